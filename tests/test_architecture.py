@@ -452,7 +452,7 @@ def test_every_press_goes_to_the_log_and_no_callback_is_interrupted():
                 callback = re.fullmatch(
                     r"on_change|on_select|on_\w+_change|on_click", keyword.arg or ""
                 )
-                if not callback or name in ("draw_map", "one_map", "small_multiples", "role_map"):
+                if not callback or name in ("draw_map", "one_map", "draw_small_maps", "role_map"):
                     continue  # ours: their clicks are presses
                 if not re.match(r"'ignore'|uninterrupted\(", ast.unparse(keyword.value)):
                     bare.append(f"{path}:{call.lineno} {keyword.arg}")

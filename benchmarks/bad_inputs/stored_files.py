@@ -532,11 +532,11 @@ def _show_on_pages(
 ) -> None:
     """Make of results what the pages show of them."""
     specs = [result.record.spec for result in (*scores, *curves, *reports, *gates)]
-    stored_scores.stored(specs)
-    stored_scores.spoken(specs, "intents")
+    stored_scores.stored_subjects(specs)
+    stored_scores.languages_with_results(specs, "intents")
     stored_scores.variants(scores)
-    found = stored_scores.select(scores, ["de", "th"])
-    stored_scores.sample_note(found.scores)
+    found = stored_scores.comparable_scores(scores, ["de", "th"])
+    stored_scores.samples_note(found.scores)
     findings(
         found.scores,
         {name: [r for r in reports if r.record.name == name] for name in ("front", "targeted")},

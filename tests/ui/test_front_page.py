@@ -29,7 +29,7 @@ from typer.main import get_command
 
 from headlab.cli.main import build
 from headlab.core import HeadlabError
-from headlab.dashboard.frame.shell import Choice
+from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS, front_params
 from headlab.dashboard.pages.jobs import views
 from headlab.dashboard.pages.prune import front as prune_pareto

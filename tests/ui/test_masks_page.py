@@ -12,7 +12,7 @@ from cached_scores import GRID, HARMFUL, MODEL, fill
 from fake_client import loaded_model
 from streamlit.testing.v1 import AppTest
 
-from headlab.dashboard.frame.shell import Choice
+from headlab.dashboard.frame import Choice
 from headlab.dashboard.panels import masks as mask_pages
 from headlab.dashboard.panels.accuracy import SEEN, Question
 from headlab.dashboard.panels.history import History

@@ -17,7 +17,7 @@ from streamlit.testing.v1 import AppTest
 from headlab.cli.main import main
 from headlab.cli.output import Here
 from headlab.core import Table
-from headlab.dashboard.widgets.figures import frame
+from headlab.dashboard.widgets.figures import data_frame
 from headlab.jobs.score import ScoreJob
 from headlab.report.build import document
 from headlab.report.parts import Folded, Item
@@ -53,7 +53,7 @@ def on_page(app: AppTest, table: Table) -> None:
     (shown,) = [
         own.value for own in app.dataframe if list(own.value.columns) == list(table.columns)
     ]
-    pd.testing.assert_frame_equal(shown, frame(table), check_dtype=False)
+    pd.testing.assert_frame_equal(shown, data_frame(table), check_dtype=False)
 
 
 @pytest.mark.usefixtures("model")

@@ -18,7 +18,13 @@ from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
 from streamlit.testing.v1 import AppTest
 
 from headlab.core import HeadGrid, Stack
-from headlab.dashboard.widgets import presses
+from headlab.dashboard.widgets import (
+    presses,
+    redraw_every,
+    set_first_value,
+    set_widget,
+    uninterrupted,
+)
 from headlab.dashboard.widgets.presses import Log
 
 
@@ -96,10 +102,10 @@ def test_another_request_waits_for_what_a_press_does(monkeypatch):
     def change():
         requests.request_rerun(RerunData(query_string="next"))
         seen.append(requests.on_scriptrunner_yield())  # as each touch of the session's state does
-        presses.uninterrupted(lambda: seen.append(requests.on_scriptrunner_yield()))()
+        uninterrupted(lambda: seen.append(requests.on_scriptrunner_yield()))()
         seen.append(requests.on_scriptrunner_yield())
 
-    presses.uninterrupted(change)()
+    uninterrupted(change)()
     assert seen == [None, None, None]
     waiting = requests.on_scriptrunner_yield()
     assert waiting is not None
@@ -112,7 +118,7 @@ def test_an_error_in_a_press_lets_requests_through_again(monkeypatch):
         presses, "get_script_run_ctx", lambda: SimpleNamespace(script_requests=requests)
     )
     with pytest.raises(ZeroDivisionError):
-        presses.uninterrupted(lambda: 1 / 0)()
+        uninterrupted(lambda: 1 / 0)()
     requests.request_rerun(RerunData())
     assert requests.on_scriptrunner_yield() is not None
 
@@ -132,7 +138,7 @@ def state(monkeypatch):
             super().__setitem__(key, value)
 
     held = State(
-        {"head": "a", presses.LOG: Log(actions={"grid": lambda head: presses.give("head", head)})}
+        {"head": "a", presses.LOG: Log(actions={"grid": lambda head: set_widget("head", head)})}
     )
     monkeypatch.setattr(presses.st, "session_state", held)
     return held
@@ -163,7 +169,7 @@ def picked(monkeypatch, state):
         if shown is not None:
             dict.__setitem__(state, "head", shown)
         if timer:
-            presses.follow(lambda: None, None)()
+            redraw_every(lambda: None, None)()
             return state["head"]
         state[presses.LOG].take(
             {"tab": "t", "presses": [[n, "grid", head] for n, head in numbers_and_heads]}
@@ -219,7 +225,7 @@ def test_a_pick_does_not_outlive_its_page(picked, state):
 
 
 def test_a_field_that_was_cleared_before_the_page_was_drawn_stays_empty(state, picked):
-    presses.start_with("size", 5)
+    set_first_value("size", 5)
     state["size"] = None
     picked("a", whole=False)
     assert state["size"] is None
@@ -235,7 +241,7 @@ def test_what_a_person_chooses_from_the_list_wins_over_a_pick(picked):
 def page():
     import streamlit as st
 
-    from headlab.dashboard.widgets.presses import Button, button, row
+    from headlab.dashboard.widgets import Button, button, button_row
 
     done = st.session_state.setdefault("done", [])
     button(
@@ -245,7 +251,7 @@ def page():
         args=(st.number_input("n", value=1),),
         kind="primary",
     )
-    row(
+    button_row(
         Button("A", "a", done.append, ("a",)),
         Button("B", "b", done.append, ("b",), disabled=len(done) > 1),
     )
@@ -283,8 +289,7 @@ def undoing():
 
     from headlab.core import HeadGrid, Stack
     from headlab.dashboard.panels.history import History
-    from headlab.dashboard.widgets.headgrid import head_switches
-    from headlab.dashboard.widgets.presses import button
+    from headlab.dashboard.widgets import button, head_switches
 
     now = st.session_state.setdefault("now", History(HeadGrid((Stack("encoder", (2, 2)),))))
     button(

@@ -210,14 +210,14 @@ def thai(app) -> str:
 
 
 def keys() -> list[str]:
-    from headlab.dashboard.frame import shell
+    from headlab.dashboard.frame import stored_results
 
     (shown,) = (
         r.record
-        for r in shell.listing(HeadScores).results
+        for r in stored_results(HeadScores).results
         if r.record.spec == made_up("de", "shapley").spec
     )
-    return ["", *rivals(shell.listing(HeadScores).results, shown)]
+    return ["", *rivals(stored_results(HeadScores).results, shown)]
 
 
 def test_the_choice_holds_while_the_result_itself_is_looked_at(filled) -> None:
@@ -278,9 +278,9 @@ def test_a_page_of_several_languages_compares_one_of_them(worker, cache, page) -
 
 
 def there(language: str) -> list[str]:
-    from headlab.dashboard.frame import shell
+    from headlab.dashboard.frame import stored_results
 
-    every = shell.listing(HeadScores).results
+    every = stored_results(HeadScores).results
     (shown,) = (r.record for r in every if r.record.spec == made_up(language, "shapley").spec)
     return list(rivals(every, shown))
 

@@ -19,12 +19,12 @@ from typer.main import get_command
 
 from headlab.cli.main import build
 from headlab.core import Head, HeadlabError, Report, Table, is_p, p_is
-from headlab.dashboard.frame.shell import Choice, listing
+from headlab.dashboard.frame import Choice, stored_results
 from headlab.dashboard.pages.jobs import views
 from headlab.dashboard.panels import job_format, stored_reports
 from headlab.dashboard.panels import report as experiments_report
 from headlab.dashboard.panels.stored_reports import ExperimentForm, StoredJob
-from headlab.dashboard.widgets import figures
+from headlab.dashboard.widgets import figures, with_p_values
 from headlab.jobs.command import Surroundings
 from headlab.jobs.experiment import ExperimentJob
 from headlab.jobs.reading import read_command
@@ -418,7 +418,7 @@ def test_a_cell_without_a_value_and_a_text_among_numbers_can_be_shown():
         ("", ".1f", "d"),
         (("all", None, 3), ("de", 1.25, "none")),
     )
-    shown = figures.frame(table)
+    shown = figures.data_frame(table)
     assert shown["language"].tolist() == ["all", "German (de)"]
     assert shown["a"].isna().tolist() == [True, False]
     assert shown["b"].tolist() == ["3", "none"]
@@ -441,11 +441,11 @@ def test_small_p_values_are_told_alike_in_tables_and_on_pages_but_for_large_ones
     )
     assert [row[1] for row in table.shown()] == ["< 0.001", "0.250", "–"]
     assert [p_is(p) for p in (0.0004, 0.25)] == ["p < 0.001", "p = 0.250"]
-    styled = figures.with_p(figures.frame(table))
+    styled = with_p_values(figures.data_frame(table))
     assert styled.data["p (Holm)"].tolist()[:2] == [0.0004, 0.25]
     assert "&lt; 0.001" in styled.to_html(escape=True) or "< 0.001" in styled.to_html()
     large = pd.DataFrame({"p": np.zeros(figures.STYLED + 1)})
-    assert figures.with_p(large) is large
+    assert with_p_values(large) is large
 
 
 # Heads of both kinds.
@@ -595,7 +595,7 @@ def test_the_command_line_reads_the_command_as_the_job_reads_its_details(key):
 
 def test_a_report_s_command_is_that_of_its_job(cache):
     keep(cache, made_up("heads"))
-    (result,) = listing(Report).results
+    (result,) = stored_results(Report).results
     stored = StoredJob.of(result.record)
     wanted = form_job("heads")
     params = stored.job.params()

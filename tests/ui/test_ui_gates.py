@@ -26,7 +26,7 @@ from worker_running import until
 
 from headlab.cli.main import build
 from headlab.core import Report, Table
-from headlab.dashboard.frame.shell import Choice
+from headlab.dashboard.frame import Choice
 from headlab.dashboard.pages.gates import figures
 from headlab.dashboard.pages.gates.figures import as_many, clicked, mask_of, overlap
 from headlab.dashboard.pages.gates.form import of_each_size, roles_left

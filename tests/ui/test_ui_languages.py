@@ -13,8 +13,7 @@ from cached_scores import GRID, fill, made_up
 from streamlit.testing.v1 import AppTest
 
 from headlab.core import HeadGrid, Stack, content_key
-from headlab.dashboard.frame import shell
-from headlab.dashboard.frame.shell import Choice
+from headlab.dashboard.frame import Choice, choice
 from headlab.dashboard.panels import report
 from headlab.results import Store
 
@@ -128,7 +127,7 @@ def test_a_method_without_signs_or_intervals_has_what_is_left(cache):
 
 
 def test_a_task_of_one_language_is_no_matter_of_the_method(cache, monkeypatch):
-    monkeypatch.setattr(shell, "known_task", lambda name: SimpleNamespace(languages=("de",)))
+    monkeypatch.setattr(choice, "known_task", lambda name: SimpleNamespace(languages=("de",)))
     app = run(langs=["de"])
     assert not app.exception
     assert "This page compares languages, and task intents has one: German (de)." in said(app)

@@ -24,7 +24,7 @@ from typer.main import get_command
 
 from headlab.cli.main import build
 from headlab.core import Head, HeadGrid, HeadlabError, Report, Stack, Table, parse_options
-from headlab.dashboard.frame.shell import Choice
+from headlab.dashboard.frame import Choice
 from headlab.dashboard.pages.jobs import views
 from headlab.dashboard.pages.roles.form import sizes, stacks
 from headlab.dashboard.pages.roles.head_card import (
@@ -37,7 +37,7 @@ from headlab.dashboard.pages.roles.head_card import (
 )
 from headlab.dashboard.panels import job_format, stored_roles
 from headlab.dashboard.panels.stored_roles import TEXTS, TREES, roles_requests
-from headlab.dashboard.widgets.headgrid import picker
+from headlab.dashboard.widgets import picker
 from headlab.jobs.roles import RolesJob
 from headlab.pictures import LOOKS, in_order, role_map_of
 from headlab.plots.heads import roles_across_languages, stacked

@@ -27,13 +27,20 @@ from waiting import until
 
 from headlab.core import Head, HeadGrid, HeadlabError, Stack
 from headlab.dashboard import names
-from headlab.dashboard.frame import shell
-from headlab.dashboard.frame.stored_scores import matching, of_own_heads, select, variants
+from headlab.dashboard.frame import (
+    Choice,
+    matching_scores,
+    stored_results,
+    supervisor,
+    worker_supervisor,
+)
+from headlab.dashboard.frame.stored_scores import comparable_scores, of_own_heads, variants
 from headlab.dashboard.pages.heads import maps
 from headlab.dashboard.pages.jobs import form as job_form
 from headlab.dashboard.pages.jobs.form import JobForm
+from headlab.dashboard.pages.prune import page as prune_page
 from headlab.dashboard.panels import job_offer
-from headlab.dashboard.widgets import headgrid
+from headlab.dashboard.widgets import how_to_read_maps
 from headlab.methods.table import METHODS
 from headlab.pictures import adjusted
 from headlab.results import HeadScores, Listing, Result, Store
@@ -146,30 +153,33 @@ def test_pages_leave_out_what_is_of_other_heads(cache, path):
 
 
 def test_the_listing_follows_the_folder(cache):
-    before = len(shell.listing(HeadScores).results)
-    assert shell.listing(HeadScores) is shell.listing(HeadScores)
+    before = len(stored_results(HeadScores).results)
+    assert stored_results(HeadScores) is stored_results(HeadScores)
     shutil.rmtree(next(cache.iterdir()))
-    assert len(shell.listing(HeadScores).results) == before - 1
+    assert len(stored_results(HeadScores).results) == before - 1
 
 
 def test_a_worker_that_is_away_is_said_with_what_to_do(cache, monkeypatch):
     run()
-    watched = shell.supervisor()
+    watched = supervisor()
     with raises("worker.unreachable", NO_WORKER):
         watched.client(wait=60)
-    monkeypatch.setattr(shell, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(worker_supervisor, "FRESH_SECONDS", 0.0)
     assert watched.state() == ("away", f"Worker: not running. {NO_WORKER}", "")
 
 
 def test_computing_without_a_worker_is_a_sentence(cache):
     def body():
-        from headlab.dashboard.frame import shell
-        from headlab.dashboard.frame.stored_scores import Found
+        from headlab.dashboard.frame import (
+            Choice,
+            StoredScores,
+            errors_as_sentences,
+        )
         from headlab.dashboard.panels import job_offer
 
-        with shell.guarded():
-            choice = shell.Choice("e5-small-intents", "intents", ("fi",), "shapley")
-            job_offer.panel(choice, Found(missing=("fi",)), "They help.")
+        with errors_as_sentences():
+            choice = Choice("e5-small-intents", "intents", ("fi",), "shapley")
+            job_offer.panel(choice, StoredScores(missing=("fi",)), "They help.")
 
     app = AppTest.from_function(body, default_timeout=30).run()
     app.button(key="compute").click().run()
@@ -192,9 +202,9 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
             raise answer
         return answer
 
-    watched = shell.Supervisor(connect, delay=0.0)
+    watched = worker_supervisor.WorkerSupervisor(connect, delay=0.0)
     until(lambda: watched.state().kind == "away")
-    monkeypatch.setattr(shell, "RETRY_SECONDS", -1.0)
+    monkeypatch.setattr(worker_supervisor, "RETRY_SECONDS", -1.0)
     assert watched.client(wait=60) == "client"
 
 
@@ -220,13 +230,13 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
     ],
 )
 def test_the_worker_in_one_line(health, kind, line):
-    assert shell.describe(fake_client.health(**health)) == (kind, line, "")
-    assert shell.describe(fake_client.health(**health, ray="local")).ray == "local"
+    assert worker_supervisor.state_of(fake_client.health(**health)) == (kind, line, "")
+    assert worker_supervisor.state_of(fake_client.health(**health, ray="local")).ray == "local"
 
 
 def test_the_choice_is_what_the_link_says(cache):
     app = run(langs=["th", "de"], method="gradient")
-    assert app.session_state["_choice"] == shell.Choice(
+    assert app.session_state["_choice"] == Choice(
         "e5-small-intents", "intents", ("de", "th"), "gradient"
     )
 
@@ -263,9 +273,7 @@ def shown_choice(app: AppTest):
 
 def test_a_wrong_link_is_said_and_falls_back(cache):
     app = run(model="nonsense", method="magic", langs=["de", "xx"])
-    assert app.session_state["_choice"] == shell.Choice(
-        "e5-small-intents", "intents", ("de",), "shapley"
-    )
+    assert app.session_state["_choice"] == Choice("e5-small-intents", "intents", ("de",), "shapley")
     for named in ("'nonsense'", "'magic'", "'xx'"):
         assert any(named in warning.value for warning in app.warning)
     app.selectbox(key="method").select("gradient").run()
@@ -376,9 +384,9 @@ def test_odd_names_and_options_of_stored_results_break_no_page(cache):
 
 def test_an_unexpected_error_is_a_sentence_and_its_trace_goes_to_the_log(caplog):
     def body():
-        from headlab.dashboard.frame.shell import guarded
+        from headlab.dashboard.frame import errors_as_sentences
 
-        with guarded():
+        with errors_as_sentences():
             raise RuntimeError("surprise")
 
     app = AppTest.from_function(body).run()
@@ -391,7 +399,7 @@ def test_a_worker_busy_with_another_model_leads_to_its_job(cache, monkeypatch):
     def busy(_model):
         raise HeadlabError("the worker is computing with other", code="worker.other_model_in_use")
 
-    monkeypatch.setattr(shell, "loaded", busy)
+    monkeypatch.setattr(prune_page, "loaded_model", busy)
     app = run("prune")
     assert not app.exception
     assert "computing with other" in shown(app.error[0])
@@ -407,8 +415,8 @@ def test_the_page_server_never_imports_torch(tmp_path):
     code = (
         "import sys, runpy\n"
         "from streamlit.testing.v1 import AppTest\n"
-        "from headlab.dashboard.frame import shell\n"
-        "shell.HEAD_START_SECONDS = 3600.0\n"
+        "from headlab.dashboard.frame import worker_supervisor\n"
+        "worker_supervisor.HEAD_START_SECONDS = 3600.0\n"
         "app = AppTest.from_file('app.py', default_timeout=60).run()\n"
         "for name in ('heads', 'languages', 'jobs', 'overview'):\n"
         "    assert not app.switch_page(f'pages/{name}.py').run().exception\n"
@@ -468,12 +476,12 @@ NEW = METHODS["shapley"].resolve({})
 def test_select_takes_the_variant_of_most_languages_and_names_the_rest():
     other = {"method": {"options": {"estimand": "shapley", "samples": 9}}}
     every = [result("de"), result("th"), respecced("de", **other), respecced("fi", seed=5)]
-    found = select(every, ("th", "de", "fi"))
+    found = comparable_scores(every, ("th", "de", "fi"))
     assert list(found.scores) == ["th", "de"]
     assert found.missing == ("fi",)
     assert len(found.others) == 2
     assert any("samples 9" in variant for variant in found.others)
-    assert select([], ("de",)).missing == ("de",)
+    assert comparable_scores([], ("de",)).missing == ("de",)
 
 
 EVERY_SIZE = {"method": {"options": {"estimand": "shapley"}}}
@@ -505,16 +513,19 @@ def test_a_variant_is_named_by_its_estimand_and_by_what_is_not_default():
 
 def test_a_variant_that_is_asked_for_is_shown_though_another_covers_more():
     every = [result("de"), result("th"), of_every_size("de")]
-    found = select(every, ("de", "th"), "shapley")
+    found = comparable_scores(every, ("de", "th"), "shapley")
     assert ({name: s.estimand for name, s in found.scores.items()}, found.missing) == (
         {"de": "shapley"},
         ("th",),
     )
     assert [text.split(",")[0] for text in found.others] == ["shapley-top50"]
-    assert select(every, ("th",), "shapley").missing == (
+    assert comparable_scores(every, ("th",), "shapley").missing == (
         "th",
     )  # none of it there, so none of another in its place
-    assert select(every, ("de", "th"), "unheard of").scores["th"].estimand == "shapley-top50"
+    assert (
+        comparable_scores(every, ("de", "th"), "unheard of").scores["th"].estimand
+        == "shapley-top50"
+    )
 
 
 def test_several_variants_are_chosen_from_in_the_sidebar_and_in_the_link(cache):
@@ -548,7 +559,7 @@ def test_select_prefers_more_examples_of_one_variant():
     small = precise(half=0.001, options=NEW, task={"size": 128})
     large = precise(half=0.006, options=NEW, task={"size": 512})
     for order in ([small, large], [large, small]):
-        assert select(order, ("de",)).scores["de"].spec["task"]["size"] == 512
+        assert comparable_scores(order, ("de",)).scores["de"].spec["task"]["size"] == 512
 
 
 def test_results_that_differ_in_precision_stand_side_by_side_and_the_narrower_wins():
@@ -559,34 +570,38 @@ def test_results_that_differ_in_precision_stand_side_by_side_and_the_narrower_wi
         precise("de", 0.008, NEW, "2026-11-21"),
     ]
     for order in (every, every[::-1]):
-        found = select(order, ("de", "th"))
+        found = comparable_scores(order, ("de", "th"))
         assert [s.half_width[0] for s in found.scores.values()] == pytest.approx([0.008, 0.02])
         assert (found.missing, found.others) == ((), ())
         assert "samples" not in found.variant
         assert found.variant.endswith("how precise differs by language")
-    assert "samples 512" in select(every[:2], ("de", "th")).variant
+    assert "samples 512" in comparable_scores(every[:2], ("de", "th")).variant
     # A newer result does not win over a narrower one; of equal ones the newer does.
     newer = precise("de", 0.01, {**NEW, "target": 0.02}, "2026-12-01")
-    assert select([*every, newer], ("de",)).scores["de"].half_width[0] == pytest.approx(0.008)
+    assert comparable_scores([*every, newer], ("de",)).scores["de"].half_width[0] == pytest.approx(
+        0.008
+    )
     twins = [
         precise("de", 0.008, {**NEW, "samples": n}, day)
         for n, day in ((9, "2026-01-02"), (8, "2026-01-01"))
     ]
     for order in (twins, twins[::-1]):
-        assert select(order, ("de",)).scores["de"].spec["method"]["options"]["samples"] == 9
+        assert (
+            comparable_scores(order, ("de",)).scores["de"].spec["method"]["options"]["samples"] == 9
+        )
 
 
 def test_the_default_settings_win_where_as_many_languages_have_others():
     full = precise(half=0.001, options={**NEW, "estimand": "shapley"}, created="2026-12-01")
     usual = precise(half=0.02, options=OLD)
     for order in ([full, usual], [usual, full]):
-        assert select(order, ("de",)).scores["de"].spec["method"]["options"] == OLD
+        assert comparable_scores(order, ("de",)).scores["de"].spec["method"]["options"] == OLD
 
 
 def test_matching_narrows_by_model_task_and_method():
     every = [result("de"), result("de", "gradient"), respecced("th", model={"name": "other"})]
-    assert matching(every, "e5-small-intents", "intents", "shapley") == every[:1]
-    assert matching(every, method="shapley") == [every[0], every[2]]
+    assert matching_scores(every, "e5-small-intents", "intents", "shapley") == every[:1]
+    assert matching_scores(every, method="shapley") == [every[0], every[2]]
 
 
 @pytest.mark.parametrize(
@@ -659,8 +674,8 @@ def test_the_verdict_is_the_intervals():
 
 
 def test_coverage_counts_and_names_what_is_missing():
-    found = select([result("de"), result("th")], ("de", "th", "fi"))
-    nothing = select([], ("de", "th", "fi"))
+    found = comparable_scores([result("de"), result("th")], ("de", "th", "fi"))
+    nothing = comparable_scores([], ("de", "th", "fi"))
     table = job_form.by_method(
         METHODS, dict.fromkeys(METHODS, nothing) | {"shapley": found}, ("de", "th", "fi")
     )
@@ -676,7 +691,7 @@ def test_coverage_counts_and_names_what_is_missing():
 def test_the_table_of_costs_is_the_records():
     samples = np.full(GRID.size, 2048, np.int64)
     samples[:3] = 512, 1024, 8192
-    found = select([result("de", samples=samples), result("th", "gradient")], ("de",))
+    found = comparable_scores([result("de", samples=samples), result("th", "gradient")], ("de",))
     row = job_form.by_language(found, ("de",)).iloc[0]
     assert row[["Samples, least", "Samples, median", "Samples, most"]].tolist() == [512, 2048, 8192]
     assert row[["Example forwards", "Seconds"]].tolist() == [73728, 33.0]
@@ -684,13 +699,13 @@ def test_the_table_of_costs_is_the_records():
     decided = int(row["Helpful"] + row["Harmful"])
     # 0.6 points are narrower than the default target of one point, so nothing else is open.
     assert row[["Narrow", "Undecided"]].tolist() == [GRID.size - decided, 0]
-    plain = job_form.by_language(select([result("de", "random")], ("de",)), ("de",))
+    plain = job_form.by_language(comparable_scores([result("de", "random")], ("de",)), ("de",))
     assert not {"Helpful", "Narrow", "Samples, most", "Half-width, median"} & set(plain.columns)
     assert set(job_form.columns(found)) <= set(row.index)
 
 
 def test_the_command_computes_exactly_what_is_missing():
-    choice = shell.Choice("a model", "intents", ("de", "th"), "shapley")
+    choice = Choice("a model", "intents", ("de", "th"), "shapley")
     plain = "headlab score --model 'a model' --task intents --languages de,th --method shapley"
     assert job_offer.work_of(choice, ("de", "th"), None).terminal_lines() == plain
     like = made_up("de", "shapley")
@@ -805,8 +820,8 @@ def test_what_a_method_costs_is_said_before_it_is_computed(cache):
 
 def test_the_caution_about_intervals_stands_with_the_maps():
     scores = dataclasses.replace(made_up("de", "shapley"), method="paper")
-    assert "not anytime-valid" in headgrid.reading({"de": scores})
-    assert "not anytime-valid" not in headgrid.reading({"de": made_up("de", "shapley")})
+    assert "not anytime-valid" in how_to_read_maps({"de": scores})
+    assert "not anytime-valid" not in how_to_read_maps({"de": made_up("de", "shapley")})
 
 
 def test_a_missing_language_offers_to_be_computed_in_the_place_of_its_map(cache):
@@ -817,14 +832,17 @@ def test_a_missing_language_offers_to_be_computed_in_the_place_of_its_map(cache)
 
 def test_computing_one_language_without_a_worker_is_a_sentence(cache):
     def body():
-        from headlab.dashboard.frame import shell
-        from headlab.dashboard.frame.stored_scores import Found
+        from headlab.dashboard.frame import (
+            Choice,
+            StoredScores,
+            errors_as_sentences,
+        )
         from headlab.dashboard.pages.heads import maps
 
-        with shell.guarded():
-            choice = shell.Choice("e5-small-intents", "intents", ("fi",), "shapley")
+        with errors_as_sentences():
+            choice = Choice("e5-small-intents", "intents", ("fi",), "shapley")
             maps.said()
-            maps.in_place_of_maps(choice, Found(missing=("fi",)))["fi"]()
+            maps.in_place_of_maps(choice, StoredScores(missing=("fi",)))["fi"]()
 
     app = AppTest.from_function(body, default_timeout=30).run()
     app.button(key="compute-fi").click().run()

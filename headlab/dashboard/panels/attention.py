@@ -18,13 +18,20 @@ import pandas as pd
 import streamlit as st
 
 from headlab.core import Head, HeadGrid, HeadlabError
-from headlab.dashboard.frame.shell import Choice
-from headlab.dashboard.frame.stored_scores import MEAN, Found, pooled
+from headlab.dashboard.frame import Choice, StoredScores
 from headlab.dashboard.names import head_from, head_key, head_words, language_title, plain
-from headlab.dashboard.widgets import figures
-from headlab.dashboard.widgets.headgrid import draw_map
-from headlab.dashboard.widgets.notices import notify, remember, remembered
-from headlab.dashboard.widgets.presses import download, give
+from headlab.dashboard.panels.suggestion import MEAN_OF_LANGUAGES, pooled_scores
+from headlab.dashboard.widgets import (
+    download,
+    draw_map,
+    figure,
+    figures,
+    notify_of_link,
+    remember_choice,
+    remembered_choice,
+    saved_name,
+    set_widget,
+)
 from headlab.pictures import HeadMap, head_map, map_of, maps_of, parts_note
 from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map, special_words
 from headlab.report.maps import pictured
@@ -303,9 +310,9 @@ def head_names(grid: HeadGrid, heads: Sequence[Head]) -> dict[str, str]:
     return names
 
 
-def strongest(grid: HeadGrid, found: Found) -> Head:
+def strongest(grid: HeadGrid, found: StoredScores) -> Head:
     """The head with the highest mean score over these languages; the first head if there are no scores."""
-    scores = pooled(found.scores, MEAN)
+    scores = pooled_scores(found.scores, MEAN_OF_LANGUAGES)
     return (
         grid.heads[int(np.argmax(scores.values))]
         if scores is not None and scores.grid.to_json() == grid.to_json()
@@ -313,7 +320,7 @@ def strongest(grid: HeadGrid, found: Found) -> Head:
     )
 
 
-def pick_heads(grid: HeadGrid, found: Found) -> list[Head]:
+def pick_heads(grid: HeadGrid, found: StoredScores) -> list[Head]:
     """The widget for heads; it starts with the link's heads, or else the strongest one."""
     keys, sentence = [head_key(head) for head in grid.heads], None
     if "heads" not in st.session_state:
@@ -321,11 +328,11 @@ def pick_heads(grid: HeadGrid, found: Found) -> list[Head]:
             grid, [*st.query_params.get_all("heads"), *st.query_params.get_all("head")]
         )
         sentence = f"The link names a head that cannot be shown: {wrong}." if wrong else None
-        give("heads", [head_key(head) for head in named or [strongest(grid, found)]])
+        set_widget("heads", [head_key(head) for head in named or [strongest(grid, found)]])
     fitting = [key for key in st.session_state["heads"] if key in keys]
     if fitting != st.session_state["heads"]:  # another model has other heads
-        give("heads", fitting)
-    notify("heads", sentence)
+        set_widget("heads", fitting)
+    notify_of_link("heads", sentence)
     several = len(grid.stacks) > 1
     chosen = st.multiselect(
         f"Heads (up to {MAX_HEADS})",
@@ -533,7 +540,7 @@ def draw_every(
     panel: of the chosen heads.  every: of all heads.  scores: by language, for the frames.  shared: as `together` of
     `headgrid.draw_map`.
     """
-    head = head_from(remembered("head"))
+    head = head_from(remembered_choice("head"))
     shown, small = options.of(panel), options.of(every)
     framed, whose = framing(scores, language, grid)
     with st.container(horizontal=True, gap="medium"):  # side by side where there is room
@@ -561,7 +568,7 @@ def draw_every(
     with right:
         key, name = head_key(head), head_words(head, len(grid.stacks) > 1)
         st.markdown(f"##### {plain(name)}")
-        figures.figure(
+        figure(
             attention_map(shown, key), f"attention-{key}", key="enlarged", alt=f"Attention of {name}: {panel.title}",
             about=" ".join(panel.tokens)[:120],
         )  # fmt: skip
@@ -573,8 +580,8 @@ def draw_every(
 
 def choose(head: Head) -> None:
     """A click on a head: it is the chosen one, here and on other pages."""
-    give("heads", [head_key(head)])
-    remember("head", head_key(head))
+    set_widget("heads", [head_key(head)])
+    remember_choice("head", head_key(head))
 
 
 def framing(scores: Mapping[str, HeadScores], language: str, grid: HeadGrid) -> tuple[HeadMap, str]:
@@ -588,7 +595,7 @@ def framing(scores: Mapping[str, HeadScores], language: str, grid: HeadGrid) -> 
         return maps_of(fitting)[
             language
         ], f"coloured by the heads' scores in {language_title(language)}"
-    mean = pooled(fitting, MEAN)
+    mean = pooled_scores(fitting, MEAN_OF_LANGUAGES)
     assert mean is not None
     return map_of(mean), "coloured by the heads' mean scores"
 
@@ -630,7 +637,7 @@ def _draw_bertviz(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
             shown,
             names,
             len(names) if apart else None,
-            figures.saved_name("attention", figures.chosen()),
+            saved_name("attention", figures.chosen()),
         ),
         height=FRAME_HEIGHT,
         alt=f"Attention of {', '.join(names.values())}: {titles}",
@@ -653,7 +660,7 @@ def _shaded(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
 
 
 def _svg(data: Callable[[], str], name: str) -> None:
-    saved = f"{figures.saved_name(name, figures.chosen())}.svg"
+    saved = f"{saved_name(name, figures.chosen())}.svg"
     download("Save as SVG", data, saved, "image/svg+xml", key=f"svg-{name}")
 
 

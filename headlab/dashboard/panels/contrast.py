@@ -20,17 +20,20 @@ from headlab.core import (
     fingerprint_of,
     shown_unit,
 )
-from headlab.dashboard.frame.shell import listing
+from headlab.dashboard.frame import stored_results
 from headlab.dashboard.frame.stored_scores import describe_variant, variant_name
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.panels import stored_gates, stored_roles
 from headlab.dashboard.panels.stored_gates import Sweep, run_words
 from headlab.dashboard.panels.stored_reports import Shelf
 from headlab.dashboard.panels.stored_roles import Kept
-from headlab.dashboard.widgets.figures import show
-from headlab.dashboard.widgets.headgrid import draw_map
-from headlab.dashboard.widgets.notices import keep_known, remembered
-from headlab.dashboard.widgets.presses import give
+from headlab.dashboard.widgets import (
+    draw_map,
+    keep_known_choice,
+    remembered_choice,
+    set_widget,
+    show_table,
+)
 from headlab.methods.costs import remarks, spec_of
 from headlab.methods.table import METHODS
 from headlab.pictures import MINUS, OWN, HeadMap, head_map, maps_of, value_format, value_words
@@ -100,13 +103,17 @@ def of_languages(
     scores: Mapping[str, HeadScores], on_click: Callable[[str, Head], None] | None = None
 ) -> None:
     """On pages that show several languages at once, folded: the widget that chooses one, and its comparison."""
-    results = listing(HeadScores).results
+    results = stored_results(HeadScores).results
     if not any(True for shown in scores.values() for _ in fitting(results, shown)):
         return
     with st.expander(HEADING, icon=":material/compare_arrows:", expanded=PARAM in st.query_params):
         languages = list(scores)
-        keep_known(BESIDE, "language", languages)
-        start = languages.index(remembered("focus")) if remembered("focus") in languages else 0
+        keep_known_choice(BESIDE, "language", languages)
+        start = (
+            languages.index(remembered_choice("focus"))
+            if remembered_choice("focus") in languages
+            else 0
+        )
         one = st.selectbox(
             "Language", languages, index=start, format_func=str, key=BESIDE, bind="query-params"
         )
@@ -115,7 +122,7 @@ def of_languages(
 
 def of_scores(shown: HeadScores, head: Head | None, on_click: Click | None) -> None:
     """The list of scores to compare with and, when one is chosen, the comparison."""
-    results = listing(HeadScores).results
+    results = stored_results(HeadScores).results
     there = rivals(results, shown)
     labels = {key: words for key, (words, _) in there.items()}
     if not there:
@@ -143,7 +150,7 @@ def of_scores(shown: HeadScores, head: Head | None, on_click: Click | None) -> N
 
 def draw(shown: HeadScores, head: Head, on_click: Click) -> None:
     """The comparison of one language's scores under its own heading; nothing where there is nothing to compare."""
-    if any(True for _ in fitting(listing(HeadScores).results, shown)):
+    if any(True for _ in fitting(stored_results(HeadScores).results, shown)):
         st.subheader(HEADING)
         of_scores(shown, head, on_click)
 
@@ -170,7 +177,7 @@ def compare(
                 on_click=on_click,
                 compact=True,
             )
-    show(changes(found, shown, other, notes), key)
+    show_table(changes(found, shown, other, notes), key)
 
 
 def pick(labels: Mapping[str, str], kind: str, shown: str, known: Sequence[str]) -> str:
@@ -188,7 +195,7 @@ def pick(labels: Mapping[str, str], kind: str, shown: str, known: Sequence[str])
         st.session_state.get(written_as),
     ):  # a new link; another page's has none
         st.session_state[kept_as] = asked
-        give(box, asked if asked in options else NOTHING)
+        set_widget(box, asked if asked in options else NOTHING)
     kept = st.session_state.get(kept_as, NOTHING)
     if kept not in options and not any(key.startswith(kept) for key in known):
         st.warning(
@@ -368,7 +375,7 @@ def of_roles(shelf: Shelf[Kept], shown: Kept, head: Head, on_click: Click) -> No
             )  # fmt: skip
     turned = roles_that_differ(shown.roles, other.roles, names)
     if turned.rows:
-        show(turned, content_key(["roles", shown.key, key]))
+        show_table(turned, content_key(["roles", shown.key, key]))
     else:
         st.info("Every head has the same roles in both.")
     pairs = {

@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from headlab.core import HeadlabError, content_key
-from headlab.dashboard.frame.shell import (
+from headlab.dashboard.frame import (
     Choice,
-    Latest,
-    client,
-    guarded,
-    listing,
-    specs_here,
+    LatestValue,
+    errors_as_sentences,
+    is_model_absent,
+    stored_results,
+    stored_specs,
     supervisor,
+    worker_client,
 )
-from headlab.dashboard.frame.sidebar import absent
 from headlab.dashboard.names import page_link, plain
 from headlab.dashboard.panels.job_format import (
     LIVE,
@@ -31,8 +31,16 @@ from headlab.dashboard.panels.job_format import (
     words_of,
 )
 from headlab.dashboard.panels.job_format import share as share_of
-from headlab.dashboard.widgets.form_values import Form, Values, entered, wrong
-from headlab.dashboard.widgets.presses import Button, button, follow, row
+from headlab.dashboard.widgets import (
+    Button,
+    Form,
+    FormValues,
+    button,
+    button_row,
+    reason_refused,
+    redraw_every,
+    with_typed_numbers,
+)
 from headlab.jobs.fields import Place
 from headlab.jobs.job import Job
 from headlab.jobs.score import ScoreJob
@@ -111,7 +119,7 @@ def start(job: Job, place: Place = "here") -> None:
 
 
 def start_planned(
-    form: Form, make_job: Callable[[Values], Job], typed: Mapping[str, str] | None
+    form: Form, make_job: Callable[[FormValues], Job], typed: Mapping[str, str] | None
 ) -> None:
     """Queue the job of a form, as its widgets are now, not as they were when the button was drawn.
 
@@ -121,7 +129,7 @@ def start_planned(
         typed: What was typed last, as in `entered`.
     """
     try:
-        job = make_job(entered(form.values(), typed))
+        job = make_job(with_typed_numbers(form.values(), typed))
     except HeadlabError as error:
         asked_for().forget(str(error))
         return
@@ -240,7 +248,7 @@ def terminal(*jobs: Job, about: str = "") -> None:
 
 KNOWN = "_forecasts"
 FIRST_SECONDS, POLL_SECONDS, AGAIN_SECONDS, FRESH_SECONDS, KEPT = 0.3, 0.5, 3.0, 60.0, 50
-ComingForecast = Latest[Forecast]
+ComingForecast = LatestValue[Forecast]
 """A forecast that a thread asks the worker for."""
 
 
@@ -258,11 +266,11 @@ def draw(job: Job, before: str, otherwise: str) -> None:
             st.caption(f"{before} {words(held, otherwise)}".strip())
         else:  # a worker may still connect
             every = AGAIN_SECONDS if held is None else POLL_SECONDS
-            follow(_poll, every)(job, before, otherwise)
+            redraw_every(_poll, every)(job, before, otherwise)
 
 
 def _poll(job: Job, before: str, otherwise: str) -> None:
-    with guarded():
+    with errors_as_sentences():
         held = _asked(job)
         if held is not None and held.value is not None:
             st.rerun()
@@ -302,7 +310,7 @@ def _asked(job: Job) -> ComingForecast | None:
             yield worker.forecast(job)
 
         known.pop(key, None)
-        known[key] = now, Latest(ask)
+        known[key] = now, LatestValue(ask)
         while len(known) > KEPT:
             known.pop(next(iter(known)))
     return known[key][1]
@@ -332,7 +340,7 @@ GOES_ON = "Finished work is kept; the same job resumes from there."
 def progress() -> list[JobRow]:
     """Draw the live jobs, kept up to date, and return them; when one ends, the page reruns."""
     live: list[JobRow] = []
-    with guarded():
+    with errors_as_sentences():
         said()
         live = known_jobs()
         for job_row in live[:SHOWN]:
@@ -347,12 +355,12 @@ def progress() -> list[JobRow]:
 
 def watch(jobs: Sequence[JobRow]) -> None:
     """Rerun the page as soon as the live jobs or their states differ from these."""
-    follow(_watch, SECONDS, waits=bool(jobs))(_states(jobs))
+    redraw_every(_watch, SECONDS, waits=bool(jobs))(_states(jobs))
 
 
 def _watch(drawn: States) -> None:
-    with guarded():
-        jobs = client().jobs()
+    with errors_as_sentences():
+        jobs = worker_client().jobs()
         settle(jobs)
         if _states(in_order(jobs).live) != drawn:
             st.rerun()
@@ -386,7 +394,7 @@ def known_jobs(choice: Choice | None = None) -> list[JobRow]:
     """
     if not supervisor().connected:
         return []
-    jobs = client().jobs()
+    jobs = worker_client().jobs()
     settle(jobs)
     live = in_order(jobs).live
     if choice is None:
@@ -441,7 +449,7 @@ def bar(job_row: JobRow) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key=f"bar-{number}"):
         with st.container():
             far(job_row, describe(job_row))
-        row(cancel_button(number))
+        button_row(cancel_button(number))
 
 
 def cancel_button(job: int) -> Button:
@@ -457,14 +465,14 @@ def far(job_row: JobRow, before: str = "") -> None:
         before: Text before the progress.
     """
     if job_row.state == "running":
-        follow(_far, SECONDS)(job_row.id, before)
+        redraw_every(_far, SECONDS)(job_row.id, before)
     else:
         _bar(job_row, before)
 
 
 def _far(number: int, before: str) -> None:
-    with guarded():
-        _bar(client().job(number), before)
+    with errors_as_sentences():
+        _bar(worker_client().job(number), before)
 
 
 def _bar(job_row: JobRow, before: str) -> None:
@@ -477,7 +485,7 @@ def _bar(job_row: JobRow, before: str) -> None:
 
 def heads_of(model: str) -> int | None:
     """Number of heads of a model, from its cached results; None if it has none."""
-    for result in listing(HeadScores).results:
+    for result in stored_results(HeadScores).results:
         if spec_of(result.record, "model", "name") == model:
             return result.record.grid.size
     return None
@@ -485,7 +493,7 @@ def heads_of(model: str) -> int | None:
 
 def weights_missing(model: str) -> str:
     """Why nothing can be computed on this model here; empty if its weights may be found."""
-    if not absent(model, specs_here()):
+    if not is_model_absent(model, stored_specs()):
         return ""
     return f"The weights of {model} are not here; give the folder that holds it, under Another model in the sidebar."
 
@@ -496,4 +504,4 @@ def refusal(choice: Choice) -> str:
     heads = heads_of(choice.model)
     if missing or heads is None:
         return missing
-    return wrong(costs.refuse, METHODS[choice.method], heads)
+    return reason_refused(costs.refuse, METHODS[choice.method], heads)

@@ -23,27 +23,31 @@ from headlab.core import (
     fingerprint_of,
     is_same_model,
 )
-from headlab.dashboard.frame.shell import Choice, go
-from headlab.dashboard.frame.stored_scores import (
-    MEAN,
-    RULES,
-    Found,
-    Suggestion,
-    how_chosen,
-    pooled,
-    risk,
-    rules_for,
-    suggest,
-)
+from headlab.dashboard.frame import Choice, StoredScores, open_page
 from headlab.dashboard.names import head_words, language_title, plain, plain_name
 from headlab.dashboard.panels import stored_gates
 from headlab.dashboard.panels.accuracy import SEEN, SIZES, Known, Question, evaluated
 from headlab.dashboard.panels.history import HISTORY, History, history_of
 from headlab.dashboard.panels.stored_reports import weights_of
-from headlab.dashboard.widgets.figures import show
-from headlab.dashboard.widgets.form_values import held
-from headlab.dashboard.widgets.headgrid import draw_map
-from headlab.dashboard.widgets.presses import button, download, give, uninterrupted
+from headlab.dashboard.panels.suggestion import (
+    MEAN_OF_LANGUAGES,
+    RULES,
+    Suggestion,
+    origin_of_mask,
+    pooled_scores,
+    removal_warning,
+    suggested_heads,
+    usable_rules,
+)
+from headlab.dashboard.widgets import (
+    button,
+    download,
+    draw_map,
+    set_widget,
+    show_table,
+    uninterrupted,
+    widget_values,
+)
 from headlab.masks import (
     FORMS,
     WAYS,
@@ -267,7 +271,7 @@ class Target(NamedTuple):
     grid: HeadGrid | None
 
 
-def target_of(choice: Choice, results: Found) -> Target:
+def target_of(choice: Choice, results: StoredScores) -> Target:
     """The chosen model, as known from the worker, the cached results and this session's pruning."""
     known = None if results.first is None else fingerprint_of(results.first.spec)
     fingerprint = weights_of(choice.model) or (known if isinstance(known, str) else None)
@@ -279,7 +283,7 @@ def target_of(choice: Choice, results: Found) -> Target:
 
 def gather(
     choice: Choice,
-    results: Found,
+    results: StoredScores,
     uploaded: Mapping[str, Mask],
     wanted: Suggestion | None,
     target: Target,
@@ -293,12 +297,12 @@ def gather(
     }
 
 
-def pick_rule(results: Found) -> Suggestion | None:
+def pick_rule(results: StoredScores) -> Suggestion | None:
     """The widgets that choose the rule by which the stored scores suggest a mask; None without scores."""
     if results.first is None:
         return None
     left, right = st.columns([3, 2])
-    rules = [rule for rule in rules_for(results.first) if rule != "threshold"]
+    rules = [rule for rule in usable_rules(results.first) if rule != "threshold"]
     words = {rule: f"{rule}: {RULES[rule]}" for rule in rules}
     usual = rules.index("bottom")  # as many heads in each language, so that masks can be compared
     rule = left.selectbox(
@@ -311,19 +315,26 @@ def pick_rule(results: Found) -> Suggestion | None:
     return Suggestion(rule, k=int(k))
 
 
-def suggestions(results: Found, wanted: Suggestion) -> dict[str, Mask]:
+def suggestions(results: StoredScores, wanted: Suggestion) -> dict[str, Mask]:
     """The masks suggested by each language's scores and by their mean."""
     made, every = {}, dict(results.scores)
-    if len(every) > 1 and (mean := pooled(every, MEAN)) is not None:
-        every[MEAN] = mean
+    if len(every) > 1 and (mean := pooled_scores(every, MEAN_OF_LANGUAGES)) is not None:
+        every[MEAN_OF_LANGUAGES] = mean
     for name, scores in every.items():
-        if wanted.rule not in rules_for(scores):
+        if wanted.rule not in usable_rules(scores):
             continue
-        whose = f"Mean of {len(results.scores)} languages" if name == MEAN else language_title(name)
-        chosen, model = how_chosen(scores, wanted, list(results.scores)), scores.spec.get("model")
+        whose = (
+            f"Mean of {len(results.scores)} languages"
+            if name == MEAN_OF_LANGUAGES
+            else language_title(name)
+        )
+        chosen, model = (
+            origin_of_mask(scores, wanted, list(results.scores)),
+            scores.spec.get("model"),
+        )
         mask = Mask(
             scores.grid,
-            suggest(scores, wanted),
+            suggested_heads(scores, wanted),
             {**model} if isinstance(model, Mapping) else {},
             chosen,
         )
@@ -334,7 +345,7 @@ def suggestions(results: Found, wanted: Suggestion) -> dict[str, Mask]:
 def _of_the_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, Mask]:
     """The current mask of every model pruned in this session, if any head is off."""
     masks = {}
-    for key, history in held(HISTORY).items():
+    for key, history in widget_values(HISTORY).items():
         if not isinstance(history, History) or not history.mask.removed:
             continue
         weights = key.removeprefix(HISTORY)
@@ -385,7 +396,7 @@ def _take_up(names: list[str]) -> None:
     free = [key for key in (A, B) if key not in state or key not in state.get(BY_HAND, ())]
     most = min(len(fresh), len(free))
     for key, name in zip(free[len(free) - most :], fresh[len(fresh) - most :], strict=True):
-        give(key, name)
+        set_widget(key, name)
 
 
 def pick_two(names: Sequence[str]) -> tuple[str, str]:
@@ -506,7 +517,7 @@ def tables(a: Mask, b: Mask, found: Difference) -> None:
     """What only one of two masks removes, by head, layer and stack, and their accuracies."""
     accuracies = accuracy_table({"A": a, "B": b})
     if accuracies.rows:
-        show(accuracies, "masks")
+        show_table(accuracies, "masks")
         for note in accuracy_notes([a, b]):
             st.caption(plain(note))
     else:
@@ -514,9 +525,9 @@ def tables(a: Mask, b: Mask, found: Difference) -> None:
             "Neither mask holds accuracies. Open one on the Prune page, which measures it, and come back; or measure a "
             "file with headlab evaluate."
         )
-    show(by_layer_table(found), "masks")
+    show_table(by_layer_table(found), "masks")
     if len(found.grid.stacks) > 1:
-        show(by_stack_table(found), "masks")
+        show_table(by_stack_table(found), "masks")
     _only("Only A switches off", found.only_a, found)
     _only("Only B switches off", found.only_b, found)
 
@@ -566,7 +577,7 @@ def trouble(mask: Mask, target: Target) -> str:
 
 def _open(choice: Choice, mask: Mask, fingerprint: str) -> None:
     history_of(fingerprint, mask.grid).put(mask.kept, _without_accuracies(mask))
-    go("prune", choice)
+    open_page("prune", choice)
 
 
 def combiner(choice: Choice, masks: Mapping[str, Mask], first: list[str], target: Target) -> None:
@@ -587,7 +598,7 @@ def combiner(choice: Choice, masks: Mapping[str, Mask], first: list[str], target
     st.markdown(f"**{len(made.removed)} of {made.grid.size} heads** would be off.")
     if note := made.chosen.get("note"):
         st.caption(plain(f"{note}."))
-    if sentence := risk(made.kept):
+    if sentence := removal_warning(made.kept):
         st.warning(sentence)
     with st.container(horizontal=True, gap="small"):
         _opener(choice, "Open it on the Prune page", "masks-open-combined", made, target)

@@ -10,7 +10,7 @@ import numpy as np
 import streamlit as st
 
 from headlab.core import Head, HeadlabError, Report, Table, content_key, part
-from headlab.dashboard.frame.shell import Choice
+from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import head_from, head_key, head_words, page_link, plain
 from headlab.dashboard.panels.attention import KINDS
 from headlab.dashboard.panels.stored_reports import (
@@ -22,8 +22,14 @@ from headlab.dashboard.panels.stored_reports import (
     matching,
     sizes_words,
 )
-from headlab.dashboard.widgets.figures import figure, how_made, saved_name, show
-from headlab.dashboard.widgets.presses import download, start_with
+from headlab.dashboard.widgets import (
+    download,
+    figure,
+    saved_name,
+    set_first_value,
+    show_how_made,
+    show_table,
+)
 from headlab.jobs.experiment import ExperimentJob
 from headlab.masks import Mask
 from headlab.plots import report_figures
@@ -112,7 +118,7 @@ def pick(
         return results[0]
     keys, key = ["", *by_key], f"report-{experiment}"
     if asked:
-        start_with(key, asked)
+        set_first_value(key, asked)
     if st.session_state.get(key, "") not in keys:
         del st.session_state[key]
     newest = max(map(made_at, results)) == made_at(results[0])
@@ -145,7 +151,7 @@ def draw(result: Result[Report], form_job: ExperimentJob, weights: str | None) -
     _figures(report)
     draw_heads(report.tables)
     for table in with_paper(report):
-        show(table, result.key)
+        show_table(table, result.key)
     _made(result)
 
 
@@ -181,7 +187,7 @@ def _made(result: Result[Report]) -> None:
         if about := STUDIES.get(result.record.name):
             st.caption(f"After {about.paper}.")
         commands = made_again("report", result)
-        how_made(facts(result), commands, result.record, result.record.name, result.key)
+        show_how_made(facts(result), commands, result.record, result.record.name, result.key)
 
 
 def made_again(kind: str, result: Result[Report] | Result[LearnedGates]) -> Again:

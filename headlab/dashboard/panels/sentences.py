@@ -11,8 +11,7 @@ import pandas as pd
 import streamlit as st
 
 from headlab.core import CHANGES, NOTHING
-from headlab.dashboard.frame.shell import Choice, client, waited
-from headlab.dashboard.frame.sidebar import known_task
+from headlab.dashboard.frame import Choice, known_task, wait_for_result, worker_client
 from headlab.dashboard.names import counted, head_from, head_key, language_title, plain
 from headlab.dashboard.panels.accuracy import Known, Question
 from headlab.dashboard.panels.attention import (
@@ -26,8 +25,14 @@ from headlab.dashboard.panels.attention import (
     examples_of,
 )
 from headlab.dashboard.panels.masks import file_name
-from headlab.dashboard.widgets.figures import height_of, ticked
-from headlab.dashboard.widgets.presses import button, download, give, uninterrupted
+from headlab.dashboard.widgets import (
+    button,
+    download,
+    no_row_action,
+    set_widget,
+    table_height,
+    uninterrupted,
+)
 from headlab.jobs.command import Surroundings, where_words
 from headlab.pictures import MINUS
 from headlab.plots.matrices import GIVEN, LINKS, Panel, strongest_link, visible
@@ -76,7 +81,7 @@ def draw(question: Question, languages: Sequence[str], known: Known) -> None:
             )
             return
         with st.spinner("Asking the worker …"):
-            answers = changed(client(), question.key(language), question, language)
+            answers = changed(worker_client(), question.key(language), question, language)
         _list(answers, question)
 
 
@@ -95,7 +100,7 @@ def changed(_client: Client, key: tuple[str, ...], _question: Question, language
     """A language's changed answers, from the worker. key: what they depend on."""
     asked, mask = _question, _question.mask
     assert mask is not None
-    return waited(
+    return wait_for_result(
         lambda: _client.changes(
             asked.model,
             asked.task,
@@ -164,8 +169,8 @@ def _table(part: pd.DataFrame, question: Question) -> None:
     percent = st.column_config.NumberColumn(format="percent", help=HELP)
     shown = part[list(SHOWN)].dropna(axis="columns", how="all").rename(columns=SHOWN)
     picked = st.dataframe(
-        shown, hide_index=True, key=f"changed-{part['id'].iloc[0]}-{len(part)}", on_select=uninterrupted(ticked),
-        selection_mode="single-row", height=height_of(len(part)),
+        shown, hide_index=True, key=f"changed-{part['id'].iloc[0]}-{len(part)}", on_select=uninterrupted(no_row_action),
+        selection_mode="single-row", height=table_height(len(part)),
         column_config={
             SHOWN["text"]: st.column_config.TextColumn(width="medium"),
             SHOWN["p_before"]: percent,
@@ -323,7 +328,7 @@ def looked(
             pair=example.pair,
             words=example.words,
         )
-        panels.append(Panel.of(example.text, waited(partial(_client.attention, request))))
+        panels.append(Panel.of(example.text, wait_for_result(partial(_client.attention, request))))
     return panels
 
 
@@ -397,13 +402,13 @@ def open_sentence(worker: Client, choice: Choice, language: str, at: int) -> Non
     """Choose the sentence of this number in a language, as its widgets do."""
     example = examples_of(worker, choice.task, language)[at]
     shown = st.session_state.get("side", ())
-    give("source", TASK)
-    give("side", [*shown] if language in shown else [language])
-    give("row", at)
+    set_widget("source", TASK)
+    set_widget("side", [*shown] if language in shown else [language])
+    set_widget("row", at)
     if example.label is not None:
-        give("label", example.label)
+        set_widget("label", example.label)
     titles = by_title(examples_of(worker, choice.task, language), example.label)
     for title, other in titles.items():
         if (other.text, other.pair) == (example.text, example.pair):
-            give(f"sentence-{language}", title)
+            set_widget(f"sentence-{language}", title)
             break

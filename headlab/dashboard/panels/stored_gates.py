@@ -22,10 +22,9 @@ from headlab.core import (
     fingerprint_of,
     part,
 )
-from headlab.dashboard.frame.shell import Choice, languages_of, listing
+from headlab.dashboard.frame import Choice, stored_results, task_languages
 from headlab.dashboard.panels.stored_reports import Shelf, facts_table, origin, shelved, weights_of
-from headlab.dashboard.widgets.form_values import Form, Values, wrong
-from headlab.dashboard.widgets.presses import give
+from headlab.dashboard.widgets import Form, FormValues, reason_refused, set_widget
 from headlab.jobs.fields import Settings
 from headlab.jobs.gates import GatesJob
 from headlab.report.parts import as_text
@@ -144,9 +143,9 @@ def begin(by_language: Mapping[str, Sequence[Sweep]]) -> None:
         for sweep in every:
             for run, weight in zip(sweep.runs, sweep.weights, strict=True):
                 if run.key == asked:
-                    give("focus", language)
-                    give("weight", weight)
-                    give(sweep_key(language, every), sweep.runs[0].key)
+                    set_widget("focus", language)
+                    set_widget("weight", weight)
+                    set_widget(sweep_key(language, every), sweep.runs[0].key)
 
 
 def sweep_key(language: str, every: Sequence[Sweep]) -> str:
@@ -178,7 +177,7 @@ class GatesForm:
     choice: Choice
     languages: tuple[str, ...]
 
-    def job(self, values: Values) -> GatesJob:
+    def job(self, values: FormValues) -> GatesJob:
         """The form's job, whose options may not fit yet.
 
         Args:
@@ -190,7 +189,7 @@ class GatesForm:
         weights = weights_from(str(values.get(FORM.key("weights"), WEIGHTS)))
         return self.job_at(weights, values)
 
-    def job_at(self, weights: list[float], values: Values) -> GatesJob:
+    def job_at(self, weights: list[float], values: FormValues) -> GatesJob:
         """The same at given weights.
 
         Args:
@@ -252,7 +251,7 @@ def _weight(word: str) -> float:
 
 def trouble(job: GatesJob) -> str:
     """Why a form's job cannot be started, for its options; empty if it can. It has a weight."""
-    return wrong(job.gate_options, job.weights[0])
+    return reason_refused(job.gate_options, job.weights[0])
 
 
 # Stored gates: the runs of a model and task, by language and sweep.
@@ -270,8 +269,8 @@ TOLD = (
 def shelf(choice: Choice) -> Shelf[Sweep]:
     """All gates learned for the chosen model on the chosen task."""
     found, offered, weights = (
-        listing(LearnedGates),
-        set(languages_of(choice.task)),
+        stored_results(LearnedGates),
+        set(task_languages(choice.task)),
         weights_of(choice.model),
     )
     runs: dict[str, list[Result[LearnedGates]]] = {}

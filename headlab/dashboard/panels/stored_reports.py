@@ -10,14 +10,14 @@ from typing import Any, Generic, TypeVar
 import streamlit as st
 
 from headlab.core import HeadlabError, Report, part
-from headlab.dashboard.frame.shell import (
+from headlab.dashboard.frame import (
     Choice,
-    Latest,
-    as_cached,
-    go,
-    languages_of,
-    others,
+    LatestValue,
+    cached_options,
+    open_page,
+    other_choices,
     supervisor,
+    task_languages,
 )
 from headlab.dashboard.names import SHORT_KEY, plain
 from headlab.dashboard.panels.job_actions import (
@@ -28,9 +28,15 @@ from headlab.dashboard.panels.job_actions import (
     start_planned,
     terminal,
 )
-from headlab.dashboard.widgets.form_values import Form, Values, wrong
-from headlab.dashboard.widgets.notices import notify
-from headlab.dashboard.widgets.presses import button, give, start_with
+from headlab.dashboard.widgets import (
+    Form,
+    FormValues,
+    button,
+    notify_of_link,
+    reason_refused,
+    set_first_value,
+    set_widget,
+)
 from headlab.jobs.experiment import ExperimentJob
 from headlab.jobs.fields import Settings
 from headlab.methods.costs import caution
@@ -65,19 +71,19 @@ def begin(task: str) -> None:
     offered = offered_experiments()
     kept = st.session_state.get(KEPT, ("", ""))
     if asked[0] in offered and asked != st.session_state.get(WRITTEN):
-        give("experiment", asked[0])
+        set_widget("experiment", asked[0])
         st.session_state[KEPT] = kept = asked
     elif asked[0] and asked != st.session_state.get(WRITTEN):
         named = ", ".join(offered)
         sentence = f"The link asks for experiment {asked[0][:80]!r}, which is unknown here; choose from {named}."
-    notify("experiment", sentence)
+    notify_of_link("experiment", sentence)
     linked = asked[0] != "" and asked == kept != st.session_state.get(WRITTEN)
     fits = [
         key
         for key, about in offered.items()
-        if about.least_languages <= max(1, len(languages_of(task)))
+        if about.least_languages <= max(1, len(task_languages(task)))
     ]
-    start_with("experiment", kept[0] if linked or kept[0] in fits else fits[0])
+    set_first_value("experiment", kept[0] if linked or kept[0] in fits else fits[0])
 
 
 def _asked() -> tuple[str, str]:
@@ -150,7 +156,7 @@ class ExperimentForm:
         """Options of the method that can be set."""
         return METHODS[self.choice.method].options if self.uses_method else {}
 
-    def job(self, values: Values) -> ExperimentJob:
+    def job(self, values: FormValues) -> ExperimentJob:
         """The form's job, which may hold what does not fit yet.
 
         Args:
@@ -165,9 +171,9 @@ class ExperimentForm:
             **FORM.read(ExperimentJob.settings(), values),
         )
 
-    def _method_fields(self, values: Values) -> Values:
+    def _method_fields(self, values: FormValues) -> FormValues:
         """The method and its options, as far as the experiment has them."""
-        fields: Values = {}
+        fields: FormValues = {}
         if self.uses_method:
             fields[METHOD] = self.choice.method
         method_options = FORM.read(self.method_options(), values, "method", self.choice.method)
@@ -180,11 +186,11 @@ class ExperimentForm:
         min_languages = self.study.least_languages
         if len(self.choice.languages) < min_languages:
             return "Choose a language." if min_languages == 1 else self._too_few_languages()
-        return wrong(resolved_options, job)
+        return reason_refused(resolved_options, job)
 
     def _too_few_languages(self) -> str:
         needed = f"{self.study.title} takes {self.study.least_languages} languages"
-        if len(languages_of(self.choice.task)) == 1:
+        if len(task_languages(self.choice.task)) == 1:
             task = self.choice.task
             return f"{needed}, and task {task} has one; choose another question above."
         return f"{needed}; {len(self.choice.languages) or 'none'} is chosen."
@@ -222,13 +228,13 @@ def weights_of(model: str) -> str | None:
 
 
 @st.cache_resource(ttl=FRESH_SECONDS, show_spinner=False)
-def _asking() -> Latest[dict[str, str | None]]:
+def _asking() -> LatestValue[dict[str, str | None]]:
     worker = supervisor().client()
 
     def ask() -> Generator[dict[str, str | None]]:
         yield {card.name: card.fingerprint for card in worker.models()}
 
-    return Latest(ask)
+    return LatestValue(ask)
 
 
 @dataclass(frozen=True)
@@ -341,14 +347,16 @@ def offer_others(form: ExperimentForm, results: Sequence[Result[Report]]) -> Non
     """Links to this experiment's reports on other models and tasks, where the chosen one has none."""
     choices = [
         other.choice
-        for other in others(form.choice)
+        for other in other_choices(form.choice)
         if matching(results, other.choice, form.experiment)
     ]
     if choices:
         st.markdown("The cache has some of other models and tasks:")
     for choice in choices:
         subject = f"{choice.model} on {choice.task}"
-        button(subject, key=f"report-of-{subject}", on_press=go, args=("experiments", choice))
+        button(
+            subject, key=f"report-of-{subject}", on_press=open_page, args=("experiments", choice)
+        )
 
 
 def label(result: Result[Report], weights: str | None = None) -> str:
@@ -539,9 +547,9 @@ def _more_options(form: ExperimentForm) -> None:
     options = form.method_options()
     if options:
         st.markdown(f"###### {METHODS[method].title}")
-    cached_options = as_cached(form.choice) if form.uses_method else {}
+    options_of_scores = cached_options(form.choice) if form.uses_method else {}
     for name, option in options.items():
-        usual = cached_options.get(name, option.default)
+        usual = options_of_scores.get(name, option.default)
         FORM.draw(name, option, "method", method, usual=usual)
 
 

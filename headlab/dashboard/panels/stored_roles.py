@@ -9,7 +9,7 @@ from typing import Any, Literal
 import streamlit as st
 
 from headlab.core import Head, HeadlabError, Report, current_fingerprint, fingerprint_of, part
-from headlab.dashboard.frame.shell import Choice, languages_of, listing
+from headlab.dashboard.frame import Choice, stored_results, task_languages
 from headlab.dashboard.names import language_title
 from headlab.dashboard.panels.stored_reports import (
     Shelf,
@@ -19,8 +19,7 @@ from headlab.dashboard.panels.stored_reports import (
     shelved,
     weights_of,
 )
-from headlab.dashboard.widgets.form_values import Form, Values, wrong
-from headlab.dashboard.widgets.headgrid import draw_grid
+from headlab.dashboard.widgets import Form, FormValues, draw_grid, reason_refused
 from headlab.jobs.roles import RolesJob
 from headlab.pictures import look_of, role_map_of
 from headlab.results import Result
@@ -80,7 +79,7 @@ class RolesRequest:
     source: Literal["treebank", "task"]
     languages: tuple[str, ...]
 
-    def job(self, values: Values) -> RolesJob:
+    def job(self, values: FormValues) -> RolesJob:
         """The job, whose split and thresholds may not fit yet.
 
         Args:
@@ -134,7 +133,7 @@ def roles_requests(
 def trouble(job: RolesJob) -> str:
     """Why a form's job cannot be started; empty if it can."""
     unknown_split = "" if job.split in SPLITS else f"There is no split {job.split}."
-    return wrong(resolve, job.options) or unknown_split
+    return reason_refused(resolve, job.options) or unknown_split
 
 
 # Stored roles reports of a model, by language, best first.
@@ -167,8 +166,8 @@ class Kept:
 
 def shelf(choice: Choice) -> Shelf[Kept]:
     """Every roles report of the chosen model, on a treebank or on the chosen task."""
-    found = listing(Report)
-    weights, offered = weights_of(choice.model), set(languages_of(choice.task))
+    found = stored_results(Report)
+    weights, offered = weights_of(choice.model), set(task_languages(choice.task))
     kept: dict[str, list[Kept]] = {}
     problems = [*found.problems]
     for result in found.results:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
-from headlab.dashboard.frame import shell
-from headlab.dashboard.frame.shell import client, found, page, waited
+from headlab.dashboard.frame import loaded_model, page, scores_of, wait_for_result, worker_client
 from headlab.dashboard.names import head_key
 from headlab.dashboard.panels import attention as attention_page
 from headlab.dashboard.panels import job_offer
 from headlab.dashboard.panels.attention import head_names, pick_heads, pick_options, pick_sentences
 from headlab.dashboard.panels.sentences import draw_told, elsewhere
-from headlab.dashboard.widgets import headgrid
-from headlab.dashboard.widgets.notices import remember, remembered
+from headlab.dashboard.widgets import heads_gated_together, remember_choice, remembered_choice
 from headlab.plots.matrices import Panel
 from headlab.worker.schemas import AttentionRequest
 
@@ -28,7 +26,7 @@ def attention(_client, model, fingerprint, text, pair, words, heads, task, label
         task=task,
         label_map=label_map,
     )
-    return waited(lambda: _client.attention(request))
+    return wait_for_result(lambda: _client.attention(request))
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
@@ -36,7 +34,7 @@ def maps(_client, model, fingerprint, text, pair, words, head):
     request = AttentionRequest.model_construct(
         model=model, text=text, heads=[head], pair=pair, words=list(words), maps=True
     )
-    return waited(lambda: _client.attention(request)).maps
+    return wait_for_result(lambda: _client.attention(request)).maps
 
 
 def every_head(panels, sentences, options, asked, grid, scores):
@@ -48,7 +46,7 @@ def every_head(panels, sentences, options, asked, grid, scores):
     s, panel = sentences[at], panels[at]
     every = panel.of_maps(maps(*asked, s.text, s.pair, s.words, list(grid.heads[0])))
     attention_page.draw_every(
-        panel, every, options, scores, s.language, grid, headgrid.together(asked[2])
+        panel, every, options, scores, s.language, grid, heads_gated_together(asked[2])
     )
 
 
@@ -78,19 +76,19 @@ def body(choice, asked, grid, heads, sentences, view, options, scores):
 def draw_page() -> None:
     """Draw the page."""
     with page("attention") as choice:
-        worker = client()
+        worker = worker_client()
         with st.spinner("Loading the model …"):
-            loaded = shell.loaded(choice.model)
+            loaded = loaded_model(choice.model)
         grid = loaded.grid
-        results = found(choice)
+        results = scores_of(choice)
         view = st.radio(
             "View", attention_page.VIEWS, horizontal=True, key="view", bind="query-params"
         )
         picture, settings = st.container(), st.container()
         with settings:
             heads = pick_heads(grid, results)
-            if heads and remembered("head") not in map(head_key, heads):
-                remember("head", head_key(heads[0]))
+            if heads and remembered_choice("head") not in map(head_key, heads):
+                remember_choice("head", head_key(heads[0]))
             sentences = pick_sentences(worker, choice)
             options = pick_options(len(heads))
         with picture:
@@ -102,7 +100,7 @@ def draw_page() -> None:
                 asked = worker, choice.model, loaded.fingerprint
                 body(choice, asked, grid, heads, sentences, view, options, results.scores)
         if heads and choice.languages:
-            shown = remembered("head")
+            shown = remembered_choice("head")
             elsewhere(worker, choice, loaded.fingerprint, shown, head_names(grid, heads)[shown])
         job_offer.panel(
             choice, results, "With them, this page starts at the strongest head of these languages."

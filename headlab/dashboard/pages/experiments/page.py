@@ -5,11 +5,11 @@ from __future__ import annotations
 import streamlit as st
 
 from headlab.core import Report
-from headlab.dashboard.frame.shell import listing, page
+from headlab.dashboard.frame import page, stored_results
 from headlab.dashboard.names import plain
 from headlab.dashboard.panels import report, stored_reports
 from headlab.dashboard.panels.stored_reports import ExperimentForm
-from headlab.dashboard.widgets.figures import skipped
+from headlab.dashboard.widgets import show_skipped
 from headlab.studies.table import offered_experiments
 
 
@@ -30,7 +30,7 @@ def pick(task):
 
 def answer(form, job):
     st.subheader("What does it say?")
-    stored = listing(Report)
+    stored = stored_results(Report)
     weights = stored_reports.weights_of(form.choice.model)
     results = stored_reports.matching(stored.results, form.choice, form.experiment, weights)
     shown = ""
@@ -45,7 +45,7 @@ def answer(form, job):
         made = "**Start** makes one: figures, tables to download, and notes on what limits them."
         st.info(none if form.obstacle(job) else f"{none} {made}")
         stored_reports.offer_others(form, stored.results)
-    skipped(stored.problems, "report")
+    show_skipped(stored.problems, "report")
     stored_reports.write(form.experiment, shown)
 
 

@@ -18,8 +18,7 @@ from headlab.core import (
     fingerprint_of,
     is_same_model,
 )
-from headlab.dashboard.frame.shell import Choice, go, languages_of
-from headlab.dashboard.frame.stored_scores import risk
+from headlab.dashboard.frame import Choice, open_page, task_languages
 from headlab.dashboard.names import language_title, page_link, plain
 from headlab.dashboard.pages.gates.figures import mask_of, measured
 from headlab.dashboard.pages.roles.form import stacks
@@ -38,9 +37,8 @@ from headlab.dashboard.panels.stored_gates import (
     trouble,
 )
 from headlab.dashboard.panels.stored_reports import Shelf, form_of
-from headlab.dashboard.widgets.figures import figure, show
-from headlab.dashboard.widgets.headgrid import draw_map
-from headlab.dashboard.widgets.presses import button
+from headlab.dashboard.panels.suggestion import removal_warning
+from headlab.dashboard.widgets import button, draw_map, figure, show_table
 from headlab.jobs.gates import GatesJob
 from headlab.masks import Mask
 from headlab.pictures import head_map
@@ -89,7 +87,7 @@ def _form(choice: Choice, languages: tuple[str, ...]) -> None:
 
 def _languages(start: Sequence[str], choice: Choice) -> tuple[str, ...]:
     """Languages to learn gates for, each separately."""
-    every, place = languages_of(choice.task), FORM.key(f"languages-{','.join(start)}")
+    every, place = task_languages(choice.task), FORM.key(f"languages-{','.join(start)}")
     first = [name for name in start if name in every][
         :1
     ]  # each takes one training per weight, so start with one
@@ -198,7 +196,7 @@ def _take(choice: Choice, result: Result[LearnedGates], mask: Mask, weights: str
     """Export the mask as a file, or open it on the Prune page."""
     off, size = len(mask.removed), mask.grid.size
     st.markdown(f"**{off} of {size} heads** would be off.")
-    if not measured(result.record, mask) and (sentence := risk(mask.kept)):
+    if not measured(result.record, mask) and (sentence := removal_warning(mask.kept)):
         st.warning(sentence)
     target, trouble = _model_of(choice, result, mask, weights)
     if trouble:
@@ -240,7 +238,7 @@ def _prune(choice: Choice, model: str, mask: Mask) -> None:
     history_of(str(current_fingerprint(mask.model["fingerprint"])), mask.grid).put(
         mask.kept, mask.chosen
     )
-    go("prune", replace(choice, model=model))
+    open_page("prune", replace(choice, model=model))
 
 
 # Roles of the heads kept, run by run (Voita et al. 2019, figure 8).
@@ -290,7 +288,7 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
         "The first bar is all heads with a gate. Of runs that keep equally many heads the lowest λ is drawn. A head "
         f"with several roles counts in each.{along}"
     )
-    show(table, f"gates-roles-{language}")
+    show_table(table, f"gates-roles-{language}")
 
 
 def roles_left(sweep: Sweep, report: Report) -> Table:

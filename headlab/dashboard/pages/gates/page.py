@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import streamlit as st
 
-from headlab.dashboard.frame.shell import page
+from headlab.dashboard.frame import page
 from headlab.dashboard.names import plain
 from headlab.dashboard.pages.gates import figures, form
 from headlab.dashboard.panels import contrast, stored_gates
 from headlab.dashboard.panels.report import made_again
 from headlab.dashboard.panels.stored_gates import every_gate
-from headlab.dashboard.widgets.figures import how_made, show, skipped
-from headlab.dashboard.widgets.notices import keep_known, pick_one
+from headlab.dashboard.widgets import (
+    keep_known_choice,
+    pick_result,
+    show_how_made,
+    show_skipped,
+    show_table,
+)
 from headlab.training.l0_table import accuracy_name
 
 
 def select(shelf):
     """Language, sweep and run to show."""
     languages = list(shelf.by_language)
-    keep_known("focus", "language", languages)
+    keep_known_choice("focus", "language", languages)
     left, right = st.columns(2)
     focus = left.selectbox("Language", languages, format_func=str, key="focus", bind="query-params")
     sweep = choose(shelf, focus)
     weights = sweep.weights
-    keep_known("weight", "λ", weights)
+    keep_known_choice("weight", "λ", weights)
     middle = len(weights) // 2
     weight = right.selectbox("λ", weights, index=middle, key="weight", bind="query-params")
     return sweep, weights.index(weight)
@@ -36,15 +41,17 @@ def choose(shelf, focus):
     if len(every) == 1:
         st.caption(plain(*names.values()))
     by_key = {sweep.runs[0].key: sweep for sweep in every}
-    return pick_one("Made as", by_key, names.__getitem__, stored_gates.sweep_key(focus, every))
+    return pick_result("Made as", by_key, names.__getitem__, stored_gates.sweep_key(focus, every))
 
 
 def made(result):
     with st.expander("Every gate in numbers, and how it was made"):
         gates, table = result.record, every_gate(result.record)
-        show(table, result.key)
+        show_table(table, result.key)
         commands = made_again("gates", result)
-        how_made(stored_gates.facts(result), commands, table, f"gates-{gates.language}", result.key)
+        show_how_made(
+            stored_gates.facts(result), commands, table, f"gates-{gates.language}", result.key
+        )
 
 
 def body(choice, shelf):
@@ -79,4 +86,4 @@ def draw_page() -> None:
                 "**Start** learns them: a map that shows them open and close, the accuracy at each λ, and masks to export."
             )
         form.draw_form(choice, shelf)
-        skipped(shelf.problems, "run")
+        show_skipped(shelf.problems, "run")

@@ -13,17 +13,27 @@ import streamlit as st
 
 from headlab import plots
 from headlab.core import Floats, Head, HeadGrid, duration, fingerprint_of, p_is, shown_unit
-from headlab.dashboard.frame.shell import Choice, client, guarded
-from headlab.dashboard.frame.stored_scores import Found, sample_note
+from headlab.dashboard.frame import (
+    Choice,
+    StoredScores,
+    errors_as_sentences,
+    samples_note,
+    worker_client,
+)
 from headlab.dashboard.names import head_key, head_words, language_title, page_link, plain
 from headlab.dashboard.panels.attention import SIDE_BY_SIDE
 from headlab.dashboard.panels.history import encode, history_of
 from headlab.dashboard.panels.job_actions import bar, known_jobs, refusal, said, start, watch
 from headlab.dashboard.panels.job_format import languages_in
 from headlab.dashboard.panels.job_offer import price, work_of
-from headlab.dashboard.widgets import figures
-from headlab.dashboard.widgets.headgrid import draw_map
-from headlab.dashboard.widgets.presses import button, follow
+from headlab.dashboard.widgets import (
+    button,
+    draw_map,
+    figure,
+    redraw_every,
+    table_height,
+    with_p_values,
+)
 from headlab.methods.costs import PRECISION, caution, remarks, spec_of
 from headlab.methods.table import METHODS
 from headlab.pictures import MINUS, HeadMap, adjusted, common_limit, maps_of
@@ -176,14 +186,14 @@ def card(
     )
     names = [str(name) for name in table.index]
     value, low, high = (table[column].to_numpy(float) for column in ("value", "low", "high"))
-    figure = plots.across_languages(names, value, low, high, f"value ({unit})")
+    chart = plots.across_languages(names, value, low, high, f"value ({unit})")
     name = f"head-{head_key(head)}"
-    figures.figure(
-        figure,
+    figure(
+        chart,
         name,
         key="head-figure",
         alt=f"Value of {head_key(head)} in every language",
-        about=f"{s.method}, estimand {s.estimand}. {sample_note(scores)}",
+        about=f"{s.method}, estimand {s.estimand}. {samples_note(scores)}",
     )
     with st.container(horizontal=True, gap="medium"):
         side = [focus, *(name for name in scores if name != focus)][:SIDE_BY_SIDE]
@@ -201,8 +211,8 @@ def details(
     """The card's figures as a table, the same as its chart."""
     table = one_head(scores, head, confidence).dropna(axis="columns", how="all")
     columns = _columns(_sign(next(iter(scores.values()))))
-    height = figures.height_of(len(table), 738)
-    st.dataframe(figures.with_p(table), hide_index=True, column_config=columns, height=height)
+    height = table_height(len(table), 738)
+    st.dataframe(with_p_values(table), hide_index=True, column_config=columns, height=height)
     if "p_holm" in table:
         tests = sum(s.grid.size for s in scores.values())
         where = f"each of the {len(scores)} languages" if len(scores) > 1 else "the language"
@@ -314,7 +324,7 @@ def sharpening(
         room = st.container()
         bar(job)
         with room:
-            follow(_look, SECONDS)(job.id, stored, selected, pick)
+            redraw_every(_look, SECONDS)(job.id, stored, selected, pick)
     for waiting in jobs[1:] if is_running else jobs:
         bar(waiting)
 
@@ -326,8 +336,8 @@ def _look(
     pick: Callable[[str, Head], None],
 ) -> None:
     """The map that sharpens. Its clicks go through the log of presses, so redrawing loses none."""
-    with guarded():
-        job, scores = client().snapshot(number)
+    with errors_as_sentences():
+        job, scores = worker_client().snapshot(number)
         if st.session_state.pop(PICKED, False) or language_at(job) != st.session_state.get(AT):
             st.rerun()  # the card, the other maps and the stored result are drawn outside this fragment
         if scores is None:
@@ -346,7 +356,7 @@ def _look(
             about_head(scores, stored, selected)
 
 
-def in_place_of_maps(choice: Choice, results: Found) -> dict[str, Callable[[], None]]:
+def in_place_of_maps(choice: Choice, results: StoredScores) -> dict[str, Callable[[], None]]:
     """Functions that draw in place of missing languages' maps: a button, or the map that sharpens."""
     if not results.missing or refusal(choice):
         return {}
@@ -356,7 +366,7 @@ def in_place_of_maps(choice: Choice, results: Found) -> dict[str, Callable[[], N
 
     def draw_one(language: str) -> None:
         if running is not None and language == language_at(running):
-            follow(_small, SECONDS)(running.id, language, results.scores)
+            redraw_every(_small, SECONDS)(running.id, language, results.scores)
             return
         with st.container(border=True):
             st.markdown(f"**{plain(language_title(language))}**")
@@ -375,8 +385,8 @@ def in_place_of_maps(choice: Choice, results: Found) -> dict[str, Callable[[], N
 
 
 def _small(job: int, language: str, stored: Mapping[str, HeadScores]) -> None:
-    with guarded():
-        _, scores = client().snapshot(job)
+    with errors_as_sentences():
+        _, scores = worker_client().snapshot(job)
         if scores is None or scores.language != language:
             st.markdown(f"**{plain(language_title(language))}**")
             st.caption("Being computed; the first samples are on their way.")

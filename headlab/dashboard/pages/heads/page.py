@@ -5,21 +5,29 @@ from __future__ import annotations
 import streamlit as st
 
 from headlab.core import Head
-from headlab.dashboard.frame.shell import found, page
+from headlab.dashboard.frame import page, scores_of
 from headlab.dashboard.names import head_from, head_key, language_title, plain
 from headlab.dashboard.pages.heads import maps as heads_page
 from headlab.dashboard.panels import contrast, job_offer, report
-from headlab.dashboard.widgets import headgrid
-from headlab.dashboard.widgets.notices import keep_known
-from headlab.dashboard.widgets.presses import download, give, uninterrupted
+from headlab.dashboard.widgets import (
+    download,
+    draw_map,
+    draw_small_maps,
+    heads_gated_together,
+    how_to_read_maps,
+    keep_known_choice,
+    pick_scale,
+    set_widget,
+    uninterrupted,
+)
 from headlab.methods.table import ATTENTION_METHOD
 from headlab.pictures import maps_of
 
 
 def pick(language, head, languages):
-    give("head", head_key(head))
+    set_widget("head", head_key(head))
     if language in languages and language != st.session_state.get("focus"):
-        give("focus", language)
+        set_widget("focus", language)
 
 
 def select(scores):
@@ -27,7 +35,7 @@ def select(scores):
     first = next(iter(scores.values()))
     heads = [head_key(head) for head in first.grid.heads]
     for param, what, options in (("focus", "language", list(scores)), ("head", "head", heads)):
-        keep_known(param, what, options)
+        keep_known_choice(param, what, options)
     left, right = st.columns(2)
     focus = left.selectbox(
         "Language", list(scores), format_func=str, key="focus", bind="query-params"
@@ -76,24 +84,24 @@ def body(choice, results, confidence):
     top, (left, right), below = st.container(), st.columns([10, 11], gap="large"), st.container()
     with below:
         st.subheader("Language by language")
-        maps = maps_of(scores, common=headgrid.pick_scale(len(scores)))
+        maps = maps_of(scores, common=pick_scale(len(scores)))
     with left:
         focus, head = select(scores)
-        headgrid.draw_map(
+        draw_map(
             maps[focus], key="large", title=language_title(focus), selected=head,
-            on_click=lambda h: pick(focus, h, scores), together=headgrid.together(scores[focus]),
+            on_click=lambda h: pick(focus, h, scores), together=heads_gated_together(scores[focus]),
         )  # fmt: skip
         heads_page.offer_again(choice, scores[focus])
     with right:
         heads_page.card(scores, confidence, head, focus)
     with top:
         sharpening(choice, scores, head)
-    headgrid.small_multiples(
+    draw_small_maps(
         maps,
         key="small",
         selected=head,
         on_click=lambda language, clicked: pick(language, clicked, scores),
-        together=headgrid.together(scores[focus]),
+        together=heads_gated_together(scores[focus]),
         missing=heads_page.in_place_of_maps(choice, results),
     )
     if results.missing:
@@ -109,7 +117,7 @@ def body(choice, results, confidence):
 def draw_page() -> None:
     """Draw the page."""
     with page("heads") as choice:
-        results = found(choice)
+        results = scores_of(choice)
         if not choice.languages:
             st.info("No language is chosen. Pick some in the sidebar, or press All.")
         elif not results.scores:
@@ -120,10 +128,8 @@ def draw_page() -> None:
             )
             known = st.session_state.get("head")
             sharpening(choice, {}, head_from(known) if known else None)
-            headgrid.small_multiples(
-                {}, key="small", missing=heads_page.in_place_of_maps(choice, results)
-            )
+            draw_small_maps({}, key="small", missing=heads_page.in_place_of_maps(choice, results))
             job_offer.offer(choice, results.missing)
         else:
-            st.markdown(headgrid.reading(results.scores))
-            body(choice, results, found(choice, ATTENTION_METHOD).scores)
+            st.markdown(how_to_read_maps(results.scores))
+            body(choice, results, scores_of(choice, ATTENTION_METHOD).scores)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from headlab.dashboard.frame.shell import page
+from headlab.dashboard.frame import page
 from headlab.dashboard.names import plain
 from headlab.dashboard.pages.jobs import form, views
 from headlab.dashboard.panels import job_actions

@@ -13,16 +13,17 @@ import pandas as pd
 import streamlit as st
 
 from headlab.core import Head, HeadlabError, Table
-from headlab.dashboard.frame.shell import (
+from headlab.dashboard.frame import (
     Choice,
-    found,
-    go,
-    guarded,
-    languages_of,
-    listing,
+    errors_as_sentences,
+    matching_scores,
+    open_page,
+    scores_of,
+    stored_results,
     supervisor,
+    task_languages,
+    variant_of,
 )
-from headlab.dashboard.frame.stored_scores import matching, variant_of
 from headlab.dashboard.names import PAGES, PRUNE_TAB, PRUNE_TABS, language_title, plain
 from headlab.dashboard.pages.heads.maps import about_head, picture
 from headlab.dashboard.pages.prune import front
@@ -41,8 +42,16 @@ from headlab.dashboard.panels.job_format import (
     waiting_line,
     words_of,
 )
-from headlab.dashboard.widgets.figures import named_values, show
-from headlab.dashboard.widgets.presses import Button, button, download, follow, give, row
+from headlab.dashboard.widgets import (
+    Button,
+    button,
+    button_row,
+    download,
+    redraw_every,
+    set_widget,
+    show_named_values,
+    show_table,
+)
 from headlab.jobs.experiment import ExperimentJob, FrontJob
 from headlab.jobs.job import Job, Outcome, shown_value
 from headlab.jobs.score import CurveJob, ScoreJob
@@ -74,10 +83,10 @@ EMPTY = (
 
 def draw_queue() -> None:
     """The queue; the page reruns when a job is added, starts or ends."""
-    with guarded():
+    with errors_as_sentences():
         job_actions.said()
         if (worker := reached()) is None:
-            follow(_await_worker, QUEUE_SECONDS)()
+            redraw_every(_await_worker, QUEUE_SECONDS)()
             return
         jobs = worker.jobs()
         settle(jobs, tell=False)
@@ -146,7 +155,7 @@ def _heading(job_row: JobRow) -> None:
         horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", gap="small"
     ):
         open_button(job_row)
-        row(*buttons(job_row))
+        button_row(*buttons(job_row))
 
 
 def open_button(job_row: JobRow) -> None:
@@ -169,7 +178,7 @@ def trouble(job_row: JobRow) -> str:
 
 def actions(job_row: JobRow) -> None:
     """A job's buttons, and the delete confirmation if it is open."""
-    row(*buttons(job_row, resume_first=False))
+    button_row(*buttons(job_row, resume_first=False))
     _asking(job_row)
 
 
@@ -197,7 +206,7 @@ def _asking(job_row: JobRow) -> None:
         return
     lost = "" if job_row.state == "done" else " and its unfinished results"
     st.warning(f"Delete job {number} with its log{lost}? Finished results stay.")
-    row(
+    button_row(
         Button(
             f"Delete job {number}", f"delete-yes-{number}", job_actions.delete, (number,), "primary"
         ),
@@ -220,8 +229,12 @@ def choice_of(job_row: JobRow) -> Choice | None:
     if not isinstance(job, ScoreJob) or job.method not in METHODS:
         return None
     choice = _choice(job)
-    results = matching(
-        listing(HeadScores).results, choice.model, choice.task, choice.method, choice.label_map
+    results = matching_scores(
+        stored_results(HeadScores).results,
+        choice.model,
+        choice.task,
+        choice.method,
+        choice.label_map,
     )
     return replace(choice, variant=variant_of(results, keys_of(job_row)))
 
@@ -247,13 +260,13 @@ def draw_results(job_row: JobRow) -> None:
     page = "" if job is None else job.page
     scores = choice_of(job_row)
     if scores is not None and page == ScoreJob.page:
-        row(
-            _page_button("heads", go, ("heads", scores)),
-            _page_button("overview", go, ("overview", scores)),
+        button_row(
+            _page_button("heads", open_page, ("heads", scores)),
+            _page_button("overview", open_page, ("overview", scores)),
         )
     elif job is not None and page in PAGES and not isinstance(job, ScoreJob):
-        open_page = JOB_OPENERS.get(job.key, OPENERS.get(page, _open))
-        row(_page_button(page, open_page, (job, job_row)))
+        open_results = JOB_OPENERS.get(job.key, OPENERS.get(page, _open))
+        button_row(_page_button(page, open_results, (job, job_row)))
     else:
         _outcome(job, job_row)
     offer_report(job_row, keys_of(job_row))
@@ -285,14 +298,14 @@ def offer_report(job_row: JobRow, keys: Sequence[str]) -> None:
 
 def _open(job: Job, job_row: JobRow) -> None:
     """Open the page that a job names, at what the job is on."""
-    go(job.page, _choice(job))
+    open_page(job.page, _choice(job))
 
 
 def _open_report(job: Job, job_row: JobRow) -> None:
     """Open the Experiments page at the job's report."""
     if isinstance(job, ExperimentJob):
         stored_reports.remember(job.experiment, next(iter(keys_of(job_row)), ""))
-    go("experiments", _choice(job))
+    open_page("experiments", _choice(job))
 
 
 def _open_roles(job: Job, job_row: JobRow) -> None:
@@ -303,19 +316,21 @@ def _open_roles(job: Job, job_row: JobRow) -> None:
     model = job.value("model")
     task = str(job.value("task") or before.task)
     languages = job.languages_named
-    offered = languages_of(task)
+    offered = task_languages(task)
     shown = tuple(language for language in languages if language in offered)
     label_map = before.label_map if (model, task) == (before.model, before.task) else None
-    give("focus", languages[0])
-    go("roles", Choice(str(model), task, shown or before.languages, before.method, label_map))
+    set_widget("focus", languages[0])
+    open_page(
+        "roles", Choice(str(model), task, shown or before.languages, before.method, label_map)
+    )
 
 
 def _open_gates(job: Job, job_row: JobRow) -> None:
     """Open the Gates page at the job's last run; gates have no method."""
-    give("focus", job.languages_named[0])
+    set_widget("focus", job.languages_named[0])
     if keys := keys_of(job_row):
         stored_gates.remember(keys[-1])
-    go("gates", _choice(job))
+    open_page("gates", _choice(job))
 
 
 def _open_prune(job: Job, job_row: JobRow) -> None:
@@ -325,16 +340,16 @@ def _open_prune(job: Job, job_row: JobRow) -> None:
         history_of(str(mask.model.get("fingerprint")), mask.grid).put(
             mask.kept, {"rule": "job", "job": job_row.id}
         )
-    give(PRUNE_TAB, PRUNE_TABS[0])
-    go("prune", _choice(job))
+    set_widget(PRUNE_TAB, PRUNE_TABS[0])
+    open_page("prune", _choice(job))
 
 
 def _open_front(job: Job, job_row: JobRow) -> None:
     """Open the Prune page at the job's front, if it made one."""
     if keys := keys_of(job_row):
         front.remember(keys[0])
-    give(PRUNE_TAB, PRUNE_TABS[1])
-    go("prune", _choice(job))
+    set_widget(PRUNE_TAB, PRUNE_TABS[1])
+    open_page("prune", _choice(job))
 
 
 OPENERS: Mapping[str, Callable[[Job, JobRow], None]] = {
@@ -421,9 +436,9 @@ def _results(keys: Sequence[str], results_noun: str) -> None:
     there = [key for key in keys if (root / key / "result.npz").exists()]
     table = _curve_table(root, tuple(keys))
     if table is not None:
-        show(table, str(keys[0]))
+        show_table(table, str(keys[0]))
     elif there:
-        named_values([(f"Result {number}", key) for number, key in enumerate(there, 1)])
+        show_named_values([(f"Result {number}", key) for number, key in enumerate(there, 1)])
     else:
         st.caption(f"The {results_noun} are in the worker's cache, which this page does not read.")
 
@@ -457,15 +472,15 @@ def draw_details(number: int) -> None:
     )
     job_row = _known(number)
     if job_row is None:
-        follow(_ask_again, AGAIN_SECONDS)(number)
+        redraw_every(_ask_again, AGAIN_SECONDS)(number)
         return
     st.subheader(f"Job {number}: {plain(title(job_row))}")
-    with guarded():
+    with errors_as_sentences():
         job_actions.said()
         is_live = job_row.state in LIVE
         if not is_live:
             job_actions.asked_for().mine.discard(number)  # its end has been seen
-        follow(_look, SECONDS if is_live else None)(number, job_row.state)
+        redraw_every(_look, SECONDS if is_live else None)(number, job_row.state)
         actions(job_row)
         _body(supervisor().client(), job_row)
 
@@ -479,14 +494,14 @@ def _known(number: int) -> JobRow | None:
 
 
 def _ask_again(number: int) -> None:
-    with guarded():
+    with errors_as_sentences():
         worker = reached()
         if worker is not None and worker.job(number):
             st.rerun()
 
 
 def _look(number: int, state: str) -> None:
-    with guarded():
+    with errors_as_sentences():
         worker = supervisor().client()
         job_row = worker.job(number)
         if job_row.state != state:
@@ -500,12 +515,12 @@ def _body(worker: Client, job_row: JobRow) -> None:
     every = SECONDS if job_row.state in LIVE else None
     with left:
         if every:
-            follow(_map, every)(job_row.id)
+            redraw_every(_map, every)(job_row.id)
         if job_row.state == "done":
             draw_results(job_row)
         _about(job_row)
     with right:
-        follow(_log, every)(job_row.id)
+        redraw_every(_log, every)(job_row.id)
         if line := terminal(job_row):
             st.caption("The same from a terminal:")
             st.code(line, language="bash", wrap_lines=True)
@@ -522,7 +537,7 @@ def _mask_of(job_row: JobRow) -> None:
 
 def _map(number: int) -> None:
     """The map of what is computed now. Its clicks go through the log of presses, so redrawing loses none."""
-    with guarded():
+    with errors_as_sentences():
         job_row, scores = supervisor().client().snapshot(number)
         if scores is not None:
             stored = _stored(job_row)
@@ -551,7 +566,7 @@ def _state(worker: Client, job_row: JobRow) -> None:
 
 
 def _log(number: int) -> None:
-    with guarded():
+    with errors_as_sentences():
         st.markdown("##### Log, newest first")
         if lines := supervisor().client().log(number):
             st.code("\n".join(reversed(lines)), language=None, height=LOG_HEIGHT, wrap_lines=True)
@@ -561,9 +576,9 @@ def _log(number: int) -> None:
 
 def _stored(job_row: JobRow) -> dict[str, HeadScores]:
     choice = choice_of(job_row)
-    return {} if choice is None else dict(found(choice).scores)
+    return {} if choice is None else dict(scores_of(choice).scores)
 
 
 def _about(job_row: JobRow) -> None:
     st.markdown("##### What it computes")
-    named_values(details(job_row))
+    show_named_values(details(job_row))

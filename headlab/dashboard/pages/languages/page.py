@@ -5,12 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from headlab.core import shown_unit
-from headlab.dashboard.frame.shell import found, languages_of, page
-from headlab.dashboard.frame.stored_scores import sample_note
+from headlab.dashboard.frame import page, samples_note, scores_of, task_languages
 from headlab.dashboard.names import language_title, page_link, plain
 from headlab.dashboard.panels import job_offer, report
-from headlab.dashboard.widgets.figures import figure, show
-from headlab.dashboard.widgets.presses import give
+from headlab.dashboard.widgets import figure, set_widget, show_table
 from headlab.methods.costs import remarks
 from headlab.plots.studies.agreement import agreement_matrix, dendrogram
 from headlab.studies import agreement, heads
@@ -33,9 +31,7 @@ def matrix(scores):
     if compared.found.noise is None:
         st.info(f"{report.noise_note(scores)} {agreement.no_halves()}")
     first = next(iter(scores.values()))
-    about = (
-        f"{first.method}, estimand {first.estimand}, {len(scores)} languages. {sample_note(scores)}"
-    )
+    about = f"{first.method}, estimand {first.estimand}, {len(scores)} languages. {samples_note(scores)}"
     tabs = ["Chart", "Tree", "Pairs", "Each language", "Clusters"]
     chart, tree, twin, each, merged = st.tabs(tabs, key="tab", bind="query-params")
     with chart:
@@ -49,13 +45,13 @@ def matrix(scores):
         )
     for place, table in ((twin, pairs), (each, languages), (merged, clusters)):
         with place:
-            show(table, "languages")
+            show_table(table, "languages")
 
 
 def at_most(key, most):
     """Lower a slider's value from another model or more languages: streamlit rejects one above the maximum."""
     if st.session_state.get(key, 0) > most >= 1:
-        give(key, most)
+        set_widget(key, most)
 
 
 def shared(scores):
@@ -87,7 +83,7 @@ def specific(scores):
 
 def listed(table, otherwise):
     if table.rows:
-        show(table, "languages")
+        show_table(table, "languages")
     else:
         st.markdown(f"##### {plain(table.title)}")
         st.info(otherwise)
@@ -97,7 +93,7 @@ def listed(table, otherwise):
 def body(scores):
     first = next(iter(scores.values()))
     names = ", ".join(map(language_title, scores))
-    note, unit = sample_note(scores), shown_unit(first.unit)[1]
+    note, unit = samples_note(scores), shown_unit(first.unit)[1]
     st.caption(f"{len(scores)} languages: {plain(names)}. {note} Values in {unit}.")
     for remark in remarks(scores.values()):
         st.caption(f"Caution: {plain(remark)}.")
@@ -106,7 +102,7 @@ def body(scores):
     if first.signed:
         few, own = specific(scores)
         st.subheader("How many heads, and how certain")
-        show(heads.count_table(scores, top, few), "languages")
+        show_table(heads.count_table(scores, top, few), "languages")
         report.draw_heads([agnostic, *own])
     else:
         st.info(
@@ -115,8 +111,8 @@ def body(scores):
 
 
 def too_few(choice, n):
-    if len(languages_of(choice.task)) == 1:
-        (only,) = map(language_title, languages_of(choice.task))
+    if len(task_languages(choice.task)) == 1:
+        (only,) = map(language_title, task_languages(choice.task))
         st.info(plain(f"This page compares languages, and task {choice.task} has one: {only}."))
         page_link("heads", "The heads of this language")
         return
@@ -129,12 +125,12 @@ def too_few(choice, n):
 def draw_page() -> None:
     """Draw the page."""
     with page("languages") as choice:
-        results = found(choice)
+        results = scores_of(choice)
         n = len(results.scores)
         if n < 2:
             too_few(choice, n)
         else:
             body(results.scores)
             report.save_view(choice, results.scores)
-        if len(languages_of(choice.task)) != 1:
+        if len(task_languages(choice.task)) != 1:
             job_offer.panel(choice, results, "With them, these languages can be compared as well.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from headlab.dashboard.frame.shell import found, page
+from headlab.dashboard.frame import page, scores_of
 from headlab.dashboard.names import plain
 from headlab.dashboard.panels import masks as mask_pages
 from headlab.dashboard.panels import report
@@ -28,7 +28,7 @@ def draw_page() -> None:
             st.info(
                 "No language is chosen. Pick some in the sidebar to see what their scores suggest; files work without."
             )
-        results = found(choice)
+        results = scores_of(choice)
         target = mask_pages.target_of(choice, results)
         masks = sources(choice, results, target)
         if len(masks) < 2:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import streamlit as st
 
 from headlab.core import Report, part
-from headlab.dashboard.frame.shell import found, go, listing, others, page
+from headlab.dashboard.frame import open_page, other_choices, page, scores_of, stored_results
 from headlab.dashboard.names import head_key, page_link, plain
 from headlab.dashboard.pages.overview.findings import findings, preferred
 from headlab.dashboard.panels import contrast, job_actions, job_offer, report, stored_reports
-from headlab.dashboard.widgets import headgrid
-from headlab.dashboard.widgets.presses import button
+from headlab.dashboard.widgets import (
+    button,
+    draw_small_maps,
+    heads_gated_together,
+    how_to_read_maps,
+    pick_scale,
+)
 from headlab.pictures import maps_of
 from headlab.results import default_root
 from headlab.studies.table import STUDIES
@@ -23,7 +28,9 @@ def open_head(language, head):
 def found_so_far(choice, results):
     """What the results say: scores, and reports on the very model that the scores are of, where there are any."""
     named = [
-        r for r in listing(Report).results if part(r.record.spec, "model", "name") == choice.model
+        r
+        for r in stored_results(Report).results
+        if part(r.record.spec, "model", "name") == choice.model
     ]
     first = results.first or next(
         (r.record for r in sorted(named, key=stored_reports.made_at, reverse=True)), None
@@ -59,13 +66,13 @@ def maps(choice, results):
         do = "Choose" if job_actions.refusal(choice) else "Compute them below, or choose"
         st.info(f"The cache folder {plain(what)} for these languages. {do} {other}.")
         return
-    st.markdown(headgrid.reading(results.scores) + " Click a head to see it in every language.")
-    common = headgrid.pick_scale(len(results.scores))
-    headgrid.small_multiples(
+    st.markdown(how_to_read_maps(results.scores) + " Click a head to see it in every language.")
+    common = pick_scale(len(results.scores))
+    draw_small_maps(
         maps_of(results.scores, common=common),
         key="overview",
         on_click=open_head,
-        together=headgrid.together(results.first),
+        together=heads_gated_together(results.first),
     )
 
 
@@ -80,7 +87,7 @@ def missing(choice, results):
 
 def elsewhere(choice):
     """Other models and tasks whose results are stored, such as the papers' own."""
-    if there := others(choice):
+    if there := other_choices(choice):
         st.markdown("##### Also in the cache")
         st.caption(
             "Results of other models and tasks: scores on every page, reports on Experiments and Roles."
@@ -89,7 +96,7 @@ def elsewhere(choice):
         button(
             other.words,
             key=f"other-{other.words.partition(':')[0]}",
-            on_press=go,
+            on_press=open_page,
             args=(other.page, other.choice),
         )
 
@@ -110,7 +117,7 @@ def draw_page() -> None:
         if not choice.languages:
             st.info("No language is chosen. Pick some in the sidebar, or press All.")
         else:
-            results = found(choice)
+            results = scores_of(choice)
             found_so_far(choice, results)
             maps(choice, results)
             contrast.of_languages(results.scores, open_head)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headlab.dashboard.frame.shell import page
+from headlab.dashboard.frame import page
 from headlab.dashboard.pages.own import parts
 
 

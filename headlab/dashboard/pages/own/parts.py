@@ -22,11 +22,18 @@ from headlab.core import (
     content_key,
     default_root,
 )
-from headlab.dashboard.frame.shell import Choice, client, waited
-from headlab.dashboard.frame.sidebar import known_task, typed, use_model, use_task
+from headlab.dashboard.frame import (
+    Choice,
+    known_task,
+    typed_label_map,
+    use_model,
+    use_task,
+    wait_for_result,
+    worker_client,
+)
 from headlab.dashboard.names import counted, language_title, page_link, plain
 from headlab.dashboard.panels.job_format import forecast_line
-from headlab.dashboard.widgets.presses import Button, button, row, start_with
+from headlab.dashboard.widgets import Button, button, button_row, set_first_value
 from headlab.jobs.score import ScoreJob
 from headlab.tasks import TASKS, names
 from headlab.tasks.base import SPLITS, Split
@@ -68,7 +75,11 @@ class Wanted(NamedTuple):
 def _classes(model: str, task: str) -> tuple[tuple[str, str], ...]:
     """The label map that was typed for a model on a task; empty if there is none, or it is refused."""
     try:
-        return tuple(read_map(typed(model, task)).items()) if typed(model, task) else ()
+        return (
+            tuple(read_map(typed_label_map(model, task)).items())
+            if typed_label_map(model, task)
+            else ()
+        )
     except HeadlabError:
         return ()
 
@@ -76,7 +87,7 @@ def _classes(model: str, task: str) -> tuple[tuple[str, str], ...]:
 def model_part(choice: Choice) -> None:
     """The field for a model, its checks, and the buttons that load and choose it."""
     st.subheader("A model")
-    start_with("own-model", st.session_state.get(TYPED, ""))
+    set_first_value("own-model", st.session_state.get(TYPED, ""))
     name = st.text_input(
         "Model folder or hub id", key="own-model", placeholder="/path/to/model or owner/name"
     ).strip()
@@ -91,14 +102,14 @@ def model_part(choice: Choice) -> None:
     )
     with st.spinner("Looking at its files …"):
         try:
-            found = looked_at(client(), wanted, st.session_state.get(AGAIN, 0))
+            found = looked_at(worker_client(), wanted, st.session_state.get(AGAIN, 0))
         except HeadlabError as error:  # of the worker, which says nothing about the model
             st.warning(plain(as_sentence(error)))
             return
     # another task or a label map mends labels, and either is chosen for the model that the sidebar has
     wrong = any(finding.ok is False and finding.what != "Labels" for finding in found)
     _tell([*found, *([] if wrong else _loaded(wanted))])
-    row(
+    button_row(
         Button(
             "Load it and check the rest",
             "own-load",
@@ -143,7 +154,9 @@ def looked_at(_client: Client, wanted: Wanted, again: int) -> list[Finding]:
     """What a model's files tell; raises HeadlabError without a worker. again: looks anew when it changes."""
     known = wanted.task if known_task(wanted.task) else None
     try:
-        return waited(lambda: _client.check(wanted.model, known, wanted.stated if known else None))
+        return wait_for_result(
+            lambda: _client.check(wanted.model, known, wanted.stated if known else None)
+        )
     except HeadlabError as error:
         if error.code.startswith(
             "worker."
@@ -156,7 +169,7 @@ def _loaded(wanted: Wanted) -> list[Finding]:
     """What loading has told, or that it can tell more; loads the model if that was asked for."""
     if st.session_state.get(LOADING) == wanted:
         with st.spinner("Loading the model …"):
-            st.session_state[LOADED] = wanted, loaded(client(), wanted)
+            st.session_state[LOADED] = wanted, loaded(worker_client(), wanted)
         del st.session_state[LOADING]
     loaded_for, findings = st.session_state.get(LOADED, (None, []))
     if loaded_for == wanted:
@@ -172,7 +185,7 @@ def _loaded(wanted: Wanted) -> list[Finding]:
 def loaded(worker: Client, wanted: Wanted) -> list[Finding]:
     """What loading a model tells: its heads, the self-test, its size, its first answers and the cost of scores."""
     try:
-        model = waited(lambda: worker.model(wanted.model))
+        model = wait_for_result(lambda: worker.model(wanted.model))
     except HeadlabError as error:
         return [_wrong("Loaded", error)]
     size = f"On {model.device}."
@@ -231,7 +244,7 @@ def _answers(worker: Client, wanted: Wanted) -> str:
         *_, figure = worker.evaluate(request)
         return figure
 
-    figure = waited(last_figure)
+    figure = wait_for_result(last_figure)
     of = f"its first {figure.n} dev answers on {wanted.task} in {language_title(language)}"
     note = f" {figure.note}." if figure.note else ""
     return f"{100 * figure.accuracy:.1f} % of {of} are right.{note}"
@@ -247,7 +260,7 @@ def _cost(worker: Client, wanted: Wanted) -> str:
     )
     if wanted.stated is not None:
         job = job.model_copy(update={"label_map": wanted.stated})
-    forecast = waited(lambda: worker.forecast(job))
+    forecast = wait_for_result(lambda: worker.forecast(job))
     cost = forecast_line(forecast).replace("**", "")
     return f"Scores of {wanted.method} in {language_title(wanted.languages[0])}: {cost}"
 
@@ -425,7 +438,7 @@ def _classes_of_model(choice: Choice) -> tuple[str, tuple[str, ...]]:
         name, choice.task, choice.method, choice.languages[:1], _classes(name, choice.task)
     )
     try:
-        findings = looked_at(client(), model, st.session_state.get(AGAIN, 0))
+        findings = looked_at(worker_client(), model, st.session_state.get(AGAIN, 0))
     except HeadlabError:  # without a worker, which the sidebar says
         return name, ()
     return name, tuple(name for finding in findings for name in finding.classes)
@@ -702,7 +715,7 @@ def _save(draft: Draft, asked: str) -> None:
     """Save a task. asked: key of what was asked for, which a refusal is shown beside."""
     st.session_state.pop(SAID, None)
     try:
-        st.session_state[SAVED] = client().save_task(draft.to_json())
+        st.session_state[SAVED] = worker_client().save_task(draft.to_json())
     except HeadlabError as error:
         st.session_state[SAID] = asked, f"Not saved: {as_sentence(error)}"
 

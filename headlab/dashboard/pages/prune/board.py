@@ -10,27 +10,24 @@ import pandas as pd
 import streamlit as st
 
 from headlab.core import HeadGrid, HeadlabError, shown_unit
-from headlab.dashboard.frame.shell import Choice, client, supervisor
-from headlab.dashboard.frame.stored_scores import (
-    CORRECTED,
-    MEAN,
-    RULES,
-    Found,
-    Suggestion,
-    expected_false,
-    how_chosen,
-    pooled,
-    risk,
-    rules_for,
-    suggest,
-)
+from headlab.dashboard.frame import Choice, StoredScores, supervisor, worker_client
 from headlab.dashboard.names import head_words, language_title, languages_words, plain
 from headlab.dashboard.panels.history import History
 from headlab.dashboard.panels.job_actions import asked, start
 from headlab.dashboard.panels.job_format import languages_in
-from headlab.dashboard.widgets.figures import show
-from headlab.dashboard.widgets.headgrid import head_switches
-from headlab.dashboard.widgets.presses import Button, button, row
+from headlab.dashboard.panels.suggestion import (
+    CORRECTIONS,
+    MEAN_OF_LANGUAGES,
+    RULES,
+    Suggestion,
+    expected_false,
+    origin_of_mask,
+    pooled_scores,
+    removal_warning,
+    suggested_heads,
+    usable_rules,
+)
+from headlab.dashboard.widgets import Button, button, button_row, head_switches, show_table
 from headlab.jobs.job import Job
 from headlab.jobs.worth import WorthJob
 from headlab.masks import Mask, mask_from_json
@@ -49,22 +46,22 @@ HOW = (
 )
 
 
-def pick_scores(found: Found) -> HeadScores | None:
+def pick_scores(found: StoredScores) -> HeadScores | None:
     """The widget that chooses whose scores colour the grid and feed the suggestion; not drawn if there is no choice."""
     if len(found.scores) < 2:
-        return pooled(found.scores, MEAN)
+        return pooled_scores(found.scores, MEAN_OF_LANGUAGES)
     source = st.selectbox(
         "Colours and suggestion from one language, or the mean of all",
-        [MEAN, *found.scores],
+        [MEAN_OF_LANGUAGES, *found.scores],
         key="from",
         bind="query-params",
     )
-    return pooled(found.scores, source)
+    return pooled_scores(found.scores, source)
 
 
 def toolbar(history: History) -> None:
     """Undo, redo, reset."""
-    row(
+    button_row(
         Button("Undo", "prune-undo", history.undo, icon="undo", disabled=not history.can_undo),
         Button("Redo", "prune-redo", history.redo, icon="redo", disabled=not history.can_redo),
         Button(
@@ -96,7 +93,7 @@ def switches(history: History, scores: HeadScores | None, together: Sequence[int
 
 
 def suggestion(
-    history: History, found: Found, scores: HeadScores | None, on_test: Callable[[], None]
+    history: History, found: StoredScores, scores: HeadScores | None, on_test: Callable[[], None]
 ) -> None:
     """A rule over the scores, its effect, and the button that applies it.
 
@@ -113,10 +110,10 @@ def suggestion(
             )
             return
         rule = _rule(scores)
-        kept = suggest(scores, rule)
+        kept = suggested_heads(scores, rule)
         removed_heads = int((~kept).sum())
         scored_languages = language_title(scores.language)
-        if scores.language == MEAN:
+        if scores.language == MEAN_OF_LANGUAGES:
             scored_languages = f"the mean over {languages_words([*found.scores])}"
         st.markdown(
             f"**{removed_heads} of {kept.size} heads** would be off, by {scores.method} of "
@@ -124,7 +121,7 @@ def suggestion(
         )
         if sentence := expected_false(scores, rule, removed_heads):
             st.caption(sentence)
-        if warning := risk(kept):
+        if warning := removal_warning(kept):
             st.warning(warning)
         button(
             "Switch these off",
@@ -132,7 +129,7 @@ def suggestion(
             kind="primary",
             disabled=not removed_heads,
             on_press=history.put,
-            args=(kept, how_chosen(scores, rule, list(found.scores))),
+            args=(kept, origin_of_mask(scores, rule, list(found.scores))),
         )
         if not removed_heads:
             st.caption(
@@ -143,7 +140,7 @@ def suggestion(
 
 
 def _rule(scores: HeadScores) -> Suggestion:
-    rules = rules_for(scores)
+    rules = usable_rules(scores)
     rule = st.radio(
         "Rule", rules, captions=[RULES[r] for r in rules], key="rule", bind="query-params"
     )
@@ -170,9 +167,9 @@ def _rule(scores: HeadScores) -> Suggestion:
         )
         return Suggestion(rule, threshold=shown / factor)
     if rule == "harmful" and scores.p_values is not None:
-        label, words = "Corrected for testing many heads", CORRECTED.__getitem__
+        label, words = "Corrected for testing many heads", CORRECTIONS.__getitem__
         how = st.radio(
-            label, list(CORRECTED), format_func=words, key="correct", bind="query-params"
+            label, list(CORRECTIONS), format_func=words, key="correct", bind="query-params"
         )
         return Suggestion(rule, correction=how)
     return Suggestion(rule)
@@ -212,7 +209,7 @@ def _whole_layers(history: History, several_stacks: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         layer = st.selectbox("A whole layer", list(heads_by_layer), key="twin-layer", width=150)
         head_indices = heads_by_layer[layer]
-        row(
+        button_row(
             Button("Switch it off", "twin-layer-off", history.switch, (head_indices, False)),
             Button("Switch it on", "twin-layer-on", history.switch, (head_indices, True)),
         )
@@ -349,7 +346,7 @@ def jobs() -> Sequence[JobRow]:
     """The jobs that measure a mask's speed; none if no worker is connected."""
     if not supervisor().connected:
         return []
-    return [row for row in client().jobs() if row.kind == WorthJob.key]
+    return [row for row in worker_client().jobs() if row.kind == WorthJob.key]
 
 
 @dataclass(frozen=True)
@@ -415,4 +412,4 @@ def times(measured: Measured) -> None:
     )
     with st.expander("All measurements"):
         for table in worth.report().tables:
-            show(table, f"worth-{table.name}")
+            show_table(table, f"worth-{table.name}")

@@ -11,7 +11,7 @@ import pandas as pd
 import streamlit as st
 
 from headlab.core import Bools, HeadGrid, HeadlabError, Report, integer_in, is_number, is_same_model
-from headlab.dashboard.frame.shell import Choice, as_cached, listing
+from headlab.dashboard.frame import Choice, cached_options, stored_results
 from headlab.dashboard.names import (
     FRONT_PARAM,
     PRUNE_TAB,
@@ -26,11 +26,23 @@ from headlab.dashboard.panels import stored_reports
 from headlab.dashboard.panels.history import History
 from headlab.dashboard.panels.job_actions import asked, end_form, refusal, terminal, told_pace
 from headlab.dashboard.panels.report import made_again
-from headlab.dashboard.widgets import form_values
-from headlab.dashboard.widgets.figures import CONFIG, draw_commands, show, with_p
-from headlab.dashboard.widgets.form_values import Values, held, pressed
-from headlab.dashboard.widgets.notices import notify, pick_one
-from headlab.dashboard.widgets.presses import Button, button, give, row, uninterrupted
+from headlab.dashboard.widgets import (
+    PLOTLY_CONFIG,
+    Button,
+    FormValues,
+    button,
+    button_row,
+    draw_option,
+    notify_of_link,
+    pick_result,
+    set_widget,
+    show_commands,
+    show_table,
+    uninterrupted,
+    values_at_press,
+    widget_values,
+    with_p_values,
+)
 from headlab.jobs.experiment import ExperimentJob, FrontJob
 from headlab.jobs.fields import NestedOptions
 from headlab.plots.lines import FrontDot, front_figure
@@ -276,7 +288,7 @@ class FrontForm:
     choice: Choice
     heads: int
 
-    def job(self, values: Values) -> FrontJob:
+    def job(self, values: FormValues) -> FrontJob:
         """The form's job; the method has the options of the choice's cached scores.
 
         Args:
@@ -291,10 +303,10 @@ class FrontForm:
             **self.choice.about,
             **sizes,
         )
-        method_options = as_cached(self.choice)
+        method_options = cached_options(self.choice)
         return job.model_copy(update={"method_options": method_options}) if method_options else job
 
-    def _options(self, values: Values) -> NestedOptions:
+    def _options(self, values: FormValues) -> NestedOptions:
         """The question, and the orders and sizes to try."""
         options: NestedOptions = {
             "orders": ",".join(values.get("front-orders") or ["mean"]),
@@ -373,8 +385,8 @@ def presets(form: FrontForm) -> None:
 
     Neither changes the number of dev examples: the scores that order the heads are of as many, and would be lacking.
     """
-    job = form.job(held(PREFIX))
-    row(
+    job = form.job(widget_values(PREFIX))
+    button_row(
         Button("Quick", "front-quick", _quick, (job,), icon="bolt"),
         Button("Full", "front-full", _fill, (ORDERED, full_sizes(), None), icon="done_all"),
     )
@@ -402,7 +414,7 @@ def quick(languages: int, dev: int, pace: float) -> tuple[int, int]:
 
 def _fill(orders: Sequence[str], points: int, test: int | None) -> None:
     for name, value in (("orders", list(orders)), ("points", points), ("test", test)):
-        give(f"{PREFIX}{name}", value)
+        set_widget(f"{PREFIX}{name}", value)
 
 
 def grows(job: FrontJob) -> str:
@@ -437,12 +449,12 @@ def _more() -> None:
     settings = FrontJob.settings()
     for place, (name, key) in zip(places, SIZES.items(), strict=True):
         with place:
-            form_values.draw(name, settings[name], key)
+            draw_option(name, settings[name], key)
 
 
 def _begin(form: FrontForm) -> FrontJob:
     """The forecast, the button, and the outcome of the last click; returns the job."""
-    values = held(PREFIX)
+    values = widget_values(PREFIX)
     job = form.job(values)
     trouble = refusal(form.choice)
     end_form(job, trouble, _start, form, values, key="front-start", form=PREFIX)
@@ -453,11 +465,11 @@ def _begin(form: FrontForm) -> FrontJob:
     return job
 
 
-def _start(form: FrontForm, drawn: Values, typed: Mapping[str, str] | None) -> None:
+def _start(form: FrontForm, drawn: FormValues, typed: Mapping[str, str] | None) -> None:
     """Queue the form's job. drawn: its values as it was drawn.  typed: as in `pressed`."""
     st.session_state.pop(SHOWN, None)  # show the one that is being made, once it is there
     st.query_params.pop(FRONT_PARAM, None)
-    begin(form.job(pressed(PREFIX, drawn, typed)))
+    begin(form.job(values_at_press(PREFIX, drawn, typed)))
 
 
 # The front on the Prune page: the form, and the figure, whose points become the current mask.
@@ -491,7 +503,7 @@ def draw(choice: Choice, now: History, fingerprint: str) -> None:
         st.rerun()  # the mask has changed, or a job was started: rerun the whole page
     st.markdown(INTRO)
     form_job = ask(FrontForm(choice, now.grid.size))
-    stored = listing(Report)
+    stored = stored_results(Report)
     fitting = [result for result in stored.results if choice.fits(result.record.spec)]
     fronts = matching(fitting, fingerprint, choice.task, choice.languages)
     if not fronts:
@@ -499,7 +511,7 @@ def draw(choice: Choice, now: History, fingerprint: str) -> None:
         return
     by_key = {result.key: result for result in fronts}
     _follow(by_key, form_job, choice.languages, _requested(by_key))
-    shown = pick_one("Front", by_key, lambda key: label(by_key[key]), SHOWN)
+    shown = pick_result("Front", by_key, lambda key: label(by_key[key]), SHOWN)
     _write_link(shown.key)
     if settings := apart(shown, form_job):
         st.info(
@@ -532,7 +544,7 @@ def _requested(by_key: Mapping[str, Result[Report]]) -> str | None:
         sentence = (
             f"The link asks for front {short[:80]!r}, which does not exist for this model and task."
         )
-    notify(SHOWN, sentence)
+    notify_of_link(SHOWN, sentence)
     return matches[0] if matches else None
 
 
@@ -565,7 +577,7 @@ def _follow(
     nearest = min(by_key, key=misfit)
     changed = nearest != st.session_state.get(NEAREST) or SHOWN not in st.session_state
     if len(by_key) > 1 and (requested or changed):
-        give(SHOWN, requested or nearest)
+        set_widget(SHOWN, requested or nearest)
     st.session_state[NEAREST] = nearest
 
 
@@ -589,8 +601,8 @@ def _show(front: Front, now: History) -> None:
         _confirmed(front)
     with st.expander("More tables, and how it was made"):
         for name in (CHOICE, CONFIRMED, FRONT):
-            show(front.report.table(name), front.result.key)
-        draw_commands(made_again("report", front.result))
+            show_table(front.report.table(name), front.result.key)
+        show_commands(made_again("report", front.result))
 
 
 def _figure(front: Front, now: History) -> None:
@@ -609,7 +621,7 @@ def _figure(front: Front, now: History) -> None:
     )  # fmt: skip
     key = f"{FIGURE}-{now.stamp}"  # a new one for every mask: a selected dot has been applied, and can be clicked again
     st.plotly_chart(
-        fig, key=key, config=CONFIG, on_select=uninterrupted(lambda: picked(key, front, now)), selection_mode="points",
+        fig, key=key, config=PLOTLY_CONFIG, on_select=uninterrupted(lambda: picked(key, front, now)), selection_mode="points",
         alt="Smaller models: what they keep against what they lose",
     )  # fmt: skip
     st.caption(READING)
@@ -638,7 +650,7 @@ def put(front: Front, now: History, order: str, removed: int) -> None:
         else mask_at(front.report, order, removed, now.grid)
     )
     now.put(mask.kept, mask.chosen)
-    give(PRUNE_TAB, PRUNE_TABS[0])  # where its figures are
+    set_widget(PRUNE_TAB, PRUNE_TABS[0])  # where its figures are
     st.session_state[AGAIN] = True
 
 
@@ -652,7 +664,9 @@ def _confirmed(front: Front) -> None:
         "95 % interval": text(help="Of the difference, paired bootstrap, points; two-sided"),
         "p of the loss": number(help="One-sided, of more being lost than was allowed"),
     }  # fmt: skip
-    st.dataframe(with_p(confirmed(front)), hide_index=True, column_config=columns, placeholder="–")
+    st.dataframe(
+        with_p_values(confirmed(front)), hide_index=True, column_config=columns, placeholder="–"
+    )
     if front.answer.removed:
         st.caption(BOUNDS)
 

@@ -7,8 +7,14 @@ from functools import partial
 
 import streamlit as st
 
-from headlab.dashboard.frame import guide, shell
-from headlab.dashboard.frame.shell import client, found, guarded, page
+from headlab.dashboard.frame import (
+    draw_guide_below,
+    errors_as_sentences,
+    loaded_model,
+    page,
+    scores_of,
+    worker_client,
+)
 from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS, plain
 from headlab.dashboard.pages.prune import board as prune_page
 from headlab.dashboard.pages.prune import front
@@ -25,8 +31,7 @@ from headlab.dashboard.panels import (
 )
 from headlab.dashboard.panels.accuracy import SIZES, Question
 from headlab.dashboard.panels.history import follow_link, history_of, write_link
-from headlab.dashboard.widgets import headgrid
-from headlab.dashboard.widgets.notices import keep_known, remember
+from headlab.dashboard.widgets import heads_gated_together, keep_known_choice, remember_choice
 
 AREAS = ("grid", "figures", "ways", "more")
 SPLIT_HELP = (
@@ -40,17 +45,17 @@ READING = (
 
 
 def pick_split():
-    keep_known("split", "examples", list(SIZES))
+    keep_known_choice("split", "examples", list(SIZES))
     split = st.radio(
         "Examples", list(SIZES), horizontal=True, key="split", bind="query-params", help=SPLIT_HELP
     )
-    remember("split", split)  # this is a fragment, which may run without the page
+    remember_choice("split", split)  # this is a fragment, which may run without the page
     return split
 
 
 @st.fragment
 def board(choice, loaded, history, results, measured):
-    with guarded():
+    with errors_as_sentences():
         known = st.session_state.setdefault(accuracy.SEEN, {})
         with st.container(key="board"):  # laid out by static/page.css; in this order on a phone
             grid, figures, ways, more = (st.container(key=f"board-{name}") for name in AREAS)
@@ -77,7 +82,7 @@ def board(choice, loaded, history, results, measured):
             prune_page.twin(history)
             prune_page.savings(choice, loaded.costs, mask, measured)
         with grid:
-            prune_page.switches(history, scores, headgrid.together(loaded.fingerprint))
+            prune_page.switches(history, scores, heads_gated_together(loaded.fingerprint))
             prune_page.toolbar(history)
         with more:
             st.caption(READING)
@@ -88,7 +93,7 @@ def board(choice, loaded, history, results, measured):
                 masks["Mask of the Prune page"] = measured_mask
             report.save_view(choice, results.scores, masks)
         write_link(history)
-        live = accuracy.running(client(), question, choice.languages, known)
+        live = accuracy.running(worker_client(), question, choice.languages, known)
         with changed:
             sentences.draw(question, choice.languages, known)
         accuracy.show(headline, details, live, choice.languages, question)
@@ -96,7 +101,7 @@ def board(choice, loaded, history, results, measured):
 
 @st.fragment
 def smaller(choice, history, fingerprint):
-    with guarded():
+    with errors_as_sentences():
         front.draw(choice, history, fingerprint)
 
 
@@ -104,7 +109,7 @@ def draw_page() -> None:
     """Draw the page."""
     with page("prune") as choice:
         with st.spinner("Loading the model …"):
-            loaded = shell.loaded(choice.model)
+            loaded = loaded_model(choice.model)
         history = history_of(loaded.fingerprint, loaded.grid, loaded.identity)
         # A widget's state is dropped with its page: without it, the user has just arrived.
         if sentence := follow_link(history, arrived=prune_page.GRID not in st.session_state):
@@ -112,12 +117,12 @@ def draw_page() -> None:
         if loaded.note:
             st.caption(plain(loaded.note))
         if choice.languages:
-            results = found(choice)
+            results = scores_of(choice)
             switch, find = st.tabs(PRUNE_TABS, key=PRUNE_TAB, bind="query-params")
             with switch:
                 board(choice, loaded, history, results, prune_page.jobs())
                 contrast.of_languages(results.scores)
-                guide.below("prune")
+                draw_guide_below("prune")
             with find:
                 smaller(choice, history, loaded.fingerprint)
             job_offer.panel(

@@ -8,7 +8,7 @@ from functools import partial
 import streamlit as st
 
 from headlab.core import HeadlabError, Table
-from headlab.dashboard.frame.shell import Choice, found, languages_of
+from headlab.dashboard.frame import Choice, scores_of, task_languages
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.panels import job_offer
 from headlab.dashboard.panels.job_actions import asked, end_form, progress, start_planned, terminal
@@ -23,7 +23,7 @@ from headlab.dashboard.panels.stored_roles import (
     roles_requests,
     trouble,
 )
-from headlab.dashboard.widgets.figures import figure, show
+from headlab.dashboard.widgets import figure, show_table
 from headlab.jobs.roles import RolesJob
 from headlab.plots.heads import stacked
 from headlab.roles.table import OPTIONS
@@ -50,13 +50,13 @@ def draw_form(choice: Choice, shelf: Shelf[Kept]) -> None:
 
 def _form(choice: Choice, languages: tuple[str, ...]) -> None:
     with_trees = treebanks()
-    task_languages = languages_of(choice.task)
-    offered = list(dict.fromkeys([*languages, *task_languages, *with_trees]))
+    offered_by_task = task_languages(choice.task)
+    offered = list(dict.fromkeys([*languages, *offered_by_task, *with_trees]))
     chosen = _languages(languages, offered)
     source = _sentences()
     with st.expander("Thresholds"):
         FORM.grid(OPTIONS)
-    requests = roles_requests(choice, chosen, with_trees, task_languages, source)
+    requests = roles_requests(choice, chosen, with_trees, offered_by_task, source)
     if not chosen:
         st.info("No language is chosen. Pick some here, or in the sidebar.")
     for request in requests:
@@ -121,7 +121,7 @@ STEPS = 12  # sizes that are shown
 
 def draw_remaining(choice: Choice, kept: Kept) -> None:
     """The roles left at each size, by the scores of the sidebar's method; without scores, the offer to compute them."""
-    results = found(choice)
+    results = scores_of(choice)
     if not results.scores:
         st.info(
             f"The heads' order is that of their {choice.method} scores on task {plain(choice.task)}, and none are "
@@ -161,7 +161,7 @@ def draw_remaining(choice: Choice, kept: Kept) -> None:
     st.caption(
         f"By {choice.method} scores of {plain(language_title(chosen))}. A head with several roles counts in each."
     )
-    show(table, kept.key)
+    show_table(table, kept.key)
 
 
 def sizes(heads: int) -> list[int]:

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import streamlit as st
 
-from headlab.dashboard.frame.shell import page
+from headlab.dashboard.frame import page
 from headlab.dashboard.names import head_from, head_key, language_title, plain
 from headlab.dashboard.pages.roles import form, head_card
 from headlab.dashboard.panels import contrast, stored_roles
 from headlab.dashboard.panels.report import made_again
 from headlab.dashboard.panels.stored_reports import facts
-from headlab.dashboard.widgets.figures import how_made, show, skipped
-from headlab.dashboard.widgets.notices import keep_known, pick_one
-from headlab.dashboard.widgets.presses import give
+from headlab.dashboard.widgets import (
+    keep_known_choice,
+    pick_result,
+    set_widget,
+    show_how_made,
+    show_skipped,
+    show_table,
+)
 
 
 def pick(head):
-    give("head", head_key(head))
+    set_widget("head", head_key(head))
 
 
 def select(shelf):
     """The widgets for language, report and head, which match a click."""
     languages = list(shelf.by_language)
-    keep_known("focus", "language", languages)
+    keep_known_choice("focus", "language", languages)
     left, right = st.columns(2)
     focus = left.selectbox("Language", languages, format_func=str, key="focus", bind="query-params")
     kept = choose(shelf, focus)
     heads = [head_key(head) for head in kept.roles.grid.heads]
-    keep_known("head", "head", heads)
+    keep_known_choice("head", "head", heads)
     best = next((at for at, head in enumerate(kept.roles.grid.heads) if kept.roles.having(head)), 0)
     head = right.selectbox(
         "Head (stack.layer.head)", heads, index=best, key="head", bind="query-params"
@@ -37,7 +42,7 @@ def select(shelf):
 
 def choose(shelf, focus):
     by_key = {kept.key: kept for kept in shelf.by_language[focus]}
-    return pick_one(
+    return pick_result(
         "Report",
         by_key,
         lambda k: stored_roles.label(by_key[k], shelf.weights),
@@ -51,7 +56,7 @@ def tables(kept):
     ):
         if table := kept.roles.table(name):
             with place:
-                show(table, kept.key)
+                show_table(table, kept.key)
     if not kept.roles.syntax:
         st.info("These sentences have no trees, so no relation of syntax could be looked for.")
 
@@ -60,10 +65,10 @@ def made(kept):
     with st.expander("Every head in numbers, and how it was made"):
         for name in ("measures", "roles"):
             if table := kept.roles.table(name):
-                show(table, kept.key)
+                show_table(table, kept.key)
         report = kept.result.record
         commands = made_again("report", kept.result)
-        how_made(facts(kept.result), commands, report, f"roles-{kept.language}", kept.key)
+        show_how_made(facts(kept.result), commands, report, f"roles-{kept.language}", kept.key)
 
 
 def body(choice, shelf):
@@ -104,4 +109,4 @@ def draw_page() -> None:
                 "one: the map of heads by role, tables to download, examples, and notes on what limits them."
             )
         form.draw_form(choice, shelf)
-        skipped(shelf.problems, "report")
+        show_skipped(shelf.problems, "report")
