@@ -113,9 +113,9 @@ def test_pruning_curves(
         run.finish(curve, {"created": "2026-11-22T01:00:00+00:00", "versions": {}, "device": "cpu"})
 
     def show(done):  # run by itself, so it names no type
-        from headlab.dashboard.pages.jobs import views
+        from headlab.dashboard.pages.jobs.results import draw_results
 
-        views.draw_results(done)
+        draw_results(done)
 
     done = job(1, "done", kind="curve", result={"keys": [run.key for run in runs]})
     on_page(AppTest.from_function(show, kwargs={"done": done}, default_timeout=30).run(), summary)

@@ -19,16 +19,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import spearmanr
 
 from headlab.core import Head, HeadGrid, Stack
-from headlab.dashboard.panels.contrast import (
-    changes,
-    kept_words,
-    label,
-    maps,
-    notes,
-    rivals,
-    roles_that_differ,
-    sentence,
-)
+from headlab.dashboard.pages.gates.other_runs import kept_words
+from headlab.dashboard.pages.roles.other_reports import roles_that_differ
+from headlab.dashboard.panels.contrast import changes, label, maps, notes, rivals, sentence
 from headlab.results import HeadScores, Result, Store, contrast
 from headlab.roles.report import read
 

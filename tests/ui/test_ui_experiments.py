@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,12 @@ from typer.main import get_command
 
 from headlab.cli.main import build
 from headlab.core import Head, HeadlabError, Report, Table, is_p, p_is
-from headlab.dashboard.frame import Choice, stored_results
-from headlab.dashboard.pages.jobs import views
-from headlab.dashboard.panels import job_format, stored_reports
-from headlab.dashboard.panels import report as experiments_report
-from headlab.dashboard.panels.stored_reports import ExperimentForm, StoredJob
+from headlab.dashboard.frame import Choice, choice, stored_results
+from headlab.dashboard.pages.experiments.form import ExperimentForm
+from headlab.dashboard.pages.jobs.details import command_lines
+from headlab.dashboard.panels import job_format
+from headlab.dashboard.panels.heads_in_tables import heads_by_kind, languages_of_head
+from headlab.dashboard.panels.stored_reports import StoredJob, differences, report_label
 from headlab.dashboard.widgets import figures, with_p_values
 from headlab.jobs.command import Surroundings
 from headlab.jobs.experiment import ExperimentJob
@@ -136,7 +138,7 @@ def test_too_few_languages_and_a_method_without_a_sign_hold_the_button(worker):
 def test_a_task_of_one_language_opens_on_an_experiment_that_it_has_languages_for(
     worker, monkeypatch
 ):
-    monkeypatch.setattr(stored_reports, "languages_of", lambda task: ["de"])
+    monkeypatch.setattr(choice, "known_task", lambda name: SimpleNamespace(languages=("de",)))
     app = run(langs=["de"])
     assert STUDIES[app.selectbox(key="experiment").value].least_languages == 1
     assert not app.button(key="plan-start").disabled
@@ -274,7 +276,7 @@ def test_a_report_of_other_settings_says_which(cache):
 )
 def test_a_report_of_no_year_that_a_clock_shows_is_labelled(tmp_path, created):
     result = Result[Report]("0" * 64, tmp_path, made_up("heads"), {"created": created})
-    assert "1 Jan 1970" in stored_reports.label(result)
+    assert "1 Jan 1970" in report_label(result)
 
 
 def test_reports_of_another_model_task_or_experiment_are_left_out(cache):
@@ -355,7 +357,7 @@ def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
     wanted = form_job("iterative").model_copy(update={"test_size": None})
 
     def other(options: dict[str, Any]) -> list[str]:
-        return stored_reports.differences(stored_job(made_up("iterative"), options=options), wanted)
+        return differences(stored_job(made_up("iterative"), options=options), wanted)
 
     assert other(about.resolve({})) == []
     assert (
@@ -381,7 +383,7 @@ def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
 def test_a_report_whose_options_another_program_wrote_is_compared_as_far_as_it_can_be(options):
     stored = stored_job(made_up("heads"), options=options)
     wanted = form_job("heads")
-    settings = stored_reports.differences(stored, wanted.model_copy(update={"seed": 5}))
+    settings = differences(stored, wanted.model_copy(update={"seed": 5}))
     assert "seed 0" in settings
 
 
@@ -453,7 +455,7 @@ def test_small_p_values_are_told_alike_in_tables_and_on_pages_but_for_large_ones
 
 def test_heads_of_both_kinds_lead_to_their_attention():
     report = made_up("heads")
-    assert experiments_report.kinds_in(report.tables) == {
+    assert heads_by_kind(report.tables) == {
         "agnostic": [Head("encoder", 9, 0), Head("encoder", 3, 7)],
         "specific": [Head("encoder", 5, 1)],
     }
@@ -462,16 +464,16 @@ def test_heads_of_both_kinds_lead_to_their_attention():
     unsure = dataclasses.replace(
         report, tables=(table, dataclasses.replace(report.tables[1], name="heads-few"))
     )
-    assert experiments_report.kinds_in(unsure.tables) == {"specific": [Head("encoder", 5, 1)]}
+    assert heads_by_kind(unsure.tables) == {"specific": [Head("encoder", 5, 1)]}
 
 
 def test_the_attention_of_a_specific_head_opens_with_languages_that_differ():
     columns = ("stack", "layer", "head", "positive languages", "negative languages")
     rows = (("encoder", 3, 7, "de, th, fi", "en"), ("encoder", 5, 1, "", "ru, bg, el"))
     table = Table("heads-specific", "X.", columns, ("", "d", "d", "", ""), rows)
-    assert experiments_report.languages_of([table], "encoder.3.7") == ["de", "th", "en"]
-    assert experiments_report.languages_of([table], "encoder.5.1") == ["ru", "bg"]
-    assert experiments_report.languages_of([table], "encoder.0.0") == []
+    assert languages_of_head([table], "encoder.3.7") == ["de", "th", "en"]
+    assert languages_of_head([table], "encoder.5.1") == ["ru", "bg"]
+    assert languages_of_head([table], "encoder.0.0") == []
 
 
 def test_a_head_of_each_kind_can_be_chosen_on_the_page(cache):
@@ -510,7 +512,7 @@ def test_the_jobs_page_knows_an_experiment(worker):
 def test_words_and_commands_of_an_experiment():
     row = job_of("failed", error="it broke")
     assert job_format.describe(row) == "transfer for de, th"
-    line = views.terminal(row)
+    line = command_lines(row)
     assert line == ExperimentJob(**row.params).terminal_lines()
     assert line.startswith(
         "headlab experiment transfer --model e5-small-intents --task intents --languages de,th "
@@ -603,7 +605,7 @@ def test_a_report_s_command_is_that_of_its_job(cache):
         name: value for name, value in wanted.params().items() if name != "test_size"
     }
     assert stored.job.test_size == 1000
-    assert stored_reports.differences(stored, wanted) == []
+    assert differences(stored, wanted) == []
     turned = wanted.model_copy(
         update={
             "languages": ["th", "de"],
@@ -611,7 +613,7 @@ def test_a_report_s_command_is_that_of_its_job(cache):
             "options": {**wanted.options, "top": 5},
         }
     )
-    assert stored_reports.differences(stored, turned) == ["test size 1000", "top 20"]
+    assert differences(stored, turned) == ["test size 1000", "top 20"]
 
 
 def test_every_kind_of_job_and_every_language_has_words():

@@ -20,7 +20,8 @@ from waiting import until
 from headlab.core import HeadlabError
 from headlab.dashboard import frame
 from headlab.dashboard.frame import draw_sidebar, supervisor, worker_supervisor
-from headlab.dashboard.pages.jobs import form, views
+from headlab.dashboard.pages.jobs import form
+from headlab.dashboard.pages.jobs.details import command_lines
 from headlab.dashboard.panels import job_actions, job_format, job_offer
 from headlab.jobs.score import CurveJob, ScoreJob
 from headlab.jobs.table import JOBS
@@ -650,7 +651,7 @@ def test_titles_and_commands_of_every_kind():
     assert (
         CurveJob(**curve).terminal_lines().endswith("--method leave-one-out --split dev --points 5")
     )
-    assert views.terminal(job(1, kind="other", params={})) == ""
+    assert command_lines(job(1, kind="other", params={})) == ""
     assert (
         job_actions.failure(job(1, "failed", error="it broke"))
         == "leave-one-out for de, th: failed. it broke"

@@ -19,7 +19,7 @@ from headlab.cli.main import build
 from headlab.core import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, HeadlabError, Omissions, Stack
 from headlab.dashboard.frame import LatestValue
 from headlab.dashboard.names import plain
-from headlab.dashboard.panels import sentences
+from headlab.dashboard.pages.prune.changed_answers import all_changes_command
 from headlab.dashboard.panels.accuracy import (
     Question,
     evaluated,
@@ -32,7 +32,12 @@ from headlab.dashboard.panels.accuracy import (
     table,
 )
 from headlab.dashboard.panels.history import History
-from headlab.dashboard.panels.masks import file_name, mask_text, take, with_seen
+from headlab.dashboard.panels.mask_files import (
+    mask_file_name,
+    mask_text,
+    take_uploaded_mask,
+    with_measured_accuracies,
+)
 from headlab.dashboard.panels.suggestion import (
     CORRECTIONS,
     MEAN_OF_LANGUAGES,
@@ -451,7 +456,7 @@ def test_reported_06_words_left_out_stand_beside_the_figures_and_in_the_mask_fil
     assert rows["de"].omissions == OMITTED
     assert omission_notes(rows) == [f"German (de): {OMITTED.sentence}."]
     assert omission_notes({"de": rows["de"].model_copy(update={"done": False})}) == []
-    exported = with_seen(mask(1), question(mask(1)), known, ["de"])
+    exported = with_measured_accuracies(mask(1), question(mask(1)), known, ["de"])
     stored = json.loads(mask_text(exported))["chosen"]["evaluated"]["dev"]["languages"]["de"]
     assert stored["words_left_out"] == {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190}
     assert (stored["examples_cut"], stored["token_limit"]) == (3, 128)
@@ -493,7 +498,9 @@ def test_reported_06_the_caption_of_the_maps_says_it_too():
 def test_reported_06_a_mask_whose_counts_are_none_is_refused(field):
     known = {}
     list(figures(Omitting(), question(mask(1)), ["de"], known))
-    file = json.loads(mask_text(with_seen(mask(1), question(mask(1)), known, ["de"])))
+    file = json.loads(
+        mask_text(with_measured_accuracies(mask(1), question(mask(1)), known, ["de"]))
+    )
     file["chosen"]["evaluated"]["dev"]["languages"]["de"][field] = {"a": -1}
     with raises("mask.field_invalid"):
         mask_from_json(file, "file")
@@ -502,18 +509,20 @@ def test_reported_06_a_mask_whose_counts_are_none_is_refused(field):
 def test_a_mask_survives_export_and_import_with_what_was_seen_of_it():
     known = {}
     list(figures(FakeClient(), question(mask(1, 4)), ["de"], known))
-    text = mask_text(with_seen(mask(1, 4), question(mask(1, 4)), known, ["de", "th"]))
+    text = mask_text(
+        with_measured_accuracies(mask(1, 4), question(mask(1, 4)), known, ["de", "th"])
+    )
     seen = json.loads(text)["chosen"]["evaluated"]["dev"]
     assert (seen["task"], seen["size"], list(seen["languages"])) == ("intents", 512, ["de"])
     assert seen["languages"]["de"]["accuracy"] == 0.5
     now = History(GRID)
-    take(text.encode(), "mask.json", now, FINGERPRINT)
+    take_uploaded_mask(text.encode(), "mask.json", now, FINGERPRINT)
     assert np.flatnonzero(~now.mask.kept).tolist() == [1, 4]
     assert now.mask.chosen == {"rule": "by hand", "imported": "mask.json"}
 
 
 def broken_masks():
-    good = json.loads(mask_text(with_seen(mask(1), question(mask(1)), {}, [])))
+    good = json.loads(mask_text(with_measured_accuracies(mask(1), question(mask(1)), {}, [])))
     other = Mask(HeadGrid((Stack("encoder", (3, 4)),)), np.ones(7, bool), IDENTITY)
     return {
         "not json": b"{",
@@ -546,14 +555,14 @@ def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(what, code):
     now = History(GRID)
     now.put(mask(2).kept, {})
     with raises(code):
-        take(broken_masks()[what], "their.json", now, FINGERPRINT)
+        take_uploaded_mask(broken_masks()[what], "their.json", now, FINGERPRINT)
     assert np.flatnonzero(~now.mask.kept).tolist() == [2]
     assert (len(now.masks), now.stamp) == (2, 1)
 
 
 def test_reported_20_all_changed_answers_have_a_whole_command():
     asked = question(mask(0, 3), {"a, b": "x=1", "c": "it's"}).on("test")
-    words = shlex.split(sentences.all_changes_command(asked, "de"))
+    words = shlex.split(all_changes_command(asked, "de"))
     given = (
         typer.main.get_command(build())
         .commands["evaluate"]
@@ -567,5 +576,5 @@ def test_reported_20_all_changed_answers_have_a_whole_command():
         "de",
         "test",
     )
-    assert (given["mask"], given["size"]) == (Path(file_name(asked.mask, "a/model")), 1000)
+    assert (given["mask"], given["size"]) == (Path(mask_file_name(asked.mask, "a/model")), 1000)
     assert given["changes"] == Path("changes-de-test.csv")

@@ -21,6 +21,7 @@ from cached_reports import keep
 from cached_reports import made_up as made_report
 from cached_scores import GRID, HARMFUL, HELPFUL, fill, made_up, while_cached
 from errors import raises
+from headlab.dashboard.pages.heads.maps import said
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
 from waiting import until
@@ -35,11 +36,12 @@ from headlab.dashboard.frame import (
     worker_supervisor,
 )
 from headlab.dashboard.frame.stored_scores import comparable_scores, of_own_heads, variants
-from headlab.dashboard.pages.heads import maps
+from headlab.dashboard.pages.heads.tables import table_of_heads, table_of_languages
 from headlab.dashboard.pages.jobs import form as job_form
 from headlab.dashboard.pages.jobs.form import JobForm
 from headlab.dashboard.pages.prune import page as prune_page
 from headlab.dashboard.panels import job_offer
+from headlab.dashboard.panels.sharpening_map import sharpening_line, verdict
 from headlab.dashboard.widgets import how_to_read_maps
 from headlab.methods.table import METHODS
 from headlab.pictures import adjusted
@@ -623,15 +625,15 @@ def test_holm_runs_over_all_heads_of_all_languages():
 
 
 def test_every_head_is_a_row_and_columns_without_figures_are_left_out():
-    table = maps.every_head({"de": made_up("de", "shapley"), "th": made_up("th", "shapley")})
+    table = table_of_heads({"de": made_up("de", "shapley"), "th": made_up("th", "shapley")})
     assert len(table) == 2 * GRID.size
     row = table[(table.language == "th") & (table.layer == 9) & (table["head"] == 0)].iloc[0]
     assert row.value == pytest.approx(0.08)
     assert row["rank"] == 1
     assert {"low", "p_holm", "samples"} <= set(table.columns)
-    plain = maps.every_head({"de": made_up("de", "random")})
+    plain = table_of_heads({"de": made_up("de", "random")})
     assert not {"low", "high", "p", "p_holm", "samples"} & set(plain.columns)
-    sizes = maps.every_head({"de": made_up("de", "gradient")})
+    sizes = table_of_heads({"de": made_up("de", "gradient")})
     assert {"low", "high"} <= set(sizes.columns)
     assert not {"p", "p_holm"} & set(sizes.columns)
 
@@ -639,7 +641,7 @@ def test_every_head_is_a_row_and_columns_without_figures_are_left_out():
 def test_one_head_is_shown_in_points_with_confidence_where_there_is_one():
     scores = {code: made_up(code, "shapley") for code in ("de", "th")}
     sure = {"th": made_up("th", "confidence")}
-    table = maps.one_head(scores, GRID.heads[HARMFUL], sure).set_index("language")
+    table = table_of_languages(scores, GRID.heads[HARMFUL], sure).set_index("language")
     assert table["value"].tolist() == pytest.approx([-5.0, -5.0])
     assert table["half_width"].tolist() == pytest.approx([0.6, 0.6])
     assert table.loc["th", "confidence"] == sure["th"].values[HARMFUL]
@@ -648,9 +650,9 @@ def test_one_head_is_shown_in_points_with_confidence_where_there_is_one():
 
 def test_the_verdict_is_the_intervals():
     scores = made_up("de", "shapley")
-    assert maps.verdict(scores, GRID.heads[HARMFUL]).startswith("harms")
-    assert maps.verdict(scores, GRID.heads[HELPFUL]).startswith("helps")
-    told = [maps.verdict(scores, GRID.heads[at], {"de": scores}) for at in (HARMFUL, HELPFUL)]
+    assert verdict(scores, GRID.heads[HARMFUL]).startswith("harms")
+    assert verdict(scores, GRID.heads[HELPFUL]).startswith("helps")
+    told = [verdict(scores, GRID.heads[at], {"de": scores}) for at in (HARMFUL, HELPFUL)]
     assert told == [
         f"{side} 0, and that holds after Holm's correction for 144 tests (p < 0.001)"
         for side in ("harms: its interval lies below", "helps: its interval lies above")
@@ -659,18 +661,18 @@ def test_the_verdict_is_the_intervals():
     weak = dataclasses.replace(
         many["3"], p_values=np.where(np.arange(GRID.size) == HARMFUL, 0.01, scores.p_values)
     )
-    assert maps.verdict(weak, GRID.heads[HARMFUL], many | {"3": weak}) == (
+    assert verdict(weak, GRID.heads[HARMFUL], many | {"3": weak}) == (
         "harms by its own interval, which lies below 0, but not after Holm's correction for 2,160 tests (p = 1.000)"
     )
     blunt = dataclasses.replace(scores, p_values=np.full(GRID.size, 0.001))
-    assert maps.verdict(blunt, GRID.heads[HARMFUL], {"de": blunt}) == (
+    assert verdict(blunt, GRID.heads[HARMFUL], {"de": blunt}) == (
         "harms: its interval lies below 0 (The smallest p here is 0.001: over 144 tests no head can survive Holm's "
         "correction)"
     )
     undecided = int(np.flatnonzero(~(scores.helpful | scores.harmful))[0])
-    assert maps.verdict(scores, GRID.heads[undecided]).startswith("undecided")
-    assert maps.verdict(made_up("de", "random"), GRID.heads[0]).startswith("no interval")
-    assert "without a sign" in maps.verdict(made_up("de", "gradient"), GRID.heads[0])
+    assert verdict(scores, GRID.heads[undecided]).startswith("undecided")
+    assert verdict(made_up("de", "random"), GRID.heads[0]).startswith("no interval")
+    assert "without a sign" in verdict(made_up("de", "gradient"), GRID.heads[0])
 
 
 def test_coverage_counts_and_names_what_is_missing():
@@ -832,17 +834,19 @@ def test_a_missing_language_offers_to_be_computed_in_the_place_of_its_map(cache)
 
 def test_computing_one_language_without_a_worker_is_a_sentence(cache):
     def body():
+        from headlab.dashboard.pages.heads.maps import said
+
         from headlab.dashboard.frame import (
             Choice,
             StoredScores,
             errors_as_sentences,
         )
-        from headlab.dashboard.pages.heads import maps
+        from headlab.dashboard.pages.heads.sharpening import in_place_of_maps
 
         with errors_as_sentences():
             choice = Choice("e5-small-intents", "intents", ("fi",), "shapley")
-            maps.said()
-            maps.in_place_of_maps(choice, StoredScores(missing=("fi",)))["fi"]()
+            said()
+            in_place_of_maps(choice, StoredScores(missing=("fi",)))["fi"]()
 
     app = AppTest.from_function(body, default_timeout=30).run()
     app.button(key="compute-fi").click().run()
@@ -853,7 +857,7 @@ def test_computing_one_language_without_a_worker_is_a_sentence(cache):
 def sharpening(method="shapley", drawn=160, note="de: samples; 12 of 144 heads done", left=180.0):
     scores = dataclasses.replace(made_up("de", method), samples=np.full(GRID.size, drawn, np.int64))
     row = fake_client.job(1, "running", note=note, seconds_left=left)
-    return maps.line(row, scores)
+    return sharpening_line(row, scores)
 
 
 def test_a_sharpening_map_says_how_far_it_is():

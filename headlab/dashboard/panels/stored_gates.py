@@ -23,7 +23,13 @@ from headlab.core import (
     part,
 )
 from headlab.dashboard.frame import Choice, stored_results, task_languages
-from headlab.dashboard.panels.stored_reports import Shelf, facts_table, origin, shelved, weights_of
+from headlab.dashboard.panels.shelf import (
+    Shelf,
+    current_weights,
+    facts_table,
+    model_differences,
+    put_on_shelf,
+)
 from headlab.dashboard.widgets import Form, FormValues, reason_refused, set_widget
 from headlab.jobs.fields import Settings
 from headlab.jobs.gates import GatesJob
@@ -271,7 +277,7 @@ def shelf(choice: Choice) -> Shelf[Sweep]:
     found, offered, weights = (
         stored_results(LearnedGates),
         set(task_languages(choice.task)),
-        weights_of(choice.model),
+        current_weights(choice.model),
     )
     runs: dict[str, list[Result[LearnedGates]]] = {}
     for result in found.results:
@@ -287,7 +293,7 @@ def shelf(choice: Choice) -> Shelf[Sweep]:
         name: sorted(sweeps(own), key=lambda sweep: not _same(sweep, weights))
         for name, own in runs.items()
     }
-    return shelved(choice, made, found.problems, weights)
+    return put_on_shelf(choice, made, found.problems, weights)
 
 
 def fingerprint(sweep: Sweep) -> str:
@@ -325,7 +331,7 @@ def label(sweep: Sweep, weights: str | None = None) -> str:
     seed = options.get("seed", spec.get("seed"))
     words.append(f"seed {seed}" if seed else "")
     return " · ".join(
-        [*(word for word in words if word), *origin(fingerprint(sweep), weights, None)]
+        [*(word for word in words if word), *model_differences(fingerprint(sweep), weights, None)]
     )
 
 

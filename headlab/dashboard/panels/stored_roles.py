@@ -11,14 +11,8 @@ import streamlit as st
 from headlab.core import Head, HeadlabError, Report, current_fingerprint, fingerprint_of, part
 from headlab.dashboard.frame import Choice, stored_results, task_languages
 from headlab.dashboard.names import language_title
-from headlab.dashboard.panels.stored_reports import (
-    Shelf,
-    made_at,
-    made_words,
-    origin,
-    shelved,
-    weights_of,
-)
+from headlab.dashboard.panels.shelf import Shelf, current_weights, model_differences, put_on_shelf
+from headlab.dashboard.panels.stored_reports import date_words, made_at
 from headlab.dashboard.widgets import Form, FormValues, draw_grid, reason_refused
 from headlab.jobs.roles import RolesJob
 from headlab.pictures import look_of, role_map_of
@@ -167,7 +161,7 @@ class Kept:
 def shelf(choice: Choice) -> Shelf[Kept]:
     """Every roles report of the chosen model, on a treebank or on the chosen task."""
     found = stored_results(Report)
-    weights, offered = weights_of(choice.model), set(task_languages(choice.task))
+    weights, offered = current_weights(choice.model), set(task_languages(choice.task))
     kept: dict[str, list[Kept]] = {}
     problems = [*found.problems]
     for result in found.results:
@@ -183,7 +177,7 @@ def shelf(choice: Choice) -> Shelf[Kept]:
             kept.setdefault(language, []).append(Kept(result, roles))
     for rows in kept.values():
         rows.sort(key=lambda row: _rank(row, weights), reverse=True)
-    return shelved(choice, kept, problems, weights)
+    return put_on_shelf(choice, kept, problems, weights)
 
 
 def _about(report: Report, choice: Choice) -> bool:
@@ -220,9 +214,9 @@ def label(kept: Kept, weights: str | None = None) -> str:
     """A report in one line: date, language, number and source of sentences, and weights if not the model's."""
     report = kept.result.record
     of = "treebank" if kept.source == TREEBANK else f"task {kept.source}, without syntax"
-    words = [made_words(kept.result), language_title(kept.language)]
+    words = [date_words(kept.result), language_title(kept.language)]
     words.append(
         f"{part(report.spec, 'task', 'size') or '?'} sentences of {part(report.spec, 'task', 'split') or '?'} ({of})"
     )
     own, dtype = (part(report.spec, "model", name) for name in ("fingerprint", "dtype"))
-    return " · ".join([*words, *origin(str(own or ""), weights, dtype)])
+    return " · ".join([*words, *model_differences(str(own or ""), weights, dtype)])

@@ -6,10 +6,19 @@ import streamlit as st
 
 from headlab.dashboard.frame import loaded_model, page, scores_of, wait_for_result, worker_client
 from headlab.dashboard.names import head_key
-from headlab.dashboard.panels import attention as attention_page
+from headlab.dashboard.pages.attention.answers import draw_answers
+from headlab.dashboard.pages.attention.elsewhere import draw_elsewhere
+from headlab.dashboard.pages.attention.heads import head_names, pick_heads
+from headlab.dashboard.pages.attention.views import (
+    EVERY,
+    VIEWS,
+    draw_every_head,
+    draw_special_tokens,
+    draw_view,
+    pick_view_options,
+)
 from headlab.dashboard.panels import job_offer
-from headlab.dashboard.panels.attention import head_names, pick_heads, pick_options, pick_sentences
-from headlab.dashboard.panels.sentences import draw_told, elsewhere
+from headlab.dashboard.panels.attended_sentences import pick_sentences
 from headlab.dashboard.widgets import heads_gated_together, remember_choice, remembered_choice
 from headlab.plots.matrices import Panel
 from headlab.worker.schemas import AttentionRequest
@@ -45,9 +54,7 @@ def every_head(panels, sentences, options, asked, grid, scores):
         )
     s, panel = sentences[at], panels[at]
     every = panel.of_maps(maps(*asked, s.text, s.pair, s.words, list(grid.heads[0])))
-    attention_page.draw_every(
-        panel, every, options, scores, s.language, grid, heads_gated_together(asked[2])
-    )
+    draw_every_head(panel, every, options, scores, s.language, grid, heads_gated_together(asked[2]))
 
 
 def body(choice, asked, grid, heads, sentences, view, options, scores):
@@ -65,12 +72,12 @@ def body(choice, asked, grid, heads, sentences, view, options, scores):
         answers.append(weights)
         panels.append(Panel.of(sentence.title, weights))
     names = head_names(grid, heads)
-    if view == attention_page.EVERY:
+    if view == EVERY:
         every_head(panels, sentences, options, asked, grid, scores)
     else:
-        attention_page.draw(view, panels, names, options)
-    draw_told(sentences, answers, len(heads))
-    attention_page.draw_special(panels, names)
+        draw_view(view, panels, names, options)
+    draw_answers(sentences, answers, len(heads))
+    draw_special_tokens(panels, names)
 
 
 def draw_page() -> None:
@@ -81,16 +88,14 @@ def draw_page() -> None:
             loaded = loaded_model(choice.model)
         grid = loaded.grid
         results = scores_of(choice)
-        view = st.radio(
-            "View", attention_page.VIEWS, horizontal=True, key="view", bind="query-params"
-        )
+        view = st.radio("View", VIEWS, horizontal=True, key="view", bind="query-params")
         picture, settings = st.container(), st.container()
         with settings:
             heads = pick_heads(grid, results)
             if heads and remembered_choice("head") not in map(head_key, heads):
                 remember_choice("head", head_key(heads[0]))
             sentences = pick_sentences(worker, choice)
-            options = pick_options(len(heads))
+            options = pick_view_options(len(heads))
         with picture:
             if not heads:
                 st.info("No head is chosen. Pick one or more below.")
@@ -101,7 +106,9 @@ def draw_page() -> None:
                 body(choice, asked, grid, heads, sentences, view, options, results.scores)
         if heads and choice.languages:
             shown = remembered_choice("head")
-            elsewhere(worker, choice, loaded.fingerprint, shown, head_names(grid, heads)[shown])
+            draw_elsewhere(
+                worker, choice, loaded.fingerprint, shown, head_names(grid, heads)[shown]
+            )
         job_offer.panel(
             choice, results, "With them, this page starts at the strongest head of these languages."
         )

@@ -7,14 +7,21 @@ import streamlit as st
 from headlab.core import Report
 from headlab.dashboard.frame import page, stored_results
 from headlab.dashboard.names import plain
-from headlab.dashboard.panels import report, stored_reports
-from headlab.dashboard.panels.stored_reports import ExperimentForm
+from headlab.dashboard.pages.experiments.form import ExperimentForm, draw_form, link_other_reports
+from headlab.dashboard.pages.experiments.report import draw_report, pick_report
+from headlab.dashboard.panels.shelf import current_weights
+from headlab.dashboard.panels.shown_report import (
+    choose_experiment,
+    requested_report,
+    write_report_link,
+)
+from headlab.dashboard.panels.stored_reports import matching_reports
 from headlab.dashboard.widgets import show_skipped
 from headlab.studies.table import offered_experiments
 
 
 def pick(task):
-    stored_reports.begin(task)
+    choose_experiment(task)
     studies = offered_experiments()
     key = st.selectbox(
         "What do you want to know?",
@@ -31,22 +38,22 @@ def pick(task):
 def answer(form, job):
     st.subheader("What does it say?")
     stored = stored_results(Report)
-    weights = stored_reports.weights_of(form.choice.model)
-    results = stored_reports.matching(stored.results, form.choice, form.experiment, weights)
+    weights = current_weights(form.choice.model)
+    results = matching_reports(stored.results, form.choice, form.experiment, weights)
     shown = ""
-    requested = stored_reports.report_of(form.experiment, [result.key for result in results])
+    requested = requested_report(form.experiment, [result.key for result in results])
     if results:
-        result = report.pick(results, form.experiment, requested, weights)
+        result = pick_report(results, form.experiment, requested, weights)
         shown = st.session_state.get(f"report-{form.experiment}") or ""
-        report.draw(result, job, weights)
+        draw_report(result, job, weights)
     else:
         subject = plain(f"{form.choice.model} and task {form.choice.task}")
         none = f"There is no report yet on {subject}."
         made = "**Start** makes one: figures, tables to download, and notes on what limits them."
         st.info(none if form.obstacle(job) else f"{none} {made}")
-        stored_reports.offer_others(form, stored.results)
+        link_other_reports(form, stored.results)
     show_skipped(stored.problems, "report")
-    stored_reports.write(form.experiment, shown)
+    write_report_link(form.experiment, shown)
 
 
 def draw_page() -> None:
@@ -54,5 +61,5 @@ def draw_page() -> None:
     with page("experiments") as choice:
         form = ExperimentForm(pick(choice.task), choice)
         st.subheader("What will it cost?")
-        job = stored_reports.draw(form)
+        job = draw_form(form)
         answer(form, job)

@@ -6,9 +6,12 @@ import streamlit as st
 
 from headlab.dashboard.frame import page
 from headlab.dashboard.names import plain
-from headlab.dashboard.pages.gates import figures, form
-from headlab.dashboard.panels import contrast, stored_gates
-from headlab.dashboard.panels.report import made_again
+from headlab.dashboard.pages.gates import figures, other_runs
+from headlab.dashboard.pages.gates.form import draw_form
+from headlab.dashboard.pages.gates.kept_roles import draw_roles
+from headlab.dashboard.pages.gates.mask import draw_mask
+from headlab.dashboard.panels import stored_gates
+from headlab.dashboard.panels.reproduction import commands_again
 from headlab.dashboard.panels.stored_gates import every_gate
 from headlab.dashboard.widgets import (
     keep_known_choice,
@@ -48,7 +51,7 @@ def made(result):
     with st.expander("Every gate in numbers, and how it was made"):
         gates, table = result.record, every_gate(result.record)
         show_table(table, result.key)
-        commands = made_again("gates", result)
+        commands = commands_again("gates", result)
         show_how_made(
             stored_gates.facts(result), commands, table, f"gates-{gates.language}", result.key
         )
@@ -66,10 +69,10 @@ def body(choice, shelf):
     st.subheader("Heads kept, by layer")
     figures.kept_where(sweep)
     st.subheader("Roles of the heads that stay")
-    form.draw_roles(choice, sweep)
-    contrast.of_gates(shelf, result)
+    draw_roles(choice, sweep)
+    other_runs.compare_runs(shelf, result)
     st.subheader("The mask")
-    form.draw_mask(choice, result, figures.scores_for(choice, sweep), shelf.weights)
+    draw_mask(choice, result, figures.scores_for(choice, sweep), shelf.weights)
     made(result)
 
 
@@ -85,5 +88,5 @@ def draw_page() -> None:
                 f"No gates of {plain(choice.model)} have been learned on task {plain(choice.task)} in these languages yet. "
                 "**Start** learns them: a map that shows them open and close, the accuracy at each λ, and masks to export."
             )
-        form.draw_form(choice, shelf)
+        draw_form(choice, shelf)
         show_skipped(shelf.problems, "run")

@@ -7,8 +7,15 @@ import streamlit as st
 from headlab.core import Head
 from headlab.dashboard.frame import page, scores_of
 from headlab.dashboard.names import head_from, head_key, language_title, plain
-from headlab.dashboard.pages.heads import maps as heads_page
-from headlab.dashboard.panels import contrast, job_offer, report
+from headlab.dashboard.pages.heads.card import draw_card, draw_details
+from headlab.dashboard.pages.heads.sharpening import (
+    draw_sharpening,
+    in_place_of_maps,
+    offer_sharper,
+)
+from headlab.dashboard.pages.heads.tables import table_of_heads
+from headlab.dashboard.panels import contrast, job_offer
+from headlab.dashboard.panels.page_report import offer_page_report
 from headlab.dashboard.widgets import (
     download,
     draw_map,
@@ -49,9 +56,9 @@ def select(scores):
 
 def tables(choice, scores, confidence, head):
     st.subheader(f"Head {plain(head_key(head))} in numbers")
-    heads_page.details(scores, confidence, head)
+    draw_details(scores, confidence, head)
     st.subheader("Every head")
-    table = heads_page.every_head(scores)
+    table = table_of_heads(scores)
     name = f"heads-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
     download("Download every head as CSV", table.to_csv(index=False), name, "text/csv")
     shown = table.drop(columns=["method", "estimand", "unit", "note"], errors="ignore")
@@ -74,9 +81,7 @@ def tables(choice, scores, confidence, head):
 
 
 def sharpening(choice, scores, head):
-    heads_page.sharpening(
-        choice, scores, head, lambda language, clicked: pick(language, clicked, scores)
-    )
+    draw_sharpening(choice, scores, head, lambda language, clicked: pick(language, clicked, scores))
 
 
 def body(choice, results, confidence):
@@ -91,9 +96,9 @@ def body(choice, results, confidence):
             maps[focus], key="large", title=language_title(focus), selected=head,
             on_click=lambda h: pick(focus, h, scores), together=heads_gated_together(scores[focus]),
         )  # fmt: skip
-        heads_page.offer_again(choice, scores[focus])
+        offer_sharper(choice, scores[focus])
     with right:
-        heads_page.card(scores, confidence, head, focus)
+        draw_card(scores, confidence, head, focus)
     with top:
         sharpening(choice, scores, head)
     draw_small_maps(
@@ -102,7 +107,7 @@ def body(choice, results, confidence):
         selected=head,
         on_click=lambda language, clicked: pick(language, clicked, scores),
         together=heads_gated_together(scores[focus]),
-        missing=heads_page.in_place_of_maps(choice, results),
+        missing=in_place_of_maps(choice, results),
     )
     if results.missing:
         st.caption(f"Not cached: {plain(', '.join(map(language_title, results.missing)))}.")
@@ -111,7 +116,7 @@ def body(choice, results, confidence):
         st.caption(f"{plain(note)}.")
     contrast.draw(scores[focus], head, lambda clicked: pick(focus, clicked, scores))
     tables(choice, scores, confidence, head)
-    report.save_view(choice, scores)
+    offer_page_report(choice, scores)
 
 
 def draw_page() -> None:
@@ -128,7 +133,7 @@ def draw_page() -> None:
             )
             known = st.session_state.get("head")
             sharpening(choice, {}, head_from(known) if known else None)
-            draw_small_maps({}, key="small", missing=heads_page.in_place_of_maps(choice, results))
+            draw_small_maps({}, key="small", missing=in_place_of_maps(choice, results))
             job_offer.offer(choice, results.missing)
         else:
             st.markdown(how_to_read_maps(results.scores))

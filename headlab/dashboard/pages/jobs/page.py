@@ -6,7 +6,9 @@ import streamlit as st
 
 from headlab.dashboard.frame import page
 from headlab.dashboard.names import plain
-from headlab.dashboard.pages.jobs import form, views
+from headlab.dashboard.pages.jobs import form
+from headlab.dashboard.pages.jobs.details import draw_details
+from headlab.dashboard.pages.jobs.queue import draw_queue
 from headlab.dashboard.panels import job_actions
 
 
@@ -29,12 +31,12 @@ def draw_page() -> None:
     with page("jobs") as choice:
         number = asked()
         if number is not None:
-            views.draw_details(number)
+            draw_details(number)
         else:
             left, right = st.columns([7, 5], gap="large")
             with left:
                 st.subheader("Queue")
-                views.draw_queue()
+                draw_queue()
             with right:
                 form.draw(choice)
             if choice.languages:

@@ -7,7 +7,10 @@ import streamlit as st
 from headlab.core import shown_unit
 from headlab.dashboard.frame import page, samples_note, scores_of, task_languages
 from headlab.dashboard.names import language_title, page_link, plain
-from headlab.dashboard.panels import job_offer, report
+from headlab.dashboard.pages.languages.agreement import compared_languages, noise_note
+from headlab.dashboard.panels import job_offer
+from headlab.dashboard.panels.heads_in_tables import link_to_attention
+from headlab.dashboard.panels.page_report import offer_page_report
 from headlab.dashboard.widgets import figure, set_widget, show_table
 from headlab.methods.costs import remarks
 from headlab.plots.studies.agreement import agreement_matrix, dendrogram
@@ -22,14 +25,14 @@ TREE = "Tree of languages by how alike they rank the heads; the tab Clusters has
 
 def matrix(scores):
     st.subheader("Do languages rank the heads alike?")
-    compared = report.compared(scores)
+    compared = compared_languages(scores)
     result = agreement.agreement_result(compared)
     pairs, languages, clusters, *_ = result.tables()
     st.caption(f"Spearman ρ over {compared.heads} heads.")
     for sentence in result.notes:
         st.markdown(plain(sentence))
     if compared.found.noise is None:
-        st.info(f"{report.noise_note(scores)} {agreement.no_halves()}")
+        st.info(f"{noise_note(scores)} {agreement.no_halves()}")
     first = next(iter(scores.values()))
     about = f"{first.method}, estimand {first.estimand}, {len(scores)} languages. {samples_note(scores)}"
     tabs = ["Chart", "Tree", "Pairs", "Each language", "Clusters"]
@@ -103,7 +106,7 @@ def body(scores):
         few, own = specific(scores)
         st.subheader("How many heads, and how certain")
         show_table(heads.count_table(scores, top, few), "languages")
-        report.draw_heads([agnostic, *own])
+        link_to_attention([agnostic, *own])
     else:
         st.info(
             "This method has no signs, so no head can be positive in one language and negative in another."
@@ -131,6 +134,6 @@ def draw_page() -> None:
             too_few(choice, n)
         else:
             body(results.scores)
-            report.save_view(choice, results.scores)
+            offer_page_report(choice, results.scores)
         if len(task_languages(choice.task)) != 1:
             job_offer.panel(choice, results, "With them, these languages can be compared as well.")

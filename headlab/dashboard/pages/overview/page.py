@@ -8,7 +8,9 @@ from headlab.core import Report, part
 from headlab.dashboard.frame import open_page, other_choices, page, scores_of, stored_results
 from headlab.dashboard.names import head_key, page_link, plain
 from headlab.dashboard.pages.overview.findings import findings, preferred
-from headlab.dashboard.panels import contrast, job_actions, job_offer, report, stored_reports
+from headlab.dashboard.panels import contrast, job_actions, job_offer
+from headlab.dashboard.panels.page_report import offer_page_report
+from headlab.dashboard.panels.stored_reports import made_at, matching_reports
 from headlab.dashboard.widgets import (
     button,
     draw_small_maps,
@@ -33,7 +35,7 @@ def found_so_far(choice, results):
         if part(r.record.spec, "model", "name") == choice.model
     ]
     first = results.first or next(
-        (r.record for r in sorted(named, key=stored_reports.made_at, reverse=True)), None
+        (r.record for r in sorted(named, key=made_at, reverse=True)), None
     )
     kept = [
         r for r in named if first is not None and r.record.spec.get("model") == first.spec["model"]
@@ -41,7 +43,7 @@ def found_so_far(choice, results):
     ablation = "zero" if results.first is None else results.first.spec.get("ablation", "zero")
     reports = {
         key: preferred(
-            stored_reports.matching(kept, choice, key), choice.languages, choice.method, ablation
+            matching_reports(kept, choice, key), choice.languages, choice.method, ablation
         )
         for key in STUDIES
     }
@@ -122,6 +124,6 @@ def draw_page() -> None:
             maps(choice, results)
             contrast.of_languages(results.scores, open_head)
             onward()
-            report.save_view(choice, results.scores)
+            offer_page_report(choice, results.scores)
             missing(choice, results)
             elsewhere(choice)

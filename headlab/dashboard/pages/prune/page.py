@@ -17,20 +17,13 @@ from headlab.dashboard.frame import (
 )
 from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS, plain
 from headlab.dashboard.pages.prune import board as prune_page
-from headlab.dashboard.pages.prune import front
-from headlab.dashboard.panels import (
-    accuracy,
-    contrast,
-    job_actions,
-    job_offer,
-    report,
-    sentences,
-)
-from headlab.dashboard.panels import (
-    masks as mask_pages,
-)
+from headlab.dashboard.pages.prune.changed_answers import draw_changed_answers
+from headlab.dashboard.pages.prune.front import draw_fronts
+from headlab.dashboard.panels import accuracy, contrast, job_actions, job_offer
 from headlab.dashboard.panels.accuracy import SIZES, Question
 from headlab.dashboard.panels.history import follow_link, history_of, write_link
+from headlab.dashboard.panels.mask_files import draw_mask_files, with_measured_accuracies
+from headlab.dashboard.panels.page_report import offer_page_report
 from headlab.dashboard.widgets import heads_gated_together, keep_known_choice, remember_choice
 
 AREAS = ("grid", "figures", "ways", "more")
@@ -86,23 +79,23 @@ def board(choice, loaded, history, results, measured):
             prune_page.toolbar(history)
         with more:
             st.caption(READING)
-            mask_pages.draw(mask, history, loaded, question, known, choice.languages)
+            draw_mask_files(mask, history, loaded, question, known, choice.languages)
             masks = {}
             if mask.removed:
-                measured_mask = mask_pages.with_seen(mask, question, known, choice.languages)
+                measured_mask = with_measured_accuracies(mask, question, known, choice.languages)
                 masks["Mask of the Prune page"] = measured_mask
-            report.save_view(choice, results.scores, masks)
+            offer_page_report(choice, results.scores, masks)
         write_link(history)
         live = accuracy.running(worker_client(), question, choice.languages, known)
         with changed:
-            sentences.draw(question, choice.languages, known)
+            draw_changed_answers(question, choice.languages, known)
         accuracy.show(headline, details, live, choice.languages, question)
 
 
 @st.fragment
 def smaller(choice, history, fingerprint):
     with errors_as_sentences():
-        front.draw(choice, history, fingerprint)
+        draw_fronts(choice, history, fingerprint)
 
 
 def draw_page() -> None:

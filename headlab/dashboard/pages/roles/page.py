@@ -6,10 +6,12 @@ import streamlit as st
 
 from headlab.dashboard.frame import page
 from headlab.dashboard.names import head_from, head_key, language_title, plain
-from headlab.dashboard.pages.roles import form, head_card
-from headlab.dashboard.panels import contrast, stored_roles
-from headlab.dashboard.panels.report import made_again
-from headlab.dashboard.panels.stored_reports import facts
+from headlab.dashboard.pages.roles import head_card, other_reports
+from headlab.dashboard.pages.roles.form import draw_form
+from headlab.dashboard.pages.roles.remaining import draw_remaining
+from headlab.dashboard.panels import stored_roles
+from headlab.dashboard.panels.reproduction import commands_again
+from headlab.dashboard.panels.stored_reports import report_facts
 from headlab.dashboard.widgets import (
     keep_known_choice,
     pick_result,
@@ -67,8 +69,10 @@ def made(kept):
             if table := kept.roles.table(name):
                 show_table(table, kept.key)
         report = kept.result.record
-        commands = made_again("report", kept.result)
-        show_how_made(facts(kept.result), commands, report, f"roles-{kept.language}", kept.key)
+        commands = commands_again("report", kept.result)
+        show_how_made(
+            report_facts(kept.result), commands, report, f"roles-{kept.language}", kept.key
+        )
 
 
 def body(choice, shelf):
@@ -88,12 +92,12 @@ def body(choice, shelf):
     tables(kept)
     st.subheader("Sentences")
     head_card.draw_examples(kept.roles, head)
-    contrast.of_roles(shelf, kept, head, pick)
+    other_reports.compare_reports(shelf, kept, head, pick)
     st.subheader("Roles by language")
     others = {name: rows[0].roles for name, rows in shelf.by_language.items()}
     head_card.draw_languages(others | {focus: kept.roles}, focus)
     st.subheader("Roles of the heads that remain after pruning")
-    form.draw_remaining(choice, kept)
+    draw_remaining(choice, kept)
     made(kept)
 
 
@@ -108,5 +112,5 @@ def draw_page() -> None:
                 f"There is no report yet on what the heads of {plain(choice.model)} do in these languages. **Start** makes "
                 "one: the map of heads by role, tables to download, examples, and notes on what limits them."
             )
-        form.draw_form(choice, shelf)
+        draw_form(choice, shelf)
         show_skipped(shelf.problems, "report")
