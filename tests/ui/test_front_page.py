@@ -32,9 +32,9 @@ from headlab.core import HeadlabError
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS, front_params
 from headlab.dashboard.pages.jobs.details import command_lines
-from headlab.dashboard.pages.prune.board import newest, worth_job
 from headlab.dashboard.pages.prune.front import st, take_clicked_point, take_point
 from headlab.dashboard.pages.prune.front_form import QUICK, QUICK_SECONDS, largest_quick_front
+from headlab.dashboard.pages.prune.savings import newest_measured, worth_job
 from headlab.dashboard.pages.prune.stored_fronts import (
     HEADS,
     MEAN,
@@ -177,7 +177,7 @@ def test_what_was_measured_of_the_mask_is_shown_and_that_of_another_is_not(worke
     table = next(frame.value for frame in app.dataframe if "Removed" in frame.value)
     assert table["Removed"].tolist() == ["0.80 × [0.70, 0.90]"]
     assert table["Masked"].tolist() == ["1.01 × [0.98, 1.04], may be the same"]
-    assert newest(worker.rows, "e5-small-intents", mask(2)) is None
+    assert newest_measured(worker.rows, "e5-small-intents", mask(2)) is None
     broken = job(
         6,
         "done",
@@ -185,7 +185,7 @@ def test_what_was_measured_of_the_mask_is_shown_and_that_of_another_is_not(worke
         params={"model": "e5-small-intents", "mask": {}},
         result={"worth": {}},
     )
-    assert newest([broken], "e5-small-intents", mask(2)) is None
+    assert newest_measured([broken], "e5-small-intents", mask(2)) is None
     assert "Measure the speed again" in [button.label for button in app.button]
 
 

@@ -10,7 +10,6 @@ import pytest
 from app_pages import app_on, run_page, said, shown
 from cached_scores import GRID, HARMFUL, MODEL, fill
 from fake_client import loaded_model
-from headlab.dashboard.panels.masks import HISTORY, snippet
 from streamlit.testing.v1 import AppTest
 
 from headlab.dashboard.frame import Choice
@@ -20,7 +19,7 @@ from headlab.dashboard.pages.masks.comparison import (
 )
 from headlab.dashboard.pages.masks.sources import NOW, Target, read_mask_files
 from headlab.dashboard.panels.accuracy import SEEN, Question
-from headlab.dashboard.panels.history import History
+from headlab.dashboard.panels.history import HISTORY, History
 from headlab.dashboard.panels.mask_files import (
     mask_file_name,
     place_of,

@@ -21,7 +21,6 @@ from cached_reports import keep
 from cached_reports import made_up as made_report
 from cached_scores import GRID, HARMFUL, HELPFUL, fill, made_up, while_cached
 from errors import raises
-from headlab.dashboard.pages.heads.maps import said
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
 from waiting import until
@@ -41,6 +40,7 @@ from headlab.dashboard.pages.jobs import form as job_form
 from headlab.dashboard.pages.jobs.form import JobForm
 from headlab.dashboard.pages.prune import page as prune_page
 from headlab.dashboard.panels import job_offer
+from headlab.dashboard.panels.job_actions import said
 from headlab.dashboard.panels.sharpening_map import sharpening_line, verdict
 from headlab.dashboard.widgets import how_to_read_maps
 from headlab.methods.table import METHODS
@@ -834,14 +834,13 @@ def test_a_missing_language_offers_to_be_computed_in_the_place_of_its_map(cache)
 
 def test_computing_one_language_without_a_worker_is_a_sentence(cache):
     def body():
-        from headlab.dashboard.pages.heads.maps import said
-
         from headlab.dashboard.frame import (
             Choice,
             StoredScores,
             errors_as_sentences,
         )
         from headlab.dashboard.pages.heads.sharpening import in_place_of_maps
+        from headlab.dashboard.panels.job_actions import said
 
         with errors_as_sentences():
             choice = Choice("e5-small-intents", "intents", ("fi",), "shapley")

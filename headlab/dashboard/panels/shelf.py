@@ -100,6 +100,7 @@ def model_differences(own: str | None, weights: str | None, dtype: str | None) -
 
 
 def short_fingerprint(fingerprint: str) -> str:
+    """The start of a fingerprint, as pages name weights."""
     return f"{fingerprint[:SHORT_FINGERPRINT]}…" if fingerprint else "unknown ones"
 
 

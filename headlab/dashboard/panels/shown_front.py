@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-import streamlit as st
+from dataclasses import dataclass, field
 
-from headlab.dashboard.names import (
-    SHORT_KEY,
-)
+from headlab.dashboard.names import SHORT_KEY
+from headlab.dashboard.widgets import PageState
 
-REQUESTED = "_front_requested"  # start of the key of the front that another page opens
+
+@dataclass
+class ShownFront(PageState):
+    """The choice of a front in one session, beside the list to choose from.
+
+    Attributes:
+        requested: Start of the key of the front that another page opens; empty once it is shown.
+        linked: Starts of the keys that the page itself has put in its link.
+        nearest: Full key of the front that fitted the form best when the page was last drawn.
+    """
+
+    key = "_front"
+    requested: str = ""
+    linked: set[str] = field(default_factory=set)
+    nearest: str = ""
 
 
 def show_front_next(key: str) -> None:
@@ -17,4 +30,4 @@ def show_front_next(key: str) -> None:
     Args:
         key: Full key of the front's report.
     """
-    st.session_state[REQUESTED] = key[:SHORT_KEY]
+    ShownFront.of_session().requested = key[:SHORT_KEY]

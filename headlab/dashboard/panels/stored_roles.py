@@ -136,7 +136,7 @@ SHORT = 12  # characters of a folder's name, enough to tell reports apart
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredRoles:
     """A readable report on one language, and the result it is from."""
 
     result: Result[Report]
@@ -158,11 +158,11 @@ class Kept:
         return str(part(self.result.record.spec, "task", "name"))
 
 
-def shelf(choice: Choice) -> Shelf[Kept]:
+def shelf(choice: Choice) -> Shelf[StoredRoles]:
     """Every roles report of the chosen model, on a treebank or on the chosen task."""
     found = stored_results(Report)
     weights, offered = current_weights(choice.model), set(task_languages(choice.task))
-    kept: dict[str, list[Kept]] = {}
+    kept: dict[str, list[StoredRoles]] = {}
     problems = [*found.problems]
     for result in found.results:
         if not _about(result.record, choice):
@@ -174,7 +174,7 @@ def shelf(choice: Choice) -> Shelf[Kept]:
         if isinstance(roles, str):
             problems.append(roles)
         else:
-            kept.setdefault(language, []).append(Kept(result, roles))
+            kept.setdefault(language, []).append(StoredRoles(result, roles))
     for rows in kept.values():
         rows.sort(key=lambda row: _rank(row, weights), reverse=True)
     return put_on_shelf(choice, kept, problems, weights)
@@ -198,7 +198,7 @@ def _read(key: str, created: str, _result: Result[Report]) -> Roles | str:
         )
 
 
-def _rank(kept: Kept, weights: str | None) -> tuple[bool, bool, bool, float, str]:
+def _rank(kept: StoredRoles, weights: str | None) -> tuple[bool, bool, bool, float, str]:
     report = kept.result.record
     same = weights is None or fingerprint_of(report.spec) == current_fingerprint(weights)
     return (
@@ -210,7 +210,7 @@ def _rank(kept: Kept, weights: str | None) -> tuple[bool, bool, bool, float, str
     )
 
 
-def label(kept: Kept, weights: str | None = None) -> str:
+def label(kept: StoredRoles, weights: str | None = None) -> str:
     """A report in one line: date, language, number and source of sentences, and weights if not the model's."""
     report = kept.result.record
     of = "treebank" if kept.source == TREEBANK else f"task {kept.source}, without syntax"

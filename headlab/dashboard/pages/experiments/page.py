@@ -17,49 +17,59 @@ from headlab.dashboard.panels.shown_report import (
 )
 from headlab.dashboard.panels.stored_reports import matching_reports
 from headlab.dashboard.widgets import show_skipped
+from headlab.jobs.experiment import ExperimentJob
 from headlab.studies.table import offered_experiments
 
 
-def pick(task):
+def pick_experiment(task: str) -> str:
+    """Draw the list of experiments and return the key of the chosen one."""
     choose_experiment(task)
     studies = offered_experiments()
     key = st.selectbox(
         "What do you want to know?",
         list(studies),
-        format_func=lambda k: f"{studies[k].title}: {studies[k].question}",
+        format_func=lambda name: f"{studies[name].title}: {studies[name].question}",
         key="experiment",
     )
-    st.caption(
-        f"{studies[key].question} After {studies[key].paper}."
-    )  # a phone truncates the line above
+    # In full, as a phone truncates the line above.
+    st.caption(f"{studies[key].question} After {studies[key].paper}.")
     return key
 
 
-def answer(form, job):
+def draw_answer(form: ExperimentForm, job: ExperimentJob) -> None:
+    """The stored report that answers the question, or what there is instead.
+
+    Args:
+        form: The form above.
+        job: Its job, as its widgets are now.
+    """
     st.subheader("What does it say?")
     stored = stored_results(Report)
     weights = current_weights(form.choice.model)
     results = matching_reports(stored.results, form.choice, form.experiment, weights)
-    shown = ""
+    shown_key = ""
     requested = requested_report(form.experiment, [result.key for result in results])
     if results:
         result = pick_report(results, form.experiment, requested, weights)
-        shown = st.session_state.get(f"report-{form.experiment}") or ""
+        shown_key = st.session_state.get(f"report-{form.experiment}") or ""
         draw_report(result, job, weights)
     else:
         subject = plain(f"{form.choice.model} and task {form.choice.task}")
-        none = f"There is no report yet on {subject}."
-        made = "**Start** makes one: figures, tables to download, and notes on what limits them."
-        st.info(none if form.obstacle(job) else f"{none} {made}")
+        message = f"There is no report yet on {subject}."
+        if not form.obstacle(job):
+            message += (
+                " **Start** makes one: figures, tables to download, and notes on what limits them."
+            )
+        st.info(message)
         link_other_reports(form, stored.results)
     show_skipped(stored.problems, "report")
-    write_report_link(form.experiment, shown)
+    write_report_link(form.experiment, shown_key)
 
 
 def draw_page() -> None:
     """Draw the page."""
     with page("experiments") as choice:
-        form = ExperimentForm(pick(choice.task), choice)
+        form = ExperimentForm(pick_experiment(choice.task), choice)
         st.subheader("What will it cost?")
         job = draw_form(form)
-        answer(form, job)
+        draw_answer(form, job)

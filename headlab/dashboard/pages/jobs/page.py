@@ -12,8 +12,8 @@ from headlab.dashboard.pages.jobs.queue import draw_queue
 from headlab.dashboard.panels import job_actions
 
 
-def asked():
-    """The job of the link, if it names one."""
+def linked_job() -> int | None:
+    """The number of the job that the link names; None if it names none. Warns of what is no number."""
     text = job_actions.shown()
     if text and not (text.isascii() and text.isdigit() and len(text) < 12):
         st.warning(
@@ -29,7 +29,7 @@ def asked():
 def draw_page() -> None:
     """Draw the page."""
     with page("jobs") as choice:
-        number = asked()
+        number = linked_job()
         if number is not None:
             draw_details(number)
         else:

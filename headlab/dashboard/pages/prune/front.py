@@ -16,8 +16,8 @@ from headlab.dashboard.names import (
     languages_words,
     plain,
 )
-from headlab.dashboard.pages.prune.board import AGAIN
 from headlab.dashboard.pages.prune.front_form import SHOWN, FrontForm, draw_form
+from headlab.dashboard.pages.prune.state import PruneState
 from headlab.dashboard.pages.prune.stored_fronts import (
     HEADS,
     MEAN,
@@ -37,7 +37,7 @@ from headlab.dashboard.pages.prune.stored_fronts import (
 )
 from headlab.dashboard.panels.history import History
 from headlab.dashboard.panels.reproduction import commands_again
-from headlab.dashboard.panels.shown_front import REQUESTED
+from headlab.dashboard.panels.shown_front import ShownFront
 from headlab.dashboard.widgets import (
     PLOTLY_CONFIG,
     button,
@@ -64,11 +64,6 @@ from headlab.studies.table import earlier_scores
 
 FIGURE, PICKED = "front-figure", "front-point"
 
-NEAREST = "_front_nearest"
-"""Session key: the front that fits the form best."""
-
-LINKED = "_front_linked"  # starts of the keys that the page itself has put in its link
-
 INTRO = (
     "Heads are removed in several orders; every intermediate model is measured on dev in each language, paired with "
     "the unpruned one. Only the chosen model is then measured on test."
@@ -88,8 +83,7 @@ BOUNDS = (
 
 def draw_fronts(choice: Choice, now: History, fingerprint: str) -> None:
     """The section, a fragment: the question, and of this model's and task's fronts the one that fits it best."""
-    if st.session_state.pop(AGAIN, False):
-        st.rerun()  # the mask has changed, or a job was started: rerun the whole page
+    PruneState.of_session().rerun_if_due()  # the mask has changed, or a job was started
     st.markdown(INTRO)
     form_job = draw_form(FrontForm(choice, now.grid.size))
     stored = stored_results(Report)
@@ -114,10 +108,11 @@ def draw_fronts(choice: Choice, now: History, fingerprint: str) -> None:
 
 def _requested(by_key: Mapping[str, Result[Report]]) -> str | None:
     """Full key of the front that another page or the link asks for; None if none does. Warns if it is not there."""
-    state = st.session_state
+    shown_front = ShownFront.of_session()
     linked = st.query_params.get(FRONT_PARAM, "")
-    is_new = SHOWN not in state or linked not in state.get(LINKED, ())
-    short = state.pop(REQUESTED, "") or (linked if is_new else "")
+    is_new = SHOWN not in st.session_state or linked not in shown_front.linked
+    short = shown_front.requested or (linked if is_new else "")
+    shown_front.requested = ""
     matches = [key for key in by_key if short and key.startswith(short)]
     sentence = None
     if short and not matches:
@@ -133,7 +128,7 @@ def _write_link(key: str) -> None:
     short = key[:SHORT_KEY]
     if st.query_params.get(FRONT_PARAM, short) != short:
         st.query_params[FRONT_PARAM] = short
-    st.session_state[LINKED] = {*st.session_state.get(LINKED, ()), short}
+    ShownFront.of_session().linked.add(short)
 
 
 def _follow(
@@ -157,10 +152,11 @@ def _follow(
         )
 
     nearest = min(by_key, key=misfit)
-    changed = nearest != st.session_state.get(NEAREST) or SHOWN not in st.session_state
+    shown_front = ShownFront.of_session()
+    changed = nearest != shown_front.nearest or SHOWN not in st.session_state
     if len(by_key) > 1 and (requested or changed):
         set_widget(SHOWN, requested or nearest)
-    st.session_state[NEAREST] = nearest
+    shown_front.nearest = nearest
 
 
 def _readable(result: Result[Report], now: History) -> Front | None:
@@ -233,7 +229,7 @@ def take_point(front: Front, now: History, order: str, removed: int) -> None:
     )
     now.put(mask.kept, mask.chosen)
     set_widget(PRUNE_TAB, PRUNE_TABS[0])  # where its figures are
-    st.session_state[AGAIN] = True
+    PruneState.of_session().rerun_is_due = True
 
 
 def _confirmed(front: Front) -> None:

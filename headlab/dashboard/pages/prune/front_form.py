@@ -14,7 +14,7 @@ from headlab.dashboard.names import (
     FRONT_PARAM,
     counted,
 )
-from headlab.dashboard.pages.prune.board import ASKED, begin
+from headlab.dashboard.pages.prune.state import PruneState, start_on_page
 from headlab.dashboard.pages.prune.stored_fronts import ABOUT
 from headlab.dashboard.panels.job_actions import asked, end_form, refusal, terminal, told_pace
 from headlab.dashboard.widgets import (
@@ -232,7 +232,7 @@ def _begin(form: FrontForm) -> FrontJob:
     trouble = refusal(form.choice)
     end_form(job, trouble, _start, form, values, key="front-start", form=PREFIX)
     st.caption(cost_sentence(job))
-    if st.session_state.get(ASKED) == FrontJob.key:
+    if PruneState.of_session().last_job == FrontJob.key:
         asked("Its front appears below when it is done.")
     terminal(job)
     return job
@@ -242,7 +242,7 @@ def _start(form: FrontForm, drawn: FormValues, typed: Mapping[str, str] | None) 
     """Queue the form's job. drawn: its values as it was drawn.  typed: as in `pressed`."""
     st.session_state.pop(SHOWN, None)  # show the one that is being made, once it is there
     st.query_params.pop(FRONT_PARAM, None)
-    begin(form.job(values_at_press(PREFIX, drawn, typed)))
+    start_on_page(form.job(values_at_press(PREFIX, drawn, typed)))
 
 
 SHOWN = "front-shown"

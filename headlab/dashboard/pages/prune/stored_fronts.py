@@ -124,6 +124,7 @@ def _of(result: Result[Report], fingerprint: str, task: str) -> bool:
 
 
 def languages_of_front(result: Result[Report]) -> list[str]:
+    """Codes of the languages that a front is on."""
     return str(result.record.spec["task"].get("language", "")).split(",")
 
 

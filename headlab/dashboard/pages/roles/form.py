@@ -17,8 +17,8 @@ from headlab.dashboard.panels.stored_roles import (
     SOURCES,
     TEXTS,
     TREES,
-    Kept,
     RolesRequest,
+    StoredRoles,
     roles_requests,
     trouble,
 )
@@ -29,7 +29,7 @@ from headlab.tasks.languages import language_titles
 from headlab.tasks.udpos import treebank_languages
 
 
-def draw_form(choice: Choice, shelf: Shelf[Kept]) -> None:
+def draw_form(choice: Choice, shelf: Shelf[StoredRoles]) -> None:
     """The form for the languages without a report; if all have one, a folded form for others or other thresholds."""
     draw_form_below(
         shelf,

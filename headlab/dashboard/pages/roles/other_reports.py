@@ -25,7 +25,7 @@ from headlab.dashboard.panels.contrast import (
     pick,
 )
 from headlab.dashboard.panels.shelf import Shelf
-from headlab.dashboard.panels.stored_roles import Kept
+from headlab.dashboard.panels.stored_roles import StoredRoles
 from headlab.dashboard.widgets import (
     show_table,
 )
@@ -33,7 +33,9 @@ from headlab.results import HeadScores
 from headlab.roles.report import HAS, Found, Roles
 
 
-def compare_reports(shelf: Shelf[Kept], shown: Kept, head: Head, on_click: Click) -> None:
+def compare_reports(
+    shelf: Shelf[StoredRoles], shown: StoredRoles, head: Head, on_click: Click
+) -> None:
     """Two reports of roles on the same heads: both maps, a measure of attention, and the roles that differ."""
     every = [kept for rows in shelf.by_language.values() for kept in rows]
     there = {
@@ -81,7 +83,7 @@ def compare_reports(shelf: Shelf[Kept], shown: Kept, head: Head, on_click: Click
         )
 
 
-def measures(kept: Kept) -> dict[str, HeadScores]:
+def measures(kept: StoredRoles) -> dict[str, HeadScores]:
     """What a report measures of the attention of every head, by the measure's name; not what some heads lack."""
     roles, found = kept.roles, dict[str, HeadScores]()
     for name in next(iter(roles.measures.values())):

@@ -10,7 +10,7 @@ from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.panels import job_offer
 from headlab.dashboard.panels.remaining_roles import counts_by_size
 from headlab.dashboard.panels.stored_roles import (
-    Kept,
+    StoredRoles,
 )
 from headlab.dashboard.widgets import figure, show_table
 from headlab.plots.heads import stacked
@@ -19,7 +19,7 @@ from headlab.studies.remaining import remaining
 STEPS = 12  # sizes that are shown
 
 
-def draw_remaining(choice: Choice, kept: Kept) -> None:
+def draw_remaining(choice: Choice, kept: StoredRoles) -> None:
     """The roles left at each size, by the scores of the sidebar's method; without scores, the offer to compute them."""
     results = scores_of(choice)
     if not results.scores:
