@@ -98,6 +98,69 @@ def test_strangers_do_not_know_each_other():
     assert wrong == []
 
 
+DASHBOARD_FLOORS = ("names", "widgets", "frame", "panels", "pages")
+"""The rooms of `headlab/dashboard/`, each of which imports from those before it only."""
+
+
+def imports_within_the_dashboard() -> Iterator[tuple[str, list[str], list[str]]]:
+    """(path, its names below headlab.dashboard, those of a module of the dashboard that it imports)."""
+    for path in sources():
+        rooms = house.module(path).split(".")[2:]
+        if not path.startswith("headlab/dashboard/") or not rooms:
+            continue
+        for name in own_imports(path):
+            if name.startswith("headlab.dashboard."):
+                yield path, rooms, name.split(".")[2:]
+
+
+def test_the_dashboard_imports_downwards_only():
+    """Widgets know neither frame, panels nor pages; the frame neither panels nor pages; panels no page."""
+    wrong = []
+    for path, (room, *_), (other_room, *rest) in imports_within_the_dashboard():
+        floor = -1 if room == "server" else DASHBOARD_FLOORS.index(room)
+        if DASHBOARD_FLOORS.index(other_room) > floor:
+            wrong.append(f"{path} imports {'.'.join([other_room, *rest])}")
+    assert wrong == []
+
+
+def test_pages_do_not_import_pages():
+    """What two pages share stands in `panels/`."""
+    seen, wrong = set(), []
+    for path, rooms, other_rooms in imports_within_the_dashboard():
+        if rooms[0] == other_rooms[0] == "pages":
+            seen.add(rooms[1])
+            if rooms[1] != other_rooms[1]:
+                wrong.append(f"{path} imports {'.'.join(other_rooms)}")
+    assert {"prune", "heads", "jobs"} <= seen
+    assert wrong == []
+
+
+def test_pages_take_widgets_and_the_frame_by_their_front_doors():
+    """What a front door leaves out is of its room: its modules and tests."""
+    doors = {
+        room: {
+            alias.asname
+            for node in house.imports(f"headlab/dashboard/{room}/__init__.py")
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        for room in ("widgets", "frame")
+    }
+    wrong = []
+    for path in library():
+        for node in house.imports(path):
+            _, _, room, *rest = [*str(getattr(node, "module", "")).split("."), "", "", ""][:4]
+            inside = path.startswith(f"headlab/dashboard/{room}/")
+            if not isinstance(node, ast.ImportFrom) or room not in doors or not any(rest) or inside:
+                continue
+            wrong += [
+                f"{path} imports {node.module}.{alias.name}"
+                for alias in node.names
+                if alias.name in doors[room]
+            ]
+    assert wrong == []
+
+
 def test_no_module_looks_a_name_up_in_the_package():
     """`from headlab import load` would import a part of the house that the rules above do not see."""
     wrong = [

@@ -21,9 +21,8 @@ from streamlit.testing.v1 import AppTest
 
 from headlab.cli.main import main
 from headlab.core import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, Omissions, Report, Stack, Table
-from headlab.dashboard.pages.jobs.results import draw_results
+from headlab.dashboard.pages.jobs import results
 from headlab.dashboard.pages.jobs.results import offer_report
-from headlab.dashboard.pages.jobs.views import st
 from headlab.masks import Mask
 from headlab.report import build
 from headlab.report.build import document, find, ordered_on
@@ -602,7 +601,7 @@ def test_a_finished_jobs_results_can_be_downloaded_as_a_report(store, monkeypatc
     key = keep(store, scores())
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        st,
+        results.st,
         "download_button",
         lambda label, data, name, *_, **more: asked.append(locals()),
     )
@@ -620,8 +619,6 @@ def test_the_jobs_page_offers_the_report(store, monkeypatch):
 
     def show(job):  # run by itself, so it names no type
         from headlab.dashboard.pages.jobs.results import draw_results
-        from headlab.dashboard.pages.jobs.results import offer_report
-        from headlab.dashboard.pages.jobs.views import st
 
         draw_results(job)
 

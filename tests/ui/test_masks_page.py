@@ -25,7 +25,7 @@ from headlab.dashboard.panels.mask_files import (
     place_of,
     shrink_command,
 )
-from headlab.masks import Mask, Place, compare, noted, parse_grid
+from headlab.masks import Mask, Place, compare, noted, parse_grid, snippet
 from headlab.worker.schemas import Figure
 
 pytestmark = pytest.mark.usefixtures("native_buttons")

@@ -40,7 +40,6 @@ from headlab.dashboard.pages.jobs import form as job_form
 from headlab.dashboard.pages.jobs.form import JobForm
 from headlab.dashboard.pages.prune import page as prune_page
 from headlab.dashboard.panels import job_offer
-from headlab.dashboard.panels.job_actions import said
 from headlab.dashboard.panels.sharpening_map import sharpening_line, verdict
 from headlab.dashboard.widgets import how_to_read_maps
 from headlab.methods.table import METHODS

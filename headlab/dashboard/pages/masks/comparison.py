@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import streamlit as st
@@ -26,9 +26,7 @@ from headlab.dashboard.panels.suggestion import (
 from headlab.dashboard.widgets import (
     button,
     draw_map,
-    set_widget,
     show_table,
-    uninterrupted,
 )
 from headlab.masks import (
     WAYS,
@@ -44,47 +42,6 @@ from headlab.masks.compare import (
     by_stack_table,
 )
 from headlab.pictures import head_map
-
-A, B = "masks-a", "masks-b"  # the lists' keys
-
-BY_HAND, HELD = "_masks_by_hand", "_masks_held"
-
-
-def _take_up(names: list[str]) -> None:
-    """Choose the masks that were uploaded just now: as B, and as A; what was chosen by hand stays."""
-    state = st.session_state
-    fresh = [name for name in names if name not in state.get(HELD, ())]
-    state[HELD] = names
-    free = [key for key in (A, B) if key not in state or key not in state.get(BY_HAND, ())]
-    most = min(len(fresh), len(free))
-    for key, name in zip(free[len(free) - most :], fresh[len(fresh) - most :], strict=True):
-        set_widget(key, name)
-
-
-def pick_two(names: Sequence[str]) -> tuple[str, str]:
-    """The two masks to compare; by default the first two."""
-    chosen = []
-    for place, (letter, key) in zip(st.columns(2), (("A", A), ("B", B)), strict=True):
-        if st.session_state.get(key) not in names:
-            st.session_state.pop(key, None)  # from a removed file or another choice
-        start = 0 if key == A else min(1, len(names) - 1)
-        if key not in st.session_state:
-            st.session_state[BY_HAND] = [
-                other for other in st.session_state.get(BY_HAND, ()) if other != key
-            ]
-        chosen.append(
-            place.selectbox(
-                letter, names, start, key=key, on_change=uninterrupted(_by_hand), args=(key,)
-            )
-        )
-    return chosen[0], chosen[1]
-
-
-def _by_hand(key: str) -> None:
-    st.session_state[BY_HAND] = [*st.session_state.get(BY_HAND, ()), key]
-
-
-# Two masks side by side: their maps, what only one of them removes, and the accuracies they store.
 
 READING = "Rows are layers, columns are heads, both counted from 0."
 

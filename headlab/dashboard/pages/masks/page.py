@@ -11,8 +11,8 @@ from headlab.dashboard.pages.masks.comparison import (
     draw_maps,
     draw_openers,
     draw_tables,
-    pick_two,
 )
+from headlab.dashboard.pages.masks.pair import pick_two
 from headlab.dashboard.pages.masks.sources import (
     Target,
     gather_masks,

@@ -18,7 +18,7 @@ from headlab.core import (
 )
 from headlab.dashboard.frame import Choice, StoredScores
 from headlab.dashboard.names import language_title, plain
-from headlab.dashboard.pages.masks.comparison import _take_up
+from headlab.dashboard.pages.masks.pair import choose_uploaded
 from headlab.dashboard.panels import stored_gates
 from headlab.dashboard.panels.accuracy import SEEN, Question
 from headlab.dashboard.panels.history import HISTORY, History
@@ -162,7 +162,7 @@ def uploaded_masks() -> tuple[dict[str, Mask], list[str]]:
     masks, problems = read_mask_files(files or [])
     if masks:
         st.caption(plain(f"In the lists of A and B: {', '.join(masks)}."))
-    _take_up(list(masks))
+    choose_uploaded(list(masks))
     return masks, problems
 
 
