@@ -44,6 +44,8 @@ ROOMS = {
     ),
     "tasks": ("labels",),
 }
+OTHERS = {"ui": "headlab.dashboard", "ui.shell": "headlab.dashboard.frame.shell"}
+"""Modules that pages of other packages import, as `docs/extending.md` showed them, by their former paths."""
 
 
 def present_name(former_name: str) -> str | None:
@@ -55,6 +57,8 @@ def present_name(former_name: str) -> str | None:
     package, _, path = former_name.partition(".")
     if package != "headlab":
         return None
+    if path in OTHERS:
+        return OTHERS[path]
     for room, modules in ROOMS.items():
         if path.split(".")[0] in modules:
             return f"headlab.{room}.{path}"

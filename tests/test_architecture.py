@@ -161,6 +161,28 @@ def test_pages_take_widgets_and_the_frame_by_their_front_doors():
     assert wrong == []
 
 
+def test_the_table_of_pages_names_files_that_exist():
+    """And every page, and every file of a page but those that only keep its state."""
+    text = house.ARCHITECTURE.read_text(encoding="utf-8")
+    section = text.partition("## Where a page's buttons, tables and charts stand")[2]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:2] == "| "][2:]
+    named: dict[str, set[str]] = {}
+    named_panels = set()
+    for page_name, *cells, panels in rows:
+        files = named.setdefault(page_name.partition(",")[0], set())
+        files.update(name for cell in cells for name in re.findall(r"`(\w+)`", cell))
+        named_panels.update(re.findall(r"`(\w+)`", panels))
+    dashboard = ROOT / "headlab" / "dashboard"
+    assert {path.name for path in (dashboard / "pages").iterdir() if path.is_dir()} - {
+        "__pycache__"
+    } == set(named)
+    for page_name, files in named.items():
+        modules = {path.stem for path in (dashboard / "pages" / page_name).glob("*.py")}
+        assert files <= modules, page_name
+        assert modules - files <= {"__init__", "page", "state"}, page_name
+    assert named_panels <= {path.stem for path in (dashboard / "panels").glob("*.py")}
+
+
 def test_no_module_looks_a_name_up_in_the_package():
     """`from headlab import load` would import a part of the house that the rules above do not see."""
     wrong = [

@@ -15,7 +15,7 @@ from streamlit.runtime.pages_manager import PagesManager
 
 from headlab.core import HeadlabError
 from headlab.dashboard.frame import guide
-from headlab.dashboard.frame.choice import Choice
+from headlab.dashboard.frame.choice import Choice, scores_of
 from headlab.dashboard.frame.shared_choice import draw_sidebar
 from headlab.dashboard.frame.sidebar import (
     stop_if_refused,
@@ -102,3 +102,7 @@ def page(name: str, intro: str = "") -> Iterator[Choice]:
         made = st.session_state.get("_choice")
         yield made if isinstance(made, Choice) else draw_sidebar()
         notices.settle()
+
+
+found = scores_of
+"""The name of `scores_of` in `headlab.ui.shell`, by which pages of other packages may import it."""
