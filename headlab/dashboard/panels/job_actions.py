@@ -35,6 +35,7 @@ from headlab.dashboard.widgets import (
     Button,
     Form,
     FormValues,
+    PageState,
     button,
     button_row,
     reason_refused,
@@ -54,8 +55,6 @@ from headlab.worker.schemas import JobRow
 
 # Actions on jobs. A press calls them before anything is redrawn, and they are not interrupted.
 
-ASKED, DELETING, TURNED = "_jobs_asked", "_jobs_deleting", "_jobs_turned"
-
 
 class Started(NamedTuple):
     """A job that a click started. before: it was already in the queue."""
@@ -66,27 +65,37 @@ class Started(NamedTuple):
 
 
 @dataclass
-class Asked:
-    """A session's job requests.
+class JobRequests(PageState):
+    """What one session has asked the worker for, and which job it looks at.
 
-    mine: its jobs whose end it has not seen yet.  live: all jobs that ran or waited when it last looked.  said: why
-    its last click or job failed.  started: the job that its last click queued.
+    Attributes:
+        mine: Its jobs whose end it has not seen yet.
+        live: All jobs that ran or waited when it last looked.
+        said: Why its last click or job failed; empty if it did not.
+        started: The job that its last click queued.
+        to_delete: The job whose deletion waits for confirmation; None for none.
+        was_turned: Whether a press has opened a job, or the list of all, which the link does not say yet.
+        turned_to: The job that the press has opened; None for the list of all.
     """
 
+    key = "_jobs"
     mine: set[int] = field(default_factory=set)
     live: set[int] = field(default_factory=set)
     said: str = ""
     started: Started | None = None
+    to_delete: int | None = None
+    was_turned: bool = False
+    turned_to: int | None = None
 
     def forget(self, why: str = "") -> None:
         """Drop the last message and the last started job. why: the new message, if any."""
-        self.said, self.started = why, None
+        self.said = why
+        self.started = None
 
 
-def asked_for() -> Asked:
+def asked_for() -> JobRequests:
     """This session's job requests."""
-    held: Asked = st.session_state.setdefault(ASKED, Asked())
-    return held
+    return JobRequests.of_session()
 
 
 def ask(do: Callable[[Client], object]) -> None:
@@ -138,9 +147,11 @@ def start_planned(
 
 def show(job: int | None) -> None:
     """Show one job on the Jobs page, or all. A link to the same page would drop the other parameters."""
-    asked_for().forget()
-    st.session_state.pop(DELETING, None)
-    st.session_state[TURNED] = job
+    requests = asked_for()
+    requests.forget()
+    requests.to_delete = None
+    requests.turned_to = job
+    requests.was_turned = True
 
 
 def shown() -> str:
@@ -149,12 +160,13 @@ def shown() -> str:
     A press does not write the link itself: a timer's run that it interrupts may start again after it and overwrite
     the session's link with that of its own request.
     """
-    if TURNED in st.session_state:
-        if (job := st.session_state[TURNED]) is None:
+    requests = asked_for()
+    if requests.was_turned:
+        if requests.turned_to is None:
             st.query_params.pop("job", None)
         else:
-            st.query_params["job"] = str(job)
-        del st.session_state[TURNED]  # last: a run interrupted before this leaves it to the next
+            st.query_params["job"] = str(requests.turned_to)
+        requests.was_turned = False  # last: a run interrupted before this leaves it to the next
     return st.query_params.get("job", "")
 
 
@@ -172,18 +184,19 @@ def resume(job: int) -> None:
 
 def _drop() -> None:
     """Dismiss the delete confirmation, because another action was chosen."""
-    st.session_state.pop(DELETING, None)
+    asked_for().to_delete = None
 
 
 def confirm_delete(job: int | None) -> None:
     """Ask for confirmation to delete a job; None dismisses the question."""
-    asked_for().said = ""
-    st.session_state[DELETING] = job
+    requests = asked_for()
+    requests.said = ""
+    requests.to_delete = job
 
 
 def deleting(job: int) -> bool:
     """Whether the confirmation to delete this job is open."""
-    return st.session_state.get(DELETING) == job
+    return asked_for().to_delete == job
 
 
 def delete(job: int) -> None:

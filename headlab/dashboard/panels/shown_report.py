@@ -3,81 +3,124 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import streamlit as st
 
-from headlab.dashboard.frame import (
-    task_languages,
-)
+from headlab.dashboard.frame import task_languages
 from headlab.dashboard.names import SHORT_KEY, plain
 from headlab.dashboard.widgets import (
+    PageState,
     notify_of_link,
     set_first_value,
     set_widget,
 )
 from headlab.studies.table import offered_experiments
 
-KEPT, WRITTEN = (
-    "_experiment",
-    "_experiment_link",
-)  # (experiment, report) of this session; those last put in its link
+
+class ReportLink(NamedTuple):
+    """What a link to the Experiments page names.
+
+    Attributes:
+        experiment: Key of the experiment; empty if none is named.
+        report: Start of the key of the report; empty for the newest.
+    """
+
+    experiment: str = ""
+    report: str = ""
+
+
+NO_REPORT = ReportLink()
+"""A link that names nothing."""
+
+
+@dataclass
+class ShownReport(PageState):
+    """What the Experiments page shows in one session.
+
+    Attributes:
+        shown: The experiment and the report that are shown, or are to be shown next.
+        written: What the page itself put in its link last; None if it has not yet.
+    """
+
+    key = "_experiment"
+    shown: ReportLink = NO_REPORT
+    written: ReportLink | None = None
+
+
+def _link_now() -> ReportLink:
+    """What the browser's link names."""
+    return ReportLink(st.query_params.get("experiment", ""), st.query_params.get("report", ""))
 
 
 def show_report_next(experiment: str, report: str = "") -> None:
     """Make the page show this experiment and report next, whatever its link says now."""
-    st.session_state[KEPT] = (experiment, report[:SHORT_KEY])
-    st.session_state[WRITTEN] = _linked_report()
+    state = ShownReport.of_session()
+    state.shown = ReportLink(experiment, report[:SHORT_KEY])
+    state.written = _link_now()
     st.session_state.pop(f"report-{experiment}", None)
     st.session_state.pop("experiment", None)
 
 
 def choose_experiment(task: str) -> None:
     """Set the experiment widget: from a new link, from this session, or to one that the task has languages for."""
-    asked, sentence = _linked_report(), None
+    state = ShownReport.of_session()
+    link = _link_now()
     offered = offered_experiments()
-    kept = st.session_state.get(KEPT, ("", ""))
-    if asked[0] in offered and asked != st.session_state.get(WRITTEN):
-        set_widget("experiment", asked[0])
-        st.session_state[KEPT] = kept = asked
-    elif asked[0] and asked != st.session_state.get(WRITTEN):
-        named = ", ".join(offered)
-        sentence = f"The link asks for experiment {asked[0][:80]!r}, which is unknown here; choose from {named}."
+    is_new_link = link.experiment != "" and link != state.written
+    sentence = None
+    if is_new_link and link.experiment in offered:
+        set_widget("experiment", link.experiment)
+        state.shown = link
+    elif is_new_link:
+        sentence = (
+            f"The link asks for experiment {link.experiment[:80]!r}, which is unknown here; "
+            f"choose from {', '.join(offered)}."
+        )
     notify_of_link("experiment", sentence)
-    linked = asked[0] != "" and asked == kept != st.session_state.get(WRITTEN)
-    fits = [
-        key
-        for key, about in offered.items()
-        if about.least_languages <= max(1, len(task_languages(task)))
-    ]
-    set_first_value("experiment", kept[0] if linked or kept[0] in fits else fits[0])
-
-
-def _linked_report() -> tuple[str, str]:
-    return st.query_params.get("experiment", ""), st.query_params.get("report", "")
+    is_linked = is_new_link and link == state.shown
+    languages = max(1, len(task_languages(task)))
+    fitting = [name for name, study in offered.items() if study.least_languages <= languages]
+    experiment = state.shown.experiment
+    set_first_value("experiment", experiment if is_linked or experiment in fitting else fitting[0])
 
 
 def requested_report(experiment: str, keys: Sequence[str]) -> str | None:
-    """Full key of the report asked for; None for the newest. Warns if it does not exist."""
-    kept, short = st.session_state.get(KEPT, ("", ""))
-    if kept != experiment or not short:
+    """Full key of the report asked for; None for the newest. Warns if it does not exist.
+
+    Args:
+        experiment: Key of the experiment that is shown.
+        keys: Full keys of its stored reports.
+    """
+    shown = ShownReport.of_session().shown
+    if shown.experiment != experiment or not shown.report:
         return None
-    fitting = [key for key in keys if key.startswith(short)]
-    if not fitting:
-        st.warning(
-            plain(
-                f"The link asks for report {short[:80]!r}, which does not exist for this model and task."
-            )
+    matching = [key for key in keys if key.startswith(shown.report)]
+    if matching:
+        return matching[0]
+    st.warning(
+        plain(
+            f"The link asks for report {shown.report[:80]!r}, which does not exist for this model "
+            "and task."
         )
-    return fitting[0] if fitting else None
+    )
+    return None
 
 
 def write_report_link(experiment: str, report: str = "") -> None:
-    """Store what is shown in the session and in the link. report: empty for the newest."""
-    shown = experiment, report[:SHORT_KEY]
-    st.session_state[KEPT] = st.session_state[WRITTEN] = shown
-    if _linked_report() != shown:
-        st.query_params["experiment"] = experiment
-        if shown[1]:
-            st.query_params["report"] = shown[1]
-        else:
-            st.query_params.pop("report", None)
+    """Store what is shown in the session and in the link.
+
+    Args:
+        experiment: Key of the experiment.
+        report: Key of the report; empty for the newest.
+    """
+    state = ShownReport.of_session()
+    state.shown = state.written = ReportLink(experiment, report[:SHORT_KEY])
+    if _link_now() == state.shown:
+        return
+    st.query_params["experiment"] = experiment
+    if state.shown.report:
+        st.query_params["report"] = state.shown.report
+    else:
+        st.query_params.pop("report", None)

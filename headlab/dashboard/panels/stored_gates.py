@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import streamlit as st
 
 from headlab.core import (
     HEAD,
@@ -30,7 +29,7 @@ from headlab.dashboard.panels.shelf import (
     model_differences,
     put_on_shelf,
 )
-from headlab.dashboard.widgets import Form, FormValues, reason_refused, set_widget
+from headlab.dashboard.widgets import Form, FormValues, PageState, reason_refused, set_widget
 from headlab.jobs.fields import Settings
 from headlab.jobs.gates import GatesJob
 from headlab.report.parts import as_text
@@ -134,21 +133,33 @@ def every_gate(gates: LearnedGates) -> Table:
 
 # Which run the Gates page opens when another page names one.
 
-ASKED = "_gates_run"
+
+@dataclass
+class RunToOpen(PageState):
+    """The run that the Gates page of one session opens.
+
+    Attributes:
+        run_key: Its key; empty once it is open.
+    """
+
+    key = "_gates"
+    run_key: str = ""
 
 
 def remember(run: str) -> None:
     """Make the page open at the run with this key, whatever was shown before."""
-    st.session_state[ASKED] = run
+    RunToOpen.of_session().run_key = run
 
 
 def begin(by_language: Mapping[str, Sequence[Sweep]]) -> None:
     """Set the widgets to the run asked for, once; a run that is not here changes nothing."""
-    asked = st.session_state.pop(ASKED, None)
+    state = RunToOpen.of_session()
+    requested_key = state.run_key
+    state.run_key = ""
     for language, every in by_language.items():
         for sweep in every:
             for run, weight in zip(sweep.runs, sweep.weights, strict=True):
-                if run.key == asked:
+                if run.key == requested_key:
                     set_widget("focus", language)
                     set_widget("weight", weight)
                     set_widget(sweep_key(language, every), sweep.runs[0].key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import streamlit as st
@@ -25,6 +26,7 @@ from headlab.dashboard.panels.sharpening_map import (
     map_so_far,
 )
 from headlab.dashboard.widgets import (
+    PageState,
     button,
     draw_map,
     redraw_every,
@@ -35,9 +37,21 @@ from headlab.results import HeadScores
 
 SECONDS = 2.0
 
-AT, PICKED = "_sharpening", "_sharpening_picked"
-
 HELP = "Its map then sharpens here and, larger, at the top."
+
+
+@dataclass
+class SharpeningMap(PageState):
+    """The map that sharpens on the Heads page of one session.
+
+    Attributes:
+        language: Code of the language that was being computed when the whole page was last drawn.
+        head_was_clicked: Whether a head of the map was clicked since.
+    """
+
+    key = "_sharpening"
+    language: str = ""
+    head_was_clicked: bool = False
 
 
 def draw_sharpening(
@@ -59,7 +73,7 @@ def draw_sharpening(
     job = jobs[0]
     is_running = job.state == "running"
     if is_running:
-        st.session_state[AT] = language_computed(job)
+        SharpeningMap.of_session().language = language_computed(job)
         room = st.container()
         bar(job)
         with room:
@@ -76,10 +90,11 @@ def _look(
 ) -> None:
     """The map that sharpens. Its clicks go through the log of presses, so redrawing loses none."""
     with errors_as_sentences():
+        state = SharpeningMap.of_session()
         job, scores = worker_client().snapshot(number)
-        if st.session_state.pop(PICKED, False) or language_computed(job) != st.session_state.get(
-            AT
-        ):
+        was_clicked = state.head_was_clicked
+        state.head_was_clicked = False
+        if was_clicked or language_computed(job) != state.language:
             st.rerun()  # the card, the other maps and the stored result are drawn outside this fragment
         if scores is None:
             return
@@ -87,7 +102,7 @@ def _look(
 
         def clicked(head: Head) -> None:
             pick(language, head)
-            st.session_state[PICKED] = True
+            state.head_was_clicked = True
 
         st.subheader(f"{plain(language_title(language))}, being computed")
         left, right = st.columns([10, 11], gap="large")
