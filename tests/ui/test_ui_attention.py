@@ -458,7 +458,7 @@ def test_the_page_tells_what_the_model_says_with_the_heads_on_and_off(worker):
         ["German (de)", "turn_on", "turn_on 93.1%", "turn_off 50.0%", "now wrong"]
     ]
     (asked,) = attention_requests(worker)
-    assert asked.heads == [["encoder", 3, 7], ["encoder", 5, 1]]
+    assert asked.heads == [("encoder", 3, 7), ("encoder", 5, 1)]
     assert (asked.task, asked.label_map) == ("intents", None)
 
 

@@ -26,7 +26,7 @@ from streamlit.testing.v1 import AppTest
 from waiting import until
 
 from headlab.core import Head, HeadGrid, HeadlabError, Stack
-from headlab.dashboard import names
+from headlab.dashboard import frame, names
 from headlab.dashboard.frame import (
     Choice,
     matching_scores,
@@ -408,6 +408,12 @@ def test_a_worker_busy_with_another_model_leads_to_its_job(cache, monkeypatch):
         "Jobs: how long that job takes, and Cancel" in link.proto.label
         for link in app.get("page_link")
     )
+
+
+def test_pages_of_other_packages_import_by_the_names_of_the_version_before():
+    from headlab.ui.shell import found, page  # as docs/extending.md showed them
+
+    assert (found, page) == (frame.scores_of, frame.page)
 
 
 def test_the_page_server_never_imports_torch(tmp_path):
