@@ -11,13 +11,9 @@ import streamlit as st
 
 from headlab.core import HeadGrid, HeadlabError, Report, remember_former
 from headlab.dashboard.frame.background import wait_for_result
-from headlab.dashboard.frame.stored_scores import (
-    of_own_heads,
-)
+from headlab.dashboard.frame.stored_scores import of_own_heads
 from headlab.dashboard.frame.worker_supervisor import worker_client
-from headlab.dashboard.widgets import (
-    remember_head_groups,
-)
+from headlab.dashboard.widgets import remember_head_groups
 from headlab.results import HeadScores, LearnedGates, Listing, Store, default_root
 from headlab.worker.schemas import LoadedModel
 

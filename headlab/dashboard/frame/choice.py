@@ -9,10 +9,7 @@ from typing import Any
 import streamlit as st
 
 from headlab.dashboard.frame.cache_folder import stored_results, stored_specs
-from headlab.dashboard.frame.sidebar import (
-    HUB_ID,
-    known_task,
-)
+from headlab.dashboard.frame.sidebar import HUB_ID, known_task
 from headlab.dashboard.frame.stored_scores import (
     StoredScores,
     best_method,

@@ -21,18 +21,10 @@ from headlab.dashboard.frame.sidebar import (
     remember_model,
     typed_label_map,
 )
-from headlab.dashboard.frame.stored_scores import (
-    matching_scores,
-    stored_subjects,
-    variants,
-)
+from headlab.dashboard.frame.stored_scores import matching_scores, stored_subjects, variants
 from headlab.dashboard.frame.worker_supervisor import show_worker_state
 from headlab.dashboard.names import plain
-from headlab.dashboard.widgets import (
-    notices,
-    set_widget,
-    uninterrupted,
-)
+from headlab.dashboard.widgets import notices, set_widget, uninterrupted
 from headlab.methods.table import METHODS
 from headlab.results import HeadScores
 from headlab.tasks import names

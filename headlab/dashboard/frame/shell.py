@@ -17,13 +17,9 @@ from headlab.core import HeadlabError
 from headlab.dashboard.frame import guide
 from headlab.dashboard.frame.choice import Choice, scores_of
 from headlab.dashboard.frame.shared_choice import draw_sidebar
-from headlab.dashboard.frame.sidebar import (
-    stop_if_refused,
-)
+from headlab.dashboard.frame.sidebar import stop_if_refused
 from headlab.dashboard.names import PAGES, page_link, plain
-from headlab.dashboard.widgets import (
-    notices,
-)
+from headlab.dashboard.widgets import notices
 
 # The frame of every page; static/page.css has its style.
 

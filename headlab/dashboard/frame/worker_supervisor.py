@@ -14,9 +14,7 @@ import streamlit as st
 from headlab.core import HeadlabError
 from headlab.dashboard.frame.background import wait_for_result
 from headlab.dashboard.names import counted, plain
-from headlab.dashboard.widgets import (
-    redraw_every,
-)
+from headlab.dashboard.widgets import redraw_every
 from headlab.worker import process
 from headlab.worker.client import Client
 from headlab.worker.schemas import Health

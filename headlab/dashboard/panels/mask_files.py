@@ -9,27 +9,12 @@ from dataclasses import replace
 
 import streamlit as st
 
-from headlab.core import (
-    HeadlabError,
-    JsonLike,
-    as_sentence,
-)
+from headlab.core import HeadlabError, JsonLike, as_sentence
 from headlab.dashboard.names import plain, plain_name
 from headlab.dashboard.panels.accuracy import SIZES, Known, Question, evaluated
 from headlab.dashboard.panels.history import History
-from headlab.dashboard.widgets import (
-    download,
-    uninterrupted,
-)
-from headlab.masks import (
-    FORMS,
-    Mask,
-    Place,
-    convert_out,
-    mask_from_text,
-    noted,
-    snippet,
-)
+from headlab.dashboard.widgets import download, uninterrupted
+from headlab.masks import FORMS, Mask, Place, convert_out, mask_from_text, noted, snippet
 from headlab.report.commands import NOT_SHRUNK
 from headlab.worker.schemas import LoadedModel
 

@@ -7,13 +7,8 @@ from functools import partial
 
 from headlab.core import HeadlabError, content_key, part
 from headlab.dashboard.frame import Choice
-from headlab.dashboard.panels.stored_reports import (
-    matching_reports,
-)
-from headlab.dashboard.widgets import (
-    download,
-    saved_name,
-)
+from headlab.dashboard.panels.stored_reports import matching_reports
+from headlab.dashboard.widgets import download, saved_name
 from headlab.masks import Mask
 from headlab.report.build import document, find, html, known_in
 from headlab.report.parts import Item

@@ -10,9 +10,7 @@ import streamlit as st
 
 from headlab.core import Head, duration, p_is, shown_unit
 from headlab.dashboard.names import head_words, language_title, plain
-from headlab.dashboard.widgets import (
-    draw_map,
-)
+from headlab.dashboard.widgets import draw_map
 from headlab.methods.costs import caution, spec_of
 from headlab.methods.table import METHODS
 from headlab.pictures import MINUS, HeadMap, adjusted, common_limit, maps_of

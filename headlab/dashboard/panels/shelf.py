@@ -8,11 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
-from headlab.dashboard.frame import (
-    Choice,
-    LatestValue,
-    supervisor,
-)
+from headlab.dashboard.frame import Choice, LatestValue, supervisor
 from headlab.report.parts import facts_of, spent
 
 SHORT_FINGERPRINT = 12  # characters of a fingerprint, enough to tell weights apart

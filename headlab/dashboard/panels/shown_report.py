@@ -10,12 +10,7 @@ import streamlit as st
 
 from headlab.dashboard.frame import task_languages
 from headlab.dashboard.names import SHORT_KEY, plain
-from headlab.dashboard.widgets import (
-    PageState,
-    notify_of_link,
-    set_first_value,
-    set_widget,
-)
+from headlab.dashboard.widgets import PageState, notify_of_link, set_first_value, set_widget
 from headlab.studies.table import offered_experiments
 
 

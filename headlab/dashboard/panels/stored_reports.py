@@ -8,9 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headlab.core import HeadlabError, Report, part
-from headlab.dashboard.frame import (
-    Choice,
-)
+from headlab.dashboard.frame import Choice
 from headlab.dashboard.panels.shelf import facts_table, model_differences, short_fingerprint
 from headlab.jobs.experiment import ExperimentJob
 from headlab.methods.table import DEFAULT_METHOD

@@ -9,9 +9,7 @@ import streamlit as st
 
 from headlab.core import CHANGES, NOTHING
 from headlab.dashboard.names import CHANGE_WORDS, counted, plain
-from headlab.dashboard.panels.attended_sentences import (
-    Sentence,
-)
+from headlab.dashboard.panels.attended_sentences import Sentence
 from headlab.pictures import MINUS
 from headlab.plots.matrices import visible
 from headlab.worker.schemas import Answer, Weights

@@ -12,10 +12,7 @@ from headlab.dashboard.frame import StoredScores
 from headlab.dashboard.names import head_from, head_key, head_words
 from headlab.dashboard.panels.attended_sentences import KINDS, MAX_HEADS
 from headlab.dashboard.panels.suggestion import MEAN_OF_LANGUAGES, pooled_scores
-from headlab.dashboard.widgets import (
-    notify_of_link,
-    set_widget,
-)
+from headlab.dashboard.widgets import notify_of_link, set_widget
 
 
 def heads_of_link(grid: HeadGrid, keys: Sequence[str]) -> tuple[list[Head], str | None]:

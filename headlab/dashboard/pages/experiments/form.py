@@ -8,13 +8,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from headlab.core import Report
-from headlab.dashboard.frame import (
-    Choice,
-    cached_options,
-    open_page,
-    other_choices,
-    task_languages,
-)
+from headlab.dashboard.frame import Choice, cached_options, open_page, other_choices, task_languages
 from headlab.dashboard.panels.job_actions import (
     asked,
     end_form,
@@ -25,12 +19,7 @@ from headlab.dashboard.panels.job_actions import (
 )
 from headlab.dashboard.panels.shown_report import show_report_next
 from headlab.dashboard.panels.stored_reports import matching_reports, resolved_options
-from headlab.dashboard.widgets import (
-    Form,
-    FormValues,
-    button,
-    reason_refused,
-)
+from headlab.dashboard.widgets import Form, FormValues, button, reason_refused
 from headlab.jobs.experiment import ExperimentJob
 from headlab.jobs.fields import Settings
 from headlab.methods.costs import caution

@@ -18,12 +18,7 @@ from headlab.dashboard.panels.stored_reports import (
     report_label,
     sizes_words,
 )
-from headlab.dashboard.widgets import (
-    figure,
-    set_first_value,
-    show_how_made,
-    show_table,
-)
+from headlab.dashboard.widgets import figure, set_first_value, show_how_made, show_table
 from headlab.jobs.experiment import ExperimentJob
 from headlab.plots import report_figures
 from headlab.results import Result

@@ -7,9 +7,7 @@ from functools import partial
 
 import streamlit as st
 
-from headlab.core import (
-    HeadlabError,
-)
+from headlab.core import HeadlabError
 from headlab.dashboard.frame import Choice, task_languages
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.panels.job_actions import asked, end_form, progress, start_planned, terminal

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import streamlit as st
 
-from headlab.core import (
-    HeadlabError,
-    Report,
-    Table,
-    fingerprint_of,
-)
+from headlab.core import HeadlabError, Report, Table, fingerprint_of
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import language_title, page_link, plain
 from headlab.dashboard.panels import stored_roles
 from headlab.dashboard.panels.remaining_roles import counts_by_size
-from headlab.dashboard.panels.stored_gates import (
-    Sweep,
-    fingerprint,
-)
+from headlab.dashboard.panels.stored_gates import Sweep, fingerprint
 from headlab.dashboard.widgets import figure, show_table
 from headlab.plots.heads import stacked
 from headlab.studies.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying

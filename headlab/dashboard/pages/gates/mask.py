@@ -8,12 +8,7 @@ from dataclasses import replace
 import numpy as np
 import streamlit as st
 
-from headlab.core import (
-    Floats,
-    current_fingerprint,
-    fingerprint_of,
-    is_same_model,
-)
+from headlab.core import Floats, current_fingerprint, fingerprint_of, is_same_model
 from headlab.dashboard.frame import Choice, open_page
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.pages.gates.figures import mask_of, measured

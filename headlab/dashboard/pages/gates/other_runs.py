@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import streamlit as st
 
-from headlab.core import (
-    content_key,
-)
+from headlab.core import content_key
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.panels import stored_gates
 from headlab.dashboard.panels.contrast import HEADING, NOTHING, SHORT, bare_scores, compare, pick

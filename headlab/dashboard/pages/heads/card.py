@@ -10,19 +10,13 @@ import streamlit as st
 
 from headlab import plots
 from headlab.core import Head, HeadGrid, fingerprint_of, shown_unit
-from headlab.dashboard.frame import (
-    samples_note,
-)
+from headlab.dashboard.frame import samples_note
 from headlab.dashboard.names import head_key, head_words, language_title, page_link, plain
 from headlab.dashboard.pages.heads.tables import table_of_languages
 from headlab.dashboard.panels.attended_sentences import SIDE_BY_SIDE
 from headlab.dashboard.panels.history import encode, history_of
 from headlab.dashboard.panels.sharpening_map import shown_value, sign_flag, verdict
-from headlab.dashboard.widgets import (
-    figure,
-    table_height,
-    with_p_values,
-)
+from headlab.dashboard.widgets import figure, table_height, with_p_values
 from headlab.results import HeadScores
 
 

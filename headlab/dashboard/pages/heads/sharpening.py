@@ -9,12 +9,7 @@ from functools import partial
 import streamlit as st
 
 from headlab.core import Head
-from headlab.dashboard.frame import (
-    Choice,
-    StoredScores,
-    errors_as_sentences,
-    worker_client,
-)
+from headlab.dashboard.frame import Choice, StoredScores, errors_as_sentences, worker_client
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.panels.job_actions import bar, known_jobs, refusal, said, start, watch
 from headlab.dashboard.panels.job_format import languages_in
@@ -25,12 +20,7 @@ from headlab.dashboard.panels.sharpening_map import (
     language_computed,
     map_so_far,
 )
-from headlab.dashboard.widgets import (
-    PageState,
-    button,
-    draw_map,
-    redraw_every,
-)
+from headlab.dashboard.widgets import PageState, button, draw_map, redraw_every
 from headlab.methods.costs import PRECISION, spec_of
 from headlab.methods.table import METHODS
 from headlab.results import HeadScores

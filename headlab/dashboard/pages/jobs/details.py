@@ -8,11 +8,7 @@ import time
 import streamlit as st
 
 from headlab.core import Head, HeadlabError
-from headlab.dashboard.frame import (
-    errors_as_sentences,
-    scores_of,
-    supervisor,
-)
+from headlab.dashboard.frame import errors_as_sentences, scores_of, supervisor
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.pages.jobs.openers import choice_of_scores
 from headlab.dashboard.pages.jobs.queue import draw_actions, failure_words, reached_worker
@@ -30,12 +26,7 @@ from headlab.dashboard.panels.job_format import (
     words_of,
 )
 from headlab.dashboard.panels.sharpening_map import draw_head_so_far, draw_sharpening_map
-from headlab.dashboard.widgets import (
-    button,
-    download,
-    redraw_every,
-    show_named_values,
-)
+from headlab.dashboard.widgets import button, download, redraw_every, show_named_values
 from headlab.jobs.worth import MASK_FILE, WorthJob
 from headlab.methods.table import METHODS
 from headlab.results import HeadScores

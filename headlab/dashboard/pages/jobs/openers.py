@@ -18,14 +18,10 @@ from headlab.dashboard.frame import (
 from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS
 from headlab.dashboard.panels import stored_gates
 from headlab.dashboard.panels.history import history_of
-from headlab.dashboard.panels.job_format import (
-    job_in,
-)
+from headlab.dashboard.panels.job_format import job_in
 from headlab.dashboard.panels.shown_front import show_front_next
 from headlab.dashboard.panels.shown_report import show_report_next
-from headlab.dashboard.widgets import (
-    set_widget,
-)
+from headlab.dashboard.widgets import set_widget
 from headlab.jobs.experiment import ExperimentJob, FrontJob
 from headlab.jobs.job import Job
 from headlab.jobs.score import ScoreJob

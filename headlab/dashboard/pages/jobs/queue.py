@@ -6,26 +6,12 @@ import time
 
 import streamlit as st
 
-from headlab.dashboard.frame import (
-    errors_as_sentences,
-    supervisor,
-)
+from headlab.dashboard.frame import errors_as_sentences, supervisor
 from headlab.dashboard.names import plain
 from headlab.dashboard.panels import job_actions
 from headlab.dashboard.panels.job_actions import GOES_ON, cancel_button, far, settle, watch
-from headlab.dashboard.panels.job_format import (
-    LIVE,
-    ended_line,
-    in_order,
-    title,
-    waiting_line,
-)
-from headlab.dashboard.widgets import (
-    Button,
-    button,
-    button_row,
-    redraw_every,
-)
+from headlab.dashboard.panels.job_format import LIVE, ended_line, in_order, title, waiting_line
+from headlab.dashboard.widgets import Button, button, button_row, redraw_every
 from headlab.worker.client import Client
 from headlab.worker.schemas import JobRow
 

@@ -10,9 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from headlab.core import Table
-from headlab.dashboard.frame import (
-    open_page,
-)
+from headlab.dashboard.frame import open_page
 from headlab.dashboard.names import PAGES, language_title, plain
 from headlab.dashboard.pages.jobs.openers import (
     JOB_OPENERS,
@@ -21,16 +19,8 @@ from headlab.dashboard.pages.jobs.openers import (
     open_job_page,
     result_keys,
 )
-from headlab.dashboard.panels.job_format import (
-    job_in,
-)
-from headlab.dashboard.widgets import (
-    Button,
-    button_row,
-    download,
-    show_named_values,
-    show_table,
-)
+from headlab.dashboard.panels.job_format import job_in
+from headlab.dashboard.widgets import Button, button_row, download, show_named_values, show_table
 from headlab.jobs.job import Job, Outcome, shown_value
 from headlab.jobs.score import CurveJob, ScoreJob
 from headlab.report.build import document, find, html, known_in

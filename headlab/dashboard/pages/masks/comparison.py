@@ -7,33 +7,15 @@ from collections.abc import Mapping
 import numpy as np
 import streamlit as st
 
-from headlab.core import (
-    Floats,
-    Head,
-    HeadlabError,
-    as_sentence,
-    content_key,
-    is_same_model,
-)
+from headlab.core import Floats, Head, HeadlabError, as_sentence, content_key, is_same_model
 from headlab.dashboard.frame import Choice, open_page
 from headlab.dashboard.names import head_words, plain
 from headlab.dashboard.pages.masks.sources import Target
 from headlab.dashboard.panels.history import history_of
 from headlab.dashboard.panels.mask_files import _without_accuracies, mask_file_name, offer_mask_file
-from headlab.dashboard.panels.suggestion import (
-    removal_warning,
-)
-from headlab.dashboard.widgets import (
-    button,
-    draw_map,
-    show_table,
-)
-from headlab.masks import (
-    WAYS,
-    Mask,
-    combine,
-    compare,
-)
+from headlab.dashboard.panels.suggestion import removal_warning
+from headlab.dashboard.widgets import button, draw_map, show_table
+from headlab.masks import WAYS, Mask, combine, compare
 from headlab.masks.compare import (
     Difference,
     accuracy_notes,

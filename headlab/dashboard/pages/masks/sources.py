@@ -9,13 +9,7 @@ from typing import NamedTuple
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from headlab.core import (
-    HeadGrid,
-    HeadlabError,
-    as_sentence,
-    fingerprint_of,
-    is_same_model,
-)
+from headlab.core import HeadGrid, HeadlabError, as_sentence, fingerprint_of, is_same_model
 from headlab.dashboard.frame import Choice, StoredScores
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.pages.masks.pair import choose_uploaded
@@ -33,13 +27,8 @@ from headlab.dashboard.panels.suggestion import (
     suggested_heads,
     usable_rules,
 )
-from headlab.dashboard.widgets import (
-    widget_values,
-)
-from headlab.masks import (
-    Mask,
-    mask_from_text,
-)
+from headlab.dashboard.widgets import widget_values
+from headlab.masks import Mask, mask_from_text
 
 NOW = "Prune page, now"
 

@@ -13,18 +13,8 @@ import pandas as pd
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from headlab.core import (
-    MAX_SENT_BYTES,
-    HeadlabError,
-    as_sentence,
-    content_key,
-    default_root,
-)
-from headlab.dashboard.frame import (
-    Choice,
-    use_task,
-    worker_client,
-)
+from headlab.core import MAX_SENT_BYTES, HeadlabError, as_sentence, content_key, default_root
+from headlab.dashboard.frame import Choice, use_task, worker_client
 from headlab.dashboard.names import counted, language_title, page_link, plain
 from headlab.dashboard.pages.own.model_part import (
     AGAIN,

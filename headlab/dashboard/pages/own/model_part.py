@@ -8,11 +8,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from headlab.core import (
-    HeadGrid,
-    HeadlabError,
-    as_sentence,
-)
+from headlab.core import HeadGrid, HeadlabError, as_sentence
 from headlab.dashboard.frame import (
     Choice,
     known_task,

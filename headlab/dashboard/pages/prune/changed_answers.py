@@ -13,20 +13,9 @@ from headlab.core import CHANGES
 from headlab.dashboard.frame import known_task, wait_for_result, worker_client
 from headlab.dashboard.names import CHANGE_WORDS, head_key, language_title
 from headlab.dashboard.panels.accuracy import Known, Question
-from headlab.dashboard.panels.attended_sentences import (
-    MAX_CHARACTERS,
-    MAX_HEADS,
-    OWN,
-    PAIR,
-)
+from headlab.dashboard.panels.attended_sentences import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR
 from headlab.dashboard.panels.mask_files import mask_file_name
-from headlab.dashboard.widgets import (
-    button,
-    download,
-    no_row_action,
-    table_height,
-    uninterrupted,
-)
+from headlab.dashboard.widgets import button, download, no_row_action, table_height, uninterrupted
 from headlab.jobs.command import Surroundings, where_words
 from headlab.tasks import declaration_of
 from headlab.worker.client import Client

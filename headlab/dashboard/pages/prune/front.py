@@ -52,14 +52,7 @@ from headlab.dashboard.widgets import (
 from headlab.jobs.experiment import FrontJob
 from headlab.plots.lines import front_figure
 from headlab.results import Result
-from headlab.studies.pareto import (
-    CHOICE,
-    CONFIRMED,
-    FRONT,
-    Point,
-    chosen_mask,
-    mask_at,
-)
+from headlab.studies.pareto import CHOICE, CONFIRMED, FRONT, Point, chosen_mask, mask_at
 from headlab.studies.table import earlier_scores
 
 FIGURE, PICKED = "front-figure", "front-point"

@@ -10,10 +10,7 @@ import streamlit as st
 
 from headlab.core import integer_in
 from headlab.dashboard.frame import Choice, cached_options
-from headlab.dashboard.names import (
-    FRONT_PARAM,
-    counted,
-)
+from headlab.dashboard.names import FRONT_PARAM, counted
 from headlab.dashboard.pages.prune.state import PruneState, start_on_page
 from headlab.dashboard.pages.prune.stored_fronts import ABOUT
 from headlab.dashboard.panels.job_actions import asked, end_form, refusal, terminal, told_pace

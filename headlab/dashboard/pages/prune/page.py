@@ -13,9 +13,7 @@ from headlab.dashboard.frame import (
     scores_of,
 )
 from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS, plain
-from headlab.dashboard.pages.prune.board import (
-    GRID,
-)
+from headlab.dashboard.pages.prune.board import GRID
 from headlab.dashboard.pages.prune.front import draw_fronts
 from headlab.dashboard.pages.prune.savings import measuring_jobs
 from headlab.dashboard.pages.prune.switch_tab import draw_board

@@ -9,21 +9,13 @@ import numpy as np
 import pandas as pd
 
 from headlab.core import Bools, HeadGrid, Report, is_number, is_same_model
-from headlab.dashboard.names import (
-    counted,
-)
+from headlab.dashboard.names import counted
 from headlab.dashboard.panels.stored_reports import StoredJob, differences
 from headlab.jobs.experiment import ExperimentJob, FrontJob
 from headlab.plots.lines import FrontDot
 from headlab.report.commands import QUESTION
 from headlab.results import Result, kept_without
-from headlab.studies.pareto import (
-    FrontResult,
-    Point,
-    TestedLanguage,
-    cost_of,
-    pareto,
-)
+from headlab.studies.pareto import FrontResult, Point, TestedLanguage, cost_of, pareto
 from headlab.studies.table import BOUND, STUDIES
 
 ABOUT = STUDIES["front"]

@@ -7,12 +7,7 @@ from functools import partial
 
 import streamlit as st
 
-from headlab.dashboard.frame import (
-    Choice,
-    StoredScores,
-    errors_as_sentences,
-    worker_client,
-)
+from headlab.dashboard.frame import Choice, StoredScores, errors_as_sentences, worker_client
 from headlab.dashboard.pages.prune.board import (
     HOW,
     draw_head_list,

@@ -5,14 +5,7 @@ from __future__ import annotations
 import numpy as np
 import streamlit as st
 
-from headlab.core import (
-    HEAD,
-    HEAD_FORMATS,
-    Cell,
-    Head,
-    Table,
-    content_key,
-)
+from headlab.core import HEAD, HEAD_FORMATS, Cell, Head, Table, content_key
 from headlab.dashboard.names import language_title
 from headlab.dashboard.panels import stored_roles
 from headlab.dashboard.panels.contrast import (
@@ -26,9 +19,7 @@ from headlab.dashboard.panels.contrast import (
 )
 from headlab.dashboard.panels.shelf import Shelf
 from headlab.dashboard.panels.stored_roles import StoredRoles
-from headlab.dashboard.widgets import (
-    show_table,
-)
+from headlab.dashboard.widgets import show_table
 from headlab.results import HeadScores
 from headlab.roles.report import HAS, Found, Roles
 

@@ -9,9 +9,7 @@ from headlab.dashboard.frame import Choice, scores_of
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.panels import job_offer
 from headlab.dashboard.panels.remaining_roles import counts_by_size
-from headlab.dashboard.panels.stored_roles import (
-    StoredRoles,
-)
+from headlab.dashboard.panels.stored_roles import StoredRoles
 from headlab.dashboard.widgets import figure, show_table
 from headlab.plots.heads import stacked
 from headlab.studies.remaining import remaining
