@@ -27,10 +27,13 @@ def offer_page_report(
     """
     if scores or masks:
         download(
-            "Report of this view (HTML)", partial(page_report, choice, tuple(scores.values()), masks or {}),
-            page_report_name(choice, scores), "text/html", key="view-report",
+            "Report of this view (HTML)",
+            partial(page_report, choice, tuple(scores.values()), masks or {}),
+            page_report_name(choice, scores),
+            "text/html",
+            key="view-report",
             help="One file with maps, tables and the commands that reproduce them; it needs no network.",
-        )  # fmt: skip
+        )
 
 
 def page_report_name(choice: Choice, scores: Mapping[str, HeadScores]) -> str:
@@ -63,9 +66,11 @@ def _reports_on(choice: Choice, store: Store, scores: Sequence[HeadScores]) -> I
     """Keys of the newest report of each study on these weights and exactly these languages."""
     models = [s.spec.get("model") for s in scores]
     kept = [
-        result for result in store.reports().results
+        result
+        for result in store.reports().results
         if result.record.spec.get("model") in models
-        and sorted(str(part(result.record.spec, "task", "language")).split(",")) == sorted(choice.languages)
-    ]  # fmt: skip
+        and sorted(str(part(result.record.spec, "task", "language")).split(","))
+        == sorted(choice.languages)
+    ]
     for name in dict.fromkeys((*offered_experiments(), *STUDIES)):
         yield from (result.key for result in matching_reports(kept, choice, name)[:1])

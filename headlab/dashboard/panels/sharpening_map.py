@@ -66,9 +66,12 @@ def draw_sharpening_map(
     """The large map of a running job, and its progress. stored: sets the colour scale."""
     st.markdown(plain(sharpening_line(job, scores)))
     draw_map(
-        map_so_far(scores, stored), key="sharpening", title=language_title(scores.language),
-        selected=known_head(scores, selected), on_click=clicked,
-    )  # fmt: skip
+        map_so_far(scores, stored),
+        key="sharpening",
+        title=language_title(scores.language),
+        selected=known_head(scores, selected),
+        on_click=clicked,
+    )
 
 
 def map_so_far(scores: HeadScores, stored: Mapping[str, HeadScores]) -> HeadMap:

@@ -80,9 +80,13 @@ def draw_elsewhere(worker: Client, choice: Choice, fingerprint: str, head: str, 
                 open_sentence(worker, choice, language, int(found.index[row]))
 
         st.dataframe(
-            found, hide_index=True, key="elsewhere-rows", on_select=uninterrupted(opened), selection_mode="single-row",
+            found,
+            hide_index=True,
+            key="elsewhere-rows",
+            on_select=uninterrupted(opened),
+            selection_mode="single-row",
             column_config={"Weight": st.column_config.NumberColumn(format="%.3f")},
-        )  # fmt: skip
+        )
         which = f"the {len(found)} of the first {len(panels)} sentences with its strongest link of this kind"
         st.caption(f"{plain(name)}: {which}.{over} Tick a row to open its sentence.")
 

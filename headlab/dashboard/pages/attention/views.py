@@ -98,9 +98,14 @@ def draw_special_tokens(panels: Sequence[Panel], names: Mapping[str, str]) -> No
 
 
 def draw_every_head(
-    panel: Panel, every: Panel, options: ViewOptions, scores: Mapping[str, HeadScores], language: str, grid: HeadGrid,
+    panel: Panel,
+    every: Panel,
+    options: ViewOptions,
+    scores: Mapping[str, HeadScores],
+    language: str,
+    grid: HeadGrid,
     shared: Sequence[int] = (),
-) -> None:  # fmt: skip
+) -> None:
     """Draw the view of all heads of one sentence, and the head chosen last, or by a click, enlarged.
 
     panel: of the chosen heads.  every: of all heads.  scores: by language, for the frames.  shared: as `together` of
@@ -135,9 +140,12 @@ def draw_every_head(
         key, name = head_key(head), head_words(head, len(grid.stacks) > 1)
         st.markdown(f"##### {plain(name)}")
         figure(
-            attention_map(shown, key), f"attention-{key}", key="enlarged", alt=f"Attention of {name}: {panel.title}",
+            attention_map(shown, key),
+            f"attention-{key}",
+            key="enlarged",
+            alt=f"Attention of {name}: {panel.title}",
             about=" ".join(panel.tokens)[:120],
-        )  # fmt: skip
+        )
         turned = ", from right to left as the sentence runs" if panel.rtl else ""
         st.caption(f"A row per token that looks, a column per token looked at{turned}.")
     for words in caveats([panel], [shown], options):

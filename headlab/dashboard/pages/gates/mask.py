@@ -98,9 +98,14 @@ def _take(choice: Choice, result: Result[LearnedGates], mask: Mask, weights: str
         st.caption(trouble)
     with st.container(horizontal=True, gap="small"):
         button(
-            "Try it on the Prune page", key="gates-prune", kind="primary", icon="content_cut",
-            disabled=target is None, on_press=_prune, args=(choice, str(target), mask),
-        )  # fmt: skip
+            "Try it on the Prune page",
+            key="gates-prune",
+            kind="primary",
+            icon="content_cut",
+            disabled=target is None,
+            on_press=_prune,
+            args=(choice, str(target), mask),
+        )
         name = f"mask-gates-{result.record.language}-{off}-off.json"
         offer_mask_file("Export the mask (JSON)", mask, name, key="gates-export")
 

@@ -23,9 +23,10 @@ def compare_runs(shelf: Shelf[Sweep], shown: Result[LearnedGates]) -> None:
         for run in sweep.runs
     }
     there = {
-        key[:SHORT]: one for key, one in runs.items()
+        key[:SHORT]: one
+        for key, one in runs.items()
         if key != shown.key and one[0].record.grid == shown.record.grid
-    }  # fmt: skip
+    }
     if not there:
         return
     st.subheader(HEADING)

@@ -60,9 +60,11 @@ def _map(letter: str, name: str, mask: Mask) -> None:
 
 
 APART = (
-    (-1.0, "only A switches it off"), (1.0, "only B switches it off"), (0.0, "both keep it"),
+    (-1.0, "only A switches it off"),
+    (1.0, "only B switches it off"),
+    (0.0, "both keep it"),
     (float("nan"), "both switch it off"),
-)  # fmt: skip
+)
 
 
 def _difference(found: Difference) -> None:
@@ -143,9 +145,13 @@ def draw_openers(choice: Choice, masks: Mapping[str, Mask], target: Target) -> N
 
 def _opener(choice: Choice, label: str, key: str, mask: Mask, target: Target) -> None:
     button(
-        label, key=key, icon="content_cut", disabled=bool(open_trouble(mask, target)), on_press=_open,
+        label,
+        key=key,
+        icon="content_cut",
+        disabled=bool(open_trouble(mask, target)),
+        on_press=_open,
         args=(choice, mask, target.fingerprint),
-    )  # fmt: skip
+    )
 
 
 def open_trouble(mask: Mask, target: Target) -> str:

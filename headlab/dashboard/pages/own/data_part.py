@@ -401,9 +401,13 @@ def _places(
         start = 2
     left, right = st.columns([3, 2])
     how = left.radio(
-        "Which examples are dev and test", [SHARE, COLUMN, FILES], start, horizontal=True, key=_key(found, "how"),
+        "Which examples are dev and test",
+        [SHARE, COLUMN, FILES],
+        start,
+        horizontal=True,
+        key=_key(found, "how"),
         help="Heads are chosen on dev; test is for reporting.",
-    )  # fmt: skip
+    )
     splits, share = dict[Split, str](), None
     if how == SHARE:
         share = right.slider("Share of dev, %", 10, 90, 50, 5, key=_key(found, "share")) / 100

@@ -27,9 +27,15 @@ ASKED = "_changed"
 EVERY = "all labels"
 
 SHOWN = {
-    "text": "Text", "pair": "Second text", "word": "Word", "label": "Right label", "before": "Before",
-    "p_before": "Probability before", "after": "After", "p_after": "Probability after",
-}  # fmt: skip
+    "text": "Text",
+    "pair": "Second text",
+    "word": "Word",
+    "label": "Right label",
+    "before": "Before",
+    "p_before": "Probability before",
+    "after": "After",
+    "p_after": "Probability after",
+}
 
 HELP = "The probability that the model gives its own answer, among the task's labels"
 
@@ -153,14 +159,18 @@ def _table(part: pd.DataFrame, question: Question) -> None:
     percent = st.column_config.NumberColumn(format="percent", help=HELP)
     shown = part[list(SHOWN)].dropna(axis="columns", how="all").rename(columns=SHOWN)
     picked = st.dataframe(
-        shown, hide_index=True, key=f"changed-{part['id'].iloc[0]}-{len(part)}", on_select=uninterrupted(no_row_action),
-        selection_mode="single-row", height=table_height(len(part)),
+        shown,
+        hide_index=True,
+        key=f"changed-{part['id'].iloc[0]}-{len(part)}",
+        on_select=uninterrupted(no_row_action),
+        selection_mode="single-row",
+        height=table_height(len(part)),
         column_config={
             SHOWN["text"]: st.column_config.TextColumn(width="medium"),
             SHOWN["p_before"]: percent,
             SHOWN["p_after"]: percent,
         },
-    )  # fmt: skip
+    )
     assert question.mask is not None
     off = len(question.mask.removed)
     some = f", the first {MAX_HEADS} of {off}" if off > MAX_HEADS else ""

@@ -187,14 +187,21 @@ def _figure(front: Front, now: History) -> None:
         value = st.radio("What is lost by", [WEAKEST, MEAN], horizontal=True, key="front-value")
     answer = front.answer
     fig = front_figure(
-        front_dots(front, cost, value), "parameters kept, millions" if cost == PARAMETERS else cost,
-        f"difference of the {value}, points", loss=front.loss, chosen=(answer.order, answer.removed),
-    )  # fmt: skip
+        front_dots(front, cost, value),
+        "parameters kept, millions" if cost == PARAMETERS else cost,
+        f"difference of the {value}, points",
+        loss=front.loss,
+        chosen=(answer.order, answer.removed),
+    )
     key = f"{FIGURE}-{now.stamp}"  # a new one for every mask: a selected dot has been applied, and can be clicked again
     st.plotly_chart(
-        fig, key=key, config=PLOTLY_CONFIG, on_select=uninterrupted(lambda: take_clicked_point(key, front, now)), selection_mode="points",
+        fig,
+        key=key,
+        config=PLOTLY_CONFIG,
+        on_select=uninterrupted(lambda: take_clicked_point(key, front, now)),
+        selection_mode="points",
         alt="Smaller models: what they keep against what they lose",
-    )  # fmt: skip
+    )
     st.caption(READING)
 
 
@@ -230,11 +237,12 @@ def _confirmed(front: Front) -> None:
     st.markdown("##### The answer on test")
     number, text = st.column_config.NumberColumn, st.column_config.TextColumn
     columns = {
-        "Language": text(pinned=True), "Accuracy %": number(format="%.1f"),
+        "Language": text(pinned=True),
+        "Accuracy %": number(format="%.1f"),
         "Difference": number(format="%+.1f", help="Points, on the same examples"),
         "95 % interval": text(help="Of the difference, paired bootstrap, points; two-sided"),
         "p of the loss": number(help="One-sided, of more being lost than was allowed"),
-    }  # fmt: skip
+    }
     st.dataframe(
         with_p_values(confirmed_table(front)),
         hide_index=True,
@@ -250,10 +258,17 @@ def _list(front: Front, now: History) -> None:
     offered = offered_points(front)
     key = f"{PICKED}-{front.result.key[:12]}"  # one per front: a point chosen in another is not valid here
     chosen: Point = st.selectbox(
-        "The answer, and the best for their size", offered, index=offered.index(front.answer), key=key,
+        "The answer, and the best for their size",
+        offered,
+        index=offered.index(front.answer),
+        key=key,
         format_func=lambda point: point_label(point, answer=point == front.answer),
-    )  # fmt: skip
+    )
     button(
-        "Make it the current mask", kind="primary", icon="check", key="front-put", on_press=take_point,
+        "Make it the current mask",
+        kind="primary",
+        icon="check",
+        key="front-put",
+        on_press=take_point,
         args=(front, now, chosen.order, chosen.removed),
-    )  # fmt: skip
+    )

@@ -205,8 +205,13 @@ def cost_sentence(job: FrontJob) -> str:
 
 
 def _more() -> None:
-    st.multiselect("Removal orders", list(ORDERS), ORDERED, key="front-orders",
-                   format_func=lambda name: f"{name}: {ORDERS[name]}")  # fmt: skip
+    st.multiselect(
+        "Removal orders",
+        list(ORDERS),
+        ORDERED,
+        key="front-orders",
+        format_func=lambda name: f"{name}: {ORDERS[name]}",
+    )
     first, *places = st.columns(3)
     first.number_input(
         "Sizes to try",

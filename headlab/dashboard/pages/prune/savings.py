@@ -94,9 +94,13 @@ def _sizes(whole: Left, left: Left) -> None:
             gone = round(100 * share[name], 1)
             delta = f"−{gone} %" if gone else "unchanged"
             st.metric(
-                label, f"{value / MILLION:,.1f} M", delta, delta_color="blue" if gone else "gray", delta_arrow="off",
+                label,
+                f"{value / MILLION:,.1f} M",
+                delta,
+                delta_color="blue" if gone else "gray",
+                delta_arrow="off",
                 width="content",
-            )  # fmt: skip
+            )
 
 
 def _grouped(costs: Costs, mask: Mask) -> str:

@@ -47,9 +47,12 @@ def compare_reports(
     ):
         with place:
             stored_roles.role_map(
-                kept.roles, key=f"contrast-roles-{at}", title=language_title(kept.language), selected=head,
+                kept.roles,
+                key=f"contrast-roles-{at}",
+                title=language_title(kept.language),
+                selected=head,
                 on_click=on_click,
-            )  # fmt: skip
+            )
     turned = roles_that_differ(shown.roles, other.roles, names)
     if turned.rows:
         show_table(turned, content_key(["roles", shown.key, key]))
@@ -90,11 +93,22 @@ def roles_that_differ(shown: Roles, other: Roles, names: tuple[str, str]) -> Tab
     rows = [_role_row(at, of[0].get(at), of[1].get(at)) for at in dict.fromkeys([*of[0], *of[1]])]
     kept = sorted((row for row in rows if row[4] != row[5]), key=lambda row: -abs(row[8] or 0.0))  # type: ignore[arg-type]
     columns = (
-        *HEAD, "role", HAS, "has it there", "share, %", "share there, %", "difference, points",
-        "low, points", "high, points",
-    )  # fmt: skip
-    notes = (f"Shown: {names[0]}.", f"There: {names[1]}.", "low, high: at least 90 %, as both shares lie in their own "
-             "intervals of 95 %. A role that a report did not test the head for has no share there.")  # fmt: skip
+        *HEAD,
+        "role",
+        HAS,
+        "has it there",
+        "share, %",
+        "share there, %",
+        "difference, points",
+        "low, points",
+        "high, points",
+    )
+    notes = (
+        f"Shown: {names[0]}.",
+        f"There: {names[1]}.",
+        "low, high: at least 90 %, as both shares lie in their own "
+        "intervals of 95 %. A role that a report did not test the head for has no share there.",
+    )
     formats = (*HEAD_FORMATS, "", "", "", ".1f", ".1f", "+.1f", "+.1f", "+.1f")
     return Table(
         "roles-that-differ",
