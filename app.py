@@ -11,12 +11,12 @@ def run_session() -> None:
         "_link", {key: st.query_params.get_all(key) for key in st.query_params}
     )
 
-    from headlab.dashboard.frame import shell
+    from headlab.dashboard.frame import draw_sidebar, errors_as_sentences, icon, warm_up
     from headlab.dashboard.names import PAGES
     from headlab.dashboard.widgets import presses
 
-    st.set_page_config(page_title="headlab", page_icon=shell.icon(), layout="wide")
-    shell.warm_up()
+    st.set_page_config(page_title="headlab", page_icon=icon(), layout="wide")
+    warm_up()
 
     pages = st.navigation(
         [
@@ -25,9 +25,9 @@ def run_session() -> None:
         ],
         position="top",
     )
-    with shell.guarded():
+    with errors_as_sentences():
         presses.root(pages.url_path, list(PAGES))
-        shell.sidebar()
+        draw_sidebar()
         pages.run()
         presses.drawn()
 
@@ -35,7 +35,7 @@ def run_session() -> None:
 if __name__ == "__main__":
     run_session()
 else:
-    from headlab.dashboard.frame.door import middleware
-    from headlab.dashboard.frame.ending import lifespan
+    from headlab.dashboard.server.door import middleware
+    from headlab.dashboard.server.ending import lifespan
 
     app = App(__file__, lifespan=lifespan, middleware=middleware())

@@ -13,7 +13,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from headlab.core import HeadlabError
-from headlab.dashboard.frame import shell
+from headlab.dashboard.frame import supervisor, worker_supervisor
 from headlab.dashboard.panels import job_actions
 
 ROOT = Path(__file__).parents[1]
@@ -34,12 +34,12 @@ def app_on(cache: Path, connect: Callable[[], object] = no_worker) -> Iterator[N
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEADLAB_CACHE", str(cache))
         patch.delenv("HEADLAB_DATA", raising=False)
-        patch.setattr(shell, "connect", connect)
-        patch.setattr(shell, "HEAD_START_SECONDS", 0.0)
+        patch.setattr(worker_supervisor, "connect", connect)
+        patch.setattr(worker_supervisor, "HEAD_START_SECONDS", 0.0)
         patch.setattr(job_actions, "FIRST_SECONDS", 60.0)  # nothing asks for it again here
         st.cache_resource.clear()
         with suppress(HeadlabError):
-            shell.supervisor().client()
+            supervisor().client()
         try:
             yield
         finally:

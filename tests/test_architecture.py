@@ -101,6 +101,91 @@ def test_strangers_do_not_know_each_other():
     assert wrong == []
 
 
+DASHBOARD_FLOORS = ("names", "widgets", "frame", "panels", "pages")
+"""The rooms of `headlab/dashboard/`, each of which imports from those before it only."""
+
+
+def imports_within_the_dashboard() -> Iterator[tuple[str, list[str], list[str]]]:
+    """(path, its names below headlab.dashboard, those of a module of the dashboard that it imports)."""
+    for path in sources():
+        rooms = house.module(path).split(".")[2:]
+        if not path.startswith("headlab/dashboard/") or not rooms:
+            continue
+        for name in own_imports(path):
+            if name.startswith("headlab.dashboard."):
+                yield path, rooms, name.split(".")[2:]
+
+
+def test_the_dashboard_imports_downwards_only():
+    """Widgets know neither frame, panels nor pages; the frame neither panels nor pages; panels no page."""
+    wrong = []
+    for path, (room, *_), (other_room, *rest) in imports_within_the_dashboard():
+        floor = -1 if room == "server" else DASHBOARD_FLOORS.index(room)
+        if DASHBOARD_FLOORS.index(other_room) > floor:
+            wrong.append(f"{path} imports {'.'.join([other_room, *rest])}")
+    assert wrong == []
+
+
+def test_pages_do_not_import_pages():
+    """What two pages share stands in `panels/`."""
+    seen, wrong = set(), []
+    for path, rooms, other_rooms in imports_within_the_dashboard():
+        if rooms[0] == other_rooms[0] == "pages":
+            seen.add(rooms[1])
+            if rooms[1] != other_rooms[1]:
+                wrong.append(f"{path} imports {'.'.join(other_rooms)}")
+    assert {"prune", "heads", "jobs"} <= seen
+    assert wrong == []
+
+
+def test_pages_take_widgets_and_the_frame_by_their_front_doors():
+    """What a front door leaves out is of its room: its modules and tests."""
+    doors = {
+        room: {
+            alias.asname
+            for node in house.imports(f"headlab/dashboard/{room}/__init__.py")
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        for room in ("widgets", "frame")
+    }
+    wrong = []
+    for path in library():
+        for node in house.imports(path):
+            _, _, room, *rest = [*str(getattr(node, "module", "")).split("."), "", "", ""][:4]
+            inside = path.startswith(f"headlab/dashboard/{room}/")
+            if not isinstance(node, ast.ImportFrom) or room not in doors or not any(rest) or inside:
+                continue
+            wrong += [
+                f"{path} imports {node.module}.{alias.name}"
+                for alias in node.names
+                if alias.name in doors[room]
+            ]
+    assert wrong == []
+
+
+def test_the_table_of_pages_names_files_that_exist():
+    """And every page, and every file of a page but those that only keep its state."""
+    text = house.ARCHITECTURE.read_text(encoding="utf-8")
+    section = text.partition("## Where a page's buttons, tables and charts stand")[2]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:2] == "| "][2:]
+    named: dict[str, set[str]] = {}
+    named_panels = set()
+    for page_name, *cells, panels in rows:
+        files = named.setdefault(page_name.partition(",")[0], set())
+        files.update(name for cell in cells for name in re.findall(r"`(\w+)`", cell))
+        named_panels.update(re.findall(r"`(\w+)`", panels))
+    dashboard = ROOT / "headlab" / "dashboard"
+    assert {path.name for path in (dashboard / "pages").iterdir() if path.is_dir()} - {
+        "__pycache__"
+    } == set(named)
+    for page_name, files in named.items():
+        modules = {path.stem for path in (dashboard / "pages" / page_name).glob("*.py")}
+        assert files <= modules, page_name
+        assert modules - files <= {"__init__", "page", "state"}, page_name
+    assert named_panels <= {path.stem for path in (dashboard / "panels").glob("*.py")}
+
+
 def test_no_module_looks_a_name_up_in_the_package():
     """`from headlab import load` would import a part of the house that the rules above do not see."""
     wrong = [
@@ -442,7 +527,7 @@ def test_every_press_goes_to_the_log_and_no_callback_is_interrupted():
                 callback = re.fullmatch(
                     r"on_change|on_select|on_\w+_change|on_click", keyword.arg or ""
                 )
-                if not callback or name in ("draw_map", "one_map", "small_multiples", "role_map"):
+                if not callback or name in ("draw_map", "one_map", "draw_small_maps", "role_map"):
                     continue  # ours: their clicks are presses
                 if not re.match(r"'ignore'|uninterrupted\(", ast.unparse(keyword.value)):
                     bare.append(f"{path}:{call.lineno} {keyword.arg}")

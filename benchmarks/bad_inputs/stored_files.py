@@ -40,7 +40,7 @@ from headlab.core import HeadGrid, HeadlabError, Stack, content_key
 from headlab.dashboard.frame import stored_scores
 from headlab.dashboard.names import head_from
 from headlab.dashboard.pages.overview.findings import findings
-from headlab.dashboard.pages.prune import front
+from headlab.dashboard.pages.prune.stored_fronts import front_label, read_front
 from headlab.dashboard.panels import stored_gates
 from headlab.dashboard.panels.history import decode, encode
 from headlab.masks import (
@@ -533,11 +533,11 @@ def _show_on_pages(
 ) -> None:
     """Make of results what the pages show of them."""
     specs = [result.record.spec for result in (*scores, *curves, *reports, *gates)]
-    stored_scores.stored(specs)
-    stored_scores.spoken(specs, "intents")
+    stored_scores.stored_subjects(specs)
+    stored_scores.languages_with_results(specs, "intents")
     stored_scores.variants(scores)
-    found = stored_scores.select(scores, ["de", "th"])
-    stored_scores.sample_note(found.scores)
+    found = stored_scores.comparable_scores(scores, ["de", "th"])
+    stored_scores.samples_note(found.scores)
     findings(
         found.scores,
         {name: [r for r in reports if r.record.name == name] for name in ("front", "targeted")},
@@ -552,8 +552,8 @@ def _show_on_pages(
             stored_gates.every_gate(result.record)
     for result in reports:
         if result.record.name == "front":
-            _unless_refused(partial(front.read_front, result, FRONT_GRID))
-            front.label(result)
+            _unless_refused(partial(read_front, result, FRONT_GRID))
+            front_label(result)
         elif result.record.name == "roles":
             _unless_refused(partial(read_roles, result.record))
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import streamlit as st
 
-from headlab.core import Head, HeadlabError
+from headlab.core import CHANGES, Head, HeadlabError
 from headlab.tasks.languages import language_title as language_title
 
 # How languages and heads are written on the pages and in links.
@@ -61,6 +61,12 @@ def head_words(head: Head, several: bool = False) -> str:
         if several
         else f"Layer {head.layer}, head {head.head}"
     )
+
+
+CHANGE_WORDS = dict(
+    zip(CHANGES, ("now right", "now wrong", "still wrong, differently"), strict=True)
+)
+"""What a mask did to an answer, in words."""
 
 
 # Links between pages, with parameters.

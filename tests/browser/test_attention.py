@@ -9,7 +9,7 @@ import pytest
 from browsing import QUIET, tick_first_row
 from playwright.sync_api import expect
 
-from headlab.dashboard.panels.attention import head_view
+from headlab.dashboard.pages.attention.pictures import head_view
 from headlab.plots.matrices import Panel
 
 HERE = "/attention?langs=de&langs=en&heads=encoder.3.7&heads=encoder.5.1"

@@ -9,10 +9,10 @@ import pytest
 from cached_scores import made_up
 
 from headlab.cli.score import print_table, record
-from headlab.dashboard.pages.heads.maps import every_head
-from headlab.dashboard.widgets.headgrid import reading
-from headlab.methods import costs, monte_carlo, paper, remarks, remarks_on_choice
-from headlab.methods.costs import stopped_at_sign
+from headlab.dashboard.pages.heads.tables import table_of_heads
+from headlab.dashboard.widgets import how_to_read_maps
+from headlab.methods import costs, monte_carlo, paper
+from headlab.methods.costs import remarks, remarks_on_choice, stopped_at_sign
 from headlab.methods.sampling import Plan, Tally, even, reaching
 from headlab.methods.tmab import begin
 from headlab.methods.work import Outcome
@@ -190,10 +190,10 @@ def test_reported_14_a_choice_of_heads_by_size_says_it_and_one_by_sign_does_not(
 def test_reported_14_it_stands_beside_the_values_on_pages_in_the_report_and_in_csv():
     scores = {"de": shapley(), "th": replace(shapley("width"), language="th")}
     (remark,) = remarks(scores.values())
-    assert "were let go as soon as their sign was decided" in reading(scores)
-    table = every_head(scores)
+    assert "were let go as soon as their sign was decided" in how_to_read_maps(scores)
+    table = table_of_heads(scores)
     assert set(table.loc[table["language"] == "de", "note"]) == set(remarks([scores["de"]]))
     assert table.loc[table["language"] == "th", "note"].isna().all()
-    assert "note" not in every_head({"th": scores["th"]})
+    assert "note" not in table_of_heads({"th": scores["th"]})
     page = html(document([Item(one, name) for name, one in scores.items()])).decode()
     assert remark[10:60] in page

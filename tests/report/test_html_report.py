@@ -21,7 +21,8 @@ from streamlit.testing.v1 import AppTest
 
 from headlab.cli.main import main
 from headlab.core import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, Omissions, Report, Stack, Table
-from headlab.dashboard.pages.jobs import views
+from headlab.dashboard.pages.jobs import results
+from headlab.dashboard.pages.jobs.results import offer_report
 from headlab.masks import Mask
 from headlab.report import build
 from headlab.report.build import document, find, ordered_on
@@ -600,15 +601,15 @@ def test_a_finished_jobs_results_can_be_downloaded_as_a_report(store, monkeypatc
     key = keep(store, scores())
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        views.st,
+        results.st,
         "download_button",
         lambda label, data, name, *_, **more: asked.append(locals()),
     )
-    views.offer_report(job(7, "done"), [key, "f" * 64])
+    offer_report(job(7, "done"), [key, "f" * 64])
     (button,) = asked
     assert (button["label"], button["name"]) == ("Report (HTML)", "headlab-job-7.html")
     assert key in Read(button["data"]()).text
-    views.offer_report(job(8, "done"), ["f" * 64])  # kept in the cache of a worker elsewhere
+    offer_report(job(8, "done"), ["f" * 64])  # kept in the cache of a worker elsewhere
     assert len(asked) == 1
 
 
@@ -617,9 +618,9 @@ def test_the_jobs_page_offers_the_report(store, monkeypatch):
     done = job(1, "done", kind="curve", result={"keys": [keep(store, made_curve())]})
 
     def show(job):  # run by itself, so it names no type
-        from headlab.dashboard.pages.jobs import views
+        from headlab.dashboard.pages.jobs.results import draw_results
 
-        views.draw_results(job)
+        draw_results(job)
 
     app = AppTest.from_function(show, kwargs={"job": done}, default_timeout=30).run()
     assert not app.exception

@@ -17,7 +17,7 @@ from tiny_task import tiny_tokenizer
 from typer.testing import CliRunner
 
 from headlab.cli.main import build
-from headlab.dashboard.frame import shell, sidebar
+from headlab.dashboard.frame import sidebar, task_languages
 from headlab.evaluation import IGNORED, Words
 from headlab.tasks import TASKS, Example, Split, Task, names
 from headlab.worker import catalogue
@@ -144,11 +144,11 @@ def test_the_command_line_lists_where_examples_come_from(
 
 def test_the_dashboard_offers_declared_tasks_and_says_what_is_missing(declare: Declare) -> None:
     declare()
-    assert shell.languages_of("mine") == ["de"]
-    assert "is not valid TOML" in " ".join(sidebar.notes("mine"))
-    assert "set HEADLAB_DATA" in sidebar.notes("xnli")[0]
+    assert task_languages("mine") == ["de"]
+    assert "is not valid TOML" in " ".join(sidebar.notes_on_task("mine"))
+    assert "set HEADLAB_DATA" in sidebar.notes_on_task("xnli")[0]
     declare("t,l\nja\n")
-    assert "line 2: 1 fields" in sidebar.notes("mine")[0]
+    assert "line 2: 1 fields" in sidebar.notes_on_task("mine")[0]
     assert names()[-1] == "mine"
 
 

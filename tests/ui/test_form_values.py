@@ -11,7 +11,8 @@ from hypothesis import strategies as some
 from streamlit.runtime.state.session_state_proxy import SessionStateProxy
 
 from headlab.dashboard.pages.jobs.form import JobForm
-from headlab.dashboard.widgets.form_values import entered, held, number, pressed
+from headlab.dashboard.widgets import values_at_press, widget_values, with_typed_numbers
+from headlab.dashboard.widgets.form_values import number
 from headlab.dashboard.widgets.streamlit_private import css_class
 
 
@@ -55,9 +56,9 @@ def test_values_that_were_lost_come_back_with_the_press() -> None:
         css_class(form.key("size")): "512",
         "another": "9",
     }
-    params = form.job(entered(drawn, typed)).params()
+    params = form.job(with_typed_numbers(drawn, typed)).params()
     assert (params["seed"], params["size"], params["method"]) == (1013, 512, "monte-carlo")
-    assert entered(drawn, None) == drawn
+    assert with_typed_numbers(drawn, None) == drawn
 
 
 def test_a_key_that_the_next_run_takes_away_meanwhile_ends_no_action(
@@ -76,6 +77,6 @@ def test_a_key_that_the_next_run_takes_away_meanwhile_ends_no_action(
     monkeypatch.setattr(SessionStateProxy, "__getitem__", gone)
     with pytest.raises(KeyError):
         dict(st.session_state.items())
-    assert held("new-") == {"new-seed-": 1017}
-    assert pressed("new-", {}, {"new-seed-": "7"}) == {"new-seed-": 7}
+    assert widget_values("new-") == {"new-seed-": 1017}
+    assert values_at_press("new-", {}, {"new-seed-": "7"}) == {"new-seed-": 7}
     monkeypatch.undo()

@@ -29,19 +29,20 @@ from typer.main import get_command
 
 from headlab.cli.main import build
 from headlab.core import HeadlabError
-from headlab.dashboard.frame.shell import Choice
+from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS, front_params
-from headlab.dashboard.pages.jobs import views
-from headlab.dashboard.pages.prune import front as prune_pareto
-from headlab.dashboard.pages.prune.board import newest, worth_job
-from headlab.dashboard.pages.prune.front import (
+from headlab.dashboard.pages.jobs.details import command_lines
+from headlab.dashboard.pages.prune.front import st, take_clicked_point, take_point
+from headlab.dashboard.pages.prune.front_form import QUICK, QUICK_SECONDS, largest_quick_front
+from headlab.dashboard.pages.prune.savings import newest_measured, worth_job
+from headlab.dashboard.pages.prune.stored_fronts import (
     HEADS,
     MEAN,
     PARAMETERS,
     WEAKEST,
-    dots_of,
-    label,
-    matching,
+    front_dots,
+    front_label,
+    matching_fronts,
     read_front,
 )
 from headlab.dashboard.panels import job_format
@@ -176,7 +177,7 @@ def test_what_was_measured_of_the_mask_is_shown_and_that_of_another_is_not(worke
     table = next(frame.value for frame in app.dataframe if "Removed" in frame.value)
     assert table["Removed"].tolist() == ["0.80 × [0.70, 0.90]"]
     assert table["Masked"].tolist() == ["1.01 × [0.98, 1.04], may be the same"]
-    assert newest(worker.rows, "e5-small-intents", mask(2)) is None
+    assert newest_measured(worker.rows, "e5-small-intents", mask(2)) is None
     broken = job(
         6,
         "done",
@@ -184,7 +185,7 @@ def test_what_was_measured_of_the_mask_is_shown_and_that_of_another_is_not(worke
         params={"model": "e5-small-intents", "mask": {}},
         result={"worth": {}},
     )
-    assert newest([broken], "e5-small-intents", mask(2)) is None
+    assert newest_measured([broken], "e5-small-intents", mask(2)) is None
     assert "Measure the speed again" in [button.label for button in app.button]
 
 
@@ -246,8 +247,8 @@ def test_a_quick_front_is_as_large_as_this_machine_does_in_two_minutes(worker):
     app.button(key="front-quick").click().run()
     app.button(key="front-start").click().run()
     spec = worker.calls[-1][2]
-    points, test = prune_pareto.quick(2, 512, 0.01)
-    assert 0.01 * 2 * (points * 512 + 2 * test) <= prune_pareto.QUICK_SECONDS
+    points, test = largest_quick_front(2, 512, 0.01)
+    assert 0.01 * 2 * (points * 512 + 2 * test) <= QUICK_SECONDS
     assert (spec["options"]["orders"], spec["options"]["within"]) == ("mean", 2.0)
     assert (spec["options"]["points"], spec["dev_size"], spec["test_size"]) == (
         min(points, 7),
@@ -266,12 +267,12 @@ def test_a_quick_front_is_as_large_as_this_machine_does_in_two_minutes(worker):
 
 def test_a_quick_front_shrinks_with_the_languages_and_the_pace():
     sizes = [
-        prune_pareto.quick(*asked)
+        largest_quick_front(*asked)
         for asked in ((1, 512, 1e-6), (4, 512, 0.004), (15, 512, 0.003), (15, 512, 9.0))
     ]
-    assert sizes[0] == prune_pareto.QUICK[0]
-    assert sizes[-1] == prune_pareto.QUICK[-1]  # the least that there is
-    assert sizes == sorted(sizes, key=prune_pareto.QUICK.index)
+    assert sizes[0] == QUICK[0]
+    assert sizes[-1] == QUICK[-1]  # the least that there is
+    assert sizes == sorted(sizes, key=QUICK.index)
     assert len(set(sizes)) == len(sizes)
 
 
@@ -353,11 +354,11 @@ def test_the_answer_takes_its_question_and_its_test_accuracies_along_and_other_p
     keep_front(tmp_path, within=1.0)
     front = read_front(Store(tmp_path).reports().results[0], GRID)
     now = History(GRID)
-    monkeypatch.setattr(prune_pareto.st, "session_state", {})
-    prune_pareto.put(front, now, "weakest", 2)
+    monkeypatch.setattr(st, "session_state", {})
+    take_point(front, now, "weakest", 2)
     assert now.mask.chosen["within"] == 1.0
     assert set(now.mask.chosen["evaluated"]["test"]["languages"]) == {"de", "th"}
-    prune_pareto.put(front, now, "mean", 2)
+    take_point(front, now, "mean", 2)
     assert now.mask.chosen["order"] == "mean"
     assert not {"within", "evaluated"} & set(now.mask.chosen)
 
@@ -368,17 +369,17 @@ def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_d
     keep_front(tmp_path)
     front = read_front(Store(tmp_path).reports().results[0], GRID)
     now, state = History(GRID), {}
-    monkeypatch.setattr(prune_pareto.st, "session_state", state)
-    prune_pareto.picked("figure", front, now)
+    monkeypatch.setattr(st, "session_state", state)
+    take_clicked_point("figure", front, now)
     state["figure"] = {"selection": {"points": []}}
-    prune_pareto.picked("figure", front, now)
+    take_clicked_point("figure", front, now)
     assert now.mask.kept.all()
     state["figure"] = {"selection": {"points": [{"customdata": ["weakest", 2]}]}}
-    prune_pareto.picked("figure", front, now)
+    take_clicked_point("figure", front, now)
     assert now.mask.kept.tolist() == [False, True, True, False, True, True]
     assert now.mask.chosen["rule"] == "front"
     state["figure"] = {"selection": {"points": [{"customdata": {"0": "mean", "1": 4}}]}}
-    prune_pareto.picked("figure", front, now)
+    take_clicked_point("figure", front, now)
     assert now.mask.kept.tolist() == [False, False, False, False, True, True]
 
 
@@ -388,7 +389,7 @@ def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_d
 def test_the_figure_has_every_point_and_joins_those_that_no_other_beats(tmp_path, cost, value):
     keep_front(tmp_path)
     front = read_front(Store(tmp_path).reports().results[0], GRID)
-    dots = dots_of(front, cost, value)
+    dots = front_dots(front, cost, value)
     assert [dot.best for dot in dots] == reference.undominated(
         [(dot.cost, dot.value) for dot in dots]
     )
@@ -422,10 +423,10 @@ def test_fronts_of_other_models_and_tasks_are_left_and_those_of_these_languages_
     keep_front(tmp_path)
     keep_front(tmp_path, within=2.0)
     results = Store(tmp_path).reports().results
-    assert len(matching(results, FINGERPRINT, "intents", ["de", "th"])) == 2
-    assert not matching(results, "e" * 64, "intents", ["de"])
-    assert not matching(results, FINGERPRINT, "slots", ["de"])
-    assert "within" in label(results[0])
+    assert len(matching_fronts(results, FINGERPRINT, "intents", ["de", "th"])) == 2
+    assert not matching_fronts(results, "e" * 64, "intents", ["de"])
+    assert not matching_fronts(results, FINGERPRINT, "slots", ["de"])
+    assert "within" in front_label(results[0])
     with raises("front.order_invalid"):
         mask_at(made_front(), "best", 2, GRID)
 
@@ -471,14 +472,14 @@ def test_the_new_kinds_of_jobs_are_told_in_words():
     details = dict(job_format.details(row))
     assert details["Heads off"] == "2"
     assert "Mask" not in details
-    assert views.terminal(row).startswith("headlab worth --mask MASK.json --model e5-small-intents")
+    assert command_lines(row).startswith("headlab worth --mask MASK.json --model e5-small-intents")
     front = job(4, "done", kind="front", params={**CHOICE_SPEC, "experiment": "front"})
     assert (
         job_format.title(front)
         == "Front of smaller models, Shapley value (TMAB) for German (de), Thai (th)"
     )
     assert "Experiment" not in dict(job_format.details(front))
-    assert views.terminal(front).startswith("headlab front --model e5-small-intents")
+    assert command_lines(front).startswith("headlab front --model e5-small-intents")
 
 
 CHOICE_SPEC = {
@@ -567,8 +568,8 @@ def test_reported_19_a_front_that_another_program_wrote_has_a_label_and_is_refus
     front = made_front(within=1.0)
     spec = {**front.spec, "options": {}}
     unnamed = replace(front, spec=spec)
-    assert "question not recorded" in label(Result("k", tmp_path, unnamed, {}))
-    assert "method not recorded" in label(Result("k", tmp_path, unnamed, {}))
+    assert "question not recorded" in front_label(Result("k", tmp_path, unnamed, {}))
+    assert "method not recorded" in front_label(Result("k", tmp_path, unnamed, {}))
     (languages,) = (table for table in front.tables if table.name == LANGUAGES)
     column = languages.columns.index("accuracy, %")
     rows = [list(row) for row in languages.rows]

@@ -12,21 +12,20 @@ from cached_scores import GRID, HARMFUL, MODEL, fill
 from fake_client import loaded_model
 from streamlit.testing.v1 import AppTest
 
-from headlab.dashboard.frame.shell import Choice
-from headlab.dashboard.panels import masks as mask_pages
-from headlab.dashboard.panels.accuracy import SEEN, Question
-from headlab.dashboard.panels.history import History
-from headlab.dashboard.panels.masks import (
-    HISTORY,
-    NOW,
-    Target,
+from headlab.dashboard.frame import Choice
+from headlab.dashboard.pages.masks.comparison import (
     difference_values,
-    file_name,
-    read_files,
-    shrink_command,
-    trouble,
+    open_trouble,
 )
-from headlab.masks import Mask, Place, compare, noted, parse_grid
+from headlab.dashboard.pages.masks.sources import NOW, Target, read_mask_files
+from headlab.dashboard.panels.accuracy import SEEN, Question
+from headlab.dashboard.panels.history import HISTORY, History
+from headlab.dashboard.panels.mask_files import (
+    mask_file_name,
+    place_of,
+    shrink_command,
+)
+from headlab.masks import Mask, Place, compare, noted, parse_grid, snippet
 from headlab.worker.schemas import Figure
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -69,9 +68,10 @@ def made(*off, grid=GRID, model=None, **more):
 
 def test_masks_without_a_fingerprint_among_others_are_told():
     def body(masks, choice, target):
-        from headlab.dashboard.panels import masks as mask_pages
 
-        mask_pages.combiner(choice, masks, list(masks), target)
+        from headlab.dashboard.pages.masks.comparison import draw_combiner
+
+        draw_combiner(choice, masks, list(masks), target)
 
     masks = {"A": made(1), "B": made(2, model={"name": None, "fingerprint": None})}
     choice = Choice(MODEL, "intents", ("de",), "shapley")
@@ -185,7 +185,9 @@ def test_the_prune_page_s_mask_brings_the_accuracies_that_it_has_shown(cache):
 
 def test_files_are_read_by_name_and_broken_ones_told():
     good = json.dumps(made(3).to_json())
-    masks, problems = read_files([File("a.json", good), File("a.json", good), File("b.json", "{")])
+    masks, problems = read_mask_files(
+        [File("a.json", good), File("a.json", good), File("b.json", "{")]
+    )
     assert list(masks) == ["a.json", "a.json (2)"]
     assert [problem.startswith("b.json is not valid JSON") for problem in problems] == [True]
 
@@ -198,23 +200,24 @@ def test_the_map_between_tells_the_four_cases_apart():
 
 def test_a_mask_opens_only_on_its_own_model():
     here, nameless = Target(WEIGHTS, GRID), {"name": None, "fingerprint": None}
-    assert trouble(made(1), here) == trouble(made(1), Target(WEIGHTS, None)) == ""
-    assert trouble(made(1, model=nameless), here) == ""
-    assert "made for other" in trouble(
+    assert open_trouble(made(1), here) == open_trouble(made(1), Target(WEIGHTS, None)) == ""
+    assert open_trouble(made(1, model=nameless), here) == ""
+    assert "made for other" in open_trouble(
         made(1, model={"name": "other", "fingerprint": "e" * 64}), here
     )
-    assert "does not fit" in trouble(made(1, model=nameless, grid=parse_grid("3x4")), here)
+    assert "does not fit" in open_trouble(made(1, model=nameless, grid=parse_grid("3x4")), here)
     for unknown in (Target(None, GRID), Target(WEIGHTS, None)):
-        assert "not known here yet" in trouble(made(1, model=nameless), unknown)
+        assert "not known here yet" in open_trouble(made(1, model=nameless), unknown)
 
 
 def test_masks_of_other_grids_are_shown_without_a_comparison():
     def body(here, there):
-        from headlab.dashboard.panels import masks as mask_pages
 
-        found = mask_pages.maps(("here", "there"), here, there)
+        from headlab.dashboard.pages.masks.comparison import draw_maps, draw_tables
+
+        found = draw_maps(("here", "there"), here, there)
         if found is not None:
-            mask_pages.tables(here, there, found)
+            draw_tables(here, there, found)
 
     app = AppTest.from_function(
         body, args=(made(1), made(1, grid=parse_grid("3x4"))), default_timeout=30
@@ -226,11 +229,12 @@ def test_masks_of_other_grids_are_shown_without_a_comparison():
 
 def test_accuracies_that_masks_carry_stand_side_by_side():
     def body(here, there):
-        from headlab.dashboard.panels import masks as mask_pages
 
-        found = mask_pages.maps(("here", "there"), here, there)
+        from headlab.dashboard.pages.masks.comparison import draw_maps, draw_tables
+
+        found = draw_maps(("here", "there"), here, there)
         if found is not None:
-            mask_pages.tables(here, there, found)
+            draw_tables(here, there, found)
 
     chosen = noted({}, "test", "intents", {"th": FIGURE})
     app = AppTest.from_function(
@@ -246,10 +250,11 @@ def test_accuracies_that_masks_carry_stand_side_by_side():
 )
 def test_reported_20_no_command_is_shown_that_would_refuse_the_mask(chosen):
     def body(mask):
-        from headlab.dashboard.panels import masks as mask_pages
+
+        from headlab.dashboard.panels.mask_files import draw_dialog
         from headlab.masks import Place
 
-        mask_pages.dialog(mask, "owner/bert", Place([]))
+        draw_dialog(mask, "owner/bert", Place([]))
 
     app = AppTest.from_function(body, args=(made(0, 5, chosen=chosen),), default_timeout=30).run()
     assert not app.exception
@@ -259,9 +264,10 @@ def test_reported_20_no_command_is_shown_that_would_refuse_the_mask(chosen):
 
 def test_the_ways_out_give_a_script_a_command_and_other_forms():
     def body(mask, place):
-        from headlab.dashboard.panels import masks as mask_pages
 
-        mask_pages.dialog(mask, "owner/bert", place)
+        from headlab.dashboard.panels.mask_files import draw_dialog
+
+        draw_dialog(mask, "owner/bert", place)
 
     place = Place(
         [f"bert.layer.{i}.out" for i in range(12)],
@@ -301,19 +307,19 @@ def test_the_script_of_a_page_is_for_the_workers_own_weights():
         (of_folder, "from_pretrained('/models/bert')"),
         (of_hub.model_copy(update={"source": None}), "headlab.load('mine').module"),
     ):
-        assert words in mask_pages.snippet(made(0), mask_pages.place_of(known, "mine"))
+        assert words in snippet(made(0), place_of(known, "mine"))
 
 
 def test_names_of_files_and_commands_hold_whatever_a_model_is_called():
     name = "../my model's/$(x)"
-    assert file_name(made(1), name) == "mask-..-my-model-s---x--1-off.json"
+    assert mask_file_name(made(1), name) == "mask-..-my-model-s---x--1-off.json"
     mask = made(1)
     chosen = dataclasses.replace(mask, chosen={"rule": "harmful", "languages": ["de", "th"]})
-    assert file_name(chosen, "a") == "mask-a-harmful-de-th-1-off.json"
+    assert mask_file_name(chosen, "a") == "mask-a-harmful-de-th-1-off.json"
     many = dataclasses.replace(
         mask, chosen={"rule": "by hand", "languages": ["de", "th", "fi", "ru"]}
     )
-    assert file_name(many, "a") == "mask-a-by-hand-4-languages-1-off.json"
+    assert mask_file_name(many, "a") == "mask-a-by-hand-4-languages-1-off.json"
     assert shrink_command(name, "m.json").startswith(
         """headlab shrink --model '../my model'"'"'s/$(x)' --mask m.json"""
     )

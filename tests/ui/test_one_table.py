@@ -17,7 +17,7 @@ from streamlit.testing.v1 import AppTest
 from headlab.cli.main import main
 from headlab.cli.output import Here
 from headlab.core import Table
-from headlab.dashboard.widgets.figures import frame
+from headlab.dashboard.widgets.figures import data_frame
 from headlab.jobs.score import ScoreJob
 from headlab.report.build import document
 from headlab.report.parts import Folded, Item
@@ -53,7 +53,7 @@ def on_page(app: AppTest, table: Table) -> None:
     (shown,) = [
         own.value for own in app.dataframe if list(own.value.columns) == list(table.columns)
     ]
-    pd.testing.assert_frame_equal(shown, frame(table), check_dtype=False)
+    pd.testing.assert_frame_equal(shown, data_frame(table), check_dtype=False)
 
 
 @pytest.mark.usefixtures("model")
@@ -113,9 +113,9 @@ def test_pruning_curves(
         run.finish(curve, {"created": "2026-11-22T01:00:00+00:00", "versions": {}, "device": "cpu"})
 
     def show(done):  # run by itself, so it names no type
-        from headlab.dashboard.pages.jobs import views
+        from headlab.dashboard.pages.jobs.results import draw_results
 
-        views.draw_results(done)
+        draw_results(done)
 
     done = job(1, "done", kind="curve", result={"keys": [run.key for run in runs]})
     on_page(AppTest.from_function(show, kwargs={"done": done}, default_timeout=30).run(), summary)

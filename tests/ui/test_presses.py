@@ -18,7 +18,14 @@ from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
 from streamlit.testing.v1 import AppTest
 
 from headlab.core import HeadGrid, Stack
-from headlab.dashboard.widgets import presses, streamlit_private
+from headlab.dashboard.widgets import (
+    presses,
+    redraw_every,
+    set_first_value,
+    set_widget,
+    streamlit_private,
+    uninterrupted,
+)
 from headlab.dashboard.widgets.presses import Log
 
 
@@ -98,10 +105,10 @@ def test_another_request_waits_for_what_a_press_does(monkeypatch):
     def change():
         requests.request_rerun(RerunData(query_string="next"))
         seen.append(requests.on_scriptrunner_yield())  # as each touch of the session's state does
-        presses.uninterrupted(lambda: seen.append(requests.on_scriptrunner_yield()))()
+        uninterrupted(lambda: seen.append(requests.on_scriptrunner_yield()))()
         seen.append(requests.on_scriptrunner_yield())
 
-    presses.uninterrupted(change)()
+    uninterrupted(change)()
     assert seen == [None, None, None]
     waiting = requests.on_scriptrunner_yield()
     assert waiting is not None
@@ -116,7 +123,7 @@ def test_an_error_in_a_press_lets_requests_through_again(monkeypatch):
         lambda: SimpleNamespace(script_requests=requests),
     )
     with pytest.raises(ZeroDivisionError):
-        presses.uninterrupted(lambda: 1 / 0)()
+        uninterrupted(lambda: 1 / 0)()
     requests.request_rerun(RerunData())
     assert requests.on_scriptrunner_yield() is not None
 
@@ -136,7 +143,7 @@ def state(monkeypatch):
             super().__setitem__(key, value)
 
     held = State(
-        {"head": "a", presses.LOG: Log(actions={"grid": lambda head: presses.give("head", head)})}
+        {"head": "a", presses.LOG: Log(actions={"grid": lambda head: set_widget("head", head)})}
     )
     monkeypatch.setattr(presses.st, "session_state", held)
     return held
@@ -167,7 +174,7 @@ def picked(monkeypatch, state):
         if shown is not None:
             dict.__setitem__(state, "head", shown)
         if timer:
-            presses.follow(lambda: None, None)()
+            redraw_every(lambda: None, None)()
             return state["head"]
         state[presses.LOG].take(
             {"tab": "t", "presses": [[n, "grid", head] for n, head in numbers_and_heads]}
@@ -223,7 +230,7 @@ def test_a_pick_does_not_outlive_its_page(picked, state):
 
 
 def test_a_field_that_was_cleared_before_the_page_was_drawn_stays_empty(state, picked):
-    presses.start_with("size", 5)
+    set_first_value("size", 5)
     state["size"] = None
     picked("a", whole=False)
     assert state["size"] is None
@@ -239,7 +246,7 @@ def test_what_a_person_chooses_from_the_list_wins_over_a_pick(picked):
 def page():
     import streamlit as st
 
-    from headlab.dashboard.widgets.presses import Button, button, row
+    from headlab.dashboard.widgets import Button, button, button_row
 
     done = st.session_state.setdefault("done", [])
     button(
@@ -249,7 +256,7 @@ def page():
         args=(st.number_input("n", value=1),),
         kind="primary",
     )
-    row(
+    button_row(
         Button("A", "a", done.append, ("a",)),
         Button("B", "b", done.append, ("b",), disabled=len(done) > 1),
     )
@@ -287,8 +294,7 @@ def undoing():
 
     from headlab.core import HeadGrid, Stack
     from headlab.dashboard.panels.history import History
-    from headlab.dashboard.widgets.headgrid import head_switches
-    from headlab.dashboard.widgets.presses import button
+    from headlab.dashboard.widgets import button, head_switches
 
     now = st.session_state.setdefault("now", History(HeadGrid((Stack("encoder", (2, 2)),))))
     button(

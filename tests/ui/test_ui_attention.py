@@ -20,24 +20,28 @@ from PIL import Image
 from reference import largest_link, word_weights
 
 from headlab.core import Head, HeadGrid, Stack
-from headlab.dashboard.panels import attention as attention_page
-from headlab.dashboard.panels.accuracy import Question
-from headlab.dashboard.panels.attention import (
-    MAX_CHARACTERS,
-    MAX_HEADS,
+from headlab.dashboard.pages.attention.answers import answer_rows
+from headlab.dashboard.pages.attention.elsewhere import LONGEST, ranked_sentences
+from headlab.dashboard.pages.attention.heads import heads_of_link
+from headlab.dashboard.pages.attention.pictures import (
     SHADE,
-    Options,
-    Sentence,
-    framing,
     head_view,
-    heads_of_link,
+    package_file,
     shaded_file,
     shading,
     strongest_links,
-    typed,
     weights_table,
 )
-from headlab.dashboard.panels.sentences import LONGEST, look_at, ranked, told
+from headlab.dashboard.pages.attention.views import ViewOptions, caveats, framing
+from headlab.dashboard.pages.prune.changed_answers import attention_params
+from headlab.dashboard.panels.accuracy import Question
+from headlab.dashboard.panels.attended_sentences import (
+    MAX_CHARACTERS,
+    MAX_HEADS,
+    Sentence,
+    by_title,
+    typed_sentence,
+)
 from headlab.masks import Mask
 from headlab.pictures import map_of, maps_of, on_scale
 from headlab.plots.matrices import (
@@ -235,7 +239,7 @@ def test_the_strongest_links_are_the_largest_weights_in_order():
 
 def test_a_missing_package_gives_the_command_to_run():
     with raises("package.bertviz_missing", "pip install XStatic-Nothing"):
-        attention_page.package_file("XStatic-Nothing", "nothing.js")
+        package_file("XStatic-Nothing", "nothing.js")
 
 
 def test_heads_of_a_link_that_do_not_exist_are_named():
@@ -258,7 +262,7 @@ def test_heads_of_a_link_that_do_not_exist_are_named():
     ],
 )
 def test_a_typed_line_is_a_sentence_or_a_pair(line, text, pair):
-    assert typed("Line 1", line) == Sentence("Line 1", text, pair)
+    assert typed_sentence("Line 1", line) == Sentence("Line 1", text, pair)
 
 
 @pytest.mark.parametrize("pair", [None, float("nan"), "so it\nis wet"])
@@ -268,13 +272,15 @@ def test_a_changed_answer_leads_to_its_sentence_with_the_heads_that_are_off(pair
         HeadGrid((Stack("encoder", (4, 4, 4)),)), kept, {"name": "m", "fingerprint": "f" * 64}
     )
     asked = Question.of("m", "f" * 64, "xnli", "dev", mask)
-    link = look_at({"text": "it  rains", "pair": pair}, asked)
+    link = attention_params({"text": "it  rains", "pair": pair}, asked)
     assert link["heads"] == [f"encoder.{n // 4}.{n % 4}" for n in range(9)][:MAX_HEADS]
-    assert typed("", link["text"])[1:3] == (
+    assert typed_sentence("", link["text"])[1:3] == (
         "it rains",
         "so it is wet" if isinstance(pair, str) else None,
     )
-    assert len(look_at({"text": "x" * 5000, "pair": None}, asked)["text"]) == MAX_CHARACTERS
+    assert (
+        len(attention_params({"text": "x" * 5000, "pair": None}, asked)["text"]) == MAX_CHARACTERS
+    )
 
 
 # What may be done to the attention before it is shown.
@@ -304,7 +310,7 @@ def test_words_instead_of_pieces_are_those_of_the_slow_derivation_and_rows_still
     np.testing.assert_allclose(merged.weights["h"].sum(axis=1), 1, atol=0.003)
     one = dataclasses.replace(pieces(weights, (-1, 0, 0, 0, 0, 0, 0, -1)), title="two words")
     assert one.in_words() is one  # the tokenizer takes the whole text for a word
-    assert Options(words=True).of(one) is one
+    assert ViewOptions(words=True).of(one) is one
     word = dataclasses.replace(one, title="Hello", words=("Hello",)).in_words()
     assert word.tokens == ("<s>", "Hello", "</s>")
     assert (
@@ -314,7 +320,7 @@ def test_words_instead_of_pieces_are_those_of_the_slow_derivation_and_rows_still
 
 def test_a_sentence_of_special_tokens_alone_stays_when_they_are_hidden(rng):
     seen = Panel("", ("<s>", "</s>"), {"h": rng.dirichlet(np.ones(2), 2)}, special=(0, 1))
-    assert Options(hide=True).of(seen).tokens == ("<s>", "</s>")
+    assert ViewOptions(hide=True).of(seen).tokens == ("<s>", "</s>")
 
 
 def test_texts_that_occur_again_are_told_apart_by_their_second_text():
@@ -322,7 +328,7 @@ def test_texts_that_occur_again_are_told_apart_by_their_second_text():
         return ExampleCard(id="1", text=text, pair=pair, label=label)
 
     rows = [one("A", "B"), one("A", "C"), one("D", None), one("A", "E", "no")]
-    found = attention_page.by_title(rows, "yes")
+    found = by_title(rows, "yes")
     assert {title: row.pair for title, row in found.items()} == {
         "A": "B",
         "A ||| C": "C",
@@ -333,21 +339,21 @@ def test_texts_that_occur_again_are_told_apart_by_their_second_text():
 def test_special_tokens_are_left_out_without_renormalising_and_the_mean_is_one_more_head(rng):
     weights, other = rng.dirichlet(np.ones(8), 8), rng.dirichlet(np.ones(8), 8)
     seen = dataclasses.replace(pieces(weights), weights={"h": weights, "g": other})
-    shown = Options(hide=True, mean=True).of(seen)
+    shown = ViewOptions(hide=True, mean=True).of(seen)
     assert shown.tokens == seen.tokens[1:-1]
     np.testing.assert_array_equal(shown.weights["h"], weights[1:-1, 1:-1])
     np.testing.assert_allclose(
         shown.weights["mean"], (weights + other)[1:-1, 1:-1] / 2, atol=0.0005
     )
-    words = attention_page.about([seen], [shown], Options(hide=True))
+    words = caveats([seen], [shown], ViewOptions(hide=True))
     assert any("a row may sum to less than 1" in sentence for sentence in words)
-    whole = Options(hide=True, words=True).of(seen)
+    whole = ViewOptions(hide=True, words=True).of(seen)
     np.testing.assert_allclose(
         whole.weights["h"],
         np.array(word_weights(weights, list(seen.places)))[1:-1, 1:-1],
         atol=0.0005,
     )
-    assert list(Options(mean=True).of(pieces(weights)).weights) == ["h"]
+    assert list(ViewOptions(mean=True).of(pieces(weights)).weights) == ["h"]
 
 
 def test_what_cannot_be_seen_is_written_by_name_and_arabic_runs_from_right_to_left():
@@ -411,7 +417,7 @@ def says(on, p_on, off, p_off, word=None):
     ],
 )
 def test_a_text_s_label_is_told_with_the_heads_on_and_off(right, found, row):
-    table = told([Sentence("German", "licht an", right=right)], [[found]], 1)
+    table = answer_rows([Sentence("German", "licht an", right=right)], [[found]], 1)
     assert table.to_numpy().tolist() == [["German", *row]]
     assert list(table.columns[2:4]) == ["Head on", "Head off"]
 
@@ -419,16 +425,18 @@ def test_a_text_s_label_is_told_with_the_heads_on_and_off(right, found, row):
 def test_words_are_counted_and_those_that_change_are_named():
     answers = [says("NOUN", 0.9, "VERB", 0.6, "Licht"), says("ADP", 0.8, "ADP", 0.7, "an")]
     row = (
-        told([Sentence("German", "Licht an", right=("NOUN", "ADP"))], [answers], 2).iloc[0].tolist()
+        answer_rows([Sentence("German", "Licht an", right=("NOUN", "ADP"))], [answers], 2)
+        .iloc[0]
+        .tolist()
     )
     assert row[2:] == [
         "2 of 2 words right",
         "1 of 2 words right",
         "Licht: NOUN 90.0% → VERB 60.0% (right: NOUN)",
     ]
-    typed_row = told([Sentence("Mine", "Licht an")], [answers], 2).iloc[0].tolist()
+    typed_row = answer_rows([Sentence("Mine", "Licht an")], [answers], 2).iloc[0].tolist()
     assert typed_row[2:] == ["2 words", "2 words", "Licht: NOUN 90.0% → VERB 60.0%"]
-    assert told([Sentence("Mine", "Licht an")], [[]], 2).empty
+    assert answer_rows([Sentence("Mine", "Licht an")], [[]], 2).empty
 
 
 # The page.
@@ -450,7 +458,7 @@ def test_the_page_tells_what_the_model_says_with_the_heads_on_and_off(worker):
         ["German (de)", "turn_on", "turn_on 93.1%", "turn_off 50.0%", "now wrong"]
     ]
     (asked,) = attention_requests(worker)
-    assert asked.heads == [["encoder", 3, 7], ["encoder", 5, 1]]
+    assert asked.heads == [("encoder", 3, 7), ("encoder", 5, 1)]
     assert (asked.task, asked.label_map) == ("intents", None)
 
 
@@ -563,16 +571,15 @@ def test_reported_24_parts_of_letters_are_the_same_token_by_their_id_and_found_b
     assert strongest_link(seen, "h", to_token, "我[1/2]")[2] == 2
     of_earlier_worker = Panel.of("", sent.model_copy(update={"ids": []}))
     assert strongest_link(of_earlier_worker, "h", same) is None
-    assert Options(hide=True).of(dataclasses.replace(seen, special=(1,))).ids == (7, 7, 9)
+    assert ViewOptions(hide=True).of(dataclasses.replace(seen, special=(1,))).ids == (7, 7, 9)
 
 
 def test_reported_24_what_the_marks_of_parts_mean_is_said_where_there_are_some():
     parts, whole = panel("戏[1/2]", "戏[2/2]"), panel("戏", "x")
     assert any(
-        sentence.startswith("戏[1/2]: ")
-        for sentence in attention_page.about([parts], [parts], Options())
+        sentence.startswith("戏[1/2]: ") for sentence in caveats([parts], [parts], ViewOptions())
     )
-    assert attention_page.about([whole], [whole], Options()) == []
+    assert caveats([whole], [whole], ViewOptions()) == []
 
 
 @pytest.mark.parametrize(
@@ -604,7 +611,7 @@ def test_sentences_are_listed_by_their_strongest_link_and_those_without_are_left
         return Panel(title, tokens, {"h": np.full((len(tokens),) * 2, weight)})
 
     panels = [one("low", 0.2, "a", "b"), None, one("none", 0.9, "a"), one("high", 0.4, "c", "d")]
-    rows = ranked(panels, "h", LINKS[1])
+    rows = ranked_sentences(panels, "h", LINKS[1])
     assert rows.to_numpy().tolist() == [[0.4, "c", "d", "high"], [0.2, "a", "b", "low"]]
     assert list(rows.index) == [3, 0]
 

@@ -19,16 +19,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import spearmanr
 
 from headlab.core import Head, HeadGrid, Stack
-from headlab.dashboard.panels.contrast import (
-    changes,
-    kept_words,
-    label,
-    maps,
-    notes,
-    rivals,
-    roles_that_differ,
-    sentence,
-)
+from headlab.dashboard.pages.gates.other_runs import kept_words
+from headlab.dashboard.pages.roles.other_reports import roles_that_differ
+from headlab.dashboard.panels.contrast import changes, label, maps, notes, rivals, sentence
 from headlab.results import HeadScores, Result, Store, contrast
 from headlab.roles import read
 
@@ -210,14 +203,14 @@ def thai(app) -> str:
 
 
 def keys() -> list[str]:
-    from headlab.dashboard.frame import shell
+    from headlab.dashboard.frame import stored_results
 
     (shown,) = (
         r.record
-        for r in shell.listing(HeadScores).results
+        for r in stored_results(HeadScores).results
         if r.record.spec == made_up("de", "shapley").spec
     )
-    return ["", *rivals(shell.listing(HeadScores).results, shown)]
+    return ["", *rivals(stored_results(HeadScores).results, shown)]
 
 
 def test_the_choice_holds_while_the_result_itself_is_looked_at(filled) -> None:
@@ -278,9 +271,9 @@ def test_a_page_of_several_languages_compares_one_of_them(worker, cache, page) -
 
 
 def there(language: str) -> list[str]:
-    from headlab.dashboard.frame import shell
+    from headlab.dashboard.frame import stored_results
 
-    every = shell.listing(HeadScores).results
+    every = stored_results(HeadScores).results
     (shown,) = (r.record for r in every if r.record.spec == made_up(language, "shapley").spec)
     return list(rivals(every, shown))
 

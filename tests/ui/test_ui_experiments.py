@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from types import SimpleNamespace
 from typing import Any
-from urllib.parse import parse_qs
 
 import numpy as np
 import pandas as pd
 import pytest
 from app_pages import app_on, run_page, said, shown
-from cached_reports import KEY_ROWS, keep, made_heads, made_up
+from cached_reports import KEY_ROWS, keep, made_up
 from cached_scores import made_up as made_scores
 from checked_jobs import checked
 from fake_client import job
@@ -20,12 +20,13 @@ from typer.main import get_command
 
 from headlab.cli.main import build
 from headlab.core import HeadlabError, Report, Table, is_p, p_is
-from headlab.dashboard.frame.shell import Choice, listing
-from headlab.dashboard.pages.jobs import views
-from headlab.dashboard.panels import job_format, stored_reports
-from headlab.dashboard.panels.stored_reports import ExperimentForm, StoredJob
-from headlab.dashboard.widgets import figures
-from headlab.jobs import Surroundings
+from headlab.dashboard.frame import Choice, choice, stored_results
+from headlab.dashboard.pages.experiments.form import ExperimentForm
+from headlab.dashboard.pages.jobs.details import command_lines
+from headlab.dashboard.panels import job_format
+from headlab.dashboard.panels.stored_reports import StoredJob, differences, report_label
+from headlab.dashboard.widgets import figures, with_p_values
+from headlab.jobs.command import Surroundings
 from headlab.jobs.experiment import ExperimentJob
 from headlab.jobs.reading import read_command
 from headlab.plots.report import heads_by_row
@@ -136,7 +137,7 @@ def test_too_few_languages_and_a_method_without_a_sign_hold_the_button(worker):
 def test_a_task_of_one_language_opens_on_an_experiment_that_it_has_languages_for(
     worker, monkeypatch
 ):
-    monkeypatch.setattr(stored_reports, "languages_of", lambda task: ["de"])
+    monkeypatch.setattr(choice, "known_task", lambda name: SimpleNamespace(languages=("de",)))
     app = run(langs=["de"])
     assert STUDIES[app.selectbox(key="experiment").value].least_languages == 1
     assert not app.button(key="plan-start").disabled
@@ -274,7 +275,7 @@ def test_a_report_of_other_settings_says_which(cache):
 )
 def test_a_report_of_no_year_that_a_clock_shows_is_labelled(tmp_path, created):
     result = Result[Report]("0" * 64, tmp_path, made_up("heads"), {"created": created})
-    assert "1 Jan 1970" in stored_reports.label(result)
+    assert "1 Jan 1970" in report_label(result)
 
 
 def test_reports_of_another_model_task_or_experiment_are_left_out(cache):
@@ -355,7 +356,7 @@ def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
     wanted = form_job("iterative").model_copy(update={"test_size": None})
 
     def other(options: dict[str, Any]) -> list[str]:
-        return stored_reports.differences(stored_job(made_up("iterative"), options=options), wanted)
+        return differences(stored_job(made_up("iterative"), options=options), wanted)
 
     assert other(about.resolve({})) == []
     assert (
@@ -381,7 +382,7 @@ def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
 def test_a_report_whose_options_another_program_wrote_is_compared_as_far_as_it_can_be(options):
     stored = stored_job(made_up("heads"), options=options)
     wanted = form_job("heads")
-    settings = stored_reports.differences(stored, wanted.model_copy(update={"seed": 5}))
+    settings = differences(stored, wanted.model_copy(update={"seed": 5}))
     assert "seed 0" in settings
 
 
@@ -418,7 +419,7 @@ def test_a_cell_without_a_value_and_a_text_among_numbers_can_be_shown():
         ("", ".1f", "d"),
         (("all", None, 3), ("de", 1.25, "none")),
     )
-    shown = figures.frame(table)
+    shown = figures.data_frame(table)
     assert shown["language"].tolist() == ["all", "German (de)"]
     assert shown["a"].isna().tolist() == [True, False]
     assert shown["b"].tolist() == ["3", "none"]
@@ -441,11 +442,11 @@ def test_small_p_values_are_told_alike_in_tables_and_on_pages_but_for_large_ones
     )
     assert [row[1] for row in table.shown()] == ["< 0.001", "0.250", "–"]
     assert [p_is(p) for p in (0.0004, 0.25)] == ["p < 0.001", "p = 0.250"]
-    styled = figures.with_p(figures.frame(table))
+    styled = with_p_values(figures.data_frame(table))
     assert styled.data["p (Holm)"].tolist()[:2] == [0.0004, 0.25]
     assert "&lt; 0.001" in styled.to_html(escape=True) or "< 0.001" in styled.to_html()
     large = pd.DataFrame({"p": np.zeros(figures.STYLED + 1)})
-    assert figures.with_p(large) is large
+    assert with_p_values(large) is large
 
 
 # Heads of both kinds.
@@ -503,7 +504,7 @@ def test_the_jobs_page_knows_an_experiment(worker):
 def test_words_and_commands_of_an_experiment():
     row = job_of("failed", error="it broke")
     assert job_format.describe(row) == "transfer for de, th"
-    line = views.terminal(row)
+    line = command_lines(row)
     assert line == ExperimentJob(**row.params).terminal_lines()
     assert line.startswith(
         "headlab experiment transfer --model e5-small-intents --task intents --languages de,th "
@@ -588,7 +589,7 @@ def test_the_command_line_reads_the_command_as_the_job_reads_its_details(key):
 
 def test_a_report_s_command_is_that_of_its_job(cache):
     keep(cache, made_up("heads"))
-    (result,) = listing(Report).results
+    (result,) = stored_results(Report).results
     stored = StoredJob.of(result.record)
     wanted = form_job("heads")
     params = stored.job.params()
@@ -596,7 +597,7 @@ def test_a_report_s_command_is_that_of_its_job(cache):
         name: value for name, value in wanted.params().items() if name != "test_size"
     }
     assert stored.job.test_size == 1000
-    assert stored_reports.differences(stored, wanted) == []
+    assert differences(stored, wanted) == []
     turned = wanted.model_copy(
         update={
             "languages": ["th", "de"],
@@ -604,7 +605,7 @@ def test_a_report_s_command_is_that_of_its_job(cache):
             "options": {**wanted.options, "top": 5},
         }
     )
-    assert stored_reports.differences(stored, turned) == ["test size 1000", "top 20"]
+    assert differences(stored, turned) == ["test size 1000", "top 20"]
 
 
 def test_every_kind_of_job_and_every_language_has_words():

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 def page() -> None:
     import plotly.graph_objects as go
 
-    from headlab.dashboard.widgets.figures import figure
+    from headlab.dashboard.widgets import figure
 
     figure(go.Figure(go.Scatter(y=[1, 2]), {"height": 300}), "gain", alt="What is gained")
     figure(go.Figure(go.Scatter(y=[3])), "two", key="my key")
@@ -41,8 +41,8 @@ def of_a_choice() -> None:
     import plotly.graph_objects as go
     import streamlit as st
 
-    from headlab.dashboard.frame.shell import Choice
-    from headlab.dashboard.widgets.figures import figure
+    from headlab.dashboard.frame import Choice
+    from headlab.dashboard.widgets import figure
 
     st.session_state["_choice"] = Choice("owner/model", "xnli", ("de",), "shapley")
     figure(go.Figure(go.Scatter(y=[1, 2])), "gain", alt="What is gained; the table has the same")

@@ -26,11 +26,11 @@ from worker_running import until
 
 from headlab.cli.main import build
 from headlab.core import Report, Table
-from headlab.dashboard.frame.shell import Choice
+from headlab.dashboard.frame import Choice
 from headlab.dashboard.pages.gates import figures
 from headlab.dashboard.pages.gates.figures import as_many, clicked, mask_of, overlap
-from headlab.dashboard.pages.gates.form import of_each_size, roles_left
-from headlab.dashboard.pages.jobs import views
+from headlab.dashboard.pages.gates.kept_roles import of_each_size, roles_left
+from headlab.dashboard.pages.jobs.details import command_lines
 from headlab.dashboard.panels import job_format
 from headlab.dashboard.panels.stored_gates import (
     FORM,
@@ -738,7 +738,7 @@ def test_a_job_has_words_and_its_command(worker):
     line = (
         "headlab gates --model e5-small-intents --task intents --language de --weight 0.1 --seed 3"
     )
-    assert views.terminal(row) == line
+    assert command_lines(row) == line
 
 
 def test_the_command_line_knows_what_the_page_writes():

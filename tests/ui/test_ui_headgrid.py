@@ -22,7 +22,7 @@ def page():
     import streamlit as st
 
     from headlab.core import HeadGrid, Stack
-    from headlab.dashboard.widgets.headgrid import draw_map, head_switches
+    from headlab.dashboard.widgets import draw_map, head_switches
     from headlab.pictures import head_map
 
     grid = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))

@@ -18,8 +18,10 @@ from streamlit.testing.v1 import AppTest
 from waiting import until
 
 from headlab.core import HeadlabError
-from headlab.dashboard.frame import shell
-from headlab.dashboard.pages.jobs import form, views
+from headlab.dashboard import frame
+from headlab.dashboard.frame import draw_sidebar, supervisor, worker_supervisor
+from headlab.dashboard.pages.jobs import form
+from headlab.dashboard.pages.jobs.details import command_lines
 from headlab.dashboard.panels import job_actions, job_format, job_offer
 from headlab.jobs.score import CurveJob, ScoreJob
 from headlab.jobs.table import JOBS
@@ -229,7 +231,7 @@ def test_no_language_and_a_method_that_cannot_be_run_hold_the_button(worker):
 def test_ray_is_offered_only_where_the_worker_has_one(worker, monkeypatch):
     assert not [radio for radio in run().radio if radio.label == "Where it runs"]
     worker.ray = "local"
-    monkeypatch.setattr(shell, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(worker_supervisor, "FRESH_SECONDS", 0.0)
     app = run()
     app.radio(key=new("place")).set_value("ray").run()
     press(app, "new-start")
@@ -318,14 +320,14 @@ def test_a_press_opens_its_job_though_another_run_puts_an_older_link_in_place(wo
     """As a timer's run does that asked for a run of the whole page just before the press: that one still begins."""
     worker.rows = [job(7, "running")]
     app = run(langs=["de"])
-    draw = shell.sidebar
+    draw = draw_sidebar
 
     def meanwhile():
         with get_script_run_ctx().session_state.query_params() as link:
             link.populate_from_query_string("langs=de" + older)
         draw()
 
-    monkeypatch.setattr(shell, "sidebar", meanwhile)
+    monkeypatch.setattr(frame, "draw_sidebar", meanwhile)
     older = ""
     press(app, "open-7")
     assert app.subheader[0].value.startswith("Job 7: ")
@@ -485,8 +487,8 @@ def test_a_forecast_comes_when_its_worker_does(cache, client, monkeypatch):
         assert "Here at most" in said(app)
         assert job_actions.AGAIN_SECONDS in timers
         connect.append(lambda: FakeWorker(client))
-        monkeypatch.setattr(shell, "RETRY_SECONDS", 0.0)
-        shell.supervisor().client()
+        monkeypatch.setattr(worker_supervisor, "RETRY_SECONDS", 0.0)
+        supervisor().client()
         app.run()
     assert "**About 2 min**" in said(app)
 
@@ -503,7 +505,7 @@ def test_a_job_is_followed_though_the_state_in_the_sidebar_is_of_a_moment_ago(
     worker, monkeypatch, seen
 ):
     app = run("overview", method="leave-one-out", langs=["hu", "ml"])
-    monkeypatch.setattr(shell.supervisor(), "state", lambda: shell.State(seen, ""))
+    monkeypatch.setattr(supervisor(), "state", lambda: worker_supervisor.WorkerState(seen, ""))
     press(app, "compute")
     assert "cancel-1" in buttons(app)
 
@@ -648,7 +650,7 @@ def test_titles_and_commands_of_every_kind():
     assert (
         CurveJob(**curve).terminal_lines().endswith("--method leave-one-out --split dev --points 5")
     )
-    assert views.terminal(job(1, kind="other", params={})) == ""
+    assert command_lines(job(1, kind="other", params={})) == ""
     assert (
         job_actions.failure(job(1, "failed", error="it broke"))
         == "leave-one-out for de, th: failed. it broke"

@@ -13,9 +13,10 @@ from cached_scores import GRID, fill, made_up
 from streamlit.testing.v1 import AppTest
 
 from headlab.core import HeadGrid, Stack, content_key
-from headlab.dashboard.frame import shell
-from headlab.dashboard.frame.shell import Choice
-from headlab.dashboard.panels import report
+from headlab.dashboard.frame import Choice, choice
+from headlab.dashboard.pages.languages import agreement
+from headlab.dashboard.pages.languages.agreement import compared_languages, noise_note
+from headlab.dashboard.panels.page_report import page_report, page_report_name
 from headlab.results import Store
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -128,7 +129,7 @@ def test_a_method_without_signs_or_intervals_has_what_is_left(cache):
 
 
 def test_a_task_of_one_language_is_no_matter_of_the_method(cache, monkeypatch):
-    monkeypatch.setattr(shell, "known_task", lambda name: SimpleNamespace(languages=("de",)))
+    monkeypatch.setattr(choice, "known_task", lambda name: SimpleNamespace(languages=("de",)))
     app = run(langs=["de"])
     assert not app.exception
     assert "This page compares languages, and task intents has one: German (de)." in said(app)
@@ -146,17 +147,17 @@ def test_the_tests_of_one_language_are_counted_in_the_singular(cache):
 
 def test_the_same_scores_are_resampled_once(cache, monkeypatch):
     scores = {name: measured(name) for name in HALVES}
-    first = report.compared(scores)
-    monkeypatch.setattr(report, "compare_languages", None)
-    assert report.compared(scores).names == first.names
+    first = compared_languages(scores)
+    monkeypatch.setattr(agreement, "compare_languages", None)
+    assert compared_languages(scores).names == first.names
     other = scores | {"fi": dataclasses.replace(scores["fi"], halves=None)}
     with pytest.raises(TypeError):
-        report.compared(other)
+        compared_languages(other)
 
 
 def test_the_note_on_noise_is_of_the_intervals():
-    assert "not known" in report.noise_note({"de": made_up("de", "random")})
-    assert "median half-width is" in report.noise_note({"de": made_up("de", "shapley")})
+    assert "not known" in noise_note({"de": made_up("de", "random")})
+    assert "median half-width is" in noise_note({"de": made_up("de", "shapley")})
 
 
 def saved(app):
@@ -176,7 +177,7 @@ def test_the_report_of_a_view_has_its_languages_and_masks_and_no_others(cache):
     two = {name: measured(name) for name in HALVES[:2]}
     choice = Choice(NEW, "intents", HALVES[:2], "shapley")
     off = two["de"].mask("bottom", k=3)
-    told = report.view(choice, tuple(two.values()), {"Prune": off}).decode()
+    told = page_report(choice, tuple(two.values()), {"Prune": off}).decode()
     assert "owner/new on intents: de, en</bdi></h1>" in told
     assert "Mask Prune: 141 of 144 heads kept" in told
     for name in HALVES:
@@ -184,17 +185,17 @@ def test_the_report_of_a_view_has_its_languages_and_masks_and_no_others(cache):
         assert (key[:8] in told) == (name in two)
     assert content_key(made_up("de", "shapley").spec)[:8] not in told
     assert (
-        report.view_name(choice, two) == "report-owner-new-intents-shapley-shapley-top50-de-en.html"
+        page_report_name(choice, two) == "report-owner-new-intents-shapley-shapley-top50-de-en.html"
     )
     every = dict.fromkeys(map(str, range(5)), two["de"])
     assert (
-        report.view_name(choice, every)
+        page_report_name(choice, every)
         == "report-owner-new-intents-shapley-shapley-top50-5-languages.html"
     )
-    assert not report.view_name(dataclasses.replace(choice, model="../../x"), {}).startswith(".")
+    assert not page_report_name(dataclasses.replace(choice, model="../../x"), {}).startswith(".")
 
 
 def test_a_result_that_is_gone_meanwhile_is_a_sentence_in_the_file(cache):
     gone = dataclasses.replace(measured("de"), spec={**measured("de").spec, "seed": 99})
-    told = report.view(Choice(NEW, "intents", ("de",), "shapley"), (gone,), {}).decode()
+    told = page_report(Choice(NEW, "intents", ("de",), "shapley"), (gone,), {}).decode()
     assert "There is no report: no run in" in told

@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from worker_fake import FakeBench
 from worker_running import running
 
-from headlab.dashboard.pages.own.parts import CHOICES, ERRORS, NONE, SAME
+from headlab.dashboard.pages.own.data_part import CHOICES, ERRORS, NONE, SAME
 from headlab.tasks import names, task
 from headlab.tasks.intents.templates import LABELS
 

@@ -17,20 +17,9 @@ from waiting import until
 
 from headlab.cli.main import build
 from headlab.core import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, HeadlabError, Omissions, Stack
-from headlab.dashboard.frame.shell import Latest
-from headlab.dashboard.frame.stored_scores import (
-    CORRECTED,
-    MEAN,
-    Suggestion,
-    expected_false,
-    how_chosen,
-    pooled,
-    risk,
-    rules_for,
-    suggest,
-)
+from headlab.dashboard.frame import LatestValue
 from headlab.dashboard.names import plain
-from headlab.dashboard.panels import sentences
+from headlab.dashboard.pages.prune.changed_answers import all_changes_command
 from headlab.dashboard.panels.accuracy import (
     Question,
     evaluated,
@@ -43,9 +32,26 @@ from headlab.dashboard.panels.accuracy import (
     table,
 )
 from headlab.dashboard.panels.history import History
-from headlab.dashboard.panels.masks import file_name, mask_text, take, with_seen
-from headlab.dashboard.widgets.headgrid import reading
-from headlab.masks import Mask, accuracy_notes, mask_from_json
+from headlab.dashboard.panels.mask_files import (
+    mask_file_name,
+    mask_text,
+    take_uploaded_mask,
+    with_measured_accuracies,
+)
+from headlab.dashboard.panels.suggestion import (
+    CORRECTIONS,
+    MEAN_OF_LANGUAGES,
+    Suggestion,
+    expected_false,
+    origin_of_mask,
+    pooled_scores,
+    removal_warning,
+    suggested_heads,
+    usable_rules,
+)
+from headlab.dashboard.widgets import how_to_read_maps
+from headlab.masks import Mask, mask_from_json
+from headlab.masks.compare import accuracy_notes
 from headlab.results import HeadScores
 from headlab.tasks import read_map
 from headlab.worker.schemas import Figure
@@ -153,7 +159,9 @@ def test_an_unpruned_model_has_no_difference():
 
 
 def test_trouble_of_the_worker_is_kept_for_the_page_with_what_came_before():
-    live = Latest(lambda: figures(FakeClient(broken="th"), question(mask(0)), ["de", "th"], {}))
+    live = LatestValue(
+        lambda: figures(FakeClient(broken="th"), question(mask(0)), ["de", "th"], {})
+    )
     live.wait(99, 5)
     assert live.done
     assert "cannot be reached" in str(live.error)
@@ -168,7 +176,7 @@ def test_reported_16_figures_that_end_early_are_an_error_not_a_table_that_waits_
             yield next(super().evaluate(request))
             raise HeadlabError("a newer request took its place", code="worker.request_superseded")
 
-    live = Latest(lambda: figures(Superseded(), question(mask(0)), ["de"], {}))
+    live = LatestValue(lambda: figures(Superseded(), question(mask(0)), ["de"], {}))
     live.wait(99, 5)
     assert live.done
     expect(live.error, "worker.request_superseded")
@@ -209,7 +217,7 @@ def test_looking_does_not_wait_for_a_slow_answer():
         release.wait(120)
         yield "answer"
 
-    live = Latest(slow)
+    live = LatestValue(slow)
     until(lambda: live.value is not None)
     live.wait(2, 0.05)  # for a second value, which does not come
     assert (live.value, live.done) == ("known before", False)
@@ -228,7 +236,7 @@ def test_what_nobody_wants_any_more_is_closed():
         finally:
             closed.set()
 
-    live = Latest(endless)
+    live = LatestValue(endless)
     live.stop()
     assert closed.wait(60)
 
@@ -353,33 +361,44 @@ def test_means_and_progress():
 
 
 def test_the_mean_of_scores_averages_values_and_bounds():
-    both = pooled({"de": scores(), "th": scores("th", shift=0.02)}, MEAN)
-    assert both.language == MEAN
+    both = pooled_scores({"de": scores(), "th": scores("th", shift=0.02)}, MEAN_OF_LANGUAGES)
+    assert both.language == MEAN_OF_LANGUAGES
     assert both.values == pytest.approx(VALUES + 0.01)
     assert both.high == pytest.approx(VALUES + 0.01 + 0.015)
-    assert pooled({"de": scores(), "th": scores("th")}, "th").language == "th"
-    assert pooled({}, MEAN) is None
-    assert pooled({"de": scores(), "th": scores("th", half=None)}, MEAN).high is None
+    assert pooled_scores({"de": scores(), "th": scores("th")}, "th").language == "th"
+    assert pooled_scores({}, MEAN_OF_LANGUAGES) is None
+    assert (
+        pooled_scores({"de": scores(), "th": scores("th", half=None)}, MEAN_OF_LANGUAGES).high
+        is None
+    )
 
 
 def test_suggestions_follow_the_rule_to_the_head():
-    assert np.flatnonzero(~suggest(scores(), Suggestion("harmful"))).tolist() == [0, 1]
-    assert np.flatnonzero(~suggest(scores(), Suggestion("bottom", k=3))).tolist() == [0, 1, 2]
+    assert np.flatnonzero(~suggested_heads(scores(), Suggestion("harmful"))).tolist() == [0, 1]
+    assert np.flatnonzero(~suggested_heads(scores(), Suggestion("bottom", k=3))).tolist() == [
+        0,
+        1,
+        2,
+    ]
     assert np.flatnonzero(
-        ~suggest(scores(), Suggestion("threshold", threshold=-0.015))
+        ~suggested_heads(scores(), Suggestion("threshold", threshold=-0.015))
     ).tolist() == [0, 1]
-    assert rules_for(scores(half=None)) == ["bottom", "threshold"]
+    assert usable_rules(scores(half=None)) == ["bottom", "threshold"]
 
 
 def test_a_correction_leaves_the_heads_that_survive_it_and_says_how_many_to_expect_falsely():
     p = np.array([0.005, 0.016, 0.6, 0.5, 0.5, 0.001])
     tested = replace(scores(half=0.005), p_values=p)
     off = {
-        name: np.flatnonzero(~suggest(tested, Suggestion("harmful", correction=name))).tolist()
-        for name in CORRECTED
+        name: np.flatnonzero(
+            ~suggested_heads(tested, Suggestion("harmful", correction=name))
+        ).tolist()
+        for name in CORRECTIONS
     }
     assert off == {"raw": [0, 1, 2], "holm": [0], "bh": [0, 1]}
-    told = [expected_false(tested, Suggestion("harmful", correction=name), 2) for name in CORRECTED]
+    told = [
+        expected_false(tested, Suggestion("harmful", correction=name), 2) for name in CORRECTIONS
+    ]
     assert ["at most about 0.15" in told[0], "at most 5%" in told[1], "0.1 of 2" in told[2]] == [
         True
     ] * 3
@@ -391,17 +410,20 @@ def test_a_correction_leaves_the_heads_that_survive_it_and_says_how_many_to_expe
         blunt, Suggestion("harmful", correction="holm"), 0
     )
     assert expected_false(replace(tested, level=1.0), Suggestion("harmful"), 2) == ""
-    assert "mean" in expected_false(replace(tested, language=MEAN), Suggestion("harmful"), 2)
+    assert "mean" in expected_false(
+        replace(tested, language=MEAN_OF_LANGUAGES), Suggestion("harmful"), 2
+    )
     assert expected_false(tested, Suggestion("bottom", k=2), 2) == ""
     assert (
-        how_chosen(tested, Suggestion("harmful", correction="holm"), ["de"])["correction"] == "holm"
+        origin_of_mask(tested, Suggestion("harmful", correction="holm"), ["de"])["correction"]
+        == "holm"
     )
-    assert "correction" not in how_chosen(tested, Suggestion("harmful"), ["de"])
+    assert "correction" not in origin_of_mask(tested, Suggestion("harmful"), ["de"])
 
 
 def test_a_suggestion_from_the_mean_says_which_languages():
-    both = pooled({"de": scores(), "th": scores("th")}, MEAN)
-    chosen = how_chosen(both, Suggestion("bottom", k=2), ["de", "th"])
+    both = pooled_scores({"de": scores(), "th": scores("th")}, MEAN_OF_LANGUAGES)
+    chosen = origin_of_mask(both, Suggestion("bottom", k=2), ["de", "th"])
     assert (chosen["rule"], chosen["k"], chosen["languages"], chosen["method"]) == (
         "bottom",
         2,
@@ -412,7 +434,7 @@ def test_a_suggestion_from_the_mean_says_which_languages():
 
 @pytest.mark.parametrize(("off", "words"), [(0, None), (3, None), (4, "4 of 6"), (6, "all 6")])
 def test_a_warning_where_most_heads_go(off, words):
-    sentence = risk(mask(*range(off)).kept)
+    sentence = removal_warning(mask(*range(off)).kept)
     assert (sentence is None) == (words is None)
     assert words is None or words in sentence
 
@@ -434,7 +456,7 @@ def test_reported_06_words_left_out_stand_beside_the_figures_and_in_the_mask_fil
     assert rows["de"].omissions == OMITTED
     assert omission_notes(rows) == [f"German (de): {OMITTED.sentence}."]
     assert omission_notes({"de": rows["de"].model_copy(update={"done": False})}) == []
-    exported = with_seen(mask(1), question(mask(1)), known, ["de"])
+    exported = with_measured_accuracies(mask(1), question(mask(1)), known, ["de"])
     stored = json.loads(mask_text(exported))["chosen"]["evaluated"]["dev"]["languages"]["de"]
     assert stored["words_left_out"] == {WITHOUT_TOKEN: 2, BEYOND_LIMIT: 190}
     assert (stored["examples_cut"], stored["token_limit"]) == (3, 128)
@@ -451,11 +473,11 @@ def test_reported_06_the_page_says_how_many_words_are_left_out():
         import streamlit as st
         from test_ui_prune import Omitting, mask, question
 
-        from headlab.dashboard.frame.shell import Latest
+        from headlab.dashboard.frame import LatestValue
         from headlab.dashboard.panels.accuracy import figures, show
 
         asked = question(mask(1))
-        live = Latest(lambda: figures(Omitting(), asked, ["de"], {}))
+        live = LatestValue(lambda: figures(Omitting(), asked, ["de"], {}))
         live.wait(99, 60)  # it ends before
         show(st.container(), st.container(), live, ["de"], asked)
 
@@ -466,17 +488,19 @@ def test_reported_06_the_page_says_how_many_words_are_left_out():
 
 
 def test_reported_06_the_caption_of_the_maps_says_it_too():
-    assert plain(f"de: {OMITTED.sentence}.") in reading(
+    assert plain(f"de: {OMITTED.sentence}.") in how_to_read_maps(
         {"de": replace(scores(), omissions=OMITTED)}
     )
-    assert "not counted" not in reading({"de": scores()})
+    assert "not counted" not in how_to_read_maps({"de": scores()})
 
 
 @pytest.mark.parametrize("field", ["examples_cut", "words_left_out", "token_limit"])
 def test_reported_06_a_mask_whose_counts_are_none_is_refused(field):
     known = {}
     list(figures(Omitting(), question(mask(1)), ["de"], known))
-    file = json.loads(mask_text(with_seen(mask(1), question(mask(1)), known, ["de"])))
+    file = json.loads(
+        mask_text(with_measured_accuracies(mask(1), question(mask(1)), known, ["de"]))
+    )
     file["chosen"]["evaluated"]["dev"]["languages"]["de"][field] = {"a": -1}
     with raises("mask.field_invalid"):
         mask_from_json(file, "file")
@@ -485,18 +509,20 @@ def test_reported_06_a_mask_whose_counts_are_none_is_refused(field):
 def test_a_mask_survives_export_and_import_with_what_was_seen_of_it():
     known = {}
     list(figures(FakeClient(), question(mask(1, 4)), ["de"], known))
-    text = mask_text(with_seen(mask(1, 4), question(mask(1, 4)), known, ["de", "th"]))
+    text = mask_text(
+        with_measured_accuracies(mask(1, 4), question(mask(1, 4)), known, ["de", "th"])
+    )
     seen = json.loads(text)["chosen"]["evaluated"]["dev"]
     assert (seen["task"], seen["size"], list(seen["languages"])) == ("intents", 512, ["de"])
     assert seen["languages"]["de"]["accuracy"] == 0.5
     now = History(GRID)
-    take(text.encode(), "mask.json", now, FINGERPRINT)
+    take_uploaded_mask(text.encode(), "mask.json", now, FINGERPRINT)
     assert np.flatnonzero(~now.mask.kept).tolist() == [1, 4]
     assert now.mask.chosen == {"rule": "by hand", "imported": "mask.json"}
 
 
 def broken_masks():
-    good = json.loads(mask_text(with_seen(mask(1), question(mask(1)), {}, [])))
+    good = json.loads(mask_text(with_measured_accuracies(mask(1), question(mask(1)), {}, [])))
     other = Mask(HeadGrid((Stack("encoder", (3, 4)),)), np.ones(7, bool), IDENTITY)
     return {
         "not json": b"{",
@@ -529,14 +555,14 @@ def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(what, code):
     now = History(GRID)
     now.put(mask(2).kept, {})
     with raises(code):
-        take(broken_masks()[what], "their.json", now, FINGERPRINT)
+        take_uploaded_mask(broken_masks()[what], "their.json", now, FINGERPRINT)
     assert np.flatnonzero(~now.mask.kept).tolist() == [2]
     assert (len(now.masks), now.stamp) == (2, 1)
 
 
 def test_reported_20_all_changed_answers_have_a_whole_command():
     asked = question(mask(0, 3), {"a, b": "x=1", "c": "it's"}).on("test")
-    words = shlex.split(sentences.all_changes_command(asked, "de"))
+    words = shlex.split(all_changes_command(asked, "de"))
     given = (
         typer.main.get_command(build())
         .commands["evaluate"]
@@ -550,5 +576,5 @@ def test_reported_20_all_changed_answers_have_a_whole_command():
         "de",
         "test",
     )
-    assert (given["mask"], given["size"]) == (Path(file_name(asked.mask, "a/model")), 1000)
+    assert (given["mask"], given["size"]) == (Path(mask_file_name(asked.mask, "a/model")), 1000)
     assert given["changes"] == Path("changes-de-test.csv")

@@ -24,9 +24,8 @@ from typer.main import get_command
 
 from headlab.cli.main import build
 from headlab.core import Head, HeadGrid, HeadlabError, Report, Stack, Table, parse_options
-from headlab.dashboard.frame.shell import Choice
-from headlab.dashboard.pages.jobs import views
-from headlab.dashboard.pages.roles.form import sizes, stacks
+from headlab.dashboard.frame import Choice
+from headlab.dashboard.pages.jobs.details import command_lines
 from headlab.dashboard.pages.roles.head_card import (
     Across,
     across,
@@ -35,9 +34,11 @@ from headlab.dashboard.pages.roles.head_card import (
     reading,
     table_of,
 )
+from headlab.dashboard.pages.roles.remaining import sizes
 from headlab.dashboard.panels import job_format, stored_roles
+from headlab.dashboard.panels.remaining_roles import counts_by_size
 from headlab.dashboard.panels.stored_roles import TEXTS, TREES, roles_requests
-from headlab.dashboard.widgets.headgrid import picker
+from headlab.dashboard.widgets import picker
 from headlab.jobs.roles import RolesJob
 from headlab.pictures import LOOKS, in_order, role_map_of
 from headlab.plots.heads import roles_across_languages, stacked
@@ -513,7 +514,7 @@ def test_bars_hold_the_counts_in_the_legend_s_order_and_a_second_direction_is_ha
         ("d", "", "d"),
         ((8, "a", 3), (8, "b", 1), (4, "a", 2)),
     )
-    assert stacks(table) == ([8, 4], {"a": [3, 2], "b": [1, 0]})
+    assert counts_by_size(table) == ([8, 4], {"a": [3, 2], "b": [1, 0]})
     assert (sizes(3), sizes(24)[:3], len(sizes(144))) == ([3, 2, 1, 0], [24, 22, 20], 12)
 
 
@@ -641,7 +642,7 @@ def test_a_job_has_words_and_its_command(worker):
     assert job_format.title(row) == "Roles of heads for German (de)"
     assert job_format.describe(row) == "roles for de"
     assert ("Source", "treebank") in job_format.details(row)
-    assert views.terminal(row) == "headlab roles --model e5-small-intents --language de"
+    assert command_lines(row) == "headlab roles --model e5-small-intents --language de"
 
 
 def test_a_finished_job_opens_its_roles(worker, cache):

@@ -24,15 +24,23 @@ from streamlit.testing.v1 import AppTest
 from waiting import until
 
 from headlab.core import Head, HeadGrid, HeadlabError, Stack
-from headlab.dashboard import names
-from headlab.dashboard.frame import shell
-from headlab.dashboard.frame.stored_scores import matching, of_own_heads, select, variants
-from headlab.dashboard.pages.heads import maps
+from headlab.dashboard import frame, names
+from headlab.dashboard.frame import (
+    Choice,
+    matching_scores,
+    stored_results,
+    supervisor,
+    worker_supervisor,
+)
+from headlab.dashboard.frame.stored_scores import comparable_scores, of_own_heads, variants
+from headlab.dashboard.pages.heads.tables import table_of_heads, table_of_languages
 from headlab.dashboard.pages.jobs import form as job_form
 from headlab.dashboard.pages.jobs.form import JobForm
+from headlab.dashboard.pages.prune import page as prune_page
 from headlab.dashboard.panels import job_offer
-from headlab.dashboard.widgets import headgrid
-from headlab.methods import METHODS
+from headlab.dashboard.panels.sharpening_map import sharpening_line, verdict
+from headlab.dashboard.widgets import how_to_read_maps
+from headlab.methods.table import METHODS
 from headlab.pictures import adjusted
 from headlab.results import HeadScores, Listing, Result, Store
 from headlab.stats import holm
@@ -143,30 +151,33 @@ def test_pages_leave_out_what_is_of_other_heads(cache, path):
 
 
 def test_the_listing_follows_the_folder(cache):
-    before = len(shell.listing(HeadScores).results)
-    assert shell.listing(HeadScores) is shell.listing(HeadScores)
+    before = len(stored_results(HeadScores).results)
+    assert stored_results(HeadScores) is stored_results(HeadScores)
     shutil.rmtree(next(cache.iterdir()))
-    assert len(shell.listing(HeadScores).results) == before - 1
+    assert len(stored_results(HeadScores).results) == before - 1
 
 
 def test_a_worker_that_is_away_is_said_with_what_to_do(cache, monkeypatch):
     run()
-    watched = shell.supervisor()
+    watched = supervisor()
     with raises("worker.unreachable", NO_WORKER):
         watched.client(wait=60)
-    monkeypatch.setattr(shell, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(worker_supervisor, "FRESH_SECONDS", 0.0)
     assert watched.state() == ("away", f"Worker: not running. {NO_WORKER}", "")
 
 
 def test_computing_without_a_worker_is_a_sentence(cache):
     def body():
-        from headlab.dashboard.frame import shell
-        from headlab.dashboard.frame.stored_scores import Found
+        from headlab.dashboard.frame import (
+            Choice,
+            StoredScores,
+            errors_as_sentences,
+        )
         from headlab.dashboard.panels import job_offer
 
-        with shell.guarded():
-            choice = shell.Choice("e5-small-intents", "intents", ("fi",), "shapley")
-            job_offer.panel(choice, Found(missing=("fi",)), "They help.")
+        with errors_as_sentences():
+            choice = Choice("e5-small-intents", "intents", ("fi",), "shapley")
+            job_offer.panel(choice, StoredScores(missing=("fi",)), "They help.")
 
     app = AppTest.from_function(body, default_timeout=30).run()
     app.button(key="compute").click().run()
@@ -189,9 +200,9 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
             raise answer
         return answer
 
-    watched = shell.Supervisor(connect, delay=0.0)
+    watched = worker_supervisor.WorkerSupervisor(connect, delay=0.0)
     until(lambda: watched.state().kind == "away")
-    monkeypatch.setattr(shell, "RETRY_SECONDS", -1.0)
+    monkeypatch.setattr(worker_supervisor, "RETRY_SECONDS", -1.0)
     assert watched.client(wait=60) == "client"
 
 
@@ -217,13 +228,13 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
     ],
 )
 def test_the_worker_in_one_line(health, kind, line):
-    assert shell.describe(fake_client.health(**health)) == (kind, line, "")
-    assert shell.describe(fake_client.health(**health, ray="local")).ray == "local"
+    assert worker_supervisor.state_of(fake_client.health(**health)) == (kind, line, "")
+    assert worker_supervisor.state_of(fake_client.health(**health, ray="local")).ray == "local"
 
 
 def test_the_choice_is_what_the_link_says(cache):
     app = run(langs=["th", "de"], method="gradient")
-    assert app.session_state["_choice"] == shell.Choice(
+    assert app.session_state["_choice"] == Choice(
         "e5-small-intents", "intents", ("de", "th"), "gradient"
     )
 
@@ -260,9 +271,7 @@ def shown_choice(app: AppTest):
 
 def test_a_wrong_link_is_said_and_falls_back(cache):
     app = run(model="nonsense", method="magic", langs=["de", "xx"])
-    assert app.session_state["_choice"] == shell.Choice(
-        "e5-small-intents", "intents", ("de",), "shapley"
-    )
+    assert app.session_state["_choice"] == Choice("e5-small-intents", "intents", ("de",), "shapley")
     for named in ("'nonsense'", "'magic'", "'xx'"):
         assert any(named in warning.value for warning in app.warning)
     app.selectbox(key="method").select("gradient").run()
@@ -373,9 +382,9 @@ def test_odd_names_and_options_of_stored_results_break_no_page(cache):
 
 def test_an_unexpected_error_is_a_sentence_and_its_trace_goes_to_the_log(caplog):
     def body():
-        from headlab.dashboard.frame.shell import guarded
+        from headlab.dashboard.frame import errors_as_sentences
 
-        with guarded():
+        with errors_as_sentences():
             raise RuntimeError("surprise")
 
     app = AppTest.from_function(body).run()
@@ -388,7 +397,7 @@ def test_a_worker_busy_with_another_model_leads_to_its_job(cache, monkeypatch):
     def busy(_model):
         raise HeadlabError("the worker is computing with other", code="worker.other_model_in_use")
 
-    monkeypatch.setattr(shell, "loaded", busy)
+    monkeypatch.setattr(prune_page, "loaded_model", busy)
     app = run("prune")
     assert not app.exception
     assert "computing with other" in shown(app.error[0])
@@ -398,14 +407,20 @@ def test_a_worker_busy_with_another_model_leads_to_its_job(cache, monkeypatch):
     )
 
 
+def test_pages_of_other_packages_import_by_the_names_of_the_version_before():
+    from headlab.ui.shell import found, page  # as docs/extending.md showed them
+
+    assert (found, page) == (frame.scores_of, frame.page)
+
+
 def test_the_page_server_never_imports_torch(tmp_path):
     """In a process of its own: here, other tests may have imported it."""
     fill(tmp_path / "cache")
     code = (
         "import sys, runpy\n"
         "from streamlit.testing.v1 import AppTest\n"
-        "from headlab.dashboard.frame import shell\n"
-        "shell.HEAD_START_SECONDS = 3600.0\n"
+        "from headlab.dashboard.frame import worker_supervisor\n"
+        "worker_supervisor.HEAD_START_SECONDS = 3600.0\n"
         "app = AppTest.from_file('app.py', default_timeout=60).run()\n"
         "for name in ('heads', 'languages', 'jobs', 'overview'):\n"
         "    assert not app.switch_page(f'pages/{name}.py').run().exception\n"
@@ -462,12 +477,12 @@ NEW = METHODS["shapley"].resolve({})
 def test_select_takes_the_variant_of_most_languages_and_names_the_rest():
     other = {"method": {"options": {"estimand": "shapley", "samples": 9}}}
     every = [result("de"), result("th"), respecced("de", **other), respecced("fi", seed=5)]
-    found = select(every, ("th", "de", "fi"))
+    found = comparable_scores(every, ("th", "de", "fi"))
     assert list(found.scores) == ["th", "de"]
     assert found.missing == ("fi",)
     assert len(found.others) == 2
     assert any("samples 9" in variant for variant in found.others)
-    assert select([], ("de",)).missing == ("de",)
+    assert comparable_scores([], ("de",)).missing == ("de",)
 
 
 EVERY_SIZE = {"method": {"options": {"estimand": "shapley"}}}
@@ -499,16 +514,19 @@ def test_a_variant_is_named_by_its_estimand_and_by_what_is_not_default():
 
 def test_a_variant_that_is_asked_for_is_shown_though_another_covers_more():
     every = [result("de"), result("th"), of_every_size("de")]
-    found = select(every, ("de", "th"), "shapley")
+    found = comparable_scores(every, ("de", "th"), "shapley")
     assert ({name: s.estimand for name, s in found.scores.items()}, found.missing) == (
         {"de": "shapley"},
         ("th",),
     )
     assert [text.split(",")[0] for text in found.others] == ["shapley-top50"]
-    assert select(every, ("th",), "shapley").missing == (
+    assert comparable_scores(every, ("th",), "shapley").missing == (
         "th",
     )  # none of it there, so none of another in its place
-    assert select(every, ("de", "th"), "unheard of").scores["th"].estimand == "shapley-top50"
+    assert (
+        comparable_scores(every, ("de", "th"), "unheard of").scores["th"].estimand
+        == "shapley-top50"
+    )
 
 
 def test_several_variants_are_chosen_from_in_the_sidebar_and_in_the_link(cache):
@@ -542,7 +560,7 @@ def test_select_prefers_more_examples_of_one_variant():
     small = precise(half=0.001, options=NEW, task={"size": 128})
     large = precise(half=0.006, options=NEW, task={"size": 512})
     for order in ([small, large], [large, small]):
-        assert select(order, ("de",)).scores["de"].spec["task"]["size"] == 512
+        assert comparable_scores(order, ("de",)).scores["de"].spec["task"]["size"] == 512
 
 
 def test_results_that_differ_in_precision_stand_side_by_side_and_the_narrower_wins():
@@ -553,34 +571,38 @@ def test_results_that_differ_in_precision_stand_side_by_side_and_the_narrower_wi
         precise("de", 0.008, NEW, "2026-11-21"),
     ]
     for order in (every, every[::-1]):
-        found = select(order, ("de", "th"))
+        found = comparable_scores(order, ("de", "th"))
         assert [s.half_width[0] for s in found.scores.values()] == pytest.approx([0.008, 0.02])
         assert (found.missing, found.others) == ((), ())
         assert "samples" not in found.variant
         assert found.variant.endswith("how precise differs by language")
-    assert "samples 512" in select(every[:2], ("de", "th")).variant
+    assert "samples 512" in comparable_scores(every[:2], ("de", "th")).variant
     # A newer result does not win over a narrower one; of equal ones the newer does.
     newer = precise("de", 0.01, {**NEW, "target": 0.02}, "2026-12-01")
-    assert select([*every, newer], ("de",)).scores["de"].half_width[0] == pytest.approx(0.008)
+    assert comparable_scores([*every, newer], ("de",)).scores["de"].half_width[0] == pytest.approx(
+        0.008
+    )
     twins = [
         precise("de", 0.008, {**NEW, "samples": n}, day)
         for n, day in ((9, "2026-01-02"), (8, "2026-01-01"))
     ]
     for order in (twins, twins[::-1]):
-        assert select(order, ("de",)).scores["de"].spec["method"]["options"]["samples"] == 9
+        assert (
+            comparable_scores(order, ("de",)).scores["de"].spec["method"]["options"]["samples"] == 9
+        )
 
 
 def test_the_default_settings_win_where_as_many_languages_have_others():
     full = precise(half=0.001, options={**NEW, "estimand": "shapley"}, created="2026-12-01")
     usual = precise(half=0.02, options=OLD)
     for order in ([full, usual], [usual, full]):
-        assert select(order, ("de",)).scores["de"].spec["method"]["options"] == OLD
+        assert comparable_scores(order, ("de",)).scores["de"].spec["method"]["options"] == OLD
 
 
 def test_matching_narrows_by_model_task_and_method():
     every = [result("de"), result("de", "gradient"), respecced("th", model={"name": "other"})]
-    assert matching(every, "e5-small-intents", "intents", "shapley") == every[:1]
-    assert matching(every, method="shapley") == [every[0], every[2]]
+    assert matching_scores(every, "e5-small-intents", "intents", "shapley") == every[:1]
+    assert matching_scores(every, method="shapley") == [every[0], every[2]]
 
 
 @pytest.mark.parametrize(
@@ -602,15 +624,15 @@ def test_holm_runs_over_all_heads_of_all_languages():
 
 
 def test_every_head_is_a_row_and_columns_without_figures_are_left_out():
-    table = maps.every_head({"de": made_up("de", "shapley"), "th": made_up("th", "shapley")})
+    table = table_of_heads({"de": made_up("de", "shapley"), "th": made_up("th", "shapley")})
     assert len(table) == 2 * GRID.size
     row = table[(table.language == "th") & (table.layer == 9) & (table["head"] == 0)].iloc[0]
     assert row.value == pytest.approx(0.08)
     assert row["rank"] == 1
     assert {"low", "p_holm", "samples"} <= set(table.columns)
-    plain = maps.every_head({"de": made_up("de", "random")})
+    plain = table_of_heads({"de": made_up("de", "random")})
     assert not {"low", "high", "p", "p_holm", "samples"} & set(plain.columns)
-    sizes = maps.every_head({"de": made_up("de", "gradient")})
+    sizes = table_of_heads({"de": made_up("de", "gradient")})
     assert {"low", "high"} <= set(sizes.columns)
     assert not {"p", "p_holm"} & set(sizes.columns)
 
@@ -618,7 +640,7 @@ def test_every_head_is_a_row_and_columns_without_figures_are_left_out():
 def test_one_head_is_shown_in_points_with_confidence_where_there_is_one():
     scores = {code: made_up(code, "shapley") for code in ("de", "th")}
     sure = {"th": made_up("th", "confidence")}
-    table = maps.one_head(scores, GRID.heads[HARMFUL], sure).set_index("language")
+    table = table_of_languages(scores, GRID.heads[HARMFUL], sure).set_index("language")
     assert table["value"].tolist() == pytest.approx([-5.0, -5.0])
     assert table["half_width"].tolist() == pytest.approx([0.6, 0.6])
     assert table.loc["th", "confidence"] == sure["th"].values[HARMFUL]
@@ -627,9 +649,9 @@ def test_one_head_is_shown_in_points_with_confidence_where_there_is_one():
 
 def test_the_verdict_is_the_intervals():
     scores = made_up("de", "shapley")
-    assert maps.verdict(scores, GRID.heads[HARMFUL]).startswith("harms")
-    assert maps.verdict(scores, GRID.heads[HELPFUL]).startswith("helps")
-    told = [maps.verdict(scores, GRID.heads[at], {"de": scores}) for at in (HARMFUL, HELPFUL)]
+    assert verdict(scores, GRID.heads[HARMFUL]).startswith("harms")
+    assert verdict(scores, GRID.heads[HELPFUL]).startswith("helps")
+    told = [verdict(scores, GRID.heads[at], {"de": scores}) for at in (HARMFUL, HELPFUL)]
     assert told == [
         f"{side} 0, and that holds after Holm's correction for 144 tests (p < 0.001)"
         for side in ("harms: its interval lies below", "helps: its interval lies above")
@@ -638,23 +660,23 @@ def test_the_verdict_is_the_intervals():
     weak = dataclasses.replace(
         many["3"], p_values=np.where(np.arange(GRID.size) == HARMFUL, 0.01, scores.p_values)
     )
-    assert maps.verdict(weak, GRID.heads[HARMFUL], many | {"3": weak}) == (
+    assert verdict(weak, GRID.heads[HARMFUL], many | {"3": weak}) == (
         "harms by its own interval, which lies below 0, but not after Holm's correction for 2,160 tests (p = 1.000)"
     )
     blunt = dataclasses.replace(scores, p_values=np.full(GRID.size, 0.001))
-    assert maps.verdict(blunt, GRID.heads[HARMFUL], {"de": blunt}) == (
+    assert verdict(blunt, GRID.heads[HARMFUL], {"de": blunt}) == (
         "harms: its interval lies below 0 (The smallest p here is 0.001: over 144 tests no head can survive Holm's "
         "correction)"
     )
     undecided = int(np.flatnonzero(~(scores.helpful | scores.harmful))[0])
-    assert maps.verdict(scores, GRID.heads[undecided]).startswith("undecided")
-    assert maps.verdict(made_up("de", "random"), GRID.heads[0]).startswith("no interval")
-    assert "without a sign" in maps.verdict(made_up("de", "gradient"), GRID.heads[0])
+    assert verdict(scores, GRID.heads[undecided]).startswith("undecided")
+    assert verdict(made_up("de", "random"), GRID.heads[0]).startswith("no interval")
+    assert "without a sign" in verdict(made_up("de", "gradient"), GRID.heads[0])
 
 
 def test_coverage_counts_and_names_what_is_missing():
-    found = select([result("de"), result("th")], ("de", "th", "fi"))
-    nothing = select([], ("de", "th", "fi"))
+    found = comparable_scores([result("de"), result("th")], ("de", "th", "fi"))
+    nothing = comparable_scores([], ("de", "th", "fi"))
     table = job_form.by_method(
         METHODS, dict.fromkeys(METHODS, nothing) | {"shapley": found}, ("de", "th", "fi")
     )
@@ -670,7 +692,7 @@ def test_coverage_counts_and_names_what_is_missing():
 def test_the_table_of_costs_is_the_records():
     samples = np.full(GRID.size, 2048, np.int64)
     samples[:3] = 512, 1024, 8192
-    found = select([result("de", samples=samples), result("th", "gradient")], ("de",))
+    found = comparable_scores([result("de", samples=samples), result("th", "gradient")], ("de",))
     row = job_form.by_language(found, ("de",)).iloc[0]
     assert row[["Samples, least", "Samples, median", "Samples, most"]].tolist() == [512, 2048, 8192]
     assert row[["Example forwards", "Seconds"]].tolist() == [73728, 33.0]
@@ -678,13 +700,13 @@ def test_the_table_of_costs_is_the_records():
     decided = int(row["Helpful"] + row["Harmful"])
     # 0.6 points are narrower than the default target of one point, so nothing else is open.
     assert row[["Narrow", "Undecided"]].tolist() == [GRID.size - decided, 0]
-    plain = job_form.by_language(select([result("de", "random")], ("de",)), ("de",))
+    plain = job_form.by_language(comparable_scores([result("de", "random")], ("de",)), ("de",))
     assert not {"Helpful", "Narrow", "Samples, most", "Half-width, median"} & set(plain.columns)
     assert set(job_form.columns(found)) <= set(row.index)
 
 
 def test_the_command_computes_exactly_what_is_missing():
-    choice = shell.Choice("a model", "intents", ("de", "th"), "shapley")
+    choice = Choice("a model", "intents", ("de", "th"), "shapley")
     plain = "headlab score --model 'a model' --task intents --languages de,th --method shapley"
     assert job_offer.work_of(choice, ("de", "th"), None).terminal_lines() == plain
     like = made_up("de", "shapley")
@@ -799,8 +821,8 @@ def test_what_a_method_costs_is_said_before_it_is_computed(cache):
 
 def test_the_caution_about_intervals_stands_with_the_maps():
     scores = dataclasses.replace(made_up("de", "shapley"), method="paper")
-    assert "not anytime-valid" in headgrid.reading({"de": scores})
-    assert "not anytime-valid" not in headgrid.reading({"de": made_up("de", "shapley")})
+    assert "not anytime-valid" in how_to_read_maps({"de": scores})
+    assert "not anytime-valid" not in how_to_read_maps({"de": made_up("de", "shapley")})
 
 
 def test_a_missing_language_offers_to_be_computed_in_the_place_of_its_map(cache):
@@ -811,14 +833,18 @@ def test_a_missing_language_offers_to_be_computed_in_the_place_of_its_map(cache)
 
 def test_computing_one_language_without_a_worker_is_a_sentence(cache):
     def body():
-        from headlab.dashboard.frame import shell
-        from headlab.dashboard.frame.stored_scores import Found
-        from headlab.dashboard.pages.heads import maps
+        from headlab.dashboard.frame import (
+            Choice,
+            StoredScores,
+            errors_as_sentences,
+        )
+        from headlab.dashboard.pages.heads.sharpening import in_place_of_maps
+        from headlab.dashboard.panels.job_actions import said
 
-        with shell.guarded():
-            choice = shell.Choice("e5-small-intents", "intents", ("fi",), "shapley")
-            maps.said()
-            maps.in_place_of_maps(choice, Found(missing=("fi",)))["fi"]()
+        with errors_as_sentences():
+            choice = Choice("e5-small-intents", "intents", ("fi",), "shapley")
+            said()
+            in_place_of_maps(choice, StoredScores(missing=("fi",)))["fi"]()
 
     app = AppTest.from_function(body, default_timeout=30).run()
     app.button(key="compute-fi").click().run()
@@ -829,7 +855,7 @@ def test_computing_one_language_without_a_worker_is_a_sentence(cache):
 def sharpening(method="shapley", drawn=160, note="de: samples; 12 of 144 heads done", left=180.0):
     scores = dataclasses.replace(made_up("de", method), samples=np.full(GRID.size, drawn, np.int64))
     row = fake_client.job(1, "running", note=note, seconds_left=left)
-    return maps.line(row, scores)
+    return sharpening_line(row, scores)
 
 
 def test_a_sharpening_map_says_how_far_it_is():

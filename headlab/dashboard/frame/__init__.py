@@ -1,1 +1,32 @@
-"""What stands around every page: the worker, the shared choice, the sidebar, the guide, errors as sentences."""
+"""What every page stands in: the worker, the shared choice, what the cache holds for it, and the page itself."""
+
+from headlab.dashboard.frame.background import LatestValue as LatestValue
+from headlab.dashboard.frame.background import await_values as await_values
+from headlab.dashboard.frame.background import wait_for_result as wait_for_result
+from headlab.dashboard.frame.cache_folder import loaded_model as loaded_model
+from headlab.dashboard.frame.cache_folder import stored_results as stored_results
+from headlab.dashboard.frame.cache_folder import stored_specs as stored_specs
+from headlab.dashboard.frame.choice import Choice as Choice
+from headlab.dashboard.frame.choice import OtherChoice as OtherChoice
+from headlab.dashboard.frame.choice import cached_options as cached_options
+from headlab.dashboard.frame.choice import other_choices as other_choices
+from headlab.dashboard.frame.choice import scores_of as scores_of
+from headlab.dashboard.frame.choice import task_languages as task_languages
+from headlab.dashboard.frame.guide import draw_guide_below as draw_guide_below
+from headlab.dashboard.frame.shared_choice import draw_sidebar as draw_sidebar
+from headlab.dashboard.frame.shared_choice import open_page as open_page
+from headlab.dashboard.frame.shell import errors_as_sentences as errors_as_sentences
+from headlab.dashboard.frame.shell import icon as icon
+from headlab.dashboard.frame.shell import page as page
+from headlab.dashboard.frame.shell import warm_up as warm_up
+from headlab.dashboard.frame.sidebar import is_model_absent as is_model_absent
+from headlab.dashboard.frame.sidebar import known_task as known_task
+from headlab.dashboard.frame.sidebar import typed_label_map as typed_label_map
+from headlab.dashboard.frame.sidebar import use_model as use_model
+from headlab.dashboard.frame.sidebar import use_task as use_task
+from headlab.dashboard.frame.stored_scores import StoredScores as StoredScores
+from headlab.dashboard.frame.stored_scores import matching_scores as matching_scores
+from headlab.dashboard.frame.stored_scores import samples_note as samples_note
+from headlab.dashboard.frame.stored_scores import variant_of as variant_of
+from headlab.dashboard.frame.worker_supervisor import supervisor as supervisor
+from headlab.dashboard.frame.worker_supervisor import worker_client as worker_client

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from headlab.dashboard.names import PAGES, page_link
-from headlab.dashboard.widgets.presses import Button, row
+from headlab.dashboard.widgets import Button, button_row
 
 TOUR = "_tour"  # True while it is taken, False once it was left
 
@@ -148,7 +148,7 @@ GUIDES = {
 }
 
 
-def top(name: str) -> None:
+def draw_guide(name: str) -> None:
     """What stands above a page: what it answers, the tour, and the fold on how to read it; or the tour alone."""
     guide = GUIDES[name]
     if not guide.below:
@@ -159,7 +159,7 @@ def top(name: str) -> None:
         _fold(guide)
 
 
-def below(name: str) -> None:
+def draw_guide_below(name: str) -> None:
     """What a page answers, and the fold on how to read it, where they stand below what the page is opened for."""
     st.markdown(GUIDES[name].answers)
     _fold(GUIDES[name])
@@ -169,7 +169,7 @@ def _fold(guide: Guide) -> None:
     with st.expander("How to read this", icon=":material/help:"):
         st.markdown(guide.reading)
         if not st.session_state.get(TOUR):
-            row(
+            button_row(
                 Button(
                     "Take the tour",
                     "tour-take",
@@ -198,7 +198,7 @@ def _step(name: str, words: str) -> None:
                     f"Next: {PAGES[stops[at + 1]][0]}",
                     icon=":material/arrow_forward:",
                 )
-            row(Button("End the tour", "tour-end", _go_on, (False,), icon="close"))
+            button_row(Button("End the tour", "tour-end", _go_on, (False,), icon="close"))
 
 
 def _go_on(taken: bool) -> None:

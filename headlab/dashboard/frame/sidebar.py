@@ -11,8 +11,7 @@ import streamlit as st
 
 from headlab.core import HeadlabError
 from headlab.dashboard.names import plain
-from headlab.dashboard.widgets import notices
-from headlab.dashboard.widgets.presses import Button, give, row, uninterrupted
+from headlab.dashboard.widgets import Button, button_row, notices, set_widget, uninterrupted
 from headlab.masks.snippet import UNVERSIONED
 from headlab.tasks import names, problems, source, task
 from headlab.tasks.base import Task
@@ -33,23 +32,23 @@ HELP = (
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
 
 
-def know(model: str) -> None:
+def remember_model(model: str) -> None:
     """Add a model to those that this session can choose."""
     st.session_state["_named_models"] = [*st.session_state.get("_named_models", []), model]
 
 
 def use_model(name: str) -> None:
     """Choose a model, in an action; it need not be one of those that can be chosen yet."""
-    know(name)
-    give("model", name)
-    recall()
+    remember_model(name)
+    set_widget("model", name)
+    recall_label_map()
 
 
 def use_task(name: str) -> None:
     """Choose a task with all of its languages, in an action."""
-    give("task", name)
-    give("langs", list(task(name).languages))
-    recall()
+    set_widget("task", name)
+    set_widget("langs", list(task(name).languages))
+    recall_label_map()
 
 
 def _name_model() -> None:
@@ -65,7 +64,7 @@ def _maybe_folder(name: str) -> bool:
     return bool(os.environ.get("HEADLAB_WORKER")) or os.path.isdir(name)  # noqa: PTH112 - for any text, however long
 
 
-def absent(model: str, specs: Iterable[Mapping[str, Any]]) -> bool:
+def is_model_absent(model: str, specs: Iterable[Mapping[str, Any]]) -> bool:
     """Whether only results of a model are here: they are of a folder, and there is none of this name."""
     every = (spec.get("model") for spec in specs)
     own = (about for about in every if isinstance(about, Mapping) and about.get("name") == model)
@@ -76,9 +75,13 @@ def pick_model(options: list[str], specs: Iterable[Mapping[str, Any]]) -> str:
     """Draw the models, to choose from, and a field for another one. specs: of all stored results."""
     notices.note("model", "model", options)
     model = st.selectbox(
-        "Model", options, key="model", bind="query-params", on_change=uninterrupted(recall)
+        "Model",
+        options,
+        key="model",
+        bind="query-params",
+        on_change=uninterrupted(recall_label_map),
     )
-    if absent(model, specs):
+    if is_model_absent(model, specs):
         st.caption(
             "Its weights are not here: pages show its stored results. To compute with it, give the folder that holds "
             "it, under **Another model**."
@@ -111,7 +114,7 @@ def known_task(name: str) -> Task | None:
     return task(name) if name in names() and not unreadable(name) else None
 
 
-def notes(name: str) -> list[str]:
+def notes_on_task(name: str) -> list[str]:
     """Notes on a task's examples: what is missing, and declarations that were left out."""
     known = name in names()
     found = [unreadable(name) or source(name).advice if known else "", *problems()]
@@ -181,7 +184,7 @@ def pick_variant(names: Sequence[str]) -> str:
         st.session_state.pop(VARIANT, None)
         return ""
     if VARIANT in st.session_state and st.session_state[VARIANT] not in names:
-        give(VARIANT, names[0])  # of another model, or what an action has left open
+        set_widget(VARIANT, names[0])  # of another model, or what an action has left open
     about = "The cache has scores of this method with other settings too: the estimand first, then what is not default."
     return st.selectbox("Settings", names, key=VARIANT, bind="query-params", help=about)
 
@@ -192,9 +195,9 @@ def pick_languages(options: list[str]) -> None:
         "Languages", options, selection_mode="multi", default=options, key="langs", bind="query-params",
         format_func=_code,
     )  # fmt: skip
-    row(
-        Button("All", "langs-all", give, ("langs", options), "tertiary"),
-        Button("None", "langs-none", give, ("langs", []), "tertiary"),
+    button_row(
+        Button("All", "langs-all", set_widget, ("langs", options), "tertiary"),
+        Button("None", "langs-none", set_widget, ("langs", []), "tertiary"),
     )
 
 
@@ -203,17 +206,17 @@ def _code(language: str) -> str:
     return language if CODE.fullmatch(language) else plain(language)
 
 
-def recall() -> None:
+def recall_label_map() -> None:
     """Give the field what was typed for the model and task chosen now: a map of others says nothing of them."""
     chosen = str(st.session_state.get("model")), str(st.session_state.get("task"))
-    give(CLASSES, typed(*chosen))
+    set_widget(CLASSES, typed_label_map(*chosen))
 
 
-def typed(model: str, name: str) -> str:
+def typed_label_map(model: str, name: str) -> str:
     """What was typed for a model and a task, refused or not."""
     return str(st.session_state.get(STATED, {}).get((model, name), ""))
 
 
-def as_text(stated: Mapping[str, str] | None) -> str:
+def label_map_text(stated: Mapping[str, str] | None) -> str:
     """A label map as the field shows it."""
     return "" if stated is None else write_map(stated)

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from headlab.core import Bools, Floats, HeadGrid, content_key, fingerprint_of, part
+from headlab.core import HeadGrid, content_key, fingerprint_of, part
 from headlab.dashboard.names import language_title
-from headlab.masks import RISKY_SHARE, Mask
 from headlab.methods import costs
 from headlab.methods.costs import PRECISION, settings, spec_of
 from headlab.methods.table import METHODS
-from headlab.results import RAW, HeadScores, Listing, Result, coarse
+from headlab.results import HeadScores, Listing, Result
 from headlab.tasks.equal_texts import notes_of_record
 from headlab.tasks.labels import same_classes
 
 # Which cached result represents a language, and in words: pure functions of a store listing.
 
-__all__ = ["Found", "describe_variant", "matching", "select", "spec_of", "variants"]
-
 
 @dataclass(frozen=True)
-class Found:
+class StoredScores:
     """The results of one choice, all of one variant, so that languages can be compared.
 
     scores: by language, in the order asked for.  missing: languages without a result of this
@@ -52,7 +49,7 @@ class Found:
         return self.first.grid if self.first else None
 
 
-def stored(specs: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
+def stored_subjects(specs: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
     """How many stored results there are, by model and task. specs: of all of them."""
     pairs = ((part(spec, "model", "name"), part(spec, "task", "name")) for spec in specs)
     return Counter(
@@ -66,7 +63,7 @@ def best_method(results: Iterable[Result[HeadScores]], wanted: str) -> str | Non
     return max(counts, key=lambda method: (method == wanted, counts[method]), default=None)
 
 
-def spoken(specs: Iterable[Mapping[str, Any]], task: str) -> list[str]:
+def languages_with_results(specs: Iterable[Mapping[str, Any]], task: str) -> list[str]:
     """The languages of the stored results of a task, in order of their codes."""
     said = (part(spec, "task", "language") for spec in specs if part(spec, "task", "name") == task)
     return sorted(
@@ -98,7 +95,7 @@ def of_own_heads(listing: Listing[Any], grids: Mapping[str, HeadGrid]) -> Listin
     return Listing(right, (*listing.problems, *wrong.values()))
 
 
-def matching(
+def matching_scores(
     results: Iterable[Result[HeadScores]],
     model: str | None = None,
     task: str | None = None,
@@ -184,9 +181,9 @@ def variant_name(scores: HeadScores) -> str:
     return ", ".join([scores.estimand, *words])
 
 
-def select(
+def comparable_scores(
     results: Iterable[Result[HeadScores]], languages: Sequence[str], variant: str = ""
-) -> Found:
+) -> StoredScores:
     """The results that represent these languages; the rule is `headlab.methods.costs.select`.
 
     variant: a name of `variants`, in place of the variant that the rule chooses; ignored if there is none of it.
@@ -197,8 +194,8 @@ def select(
     same = (result.record for result in every if costs.variant(result.record) == key)
     others = tuple(describe_variant([result.record]) for result in chosen.others)
     if not chosen.results:
-        return Found(missing=tuple(languages), others=others, like=next(same, None))
-    return Found(
+        return StoredScores(missing=tuple(languages), others=others, like=next(same, None))
+    return StoredScores(
         scores={name: result.record for name, result in chosen.results.items()},
         missing=tuple(name for name in languages if name not in chosen.results),
         variant=describe_variant(result.record for result in chosen.results.values()),
@@ -212,7 +209,7 @@ def select(
     )
 
 
-def sample_note(scores: Mapping[str, HeadScores]) -> str:
+def samples_note(scores: Mapping[str, HeadScores]) -> str:
     """How many examples and samples the values are based on, in words."""
     examples = sorted({int(n) for s in scores.values() if (n := spec_of(s, "task", "size"))})
     samples = sorted({int(np.median(s.samples)) for s in scores.values() if s.samples is not None})
@@ -223,127 +220,3 @@ def sample_note(scores: Mapping[str, HeadScores]) -> str:
 
 def _span(numbers: list[int]) -> str:
     return f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
-
-
-# Which heads the scores suggest switching off: one language's scores or their mean, and a rule. No streamlit here.
-
-MEAN = "mean"
-RULES = {
-    "harmful": "heads whose interval lies below 0",
-    "bottom": "exactly k heads, the lowest scores",
-    "threshold": "heads that score below a threshold",
-}
-
-
-# The corrections of `HeadScores.mask` in words.
-CORRECTED = {
-    RAW: "each head's own interval",
-    "holm": "Holm: any false one is unlikely",
-    "bh": "Benjamini–Hochberg: few of them are false",
-}
-
-
-@dataclass(frozen=True)
-class Suggestion:
-    """A rule and its one option: k for `bottom`, threshold (in the score's unit), correction for `harmful`."""
-
-    rule: str
-    k: int | None = None
-    threshold: float | None = None
-    correction: str = RAW
-
-    def mask(self, scores: HeadScores) -> Mask:
-        """The mask that it makes of scores; errors as of `HeadScores.mask`."""
-        return scores.mask(
-            self.rule, k=self.k, threshold=self.threshold, correction=self.correction
-        )
-
-
-def expected_false(scores: HeadScores, wanted: Suggestion, off: int) -> str:
-    """How many of the heads that rule harmful names may do no harm, in words; empty where there is nothing to say.
-
-    off: how many it names.
-    """
-    miss, heads = 1 - scores.level, scores.grid.size
-    if wanted.rule != "harmful" or miss <= 0:
-        return ""
-    if wanted.correction == RAW:
-        if scores.language == MEAN:
-            return (
-                "Bounds of the mean are conservative, so fewer heads are named falsely than intervals of "
-                f"{scores.level:.0%} allow."
-            )
-        return (
-            f"If none of the {heads} heads had any effect, at most about {heads * miss / 2:.2g} would still be named, "
-            f"by chance: each is judged by its own {scores.level:.0%} interval."
-        )
-    if not off:
-        return coarse([scores]) if wanted.correction == "holm" else ""
-    if wanted.correction == "bh":
-        return (
-            f"Of those named, at most {miss:.0%} are false on average: {off * miss:.2g} of {off}."
-        )
-    return f"The probability that any of them is false is at most {miss:.0%}."
-
-
-def pooled(scores: Mapping[str, HeadScores], source: str) -> HeadScores | None:
-    """The scores used for colours and suggestions: one language's, or the mean over all of them.
-
-    The mean's bounds are the means of the languages' bounds: wider than they need to be, never tighter.
-    None if there are no scores.
-    """
-    if source in scores:
-        return scores[source]
-    if not scores:
-        return None
-    every = list(scores.values())
-    if len(every) == 1:
-        return every[0]
-    return replace(
-        every[0],
-        language=MEAN,
-        values=np.mean([s.values for s in every], axis=0),
-        low=_mean([s.low for s in every]),
-        high=_mean([s.high for s in every]),
-        samples=None,
-        p_values=None,
-    )
-
-
-def _mean(bounds: list[Floats | None]) -> Floats | None:
-    given = [b for b in bounds if b is not None]
-    return np.mean(given, axis=0) if len(given) == len(bounds) else None
-
-
-def rules_for(scores: HeadScores) -> list[str]:
-    """The rules that these scores support: `harmful` needs signs with intervals."""
-    return [
-        rule for rule in RULES if rule != "harmful" or (scores.signed and scores.high is not None)
-    ]
-
-
-def suggest(scores: HeadScores, wanted: Suggestion) -> Bools:
-    """Heads kept (bool [head]) by a rule; errors as in `headlab.masks.choose`."""
-    return wanted.mask(scores).kept
-
-
-def how_chosen(scores: HeadScores, wanted: Suggestion, languages: list[str]) -> dict[str, Any]:
-    """The mask file's record of an applied suggestion."""
-    chosen = dict(wanted.mask(scores).chosen)
-    if scores.language == MEAN:
-        chosen |= {
-            "languages": languages,
-            "pooled": "mean over languages; bounds are the means of their bounds",
-        }
-        chosen.pop("score", None)
-    return chosen
-
-
-def risk(kept: Bools) -> str | None:
-    """A warning if a mask removes more heads than a model can be expected to tolerate, else None."""
-    gone = int((~kept).sum())
-    if gone == kept.size:
-        return f"This switches off all {gone} heads: no attention is left."
-    if gone > RISKY_SHARE * kept.size:
-        return f"This switches off {gone} of {kept.size} heads; few models keep their accuracy beyond half."
-    return None

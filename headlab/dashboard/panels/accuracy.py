@@ -14,10 +14,9 @@ import streamlit as st
 from pydantic import Field
 
 from headlab.core import HeadlabError, canonical_json, omission_fields
-from headlab.dashboard.frame.shell import Latest, await_news, guarded
+from headlab.dashboard.frame import LatestValue, await_values, errors_as_sentences
 from headlab.dashboard.names import language_title, plain
-from headlab.dashboard.widgets.figures import with_p
-from headlab.dashboard.widgets.presses import button, follow, give
+from headlab.dashboard.widgets import button, redraw_every, set_widget, with_p_values
 from headlab.dashboard.widgets.streamlit_private import Placeholder
 from headlab.masks import Mask
 from headlab.stats import holm
@@ -358,18 +357,18 @@ def _columns() -> dict[str, Any]:
 
 def running(
     client: Client, question: Question, languages: Sequence[str], known: Known
-) -> Latest[dict[str, Figure]]:
+) -> LatestValue[dict[str, Figure]]:
     """The figures of a question as they arrive; started now unless this session has done so."""
     key = [question.key(name) for name in languages]
-    held: tuple[list[tuple[str, ...]], Latest[dict[str, Figure]]] | None = st.session_state.get(
-        LIVE
+    held: tuple[list[tuple[str, ...]], LatestValue[dict[str, Figure]]] | None = (
+        st.session_state.get(LIVE)
     )
     if held is not None and held[0] == key:
         return held[1]
     if held is not None:
         held[1].stop()
     replaced = threading.Event()
-    begun = Latest(
+    begun = LatestValue(
         lambda: figures(
             client, question, languages, known, is_wanted=lambda: not replaced.is_set()
         ),
@@ -382,28 +381,28 @@ def running(
 def show(
     headline: Placeholder,
     details: Placeholder,
-    live: Latest[dict[str, Figure]],
+    live: LatestValue[dict[str, Figure]],
     languages: Sequence[str],
     question: Question,
 ) -> None:
     """Draw the figures into two containers, redrawn until they are final."""
-    await_news(live, 2, FIRST_SECONDS)  # the first value holds what was already known
+    await_values(live, 2, FIRST_SECONDS)  # the first value holds what was already known
     polling, patient = not live.done, live.age > PATIENT_SECONDS
     every = SLOW_SECONDS if patient else POLL_SECONDS
 
     def look() -> None:
         rows = live.value or {}
-        with headline, guarded():
+        with headline, errors_as_sentences():
             if live.error is None or rows:
                 _metrics(rows, languages, question.mask is not None)
             if live.error is not None:
                 raise live.error
-        with guarded(), details:
+        with errors_as_sentences(), details:
             _details(rows, languages, question, lost=live.error is not None)
         if polling and (live.done or (live.age > PATIENT_SECONDS) != patient):
             st.rerun()  # one full run, which ends the timer or sets a slower one
 
-    follow(look, every if polling else None)()
+    redraw_every(look, every if polling else None)()
     if live.error is not None:
         with details:
             button("Ask again", key="prune-again", icon="refresh", on_press=_forget)
@@ -417,7 +416,7 @@ def _details(
     if rows or not lost:
         with st.container(key="whole-columns"):
             st.dataframe(
-                with_p(shown),
+                with_p_values(shown),
                 hide_index=True,
                 column_config=_columns(),
                 height=height,
@@ -509,7 +508,7 @@ def on_test(question: Question, languages: Sequence[str], known: Known) -> None:
         return
     if len(rows) < len(languages):
         button(
-            "What does it do on test?", key="prune-test", icon="science", on_press=give, args=("split", "test"),
+            "What does it do on test?", key="prune-test", icon="science", on_press=set_widget, args=("split", "test"),
             help="Switches the examples above to test",
         )  # fmt: skip
         return

@@ -20,35 +20,40 @@ from headlab.core import (
     fingerprint_of,
     shown_unit,
 )
-from headlab.dashboard.frame.shell import listing
+from headlab.dashboard.frame import stored_results
 from headlab.dashboard.frame.stored_scores import describe_variant, variant_name
 from headlab.dashboard.names import language_title, plain
-from headlab.dashboard.panels import stored_gates, stored_roles
-from headlab.dashboard.panels.stored_gates import Sweep, run_words
-from headlab.dashboard.panels.stored_reports import Shelf
-from headlab.dashboard.panels.stored_roles import Kept
-from headlab.dashboard.widgets.figures import show
-from headlab.dashboard.widgets.headgrid import draw_map
-from headlab.dashboard.widgets.notices import keep_known, remembered
-from headlab.dashboard.widgets.presses import give
+from headlab.dashboard.widgets import (
+    draw_map,
+    keep_known_choice,
+    remembered_choice,
+    set_widget,
+    show_table,
+)
 from headlab.methods.costs import remarks, spec_of
 from headlab.methods.table import METHODS
 from headlab.pictures import MINUS, OWN, HeadMap, head_map, maps_of, value_format, value_words
-from headlab.results import Contrast, HeadScores, LearnedGates, Result, contrast
-from headlab.roles.report import HAS, Found, Roles
+from headlab.results import Contrast, HeadScores, Result, contrast
 from headlab.stats import spearman_interval
 
 PARAM, NOTHING, SHORT = "against", "", 12
+
 BESIDE = "beside"  # key of the widget for the language, on pages that show several; links hold it
+
 HEADING = "Beside another result"
+
 SCORES = "scores"  # kind of result of most pages; the roles and the gates of heads are compared with their own kind
+
 ABOUT = {
     SCORES: "Another method, estimand, language, task or checkpoint: any result on the same heads.",
     "roles": "Another report of this model: other sentences, another language or checkpoint.",
     "gates": "Another run of this model: another λ, language, seed or checkpoint.",
 }
+
 SURELY = "both intervals: each excludes 0, on opposite sides."
+
 SEED = 0  # of the resamples behind the interval of ρ
+
 Click = Callable[[Head], None]
 
 
@@ -100,13 +105,17 @@ def of_languages(
     scores: Mapping[str, HeadScores], on_click: Callable[[str, Head], None] | None = None
 ) -> None:
     """On pages that show several languages at once, folded: the widget that chooses one, and its comparison."""
-    results = listing(HeadScores).results
+    results = stored_results(HeadScores).results
     if not any(True for shown in scores.values() for _ in fitting(results, shown)):
         return
     with st.expander(HEADING, icon=":material/compare_arrows:", expanded=PARAM in st.query_params):
         languages = list(scores)
-        keep_known(BESIDE, "language", languages)
-        start = languages.index(remembered("focus")) if remembered("focus") in languages else 0
+        keep_known_choice(BESIDE, "language", languages)
+        start = (
+            languages.index(remembered_choice("focus"))
+            if remembered_choice("focus") in languages
+            else 0
+        )
         one = st.selectbox(
             "Language", languages, index=start, format_func=str, key=BESIDE, bind="query-params"
         )
@@ -115,7 +124,7 @@ def of_languages(
 
 def of_scores(shown: HeadScores, head: Head | None, on_click: Click | None) -> None:
     """The list of scores to compare with and, when one is chosen, the comparison."""
-    results = listing(HeadScores).results
+    results = stored_results(HeadScores).results
     there = rivals(results, shown)
     labels = {key: words for key, (words, _) in there.items()}
     if not there:
@@ -143,7 +152,7 @@ def of_scores(shown: HeadScores, head: Head | None, on_click: Click | None) -> N
 
 def draw(shown: HeadScores, head: Head, on_click: Click) -> None:
     """The comparison of one language's scores under its own heading; nothing where there is nothing to compare."""
-    if any(True for _ in fitting(listing(HeadScores).results, shown)):
+    if any(True for _ in fitting(stored_results(HeadScores).results, shown)):
         st.subheader(HEADING)
         of_scores(shown, head, on_click)
 
@@ -170,7 +179,7 @@ def compare(
                 on_click=on_click,
                 compact=True,
             )
-    show(changes(found, shown, other, notes), key)
+    show_table(changes(found, shown, other, notes), key)
 
 
 def pick(labels: Mapping[str, str], kind: str, shown: str, known: Sequence[str]) -> str:
@@ -188,7 +197,7 @@ def pick(labels: Mapping[str, str], kind: str, shown: str, known: Sequence[str])
         st.session_state.get(written_as),
     ):  # a new link; another page's has none
         st.session_state[kept_as] = asked
-        give(box, asked if asked in options else NOTHING)
+        set_widget(box, asked if asked in options else NOTHING)
     kept = st.session_state.get(kept_as, NOTHING)
     if kept not in options and not any(key.startswith(kept) for key in known):
         st.warning(
@@ -339,156 +348,6 @@ def notes(shown: HeadScores, other: HeadScores) -> tuple[str, ...]:
     )
 
 
-# Roles and gates side by side: the same comparison of what their maps show.
-
-
-def of_roles(shelf: Shelf[Kept], shown: Kept, head: Head, on_click: Click) -> None:
-    """Two reports of roles on the same heads: both maps, a measure of attention, and the roles that differ."""
-    every = [kept for rows in shelf.by_language.values() for kept in rows]
-    there = {
-        kept.key[:SHORT]: kept
-        for kept in every
-        if kept.key != shown.key and kept.roles.grid == shown.roles.grid
-    }
-    if not there:
-        return
-    st.subheader(HEADING)
-    labels = {key: stored_roles.label(kept, shelf.weights) for key, kept in there.items()}
-    key = pick(labels, "roles", f"roles-{shown.key[:SHORT]}", [kept.key for kept in every])
-    if key == NOTHING:
-        return
-    other, names = there[key], (stored_roles.label(shown, shelf.weights), labels[key])
-    for at, (kept, place) in enumerate(
-        zip((shown, other), st.columns(2, gap="large"), strict=True)
-    ):
-        with place:
-            stored_roles.role_map(
-                kept.roles, key=f"contrast-roles-{at}", title=language_title(kept.language), selected=head,
-                on_click=on_click,
-            )  # fmt: skip
-    turned = roles_that_differ(shown.roles, other.roles, names)
-    if turned.rows:
-        show(turned, content_key(["roles", shown.key, key]))
-    else:
-        st.info("Every head has the same roles in both.")
-    pairs = {
-        name: (one, two)
-        for name, one in measures(shown).items()
-        if (two := measures(other).get(name))
-    }
-    if pairs:
-        st.markdown("##### How they attend")
-        measure = st.selectbox(
-            "Measure", list(pairs), format_func=str.capitalize, key="contrast-measure"
-        )
-        told = tuple(
-            f"{side}: {name}." for side, name in zip(("Shown", "Other"), names, strict=True)
-        )
-        titles = (f"{language_title(shown.language)} (shown)", language_title(other.language))
-        compare(
-            *pairs[measure], titles, told, content_key([measure, shown.key, key]), head, on_click
-        )
-
-
-def measures(kept: Kept) -> dict[str, HeadScores]:
-    """What a report measures of the attention of every head, by the measure's name; not what some heads lack."""
-    roles, found = kept.roles, dict[str, HeadScores]()
-    for name in next(iter(roles.measures.values())):
-        values = [roles.measures.get(head, {}).get(name) for head in roles.grid.heads]
-        if name != "tokens" and None not in values:
-            found[name] = _bare(roles.grid, kept.language, name, np.array(values, float))
-    return found
-
-
-def _bare(grid: HeadGrid, language: str, name: str, values: Floats) -> HeadScores:
+def bare_scores(grid: HeadGrid, language: str, name: str, values: Floats) -> HeadScores:
     """Values of heads that no method of scores gives, in no unit and without intervals."""
     return HeadScores(grid, language, f"{name} of heads", values, name, name, 0, 0.0)
-
-
-def roles_that_differ(shown: Roles, other: Roles, names: tuple[str, str]) -> Table:
-    """A row for each head and role that it has in one of two reports only, the largest difference of shares first."""
-    of = [{(row.head, row.role): row for row in roles.rows} for roles in (shown, other)]
-    rows = [_role_row(at, of[0].get(at), of[1].get(at)) for at in dict.fromkeys([*of[0], *of[1]])]
-    kept = sorted((row for row in rows if row[4] != row[5]), key=lambda row: -abs(row[8] or 0.0))  # type: ignore[arg-type]
-    columns = (
-        *HEAD, "role", HAS, "has it there", "share, %", "share there, %", "difference, points",
-        "low, points", "high, points",
-    )  # fmt: skip
-    notes = (f"Shown: {names[0]}.", f"There: {names[1]}.", "low, high: at least 90 %, as both shares lie in their own "
-             "intervals of 95 %. A role that a report did not test the head for has no share there.")  # fmt: skip
-    formats = (*HEAD_FORMATS, "", "", "", ".1f", ".1f", "+.1f", "+.1f", "+.1f")
-    return Table(
-        "roles-that-differ",
-        "Roles that a head has in one of the two",
-        columns,
-        formats,
-        tuple(kept),
-        notes,
-    )
-
-
-def _role_row(at: tuple[Head, str], one: Found | None, two: Found | None) -> tuple[Cell, ...]:
-    def number(row: Found | None, name: str) -> float | None:
-        return None if row is None else row.numbers[name]
-
-    def less(mine: str, theirs: str) -> float | None:
-        left, right = number(one, mine), number(two, theirs)
-        return None if left is None or right is None else left - right
-
-    has = (one is not None and one.has, two is not None and two.has)
-    share = "share, %"
-    between = (less(share, share), less("low, %", "high, %"), less("high, %", "low, %"))
-    return (*at[0], at[1], *has, number(one, share), number(two, share), *between)
-
-
-def of_gates(shelf: Shelf[Sweep], shown: Result[LearnedGates]) -> None:
-    """Two runs of gates on the same heads: how likely each gate is open at the end, and which heads both keep."""
-    runs = {
-        run.key: (run, f"{language_title(language)}: {run_words(run.record)} kept · {line}")
-        for language, sweeps in shelf.by_language.items()
-        for sweep, line in zip(sweeps, stored_gates.labels(sweeps, shelf.weights), strict=True)
-        for run in sweep.runs
-    }
-    there = {
-        key[:SHORT]: one for key, one in runs.items()
-        if key != shown.key and one[0].record.grid == shown.record.grid
-    }  # fmt: skip
-    if not there:
-        return
-    st.subheader(HEADING)
-    key = pick(
-        {k: words for k, (_, words) in there.items()},
-        "gates",
-        f"gates-{shown.key[:SHORT]}",
-        list(runs),
-    )
-    if key == NOTHING:
-        return
-    other, name = there[key][0].record, runs[shown.key][1]
-    st.markdown(plain(kept_words(shown.record, other)))
-    pair = [
-        _bare(g.grid, g.language, "P(g ≠ 0)", np.where(g.gated, g.open_probability[-1], np.nan))
-        for g in (shown.record, other)
-    ]
-    titles = tuple(f"{language_title(g.language)}, λ {g.weight:g}" for g in (shown.record, other))
-    told = f"Shown: {name}.", f"Other: {there[key][1]}."
-    compare(
-        pair[0],
-        pair[1],
-        (f"{titles[0]} (shown)", titles[1]),
-        told,
-        content_key(["gates", shown.key, key]),
-        None,
-        None,
-    )
-
-
-def kept_words(one: LearnedGates, other: LearnedGates) -> str:
-    """How many heads two runs keep, each and both, and how many both would keep by chance; of heads gated in both."""
-    gated = one.gated & other.gated
-    first, second = int((one.kept & gated).sum()), int((other.kept & gated).sum())
-    both, size = int((one.kept & other.kept & gated).sum()), int(gated.sum())
-    return (
-        f"They keep {first} and {second} of {size} heads with a gate; both keep {both}, and by chance it would be "
-        f"{first * second / max(1, size):.1f} on average."
-    )

@@ -11,16 +11,16 @@ import streamlit as st
 from cachetools import FIFOCache
 
 from headlab.core import HeadlabError, content_key
-from headlab.dashboard.frame.shell import (
+from headlab.dashboard.frame import (
     Choice,
-    Latest,
-    client,
-    guarded,
-    listing,
-    specs_here,
+    LatestValue,
+    errors_as_sentences,
+    is_model_absent,
+    stored_results,
+    stored_specs,
     supervisor,
+    worker_client,
 )
-from headlab.dashboard.frame.sidebar import absent
 from headlab.dashboard.names import page_link, plain
 from headlab.dashboard.panels.job_format import (
     LIVE,
@@ -32,8 +32,17 @@ from headlab.dashboard.panels.job_format import (
     words_of,
 )
 from headlab.dashboard.panels.job_format import share as share_of
-from headlab.dashboard.widgets.form_values import Form, Values, entered, wrong
-from headlab.dashboard.widgets.presses import Button, button, follow, row
+from headlab.dashboard.widgets import (
+    Button,
+    Form,
+    FormValues,
+    PageState,
+    button,
+    button_row,
+    reason_refused,
+    redraw_every,
+    with_typed_numbers,
+)
 from headlab.jobs.fields import Place
 from headlab.jobs.job import Job
 from headlab.jobs.score import ScoreJob
@@ -47,8 +56,6 @@ from headlab.worker.schemas import JobRow
 
 # Actions on jobs. A press calls them before anything is redrawn, and they are not interrupted.
 
-ASKED, DELETING, TURNED = "_jobs_asked", "_jobs_deleting", "_jobs_turned"
-
 
 class Started(NamedTuple):
     """A job that a click started. before: it was already in the queue."""
@@ -59,27 +66,37 @@ class Started(NamedTuple):
 
 
 @dataclass
-class Asked:
-    """A session's job requests.
+class JobRequests(PageState):
+    """What one session has asked the worker for, and which job it looks at.
 
-    mine: its jobs whose end it has not seen yet.  live: all jobs that ran or waited when it last looked.  said: why
-    its last click or job failed.  started: the job that its last click queued.
+    Attributes:
+        mine: Its jobs whose end it has not seen yet.
+        live: All jobs that ran or waited when it last looked.
+        said: Why its last click or job failed; empty if it did not.
+        started: The job that its last click queued.
+        to_delete: The job whose deletion waits for confirmation; None for none.
+        was_turned: Whether a press has opened a job, or the list of all, which the link does not say yet.
+        turned_to: The job that the press has opened; None for the list of all.
     """
 
+    key = "_jobs"
     mine: set[int] = field(default_factory=set)
     live: set[int] = field(default_factory=set)
     said: str = ""
     started: Started | None = None
+    to_delete: int | None = None
+    was_turned: bool = False
+    turned_to: int | None = None
 
     def forget(self, why: str = "") -> None:
         """Drop the last message and the last started job. why: the new message, if any."""
-        self.said, self.started = why, None
+        self.said = why
+        self.started = None
 
 
-def asked_for() -> Asked:
+def asked_for() -> JobRequests:
     """This session's job requests."""
-    held: Asked = st.session_state.setdefault(ASKED, Asked())
-    return held
+    return JobRequests.of_session()
 
 
 def ask(do: Callable[[Client], object]) -> None:
@@ -112,7 +129,7 @@ def start(job: Job, place: Place = "here") -> None:
 
 
 def start_planned(
-    form: Form, make_job: Callable[[Values], Job], typed: Mapping[str, str] | None
+    form: Form, make_job: Callable[[FormValues], Job], typed: Mapping[str, str] | None
 ) -> None:
     """Queue the job of a form, as its widgets are now, not as they were when the button was drawn.
 
@@ -122,7 +139,7 @@ def start_planned(
         typed: What was typed last, as in `entered`.
     """
     try:
-        job = make_job(entered(form.values(), typed))
+        job = make_job(with_typed_numbers(form.values(), typed))
     except HeadlabError as error:
         asked_for().forget(str(error))
         return
@@ -131,9 +148,11 @@ def start_planned(
 
 def show(job: int | None) -> None:
     """Show one job on the Jobs page, or all. A link to the same page would drop the other parameters."""
-    asked_for().forget()
-    st.session_state.pop(DELETING, None)
-    st.session_state[TURNED] = job
+    requests = asked_for()
+    requests.forget()
+    requests.to_delete = None
+    requests.turned_to = job
+    requests.was_turned = True
 
 
 def shown() -> str:
@@ -142,12 +161,13 @@ def shown() -> str:
     A press does not write the link itself: a timer's run that it interrupts may start again after it and overwrite
     the session's link with that of its own request.
     """
-    if TURNED in st.session_state:
-        if (job := st.session_state[TURNED]) is None:
+    requests = asked_for()
+    if requests.was_turned:
+        if requests.turned_to is None:
             st.query_params.pop("job", None)
         else:
-            st.query_params["job"] = str(job)
-        del st.session_state[TURNED]  # last: a run interrupted before this leaves it to the next
+            st.query_params["job"] = str(requests.turned_to)
+        requests.was_turned = False  # last: a run interrupted before this leaves it to the next
     return st.query_params.get("job", "")
 
 
@@ -165,18 +185,19 @@ def resume(job: int) -> None:
 
 def _drop() -> None:
     """Dismiss the delete confirmation, because another action was chosen."""
-    st.session_state.pop(DELETING, None)
+    asked_for().to_delete = None
 
 
 def confirm_delete(job: int | None) -> None:
     """Ask for confirmation to delete a job; None dismisses the question."""
-    asked_for().said = ""
-    st.session_state[DELETING] = job
+    requests = asked_for()
+    requests.said = ""
+    requests.to_delete = job
 
 
 def deleting(job: int) -> bool:
     """Whether the confirmation to delete this job is open."""
-    return st.session_state.get(DELETING) == job
+    return asked_for().to_delete == job
 
 
 def delete(job: int) -> None:
@@ -241,7 +262,7 @@ def terminal(*jobs: Job, about: str = "") -> None:
 
 KNOWN = "_forecasts"
 FIRST_SECONDS, POLL_SECONDS, AGAIN_SECONDS, FRESH_SECONDS, KEPT = 0.3, 0.5, 3.0, 60.0, 50
-ComingForecast = Latest[Forecast]
+ComingForecast = LatestValue[Forecast]
 """A forecast that a thread asks the worker for."""
 
 
@@ -259,11 +280,11 @@ def draw(job: Job, before: str, otherwise: str) -> None:
             st.caption(f"{before} {words(held, otherwise)}".strip())
         else:  # a worker may still connect
             every = AGAIN_SECONDS if held is None else POLL_SECONDS
-            follow(_poll, every)(job, before, otherwise)
+            redraw_every(_poll, every)(job, before, otherwise)
 
 
 def _poll(job: Job, before: str, otherwise: str) -> None:
-    with guarded():
+    with errors_as_sentences():
         held = _asked(job)
         if held is not None and held.value is not None:
             st.rerun()
@@ -303,7 +324,7 @@ def _asked(job: Job) -> ComingForecast | None:
         def ask() -> Generator[Forecast]:
             yield worker.forecast(job)
 
-        known[key] = now, Latest(ask)
+        known[key] = now, LatestValue(ask)
     return known[key][1]
 
 
@@ -331,7 +352,7 @@ GOES_ON = "Finished work is kept; the same job resumes from there."
 def progress() -> list[JobRow]:
     """Draw the live jobs, kept up to date, and return them; when one ends, the page reruns."""
     live: list[JobRow] = []
-    with guarded():
+    with errors_as_sentences():
         said()
         live = known_jobs()
         for job_row in live[:SHOWN]:
@@ -346,12 +367,12 @@ def progress() -> list[JobRow]:
 
 def watch(jobs: Sequence[JobRow]) -> None:
     """Rerun the page as soon as the live jobs or their states differ from these."""
-    follow(_watch, SECONDS, waits=bool(jobs))(_states(jobs))
+    redraw_every(_watch, SECONDS, waits=bool(jobs))(_states(jobs))
 
 
 def _watch(drawn: States) -> None:
-    with guarded():
-        jobs = client().jobs()
+    with errors_as_sentences():
+        jobs = worker_client().jobs()
         settle(jobs)
         if _states(in_order(jobs).live) != drawn:
             st.rerun()
@@ -385,7 +406,7 @@ def known_jobs(choice: Choice | None = None) -> list[JobRow]:
     """
     if not supervisor().connected:
         return []
-    jobs = client().jobs()
+    jobs = worker_client().jobs()
     settle(jobs)
     live = in_order(jobs).live
     if choice is None:
@@ -440,7 +461,7 @@ def bar(job_row: JobRow) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key=f"bar-{number}"):
         with st.container():
             far(job_row, describe(job_row))
-        row(cancel_button(number))
+        button_row(cancel_button(number))
 
 
 def cancel_button(job: int) -> Button:
@@ -456,14 +477,14 @@ def far(job_row: JobRow, before: str = "") -> None:
         before: Text before the progress.
     """
     if job_row.state == "running":
-        follow(_far, SECONDS)(job_row.id, before)
+        redraw_every(_far, SECONDS)(job_row.id, before)
     else:
         _bar(job_row, before)
 
 
 def _far(number: int, before: str) -> None:
-    with guarded():
-        _bar(client().job(number), before)
+    with errors_as_sentences():
+        _bar(worker_client().job(number), before)
 
 
 def _bar(job_row: JobRow, before: str) -> None:
@@ -476,7 +497,7 @@ def _bar(job_row: JobRow, before: str) -> None:
 
 def heads_of(model: str) -> int | None:
     """Number of heads of a model, from its cached results; None if it has none."""
-    for result in listing(HeadScores).results:
+    for result in stored_results(HeadScores).results:
         if spec_of(result.record, "model", "name") == model:
             return result.record.grid.size
     return None
@@ -484,7 +505,7 @@ def heads_of(model: str) -> int | None:
 
 def weights_missing(model: str) -> str:
     """Why nothing can be computed on this model here; empty if its weights may be found."""
-    if not absent(model, specs_here()):
+    if not is_model_absent(model, stored_specs()):
         return ""
     return f"The weights of {model} are not here; give the folder that holds it, under Another model in the sidebar."
 
@@ -495,4 +516,4 @@ def refusal(choice: Choice) -> str:
     heads = heads_of(choice.model)
     if missing or heads is None:
         return missing
-    return wrong(costs.refuse, METHODS[choice.method], heads)
+    return reason_refused(costs.refuse, METHODS[choice.method], heads)

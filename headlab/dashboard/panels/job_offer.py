@@ -7,8 +7,13 @@ from collections.abc import Generator, Mapping, Sequence
 import streamlit as st
 
 from headlab.core import duration
-from headlab.dashboard.frame.shell import Choice, Latest, guarded, listing
-from headlab.dashboard.frame.stored_scores import Found
+from headlab.dashboard.frame import (
+    Choice,
+    LatestValue,
+    StoredScores,
+    errors_as_sentences,
+    stored_results,
+)
 from headlab.dashboard.names import counted, plain
 from headlab.dashboard.panels import job_actions
 from headlab.dashboard.panels.job_actions import (
@@ -21,7 +26,7 @@ from headlab.dashboard.panels.job_actions import (
     start,
 )
 from headlab.dashboard.panels.job_format import languages_in
-from headlab.dashboard.widgets.presses import button, follow
+from headlab.dashboard.widgets import button, redraw_every
 from headlab.jobs.fields import SimpleValue
 from headlab.jobs.score import ScoreJob
 from headlab.methods import costs
@@ -69,7 +74,7 @@ def ask_all(worker: Client, job: ScoreJob) -> Generator[str]:
 
 def draw(job: ScoreJob, label: str) -> None:
     """The button, or the progress of the scores it requested."""
-    request: tuple[ScoreJob, Latest[str]] | None = st.session_state.get(LIVE)
+    request: tuple[ScoreJob, LatestValue[str]] | None = st.session_state.get(LIVE)
     if request is None or not _same(request[0], job):
         # Starting this request ends another choice's.
         button(label, kind="primary", key="compute", on_press=_begin, args=(job,))
@@ -77,7 +82,7 @@ def draw(job: ScoreJob, label: str) -> None:
     begun, live = request
     with st.container(horizontal=True, vertical_alignment="center", key="gradient-bar"):
         with st.container():
-            follow(_look, SECONDS)(begun.languages_named, live)
+            redraw_every(_look, SECONDS)(begun.languages_named, live)
         button("Stop", key="gradient-stop", on_press=_stop, help="Finished work is kept.")
 
 
@@ -96,7 +101,7 @@ def _without_languages(job: ScoreJob) -> ScoreJob:
 def _begin(job: ScoreJob) -> None:
     def do(worker: Client) -> None:
         _stop()
-        st.session_state[LIVE] = (job, Latest(lambda: ask_all(worker, job)))
+        st.session_state[LIVE] = (job, LatestValue(lambda: ask_all(worker, job)))
 
     ask(do)
 
@@ -107,8 +112,8 @@ def _stop() -> None:
         live.stop()
 
 
-def _look(languages: Sequence[str], live: Latest[str]) -> None:
-    with guarded():
+def _look(languages: Sequence[str], live: LatestValue[str]) -> None:
+    with errors_as_sentences():
         if live.done:
             if live.error is not None:
                 asked_for().said = str(live.error)
@@ -147,7 +152,7 @@ def work_of(choice: Choice, languages: Sequence[str], like: HeadScores | None) -
     )
 
 
-def panel(choice: Choice, results: Found, what_for: str) -> None:
+def panel(choice: Choice, results: StoredScores, what_for: str) -> None:
     """On other pages: which scores are missing, what they are for, and the offer; nothing if none are missing."""
     if not results.missing:
         return
@@ -169,7 +174,7 @@ def offer(
         like: As in `work_of`.
         folded: Whether the command is in an expander.
     """
-    if skipped := len(listing(HeadScores).problems):
+    if skipped := len(stored_results(HeadScores).problems):
         st.caption(f"Skipped in the cache: {counted(skipped, 'folder')}; the Jobs page says why.")
     if sentence := refusal(choice):
         st.warning(plain(sentence))
@@ -220,7 +225,9 @@ def _most(choice: Choice, job: ScoreJob) -> str:
     if heads is None:
         return ""
     forwards = method.max_forwards(method.resolve(job.options), heads, 512)
-    pace = costs.pace([r.record for r in listing(HeadScores).results], choice.model, choice.task)
+    pace = costs.pace(
+        [r.record for r in stored_results(HeadScores).results], choice.model, choice.task
+    )
     if not forwards or pace is None:
         return ""
     each = "each language" if len(job.languages_named) > 1 else "the language"

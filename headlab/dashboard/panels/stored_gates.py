@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import streamlit as st
 
 from headlab.core import (
     HEAD,
@@ -22,10 +21,15 @@ from headlab.core import (
     fingerprint_of,
     part,
 )
-from headlab.dashboard.frame.shell import Choice, languages_of, listing
-from headlab.dashboard.panels.stored_reports import Shelf, facts_table, origin, shelved, weights_of
-from headlab.dashboard.widgets.form_values import Form, Values, wrong
-from headlab.dashboard.widgets.presses import give
+from headlab.dashboard.frame import Choice, stored_results, task_languages
+from headlab.dashboard.panels.shelf import (
+    Shelf,
+    current_weights,
+    facts_table,
+    model_differences,
+    put_on_shelf,
+)
+from headlab.dashboard.widgets import Form, FormValues, PageState, reason_refused, set_widget
 from headlab.jobs.fields import Settings
 from headlab.jobs.gates import GatesJob
 from headlab.report.parts import as_text
@@ -129,24 +133,36 @@ def every_gate(gates: LearnedGates) -> Table:
 
 # Which run the Gates page opens when another page names one.
 
-ASKED = "_gates_run"
+
+@dataclass
+class RunToOpen(PageState):
+    """The run that the Gates page of one session opens.
+
+    Attributes:
+        run_key: Its key; empty once it is open.
+    """
+
+    key = "_gates"
+    run_key: str = ""
 
 
 def remember(run: str) -> None:
     """Make the page open at the run with this key, whatever was shown before."""
-    st.session_state[ASKED] = run
+    RunToOpen.of_session().run_key = run
 
 
 def begin(by_language: Mapping[str, Sequence[Sweep]]) -> None:
     """Set the widgets to the run asked for, once; a run that is not here changes nothing."""
-    asked = st.session_state.pop(ASKED, None)
+    state = RunToOpen.of_session()
+    requested_key = state.run_key
+    state.run_key = ""
     for language, every in by_language.items():
         for sweep in every:
             for run, weight in zip(sweep.runs, sweep.weights, strict=True):
-                if run.key == asked:
-                    give("focus", language)
-                    give("weight", weight)
-                    give(sweep_key(language, every), sweep.runs[0].key)
+                if run.key == requested_key:
+                    set_widget("focus", language)
+                    set_widget("weight", weight)
+                    set_widget(sweep_key(language, every), sweep.runs[0].key)
 
 
 def sweep_key(language: str, every: Sequence[Sweep]) -> str:
@@ -178,7 +194,7 @@ class GatesForm:
     choice: Choice
     languages: tuple[str, ...]
 
-    def job(self, values: Values) -> GatesJob:
+    def job(self, values: FormValues) -> GatesJob:
         """The form's job, whose options may not fit yet.
 
         Args:
@@ -190,7 +206,7 @@ class GatesForm:
         weights = weights_from(str(values.get(FORM.key("weights"), WEIGHTS)))
         return self.job_at(weights, values)
 
-    def job_at(self, weights: list[float], values: Values) -> GatesJob:
+    def job_at(self, weights: list[float], values: FormValues) -> GatesJob:
         """The same at given weights.
 
         Args:
@@ -252,7 +268,7 @@ def _weight(word: str) -> float:
 
 def trouble(job: GatesJob) -> str:
     """Why a form's job cannot be started, for its options; empty if it can. It has a weight."""
-    return wrong(job.gate_options, job.weights[0])
+    return reason_refused(job.gate_options, job.weights[0])
 
 
 # Stored gates: the runs of a model and task, by language and sweep.
@@ -270,9 +286,9 @@ TOLD = (
 def shelf(choice: Choice) -> Shelf[Sweep]:
     """All gates learned for the chosen model on the chosen task."""
     found, offered, weights = (
-        listing(LearnedGates),
-        set(languages_of(choice.task)),
-        weights_of(choice.model),
+        stored_results(LearnedGates),
+        set(task_languages(choice.task)),
+        current_weights(choice.model),
     )
     runs: dict[str, list[Result[LearnedGates]]] = {}
     for result in found.results:
@@ -288,7 +304,7 @@ def shelf(choice: Choice) -> Shelf[Sweep]:
         name: sorted(sweeps(own), key=lambda sweep: not _same(sweep, weights))
         for name, own in runs.items()
     }
-    return shelved(choice, made, found.problems, weights)
+    return put_on_shelf(choice, made, found.problems, weights)
 
 
 def fingerprint(sweep: Sweep) -> str:
@@ -326,7 +342,7 @@ def label(sweep: Sweep, weights: str | None = None) -> str:
     seed = options.get("seed", spec.get("seed"))
     words.append(f"seed {seed}" if seed else "")
     return " · ".join(
-        [*(word for word in words if word), *origin(fingerprint(sweep), weights, None)]
+        [*(word for word in words if word), *model_differences(fingerprint(sweep), weights, None)]
     )
 
 

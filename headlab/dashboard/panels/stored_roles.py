@@ -9,18 +9,11 @@ from typing import Any, Literal
 import streamlit as st
 
 from headlab.core import Head, HeadlabError, Report, current_fingerprint, fingerprint_of, part
-from headlab.dashboard.frame.shell import Choice, languages_of, listing
+from headlab.dashboard.frame import Choice, stored_results, task_languages
 from headlab.dashboard.names import language_title
-from headlab.dashboard.panels.stored_reports import (
-    Shelf,
-    made_at,
-    made_words,
-    origin,
-    shelved,
-    weights_of,
-)
-from headlab.dashboard.widgets.form_values import Form, Values, wrong
-from headlab.dashboard.widgets.headgrid import draw_grid
+from headlab.dashboard.panels.shelf import Shelf, current_weights, model_differences, put_on_shelf
+from headlab.dashboard.panels.stored_reports import date_words, made_at
+from headlab.dashboard.widgets import Form, FormValues, draw_grid, reason_refused
 from headlab.jobs.roles import RolesJob
 from headlab.pictures import look_of, role_map_of
 from headlab.results import Result
@@ -80,7 +73,7 @@ class RolesRequest:
     source: Literal["treebank", "task"]
     languages: tuple[str, ...]
 
-    def job(self, values: Values) -> RolesJob:
+    def job(self, values: FormValues) -> RolesJob:
         """The job, whose split and thresholds may not fit yet.
 
         Args:
@@ -134,7 +127,7 @@ def roles_requests(
 def trouble(job: RolesJob) -> str:
     """Why a form's job cannot be started; empty if it can."""
     unknown_split = "" if job.split in SPLITS else f"There is no split {job.split}."
-    return wrong(resolve, job.options) or unknown_split
+    return reason_refused(resolve, job.options) or unknown_split
 
 
 # Stored roles reports of a model, by language, best first.
@@ -143,7 +136,7 @@ SHORT = 12  # characters of a folder's name, enough to tell reports apart
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredRoles:
     """A readable report on one language, and the result it is from."""
 
     result: Result[Report]
@@ -165,11 +158,11 @@ class Kept:
         return str(part(self.result.record.spec, "task", "name"))
 
 
-def shelf(choice: Choice) -> Shelf[Kept]:
+def shelf(choice: Choice) -> Shelf[StoredRoles]:
     """Every roles report of the chosen model, on a treebank or on the chosen task."""
-    found = listing(Report)
-    weights, offered = weights_of(choice.model), set(languages_of(choice.task))
-    kept: dict[str, list[Kept]] = {}
+    found = stored_results(Report)
+    weights, offered = current_weights(choice.model), set(task_languages(choice.task))
+    kept: dict[str, list[StoredRoles]] = {}
     problems = [*found.problems]
     for result in found.results:
         if not _about(result.record, choice):
@@ -181,10 +174,10 @@ def shelf(choice: Choice) -> Shelf[Kept]:
         if isinstance(roles, str):
             problems.append(roles)
         else:
-            kept.setdefault(language, []).append(Kept(result, roles))
+            kept.setdefault(language, []).append(StoredRoles(result, roles))
     for rows in kept.values():
         rows.sort(key=lambda row: _rank(row, weights), reverse=True)
-    return shelved(choice, kept, problems, weights)
+    return put_on_shelf(choice, kept, problems, weights)
 
 
 def _about(report: Report, choice: Choice) -> bool:
@@ -205,7 +198,7 @@ def _read(key: str, created: str, _result: Result[Report]) -> Roles | str:
         )
 
 
-def _rank(kept: Kept, weights: str | None) -> tuple[bool, bool, bool, float, str]:
+def _rank(kept: StoredRoles, weights: str | None) -> tuple[bool, bool, bool, float, str]:
     report = kept.result.record
     same = weights is None or fingerprint_of(report.spec) == current_fingerprint(weights)
     return (
@@ -217,13 +210,13 @@ def _rank(kept: Kept, weights: str | None) -> tuple[bool, bool, bool, float, str
     )
 
 
-def label(kept: Kept, weights: str | None = None) -> str:
+def label(kept: StoredRoles, weights: str | None = None) -> str:
     """A report in one line: date, language, number and source of sentences, and weights if not the model's."""
     report = kept.result.record
     of = "treebank" if kept.source == TREEBANK else f"task {kept.source}, without syntax"
-    words = [made_words(kept.result), language_title(kept.language)]
+    words = [date_words(kept.result), language_title(kept.language)]
     words.append(
         f"{part(report.spec, 'task', 'size') or '?'} sentences of {part(report.spec, 'task', 'split') or '?'} ({of})"
     )
     own, dtype = (part(report.spec, "model", name) for name in ("fingerprint", "dtype"))
-    return " · ".join([*words, *origin(str(own or ""), weights, dtype)])
+    return " · ".join([*words, *model_differences(str(own or ""), weights, dtype)])

@@ -24,7 +24,7 @@ from headlab.report.again import Again
 HTML = """<div class="save"><span class="told" role="status"></span><span>Save figure</span>
 <button type="button" data-kind="svg">SVG</button><button type="button" data-kind="png">PNG</button></div>"""
 # The save buttons click plotly's camera button, which by itself saves what is on the screen.
-CONFIG = {"displaylogo": False, "modeBarButtons": [["toImage"]]}
+PLOTLY_CONFIG = {"displaylogo": False, "modeBarButtons": [["toImage"]]}
 
 
 def figure(
@@ -48,7 +48,7 @@ def figure(
     chart = re.sub(r"[^\w-]", "-", key or f"figure-{name}")
     of = chosen() if of is None else of
     saved = saved_name(name, of)
-    config = {**CONFIG, "toImageButtonOptions": {"filename": saved}}
+    config = {**PLOTLY_CONFIG, "toImageButtonOptions": {"filename": saved}}
     more: dict[str, Any] = {"on_select": uninterrupted(on_point)} if on_point else {}
     st.plotly_chart(fig, key=chart, config=config, alt=alt or None, selection_mode="points", **more)
     out = printed(fig, name, alt.partition(";")[0], ", ".join(filter(None, [*of, about])))
@@ -86,7 +86,7 @@ KEY = re.compile(r"[0-9a-f]{64}")  # of a stored result
 FORMAT = re.compile(r"[+]?(\.\d+)?[dfeg]")
 
 
-def show(table: Table, key: str) -> None:
+def show_table(table: Table, key: str) -> None:
     """Draw a table with its notes and a CSV download."""
     st.markdown(f"##### {plain(table.title)}")
     formats = dict(zip(table.columns, table.formats, strict=True))
@@ -102,14 +102,14 @@ def show(table: Table, key: str) -> None:
     }
     heads, more = heads_by_row(table), dict[str, Any]()
     if heads:
-        more = {"on_select": uninterrupted(ticked), "selection_mode": "single-row"}
+        more = {"on_select": uninterrupted(no_row_action), "selection_mode": "single-row"}
         more["key"] = f"table-{key[:12]}-{table.name}"
     picked = st.dataframe(
-        with_p(frame(table)),
+        with_p_values(data_frame(table)),
         hide_index=True,
         column_config=columns,
         placeholder=NOTHING,
-        height=height_of(len(table.rows)),
+        height=table_height(len(table.rows)),
         **more,
     )
     if heads:
@@ -130,16 +130,16 @@ def show(table: Table, key: str) -> None:
     )
 
 
-def height_of(rows: int, most: int = TALL) -> int:
+def table_height(rows: int, most: int = TALL) -> int:
     """Pixels of a table that shows all its rows, up to `most` pixels."""
     return min(38 + 35 * max(1, rows), most)
 
 
-def ticked() -> None:
+def no_row_action() -> None:
     """Nothing: the run that follows reads which row it was."""
 
 
-def frame(table: Table) -> pd.DataFrame:
+def data_frame(table: Table) -> pd.DataFrame:
     """A table as displayed; numbers stay numbers, so that columns can be sorted."""
     shown = table.shown()
     columns = {}
@@ -157,7 +157,7 @@ def frame(table: Table) -> pd.DataFrame:
     return pd.DataFrame(columns, columns=list(table.columns))
 
 
-def with_p(rows: pd.DataFrame) -> pd.DataFrame | Styler:
+def with_p_values(rows: pd.DataFrame) -> pd.DataFrame | Styler:
     """The rows with p-values as text says them, like < 0.001; they stay numbers, so that columns can be sorted.
 
     Large tables are as they were: streamlit draws no style of more cells than pandas' limit, and takes long before.
@@ -171,7 +171,7 @@ def with_p(rows: pd.DataFrame) -> pd.DataFrame | Styler:
 # How a result was made, and which ones could not be read.
 
 
-def how_made(
+def show_how_made(
     facts: Sequence[tuple[str, str]], made: Again, record: Report | Table, name: str, key: str
 ) -> None:
     """Draw how a result was made, and a button that saves it.
@@ -183,14 +183,14 @@ def how_made(
         name: Of its file.
         key: Of the result.
     """
-    named_values(facts)
-    draw_commands(made)
+    show_named_values(facts)
+    show_commands(made)
     file = f"{name}-{key[:12]}.json"
     data = partial(json.dumps, record.to_json(), indent=1)
     download("Download all of it as JSON", data, file, "application/json", key=f"json-{key[:12]}")
 
 
-def draw_commands(made: Again) -> None:
+def show_commands(made: Again) -> None:
     """Draw the commands that make a stored result again, and what they leave out."""
     if made.commands:
         st.caption("The same from a terminal; what is in the cache is not computed again:")
@@ -199,7 +199,7 @@ def draw_commands(made: Again) -> None:
         st.caption(plain(note))
 
 
-def named_values(rows: Sequence[tuple[str, str]]) -> None:
+def show_named_values(rows: Sequence[tuple[str, str]]) -> None:
     """Draw (name, value) pairs, a row each."""
     st.table(
         pd.DataFrame(rows, columns=["what", "value"]),
@@ -209,7 +209,7 @@ def named_values(rows: Sequence[tuple[str, str]]) -> None:
     )
 
 
-def skipped(problems: Sequence[str], what: str) -> None:
+def show_skipped(problems: Sequence[str], what: str) -> None:
     """Draw why some of the cache's results were skipped, if any were. what: one of them, like "report"."""
     if problems:
         many = f"{what}s were" if len(problems) > 1 else f"{what} was"

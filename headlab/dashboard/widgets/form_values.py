@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 
 from headlab.core import HeadlabError, Option
-from headlab.dashboard.widgets.presses import start_with
+from headlab.dashboard.widgets.presses import set_first_value
 from headlab.dashboard.widgets.streamlit_private import css_class, session_values
 
 # A widget for an option of a method or an experiment: valid values come from its table of options.
@@ -18,7 +18,7 @@ from headlab.dashboard.widgets.streamlit_private import css_class, session_value
 STEP = 0.005  # of a field for a float
 
 
-def draw(name: str, option: Option, key: str, start: Any = ...) -> None:
+def draw_option(name: str, option: Option, key: str, start: Any = ...) -> None:
     """The widget for an option: a select box, toggle, text or number field. start: initial value, if not default."""
     start = option.default if start is ... or not (start is None or option.fits(start)) else start
     label, usual = (
@@ -49,7 +49,7 @@ def _number(label: str, option: Option, key: str, about: str, start: Any) -> Non
         {"format": "%g", "step": _step(option)} if option.kind is float else {"step": 1}
     )
     if option.optional:  # only a field that starts empty can be cleared
-        start_with(key, start)
+        set_first_value(key, start)
         st.number_input(
             label, value=None, placeholder=option.empty, key=key, help=about, **limits, **looks
         )
@@ -64,7 +64,7 @@ def _step(option: Option) -> float:
     return STEP if size >= STEP else 10.0 ** (math.floor(math.log10(size)) - 1)
 
 
-def wrong(check: Callable[..., object], *given: Any) -> str:
+def reason_refused(check: Callable[..., object], *given: Any) -> str:
     """Why a check of what a form holds fails, as a sentence; empty if it passes."""
     try:
         check(*given)
@@ -77,10 +77,10 @@ def wrong(check: Callable[..., object], *given: Any) -> str:
 # can lose what a widget holds (once in 300 presses a job got seed 0 where 1013 was shown; it is not known which request
 # removed it), so a press brings the numbers that its form showed.
 
-Values = dict[str, Any]
+FormValues = dict[str, Any]
 
 
-def held(prefix: str) -> Values:
+def widget_values(prefix: str) -> FormValues:
     """Current values of the session state, by key. prefix: of their keys.
 
     Taken at one moment: the next request's run may begin while an action reads them, and a key that it takes away
@@ -89,9 +89,9 @@ def held(prefix: str) -> Values:
     return {key: value for key, value in session_values().items() if key.startswith(prefix)}
 
 
-def remembered(place: str, prefix: str) -> Values:
+def remembered(place: str, prefix: str) -> FormValues:
     """Current widget values, or the last ones where not drawn. place: session key that stores the last values."""
-    st.session_state[place] = {**st.session_state.get(place, {}), **held(prefix)}
+    st.session_state[place] = {**st.session_state.get(place, {}), **widget_values(prefix)}
     return dict(st.session_state[place])
 
 
@@ -109,11 +109,11 @@ class Form:
         """Key of a widget. of: what else its value depends on."""
         return self.prefix + "-".join((*of, name))
 
-    def values(self) -> Values:
+    def values(self) -> FormValues:
         """The widgets' current values, or the last ones where they are not drawn."""
         return remembered(self.place, self.prefix)
 
-    def read(self, options: Mapping[str, Option], state: Mapping[str, Any], *of: str) -> Values:
+    def read(self, options: Mapping[str, Option], state: Mapping[str, Any], *of: str) -> FormValues:
         """The options' values, or their defaults. state: values of the widgets drawn so far.  of: as in `key`."""
         return {
             name: state.get(self.key(name, *of), option.default) for name, option in options.items()
@@ -126,7 +126,7 @@ class Form:
     def draw(self, name: str, option: Option, *of: str, usual: Any = ...) -> None:
         """The widget for an option, at its last value. usual: the first one, if not the default."""
         start = self.kept(name, option.default if usual is ... else usual, *of)
-        draw(name, option, self.key(name, *of), start)
+        draw_option(name, option, self.key(name, *of), start)
 
     def grid(self, options: Mapping[str, Option]) -> None:
         """The widgets for these options, in three columns."""
@@ -136,15 +136,15 @@ class Form:
                 self.draw(name, option)
 
 
-def pressed(prefix: str, drawn: Values, typed: Mapping[str, str] | None) -> Values:
+def values_at_press(prefix: str, drawn: FormValues, typed: Mapping[str, str] | None) -> FormValues:
     """A form's values when its button is pressed: what its widgets hold now, not when it was drawn.
 
     drawn: values when it was drawn, for widgets that no longer hold one.  typed: as in `entered`.
     """
-    return entered({**drawn, **held(prefix)}, typed)
+    return with_typed_numbers({**drawn, **widget_values(prefix)}, typed)
 
 
-def entered(values: Mapping[str, Any], typed: Mapping[str, str] | None) -> Values:
+def with_typed_numbers(values: Mapping[str, Any], typed: Mapping[str, str] | None) -> FormValues:
     """The values, updated with the numbers shown in the form when its button was pressed.
 
     typed: text of the number fields, by the CSS class of their key; None: the press carries none.  A number that is

@@ -24,7 +24,7 @@ from headlab.core import (
 )
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.widgets import presses
-from headlab.dashboard.widgets.notices import keep_known
+from headlab.dashboard.widgets.notices import keep_known_choice
 from headlab.methods.costs import remarks
 from headlab.methods.table import METHODS
 from headlab.pictures import HeadMap
@@ -168,12 +168,12 @@ def _groups() -> dict[str, tuple[int, ...]]:
     return {one["fingerprint"]: (one["together"],) * one["layers"] for one in told}
 
 
-def know_groups(fingerprint: str, costs: Costs) -> None:
+def remember_head_groups(fingerprint: str, costs: Costs) -> None:
     """Remember how a model's heads are grouped, from what they cost."""
     _groups()[fingerprint] = tuple(layer.together for layer in costs.layers)
 
 
-def together(of: HeadScores | str | None) -> tuple[int, ...]:
+def heads_gated_together(of: HeadScores | str | None) -> tuple[int, ...]:
     """For every layer, how many heads share a key and a value; empty where that is not known.
 
     of: scores of the model, or its fingerprint.
@@ -191,14 +191,14 @@ def pick_scale(maps: int) -> bool:
     """The widget that chooses the colour scale; whether it is one for all maps. Not drawn for a single map."""
     if maps < 2:
         return True
-    keep_known("scale", "colour scale", list(SCALES))
+    keep_known_choice("scale", "colour scale", list(SCALES))
     return st.radio(
         "Colour scale", list(SCALES), format_func=SCALES.__getitem__, horizontal=True, key="scale", bind="query-params",
         help="One scale compares languages. Its own shows the order within a language whose values are all small.",
     ) == "one"  # fmt: skip
 
 
-def small_multiples(
+def draw_small_maps(
     maps: Mapping[str, HeadMap],
     *,
     key: str,
@@ -224,7 +224,7 @@ def small_multiples(
                 instead()
 
 
-def reading(scores: Mapping[str, HeadScores]) -> str:
+def how_to_read_maps(scores: Mapping[str, HeadScores]) -> str:
     """How to read these maps: estimand, unit, samples, level, what the colours mean."""
     s = next(iter(scores.values()))
     unit = shown_unit(s.unit)[1]

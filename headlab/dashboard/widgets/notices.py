@@ -72,7 +72,7 @@ def _of_page() -> dict[str, Notice]:
     return mine
 
 
-def notify(param: str, sentence: str | None) -> None:
+def notify_of_link(param: str, sentence: str | None) -> None:
     """Show a sentence about a link until another value is chosen in the widget of this name, or the page is left.
 
     Streamlit takes a value that is not an option out of the link, so that later runs no longer see it.
@@ -93,24 +93,24 @@ def notify(param: str, sentence: str | None) -> None:
 SHARED, THREAD = ("focus", "head", "split", "scale"), "_thread"
 
 
-def keep_known(param: str, what: str, options: Sequence[Any]) -> None:
+def keep_known_choice(param: str, what: str, options: Sequence[Any]) -> None:
     """Before a widget is drawn: warn of a link's value that is not an option, and forget a choice that is none.
 
     Without either, a widget of SHARED shows what was last chosen under its name, on whatever page.
     """
-    notify(param, unknown_in_link(param, what, options))
+    notify_of_link(param, unknown_in_link(param, what, options))
     state = st.session_state
     if state.get(param) not in options:
         state.pop(param, None)  # from a link, or from another page with other options
     if (
         param not in state
         and not st.query_params.get_all(param)
-        and (kept := remembered(param)) in options
+        and (kept := remembered_choice(param)) in options
     ):
         state[param] = kept
 
 
-def pick_one(label: str, by_key: Mapping[str, T], words: Callable[[str], str], key: str) -> T:
+def pick_result(label: str, by_key: Mapping[str, T], words: Callable[[str], str], key: str) -> T:
     """One of several, chosen by its key; nothing is drawn for a single one, and a choice that is gone is forgotten."""
     if len(by_key) == 1:
         return next(iter(by_key.values()))
@@ -119,12 +119,12 @@ def pick_one(label: str, by_key: Mapping[str, T], words: Callable[[str], str], k
     return by_key[st.selectbox(label, list(by_key), format_func=words, key=key)]
 
 
-def remembered(param: str) -> Any:
+def remembered_choice(param: str) -> Any:
     """What was last chosen under a name of SHARED, on whatever page; None if nothing was."""
     return st.session_state.get(THREAD, {}).get(param)
 
 
-def remember(param: str, value: Any) -> None:
+def remember_choice(param: str, value: Any) -> None:
     """Make a value the one that other pages take up."""
     st.session_state[THREAD] = {**st.session_state.get(THREAD, {}), param: value}
 
@@ -133,6 +133,6 @@ def settle() -> None:
     """The page is drawn: its widgets show what they made of the link."""
     for param in SHARED:
         if param in st.session_state:
-            remember(param, st.session_state[param])
+            remember_choice(param, st.session_state[param])
     for param, notice in _of_page().items():
         notice.value = notice.value or (st.session_state.get(param),)

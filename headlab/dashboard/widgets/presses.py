@@ -140,7 +140,7 @@ def drawn() -> None:
         given.drawn = True
 
 
-def give(key: str, value: Any) -> None:
+def set_widget(key: str, value: Any) -> None:
     """Set a widget's value in an action, or before the widget is drawn.
 
     It holds against requests that still bring what the browser showed before: those of timers always, others until it
@@ -153,10 +153,10 @@ def give(key: str, value: Any) -> None:
     st.session_state[key] = value
 
 
-def start_with(key: str, value: Any) -> None:
+def set_first_value(key: str, value: Any) -> None:
     """Set a widget's value before it is drawn for the first time."""
     if key not in st.session_state:
-        give(key, value)
+        set_widget(key, value)
 
 
 def _hold(*, timer: bool) -> None:
@@ -195,10 +195,10 @@ def button(
     form: str = "",
 ) -> None:
     """A button whose presses are handled once each. icon: a Material Symbols name.  form: as in `Button`."""
-    row(Button(label, key, on_press, args, kind, icon, help, disabled, form))
+    button_row(Button(label, key, on_press, args, kind, icon, help, disabled, form))
 
 
-def row(*buttons: Button) -> None:
+def button_row(*buttons: Button) -> None:
     """Several buttons side by side."""
     names = ("label", "key", "kind", "icon", "help", "disabled", "form")
     shown = [{name: getattr(b, name) for name in names} for b in buttons]
@@ -305,7 +305,7 @@ def _places() -> Iterator[int]:
 LIVE = '<span hidden data-state="live"></span>'
 
 
-def follow(
+def redraw_every(
     look: Callable[..., None], seconds: float | None, *, waits: bool = True
 ) -> Callable[..., None]:
     """`look`, redrawn every `seconds`; None: drawn once.

@@ -2,108 +2,223 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import streamlit as st
 
-from headlab.dashboard.frame import shell
-from headlab.dashboard.frame.shell import client, found, page, waited
+from headlab.core import Head
+from headlab.dashboard.frame import (
+    Choice,
+    loaded_model,
+    page,
+    scores_of,
+    wait_for_result,
+    worker_client,
+)
 from headlab.dashboard.names import head_key
-from headlab.dashboard.panels import attention as attention_page
+from headlab.dashboard.pages.attention.answers import draw_answers
+from headlab.dashboard.pages.attention.elsewhere import draw_elsewhere
+from headlab.dashboard.pages.attention.heads import head_names, pick_heads
+from headlab.dashboard.pages.attention.views import (
+    EVERY,
+    VIEWS,
+    ViewOptions,
+    draw_every_head,
+    draw_special_tokens,
+    draw_view,
+    pick_view_options,
+)
 from headlab.dashboard.panels import job_offer
-from headlab.dashboard.panels.attention import head_names, pick_heads, pick_options, pick_sentences
-from headlab.dashboard.panels.sentences import draw_told, elsewhere
-from headlab.dashboard.widgets import headgrid
-from headlab.dashboard.widgets.notices import remember, remembered
+from headlab.dashboard.panels.attended_sentences import Sentence, pick_sentences
+from headlab.dashboard.widgets import heads_gated_together, remember_choice, remembered_choice
 from headlab.plots.matrices import Panel
-from headlab.worker.schemas import AttentionRequest
+from headlab.results import HeadScores
+from headlab.worker.client import Client
+from headlab.worker.schemas import AttentionRequest, LoadedModel, Weights
 
 
 @st.cache_data(max_entries=128, show_spinner=False)
-def attention(_client, model, fingerprint, text, pair, words, heads, task, label_map):
+def attention(
+    _client: Client,
+    model: str,
+    fingerprint: str,
+    sentence: Sentence,
+    heads: list[tuple[str, int, int]],
+    task: str,
+    label_map: Mapping[str, str] | None,
+) -> Weights:
+    """Attention of some heads in a sentence, and the model's answers with them on and off.
+
+    Args:
+        _client: Of the worker.
+        model: Name of the model.
+        fingerprint: Of its weights; it only tells apart what is kept.
+        sentence: The sentence.
+        heads: Each head's stack, layer and number.
+        task: Whose labels the answers are.
+        label_map: As in `Choice`.
+    """
     request = AttentionRequest.model_construct(
         model=model,
-        text=text,
+        text=sentence.text,
         heads=heads,
-        pair=pair,
-        words=list(words),
+        pair=sentence.pair,
+        words=list(sentence.words),
         task=task,
         label_map=label_map,
     )
-    return waited(lambda: _client.attention(request))
+    return wait_for_result(lambda: _client.attention(request))
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def maps(_client, model, fingerprint, text, pair, words, head):
+def attention_of_every_head(
+    _client: Client, model: str, fingerprint: str, sentence: Sentence, head: tuple[str, int, int]
+) -> Weights:
+    """Small attention maps of all heads in a sentence.
+
+    Args:
+        _client: Of the worker.
+        model: Name of the model.
+        fingerprint: Of its weights; it only tells apart what is kept.
+        sentence: The sentence.
+        head: Any head of the model, as a request names at least one.
+    """
     request = AttentionRequest.model_construct(
-        model=model, text=text, heads=[head], pair=pair, words=list(words), maps=True
+        model=model,
+        text=sentence.text,
+        heads=[head],
+        pair=sentence.pair,
+        words=list(sentence.words),
+        maps=True,
     )
-    return waited(lambda: _client.attention(request)).maps
+    return wait_for_result(lambda: _client.attention(request))
 
 
-def every_head(panels, sentences, options, asked, grid, scores):
-    at, title = 0, [s.title for s in sentences].__getitem__
+def draw_all_heads(
+    worker: Client,
+    model: str,
+    loaded: LoadedModel,
+    panels: Sequence[Panel],
+    sentences: Sequence[Sentence],
+    options: ViewOptions,
+    scores: Mapping[str, HeadScores],
+) -> None:
+    """The view of every head, of one of the sentences.
+
+    Args:
+        worker: Client of the worker.
+        model: Name of the model.
+        loaded: The model.
+        panels: Attention of the chosen heads, of each sentence.
+        sentences: The sentences.
+        options: What may be done to every view.
+        scores: By language, for the frames of the maps.
+    """
+    position = 0
     if len(sentences) > 1:
-        at = st.radio(
-            "Of which sentence", range(len(sentences)), format_func=title, horizontal=True, key="of"
+        position = st.radio(
+            "Of which sentence",
+            range(len(sentences)),
+            format_func=lambda index: sentences[index].title,
+            horizontal=True,
+            key="of",
         )
-    s, panel = sentences[at], panels[at]
-    every = panel.of_maps(maps(*asked, s.text, s.pair, s.words, list(grid.heads[0])))
-    attention_page.draw_every(
-        panel, every, options, scores, s.language, grid, headgrid.together(asked[2])
+    sentence = sentences[position]
+    panel = panels[position]
+    first_head = loaded.grid.heads[0]
+    weights = attention_of_every_head(
+        worker,
+        model,
+        loaded.fingerprint,
+        sentence,
+        (first_head.stack, first_head.layer, first_head.head),
+    )
+    draw_every_head(
+        panel,
+        panel.of_maps(weights.maps),
+        options,
+        scores,
+        sentence.language,
+        loaded.grid,
+        heads_gated_together(loaded.fingerprint),
     )
 
 
-def body(choice, asked, grid, heads, sentences, view, options, scores):
-    panels, answers = [], []
+def draw_attention(
+    worker: Client,
+    choice: Choice,
+    loaded: LoadedModel,
+    heads: Sequence[Head],
+    sentences: Sequence[Sentence],
+    view: str,
+    options: ViewOptions,
+    scores: Mapping[str, HeadScores],
+) -> None:
+    """The chosen view of the sentences, the model's answers, and what special tokens get.
+
+    Args:
+        worker: Client of the worker.
+        choice: The sidebar's.
+        loaded: The model.
+        heads: The chosen heads.
+        sentences: The chosen sentences.
+        view: One of `VIEWS`.
+        options: What may be done to every view.
+        scores: By language, for the frames of the maps.
+    """
+    panels: list[Panel] = []
+    weights_of_sentences: list[Weights] = []
+    requested_heads = [(head.stack, head.layer, head.head) for head in heads]
     for sentence in sentences:
         weights = attention(
-            *asked,
-            sentence.text,
-            sentence.pair,
-            sentence.words,
-            [list(head) for head in heads],
+            worker,
+            choice.model,
+            loaded.fingerprint,
+            sentence,
+            requested_heads,
             choice.task,
             choice.label_map,
         )
-        answers.append(weights)
+        weights_of_sentences.append(weights)
         panels.append(Panel.of(sentence.title, weights))
-    names = head_names(grid, heads)
-    if view == attention_page.EVERY:
-        every_head(panels, sentences, options, asked, grid, scores)
+    names = head_names(loaded.grid, heads)
+    if view == EVERY:
+        draw_all_heads(worker, choice.model, loaded, panels, sentences, options, scores)
     else:
-        attention_page.draw(view, panels, names, options)
-    draw_told(sentences, answers, len(heads))
-    attention_page.draw_special(panels, names)
+        draw_view(view, panels, names, options)
+    draw_answers(sentences, weights_of_sentences, len(heads))
+    draw_special_tokens(panels, names)
 
 
 def draw_page() -> None:
     """Draw the page."""
     with page("attention") as choice:
-        worker = client()
+        worker = worker_client()
         with st.spinner("Loading the model …"):
-            loaded = shell.loaded(choice.model)
-        grid = loaded.grid
-        results = found(choice)
-        view = st.radio(
-            "View", attention_page.VIEWS, horizontal=True, key="view", bind="query-params"
-        )
-        picture, settings = st.container(), st.container()
+            loaded = loaded_model(choice.model)
+        results = scores_of(choice)
+        view = st.radio("View", VIEWS, horizontal=True, key="view", bind="query-params")
+        picture = st.container()
+        settings = st.container()
         with settings:
-            heads = pick_heads(grid, results)
-            if heads and remembered("head") not in map(head_key, heads):
-                remember("head", head_key(heads[0]))
+            heads = pick_heads(loaded.grid, results)
+            if heads and remembered_choice("head") not in map(head_key, heads):
+                remember_choice("head", head_key(heads[0]))
             sentences = pick_sentences(worker, choice)
-            options = pick_options(len(heads))
+            options = pick_view_options(len(heads))
         with picture:
             if not heads:
                 st.info("No head is chosen. Pick one or more below.")
             elif not sentences:
                 st.info("No sentence is chosen. Pick a language below, or write a sentence.")
             else:
-                asked = worker, choice.model, loaded.fingerprint
-                body(choice, asked, grid, heads, sentences, view, options, results.scores)
+                draw_attention(
+                    worker, choice, loaded, heads, sentences, view, options, results.scores
+                )
         if heads and choice.languages:
-            shown = remembered("head")
-            elsewhere(worker, choice, loaded.fingerprint, shown, head_names(grid, heads)[shown])
+            shown_key = remembered_choice("head")
+            shown_name = head_names(loaded.grid, heads)[shown_key]
+            draw_elsewhere(worker, choice, loaded.fingerprint, shown_key, shown_name)
         job_offer.panel(
             choice, results, "With them, this page starts at the strongest head of these languages."
         )

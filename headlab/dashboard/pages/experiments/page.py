@@ -5,54 +5,71 @@ from __future__ import annotations
 import streamlit as st
 
 from headlab.core import Report
-from headlab.dashboard.frame.shell import listing, page
+from headlab.dashboard.frame import page, stored_results
 from headlab.dashboard.names import plain
-from headlab.dashboard.panels import report, stored_reports
-from headlab.dashboard.panels.stored_reports import ExperimentForm
-from headlab.dashboard.widgets.figures import skipped
+from headlab.dashboard.pages.experiments.form import ExperimentForm, draw_form, link_other_reports
+from headlab.dashboard.pages.experiments.report import draw_report, pick_report
+from headlab.dashboard.panels.shelf import current_weights
+from headlab.dashboard.panels.shown_report import (
+    choose_experiment,
+    requested_report,
+    write_report_link,
+)
+from headlab.dashboard.panels.stored_reports import matching_reports
+from headlab.dashboard.widgets import show_skipped
+from headlab.jobs.experiment import ExperimentJob
 from headlab.studies.table import offered_experiments
 
 
-def pick(task):
-    stored_reports.begin(task)
+def pick_experiment(task: str) -> str:
+    """Draw the list of experiments and return the key of the chosen one."""
+    choose_experiment(task)
     studies = offered_experiments()
     key = st.selectbox(
         "What do you want to know?",
         list(studies),
-        format_func=lambda k: f"{studies[k].title}: {studies[k].question}",
+        format_func=lambda name: f"{studies[name].title}: {studies[name].question}",
         key="experiment",
     )
-    st.caption(
-        f"{studies[key].question} After {studies[key].paper}."
-    )  # a phone truncates the line above
+    # In full, as a phone truncates the line above.
+    st.caption(f"{studies[key].question} After {studies[key].paper}.")
     return key
 
 
-def answer(form, job):
+def draw_answer(form: ExperimentForm, job: ExperimentJob) -> None:
+    """The stored report that answers the question, or what there is instead.
+
+    Args:
+        form: The form above.
+        job: Its job, as its widgets are now.
+    """
     st.subheader("What does it say?")
-    stored = listing(Report)
-    weights = stored_reports.weights_of(form.choice.model)
-    results = stored_reports.matching(stored.results, form.choice, form.experiment, weights)
-    shown = ""
-    requested = stored_reports.report_of(form.experiment, [result.key for result in results])
+    stored = stored_results(Report)
+    weights = current_weights(form.choice.model)
+    results = matching_reports(stored.results, form.choice, form.experiment, weights)
+    shown_key = ""
+    requested = requested_report(form.experiment, [result.key for result in results])
     if results:
-        result = report.pick(results, form.experiment, requested, weights)
-        shown = st.session_state.get(f"report-{form.experiment}") or ""
-        report.draw(result, job, weights)
+        result = pick_report(results, form.experiment, requested, weights)
+        shown_key = st.session_state.get(f"report-{form.experiment}") or ""
+        draw_report(result, job, weights)
     else:
         subject = plain(f"{form.choice.model} and task {form.choice.task}")
-        none = f"There is no report yet on {subject}."
-        made = "**Start** makes one: figures, tables to download, and notes on what limits them."
-        st.info(none if form.obstacle(job) else f"{none} {made}")
-        stored_reports.offer_others(form, stored.results)
-    skipped(stored.problems, "report")
-    stored_reports.write(form.experiment, shown)
+        message = f"There is no report yet on {subject}."
+        if not form.obstacle(job):
+            message += (
+                " **Start** makes one: figures, tables to download, and notes on what limits them."
+            )
+        st.info(message)
+        link_other_reports(form, stored.results)
+    show_skipped(stored.problems, "report")
+    write_report_link(form.experiment, shown_key)
 
 
 def draw_page() -> None:
     """Draw the page."""
     with page("experiments") as choice:
-        form = ExperimentForm(pick(choice.task), choice)
+        form = ExperimentForm(pick_experiment(choice.task), choice)
         st.subheader("What will it cost?")
-        job = stored_reports.draw(form)
-        answer(form, job)
+        job = draw_form(form)
+        draw_answer(form, job)

@@ -12,12 +12,18 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from headlab.core import Bools, Cell, JsonLike, Table, current_fingerprint, fingerprint_of, part
-from headlab.dashboard.frame.shell import Choice, Latest, client, guarded, listing
-from headlab.dashboard.frame.stored_scores import matching, select
+from headlab.dashboard.frame import (
+    Choice,
+    LatestValue,
+    errors_as_sentences,
+    matching_scores,
+    stored_results,
+    worker_client,
+)
+from headlab.dashboard.frame.stored_scores import comparable_scores
 from headlab.dashboard.panels.accuracy import Known, Question, figures, interval_of_difference
 from headlab.dashboard.panels.stored_gates import Sweep, hover, run_words, splits_of
-from headlab.dashboard.widgets.figures import figure, show
-from headlab.dashboard.widgets.presses import button, follow, give
+from headlab.dashboard.widgets import button, figure, redraw_every, set_widget, show_table
 from headlab.masks import Mask, removal_order
 from headlab.methods.table import DEFAULT_METHOD, LIVE_METHOD, METHODS
 from headlab.plots.gates import Dots, course, kept_by_layer, kept_by_stack, open_map, trade_off
@@ -120,11 +126,11 @@ def scores_for(choice: Choice, sweep: Sweep) -> dict[str, HeadScores]:
     language, fingerprint = sweep.first.language, fingerprint_of(sweep.first.spec)
     out = {}
     for method in COMPARED_METHODS:
-        results = matching(
-            listing(HeadScores).results, choice.model, choice.task, method, choice.label_map
+        results = matching_scores(
+            stored_results(HeadScores).results, choice.model, choice.task, method, choice.label_map
         )
         same = [r for r in results if fingerprint_of(r.record.spec) == fingerprint]
-        scores = select(same, [language]).first
+        scores = comparable_scores(same, [language]).first
         if scores is not None and scores.grid == sweep.first.grid:
             out[method] = scores
     return out
@@ -273,9 +279,12 @@ def _ask(key: tuple[Any, ...], missing: Sequence[Question], language: str) -> No
     known, held = _known(), st.session_state.get(ASKED)
     if held is not None:
         held[1].stop()
-    with guarded():
-        worker = client()
-        st.session_state[ASKED] = key, Latest(lambda: _answers(worker, missing, language, known))
+    with errors_as_sentences():
+        worker = worker_client()
+        st.session_state[ASKED] = (
+            key,
+            LatestValue(lambda: _answers(worker, missing, language, known)),
+        )
 
 
 def _answers(
@@ -289,21 +298,21 @@ def _answers(
     yield len(missing)
 
 
-def _follow(live: Latest[int], left: int) -> None:
+def _follow(live: LatestValue[int], left: int) -> None:
     live.wait(1, FIRST_SECONDS)
 
     def look() -> None:
-        with guarded():
+        with errors_as_sentences():
             if live.done:
                 _end(live)
             st.caption(
                 f"Asking the worker: mask {1 + (live.value or 0)} of those that are not measured yet …"
             )
 
-    follow(look, None if live.done else POLL_SECONDS)()
+    redraw_every(look, None if live.done else POLL_SECONDS)()
 
 
-def _end(live: Latest[int]) -> None:
+def _end(live: LatestValue[int]) -> None:
     error = live.error
     st.session_state.pop(ASKED, None)
     if error is not None:
@@ -329,7 +338,7 @@ def draw(choice: Choice, sweep: Sweep, at: int) -> None:
     splits = splits_of(sweep)
     if not splits:
         st.info("These runs have no accuracy for their masks; learn the gates again to measure it.")
-        show(gates_table(sweep.gates), f"gates-{sweep.first.language}")
+        show_table(gates_table(sweep.gates), f"gates-{sweep.first.language}")
         return
     split = st.radio("Accuracy on", splits, horizontal=True, key="gates-split")
     scores = scores_for(choice, sweep)
@@ -353,7 +362,7 @@ def draw(choice: Choice, sweep: Sweep, at: int) -> None:
     st.caption(
         " ".join(filter(None, [READING, _caution(sweep, split, splits), flattered(drawn, split)]))
     )
-    show(gates_table(sweep.gates), f"gates-{sweep.first.language}")
+    show_table(gates_table(sweep.gates), f"gates-{sweep.first.language}")
     _beside(sweep, scores, known, split)
     offer(asked, sweep.first.language)
 
@@ -370,7 +379,7 @@ def choose() -> None:
     """Show the run of the clicked point."""
     weight = clicked(st.session_state.get(CHART))
     if weight:
-        give(WEIGHT, weight)
+        set_widget(WEIGHT, weight)
 
 
 def clicked(event: Any) -> str:
@@ -389,7 +398,7 @@ def _beside(
 ) -> None:
     lacking = [method for method in COMPARED_METHODS if method not in scores]
     if scores:
-        show(overlap(sweep, scores, known, split), f"overlap-{sweep.first.language}")
+        show_table(overlap(sweep, scores, known, split), f"overlap-{sweep.first.language}")
     if lacking:
         st.caption(
             f"No {' or '.join(lacking)} scores of this model in this language are cached: with them, the heads that "

@@ -4,66 +4,93 @@ from __future__ import annotations
 
 import streamlit as st
 
-from headlab.dashboard.frame.shell import page
+from headlab.dashboard.frame import Choice, page
 from headlab.dashboard.names import plain
-from headlab.dashboard.pages.gates import figures, form
-from headlab.dashboard.panels import contrast, stored_gates
-from headlab.dashboard.panels.report import made_again
-from headlab.dashboard.panels.stored_gates import every_gate
-from headlab.dashboard.widgets.figures import how_made, show, skipped
-from headlab.dashboard.widgets.notices import keep_known, pick_one
+from headlab.dashboard.pages.gates import figures, other_runs
+from headlab.dashboard.pages.gates.form import draw_form
+from headlab.dashboard.pages.gates.kept_roles import draw_roles
+from headlab.dashboard.pages.gates.mask import draw_mask
+from headlab.dashboard.panels import stored_gates
+from headlab.dashboard.panels.reproduction import commands_again
+from headlab.dashboard.panels.shelf import Shelf
+from headlab.dashboard.panels.stored_gates import Sweep, every_gate
+from headlab.dashboard.widgets import (
+    keep_known_choice,
+    pick_result,
+    show_how_made,
+    show_skipped,
+    show_table,
+)
+from headlab.results import LearnedGates, Result
 from headlab.training.l0_table import accuracy_name
 
 
-def select(shelf):
-    """Language, sweep and run to show."""
+def pick_run(shelf: Shelf[Sweep]) -> tuple[Sweep, int]:
+    """Draw the widgets for language, sweep and weight.
+
+    Returns:
+        The sweep, and the position of the run in it.
+    """
     languages = list(shelf.by_language)
-    keep_known("focus", "language", languages)
+    keep_known_choice("focus", "language", languages)
     left, right = st.columns(2)
-    focus = left.selectbox("Language", languages, format_func=str, key="focus", bind="query-params")
-    sweep = choose(shelf, focus)
+    language = left.selectbox(
+        "Language", languages, format_func=str, key="focus", bind="query-params"
+    )
+    sweep = pick_sweep(shelf, language)
     weights = sweep.weights
-    keep_known("weight", "λ", weights)
+    keep_known_choice("weight", "λ", weights)
     middle = len(weights) // 2
     weight = right.selectbox("λ", weights, index=middle, key="weight", bind="query-params")
     return sweep, weights.index(weight)
 
 
-def choose(shelf, focus):
-    every = shelf.by_language[focus]
-    lines = stored_gates.labels(every, shelf.weights)
-    names = {sweep.runs[0].key: line for sweep, line in zip(every, lines, strict=True)}
-    if len(every) == 1:
-        st.caption(plain(*names.values()))
-    by_key = {sweep.runs[0].key: sweep for sweep in every}
-    return pick_one("Made as", by_key, names.__getitem__, stored_gates.sweep_key(focus, every))
+def pick_sweep(shelf: Shelf[Sweep], language: str) -> Sweep:
+    """The sweep to show of those in a language; what one is on is said where there is no choice."""
+    sweeps = shelf.by_language[language]
+    labels = stored_gates.labels(sweeps, shelf.weights)
+    label_by_key = {sweep.runs[0].key: label for sweep, label in zip(sweeps, labels, strict=True)}
+    if len(sweeps) == 1:
+        st.caption(plain(labels[0]))
+    sweep_by_key = {sweep.runs[0].key: sweep for sweep in sweeps}
+    widget_key = stored_gates.sweep_key(language, sweeps)
+    return pick_result("Made as", sweep_by_key, label_by_key.__getitem__, widget_key)
 
 
-def made(result):
+def draw_how_made(result: Result[LearnedGates]) -> None:
+    """Every gate of a run in numbers, and how the run was made."""
     with st.expander("Every gate in numbers, and how it was made"):
-        gates, table = result.record, every_gate(result.record)
-        show(table, result.key)
-        commands = made_again("gates", result)
-        how_made(stored_gates.facts(result), commands, table, f"gates-{gates.language}", result.key)
+        gates = result.record
+        table = every_gate(gates)
+        show_table(table, result.key)
+        commands = commands_again("gates", result)
+        facts = stored_gates.facts(result)
+        show_how_made(facts, commands, table, f"gates-{gates.language}", result.key)
 
 
-def body(choice, shelf):
-    sweep, at = select(shelf)
-    result = sweep.runs[at]
+def draw_gates(choice: Choice, shelf: Shelf[Sweep]) -> None:
+    """The page where there are learned gates.
+
+    Args:
+        choice: The sidebar's.
+        shelf: Its stored gates.
+    """
+    sweep, run_number = pick_run(shelf)
+    result = sweep.runs[run_number]
     figures.at_a_glance(result.record)
     for note in result.record.notes:
         st.markdown(f"- {plain(note)}")
     figures.training(result.record, result.key[:12])
     st.subheader(f"{accuracy_name(result.record).capitalize()} against heads kept")
-    figures.draw(choice, sweep, at)
+    figures.draw(choice, sweep, run_number)
     st.subheader("Heads kept, by layer")
     figures.kept_where(sweep)
     st.subheader("Roles of the heads that stay")
-    form.draw_roles(choice, sweep)
-    contrast.of_gates(shelf, result)
+    draw_roles(choice, sweep)
+    other_runs.compare_runs(shelf, result)
     st.subheader("The mask")
-    form.draw_mask(choice, result, figures.scores_for(choice, sweep), shelf.weights)
-    made(result)
+    draw_mask(choice, result, figures.scores_for(choice, sweep), shelf.weights)
+    draw_how_made(result)
 
 
 def draw_page() -> None:
@@ -72,11 +99,12 @@ def draw_page() -> None:
         shelf = stored_gates.shelf(choice)
         stored_gates.begin(shelf.by_language)
         if shelf.by_language:
-            body(choice, shelf)
+            draw_gates(choice, shelf)
         elif choice.languages:
+            subject = f"{plain(choice.model)} have been learned on task {plain(choice.task)}"
             st.info(
-                f"No gates of {plain(choice.model)} have been learned on task {plain(choice.task)} in these languages yet. "
-                "**Start** learns them: a map that shows them open and close, the accuracy at each λ, and masks to export."
+                f"No gates of {subject} in these languages yet. **Start** learns them: a map that "
+                "shows them open and close, the accuracy at each λ, and masks to export."
             )
-        form.draw_form(choice, shelf)
-        skipped(shelf.problems, "run")
+        draw_form(choice, shelf)
+        show_skipped(shelf.problems, "run")

@@ -2,128 +2,177 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 import streamlit as st
 
 from headlab.core import Head
-from headlab.dashboard.frame.shell import found, page
+from headlab.dashboard.frame import Choice, StoredScores, page, scores_of
 from headlab.dashboard.names import head_from, head_key, language_title, plain
-from headlab.dashboard.pages.heads import maps as heads_page
-from headlab.dashboard.panels import contrast, job_offer, report
-from headlab.dashboard.widgets import headgrid
-from headlab.dashboard.widgets.notices import keep_known
-from headlab.dashboard.widgets.presses import download, give, uninterrupted
+from headlab.dashboard.pages.heads.card import draw_card, draw_details
+from headlab.dashboard.pages.heads.sharpening import (
+    draw_sharpening,
+    in_place_of_maps,
+    offer_sharper,
+)
+from headlab.dashboard.pages.heads.tables import table_of_heads
+from headlab.dashboard.panels import contrast, job_offer
+from headlab.dashboard.panels.page_report import offer_page_report
+from headlab.dashboard.widgets import (
+    download,
+    draw_map,
+    draw_small_maps,
+    heads_gated_together,
+    how_to_read_maps,
+    keep_known_choice,
+    pick_scale,
+    set_widget,
+    uninterrupted,
+)
 from headlab.methods.table import ATTENTION_METHOD
 from headlab.pictures import maps_of
+from headlab.results import HeadScores
+
+TABLE = "every-head"
+"""Widget key of the table of every head in every language."""
+HIDDEN_COLUMNS = ["method", "estimand", "unit", "note"]
+"""Columns of the CSV file that the table on the page leaves out: they are the same in all rows."""
+
+ScoresByLanguage = Mapping[str, HeadScores]
 
 
-def pick(language, head, languages):
-    give("head", head_key(head))
-    if language in languages and language != st.session_state.get("focus"):
-        give("focus", language)
+def select_head(scores: ScoresByLanguage, language: str, head: Head) -> None:
+    """Show this head, in this language if it is among those shown: the action of a click."""
+    set_widget("head", head_key(head))
+    if language in scores and language != st.session_state.get("focus"):
+        set_widget("focus", language)
 
 
-def select(scores):
+def pick_language_and_head(scores: ScoresByLanguage) -> tuple[str, Head]:
     """The widgets that match a click: language and head by name."""
     first = next(iter(scores.values()))
-    heads = [head_key(head) for head in first.grid.heads]
-    for param, what, options in (("focus", "language", list(scores)), ("head", "head", heads)):
-        keep_known(param, what, options)
+    head_keys = [head_key(head) for head in first.grid.heads]
+    keep_known_choice("focus", "language", list(scores))
+    keep_known_choice("head", "head", head_keys)
     left, right = st.columns(2)
-    focus = left.selectbox(
+    language = left.selectbox(
         "Language", list(scores), format_func=str, key="focus", bind="query-params"
     )
-    best = int(first.values.argmax())
-    head = right.selectbox(
-        "Head (stack.layer.head)", heads, index=best, key="head", bind="query-params"
+    best_head = int(first.values.argmax())
+    selected_key = right.selectbox(
+        "Head (stack.layer.head)", head_keys, index=best_head, key="head", bind="query-params"
     )
-    return focus, head_from(head)
+    return language, head_from(selected_key)
 
 
-def tables(choice, scores, confidence, head):
+def draw_tables(
+    choice: Choice, scores: ScoresByLanguage, confidence: ScoresByLanguage, head: Head
+) -> None:
+    """The selected head in numbers, and every head in every language, also as a file."""
     st.subheader(f"Head {plain(head_key(head))} in numbers")
-    heads_page.details(scores, confidence, head)
+    draw_details(scores, confidence, head)
     st.subheader("Every head")
-    table = heads_page.every_head(scores)
-    name = f"heads-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
-    download("Download every head as CSV", table.to_csv(index=False), name, "text/csv")
-    shown = table.drop(columns=["method", "estimand", "unit", "note"], errors="ignore")
+    table = table_of_heads(scores)
+    file_name = f"heads-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
+    download("Download every head as CSV", table.to_csv(index=False), file_name, "text/csv")
 
-    def open_row():
-        for row in st.session_state["every-head"]["selection"]["rows"]:
-            of = table.iloc[row]
-            pick(of["language"], Head(of["stack"], int(of["layer"]), int(of["head"])), scores)
+    def open_row() -> None:
+        for row_number in st.session_state[TABLE]["selection"]["rows"]:
+            row = table.iloc[row_number]
+            ticked_head = Head(row["stack"], int(row["layer"]), int(row["head"]))
+            select_head(scores, row["language"], ticked_head)
 
-    fine = {name: st.column_config.NumberColumn(format="%.2g") for name in ("p", "p_holm")}
+    two_digits = st.column_config.NumberColumn(format="%.2g")
     st.dataframe(
-        shown, hide_index=True, height=320, column_config=fine, key="every-head", on_select=uninterrupted(open_row),
+        table.drop(columns=HIDDEN_COLUMNS, errors="ignore"),
+        hide_index=True,
+        height=320,
+        column_config={"p": two_digits, "p_holm": two_digits},
+        key=TABLE,
+        on_select=uninterrupted(open_row),
         selection_mode="single-row",
-    )  # fmt: skip
+    )
     unit = table["unit"].iloc[0]
     note = " (0.01 = one point)" if unit == "accuracy" else ""
     st.caption(
-        f"{len(table):,} rows: every head in every chosen language; tick one to open it. Values in {plain(unit)}{note}."
+        f"{len(table):,} rows: every head in every chosen language; tick one to open it. "
+        f"Values in {plain(unit)}{note}."
     )
 
 
-def sharpening(choice, scores, head):
-    heads_page.sharpening(
-        choice, scores, head, lambda language, clicked: pick(language, clicked, scores)
-    )
+def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLanguage) -> None:
+    """The page where there are scores.
 
-
-def body(choice, results, confidence):
+    Args:
+        choice: The sidebar's.
+        results: Its stored scores.
+        confidence: Mean of each head's largest attention weight, by language, where it is stored.
+    """
     scores = results.scores
-    top, (left, right), below = st.container(), st.columns([10, 11], gap="large"), st.container()
+    select = partial(select_head, scores)
+    top = st.container()
+    left, right = st.columns([10, 11], gap="large")
+    below = st.container()
     with below:
         st.subheader("Language by language")
-        maps = maps_of(scores, common=headgrid.pick_scale(len(scores)))
+        maps = maps_of(scores, common=pick_scale(len(scores)))
     with left:
-        focus, head = select(scores)
-        headgrid.draw_map(
-            maps[focus], key="large", title=language_title(focus), selected=head,
-            on_click=lambda h: pick(focus, h, scores), together=headgrid.together(scores[focus]),
-        )  # fmt: skip
-        heads_page.offer_again(choice, scores[focus])
+        language, head = pick_language_and_head(scores)
+        draw_map(
+            maps[language],
+            key="large",
+            title=language_title(language),
+            selected=head,
+            on_click=partial(select, language),
+            together=heads_gated_together(scores[language]),
+        )
+        offer_sharper(choice, scores[language])
     with right:
-        heads_page.card(scores, confidence, head, focus)
+        draw_card(scores, confidence, head, language)
     with top:
-        sharpening(choice, scores, head)
-    headgrid.small_multiples(
+        draw_sharpening(choice, scores, head, select)
+    draw_small_maps(
         maps,
         key="small",
         selected=head,
-        on_click=lambda language, clicked: pick(language, clicked, scores),
-        together=headgrid.together(scores[focus]),
-        missing=heads_page.in_place_of_maps(choice, results),
+        on_click=select,
+        together=heads_gated_together(scores[language]),
+        missing=in_place_of_maps(choice, results),
     )
     if results.missing:
         st.caption(f"Not cached: {plain(', '.join(map(language_title, results.missing)))}.")
         job_offer.offer(choice, results.missing, results.like)
     for note in results.notes:
         st.caption(f"{plain(note)}.")
-    contrast.draw(scores[focus], head, lambda clicked: pick(focus, clicked, scores))
-    tables(choice, scores, confidence, head)
-    report.save_view(choice, scores)
+    contrast.draw(scores[language], head, partial(select, language))
+    draw_tables(choice, scores, confidence, head)
+    offer_page_report(choice, scores)
+
+
+def draw_without_scores(choice: Choice, results: StoredScores) -> None:
+    """The page where no scores are stored: what is being computed, and the offer to compute them."""
+    st.info(
+        plain(
+            f"No {choice.method} results of {choice.model} on {choice.task} are cached for these "
+            "languages."
+        )
+    )
+    linked_key = st.session_state.get("head")
+    linked_head = head_from(linked_key) if linked_key else None
+    draw_sharpening(choice, {}, linked_head, partial(select_head, {}))
+    draw_small_maps({}, key="small", missing=in_place_of_maps(choice, results))
+    job_offer.offer(choice, results.missing)
 
 
 def draw_page() -> None:
     """Draw the page."""
     with page("heads") as choice:
-        results = found(choice)
+        results = scores_of(choice)
         if not choice.languages:
             st.info("No language is chosen. Pick some in the sidebar, or press All.")
         elif not results.scores:
-            st.info(
-                plain(
-                    f"No {choice.method} results of {choice.model} on {choice.task} are cached for these languages."
-                )
-            )
-            known = st.session_state.get("head")
-            sharpening(choice, {}, head_from(known) if known else None)
-            headgrid.small_multiples(
-                {}, key="small", missing=heads_page.in_place_of_maps(choice, results)
-            )
-            job_offer.offer(choice, results.missing)
+            draw_without_scores(choice, results)
         else:
-            st.markdown(headgrid.reading(results.scores))
-            body(choice, results, found(choice, ATTENTION_METHOD).scores)
+            st.markdown(how_to_read_maps(results.scores))
+            draw_scores(choice, results, scores_of(choice, ATTENTION_METHOD).scores)

@@ -10,16 +10,16 @@ import pandas as pd
 import streamlit as st
 
 from headlab.core import shown_unit
-from headlab.dashboard.frame.shell import (
+from headlab.dashboard.frame import (
     Choice,
-    known_models,
-    languages_of,
-    listing,
-    specs_here,
+    StoredScores,
+    stored_results,
+    stored_specs,
     supervisor,
+    task_languages,
 )
-from headlab.dashboard.frame.shell import found as found_of
-from headlab.dashboard.frame.stored_scores import Found
+from headlab.dashboard.frame import scores_of as found_of
+from headlab.dashboard.frame.choice import known_models
 from headlab.dashboard.names import language_title, page_link, plain
 from headlab.dashboard.panels.job_actions import (
     asked_for,
@@ -30,9 +30,15 @@ from headlab.dashboard.panels.job_actions import (
     terminal,
     weights_missing,
 )
-from headlab.dashboard.widgets import form_values
-from headlab.dashboard.widgets.form_values import Values, held, pressed, wrong
-from headlab.dashboard.widgets.presses import button, download
+from headlab.dashboard.widgets import (
+    FormValues,
+    button,
+    download,
+    draw_option,
+    reason_refused,
+    values_at_press,
+    widget_values,
+)
 from headlab.jobs.fields import Place, SimpleValue
 from headlab.jobs.job import Job
 from headlab.jobs.score import ScoreJob
@@ -90,17 +96,17 @@ class JobForm:
             return self.key(name)
         return self.key(name, job_class.key)
 
-    def kind(self, values: Values) -> str:
+    def kind(self, values: FormValues) -> str:
         """The key of the kind of job. values: of the widgets drawn so far."""
         kind = values.get(self.key("kind"))
         return str(kind) if kind in JOBS else ScoreJob.key
 
-    def place(self, values: Values) -> Place:
+    def place(self, values: FormValues) -> Place:
         """Where the job runs. values: of the widgets drawn so far."""
         on_ray = values.get(self.key("place")) == "ray"
         return "ray" if on_ray and "ray" in JOBS[self.kind(values)].places else "here"
 
-    def job(self, values: Values) -> Job:
+    def job(self, values: FormValues) -> Job:
         """The job, whether its fields are valid or not.
 
         Args:
@@ -113,7 +119,7 @@ class JobForm:
             fields[name] = values.get(self.setting_key(job_class, name), option.default)
         return job_class.model_construct(**fields)
 
-    def _common_fields(self, values: Values) -> dict[str, Any]:
+    def _common_fields(self, values: FormValues) -> dict[str, Any]:
         """The fields whose widgets are the same for every kind of job that has them."""
         model = str(values.get(self.key("model")) or self.model)
         task = str(values.get(self.key("task")) or self.task)
@@ -129,7 +135,7 @@ class JobForm:
             fields["label_map"] = dict(self.label_map)
         return fields
 
-    def method_options(self, method: str, values: Values) -> dict[str, SimpleValue]:
+    def method_options(self, method: str, values: FormValues) -> dict[str, SimpleValue]:
         """The options of a method by name. values: of the widgets drawn so far."""
         options = {}
         for name, option in METHODS[method].options.items():
@@ -170,7 +176,9 @@ def trouble(job: Job) -> str:
     method = job.value("method")
     if method is None:
         return "" if model is None else weights_missing(model)
-    if job.has("options") and (reason := wrong(METHODS[method].resolve, job.value("options"))):
+    if job.has("options") and (
+        reason := reason_refused(METHODS[method].resolve, job.value("options"))
+    ):
         return reason
     if model is None:
         return ""
@@ -232,7 +240,7 @@ def _fields(form: JobForm, job_class: type[Job]) -> None:
 
 def _end(form: JobForm) -> None:
     """The forecast, the button, the outcome of the last click on it, and the commands that do the same."""
-    values = held(PREFIX)
+    values = widget_values(PREFIX)
     job = form.job(values)
     before = "What it will take:"
     if form.place(values) == "ray":
@@ -244,8 +252,8 @@ def _end(form: JobForm) -> None:
         terminal(job)
 
 
-def _start(form: JobForm, drawn: Values, typed: Mapping[str, str] | None) -> None:
-    values = pressed(PREFIX, drawn, typed)
+def _start(form: JobForm, drawn: FormValues, typed: Mapping[str, str] | None) -> None:
+    values = values_at_press(PREFIX, drawn, typed)
     start(form.job(values), form.place(values))
 
 
@@ -265,7 +273,7 @@ def _outcome() -> None:
 
 
 def _model(form: JobForm) -> None:
-    models = list(dict.fromkeys([form.model, *known_models(specs_here())]))
+    models = list(dict.fromkeys([form.model, *known_models(stored_specs())]))
     st.selectbox(
         "Model",
         models,
@@ -281,7 +289,7 @@ def _task(form: JobForm) -> str:
 
 
 def _languages(form: JobForm, task: str) -> None:
-    offered = languages_of(task)
+    offered = task_languages(task)
     st.multiselect(
         "Languages",
         offered,
@@ -318,13 +326,13 @@ def _method(form: JobForm, *, with_options: bool) -> str:
 
 
 def _option(form: JobForm, method: str, name: str) -> None:
-    form_values.draw(name, METHODS[method].options[name], form.key("option", method, name))
+    draw_option(name, METHODS[method].options[name], form.key("option", method, name))
 
 
 def _settings(form: JobForm, job_class: type[Job], names: Iterable[str]) -> None:
     settings = job_class.form_settings()
     for name in names:
-        form_values.draw(name, settings[name], form.setting_key(job_class, name))
+        draw_option(name, settings[name], form.setting_key(job_class, name))
 
 
 def _place(form: JobForm, job_class: type[Job]) -> None:
@@ -365,14 +373,14 @@ def draw_cached(choice: Choice) -> None:
         )
     every = {key: found_of(choice, key) for key in METHODS}
     st.dataframe(by_method(METHODS, every, choice.languages), hide_index=True)
-    problems = listing(HeadScores).problems
+    problems = stored_results(HeadScores).problems
     if problems:
         with st.expander(f"{len(problems)} cache folders were skipped", icon=":material/warning:"):
             st.markdown("\n".join(f"- {plain(problem)}" for problem in problems))
 
 
 def by_method(
-    methods: Mapping[str, Method], found: Mapping[str, Found], languages: Sequence[str]
+    methods: Mapping[str, Method], found: Mapping[str, StoredScores], languages: Sequence[str]
 ) -> pd.DataFrame:
     """One row per method: for how many of the chosen languages it is cached, and which it lacks."""
     rows = [
@@ -396,7 +404,7 @@ def _listed(missing: Sequence[str], all_of: int) -> str:
     return "all" if len(missing) == all_of else ", ".join(missing)
 
 
-def by_language(found: Found, languages: Sequence[str]) -> pd.DataFrame:
+def by_language(found: StoredScores, languages: Sequence[str]) -> pd.DataFrame:
     """One row per chosen language: what its result is based on and what it cost, or that it is missing.
 
     Half-widths are in the unit shown (accuracies in points); columns that a method does not provide are left out.
@@ -428,7 +436,7 @@ def _row(language: str, s: HeadScores | None) -> dict[str, object]:
     }
 
 
-def columns(found: Found) -> dict[str, Any]:
+def columns(found: StoredScores) -> dict[str, Any]:
     """Formats and help texts of the columns of `by_language`."""
     number = st.column_config.NumberColumn
     unit = shown_unit(found.first.unit)[1] if found.first else "points"

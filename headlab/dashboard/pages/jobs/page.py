@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import streamlit as st
 
-from headlab.dashboard.frame.shell import page
+from headlab.dashboard.frame import page
 from headlab.dashboard.names import plain
-from headlab.dashboard.pages.jobs import form, views
+from headlab.dashboard.pages.jobs import form
+from headlab.dashboard.pages.jobs.details import draw_details
+from headlab.dashboard.pages.jobs.queue import draw_queue
 from headlab.dashboard.panels import job_actions
 
 
-def asked():
-    """The job of the link, if it names one."""
+def linked_job() -> int | None:
+    """The number of the job that the link names; None if it names none. Warns of what is no number."""
     text = job_actions.shown()
     if text and not (text.isascii() and text.isdigit() and len(text) < 12):
         st.warning(
@@ -27,14 +29,14 @@ def asked():
 def draw_page() -> None:
     """Draw the page."""
     with page("jobs") as choice:
-        number = asked()
+        number = linked_job()
         if number is not None:
-            views.draw_details(number)
+            draw_details(number)
         else:
             left, right = st.columns([7, 5], gap="large")
             with left:
                 st.subheader("Queue")
-                views.draw_queue()
+                draw_queue()
             with right:
                 form.draw(choice)
             if choice.languages:

@@ -2,129 +2,180 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import streamlit as st
 
-from headlab.core import shown_unit
-from headlab.dashboard.frame.shell import found, languages_of, page
-from headlab.dashboard.frame.stored_scores import sample_note
+from headlab.core import Table, shown_unit
+from headlab.dashboard.frame import Choice, page, samples_note, scores_of, task_languages
 from headlab.dashboard.names import language_title, page_link, plain
-from headlab.dashboard.panels import job_offer, report
-from headlab.dashboard.widgets.figures import figure, show
-from headlab.dashboard.widgets.presses import give
+from headlab.dashboard.pages.languages.agreement import compared_languages, noise_note
+from headlab.dashboard.panels import job_offer
+from headlab.dashboard.panels.heads_in_tables import link_to_attention
+from headlab.dashboard.panels.page_report import offer_page_report
+from headlab.dashboard.widgets import figure, set_widget, show_table
 from headlab.methods.costs import remarks
 from headlab.plots.studies.agreement import agreement_matrix, dendrogram
+from headlab.results import HeadScores
 from headlab.studies import agreement, heads
 from headlab.studies.head_kinds import HeadKind
-from headlab.studies.heads import has_intervals
+from headlab.studies.heads import FewHead, SharedHead, SpecificHead, has_intervals
+from headlab.studies.result import Records
 
 CHART = (
     "Spearman correlations of head scores, language by language; the tab Pairs has the same figures"
 )
 TREE = "Tree of languages by how alike they rank the heads; the tab Clusters has the same figures"
+TOP_HEADS = 20
+"""How many of a language's heads count as its top, to begin with."""
+FEW_LANGUAGES = 3
+"""In how many languages a head for a few helps at most, to begin with."""
+
+ScoresByLanguage = Mapping[str, HeadScores]
 
 
-def matrix(scores):
+def draw_agreement(scores: ScoresByLanguage) -> None:
+    """How alike the languages rank the heads: a matrix, a tree, and their tables."""
     st.subheader("Do languages rank the heads alike?")
-    compared = report.compared(scores)
+    compared = compared_languages(scores)
     result = agreement.agreement_result(compared)
     pairs, languages, clusters, *_ = result.tables()
     st.caption(f"Spearman ρ over {compared.heads} heads.")
     for sentence in result.notes:
         st.markdown(plain(sentence))
     if compared.found.noise is None:
-        st.info(f"{report.noise_note(scores)} {agreement.no_halves()}")
+        st.info(f"{noise_note(scores)} {agreement.no_halves()}")
     first = next(iter(scores.values()))
     about = (
-        f"{first.method}, estimand {first.estimand}, {len(scores)} languages. {sample_note(scores)}"
+        f"{first.method}, estimand {first.estimand}, {len(scores)} languages. "
+        f"{samples_note(scores)}"
     )
     tabs = ["Chart", "Tree", "Pairs", "Each language", "Clusters"]
-    chart, tree, twin, each, merged = st.tabs(tabs, key="tab", bind="query-params")
-    with chart:
+    chart_tab, tree_tab, *table_tabs = st.tabs(tabs, key="tab", bind="query-params")
+    with chart_tab:
         similar = st.toggle("Order by similarity", key="clustered", bind="query-params")
         figure(agreement_matrix(result, similar=similar), "agreement", alt=CHART, about=about)
-    with tree:
+    with tree_tab:
         tree_figure = dendrogram(result.merges.rows, result.languages.rows)
         figure(tree_figure, "agreement-clusters", alt=TREE, about=about)
         st.caption(
-            "Where two clusters meet: the share of resamples of heads that have the cluster; blue from 80 %."
+            "Where two clusters meet: the share of resamples of heads that have the cluster; blue "
+            "from 80 %."
         )
-    for place, table in ((twin, pairs), (each, languages), (merged, clusters)):
-        with place:
-            show(table, "languages")
+    for tab, table in zip(table_tabs, (pairs, languages, clusters), strict=True):
+        with tab:
+            show_table(table, "languages")
 
 
-def at_most(key, most):
-    """Lower a slider's value from another model or more languages: streamlit rejects one above the maximum."""
-    if st.session_state.get(key, 0) > most >= 1:
-        give(key, most)
+def lower_slider(key: str, maximum: int) -> None:
+    """Lower a slider's value of another model or of more languages: streamlit rejects one above the maximum.
+
+    Args:
+        key: Of the slider.
+        maximum: Of its values now.
+    """
+    if st.session_state.get(key, 0) > maximum >= 1:
+        set_widget(key, maximum)
 
 
-def shared(scores):
+def draw_shared_heads(scores: ScoresByLanguage) -> tuple[int, Records[SharedHead]]:
+    """The heads among the top of every language.
+
+    Returns:
+        How many heads of a language are its top, and the heads.
+    """
     st.subheader("Heads that every language needs")
     size = next(iter(scores.values())).grid.size
-    at_most("top", size)
-    top = st.slider("Among the top", 1, size, min(20, size), key="top", bind="query-params")
+    lower_slider("top", size)
+    top = st.slider("Among the top", 1, size, min(TOP_HEADS, size), key="top", bind="query-params")
     shared_heads = heads.shared_heads(scores, top)
-    nothing = f"No head is among the top {top} of every language."
-    listed(heads.shared_table(shared_heads), nothing)
+    table = heads.shared_table(shared_heads)
+    show_table_or(f"No head is among the top {top} of every language.", table)
     return top, shared_heads
 
 
-def specific(scores):
+def draw_specific_heads(
+    scores: ScoresByLanguage,
+) -> tuple[int, list[Sequence[SpecificHead | FewHead]]]:
+    """The heads that help in a few languages only, and those that help in one and harm in another.
+
+    Returns:
+        In how many languages at most a head of the first table helps, and the heads of both tables, the more certain first.
+    """
     st.subheader("Heads for a few languages")
-    most = len(scores) - 1
-    at_most("few", most)
-    few = (
-        st.slider("Positive in at most", 1, most, min(3, most), key="few", bind="query-params")
-        if most > 1
-        else 1
-    )
-    nothing = "No head is positive in so few languages and negative in all others."
+    maximum = len(scores) - 1
+    lower_slider("few", maximum)
+    few = 1
+    if maximum > 1:
+        few = st.slider(
+            "Positive in at most",
+            1,
+            maximum,
+            min(FEW_LANGUAGES, maximum),
+            key="few",
+            bind="query-params",
+        )
     few_heads = heads.few_heads(scores, few)
-    listed(heads.few_table(few_heads), nothing)
+    few_table = heads.few_table(few_heads)
+    show_table_or("No head is positive in so few languages and negative in all others.", few_table)
     specific_heads = heads.specific_heads(scores)
     if has_intervals(scores):
-        nothing = "No head has an interval above 0 in one language and below 0 in another."
-        listed(heads.specific_table(specific_heads), nothing)
+        show_table_or(
+            "No head has an interval above 0 in one language and below 0 in another.",
+            heads.specific_table(specific_heads),
+        )
     return few, [specific_heads.rows, few_heads.rows]
 
 
-def listed(table, otherwise):
+def show_table_or(sentence: str, table: Table) -> None:
+    """The table, or a sentence below its title if it has no rows."""
     if table.rows:
-        show(table, "languages")
+        show_table(table, "languages")
     else:
         st.markdown(f"##### {plain(table.title)}")
-        st.info(otherwise)
+        st.info(sentence)
 
 
-def body(scores):
+def draw_comparison(scores: ScoresByLanguage) -> None:
+    """The page where two languages or more have scores."""
     first = next(iter(scores.values()))
     names = ", ".join(map(language_title, scores))
-    note, unit = sample_note(scores), shown_unit(first.unit)[1]
-    st.caption(f"{len(scores)} languages: {plain(names)}. {note} Values in {unit}.")
+    unit = shown_unit(first.unit)[1]
+    st.caption(f"{len(scores)} languages: {plain(names)}. {samples_note(scores)} Values in {unit}.")
     for remark in remarks(scores.values()):
         st.caption(f"Caution: {plain(remark)}.")
-    matrix(scores)
-    top, agnostic = shared(scores)
+    draw_agreement(scores)
+    top, shared_heads = draw_shared_heads(scores)
     if first.signed:
-        few, specific_lists = specific(scores)
+        few, specific_lists = draw_specific_heads(scores)
         st.subheader("How many heads, and how certain")
-        show(heads.count_table(scores, top, few), "languages")
-        report.draw_heads({HeadKind.AGNOSTIC: [agnostic.rows], HeadKind.SPECIFIC: specific_lists})
+        show_table(heads.count_table(scores, top, few), "languages")
+        link_to_attention(
+            {HeadKind.AGNOSTIC: [shared_heads.rows], HeadKind.SPECIFIC: specific_lists}
+        )
     else:
         st.info(
-            "This method has no signs, so no head can be positive in one language and negative in another."
+            "This method has no signs, so no head can be positive in one language and negative in "
+            "another."
         )
 
 
-def too_few(choice, n):
-    if len(languages_of(choice.task)) == 1:
-        (only,) = map(language_title, languages_of(choice.task))
-        st.info(plain(f"This page compares languages, and task {choice.task} has one: {only}."))
+def say_too_few(choice: Choice, languages_with_scores: int) -> None:
+    """Why there is nothing to compare, and where to go.
+
+    Args:
+        choice: The sidebar's.
+        languages_with_scores: How many of the chosen languages have scores: none or one.
+    """
+    offered = task_languages(choice.task)
+    if len(offered) == 1:
+        language = language_title(offered[0])
+        st.info(plain(f"This page compares languages, and task {choice.task} has one: {language}."))
         page_link("heads", "The heads of this language")
         return
     st.info(
-        f"A comparison needs two languages with {choice.method} results; of those chosen, {n or 'none'} has any."
+        f"A comparison needs two languages with {choice.method} results; of those chosen, "
+        f"{languages_with_scores or 'none'} has any."
     )
     page_link("overview", "Choose another method on the overview")
 
@@ -132,12 +183,12 @@ def too_few(choice, n):
 def draw_page() -> None:
     """Draw the page."""
     with page("languages") as choice:
-        results = found(choice)
-        n = len(results.scores)
-        if n < 2:
-            too_few(choice, n)
+        results = scores_of(choice)
+        languages_with_scores = len(results.scores)
+        if languages_with_scores < 2:
+            say_too_few(choice, languages_with_scores)
         else:
-            body(results.scores)
-            report.save_view(choice, results.scores)
-        if len(languages_of(choice.task)) != 1:
+            draw_comparison(results.scores)
+            offer_page_report(choice, results.scores)
+        if len(task_languages(choice.task)) != 1:
             job_offer.panel(choice, results, "With them, these languages can be compared as well.")

@@ -4,21 +4,42 @@ from __future__ import annotations
 
 import streamlit as st
 
-from headlab.dashboard.frame.shell import found, page
+from headlab.dashboard.frame import Choice, StoredScores, page, scores_of
 from headlab.dashboard.names import plain
-from headlab.dashboard.panels import masks as mask_pages
-from headlab.dashboard.panels import report
+from headlab.dashboard.pages.masks.comparison import (
+    draw_combiner,
+    draw_maps,
+    draw_openers,
+    draw_tables,
+)
+from headlab.dashboard.pages.masks.pair import pick_two
+from headlab.dashboard.pages.masks.sources import (
+    Target,
+    gather_masks,
+    pick_rule,
+    target_of,
+    uploaded_masks,
+)
+from headlab.dashboard.panels.page_report import offer_page_report
+from headlab.masks import Mask
 
 
-def sources(choice, results, target):
+def masks_to_compare(choice: Choice, results: StoredScores, target: Target) -> dict[str, Mask]:
+    """Draw where the masks come from, and return them by name.
+
+    Args:
+        choice: The sidebar's.
+        results: Its stored scores, which suggest masks.
+        target: The model that the masks should be of.
+    """
     with st.expander(
         "Where the masks come from", expanded=not results.scores, icon=":material/upload_file:"
     ):
-        uploaded, problems = mask_pages.uploads()
-        wanted = mask_pages.pick_rule(results)
+        uploaded, problems = uploaded_masks()
+        rule = pick_rule(results)
     for problem in problems:
         st.error(plain(problem))
-    return mask_pages.gather(choice, results, uploaded, wanted, target)
+    return gather_masks(choice, results, uploaded, rule, target)
 
 
 def draw_page() -> None:
@@ -28,20 +49,22 @@ def draw_page() -> None:
             st.info(
                 "No language is chosen. Pick some in the sidebar to see what their scores suggest; files work without."
             )
-        results = found(choice)
-        target = mask_pages.target_of(choice, results)
-        masks = sources(choice, results, target)
+        results = scores_of(choice)
+        target = target_of(choice, results)
+        masks = masks_to_compare(choice, results, target)
         if len(masks) < 2:
             st.info(
                 f"There {'is one mask' if masks else 'are no masks'} to compare. Switch heads off on the Prune page, "
                 "upload mask files, or choose languages whose heads have been scored."
             )
         if masks:
-            a, b = mask_pages.pick_two(list(masks))
-            apart = mask_pages.maps((a, b), masks[a], masks[b])
-            mask_pages.openers(choice, {"A": masks[a], "B": masks[b]}, target)
-            if apart is not None:
-                mask_pages.tables(masks[a], masks[b], apart)
-            report.save_view(choice, results.scores, {name: masks[name] for name in (a, b)})
+            first, second = pick_two(list(masks))
+            difference = draw_maps((first, second), masks[first], masks[second])
+            draw_openers(choice, {"A": masks[first], "B": masks[second]}, target)
+            if difference is not None:
+                draw_tables(masks[first], masks[second], difference)
+            pair = {name: masks[name] for name in (first, second)}
+            offer_page_report(choice, results.scores, pair)
         if len(masks) > 1:
-            mask_pages.combiner(choice, masks, [a, b] if a != b else list(masks)[:2], target)
+            combined = [first, second] if first != second else list(masks)[:2]
+            draw_combiner(choice, masks, combined, target)

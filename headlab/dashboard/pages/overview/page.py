@@ -4,41 +4,56 @@ from __future__ import annotations
 
 import streamlit as st
 
-from headlab.core import Report, part
-from headlab.dashboard.frame.shell import found, go, listing, others, page
+from headlab.core import Head, Report, part
+from headlab.dashboard.frame import (
+    Choice,
+    StoredScores,
+    open_page,
+    other_choices,
+    page,
+    scores_of,
+    stored_results,
+)
 from headlab.dashboard.names import head_key, page_link, plain
 from headlab.dashboard.pages.overview.findings import findings, preferred
-from headlab.dashboard.panels import contrast, job_actions, job_offer, report, stored_reports
-from headlab.dashboard.widgets import headgrid
-from headlab.dashboard.widgets.presses import button
+from headlab.dashboard.panels import contrast, job_actions, job_offer
+from headlab.dashboard.panels.page_report import offer_page_report
+from headlab.dashboard.panels.stored_reports import made_at, matching_reports
+from headlab.dashboard.widgets import (
+    button,
+    draw_small_maps,
+    heads_gated_together,
+    how_to_read_maps,
+    pick_scale,
+)
 from headlab.pictures import maps_of
-from headlab.results import default_root
+from headlab.results import HeadScores, Result, default_root
 from headlab.studies.table import STUDIES
 
+HEAD_TO_OPEN = "_open"
+"""Session key: parameters of the link to the head that was clicked."""
 
-def open_head(language, head):
-    st.session_state["_open"] = {"focus": language, "head": head_key(head)}
+
+def open_head(language: str, head: Head) -> None:
+    """Open the Heads page at this head: the action of a click, which takes effect in the next run."""
+    st.session_state[HEAD_TO_OPEN] = {"focus": language, "head": head_key(head)}
 
 
-def found_so_far(choice, results):
+def draw_findings(choice: Choice, results: StoredScores) -> None:
     """What the results say: scores, and reports on the very model that the scores are of, where there are any."""
-    named = [
-        r for r in listing(Report).results if part(r.record.spec, "model", "name") == choice.model
-    ]
-    first = results.first or next(
-        (r.record for r in sorted(named, key=stored_reports.made_at, reverse=True)), None
-    )
-    kept = [
-        r for r in named if first is not None and r.record.spec.get("model") == first.spec["model"]
-    ]
-    ablation = "zero" if results.first is None else results.first.spec.get("ablation", "zero")
-    reports = {
-        key: preferred(
-            stored_reports.matching(kept, choice, key), choice.languages, choice.method, ablation
-        )
-        for key in STUDIES
-    }
-    sentences = findings(results.scores, reports, choice.languages)
+    reports_on_name = []
+    for result in stored_results(Report).results:
+        if part(result.record.spec, "model", "name") == choice.model:
+            reports_on_name.append(result)
+    same_model_reports = _reports_on_one_model(reports_on_name, results.first)
+    ablation = "zero"
+    if results.first is not None:
+        ablation = results.first.spec.get("ablation", "zero")
+    reports_by_study = {}
+    for study in STUDIES:
+        matching = matching_reports(same_model_reports, choice, study)
+        reports_by_study[study] = preferred(matching, choice.languages, choice.method, ablation)
+    sentences = findings(results.scores, reports_by_study, choice.languages)
     if not sentences:
         return
     with st.container(border=True, key="findings"):
@@ -50,26 +65,41 @@ def found_so_far(choice, results):
                 page_link(finding.page, plain(finding.label), finding.more)
 
 
-def maps(choice, results):
+def _reports_on_one_model(
+    reports: list[Result[Report]], first_scores: HeadScores | None
+) -> list[Result[Report]]:
+    """The reports on the same model as the scores, or without scores as the newest report.
+
+    Args:
+        reports: Of models of one name.
+        first_scores: Any of the scores shown; None if there are none.
+    """
+    if not reports:
+        return []
+    record = first_scores or max(reports, key=made_at).record
+    return [report for report in reports if report.record.spec.get("model") == record.spec["model"]]
+
+
+def draw_maps(choice: Choice, results: StoredScores) -> None:
+    """A map for each language, or what there is in the cache instead."""
     if not results.scores:
-        what = (
+        cache_words = (
             f"({default_root()}) has no {choice.method} results of {choice.model} on {choice.task}"
         )
         other = "other settings in the sidebar" if results.others else "another method"
-        do = "Choose" if job_actions.refusal(choice) else "Compute them below, or choose"
-        st.info(f"The cache folder {plain(what)} for these languages. {do} {other}.")
+        advice = "Choose" if job_actions.refusal(choice) else "Compute them below, or choose"
+        st.info(f"The cache folder {plain(cache_words)} for these languages. {advice} {other}.")
         return
-    st.markdown(headgrid.reading(results.scores) + " Click a head to see it in every language.")
-    common = headgrid.pick_scale(len(results.scores))
-    headgrid.small_multiples(
-        maps_of(results.scores, common=common),
+    st.markdown(how_to_read_maps(results.scores) + " Click a head to see it in every language.")
+    draw_small_maps(
+        maps_of(results.scores, common=pick_scale(len(results.scores))),
         key="overview",
         on_click=open_head,
-        together=headgrid.together(results.first),
+        together=heads_gated_together(results.first),
     )
 
 
-def missing(choice, results):
+def offer_missing(choice: Choice, results: StoredScores) -> None:
     """What can be computed, and jobs that run; what lies in the cache is on the Jobs page."""
     if results.missing:
         job_offer.offer(choice, results.missing, results.like)
@@ -78,23 +108,26 @@ def missing(choice, results):
     page_link("jobs", "Jobs: what is cached and what it cost")
 
 
-def elsewhere(choice):
+def link_other_choices(choice: Choice) -> None:
     """Other models and tasks whose results are stored, such as the papers' own."""
-    if there := others(choice):
+    others = other_choices(choice)
+    if others:
         st.markdown("##### Also in the cache")
         st.caption(
-            "Results of other models and tasks: scores on every page, reports on Experiments and Roles."
+            "Results of other models and tasks: scores on every page, reports on Experiments and "
+            "Roles."
         )
-    for other in there:
+    for other in others:
         button(
             other.words,
             key=f"other-{other.words.partition(':')[0]}",
-            on_press=go,
+            on_press=open_page,
             args=(other.page, other.choice),
         )
 
 
-def onward():
+def link_pages() -> None:
+    """Links to the pages that a reader goes to from here."""
     with st.container(horizontal=True, gap="medium"):
         page_link("heads", "Heads: one head in every language")
         page_link("languages", "Languages: who shares which heads")
@@ -105,16 +138,16 @@ def onward():
 def draw_page() -> None:
     """Draw the page."""
     with page("overview") as choice:
-        if "_open" in st.session_state:
-            st.switch_page("pages/heads.py", query_params=st.session_state.pop("_open"))
+        if HEAD_TO_OPEN in st.session_state:
+            st.switch_page("pages/heads.py", query_params=st.session_state.pop(HEAD_TO_OPEN))
         if not choice.languages:
             st.info("No language is chosen. Pick some in the sidebar, or press All.")
         else:
-            results = found(choice)
-            found_so_far(choice, results)
-            maps(choice, results)
+            results = scores_of(choice)
+            draw_findings(choice, results)
+            draw_maps(choice, results)
             contrast.of_languages(results.scores, open_head)
-            onward()
-            report.save_view(choice, results.scores)
-            missing(choice, results)
-            elsewhere(choice)
+            link_pages()
+            offer_page_report(choice, results.scores)
+            offer_missing(choice, results)
+            link_other_choices(choice)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from headlab.dashboard.frame.shell import page
-from headlab.dashboard.pages.own import parts
+from headlab.dashboard.frame import page
+from headlab.dashboard.pages.own.data_part import draw_data_part
+from headlab.dashboard.pages.own.model_part import draw_model_part
 
 
 def draw_page() -> None:
     """Draw the page."""
     with page("own") as choice:
-        parts.model_part(choice)
-        parts.data_part(choice)
+        draw_model_part(choice)
+        draw_data_part(choice)

@@ -2,124 +2,58 @@
 
 from __future__ import annotations
 
-import secrets
-from functools import partial
-
 import streamlit as st
 
-from headlab.dashboard.frame import guide, shell
-from headlab.dashboard.frame.shell import client, found, guarded, page
+from headlab.dashboard.frame import (
+    Choice,
+    draw_guide_below,
+    errors_as_sentences,
+    loaded_model,
+    page,
+    scores_of,
+)
 from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS, plain
-from headlab.dashboard.pages.prune import board as prune_page
-from headlab.dashboard.pages.prune import front
-from headlab.dashboard.panels import (
-    accuracy,
-    contrast,
-    job_actions,
-    job_offer,
-    report,
-    sentences,
-)
-from headlab.dashboard.panels import (
-    masks as mask_pages,
-)
-from headlab.dashboard.panels.accuracy import SIZES, Question
-from headlab.dashboard.panels.history import follow_link, history_of, write_link
-from headlab.dashboard.widgets import headgrid
-from headlab.dashboard.widgets.notices import keep_known, remember
-
-AREAS = ("grid", "figures", "ways", "more")
-SPLIT_HELP = (
-    f"dev ({SIZES['dev']} examples) is for choosing heads, test ({SIZES['test']}) for reporting figures. A mask chosen "
-    "while looking at test gives an optimistic estimate on test."
-)
-READING = (
-    "Difference: accuracy with these heads off minus unpruned, in points, on the same examples; interval and p by "
-    "resampling groups of examples. p (Holm) is corrected for testing several languages."
-)
-
-
-def pick_split():
-    keep_known("split", "examples", list(SIZES))
-    split = st.radio(
-        "Examples", list(SIZES), horizontal=True, key="split", bind="query-params", help=SPLIT_HELP
-    )
-    remember("split", split)  # this is a fragment, which may run without the page
-    return split
+from headlab.dashboard.pages.prune.board import GRID
+from headlab.dashboard.pages.prune.front import draw_fronts
+from headlab.dashboard.pages.prune.savings import measuring_jobs
+from headlab.dashboard.pages.prune.switch_tab import draw_board
+from headlab.dashboard.panels import contrast, job_actions, job_offer
+from headlab.dashboard.panels.history import History, follow_link, history_of
 
 
 @st.fragment
-def board(choice, loaded, history, results, measured):
-    with guarded():
-        known = st.session_state.setdefault(accuracy.SEEN, {})
-        with st.container(key="board"):  # laid out by static/page.css; in this order on a phone
-            grid, figures, ways, more = (st.container(key=f"board-{name}") for name in AREAS)
-        with figures:
-            headline = st.container()
-            split = pick_split()
-            details, changed = st.container(), st.container()
-        mask = history.mask
-        asker = st.session_state.setdefault("_asker", secrets.token_hex(8))
-        question = Question.of(
-            choice.model,
-            loaded.fingerprint,
-            choice.task,
-            split,
-            mask if mask.removed else None,
-            asker,
-            choice.label_map,
-        )
-        with ways:
-            st.caption(prune_page.HOW)
-            scores = prune_page.pick_scores(results)
-            on_test = partial(accuracy.on_test, question, choice.languages, known)
-            prune_page.suggestion(history, results, scores, on_test)
-            prune_page.twin(history)
-            prune_page.savings(choice, loaded.costs, mask, measured)
-        with grid:
-            prune_page.switches(history, scores, headgrid.together(loaded.fingerprint))
-            prune_page.toolbar(history)
-        with more:
-            st.caption(READING)
-            mask_pages.draw(mask, history, loaded, question, known, choice.languages)
-            masks = {}
-            if mask.removed:
-                measured_mask = mask_pages.with_seen(mask, question, known, choice.languages)
-                masks["Mask of the Prune page"] = measured_mask
-            report.save_view(choice, results.scores, masks)
-        write_link(history)
-        live = accuracy.running(client(), question, choice.languages, known)
-        with changed:
-            sentences.draw(question, choice.languages, known)
-        accuracy.show(headline, details, live, choice.languages, question)
+def draw_smaller_models(choice: Choice, history: History, fingerprint: str) -> None:
+    """Pareto fronts: requesting one, and the points of the stored one that is shown.
 
-
-@st.fragment
-def smaller(choice, history, fingerprint):
-    with guarded():
-        front.draw(choice, history, fingerprint)
+    Args:
+        choice: The sidebar's.
+        history: Of the mask of its model, which a point becomes.
+        fingerprint: Of the model.
+    """
+    with errors_as_sentences():
+        draw_fronts(choice, history, fingerprint)
 
 
 def draw_page() -> None:
     """Draw the page."""
     with page("prune") as choice:
         with st.spinner("Loading the model …"):
-            loaded = shell.loaded(choice.model)
+            loaded = loaded_model(choice.model)
         history = history_of(loaded.fingerprint, loaded.grid, loaded.identity)
         # A widget's state is dropped with its page: without it, the user has just arrived.
-        if sentence := follow_link(history, arrived=prune_page.GRID not in st.session_state):
+        if sentence := follow_link(history, arrived=GRID not in st.session_state):
             st.warning(plain(sentence))
         if loaded.note:
             st.caption(plain(loaded.note))
         if choice.languages:
-            results = found(choice)
-            switch, find = st.tabs(PRUNE_TABS, key=PRUNE_TAB, bind="query-params")
-            with switch:
-                board(choice, loaded, history, results, prune_page.jobs())
+            results = scores_of(choice)
+            switch_tab, smaller_tab = st.tabs(PRUNE_TABS, key=PRUNE_TAB, bind="query-params")
+            with switch_tab:
+                draw_board(choice, loaded, history, results, measuring_jobs())
                 contrast.of_languages(results.scores)
-                guide.below("prune")
-            with find:
-                smaller(choice, history, loaded.fingerprint)
+                draw_guide_below("prune")
+            with smaller_tab:
+                draw_smaller_models(choice, history, loaded.fingerprint)
             job_offer.panel(
                 choice, results, "They colour the heads and say which ones to switch off."
             )

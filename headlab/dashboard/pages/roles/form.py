@@ -7,37 +7,31 @@ from functools import partial
 
 import streamlit as st
 
-from headlab.core import HeadlabError, Table
-from headlab.dashboard.frame.shell import Choice, found, languages_of
+from headlab.core import HeadlabError
+from headlab.dashboard.frame import Choice, task_languages
 from headlab.dashboard.names import language_title, plain
-from headlab.dashboard.panels import job_offer
 from headlab.dashboard.panels.job_actions import asked, end_form, progress, start_planned, terminal
-from headlab.dashboard.panels.stored_reports import Shelf, form_of
+from headlab.dashboard.panels.shelf import Shelf, draw_form_below
 from headlab.dashboard.panels.stored_roles import (
     FORM,
     SOURCES,
     TEXTS,
     TREES,
-    Kept,
     RolesRequest,
+    StoredRoles,
     roles_requests,
     trouble,
 )
-from headlab.dashboard.widgets.figures import figure, show
 from headlab.jobs.roles import RolesJob
-from headlab.plots.heads import stacked
 from headlab.roles.table import OPTIONS
-from headlab.studies.remaining import remaining
 from headlab.tasks.base import DATA_VARIABLE
 from headlab.tasks.languages import language_titles
 from headlab.tasks.udpos import treebank_languages
 
-# Finding roles: sentences, forecast, Start and progress.
 
-
-def draw_form(choice: Choice, shelf: Shelf[Kept]) -> None:
+def draw_form(choice: Choice, shelf: Shelf[StoredRoles]) -> None:
     """The form for the languages without a report; if all have one, a folded form for others or other thresholds."""
-    form_of(
+    draw_form_below(
         shelf,
         choice.languages,
         partial(_form, choice),
@@ -50,13 +44,13 @@ def draw_form(choice: Choice, shelf: Shelf[Kept]) -> None:
 
 def _form(choice: Choice, languages: tuple[str, ...]) -> None:
     with_trees = treebanks()
-    task_languages = languages_of(choice.task)
-    offered = list(dict.fromkeys([*languages, *task_languages, *with_trees]))
+    offered_by_task = task_languages(choice.task)
+    offered = list(dict.fromkeys([*languages, *offered_by_task, *with_trees]))
     chosen = _languages(languages, offered)
     source = _sentences()
     with st.expander("Thresholds"):
         FORM.grid(OPTIONS)
-    requests = roles_requests(choice, chosen, with_trees, task_languages, source)
+    requests = roles_requests(choice, chosen, with_trees, offered_by_task, source)
     if not chosen:
         st.info("No language is chosen. Pick some here, or in the sidebar.")
     for request in requests:
@@ -112,68 +106,3 @@ def _begin(request: RolesRequest, *, lacks_trees: bool) -> None:
         st.caption(f"No treebank here for {titles}; {DATA_VARIABLE} names the folder of treebanks.")
     press = partial(start_planned, FORM, request.job)
     end_form(job, trouble(job), press, key=f"roles-start-{request.source}", form=FORM.prefix)
-
-
-# Roles of the remaining heads at each size, as heads are removed lowest score first.
-
-STEPS = 12  # sizes that are shown
-
-
-def draw_remaining(choice: Choice, kept: Kept) -> None:
-    """The roles left at each size, by the scores of the sidebar's method; without scores, the offer to compute them."""
-    results = found(choice)
-    if not results.scores:
-        st.info(
-            f"The heads' order is that of their {choice.method} scores on task {plain(choice.task)}, and none are "
-            "cached for the chosen languages."
-        )
-        if results.missing:
-            with st.container(border=True, key="offer"):
-                job_offer.offer(
-                    choice, results.missing, folded=True
-                )  # its progress is shown with the roles' own
-        return
-    languages = list(results.scores)
-    start = languages.index(kept.language) if kept.language in languages else 0
-    chosen = st.selectbox(
-        "Remove heads by the scores of",
-        languages,
-        start,
-        format_func=language_title,
-        key=f"roles-order-{kept.language}",
-    )
-    scores = results.scores[chosen]
-    try:
-        table = remaining(kept.result.record, scores, sizes(scores.grid.size))
-    except HeadlabError as error:
-        st.info(plain(f"These scores cannot order the heads of this report: {error}."))
-        return
-    left, counts = stacks(table)
-    fig = stacked(left, counts, "heads with the role")
-    figure(
-        fig,
-        f"roles-left-{kept.language}",
-        key="roles-left",
-        alt="Heads left with each role, at every size",
-        of=(choice.model, kept.source),
-        about=f"{language_title(kept.language)}, {choice.method}",
-    )
-    st.caption(
-        f"By {choice.method} scores of {plain(language_title(chosen))}. A head with several roles counts in each."
-    )
-    show(table, kept.key)
-
-
-def sizes(heads: int) -> list[int]:
-    """Distinct numbers of heads left, evenly spaced from all of them down."""
-    return list(dict.fromkeys(round(heads * part / STEPS) for part in range(STEPS, 0, -1)))
-
-
-def stacks(table: Table) -> tuple[list[int], dict[str, list[float]]]:
-    """Sizes, and {role: heads with it at each size}."""
-    left, roles, heads = (table.column(name) for name in ("heads left", "role", "heads"))
-    every = list(dict.fromkeys(left))
-    counts = {role: [0.0] * len(every) for role in roles}
-    for size, role, count in zip(left, roles, heads, strict=True):
-        counts[role][every.index(size)] = count
-    return every, counts

@@ -12,7 +12,7 @@ import streamlit as st
 
 from headlab.core import HEAD, HEAD_FORMATS, Bools, Cell, Floats, Head, HeadlabError, Table, part
 from headlab.dashboard.names import counted, head_key, head_words, language_title, page_link, plain
-from headlab.dashboard.widgets.figures import figure, named_values, show
+from headlab.dashboard.widgets import figure, show_named_values, show_table
 from headlab.pictures import against, in_order, look_of, parts_note, role_words
 from headlab.plots.heads import roles_across_languages
 from headlab.plots.matrices import visible
@@ -45,7 +45,9 @@ def draw_card(roles: Roles, head: Head) -> None:
         swatch = f'<span style="background:{look.colour};color:{look.ink};padding:0 .4em;border-radius:2px">'
         st.html(f"{swatch}{escape(look.mark)}</span> {escape(role_line(row))}")
     measures = roles.measures.get(head, {})
-    named_values([(name.capitalize(), _value(name, value)) for name, value in measures.items()])
+    show_named_values(
+        [(name.capitalize(), _value(name, value)) for name, value in measures.items()]
+    )
     if measures:
         st.caption(MEASURED)
     page_link("attention", "What it attends to", {"heads": [head_key(head)]})
@@ -81,7 +83,7 @@ def details(roles: Roles, head: Head, key: str) -> None:
     """Every role tested for the head, as a table to download."""
     table = of_head(roles, head)
     if table.rows:
-        show(table, key)
+        show_table(table, key)
 
 
 def of_head(roles: Roles, head: Head) -> Table:
@@ -229,7 +231,7 @@ def draw_languages(reports: Mapping[str, Roles], focus: str) -> None:
         st.info(
             f"Only {plain(language_title(focus))} has a report; choose more languages, and find their roles below."
         )
-    show(table_of(found, focus, kind), f"across-{focus}-{kind}")
+    show_table(table_of(found, focus, kind), f"across-{focus}-{kind}")
 
 
 def reading(found: Across) -> str:

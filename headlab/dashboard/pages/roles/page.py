@@ -4,92 +4,123 @@ from __future__ import annotations
 
 import streamlit as st
 
-from headlab.dashboard.frame.shell import page
+from headlab.core import Head
+from headlab.dashboard.frame import Choice, page
 from headlab.dashboard.names import head_from, head_key, language_title, plain
-from headlab.dashboard.pages.roles import form, head_card
-from headlab.dashboard.panels import contrast, stored_roles
-from headlab.dashboard.panels.report import made_again
-from headlab.dashboard.panels.stored_reports import facts
-from headlab.dashboard.widgets.figures import how_made, show, skipped
-from headlab.dashboard.widgets.notices import keep_known, pick_one
-from headlab.dashboard.widgets.presses import give
+from headlab.dashboard.pages.roles import head_card, other_reports
+from headlab.dashboard.pages.roles.form import draw_form
+from headlab.dashboard.pages.roles.remaining import draw_remaining
+from headlab.dashboard.panels import stored_roles
+from headlab.dashboard.panels.reproduction import commands_again
+from headlab.dashboard.panels.shelf import Shelf
+from headlab.dashboard.panels.stored_reports import report_facts
+from headlab.dashboard.panels.stored_roles import StoredRoles
+from headlab.dashboard.widgets import (
+    keep_known_choice,
+    pick_result,
+    set_widget,
+    show_how_made,
+    show_skipped,
+    show_table,
+)
 
 
-def pick(head):
-    give("head", head_key(head))
+def select_head(head: Head) -> None:
+    """Show this head: the action of a click."""
+    set_widget("head", head_key(head))
 
 
-def select(shelf):
-    """The widgets for language, report and head, which match a click."""
+def pick_report_and_head(shelf: Shelf[StoredRoles]) -> tuple[str, StoredRoles, Head]:
+    """Draw the widgets for language, report and head, which match a click."""
     languages = list(shelf.by_language)
-    keep_known("focus", "language", languages)
+    keep_known_choice("focus", "language", languages)
     left, right = st.columns(2)
-    focus = left.selectbox("Language", languages, format_func=str, key="focus", bind="query-params")
-    kept = choose(shelf, focus)
-    heads = [head_key(head) for head in kept.roles.grid.heads]
-    keep_known("head", "head", heads)
-    best = next((at for at, head in enumerate(kept.roles.grid.heads) if kept.roles.having(head)), 0)
-    head = right.selectbox(
-        "Head (stack.layer.head)", heads, index=best, key="head", bind="query-params"
+    language = left.selectbox(
+        "Language", languages, format_func=str, key="focus", bind="query-params"
     )
-    return focus, kept, head_from(head)
+    report = pick_report(shelf, language)
+    heads = report.roles.grid.heads
+    head_keys = [head_key(head) for head in heads]
+    keep_known_choice("head", "head", head_keys)
+    with_roles = (index for index, head in enumerate(heads) if report.roles.having(head))
+    selected_key = right.selectbox(
+        "Head (stack.layer.head)",
+        head_keys,
+        index=next(with_roles, 0),
+        key="head",
+        bind="query-params",
+    )
+    return language, report, head_from(selected_key)
 
 
-def choose(shelf, focus):
-    by_key = {kept.key: kept for kept in shelf.by_language[focus]}
-    return pick_one(
+def pick_report(shelf: Shelf[StoredRoles], language: str) -> StoredRoles:
+    """The report to show of those in a language."""
+    by_key = {report.key: report for report in shelf.by_language[language]}
+    return pick_result(
         "Report",
         by_key,
-        lambda k: stored_roles.label(by_key[k], shelf.weights),
-        f"roles-report-{focus}",
+        lambda key: stored_roles.label(by_key[key], shelf.weights),
+        f"roles-report-{language}",
     )
 
 
-def tables(kept):
-    for name, place in zip(
-        ("role-counts", "relations"), st.columns([1, 2], gap="large"), strict=True
-    ):
-        if table := kept.roles.table(name):
-            with place:
-                show(table, kept.key)
-    if not kept.roles.syntax:
+def draw_tables(report: StoredRoles) -> None:
+    """How many heads have each role, and each relation of syntax."""
+    names = ("role-counts", "relations")
+    for name, column in zip(names, st.columns([1, 2], gap="large"), strict=True):
+        if table := report.roles.table(name):
+            with column:
+                show_table(table, report.key)
+    if not report.roles.syntax:
         st.info("These sentences have no trees, so no relation of syntax could be looked for.")
 
 
-def made(kept):
+def draw_how_made(report: StoredRoles) -> None:
+    """Every head in numbers, and how the report was made."""
     with st.expander("Every head in numbers, and how it was made"):
         for name in ("measures", "roles"):
-            if table := kept.roles.table(name):
-                show(table, kept.key)
-        report = kept.result.record
-        commands = made_again("report", kept.result)
-        how_made(facts(kept.result), commands, report, f"roles-{kept.language}", kept.key)
+            if table := report.roles.table(name):
+                show_table(table, report.key)
+        facts = report_facts(report.result)
+        commands = commands_again("report", report.result)
+        name = f"roles-{report.language}"
+        show_how_made(facts, commands, report.result.record, name, report.key)
 
 
-def body(choice, shelf):
+def draw_roles(choice: Choice, shelf: Shelf[StoredRoles]) -> None:
+    """The page where there are reports of roles.
+
+    Args:
+        choice: The sidebar's.
+        shelf: Its stored reports.
+    """
     left, right = st.columns([10, 11], gap="large")
     with left:
-        focus, kept, head = select(shelf)
+        language, report, head = pick_report_and_head(shelf)
         stored_roles.role_map(
-            kept.roles, key="roles-map", title=language_title(focus), selected=head, on_click=pick
+            report.roles,
+            key="roles-map",
+            title=language_title(language),
+            selected=head,
+            on_click=select_head,
         )
     with right:
-        head_card.draw_card(kept.roles, head)
-    st.caption(plain(stored_roles.label(kept, shelf.weights)))
-    for note in kept.result.record.notes:
+        head_card.draw_card(report.roles, head)
+    st.caption(plain(stored_roles.label(report, shelf.weights)))
+    for note in report.result.record.notes:
         st.markdown(f"- {plain(note)}")
-    head_card.details(kept.roles, head, kept.key)
+    head_card.details(report.roles, head, report.key)
     st.subheader("Which roles, and which relations")
-    tables(kept)
+    draw_tables(report)
     st.subheader("Sentences")
-    head_card.draw_examples(kept.roles, head)
-    contrast.of_roles(shelf, kept, head, pick)
+    head_card.draw_examples(report.roles, head)
+    other_reports.compare_reports(shelf, report, head, select_head)
     st.subheader("Roles by language")
-    others = {name: rows[0].roles for name, rows in shelf.by_language.items()}
-    head_card.draw_languages(others | {focus: kept.roles}, focus)
+    roles_by_language = {name: reports[0].roles for name, reports in shelf.by_language.items()}
+    head_card.draw_languages(roles_by_language | {language: report.roles}, language)
     st.subheader("Roles of the heads that remain after pruning")
-    form.draw_remaining(choice, kept)
-    made(kept)
+    draw_remaining(choice, report)
+    draw_how_made(report)
 
 
 def draw_page() -> None:
@@ -97,11 +128,12 @@ def draw_page() -> None:
     with page("roles") as choice:
         shelf = stored_roles.shelf(choice)
         if shelf.by_language:
-            body(choice, shelf)
+            draw_roles(choice, shelf)
         elif choice.languages:
             st.info(
-                f"There is no report yet on what the heads of {plain(choice.model)} do in these languages. **Start** makes "
-                "one: the map of heads by role, tables to download, examples, and notes on what limits them."
+                f"There is no report yet on what the heads of {plain(choice.model)} do in these "
+                "languages. **Start** makes one: the map of heads by role, tables to download, "
+                "examples, and notes on what limits them."
             )
-        form.draw_form(choice, shelf)
-        skipped(shelf.problems, "report")
+        draw_form(choice, shelf)
+        show_skipped(shelf.problems, "report")

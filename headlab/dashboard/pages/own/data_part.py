@@ -1,12 +1,11 @@
-"""The page of what people bring: a model that is checked on entry, and files that become a task."""
+"""Examples of the user's own: which column means what, the check of every row, and the saved task."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -14,19 +13,17 @@ import pandas as pd
 import streamlit as st
 from streamlit.typing import UploadedFile
 
-from headlab.core import (
-    MAX_SENT_BYTES,
-    HeadGrid,
-    HeadlabError,
-    as_sentence,
-    content_key,
-    default_root,
-)
-from headlab.dashboard.frame.shell import Choice, client, waited
-from headlab.dashboard.frame.sidebar import known_task, typed, use_model, use_task
+from headlab.core import MAX_SENT_BYTES, HeadlabError, as_sentence, content_key, default_root
+from headlab.dashboard.frame import Choice, use_task, worker_client
 from headlab.dashboard.names import counted, language_title, page_link, plain
-from headlab.dashboard.panels.job_format import forecast_line
-from headlab.dashboard.widgets.presses import Button, button, row, start_with
+from headlab.dashboard.pages.own.model_part import (
+    AGAIN,
+    TYPED,
+    ModelRequest,
+    _classes,
+    findings_of_files,
+)
+from headlab.dashboard.widgets import button
 from headlab.jobs.score import ScoreJob
 from headlab.tasks import TASKS, names
 from headlab.tasks.base import SPLITS, Split
@@ -37,227 +34,18 @@ from headlab.tasks.columns import (
     labels_beside_classes,
     unsure_meanings,
 )
-from headlab.tasks.labels import read_map
 from headlab.tasks.own import ENDINGS, Checked, Draft, Upload, check, format_of, read_upload
 from headlab.tasks.record_files import Record, separator_advice
-from headlab.worker.client import Client
-from headlab.worker.schemas import EvaluateRequest, Figure, Finding, SavedTask
-
-# A model: what its files tell at once, and what loading it tells.
-
-TYPED, LOADING, LOADED, AGAIN = "_own_model", "_own_loading", "_own_loaded", "_own_again"
-SIGNS = {True: ":green[✓]", False: ":red[✗]", None: ":gray[○]"}
-FIRST = 32  # examples that a loaded model answers
-
-
-class Wanted(NamedTuple):
-    """A model, and what it is to be checked for.  languages: the first one chosen, if any.  classes: the label map."""
-
-    model: str
-    task: str
-    method: str
-    languages: tuple[str, ...]
-    classes: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def stated(self) -> dict[str, str] | None:
-        """The label map; None if there is none."""
-        return dict(self.classes) or None
-
-
-def _classes(model: str, task: str) -> tuple[tuple[str, str], ...]:
-    """The label map that was typed for a model on a task; empty if there is none, or it is refused."""
-    try:
-        return tuple(read_map(typed(model, task)).items()) if typed(model, task) else ()
-    except HeadlabError:
-        return ()
-
-
-def model_part(choice: Choice) -> None:
-    """The field for a model, its checks, and the buttons that load and choose it."""
-    st.subheader("A model")
-    start_with("own-model", st.session_state.get(TYPED, ""))
-    name = st.text_input(
-        "Model folder or hub id", key="own-model", placeholder="/path/to/model or owner/name"
-    ).strip()
-    st.session_state[TYPED] = name  # streamlit drops the field's text with its page
-    if not name:
-        st.caption(
-            "Its files are checked before its weights are read. A folder is one on the worker's machine."
-        )
-        return
-    wanted = Wanted(
-        name, choice.task, choice.method, choice.languages[:1], _classes(name, choice.task)
-    )
-    with st.spinner("Looking at its files …"):
-        try:
-            found = looked_at(client(), wanted, st.session_state.get(AGAIN, 0))
-        except HeadlabError as error:  # of the worker, which says nothing about the model
-            st.warning(plain(as_sentence(error)))
-            return
-    # another task or a label map mends labels, and either is chosen for the model that the sidebar has
-    wrong = any(finding.ok is False and finding.what != "Labels" for finding in found)
-    _tell([*found, *([] if wrong else _loaded(wanted))])
-    row(
-        Button(
-            "Load it and check the rest",
-            "own-load",
-            _load,
-            (wanted,),
-            icon="memory",
-            disabled=wrong,
-        ),
-        Button(
-            "Use this model",
-            "own-use-model",
-            use_model,
-            (name,),
-            "primary",
-            "check",
-            disabled=wrong,
-        ),
-        Button("Look again", "own-again", _again, kind="tertiary", icon="refresh"),
-    )
-    if choice.model == name:
-        st.caption("This model is chosen in the sidebar; every page shows it.")
-
-
-def _tell(findings: Sequence[Finding]) -> None:
-    lines = []
-    for finding in findings:
-        lines.append(f"{SIGNS[finding.ok]} **{plain(finding.what)}:** {plain(finding.words)}")
-    st.markdown("  \n".join(lines))
-
-
-def _again() -> None:
-    st.session_state[AGAIN] = st.session_state.get(AGAIN, 0) + 1
-    st.session_state.pop(LOADED, None)
-
-
-def _load(wanted: Wanted) -> None:
-    st.session_state[LOADING] = wanted
-
-
-@st.cache_data(max_entries=16, ttl=300, show_spinner=False)
-def looked_at(_client: Client, wanted: Wanted, again: int) -> list[Finding]:
-    """What a model's files tell; raises HeadlabError without a worker. again: looks anew when it changes."""
-    known = wanted.task if known_task(wanted.task) else None
-    try:
-        return waited(lambda: _client.check(wanted.model, known, wanted.stated if known else None))
-    except HeadlabError as error:
-        if error.code.startswith(
-            "worker."
-        ):  # it says nothing about the model, so it must not be remembered
-            raise
-        return [_wrong("Found", error)]
-
-
-def _loaded(wanted: Wanted) -> list[Finding]:
-    """What loading has told, or that it can tell more; loads the model if that was asked for."""
-    if st.session_state.get(LOADING) == wanted:
-        with st.spinner("Loading the model …"):
-            st.session_state[LOADED] = wanted, loaded(client(), wanted)
-        del st.session_state[LOADING]
-    loaded_for, findings = st.session_state.get(LOADED, (None, []))
-    if loaded_for == wanted:
-        return list(findings)
-    rest = Finding(
-        what="Self-test, size, answers and cost",
-        ok=None,
-        words="Known once the model is loaded.",
-    )
-    return [rest]
-
-
-def loaded(worker: Client, wanted: Wanted) -> list[Finding]:
-    """What loading a model tells: its heads, the self-test, its size, its first answers and the cost of scores."""
-    try:
-        model = waited(lambda: worker.model(wanted.model))
-    except HeadlabError as error:
-        return [_wrong("Loaded", error)]
-    size = f"On {model.device}."
-    if model.costs is not None and model.costs.parameters:
-        size = f"{model.costs.parameters / 1e6:,.1f} million parameters on {model.device}."
-    note = f" {model.note}." if model.note else ""
-    tests = "Open gates change no answer, and a closed gate removes only its head's output."
-    told = {
-        "Heads found": _heads(model.grid),
-        "Self-test": tests,
-        "Size": size + note,
-    }
-    asked = (("Answers", _answers), ("Cost", _cost)) if wanted.languages else ()
-    return [
-        *(Finding(what=what, ok=True, words=words) for what, words in told.items()),
-        *(_finding(what, partial(ask, worker, wanted)) for what, ask in asked),
-    ]
-
-
-def _finding(what: str, ask: Callable[[], str]) -> Finding:
-    """What a question to the worker gives, or why it gives nothing."""
-    try:
-        return Finding(what=what, ok=True, words=ask())
-    except HeadlabError as error:
-        return _wrong(what, error)
-
-
-def _wrong(what: str, error: HeadlabError) -> Finding:
-    return Finding(what=what, ok=False, words=as_sentence(error))
-
-
-def _heads(grid: HeadGrid) -> str:
-    """A grid in words, like '12 layers × 12 heads = 144', stack by stack where there are several."""
-    parts = []
-    for stack in grid.stacks:
-        few, many = min(stack.heads, default=0), max(stack.heads, default=0)
-        each = str(few) if few == many else f"{few} to {many}"
-        whose = f"{stack.name} " if len(grid.stacks) > 1 else ""
-        parts.append(f"{whose}{counted(len(stack.heads), 'layer')} × {each} heads")
-    return f"{', '.join(parts)} = {grid.size}."
-
-
-def _answers(worker: Client, wanted: Wanted) -> str:
-    """The accuracy on a task's first dev examples, and which class was taken for which label."""
-    (language,), stated = wanted.languages, wanted.stated
-
-    request = EvaluateRequest.model_construct(
-        model=wanted.model,
-        task=wanted.task,
-        language=language,
-        size=FIRST,
-        label_map=None if stated is None else dict(stated),
-    )
-
-    def last_figure() -> Figure:
-        *_, figure = worker.evaluate(request)
-        return figure
-
-    figure = waited(last_figure)
-    of = f"its first {figure.n} dev answers on {wanted.task} in {language_title(language)}"
-    note = f" {figure.note}." if figure.note else ""
-    return f"{100 * figure.accuracy:.1f} % of {of} are right.{note}"
-
-
-def _cost(worker: Client, wanted: Wanted) -> str:
-    """What scores of the chosen method will cost."""
-    job = ScoreJob.model_construct(
-        model=wanted.model,
-        task=wanted.task,
-        method=wanted.method,
-        languages=list(wanted.languages),
-    )
-    if wanted.stated is not None:
-        job = job.model_copy(update={"label_map": wanted.stated})
-    forecast = waited(lambda: worker.forecast(job))
-    cost = forecast_line(forecast).replace("**", "")
-    return f"Scores of {wanted.method} in {language_title(wanted.languages[0])}: {cost}"
-
-
-# Files: which column means what.
+from headlab.worker.schemas import SavedTask
 
 NONE, SAME = "— none —", "— the same in all rows —"  # no column is called so
+
 CHOICES = "one of several choices (language models)"
+
 WORDS, GENERATED = "a label for each word", "a text to be generated"
+
 SENTENCES = ("conllu", "conll")  # formats of labelled words
+
 ASKED = {
     "a label for each text": {"text": "Text", "pair": "Second text", "label": "Label"},
     WORDS: {"words": "Words", "labels": "Labels of the words"},
@@ -265,17 +53,23 @@ ASKED = {
     CHOICES: {"context": "Context", "choices": "Choices", "answer": "Right choice"},
     "every token of a text (language models)": {"text": "Text"},
 }
+
 SHARE, COLUMN, FILES = "a share of the rows", "as a column says", "each file is one"
+
 SPLIT_NAMES: Mapping[Split, str] = {
     "train": r"train(ing)?",
     "dev": r"dev|valid(ation)?|val",
     "test": r"test|eval",
 }
+
 SHOWN, ERRORS = 10, 20  # rows of the preview, and errors that are listed
+
 LOOKED_AT = (
     200  # first rows, and about as many of the others, by whose values columns are recognised
 )
+
 LABEL = 40  # characters of a label that are shown
+
 SAVED, SAID = "_own_saved", "_own_said"
 
 
@@ -295,7 +89,7 @@ class Files(NamedTuple):
     values: Mapping[str, Sequence[Any]] = {}
 
 
-def data_part(choice: Choice) -> None:
+def draw_data_part(choice: Choice) -> None:
     """The uploader, the columns, the preview with every error, and the button that saves the task."""
     st.subheader("A task from your files")
     endings = [ending.removeprefix(".") for ending in ENDINGS]
@@ -421,11 +215,11 @@ def _form(choice: Choice, found: Files) -> None:
 def _classes_of_model(choice: Choice) -> tuple[str, tuple[str, ...]]:
     """The model above the files, or else the sidebar's, with the names of its classes; none if they are not known."""
     name = st.session_state.get(TYPED) or choice.model
-    model = Wanted(
+    model = ModelRequest(
         name, choice.task, choice.method, choice.languages[:1], _classes(name, choice.task)
     )
     try:
-        findings = looked_at(client(), model, st.session_state.get(AGAIN, 0))
+        findings = findings_of_files(worker_client(), model, st.session_state.get(AGAIN, 0))
     except HeadlabError:  # without a worker, which the sidebar says
         return name, ()
     return name, tuple(name for finding in findings for name in finding.classes)
@@ -607,9 +401,13 @@ def _places(
         start = 2
     left, right = st.columns([3, 2])
     how = left.radio(
-        "Which examples are dev and test", [SHARE, COLUMN, FILES], start, horizontal=True, key=_key(found, "how"),
+        "Which examples are dev and test",
+        [SHARE, COLUMN, FILES],
+        start,
+        horizontal=True,
+        key=_key(found, "how"),
         help="Heads are chosen on dev; test is for reporting.",
-    )  # fmt: skip
+    )
     splits, share = dict[Split, str](), None
     if how == SHARE:
         share = right.slider("Share of dev, %", 10, 90, 50, 5, key=_key(found, "share")) / 100
@@ -702,7 +500,7 @@ def _save(draft: Draft, asked: str) -> None:
     """Save a task. asked: key of what was asked for, which a refusal is shown beside."""
     st.session_state.pop(SAID, None)
     try:
-        st.session_state[SAVED] = client().save_task(draft.to_json())
+        st.session_state[SAVED] = worker_client().save_task(draft.to_json())
     except HeadlabError as error:
         st.session_state[SAID] = asked, f"Not saved: {as_sentence(error)}"
 

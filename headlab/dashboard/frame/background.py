@@ -1,0 +1,93 @@
+"""An iterator read in its own thread, so that no click waits for its next value."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing
+from typing import Any, Generic, TypeVar, cast
+
+from headlab.dashboard.widgets.streamlit_private import let_requests_through
+
+# An iterator read in its own thread, so that no click waits for its next value.
+
+T = TypeVar("T")
+
+
+class LatestValue(Generic[T]):
+    """The newest value of an iterator, which a thread starts reading at once.
+
+    In streamlit, a click in a fragment waits for the current run to end, so a run must be short: the page
+    polls `value` instead of reading the iterator itself.  error: the exception that ended the iterator,
+    if any.
+
+    Args:
+        make: Gives the iterator, in the thread.
+        stopped: Set by `stop`; for an iterator that must know whether it is still wanted.
+    """
+
+    def __init__(
+        self, make: Callable[[], Generator[T]], stopped: threading.Event | None = None
+    ) -> None:
+        self.value: T | None = None
+        self.error: Exception | None = None
+        self.done = False
+        self._begun = time.monotonic()
+        self._make = make
+        self._seen = 0
+        self._news = threading.Condition()
+        self._stopped = threading.Event() if stopped is None else stopped
+        threading.Thread(target=self._read, name="figures", daemon=True).start()
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was started."""
+        return time.monotonic() - self._begun
+
+    def stop(self) -> None:
+        """Close the iterator at its next value."""
+        self._stopped.set()
+
+    def wait(self, values: int, seconds: float) -> bool:
+        """Whether this many values have arrived or the iterator has ended, at the latest when the time is up."""
+        with self._news:
+            return self._news.wait_for(lambda: self.done or self._seen >= values, timeout=seconds)
+
+    def _read(self) -> None:
+        try:
+            with closing(self._make()) as values:
+                for value in values:
+                    with self._news:
+                        self.value, self._seen = value, self._seen + 1
+                        self._news.notify_all()
+                    if self._stopped.is_set():
+                        break
+        except Exception as error:  # for the caller to raise, not this thread
+            self.error = error
+        with self._news:
+            self.done = True
+            self._news.notify_all()
+
+
+GIVE_WAY_SECONDS = 0.1
+
+
+def await_values(live: LatestValue[Any], values: int, seconds: float = math.inf) -> None:
+    """Wait until it has so many values or has ended, or is that old; another request may end this run meanwhile."""
+    while live.age < seconds and not live.wait(values, GIVE_WAY_SECONDS):
+        let_requests_through()
+
+
+def wait_for_result(ask: Callable[[], T]) -> T:
+    """The answer to a slow call. Meanwhile another request, such as a page switch, may end this run."""
+
+    def answer() -> Generator[T]:
+        yield ask()
+
+    live = LatestValue(answer)
+    await_values(live, 2)
+    if live.error is not None:
+        raise live.error
+    return cast(T, live.value)

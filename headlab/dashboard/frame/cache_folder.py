@@ -1,0 +1,96 @@
+"""The contents of the cache folder, read again only when one of its files has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import streamlit as st
+
+from headlab.core import HeadGrid, HeadlabError, Report, remember_former
+from headlab.dashboard.frame.background import wait_for_result
+from headlab.dashboard.frame.stored_scores import of_own_heads
+from headlab.dashboard.frame.worker_supervisor import worker_client
+from headlab.dashboard.widgets import remember_head_groups
+from headlab.results import HeadScores, LearnedGates, Listing, Store, default_root
+from headlab.worker.schemas import LoadedModel
+
+# Contents of the cache folder, re-read only when one of its files changed.
+
+Stamp = str  # name, time and size of every file: one text, as streamlit takes long to hash many small values
+
+KINDS = (HeadScores, Report, LearnedGates)  # what pages list
+
+Read = TypeVar("Read")
+
+Kind = TypeVar("Kind")
+
+
+def stored_results(kind: type[Kind]) -> Listing[Kind]:
+    """Every readable result of a kind (HeadScores, Report, …) in the cache folder, re-read only when it changed.
+
+    Results of other heads than their model's are problems. Raises HeadlabError for a folder that cannot be read.
+    """
+    return cast(Listing[Kind], _read_folder(lambda root, stamp: _listing(root, stamp, kind)))
+
+
+@st.cache_resource(show_spinner=False)
+def _grids() -> dict[str, HeadGrid]:
+    """Heads of every model that the worker has loaded for a page, by fingerprint."""
+    return {}
+
+
+def loaded_model(name: str) -> LoadedModel:
+    """The worker's description of a model, which it loads; from then on its heads are known."""
+    model = wait_for_result(partial(worker_client().model, name))
+    remember_former(model.fingerprint, model.former_fingerprints)
+    _grids()[model.fingerprint] = model.grid
+    if model.costs is not None:
+        remember_head_groups(model.fingerprint, model.costs)
+    return model
+
+
+def stored_specs() -> list[Mapping[str, Any]]:
+    """The spec of every stored result that pages list. Raises as `listing` does."""
+    return _read_folder(_specs)
+
+
+def _read_folder(read: Callable[[Path, Stamp], Read]) -> Read:
+    """What is read of the cache folder. read: of folder and stamp, cached by both; the stamp tells known models too."""
+    root = default_root()
+    try:
+        return read(root, "\n".join((_stamp(root), *_grids())))
+    except OSError as error:
+        raise HeadlabError(
+            f"cannot read the cache folder {root} ({error.strerror}); set HEADLAB_CACHE to another",
+            code="store.unreadable",
+        ) from error
+
+
+@st.cache_resource(max_entries=2 * len(KINDS), show_spinner=False)
+def _listing(root: Path, stamp: Stamp, kind: type) -> Listing[Any]:
+    return of_own_heads(store_of_folder(root).listing(kind), _grids())
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _specs(root: Path, stamp: Stamp) -> list[Mapping[str, Any]]:
+    return [result.record.spec for kind in KINDS for result in _listing(root, stamp, kind).results]
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def store_of_folder(root: Path) -> Store:
+    """The store of a folder, one for all sessions: it re-reads only the results that changed."""
+    return Store(root)
+
+
+def _stamp(root: Path) -> Stamp:
+    """Name, time and size of every result file: changes whenever the listing may."""
+    names = ("spec.json", "result.npz")
+    stats = (
+        [(p, p.stat()) for p in sorted(root.glob("*/*")) if p.name in names]
+        if root.is_dir()
+        else []
+    )
+    return "\n".join(f"{p.parent.name}/{p.name} {s.st_mtime_ns} {s.st_size}" for p, s in stats)

@@ -1,0 +1,133 @@
+"""What all pages show: a model, a task, a method and languages; and what is stored for such a choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import streamlit as st
+
+from headlab.dashboard.frame.cache_folder import stored_results, stored_specs
+from headlab.dashboard.frame.sidebar import HUB_ID, known_task
+from headlab.dashboard.frame.stored_scores import (
+    StoredScores,
+    best_method,
+    comparable_scores,
+    languages_with_results,
+    matching_scores,
+    stored_subjects,
+)
+from headlab.dashboard.frame.worker_supervisor import embedded_models
+from headlab.dashboard.names import counted
+from headlab.methods.costs import options_of
+from headlab.methods.table import METHODS
+from headlab.results import HeadScores
+from headlab.tasks.base import TREEBANK
+from headlab.tasks.labels import same_classes
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What all pages show: one model, task and method, and some of the task's languages.
+
+    label_map: {label: class of the model}, where it is stated.  variant: name of the method's results that are shown,
+    where the cache has several (`headlab.dashboard.frame.stored_scores.variants`).
+    """
+
+    model: str
+    task: str
+    languages: tuple[str, ...]
+    method: str
+    label_map: Mapping[str, str] | None = None
+    variant: str = ""
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What every job on this choice says of it."""
+        stated = {} if self.label_map is None else {"label_map": dict(self.label_map)}
+        return {"model": self.model, "task": self.task, **stated}
+
+    def fits(self, spec: Mapping[str, Any]) -> bool:
+        """Whether a result of this spec has the classes of this choice."""
+        return same_classes(spec.get("task") or {}, self.label_map)
+
+
+def scores_of(choice: Choice, method: str | None = None) -> StoredScores:
+    """The cached results of a choice; `method` overrides the choice's."""
+    asked = method or choice.method
+    results = matching_scores(
+        stored_results(HeadScores).results, choice.model, choice.task, asked, choice.label_map
+    )
+    return comparable_scores(
+        results, choice.languages, choice.variant if asked == choice.method else ""
+    )
+
+
+def cached_options(choice: Choice) -> dict[str, Any]:
+    """The method's options that the cached scores of a choice were made with; none where there are none.
+
+    What builds on scores starts from these: scores of another precision would be computed for hours beside them.
+    """
+    like, known = scores_of(choice).like, METHODS[choice.method].options
+    return (
+        {}
+        if like is None
+        else {name: value for name, value in options_of(like).items() if name in known}
+    )
+
+
+@dataclass(frozen=True)
+class OtherChoice:
+    """Stored results of another model or task.  page: where most of them are shown.  choice: that shows them."""
+
+    choice: Choice
+    page: str
+    words: str
+
+
+def other_choices(choice: Choice) -> list[OtherChoice]:
+    """Other models and tasks that have stored results; reports of roles on a treebank are of no task."""
+    specs = stored_specs()
+    scores, found = stored_results(HeadScores).results, list[OtherChoice]()
+    for (model, name), count in sorted(stored_subjects(specs).items()):
+        many = counted(count, "result")
+        if name == TREEBANK:
+            if model != choice.model:
+                found.append(
+                    OtherChoice(
+                        replace(choice, model=model, label_map=None),
+                        "roles",
+                        f"{model}: {many} on roles",
+                    )
+                )
+        elif (model, name) != (choice.model, choice.task):
+            method = best_method(matching_scores(scores, model, name), choice.method)
+            other = Choice(model, name, tuple(task_languages(name)), method or choice.method)
+            found.append(
+                OtherChoice(
+                    other, "overview" if method else "experiments", f"{model} on {name}: {many}"
+                )
+            )
+    return found
+
+
+def known_models(specs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Models that can be chosen: the embedded ones, those with results, and those named in this session.
+
+    specs: of all stored results.
+    """
+    named = [
+        *st.session_state.get("_named_models", []),
+        *filter(HUB_ID.fullmatch, st.query_params.get_all("model")),
+    ]
+    known = dict.fromkeys(
+        [*embedded_models(), *sorted({model for model, _ in stored_subjects(specs)}), *named]
+    )
+    return list(known) or ["e5-small-intents"]
+
+
+def task_languages(name: str) -> list[str]:
+    """A task's languages; for a task that is unknown here or cannot be read, those of its results."""
+    found = known_task(name)
+    return list(found.languages) if found else languages_with_results(stored_specs(), name)

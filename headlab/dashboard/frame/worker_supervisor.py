@@ -1,0 +1,185 @@
+"""The worker as pages see it: started once per server, its state in one line, a client to ask it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+import streamlit as st
+
+from headlab.core import HeadlabError
+from headlab.dashboard.frame.background import wait_for_result
+from headlab.dashboard.names import counted, plain
+from headlab.dashboard.widgets import redraw_every
+from headlab.worker import process
+from headlab.worker.client import Client
+from headlab.worker.schemas import Health
+
+# The worker as pages see it: started once per server, its state in one line, a client to ask it.
+
+WAIT_SECONDS = 60.0
+
+FRESH_SECONDS = 2.0
+
+RETRY_SECONDS = 10.0
+
+LOOK_SECONDS = 3.0
+
+# The first page also needs the processor, and needs no worker.
+HEAD_START_SECONDS = 1.5
+
+SIGNS = {
+    "starting": ":material/hourglass_top:",
+    "ready": ":material/check_circle:",
+    "busy": ":material/sync:",
+}
+
+
+class WorkerState(NamedTuple):
+    """What the worker is doing: `starting`, `ready`, `busy` or `away`, and a line that says so.
+
+    ray: the Ray cluster that it can hand jobs to, in a word; empty if there is none.
+    """
+
+    kind: str
+    line: str
+    ray: str = ""
+
+
+def embedded_models() -> list[str]:
+    """Models shipped with headlab: the folders of their adapters (read without torch)."""
+    root = Path(str(files("headlab") / "embedded"))
+    return sorted(p.parent.name for p in root.glob("*/adapter_config.json"))
+
+
+def connect() -> process.Worker:
+    """The worker that $HEADLAB_WORKER names, or a local one that loads the embedded model at once."""
+    return process.connect(warm=next(iter(embedded_models()), None))
+
+
+class WorkerSupervisor:
+    """Connects to the worker in the background and retries after a failure; all sessions share it."""
+
+    def __init__(self, connect: Callable[[], process.Worker], delay: float) -> None:
+        self._connect = connect
+        self._delay = delay
+        self._worker: process.Worker | None = None
+        self._error = self._error_code = ""
+        self._failed = 0.0
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._seen = (0.0, WorkerState("starting", "Worker: starting"))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._thread = threading.Thread(
+            target=self._start, name="headlab-worker-start", daemon=True
+        )
+        self._thread.start()
+
+    def _start(self) -> None:
+        time.sleep(self._delay)
+        try:
+            self._worker, self._error, self._error_code = self._connect(), "", ""
+        except HeadlabError as error:
+            self._error, self._error_code, self._failed = str(error), error.code, time.monotonic()
+
+    def _again(self) -> None:
+        """Try once more if the last attempt failed a while ago."""
+        with self._lock:
+            idle = self._thread is None or not self._thread.is_alive()
+            if self._worker is None and idle and time.monotonic() - self._failed > RETRY_SECONDS:
+                self._delay = 0.0
+                self._begin()
+
+    def client(self, wait: float = WAIT_SECONDS) -> Client:
+        """The worker's client, waiting while a worker starts. Raises HeadlabError if there is none."""
+        self._again()
+        until = time.monotonic() + wait
+        while (
+            self._worker is None
+            and self._thread is not None
+            and self._thread.is_alive()
+            and time.monotonic() < until
+        ):
+            time.sleep(0.02)
+        if self._worker is None:
+            raise HeadlabError(
+                self._error or "the worker is still starting; try again in a few seconds",
+                code=self._error_code or "worker.starting",
+            )
+        return self._worker.client()
+
+    @property
+    def connected(self) -> bool:
+        """Whether `client` answers at once."""
+        return self._worker is not None
+
+    def state(self) -> WorkerState:
+        """The worker's state, requested at most every two seconds, however many tabs are open."""
+        asked, state = self._seen
+        begun = state.kind == "starting" and self.connected
+        if begun or time.monotonic() - asked > FRESH_SECONDS:
+            self._seen = (time.monotonic(), state)
+            self._seen = (time.monotonic(), state := self._ask())
+        return state
+
+    def _ask(self) -> WorkerState:
+        self._again()
+        if self._worker is None:
+            return (
+                WorkerState("away", f"Worker: not running. {self._error}")
+                if self._error
+                else WorkerState("starting", "Worker: starting")
+            )
+        try:
+            return state_of(self._worker.client().health())
+        except HeadlabError as error:
+            return WorkerState("away", f"Worker: not reachable. {error}")
+
+
+def state_of(health: Health) -> WorkerState:
+    """A worker's health in one line."""
+    where = f" on {health.device}" if health.device else ""
+    if not health.jobs_running:
+        note = f". {health.note}" if health.note else ""
+        return WorkerState("ready", f"Worker: ready{where}{note}", health.ray)
+    waiting = health.jobs_waiting
+    more = f", {counted(waiting, 'more job')} in line" if waiting else ""
+    line = f"Worker: computing scores{where}{more}; live requests for its model go first"
+    return WorkerState("busy", line, health.ray)
+
+
+@st.cache_resource(show_spinner=False)
+def supervisor() -> WorkerSupervisor:
+    """The one supervisor of this server; $HEADLAB_WORKER names a worker elsewhere."""
+    return WorkerSupervisor(connect, HEAD_START_SECONDS)
+
+
+def worker_client() -> Client:
+    """A client of the worker; waits, with a spinner, while a local one starts. Raises HeadlabError."""
+    watched = supervisor()
+    if watched.connected:
+        return watched.client()
+    with st.spinner("Starting the worker that holds the model …"):
+        return wait_for_result(watched.client)
+
+
+def show_worker_state() -> None:
+    """One line in the sidebar; it keeps itself up to date unless the worker has nothing to do."""
+    every = None if supervisor().state().kind == "ready" else LOOK_SECONDS
+    redraw_every(_show_state, every)(every)
+
+
+def _show_state(every: float | None) -> None:
+    state = supervisor().state()
+    if every is not None and state.kind == "ready":
+        st.rerun()  # which ends the timer
+    if state.kind == "away":
+        st.warning(plain(state.line))
+    else:
+        st.caption(f"{SIGNS[state.kind]} {plain(state.line)}")

@@ -1,0 +1,121 @@
+"""What the model says of the sentences with the chosen heads on, and with them off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from headlab.core import CHANGES, NOTHING
+from headlab.dashboard.names import CHANGE_WORDS, counted, plain
+from headlab.dashboard.panels.attended_sentences import Sentence
+from headlab.pictures import MINUS
+from headlab.plots.matrices import visible
+from headlab.worker.schemas import Answer, Weights
+
+SAME = "same label"
+
+
+def answer_rows(
+    sentences: Sequence[Sentence], answers: Sequence[Sequence[Answer]], heads: int
+) -> pd.DataFrame:
+    """A row per sentence: its right label, the model's with the heads on and with them off, and what that changes.
+
+    Args:
+        sentences: What the model was asked about.
+        answers: The model's, by sentence; none for a sentence that gets no row.
+        heads: How many heads are off.
+    """
+    many = "s" * (heads != 1)
+    columns = ["Sentence", "Right", f"Head{many} on", f"Head{many} off", "What changes"]
+    rows = []
+    for sentence, sentence_answers in zip(sentences, answers, strict=True):
+        if not sentence_answers:
+            continue
+        cells_of = _text_cells if sentence_answers[0].word is None else _word_cells
+        rows.append([sentence.title, *cells_of(sentence, sentence_answers)])
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _text_cells(sentence: Sentence, answers: Sequence[Answer]) -> list[str]:
+    (answer,) = answers
+    right = sentence.right[0] if sentence.right else NOTHING
+    return [right, _with_heads_on(answer), _with_heads_off(answer), _change(answer, right)]
+
+
+def _with_heads_on(answer: Answer) -> str:
+    return f"{answer.on} {answer.p_on:.1%}"
+
+
+def _with_heads_off(answer: Answer) -> str:
+    return f"{answer.off} {answer.p_off:.1%}"
+
+
+def _change(answer: Answer, right: str) -> str:
+    if answer.on == answer.off:
+        moved = round(100 * (answer.p_off - answer.p_on), 1) + 0.0  # no -0.0
+        return f"{SAME}, {moved:+.1f} points".replace("-", MINUS)
+    if right == NOTHING:
+        return "another label"
+    now_right, now_wrong, still_wrong = CHANGES
+    if answer.off == right:
+        return CHANGE_WORDS[now_right]
+    return CHANGE_WORDS[now_wrong if answer.on == right else still_wrong]
+
+
+def _word_cells(sentence: Sentence, answers: Sequence[Answer]) -> list[str]:
+    """How many words get their right label, and each that gets another one."""
+    words = counted(len(answers), "word")
+    changes = []
+    if len(sentence.right) != len(answers):  # of a longer sentence the rest has no answers
+        for answer in answers:
+            if answer.on != answer.off:
+                changes.append(_word_change(answer))
+        return ["a label per word", words, words, "; ".join(changes) or "no word's label"]
+    right_on, right_off = 0, 0
+    for answer, right in zip(answers, sentence.right, strict=True):
+        right_on += answer.on == right
+        right_off += answer.off == right
+        if answer.on != answer.off:
+            changes.append(f"{_word_change(answer)} (right: {right})")
+    return [
+        "a label per word",
+        f"{right_on} of {words} right",
+        f"{right_off} of {words} right",
+        "; ".join(changes) or "no word's label",
+    ]
+
+
+def _word_change(answer: Answer) -> str:
+    return f"{visible(answer.word or '')}: {_with_heads_on(answer)} → {_with_heads_off(answer)}"
+
+
+def draw_answers(sentences: Sequence[Sentence], attention: Sequence[Weights], heads: int) -> None:
+    """Draw the answers with the heads on and off below the picture, or a sentence on why there are none.
+
+    Args:
+        sentences: What is shown.
+        attention: Of each sentence, with the model's answers.
+        heads: How many heads are off.
+    """
+    notes = dict.fromkeys(plain(weights.note) for weights in attention if weights.note)
+    unanswered = []
+    for sentence, weights in zip(sentences, attention, strict=True):
+        if not weights.answers:
+            unanswered.append(sentence.title)
+    rows = answer_rows(sentences, [weights.answers for weights in attention], heads)
+    if rows.empty:
+        st.caption(f"The model's answers without these heads are not shown: {'; '.join(notes)}.")
+        return
+    st.markdown(
+        f"##### Answers with {'this head' if heads == 1 else f'these {heads} heads'} on and off"
+    )
+    st.table(rows.map(plain), border="horizontal", hide_index=True)
+    without = f" No answers: {plain(', '.join(unanswered))}." if unanswered else ""
+    st.caption(
+        "; ".join(
+            ["Off: the heads' output is 0. Probabilities are among the task's labels", *notes]
+        )
+        + f".{without}"
+    )

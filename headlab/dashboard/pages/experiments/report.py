@@ -1,0 +1,127 @@
+"""A stored report on the page: figures, tables to download, caveats, and how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from headlab.core import HeadlabError, Report
+from headlab.dashboard.names import plain
+from headlab.dashboard.panels.heads_in_tables import link_to_attention
+from headlab.dashboard.panels.reproduction import commands_again
+from headlab.dashboard.panels.stored_reports import (
+    StoredJob,
+    differences,
+    made_at,
+    report_facts,
+    report_label,
+    sizes_words,
+)
+from headlab.dashboard.widgets import figure, set_first_value, show_how_made, show_table
+from headlab.jobs.experiment import ExperimentJob
+from headlab.plots import report_figures
+from headlab.results import Result
+from headlab.studies.head_kinds import head_lists
+from headlab.studies.published import with_paper
+from headlab.studies.result import result_of
+from headlab.studies.table import STUDIES, earlier_scores
+from headlab.tasks.languages import language_titles
+
+FEW = 3  # up to this many figures are stacked; of more, the user chooses one
+
+
+def pick_report(
+    results: Sequence[Result[Report]],
+    experiment: str,
+    asked: str | None,
+    weights: str | None = None,
+) -> Result[Report]:
+    """The report to show: the first, or the one chosen here or by the link.
+
+    weights: fingerprint of the chosen model's weights, None if unknown.
+    """
+    by_key = {result.key: result for result in results}
+    if len(results) == 1:
+        return results[0]
+    keys, key = ["", *by_key], f"report-{experiment}"
+    if asked:
+        set_first_value(key, asked)
+    if st.session_state.get(key, "") not in keys:
+        del st.session_state[key]
+    newest = max(map(made_at, results)) == made_at(results[0])
+    first = "The newest" if newest else "The newest of the chosen model in float32"
+
+    def words(k: str) -> str:
+        return report_label(by_key[k], weights) if k else first
+
+    chosen = st.selectbox("Report", keys, format_func=words, key=key)
+    return by_key.get(chosen, results[0])
+
+
+def draw_report(result: Result[Report], form_job: ExperimentJob, weights: str | None) -> None:
+    """Draw a report.
+
+    Args:
+        result: The report.
+        form_job: The job chosen above; differences from it are stated.
+        weights: Fingerprint of the chosen model's weights, None if unknown.
+    """
+    report = result.record
+    st.caption(plain(report_label(result, weights)))
+    if settings := differences(StoredJob.of(report), form_job, weights):
+        st.info(
+            "This report was made with other settings than those chosen above: "
+            f"{plain('; '.join(settings))}."
+        )
+    for note in filter(None, (*report.notes, earlier_scores(report.spec))):
+        st.markdown(f"- {plain(note)}")
+    _figures(report)
+    _link_to_heads(report)
+    for table in with_paper(report):
+        show_table(table, result.key)
+    _made(result)
+
+
+def _figures(report: Report) -> None:
+    try:
+        figures = report_figures(report)
+    except HeadlabError as error:
+        st.warning(plain(f"The figures cannot be drawn: {error}."))
+        return
+    names = list(figures)
+    if len(names) > FEW:
+        names = [st.selectbox("Figure", names, key=f"figure-{report.name}")]
+    for name in names:
+        rest = name.removeprefix(report.name).strip("-").replace("-", " ")
+        title = ", ".join(
+            filter(
+                None,
+                [about.title if (about := STUDIES.get(report.name)) else report.name, rest],
+            )
+        )
+        figure(figures[name], name, alt=title, about=_subject(report))
+
+
+def _link_to_heads(report: Report) -> None:
+    """Heads of each kind that the report lists; none where it cannot be read, as is told in place of its figures."""
+    try:
+        result = result_of(report)
+    except HeadlabError:
+        return
+    link_to_attention(head_lists(result))
+
+
+def _subject(report: Report) -> str:
+    """What a report is on: languages, method and numbers of examples."""
+    job = StoredJob.of(report).job
+    method = [str(job.method)] if job.method else []
+    return ", ".join([language_titles(job.languages_named), *method, sizes_words(job)])
+
+
+def _made(result: Result[Report]) -> None:
+    with st.expander("How it was made"):
+        if about := STUDIES.get(result.record.name):
+            st.caption(f"After {about.paper}.")
+        commands = commands_again("report", result)
+        show_how_made(report_facts(result), commands, result.record, result.record.name, result.key)

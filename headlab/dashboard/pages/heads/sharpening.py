@@ -1,0 +1,161 @@
+"""The Heads page while its scores are computed: the map that sharpens, and buttons where maps are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import streamlit as st
+
+from headlab.core import Head
+from headlab.dashboard.frame import Choice, StoredScores, errors_as_sentences, worker_client
+from headlab.dashboard.names import language_title, plain
+from headlab.dashboard.panels.job_actions import bar, known_jobs, refusal, said, start, watch
+from headlab.dashboard.panels.job_format import languages_in
+from headlab.dashboard.panels.job_offer import price, work_of
+from headlab.dashboard.panels.sharpening_map import (
+    draw_head_so_far,
+    draw_sharpening_map,
+    language_computed,
+    map_so_far,
+)
+from headlab.dashboard.widgets import PageState, button, draw_map, redraw_every
+from headlab.methods.costs import PRECISION, spec_of
+from headlab.methods.table import METHODS
+from headlab.results import HeadScores
+
+SECONDS = 2.0
+
+HELP = "Its map then sharpens here and, larger, at the top."
+
+
+@dataclass
+class SharpeningMap(PageState):
+    """The map that sharpens on the Heads page of one session.
+
+    Attributes:
+        language: Code of the language that was being computed when the whole page was last drawn.
+        head_was_clicked: Whether a head of the map was clicked since.
+    """
+
+    key = "_sharpening"
+    language: str = ""
+    head_was_clicked: bool = False
+
+
+def draw_sharpening(
+    choice: Choice,
+    stored: Mapping[str, HeadScores],
+    selected: Head | None,
+    pick: Callable[[str, Head], None],
+) -> None:
+    """The map of the language that a job of this choice is computing, redrawn every two seconds, and waiting jobs.
+
+    It does not replace a stored result until the job is done; the page then reruns.
+    stored: sets the colour scale.  pick: called with language and head on a click.
+    """
+    said()
+    jobs = known_jobs(choice)
+    if not jobs:
+        return
+    watch(jobs)
+    job = jobs[0]
+    is_running = job.state == "running"
+    if is_running:
+        SharpeningMap.of_session().language = language_computed(job)
+        room = st.container()
+        bar(job)
+        with room:
+            redraw_every(_look, SECONDS)(job.id, stored, selected, pick)
+    for waiting in jobs[1:] if is_running else jobs:
+        bar(waiting)
+
+
+def _look(
+    number: int,
+    stored: Mapping[str, HeadScores],
+    selected: Head | None,
+    pick: Callable[[str, Head], None],
+) -> None:
+    """The map that sharpens. Its clicks go through the log of presses, so redrawing loses none."""
+    with errors_as_sentences():
+        state = SharpeningMap.of_session()
+        job, scores = worker_client().snapshot(number)
+        was_clicked = state.head_was_clicked
+        state.head_was_clicked = False
+        if was_clicked or language_computed(job) != state.language:
+            st.rerun()  # the card, the other maps and the stored result are drawn outside this fragment
+        if scores is None:
+            return
+        language = scores.language
+
+        def clicked(head: Head) -> None:
+            pick(language, head)
+            state.head_was_clicked = True
+
+        st.subheader(f"{plain(language_title(language))}, being computed")
+        left, right = st.columns([10, 11], gap="large")
+        with left:
+            draw_sharpening_map(job, scores, stored, selected, clicked)
+        with right:
+            draw_head_so_far(scores, stored, selected)
+
+
+def in_place_of_maps(choice: Choice, results: StoredScores) -> dict[str, Callable[[], None]]:
+    """Functions that draw in place of missing languages' maps: a button, or the map that sharpens."""
+    if not results.missing or refusal(choice):
+        return {}
+    jobs = known_jobs(choice)
+    waiting = {language for job in jobs for language in languages_in(job)}
+    running = jobs[0] if jobs and jobs[0].state == "running" else None
+
+    def draw_one(language: str) -> None:
+        if running is not None and language == language_computed(running):
+            redraw_every(_small, SECONDS)(running.id, language, results.scores)
+            return
+        with st.container(border=True):
+            st.markdown(f"**{plain(language_title(language))}**")
+            if language in waiting:
+                st.caption("Waiting for the worker.")
+            else:
+                button(
+                    "Compute",
+                    key=f"compute-{language}",
+                    help=HELP,
+                    on_press=start,
+                    args=(work_of(choice, [language], results.like),),
+                )
+
+    return {language: partial(draw_one, language) for language in results.missing}
+
+
+def _small(job: int, language: str, stored: Mapping[str, HeadScores]) -> None:
+    with errors_as_sentences():
+        _, scores = worker_client().snapshot(job)
+        if scores is None or scores.language != language:
+            st.markdown(f"**{plain(language_title(language))}**")
+            st.caption("Being computed; the first samples are on their way.")
+            return
+        draw_map(
+            map_so_far(scores, stored),
+            key="sharpening-small",
+            title=language_title(language),
+            compact=True,
+        )
+        st.caption("Sharpening; larger at the top.")
+
+
+def offer_sharper(choice: Choice, stored: HeadScores) -> None:
+    """The button that recomputes a stored result whose precision differs from the current defaults."""
+    options = METHODS[choice.method].options
+    given = spec_of(stored, "method", "options") or {}
+    usual = {name: options[name].default for name in PRECISION if name in options}
+    if "target" not in usual or all(given.get(name) == value for name, value in usual.items()):
+        return
+    if any(stored.language in languages_in(job) for job in known_jobs(choice)):
+        return
+    job = work_of(choice, [stored.language], stored)
+    text = f"Until every head's sign is decided or its half-width is {usual['target']:g}. {price(choice, job)}"
+    label = f"Sharpen {language_title(stored.language)}"
+    button(label, key="sharpen", help=text, on_press=start, args=(job,))

@@ -1,0 +1,174 @@
+"""One job: progress, the map while it sharpens, its log, what it computes and its results."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import streamlit as st
+
+from headlab.core import Head, HeadlabError
+from headlab.dashboard.frame import errors_as_sentences, scores_of, supervisor
+from headlab.dashboard.names import language_title, plain
+from headlab.dashboard.pages.jobs.openers import choice_of_scores
+from headlab.dashboard.pages.jobs.queue import draw_actions, failure_words, reached_worker
+from headlab.dashboard.pages.jobs.results import draw_results
+from headlab.dashboard.panels import job_actions
+from headlab.dashboard.panels.job_format import (
+    LIVE,
+    details,
+    ended_line,
+    job_in,
+    progress_line,
+    share,
+    title,
+    waiting_line,
+    words_of,
+)
+from headlab.dashboard.panels.sharpening_map import draw_head_so_far, draw_sharpening_map
+from headlab.dashboard.widgets import button, download, redraw_every, show_named_values
+from headlab.jobs.worth import MASK_FILE, WorthJob
+from headlab.methods.table import METHODS
+from headlab.results import HeadScores
+from headlab.worker.client import Client
+from headlab.worker.schemas import JobRow
+
+
+def command_lines(job_row: JobRow) -> str:
+    """The commands equivalent to a job; empty if there are none, as for a method of a package that is not here."""
+    job = job_in(job_row)
+    if job is None:
+        return ""
+    method = job.value("method")
+    if method is not None and method not in METHODS:
+        return ""
+    return words_of(job, lambda job: job.terminal_lines())
+
+
+SECONDS, AGAIN_SECONDS, LOG_HEIGHT = 1.0, 3.0, 260
+
+HEAD = "_jobs_head"
+
+
+def draw_details(number: int) -> None:
+    """A job by its number; what changes while it runs is kept up to date, apart from the buttons."""
+    button(
+        "All jobs",
+        icon="arrow_back",
+        kind="tertiary",
+        key="jobs-all",
+        on_press=job_actions.show,
+        args=(None,),
+    )
+    job_row = _known(number)
+    if job_row is None:
+        redraw_every(_ask_again, AGAIN_SECONDS)(number)
+        return
+    st.subheader(f"Job {number}: {plain(title(job_row))}")
+    with errors_as_sentences():
+        job_actions.said()
+        is_live = job_row.state in LIVE
+        if not is_live:
+            job_actions.asked_for().mine.discard(number)  # its end has been seen
+        redraw_every(_look, SECONDS if is_live else None)(number, job_row.state)
+        draw_actions(job_row)
+        _body(supervisor().client(), job_row)
+
+
+def _known(number: int) -> JobRow | None:
+    """The job; None if it cannot be fetched now: `_ask_again` says why."""
+    try:
+        return supervisor().client().job(number) if supervisor().connected else None
+    except HeadlabError:
+        return None
+
+
+def _ask_again(number: int) -> None:
+    with errors_as_sentences():
+        worker = reached_worker()
+        if worker is not None and worker.job(number):
+            st.rerun()
+
+
+def _look(number: int, state: str) -> None:
+    with errors_as_sentences():
+        worker = supervisor().client()
+        job_row = worker.job(number)
+        if job_row.state != state:
+            st.rerun()  # the rest of the page has changed too
+        _state(worker, job_row)
+
+
+def _body(worker: Client, job_row: JobRow) -> None:
+    """On the left what the job computes, on the right its log, which keeps its place in every state."""
+    left, right = st.columns([10, 11], gap="large")
+    every = SECONDS if job_row.state in LIVE else None
+    with left:
+        if every:
+            redraw_every(_map, every)(job_row.id)
+        if job_row.state == "done":
+            draw_results(job_row)
+        _about(job_row)
+    with right:
+        redraw_every(_log, every)(job_row.id)
+        if line := command_lines(job_row):
+            st.caption("The same from a terminal:")
+            st.code(line, language="bash", wrap_lines=True)
+            _mask_of(job_row)
+
+
+def _mask_of(job_row: JobRow) -> None:
+    """The mask that a job's command names, as a file, if it names one."""
+    job = job_in(job_row)
+    if isinstance(job, WorthJob):
+        text = json.dumps(job.mask, ensure_ascii=False, indent=1)
+        download(f"Download {MASK_FILE}", text, MASK_FILE, "application/json", key="job-mask")
+
+
+def _map(number: int) -> None:
+    """The map of what is computed now. Its clicks go through the log of presses, so redrawing loses none."""
+    with errors_as_sentences():
+        job_row, scores = supervisor().client().snapshot(number)
+        if scores is not None:
+            stored = _stored(job_row)
+            st.markdown(f"##### {plain(language_title(scores.language))}, being computed")
+            draw_sharpening_map(job_row, scores, stored, st.session_state.get(HEAD), _pick)
+            draw_head_so_far(scores, stored, st.session_state.get(HEAD))
+
+
+def _pick(head: Head) -> None:
+    st.session_state[HEAD] = head
+
+
+def _state(worker: Client, job_row: JobRow) -> None:
+    now = time.time()
+    if job_row.state == "running":
+        st.progress(share(job_row), plain(progress_line(job_row)))
+    elif job_row.state == "queued":
+        waiting = [other for other in worker.jobs() if other.state == "queued"]
+        position = sum(other.id <= job_row.id for other in waiting)
+        st.markdown(plain(f"Waiting: {waiting_line(job_row, max(1, position), now)}."))
+    else:
+        line = ended_line(job_row, now)
+        st.markdown(plain(f"{line[0].upper()}{line[1:]}."))
+    if job_row.state == "failed":
+        st.error(plain(failure_words(job_row)))
+
+
+def _log(number: int) -> None:
+    with errors_as_sentences():
+        st.markdown("##### Log, newest first")
+        if lines := supervisor().client().log(number):
+            st.code("\n".join(reversed(lines)), language=None, height=LOG_HEIGHT, wrap_lines=True)
+        else:
+            st.caption("Nothing has been logged yet.")
+
+
+def _stored(job_row: JobRow) -> dict[str, HeadScores]:
+    choice = choice_of_scores(job_row)
+    return {} if choice is None else dict(scores_of(choice).scores)
+
+
+def _about(job_row: JobRow) -> None:
+    st.markdown("##### What it computes")
+    show_named_values(details(job_row))

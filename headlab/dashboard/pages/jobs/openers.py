@@ -1,0 +1,137 @@
+"""From a job to the page that shows its results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import streamlit as st
+
+from headlab.dashboard.frame import (
+    Choice,
+    matching_scores,
+    open_page,
+    stored_results,
+    task_languages,
+    variant_of,
+)
+from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS
+from headlab.dashboard.panels import stored_gates
+from headlab.dashboard.panels.history import history_of
+from headlab.dashboard.panels.job_format import job_in
+from headlab.dashboard.panels.shown_front import show_front_next
+from headlab.dashboard.panels.shown_report import show_report_next
+from headlab.dashboard.widgets import set_widget
+from headlab.jobs.experiment import ExperimentJob, FrontJob
+from headlab.jobs.job import Job
+from headlab.jobs.score import ScoreJob
+from headlab.jobs.worth import WorthJob
+from headlab.masks import mask_from_json
+from headlab.methods.table import METHODS
+from headlab.results import HeadScores
+from headlab.worker.schemas import JobRow
+
+
+def result_keys(job_row: JobRow) -> list[str]:
+    """The keys of a job's results in the store; none before it is done, or if it stores none."""
+    keys = (job_row.result or {}).get("keys")
+    return list(map(str, keys)) if isinstance(keys, list) else []
+
+
+def choice_of_scores(job_row: JobRow) -> Choice | None:
+    """The choice that shows a job's scores; None for a job of another kind."""
+    job = job_in(job_row)
+    if not isinstance(job, ScoreJob) or job.method not in METHODS:
+        return None
+    choice = choice_of_job(job)
+    results = matching_scores(
+        stored_results(HeadScores).results,
+        choice.model,
+        choice.task,
+        choice.method,
+        choice.label_map,
+    )
+    return replace(choice, variant=variant_of(results, result_keys(job_row)))
+
+
+def choice_of_job(job: Job) -> Choice:
+    """What a job is on; what it does not say is as in the sidebar."""
+    before = st.session_state.get("_choice")
+    method = job.value("method")
+    if method not in METHODS:
+        method = before.method if isinstance(before, Choice) else next(iter(METHODS))
+    model = job.value("model")
+    task = job.value("task")
+    languages = tuple(job.languages_named)
+    if isinstance(before, Choice):
+        model, task = model or before.model, task or before.task
+        languages = languages or before.languages
+    return Choice(str(model), str(task), languages, str(method), job.value("label_map"))
+
+
+def open_job_page(job: Job, job_row: JobRow) -> None:
+    """Open the page that a job names, at what the job is on."""
+    open_page(job.page, choice_of_job(job))
+
+
+def _open_report(job: Job, job_row: JobRow) -> None:
+    """Open the Experiments page at the job's report."""
+    if isinstance(job, ExperimentJob):
+        show_report_next(job.experiment, next(iter(result_keys(job_row)), ""))
+    open_page("experiments", choice_of_job(job))
+
+
+def _open_roles(job: Job, job_row: JobRow) -> None:
+    """Open the Roles page; roles have no method, and no task if their sentences are from a treebank."""
+    before = st.session_state.get("_choice")
+    if not isinstance(before, Choice):
+        return
+    model = job.value("model")
+    task = str(job.value("task") or before.task)
+    languages = job.languages_named
+    offered = task_languages(task)
+    shown = tuple(language for language in languages if language in offered)
+    label_map = before.label_map if (model, task) == (before.model, before.task) else None
+    set_widget("focus", languages[0])
+    open_page(
+        "roles", Choice(str(model), task, shown or before.languages, before.method, label_map)
+    )
+
+
+def _open_gates(job: Job, job_row: JobRow) -> None:
+    """Open the Gates page at the job's last run; gates have no method."""
+    set_widget("focus", job.languages_named[0])
+    if keys := result_keys(job_row):
+        stored_gates.remember(keys[-1])
+    open_page("gates", choice_of_job(job))
+
+
+def _open_prune(job: Job, job_row: JobRow) -> None:
+    """Open the Prune page: with the job's mask if it has one."""
+    if isinstance(job, WorthJob):
+        mask = mask_from_json(job.mask, "the job's mask")
+        history_of(str(mask.model.get("fingerprint")), mask.grid).put(
+            mask.kept, {"rule": "job", "job": job_row.id}
+        )
+    set_widget(PRUNE_TAB, PRUNE_TABS[0])
+    open_page("prune", choice_of_job(job))
+
+
+def _open_front(job: Job, job_row: JobRow) -> None:
+    """Open the Prune page at the job's front, if it made one."""
+    if keys := result_keys(job_row):
+        show_front_next(keys[0])
+    set_widget(PRUNE_TAB, PRUNE_TABS[1])
+    open_page("prune", choice_of_job(job))
+
+
+OPENERS: Mapping[str, Callable[[Job, JobRow], None]] = {
+    "experiments": _open_report,
+    "roles": _open_roles,
+    "gates": _open_gates,
+    "prune": _open_prune,
+}
+"""By page: the function that opens it at a job's results, where more is to be set than what the job is on."""
+
+JOB_OPENERS: Mapping[str, Callable[[Job, JobRow], None]] = {FrontJob.key: _open_front}
+"""By kind of job, before `OPENERS`: the function that opens its page, where that shows the results of several."""

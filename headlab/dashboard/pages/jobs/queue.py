@@ -1,0 +1,168 @@
+"""The queue: running, then waiting, then ended jobs, and what can be done with them."""
+
+from __future__ import annotations
+
+import time
+
+import streamlit as st
+
+from headlab.dashboard.frame import errors_as_sentences, supervisor
+from headlab.dashboard.names import plain
+from headlab.dashboard.panels import job_actions
+from headlab.dashboard.panels.job_actions import GOES_ON, cancel_button, far, settle, watch
+from headlab.dashboard.panels.job_format import LIVE, ended_line, in_order, title, waiting_line
+from headlab.dashboard.widgets import Button, button, button_row, redraw_every
+from headlab.worker.client import Client
+from headlab.worker.schemas import JobRow
+
+QUEUE_SECONDS = 1.0
+
+ICONS = {
+    "queued": "schedule",
+    "running": "sync",
+    "done": "check_circle",
+    "failed": "error",
+    "cancelled": "cancel",
+}
+
+SHOWN, MORE = 8, "_jobs_shown"
+
+GONE = "The list of jobs is kept in the cache folder, and they resume where they stopped once a worker runs."
+
+EMPTY = (
+    "No job is running or waiting. Create one under **New job**, or press **Compute** on a page that lacks a result. "
+    "Jobs keep running when this page is closed."
+)
+
+
+def draw_queue() -> None:
+    """The queue; the page reruns when a job is added, starts or ends."""
+    with errors_as_sentences():
+        job_actions.said()
+        if (worker := reached_worker()) is None:
+            redraw_every(_await_worker, QUEUE_SECONDS)()
+            return
+        jobs = worker.jobs()
+        settle(jobs, tell=False)
+        queue, now = in_order(jobs), time.time()
+        if not queue.live:
+            st.info(EMPTY)
+        for job in queue.running:
+            _running(job)
+        for position, job in enumerate(queue.waiting, 1):
+            _card(job, waiting_line(job, position, now))
+        _ended(queue.ended, now)
+        watch(queue.live)
+
+
+def _await_worker() -> None:
+    if supervisor().connected:
+        st.rerun()
+
+
+def reached_worker() -> Client | None:
+    """The worker if it is connected; else None, and a sentence says why not."""
+    watched = supervisor()
+    if watched.connected:
+        return watched.client()
+    state = watched.state()
+    if state.kind == "away":
+        st.warning(plain(f"{state.line} {GONE}"))
+    else:
+        st.info("The worker is starting; its jobs appear here in a moment.")
+    return None
+
+
+def _ended(jobs: list[JobRow], now: float) -> None:
+    if not jobs:
+        return
+    st.markdown("##### Ended")
+    shown = st.session_state.get(MORE, SHOWN)
+    for job_row in jobs[:shown]:
+        _card(job_row, ended_line(job_row, now))
+    if len(jobs) > shown:
+        button(f"Show more ({len(jobs) - shown})", key="jobs-more", on_press=_show_more)
+
+
+def _show_more() -> None:
+    st.session_state[MORE] = st.session_state.get(MORE, SHOWN) + 3 * SHOWN
+
+
+def _running(job_row: JobRow) -> None:
+    with st.container(border=True, key=f"job-{job_row.id}"):
+        _heading(job_row)
+        far(job_row)
+        _asking(job_row)
+
+
+def _card(job_row: JobRow, line: str) -> None:
+    with st.container(border=True, key=f"job-{job_row.id}", gap="xsmall"):
+        _heading(job_row)
+        st.caption(plain(line))
+        if job_row.state == "failed":
+            st.error(plain(failure_words(job_row)))
+        _asking(job_row)
+
+
+def _heading(job_row: JobRow) -> None:
+    with st.container(
+        horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", gap="small"
+    ):
+        draw_open_button(job_row)
+        button_row(*action_buttons(job_row))
+
+
+def draw_open_button(job_row: JobRow) -> None:
+    """The button that opens a job."""
+    number = job_row.id
+    button(
+        f"Job {number}: {title(job_row)}",
+        icon=ICONS[job_row.state],
+        kind="tertiary",
+        key=f"open-{number}",
+        on_press=job_actions.show,
+        args=(number,),
+    )
+
+
+def failure_words(job_row: JobRow) -> str:
+    """Why a job failed."""
+    return job_row.error or "It failed without an error message; its log may say more."
+
+
+def draw_actions(job_row: JobRow) -> None:
+    """A job's buttons, and the delete confirmation if it is open."""
+    button_row(*action_buttons(job_row, resume_first=False))
+    _asking(job_row)
+
+
+def action_buttons(job_row: JobRow, *, resume_first: bool = True) -> list[Button]:
+    """The buttons for a job in its state.
+
+    Args:
+        job_row: The job.
+        resume_first: Whether Resume is before Delete. Delete, which asks first, must take Cancel's place under the
+            pointer, or a double click would resume the job; so the order depends on the row's alignment.
+    """
+    number = job_row.id
+    if job_row.state in LIVE:
+        return [cancel_button(number)]
+    delete = Button("Delete", f"delete-{number}", job_actions.confirm_delete, (number,))
+    if job_row.state == "done":
+        return [delete]
+    resume = Button("Resume", f"resume-{number}", job_actions.resume, (number,), help=GOES_ON)
+    return [resume, delete] if resume_first else [delete, resume]
+
+
+def _asking(job_row: JobRow) -> None:
+    number = job_row.id
+    if not job_actions.deleting(number) or job_row.state == "running":
+        return
+    lost = "" if job_row.state == "done" else " and its unfinished results"
+    st.warning(f"Delete job {number} with its log{lost}? Finished results stay.")
+    button_row(
+        Button(
+            f"Delete job {number}", f"delete-yes-{number}", job_actions.delete, (number,), "primary"
+        ),
+        Button("Keep it", f"delete-no-{number}", job_actions.confirm_delete, (None,)),
+    )

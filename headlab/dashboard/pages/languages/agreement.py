@@ -1,0 +1,44 @@
+"""How alike languages rank the heads, resampled once for each set of scores."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import numpy as np
+import streamlit as st
+
+from headlab.results import HeadScores
+from headlab.studies.agreement import Compared, compare_languages
+
+
+def compared_languages(scores: Mapping[str, HeadScores]) -> Compared:
+    """Rank agreement of languages; resampled once per set of scores."""
+    return _compared(tuple((name, _digest(s)) for name, s in scores.items()), dict(scores))
+
+
+@st.cache_data(max_entries=16, show_spinner="Resampling heads …")
+def _compared(digests: tuple[tuple[str, str], ...], _scores: Mapping[str, HeadScores]) -> Compared:
+    return compare_languages(_scores)
+
+
+def _digest(scores: HeadScores) -> str:
+    halves = b"" if scores.halves is None else np.ascontiguousarray(scores.halves, "<f8").tobytes()
+    return hashlib.sha256(scores.values_sha256().encode() + halves).hexdigest()
+
+
+def noise_note(scores: Mapping[str, HeadScores]) -> str:
+    """How far the correlations can be trusted if no noise ceiling is known, in words.
+
+    Median half-width over the spread (standard deviation) of the values: near 0 the ranks are the heads' own; near 1 or
+    above they are mostly sampling noise.
+    """
+    ratios = [
+        float(np.median(s.half_width) / s.values.std())
+        for s in scores.values()
+        if s.half_width is not None and s.values.std()
+    ]
+    if not ratios:
+        return "These scores have no intervals, so how much of ρ is noise is not known."
+    noise = f"the median half-width is {np.median(ratios):.2f} of the spread of the values"
+    return f"Sampling noise pulls ρ towards 0: {noise}."

@@ -1,0 +1,190 @@
+"""The list of a mask's changed answers."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from headlab.core import CHANGES
+from headlab.dashboard.frame import known_task, wait_for_result, worker_client
+from headlab.dashboard.names import CHANGE_WORDS, head_key, language_title
+from headlab.dashboard.panels.accuracy import Known, Question
+from headlab.dashboard.panels.attended_sentences import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR
+from headlab.dashboard.panels.mask_files import mask_file_name
+from headlab.dashboard.widgets import button, download, no_row_action, table_height, uninterrupted
+from headlab.jobs.command import Surroundings, where_words
+from headlab.tasks import declaration_of
+from headlab.worker.client import Client
+from headlab.worker.schemas import Changed
+
+ASKED = "_changed"
+
+
+EVERY = "all labels"
+
+SHOWN = {
+    "text": "Text",
+    "pair": "Second text",
+    "word": "Word",
+    "label": "Right label",
+    "before": "Before",
+    "p_before": "Probability before",
+    "after": "After",
+    "p_after": "Probability after",
+}
+
+HELP = "The probability that the model gives its own answer, among the task's labels"
+
+
+def draw_changed_answers(question: Question, languages: Sequence[str], known: Known) -> None:
+    """The list of a language's changed answers, once it is asked for; a chosen row opens the Attention page."""
+    with st.expander("Which sentences changed", icon=":material/difference:"):
+        final = [name for name in languages if question.key(name) in known]
+        if question.mask is None or not final:
+            st.caption(
+                "Lists the sentences that the mask turns right or wrong, once an accuracy with it is final."
+            )
+            return
+        if not has_labels(question.task):
+            st.caption("This task has no labels, so its answers cannot change from right to wrong.")
+            return
+        language = final[0]
+        if len(final) > 1:
+            language = st.selectbox(
+                "Language", final, format_func=language_title, key="changed-language"
+            )
+        if st.session_state.get(ASKED) != question.key(language):
+            figure = known[question.key(language)]
+            words = f"List {figure.flipped_right} now right and {figure.flipped_wrong} now wrong"
+            button(
+                words,
+                key="changed-list",
+                icon="list",
+                on_press=_ask,
+                args=(question.key(language),),
+            )
+            return
+        with st.spinner("Asking the worker …"):
+            answers = changed_answers(worker_client(), question.key(language), question, language)
+        _list(answers, question)
+
+
+def has_labels(name: str) -> bool:
+    """Whether a task has answers with names, or is not known on this machine."""
+    found = known_task(name)
+    return found is None or found.named
+
+
+def _ask(key: tuple[str, ...]) -> None:
+    st.session_state[ASKED] = key
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def changed_answers(
+    _client: Client, key: tuple[str, ...], _question: Question, language: str
+) -> Changed:
+    """A language's changed answers, from the worker. key: what they depend on."""
+    asked, mask = _question, _question.mask
+    assert mask is not None
+    return wait_for_result(
+        lambda: _client.changes(
+            asked.model,
+            asked.task,
+            language,
+            mask,
+            asked.split,
+            asked.size,
+            label_map=asked.label_map,
+        )
+    )
+
+
+def _list(changed_answers: Changed, question: Question) -> None:
+    language = changed_answers.language
+    total = changed_answers.total
+    rows = pd.DataFrame(changed_answers.answers, columns=["id", "kind", *SHOWN])
+    if total > len(rows):
+        st.caption(
+            f"The first {len(rows):,} of {total:,} changed answers. To write all, export the mask and run in "
+            "its folder:"
+        )
+        st.code(all_changes_command(question, language), language="bash", wrap_lines=True)
+    counts = {kind: int((rows["kind"] == kind).sum()) for kind in CHANGES}
+    left, right = st.columns([3, 2])
+    kind = left.radio(
+        "Answers",
+        CHANGES,
+        format_func=lambda name: f"{CHANGE_WORDS[name]}: {counts[name]}",
+        horizontal=True,
+        key="changed-kind",
+    )
+    labels = [EVERY, *sorted(rows["label"].unique())]
+    if st.session_state.get("changed-label") not in labels:  # of another language or mask
+        st.session_state.pop("changed-label", None)
+    label = right.selectbox("Right label", labels, key="changed-label")
+    part = rows[(rows["kind"] == kind) & ((rows["label"] == label) | (label == EVERY))]
+    if part.empty:
+        st.caption("None.")
+    else:
+        _table(part, question)
+    which = "all of them" if total == len(rows) else "these"
+    name = f"changes-{language}-{question.split}.csv"
+    download(
+        f"Download {which} as CSV", rows.to_csv(index=False), name, "text/csv", key="changed-csv"
+    )
+
+
+def all_changes_command(question: Question, language: str) -> str:
+    """The command that writes every answer that a mask changes in a language, with the mask's exported file."""
+    assert question.mask is not None
+    declaration = declaration_of(question.task)
+    words = where_words(
+        Surroundings(task=None if declaration is None else str(declaration)),
+        model=question.model,
+        task=question.task,
+        label_map=question.label_map,
+        languages=[language],
+    )
+    words += ["--mask", mask_file_name(question.mask, question.model), "--split", question.split]
+    words += ["--size", str(question.size)]
+    words += ["--changes", f"changes-{language}-{question.split}.csv"]
+    return shlex.join(["headlab", "evaluate", *words])
+
+
+def _table(part: pd.DataFrame, question: Question) -> None:
+    percent = st.column_config.NumberColumn(format="percent", help=HELP)
+    shown = part[list(SHOWN)].dropna(axis="columns", how="all").rename(columns=SHOWN)
+    picked = st.dataframe(
+        shown,
+        hide_index=True,
+        key=f"changed-{part['id'].iloc[0]}-{len(part)}",
+        on_select=uninterrupted(no_row_action),
+        selection_mode="single-row",
+        height=table_height(len(part)),
+        column_config={
+            SHOWN["text"]: st.column_config.TextColumn(width="medium"),
+            SHOWN["p_before"]: percent,
+            SHOWN["p_after"]: percent,
+        },
+    )
+    assert question.mask is not None
+    off = len(question.mask.removed)
+    some = f", the first {MAX_HEADS} of {off}" if off > MAX_HEADS else ""
+    st.caption(f"Tick a row to see what the heads that are off look at in its sentence{some}.")
+    if chosen := picked["selection"]["rows"]:
+        st.switch_page(
+            "pages/attention.py",
+            query_params=attention_params(part.iloc[chosen[0]].to_dict(), question),
+        )
+
+
+def attention_params(row: Mapping[str, Any], question: Question) -> dict[str, Any]:
+    """The link parameters of the Attention page for an answer's sentence and the heads that are off."""
+    assert question.mask is not None
+    heads = [head_key(head) for head in question.mask.removed[:MAX_HEADS]]
+    texts = [" ".join(text.split()) for text in (row["text"], row["pair"]) if isinstance(text, str)]
+    return {"source": OWN, "text": PAIR.join(texts)[:MAX_CHARACTERS], "heads": heads}

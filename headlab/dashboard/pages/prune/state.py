@@ -1,0 +1,42 @@
+"""What the Prune page keeps in the session besides its widgets."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+
+import streamlit as st
+
+from headlab.dashboard.panels.job_actions import start
+from headlab.dashboard.widgets import PageState
+from headlab.jobs.job import Job
+
+
+@dataclass
+class PruneState(PageState):
+    """The Prune page of one session.
+
+    Attributes:
+        last_job: The kind of the last job that was started here; empty if none was.
+        rerun_is_due: Whether to run the whole page again, as something has changed in a part of it.
+        asker: Tells the worker which of its questions about masks are this page's: a new one replaces the last.
+    """
+
+    key = "_prune"
+    last_job: str = ""
+    rerun_is_due: bool = False
+    asker: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def rerun_if_due(self) -> None:
+        """Run the whole page again if that is due. To be called within a part of it."""
+        if self.rerun_is_due:
+            self.rerun_is_due = False
+            st.rerun()
+
+
+def start_on_page(job: Job) -> None:
+    """Queue a job from this page."""
+    state = PruneState.of_session()
+    state.last_job = job.key
+    state.rerun_is_due = True
+    start(job)

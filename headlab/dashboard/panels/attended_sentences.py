@@ -1,0 +1,181 @@
+"""Which sentences the Attention page shows, in each language."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import streamlit as st
+
+from headlab.dashboard.frame import Choice
+from headlab.dashboard.names import language_title
+from headlab.studies.head_kinds import HeadKind
+from headlab.worker.client import Client
+from headlab.worker.schemas import ExampleCard
+
+# d3's category10, in the order in which BertViz assigns them to heads.
+COLOURS = (
+    "#1f77b4",
+    "#ff7f0e",
+    "#2ca02c",
+    "#d62728",
+    "#9467bd",
+    "#8c564b",
+    "#e377c2",
+    "#7f7f7f",
+    "#bcbd22",
+    "#17becf",
+)
+
+MAX_HEADS = len(COLOURS)
+
+
+SIDE_BY_SIDE = 4
+
+MAX_CHARACTERS = 1200
+
+SENTENCES = 500
+
+TASK, OWN = "of the task", "my own"
+
+PAIR = " ||| "  # between the two texts of a pair
+
+KINDS = tuple(HeadKind)
+
+
+class Sentence(NamedTuple):
+    """A text to show and its heading.
+
+    pair: the second text of a sentence pair.  words: of a task that labels words.  right: its label, or its words'
+    labels; empty where it has none.  language: empty where it is not known.
+    """
+
+    title: str
+    text: str
+    pair: str | None = None
+    words: tuple[str, ...] = ()
+    right: tuple[str, ...] = ()
+    language: str = ""
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def examples_of(_client: Client, task: str, language: str) -> Sequence[ExampleCard]:
+    """The first examples of a language, the same objects for every session."""
+    return _client.sentences(task, language, n=SENTENCES)
+
+
+def pick_sentences(client: Client, choice: Choice) -> list[Sentence]:
+    """Draw the widgets for sentences and return the sentences chosen."""
+    source = st.radio("Sentence", [TASK, OWN], horizontal=True, key="source", bind="query-params")
+    return _typed() if source == OWN else _of_task(client, choice)
+
+
+def _typed() -> list[Sentence]:
+    text = st.text_area(
+        f"Text: one sentence a line, up to {SIDE_BY_SIDE} side by side; a pair with {PAIR.strip()} between its texts",
+        max_chars=MAX_CHARACTERS,
+        key="text",
+        bind="query-params",
+        placeholder="Turn on the lights in the kitchen",
+    )
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) > SIDE_BY_SIDE:
+        st.caption(f"Showing the first {SIDE_BY_SIDE} of {len(lines)} lines.")
+    titles = [
+        f"Line {i}" if len(lines) > 1 else "Your sentence" for i in range(1, SIDE_BY_SIDE + 1)
+    ]
+    return [typed_sentence(title, line) for title, line in zip(titles, lines, strict=False)]
+
+
+def typed_sentence(title: str, line: str) -> Sentence:
+    """A line as a sentence, or as a pair where PAIR divides it."""
+    text, divided, pair = (part.strip() for part in line.partition(PAIR.strip()))
+    return Sentence(title, text, pair) if divided and text and pair else Sentence(title, line)
+
+
+def _of_task(client: Client, choice: Choice) -> list[Sentence]:
+    shown = st.multiselect(
+        f"Languages side by side (up to {SIDE_BY_SIDE})",
+        choice.languages,
+        default=choice.languages[:SIDE_BY_SIDE],
+        max_selections=SIDE_BY_SIDE,
+        key="side",
+        bind="query-params",
+    )
+    examples = {language: examples_of(client, choice.task, language) for language in shown}
+    if not examples:
+        return []
+    card = next((card for card in client.tasks() if card.name == choice.task), None)
+    if card is not None and card.aligned:
+        return _aligned(examples)
+    has_labels = card is not None and card.labels
+    return _by_label(examples, "What is meant (label)" if has_labels else "Answer")
+
+
+def _aligned(examples: Mapping[str, Sequence[ExampleCard]]) -> list[Sentence]:
+    """Row i means the same in every language: one choice for all."""
+    first = next(iter(examples.values()))
+    rows = min(map(len, examples.values()))
+    row = st.selectbox(
+        "Sentence",
+        range(rows),
+        format_func=lambda i: first[i].text,
+        key="row",
+        bind="query-params",
+    )
+    return [_sentence(language, cards[row]) for language, cards in examples.items()]
+
+
+def _by_label(examples: Mapping[str, Sequence[ExampleCard]], called: str) -> list[Sentence]:
+    """Rows differ between languages: choose a label, then a sentence with that label in each language.
+
+    In tasks that label words or generate text, sentences have no label, so all can be chosen.  called: the name of the
+    box with the labels.
+    """
+    labels = sorted(
+        {card.label for cards in examples.values() for card in cards if card.label is not None}
+    )
+    label = st.selectbox(called, labels, key="label", bind="query-params") if labels else None
+    picked = []
+    for language, place in zip(examples, st.columns(len(examples)), strict=True):
+        fitting = by_title(examples[language], label)
+        if not fitting:
+            place.caption(
+                f"{language_title(language)} has no sentence with this label among its first {SENTENCES}."
+            )
+            continue
+        chosen = place.selectbox(
+            language_title(language),
+            list(fitting),
+            key=f"sentence-{language}",
+            bind="query-params",
+        )
+        picked.append(_sentence(language, fitting[chosen]))
+    return picked
+
+
+def by_title(examples: Sequence[ExampleCard], label: str | None) -> dict[str, ExampleCard]:
+    """The examples with a label by their text; of several with one text, all but the first by both of their texts."""
+    examples_by_title: dict[str, ExampleCard] = {}
+    for example in examples:
+        if example.label != label:
+            continue
+        title = example.text
+        if example.pair and title in examples_by_title:
+            title = f"{example.text}{PAIR}{example.pair}"
+        examples_by_title.setdefault(title, example)
+    return examples_by_title
+
+
+def _sentence(language: str, example: ExampleCard) -> Sentence:
+    right = tuple(example.labels)
+    if not right and example.label is not None:
+        right = (example.label,)
+    return Sentence(
+        title=language_title(language),
+        text=example.text,
+        pair=example.pair,
+        words=tuple(example.words),
+        right=right,
+        language=language,
+    )

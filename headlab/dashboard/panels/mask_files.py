@@ -1,0 +1,208 @@
+"""Masks as files: download, upload, the command that shrinks the model, and code that uses the mask."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+
+import streamlit as st
+
+from headlab.core import HeadlabError, JsonLike, as_sentence
+from headlab.dashboard.names import plain, plain_name
+from headlab.dashboard.panels.accuracy import SIZES, Known, Question, evaluated
+from headlab.dashboard.panels.history import History
+from headlab.dashboard.widgets import download, uninterrupted
+from headlab.masks import FORMS, Mask, Place, convert_out, mask_from_text, noted, snippet
+from headlab.report.commands import NOT_SHRUNK
+from headlab.worker.schemas import LoadedModel
+
+# A mask for code without headlab: a script, a smaller model, and the forms of other tools.
+
+FOREIGN = [form for form in FORMS if form != "headlab"]
+
+
+def place_of(loaded: LoadedModel, name: str) -> Place:
+    """Where a model has its output projections.
+
+    Args:
+        loaded: The worker's description of it.
+        name: What `headlab.load` takes.
+    """
+    return Place(loaded.projections, loaded.architecture, loaded.source, loaded.revision, name)
+
+
+def mask_file_name(mask: Mask, model: str) -> str:
+    """A file name for the mask that any system accepts: model, rule, languages and how many heads are off."""
+    rule, languages = str(mask.chosen.get("rule") or ""), mask.chosen.get("languages")
+    named = [str(name) for name in languages] if isinstance(languages, list) else []
+    words = [rule, "-".join(named) if len(named) <= NAMED else f"{len(named)}-languages"]
+    return "-".join(
+        ["mask", *map(plain_name, [model, *filter(None, words)]), f"{len(mask.removed)}-off.json"]
+    )
+
+
+def shrink_command(model: str, file: str) -> str:
+    """The command that writes a smaller model from a mask file."""
+    return shlex.join(["headlab", "shrink", "--model", model, "--mask", file, "--out", "FOLDER"])
+
+
+def draw_dialog(mask: Mask, model: str, place: Place) -> None:
+    """How to use a mask outside headlab; a popover."""
+    with st.popover("Use it elsewhere", icon=":material/output:", width="content"):
+        if not mask.removed:
+            st.markdown("All heads are on: there is nothing to switch off elsewhere.")
+            return
+        script, smaller, others = st.tabs(["PyTorch script", "Smaller model", "Other tools"])
+        with script:
+            _script(mask, place)
+        with smaller:
+            _smaller(mask, model)
+        with others:
+            _others(mask)
+
+
+def _smaller(mask: Mask, model: str) -> None:
+    st.markdown("A mask alone makes no model smaller.")
+    if mask.of_means:
+        st.markdown(NOT_SHRUNK)
+        return
+    st.markdown(
+        "This removes the heads from the weights permanently; export the mask, and run it in its folder:"
+    )
+    st.code(shrink_command(model, mask_file_name(mask, model)), language="bash", wrap_lines=True)
+
+
+def _script(mask: Mask, place: Place) -> None:
+    try:
+        text = snippet(mask, place)
+    except HeadlabError as error:
+        st.markdown(plain(f"There is no script for this mask: {error}."))
+        return
+    st.markdown("Torch and transformers 5 are enough; headlab is not needed where it runs.")
+    download("Download the script", text, "apply_mask.py", "text/x-python", key="mask-script")
+    st.code(text, language="python", height=320)
+
+
+def _others(mask: Mask) -> None:
+    form = st.selectbox(
+        "Form", FOREIGN, format_func=lambda name: f"{name}: {FORMS[name]}", key="mask-form"
+    )
+    try:
+        written = convert_out(mask, form)
+    except HeadlabError as error:
+        st.markdown(plain(f"{error}."))
+        return
+    st.code(written.decode().strip(), language=None, wrap_lines=True, height=160)
+    st.caption(
+        "Layers and heads count from 0. Only the heads are exported, not the model, the method or the accuracies."
+    )
+
+
+# The mask as a file: exported with the accuracies seen, and imported only if it belongs to this model.
+
+NAMED = 3  # languages that a file name lists
+
+MESSAGE, TAKEN, UPLOAD = "_import_message", "_import_taken", "mask-upload"
+
+
+def with_measured_accuracies(
+    mask: Mask, question: Question, known: Known, languages: Sequence[str]
+) -> Mask:
+    """The mask with the final accuracies this session has seen for it on any split."""
+    chosen = dict(mask.chosen)
+    for split in SIZES:
+        asked = question.on(split)
+        rows = {name: known[asked.key(name)] for name in languages if asked.key(name) in known}
+        figures = evaluated(rows, asked).get("languages", {})
+        stated = {} if asked.label_map is None else {"label_map": dict(asked.label_map)}
+        chosen = noted(
+            chosen, split, question.task, figures, size=asked.size, ablation="zero", **stated
+        )
+    return replace(mask, chosen=chosen)
+
+
+def offer_mask_file(label: str, mask: Mask, name: str, key: str | None = None) -> None:
+    """The button that saves a mask as a file."""
+    download(label, mask_text(mask), name, "application/json", key=key)
+
+
+def mask_text(mask: Mask) -> str:
+    """A mask as a file holds it."""
+    return json.dumps(mask.to_json(), ensure_ascii=False, indent=1)
+
+
+def take_uploaded_mask(text: bytes, name: str, history: History, fingerprint: str) -> None:
+    """Make an uploaded mask the current one.
+
+    Args:
+        text: Content of its file.
+        name: Of the file.
+        history: Of the mask that it replaces.
+        fingerprint: Of the model that it is to be of.
+
+    Raises:
+        HeadlabError: If it does not fit; nothing is changed then.
+    """
+    mask = mask_from_text(text, name)
+    mask.check(history.grid, fingerprint)
+    history.put(mask.kept, {**_without_accuracies(mask), "imported": name})
+
+
+def _without_accuracies(mask: Mask) -> dict[str, JsonLike]:
+    """How a mask was chosen, without the accuracies that it records."""
+    return {name: value for name, value in mask.chosen.items() if name != "evaluated"}
+
+
+def draw_mask_files(
+    mask: Mask,
+    history: History,
+    loaded: LoadedModel,
+    question: Question,
+    known: Known,
+    languages: Sequence[str],
+) -> None:
+    """The exports, as a file and for other tools, and the import. loaded: the worker's description of the model."""
+    place = place_of(loaded, question.model)
+    if place.architecture:
+        mask = replace(mask, model={**mask.model, "architecture": dict(place.architecture)})
+    with st.container(horizontal=True, gap="small"):
+        # Once the last figure has arrived, the page reruns, so the file has it.
+        offer_mask_file(
+            "Export the mask (JSON)",
+            with_measured_accuracies(mask, question, known, languages),
+            mask_file_name(mask, question.model),
+        )
+        draw_dialog(mask, question.model, place)
+    st.file_uploader(
+        "Import a mask",
+        type="json",
+        key=UPLOAD,
+        on_change=uninterrupted(_uploaded),
+        args=(history, question.fingerprint),
+    )
+    message = st.session_state.get(MESSAGE)
+    if not message:
+        return
+    # A message stays until the mask changes; a click may have arrived with the upload, so count from here.
+    state = (history.position, history.stamp)
+    message.setdefault("when", state)
+    if message["when"] == state:
+        (st.success if message["ok"] else st.error)(plain(message["text"]))
+
+
+def _uploaded(history: History, fingerprint: str) -> None:
+    file = st.session_state.get(UPLOAD)
+    if file is None or file.file_id == st.session_state.get(TAKEN):
+        return
+    st.session_state[TAKEN] = file.file_id
+    try:
+        take_uploaded_mask(file.getvalue(), file.name, history, fingerprint)
+    except HeadlabError as error:
+        text = f"Not imported, the mask is unchanged: {as_sentence(error)}"
+        st.session_state[MESSAGE] = {"ok": False, "text": text}
+        return
+    removed_heads = len(history.mask.removed)
+    text = f"Imported {file.name}: {removed_heads} of {history.grid.size} heads are off."
+    st.session_state[MESSAGE] = {"ok": True, "text": text}

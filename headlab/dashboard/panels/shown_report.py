@@ -1,0 +1,121 @@
+"""Which experiment and report the Experiments page shows: in its link, and across page switches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import streamlit as st
+
+from headlab.dashboard.frame import task_languages
+from headlab.dashboard.names import SHORT_KEY, plain
+from headlab.dashboard.widgets import PageState, notify_of_link, set_first_value, set_widget
+from headlab.studies.table import offered_experiments
+
+
+class ReportLink(NamedTuple):
+    """What a link to the Experiments page names.
+
+    Attributes:
+        experiment: Key of the experiment; empty if none is named.
+        report: Start of the key of the report; empty for the newest.
+    """
+
+    experiment: str = ""
+    report: str = ""
+
+
+NO_REPORT = ReportLink()
+"""A link that names nothing."""
+
+
+@dataclass
+class ShownReport(PageState):
+    """What the Experiments page shows in one session.
+
+    Attributes:
+        shown: The experiment and the report that are shown, or are to be shown next.
+        written: What the page itself put in its link last; None if it has not yet.
+    """
+
+    key = "_experiment"
+    shown: ReportLink = NO_REPORT
+    written: ReportLink | None = None
+
+
+def _link_now() -> ReportLink:
+    """What the browser's link names."""
+    return ReportLink(st.query_params.get("experiment", ""), st.query_params.get("report", ""))
+
+
+def show_report_next(experiment: str, report: str = "") -> None:
+    """Make the page show this experiment and report next, whatever its link says now."""
+    state = ShownReport.of_session()
+    state.shown = ReportLink(experiment, report[:SHORT_KEY])
+    state.written = _link_now()
+    st.session_state.pop(f"report-{experiment}", None)
+    st.session_state.pop("experiment", None)
+
+
+def choose_experiment(task: str) -> None:
+    """Set the experiment widget: from a new link, from this session, or to one that the task has languages for."""
+    state = ShownReport.of_session()
+    link = _link_now()
+    offered = offered_experiments()
+    is_new_link = link.experiment != "" and link != state.written
+    sentence = None
+    if is_new_link and link.experiment in offered:
+        set_widget("experiment", link.experiment)
+        state.shown = link
+    elif is_new_link:
+        sentence = (
+            f"The link asks for experiment {link.experiment[:80]!r}, which is unknown here; "
+            f"choose from {', '.join(offered)}."
+        )
+    notify_of_link("experiment", sentence)
+    is_linked = is_new_link and link == state.shown
+    languages = max(1, len(task_languages(task)))
+    fitting = [name for name, study in offered.items() if study.least_languages <= languages]
+    experiment = state.shown.experiment
+    set_first_value("experiment", experiment if is_linked or experiment in fitting else fitting[0])
+
+
+def requested_report(experiment: str, keys: Sequence[str]) -> str | None:
+    """Full key of the report asked for; None for the newest. Warns if it does not exist.
+
+    Args:
+        experiment: Key of the experiment that is shown.
+        keys: Full keys of its stored reports.
+    """
+    shown = ShownReport.of_session().shown
+    if shown.experiment != experiment or not shown.report:
+        return None
+    matching = [key for key in keys if key.startswith(shown.report)]
+    if matching:
+        return matching[0]
+    st.warning(
+        plain(
+            f"The link asks for report {shown.report[:80]!r}, which does not exist for this model "
+            "and task."
+        )
+    )
+    return None
+
+
+def write_report_link(experiment: str, report: str = "") -> None:
+    """Store what is shown in the session and in the link.
+
+    Args:
+        experiment: Key of the experiment.
+        report: Key of the report; empty for the newest.
+    """
+    state = ShownReport.of_session()
+    state.shown = state.written = ReportLink(experiment, report[:SHORT_KEY])
+    if _link_now() == state.shown:
+        return
+    st.query_params["experiment"] = experiment
+    if state.shown.report:
+        st.query_params["report"] = state.shown.report
+    else:
+        st.query_params.pop("report", None)

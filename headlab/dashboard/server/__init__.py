@@ -1,0 +1,1 @@
+"""What the server itself is made of: what it asks of every request, and how it ends."""
