@@ -11,9 +11,9 @@ from hypothesis import strategies as some
 from streamlit.runtime.state.session_state_proxy import SessionStateProxy
 
 from headlab.dashboard.pages.jobs.form import JobForm
+from headlab.dashboard.streamlit_private import css_class
 from headlab.dashboard.widgets import values_at_press, widget_values, with_typed_numbers
 from headlab.dashboard.widgets.form_values import number
-from headlab.dashboard.widgets.streamlit_private import css_class
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,12 @@ from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
 from streamlit.testing.v1 import AppTest
 
 from headlab.core import HeadGrid, Stack
+from headlab.dashboard import streamlit_private
 from headlab.dashboard.widgets import (
     presses,
     redraw_every,
     set_first_value,
     set_widget,
-    streamlit_private,
     uninterrupted,
 )
 from headlab.dashboard.widgets.presses import Log

@@ -1,7 +1,7 @@
 """What headlab relies on in Streamlit without Streamlit promising it: all in one file, and as installed.
 
 A failure after an upgrade of Streamlit names what has changed. What needs it, and what would break, stands with the
-name in `headlab/dashboard/widgets/streamlit_private.py`; docs/contributing.md says how to go on.
+name in `headlab/dashboard/streamlit_private.py`; docs/contributing.md says how to go on.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from streamlit.runtime.state.common import user_key_from_element_id
 from streamlit.testing.v1 import AppTest
 from streamlit.web.server.starlette import starlette_routes, starlette_server, starlette_websocket
 
-from headlab.dashboard.widgets import streamlit_private
-from headlab.dashboard.widgets.streamlit_private import (
+from headlab.dashboard import streamlit_private
+from headlab.dashboard.streamlit_private import (
     HEALTH_PATH,
     PAGE_NAMES,
     PAGE_SELECTORS,
@@ -41,7 +41,7 @@ from headlab.dashboard.widgets.streamlit_private import (
 )
 
 ROOT = Path(__file__).parents[2]
-THE_FILE = "headlab/dashboard/widgets/streamlit_private.py"
+THE_FILE = "headlab/dashboard/streamlit_private.py"
 STATIC = ROOT / "headlab" / "dashboard" / "static"
 WHAT_TO_DO = f"look it up in {THE_FILE}; docs/contributing.md, When Streamlit is upgraded"
 
@@ -265,7 +265,7 @@ def test_a_run_knows_which_widgets_its_request_brought_and_what_they_hold():
     def script() -> None:
         import streamlit as st
 
-        from headlab.dashboard.widgets import streamlit_private
+        from headlab.dashboard import streamlit_private
 
         brought = streamlit_private.keys_in_request()
         st.number_input("number", key="a number")

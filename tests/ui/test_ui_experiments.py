@@ -6,12 +6,13 @@ import dataclasses
 import shlex
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qs
 
 import numpy as np
 import pandas as pd
 import pytest
 from app_pages import app_on, run_page, said, shown
-from cached_reports import KEY_ROWS, keep, made_up
+from cached_reports import KEY_ROWS, keep, made_heads, made_up
 from cached_scores import made_up as made_scores
 from checked_jobs import checked
 from fake_client import job

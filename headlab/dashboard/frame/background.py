@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Any, Generic, TypeVar, cast
 
-from headlab.dashboard.widgets.streamlit_private import let_requests_through
+from headlab.dashboard.streamlit_private import let_requests_through
 
 # An iterator read in its own thread, so that no click waits for its next value.
 

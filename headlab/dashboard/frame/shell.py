@@ -18,8 +18,8 @@ from headlab.dashboard.frame.choice import Choice, scores_of
 from headlab.dashboard.frame.shared_choice import draw_sidebar
 from headlab.dashboard.frame.sidebar import stop_if_refused
 from headlab.dashboard.names import PAGES, page_link, plain
+from headlab.dashboard.streamlit_private import leave_pages_folder
 from headlab.dashboard.widgets import notices
-from headlab.dashboard.widgets.streamlit_private import leave_pages_folder
 
 # The frame of every page; static/page.css has its style.
 

@@ -16,8 +16,8 @@ from pydantic import Field
 from headlab.core import HeadlabError, canonical_json, omission_fields
 from headlab.dashboard.frame import LatestValue, await_values, errors_as_sentences
 from headlab.dashboard.names import language_title, plain
+from headlab.dashboard.streamlit_private import Placeholder
 from headlab.dashboard.widgets import button, redraw_every, set_widget, with_p_values
-from headlab.dashboard.widgets.streamlit_private import Placeholder
 from headlab.masks import Mask
 from headlab.stats import holm
 from headlab.tasks.equal_texts import notes_of_record

@@ -16,7 +16,7 @@ from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headlab.dashboard.widgets.streamlit_private import HEALTH_PATH, is_host_allowed
+from headlab.dashboard.streamlit_private import HEALTH_PATH, is_host_allowed
 
 MAX_REMEMBERED = 256  # names and origins that were refused, whoever made them up
 HOST_AND_PORT = r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?"

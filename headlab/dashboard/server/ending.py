@@ -10,7 +10,7 @@ from types import FrameType
 
 from streamlit.starlette import App
 
-from headlab.dashboard.widgets.streamlit_private import running_server
+from headlab.dashboard.streamlit_private import running_server
 
 # SIGQUIT is missing on Windows, SIGBREAK elsewhere.
 SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGBREAK")

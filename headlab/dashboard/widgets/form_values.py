@@ -10,8 +10,8 @@ from typing import Any
 import streamlit as st
 
 from headlab.core import HeadlabError, Option
+from headlab.dashboard.streamlit_private import css_class, session_values
 from headlab.dashboard.widgets.presses import set_first_value
-from headlab.dashboard.widgets.streamlit_private import css_class, session_values
 
 # A widget for an option of a method or an experiment: valid values come from its table of options.
 

@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 import streamlit as st
 
-from headlab.dashboard.widgets.streamlit_private import (
+from headlab.dashboard.streamlit_private import (
     is_fragment_run,
     keys_in_request,
     serve_download,
