@@ -25,7 +25,7 @@ HOMES = {  # module: the parts that may import it
     "streamlit": {"dashboard", "app", "pages"},
     "plotly": {"plots", "dashboard"},
     "altair": {"plots", "dashboard"},
-    "kaleido": {"cli"},
+    "matplotlib": {"charts"},
     "onnxruntime": {"shrink"},
     "conllu": set(),  # it reads in the tests, against our reader
     "datasets": {"tasks"},

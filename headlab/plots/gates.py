@@ -9,9 +9,11 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from headlab.charts.chart import SYMBOLS
+from headlab.charts.dots import ROW_PIXELS
 from headlab.core import Bools, Floats, HeadGrid, Ints, by_layer
 from headlab.pictures import DIVERGING, HELPS, LINES, SEQUENTIAL, UNSURE
-from headlab.plots.style import DOTTED, LEGEND, ROW_PIXELS, SYMBOLS, cells, finish, interval, stroke
+from headlab.plots.style import DOTTED, LEGEND, cells, finish, interval, stroke
 from headlab.results import LearnedGates
 
 # The controls of an animated figure: play, pause, and a slider over its frames.

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
+from headlab.charts.studies.agreement import agreement_matrix, dendrogram
 from headlab.core import Table, shown_unit
 from headlab.dashboard.frame import Choice, page, samples_note, scores_of, task_languages
 from headlab.dashboard.names import language_title, page_link, plain
@@ -15,7 +16,6 @@ from headlab.dashboard.panels.heads_in_tables import link_to_attention
 from headlab.dashboard.panels.page_report import offer_page_report
 from headlab.dashboard.widgets import figure, set_widget, show_table
 from headlab.methods.costs import remarks
-from headlab.plots.studies.agreement import agreement_matrix, dendrogram
 from headlab.results import HeadScores
 from headlab.studies import agreement, heads
 from headlab.studies.head_kinds import HeadKind

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
+from headlab.charts.front import front_chart
 from headlab.core import HeadlabError, Report
 from headlab.dashboard.frame import Choice, stored_results
 from headlab.dashboard.names import (
@@ -50,7 +51,7 @@ from headlab.dashboard.widgets import (
     with_p_values,
 )
 from headlab.jobs.experiment import FrontJob
-from headlab.plots.lines import front_figure
+from headlab.plots.drawing import plotly_figure
 from headlab.results import Result
 from headlab.studies.pareto import CHOICE, CONFIRMED, FRONT, Point, chosen_mask, mask_at
 from headlab.studies.table import earlier_scores
@@ -186,7 +187,7 @@ def _figure(front: Front, now: History) -> None:
         )
         value = st.radio("What is lost by", [WEAKEST, MEAN], horizontal=True, key="front-value")
     answer = front.answer
-    fig = front_figure(
+    chart = front_chart(
         front_dots(front, cost, value),
         "parameters kept, millions" if cost == PARAMETERS else cost,
         f"difference of the {value}, points",
@@ -195,7 +196,7 @@ def _figure(front: Front, now: History) -> None:
     )
     key = f"{FIGURE}-{now.stamp}"  # a new one for every mask: a selected dot has been applied, and can be clicked again
     st.plotly_chart(
-        fig,
+        plotly_figure(chart),
         key=key,
         config=PLOTLY_CONFIG,
         on_select=uninterrupted(lambda: take_clicked_point(key, front, now)),

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from headlab.charts.front import FrontDot
 from headlab.core import Bools, HeadGrid, Report, is_number, is_same_model
 from headlab.dashboard.names import counted
 from headlab.dashboard.panels.stored_reports import StoredJob, differences
 from headlab.jobs.experiment import ExperimentJob, FrontJob
-from headlab.plots.lines import FrontDot
 from headlab.report.commands import QUESTION
 from headlab.results import Result, kept_without
 from headlab.studies.pareto import FrontResult, Point, TestedLanguage, cost_of, pareto

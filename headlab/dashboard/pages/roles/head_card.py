@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import streamlit as st
 
+from headlab.charts.matrices import MOST_NUMBERS
 from headlab.core import HEAD, HEAD_FORMATS, Bools, Cell, Floats, Head, HeadlabError, Table, part
 from headlab.dashboard.names import counted, head_key, head_words, language_title, page_link, plain
 from headlab.dashboard.widgets import figure, show_named_values, show_table
 from headlab.pictures import against, in_order, look_of, parts_note, role_words
 from headlab.plots.heads import roles_across_languages
 from headlab.plots.matrices import visible
-from headlab.plots.style import MOST_NUMBERS
 from headlab.roles.report import EXAMPLE_TOKENS, EXAMPLES, HAS, NUMBERS, Found, Roles, heads_of
 from headlab.roles.table import NAME
 
