@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -260,10 +260,20 @@ def _toggle(tab: Any, cell: str) -> tuple[float, float]:
     return first, final
 
 
+def descendants(pid: int) -> list[int]:
+    """What a process started, directly or not, which may be in sessions of their own; none where there is no /proc."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    family = [pid]
+    for member in family:
+        family += [child for child, parent in parents.items() if parent == member]
+    return family[1:]
+
+
 def peak_megabytes(pid: int) -> float:
     """Sum of each process's highest resident memory: at least the highest sum."""
-    from headlab.cli.figures import descendants
-
     total = 0
     for one in (pid, *descendants(pid)):
         try:

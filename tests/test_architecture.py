@@ -23,7 +23,7 @@ HOMES = {  # module: the parts that may import it
     "streamlit": {"ui", "app", "pages"},
     "plotly": {"plots", "ui"},
     "altair": {"plots", "ui"},
-    "kaleido": {"cli"},
+    "matplotlib": {"charts"},
     "onnxruntime": {"shrink"},
     "conllu": {"tasks"},
     "datasets": {"tasks"},

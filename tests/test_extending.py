@@ -226,7 +226,7 @@ def page_figures(app: AppTest) -> list[dict[str, Any]]:
 # A package's figures that cannot be drawn, with what is said of them.
 BROKEN_FIGURES = {
     "import plotly.graph_objects as go\n\ndef figures(result):\n    return 1 / 0\n": "ZeroDivisionError",
-    "def figures(result):\n    return {'depth': 'a picture'}\n": "depth is no Plotly figure",
+    "def figures(result):\n    return {'depth': 'a picture'}\n": "depth is no chart and no Plotly figure",
     "import nosuchmodule\n": "No module named 'nosuchmodule'",
 }
 

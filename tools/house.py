@@ -61,7 +61,7 @@ LEVELS = {
         "lm_eval",
     ),
     "what is computed of heads": ("methods", "roles", "training", "shrink"),
-    "pictures, and one question a file": ("pictures", "cluster", "studies", "api", "plots"),
+    "pictures, and one question a file": ("pictures", "cluster", "studies", "api", "charts", "plots"),
     "kinds of jobs": ("jobs",),
     "whole pieces of work": ("worker", "reproduce", "report"),
     "what a person uses": ("cli", "ui", "app", "pages"),

@@ -1,11 +1,12 @@
 """Records as Plotly figures, transparent, without a template of their own and without global state."""
 
+from headlab.charts.dots import ROW_PIXELS
 from headlab.pictures import DIVERGING, HARMS, HELPS, LINES, SEQUENTIAL, UNSURE, symmetric_limit
 from headlab.plots.heads import across_languages, distribution, head_map
 from headlab.plots.lines import curve_figure
 from headlab.plots.matrices import agreement
 from headlab.plots.report import report_figures
-from headlab.plots.style import PRINT_WIDTH, ROW_PIXELS, as_data, printed
+from headlab.plots.style import PRINT_WIDTH, as_data, printed
 
 __all__ = [
     "DIVERGING",

@@ -9,9 +9,11 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from headlab.charts.chart import SYMBOLS
+from headlab.charts.dots import ROW_PIXELS
 from headlab.l0_gates import LearnedGates
 from headlab.pictures import DIVERGING, HELPS, LINES, SEQUENTIAL, UNSURE
-from headlab.plots.style import DOTTED, LEGEND, ROW_PIXELS, SYMBOLS, cells, finish, interval, stroke
+from headlab.plots.style import DOTTED, LEGEND, cells, finish, interval, stroke
 from headlab.records import Bools, Floats, HeadGrid, Ints, by_layer
 
 # The controls of an animated figure: play, pause, and a slider over its frames.

@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import plotly.graph_objects as go
 
+from headlab.charts.chart import Axis, Chart
+from headlab.charts.dots import ROW_PIXELS
+from headlab.charts.matrices import marked_cells
 from headlab.pictures import (
     CORRECTED,
     DARK,
@@ -14,16 +17,17 @@ from headlab.pictures import (
     HELPS,
     LIGHT,
     LOOKS,
-    SEQUENTIAL,
     UNSURE,
     in_order,
     look_of,
     map_of,
 )
-from headlab.plots.style import DOTTED, LEGEND, ROW_PIXELS, bar, cells, finish, marked
+from headlab.plots.drawing import plotly_figure
+from headlab.plots.style import DOTTED, LEGEND, finish
 from headlab.records import Bools, Floats, HeadGrid
 from headlab.roles.table import group_of
 from headlab.scores import HeadScores
+from headlab.tables import NOTHING
 from headlab.value_functions import shown_unit
 
 # Scores of heads: maps, one head in every language, distributions over all heads.
@@ -141,25 +145,6 @@ def distribution(values: Mapping[str, Floats], unit: str) -> go.Figure:
     return finish(figure, height=90 + ROW_PIXELS * len(values), showlegend=False)
 
 
-def share_map(values: Mapping[tuple[str, int, int], float], unit: str) -> go.Figure:
-    """A map of non-negative values, one per head, layer by layer, stacks one below the other.
-
-    values: {(stack, layer, head): value in `unit`}.
-    """
-    several = len({stack for stack, _, _ in values}) > 1
-    rows = list(dict.fromkeys((stack, layer) for stack, layer, _ in values))
-    z = np.full((len(rows), 1 + max(head for _, _, head in values)), np.nan)
-    for (stack, layer, head), value in values.items():
-        z[rows.index((stack, layer)), head] = value
-    names = [f"{stack} {layer}" if several else str(layer) for stack, layer in rows]
-    figure = cells(
-        z, None, names, colorscale=SEQUENTIAL, zmin=0, texttemplate="%{z:.0f}", colorbar=bar(unit),
-        hovertemplate="layer %{y}, head %{x}: %{z:.1f}<extra></extra>",
-    )  # fmt: skip
-    figure.update_yaxes(title="layer").update_xaxes(title="head")
-    return finish(figure, height=110 + ROW_PIXELS * len(rows))
-
-
 # Roles of heads.
 
 HATCHED = {"shape": "/", "solidity": 0.25, "fillmode": "overlay", "fgcolor": LIGHT}
@@ -174,11 +159,17 @@ def roles_across_languages(
     above, share: float [row, language], in points and in percent, NaN for none.  sure: bool [row, language], whether
     it has the role there, marked by a dot.  With many languages the shares are shown on hover only.
     """
-    told = [["–" if np.isnan(v) else f"{v:.0f}" for v in row] for row in share]
-    hover = "%{y} in %{x}: %{customdata} %, %{z:+.1f} points against chance<extra></extra>"
-    figure = marked(above, told, sure, rows, columns, scale="points above chance", hover=hover)
-    figure.update_xaxes(dtick=1)  # on a phone, plotly would label every second language
-    return finish(figure, height=max(150, 90 + ROW_PIXELS * len(rows)))
+    texts = [
+        [NOTHING if np.isnan(value) else f"{value:.0f}" for value in row_of_shares]
+        for row_of_shares in share.tolist()
+    ]
+    tip = "{row} in {column}: {details} %, {value:+.1f} points against chance"
+    title = "points above chance"
+    matrix = marked_cells(above, texts, sure, rows, columns, scale_title=title, tip=tip)
+    height = max(150, 90 + ROW_PIXELS * len(rows))
+    chart = Chart("roles in the languages", (matrix,), x=Axis(is_on_top=True), height=height)
+    # On a phone, plotly would label every second language.
+    return plotly_figure(chart).update_xaxes(dtick=1)
 
 
 def stacked(sizes: Sequence[int], counts: Mapping[str, Sequence[float]], unit: str) -> go.Figure:

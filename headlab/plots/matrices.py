@@ -14,10 +14,12 @@ from unicodedata import name as character_name
 import numpy as np
 import plotly.graph_objects as go
 
+from headlab.charts.matrices import correlations_chart
 from headlab.errors import HeadlabError
-from headlab.pictures import DIVERGING, PART, SEQUENTIAL, picture
-from headlab.plots.style import ROW_PIXELS, bar, cells, finish, marked
-from headlab.records import Bools, Floats
+from headlab.pictures import PART, SEQUENTIAL, picture
+from headlab.plots.drawing import plotly_figure
+from headlab.plots.style import bar, finish
+from headlab.records import Floats
 
 # Figures with one value per pair of languages.
 
@@ -27,57 +29,8 @@ def agreement(rho: Floats, names: Sequence[str]) -> go.Figure:
 
     rho: float [language, language], NaN where a language's scores are all equal.
     """
-    figure = cells(
-        rho,
-        names,
-        names,
-        text=np.where(np.isnan(rho), "–", np.char.mod("%.2f", np.nan_to_num(rho))),
-        texttemplate="%{text}" if len(names) <= 20 else None,
-        hovertemplate="%{y} and %{x}: ρ = %{text}<extra></extra>",
-        colorscale=DIVERGING,
-        zmin=-1,
-        zmax=1,
-        colorbar=bar("Spearman ρ", dtick=0.5),
-    ).update_xaxes(side="top")
-    return finish(figure, height=max(260, 110 + ROW_PIXELS * len(names)))
-
-
-def transfer_matrix(
-    values: Floats, sure: Bools, rows: Sequence[str], columns: Sequence[str]
-) -> go.Figure:
-    """Effect of masks chosen on one language (rows) on others (columns): differences on a scale centred at 0.
-
-    values: float [row, column] in points, NaN for none.  sure: bool [row, column], marked by a dot.  With many
-    languages the numbers would be too small to read and are shown on hover only.
-    """
-    told = [["–" if np.isnan(v) else f"{round(v, 1) + 0.0:+.1f}" for v in row] for row in values]
-    hover = "chosen on %{y}, tested on %{x}: %{customdata} points<extra></extra>"
-    figure = marked(values, told, sure, rows, columns, scale="points", hover=hover)
-    figure.update_yaxes(title="chosen on").update_xaxes(title="tested on")
-    return finish(figure, height=max(260, 130 + ROW_PIXELS * len(rows)))
-
-
-def sign_matrix(
-    helps: Sequence[Sequence[str]],
-    harms: Sequence[Sequence[str]],
-    heads: Sequence[str],
-    languages: Sequence[str],
-) -> go.Figure:
-    """In which languages heads help (blue, +) and harm (orange, −); other cells are empty.
-
-    helps, harms: for each head, the languages where it does.
-    """
-    z = np.full((len(heads), len(languages)), np.nan)
-    for row, (good, bad) in enumerate(zip(helps, harms, strict=True)):
-        for sign, chosen in ((1.0, good), (-1.0, bad)):
-            z[row, [at for at, language in enumerate(languages) if language in chosen]] = sign
-    words = np.select([z > 0, z < 0], ["+", "−"], "")
-    figure = cells(
-        z, languages, heads, text=words, texttemplate="%{text}", colorscale=DIVERGING, zmin=-1.6, zmax=1.6,
-        showscale=False, hovertemplate="head %{y}, %{x}: %{text}<extra></extra>",
-    )  # fmt: skip
-    figure.update_yaxes(title="head").update_xaxes(side="top")
-    return finish(figure, height=max(180, 90 + ROW_PIXELS * len(heads)))
+    chart = correlations_chart("rank correlations", rho, names)
+    return plotly_figure(chart)
 
 
 # Attention of heads in one sentence.

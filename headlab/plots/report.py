@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-
 import plotly.graph_objects as go
 
-from headlab.errors import HeadlabError
-from headlab.extensions import implementation
+from headlab.charts.chart import Chart
+from headlab.charts.report import cannot_draw, study_drawings
+from headlab.plots.drawing import plotly_figure
 from headlab.records import HEAD, Head
 from headlab.roles.report import heads_of
-from headlab.studies.result import result_of
-from headlab.studies.table import STUDIES
 from headlab.tables import Report, Table
 
-log = logging.getLogger(__name__)
-HOME = "headlab.plots.studies"  # package of the modules that the table of studies names by one word
 Figures = dict[str, go.Figure]
 
 
@@ -26,23 +21,14 @@ def report_figures(report: Report) -> Figures:
         HeadlabError: If the report does not hold what its study finds, or the study cannot draw it, as one from
             another package may not.
     """
-    study = STUDIES.get(report.name)
-    if study is None or not study.figures:
-        return {}
-    try:
-        result = result_of(report)
-        figures: Figures = implementation(study.figures, HOME).figures(result)
-        for name, figure in figures.items():
-            if not isinstance(figure, go.Figure):
-                raise TypeError(f"{name} is no Plotly figure")
-    except HeadlabError:
-        raise
-    except Exception as error:  # a package can raise anything
-        log.warning("the figures of %s cannot be drawn", report.name, exc_info=True)
-        raise HeadlabError(
-            f"study {report.name} cannot draw them ({type(error).__name__}: {error})",
-            code="figure.study_failed",
-        ) from error
+    figures: Figures = {}
+    for name, drawing in study_drawings(report).items():
+        if isinstance(drawing, Chart):
+            figures[name] = plotly_figure(drawing)
+        elif isinstance(drawing, go.Figure):
+            figures[name] = drawing
+        else:
+            raise cannot_draw(report, TypeError(f"{name} is no chart and no Plotly figure"))
     return figures
 
 

@@ -7,22 +7,13 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-import numpy as np
 import plotly.graph_objects as go
 from plotly.io import to_json
 
 from headlab.json_types import JsonObject
-from headlab.pictures import DIVERGING, UNSURE, line_look
-from headlab.records import Bools, Floats
+from headlab.pictures import UNSURE, line_look
+from headlab.records import Floats
 
-SYMBOLS = (
-    "circle",
-    "diamond",
-    "square",
-    "triangle-up",
-    "cross",
-    "x",
-)  # one per method, like its dashes
 LEGEND = {
     "orientation": "h",
     "yanchor": "bottom",
@@ -30,7 +21,6 @@ LEGEND = {
     "x": 0,
     "xanchor": "left",
 }  # above, with room to wrap
-ROW_PIXELS = 26
 PRINT_WIDTH, PRINT_HEIGHT = 900, 420  # pixels of a figure in a file
 TITLE_TOP, TITLE_HEIGHT, LEGEND_ROW = (
     24,
@@ -40,7 +30,6 @@ TITLE_TOP, TITLE_HEIGHT, LEGEND_ROW = (
 ENTRY, LETTER = 45, 7.5  # pixels of an entry of the legend, and of each letter
 PRINT_FONT = {"family": "Arial, Helvetica, sans-serif", "size": 13, "color": "#222222"}
 PRINT_MARGIN = {"l": 16, "r": 16, "t": 16, "b": 16}
-MOST_NUMBERS = 10  # maximum number of columns whose cells show text, legible on a narrow screen
 DOTTED = {
     "color": UNSURE,
     "width": 1,
@@ -98,33 +87,6 @@ def finish(figure: go.Figure, **layout: object) -> go.Figure:
         **layout,
     )
     return figure
-
-
-def marked(
-    values: Floats,
-    told: Sequence[Sequence[str]],
-    sure: Bools,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    *,
-    scale: str,
-    hover: str,
-) -> go.Figure:
-    """One cell per row and column, coloured on a scale centred at 0 and marked by a dot where it is sure.
-
-    values: float [row, column], NaN for none.  told: text of each cell; with many columns shown on hover only.
-    sure: bool [row, column].  scale: title of the colour scale.  hover: Plotly's hover template.
-    """
-    limit = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
-    text = [
-        [word + "●" * bool(s and not np.isnan(v)) for v, word, s in zip(*row, strict=True)]
-        for row in zip(values, told, sure, strict=True)
-    ]
-    shown = text if len(columns) <= MOST_NUMBERS else np.where(sure, "●", "")
-    return cells(
-        values, columns, rows, text=shown, texttemplate="%{text}", customdata=text, hovertemplate=hover,
-        colorscale=DIVERGING, zmin=-limit, zmax=limit, colorbar=bar(scale),
-    ).update_xaxes(side="top")  # fmt: skip
 
 
 def printed(figure: go.Figure, name: str, title: str = "", about: str = "") -> go.Figure:

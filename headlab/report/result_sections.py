@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from headlab.charts.chart import SYMBOLS, Axis, Chart, Line, Points, Series
+from headlab.charts.curves import curves_chart
 from headlab.errors import HeadlabError
 from headlab.jobs.command import where_words
 from headlab.jobs.experiment import largest
@@ -40,7 +42,7 @@ from headlab.report.commands import (
     model_word,
     surroundings,
 )
-from headlab.report.figures import drawn
+from headlab.report.figures import drawn, inline
 from headlab.report.maps import (
     key,
     mask_cells,
@@ -62,19 +64,6 @@ from headlab.report.parts import (
     facts_of,
     model_of,
     spent,
-)
-from headlab.report.svg import (
-    FAINT,
-    SHADE,
-    Area,
-    Chart,
-    Dot,
-    Entry,
-    Line,
-    Mark,
-    axis,
-    draw,
-    widened,
 )
 from headlab.roles.report import EXAMPLE_TOKENS, EXAMPLES
 from headlab.roles.table import NAME as ROLES
@@ -259,40 +248,6 @@ def _scores_notes(every: Sequence[HeadScores]) -> Iterator[str]:
     yield f"A removed head gives {'zeros' if ablation == 'zero' else f'its {ablation}'}. Layers and heads count from 0."
 
 
-# Charts of accuracy as heads are removed: one line per curve, with its interval shaded.
-
-HEIGHT, FEW = 300.0, 3
-
-
-def curves_drawn(curves: Sequence[Curve]) -> str:
-    """Accuracy against heads removed; shaded: 95 % intervals of the difference from the untouched model."""
-    names, marks, entries = curve_names(curves), list[Mark](), list[Entry]()
-    for at, (curve, name) in enumerate(zip(curves, names, strict=True)):
-        colour, dash = line_look(at, curve.ordering)
-        start, gone = curve.accuracy[0], curve.removed.astype(float)
-        x = np.concatenate([gone, gone[::-1]]).tolist()
-        y = (
-            (100 * np.concatenate([start + curve.high, (start + curve.low)[::-1]]))
-            .clip(0, 100)
-            .tolist()
-        )
-        marks += [
-            Area(x, y, colour, SHADE if len(curves) < FEW else FAINT),
-            Line(gone.tolist(), (100 * curve.accuracy).tolist(), colour, dash),
-        ]
-        entries.append(Entry(name, colour, dash))
-    heights = [value for mark in marks if isinstance(mark, Area | Line) for value in mark.y]
-    low, high = widened(heights, zero=True)
-    most = max(float(curve.removed[-1]) for curve in curves)
-    x_axis = axis(0.0, most, title="heads removed", most=9)
-    y_axis = axis(low, min(high, 100.0), title="accuracy", unit=" %")
-    return draw(
-        Chart(
-            x_axis, y_axis, marks, HEIGHT, f"accuracy as heads leave: {', '.join(names)}", entries
-        )
-    )
-
-
 # Pruning curves as a section: the curves, a summary, the order of the heads, every point.
 
 MANY = 6
@@ -318,7 +273,8 @@ def curves_section(items: Sequence[Item[Curve]], known: Known) -> Section:
         for text in dict.fromkeys(earlier_order(c.spec) for c in curves)
         if text
     ]
-    figures = [Figure((curves_drawn(curves),), enclosed, wide=True), *orders]
+    chart = curves_chart(curves, has_labels=False)
+    figures = [Figure((inline(chart),), enclosed, wide=True), *orders]
     return Section(
         title,
         "pruning curves",
@@ -334,6 +290,7 @@ def curves_section(items: Sequence[Item[Curve]], known: Known) -> Section:
 # Learned gates as a section: how open each is, what each penalty keeps and costs, and the course of training.
 
 ENDS = ("accuracy", "accuracy_low", "accuracy_high")
+TRADE_OFF_HEIGHT, COURSE_HEIGHT = 370, 310
 
 
 def gates_section(items: Sequence[Item[LearnedGates]], known: Known) -> Section:
@@ -361,31 +318,43 @@ def _trade_off(every: Sequence[LearnedGates]) -> Iterator[Figure]:
     """Accuracy against heads kept, one dot per penalty; nothing if no accuracy was measured."""
     split = next((split for split in reversed(SPLITS) if split in every[0].measured), "")
     found = [(int(g.kept.sum()), g.measured.get(split, {}), g.weight) for g in every]
-    dots = [_worth_dot(kept, worth, weight) for kept, worth, weight in found if _whole(worth)]
-    if not dots:
+    measured = [(kept, worth, weight) for kept, worth, weight in found if _whole(worth)]
+    if not measured:
         return
-    size, marks = every[0].grid.size, list[Mark](dots)
-    heights = [end for dot in dots for end in (dot.low, dot.high)]
+    size = every[0].grid.size
+    accuracies, lows, highs = (
+        [100 * float(worth[name]) for _, worth, _ in measured] for name in ENDS
+    )
+    dots = Points(
+        "",
+        [kept for kept, _, _ in measured],
+        accuracies,
+        LINES[0],
+        SYMBOLS[0],
+        is_filled=[True] * len(measured),
+        low=lows,
+        high=highs,
+        along="y",
+        texts=[f"λ = {weight:g}" for _, _, weight in measured],
+    )
+    series: list[Series] = [dots]
     base = found[0][1].get("baseline")
     if isinstance(base, float):
-        marks.append(Line([0, size], [100 * base] * 2, UNSURE, "dot", 1))
-        heights.append(100 * base)
-    y = axis(*widened(heights), title=f"accuracy on {split}", unit=" %")
+        series.append(Line("", [0, size], [100 * base] * 2, UNSURE, "dot", width=1))
     chart = Chart(
-        axis(0, size, title="heads kept"), y, marks, 260, f"accuracy on {split} against heads kept"
+        f"accuracy on {split} against heads kept",
+        series,
+        x=Axis("heads kept", limits=(0, size)),
+        y=Axis(f"accuracy on {split}, %"),
+        height=TRADE_OFF_HEIGHT,
+        has_legend=False,
     )
-    yield Figure(
-        (draw(chart),), "A dot a penalty, with its 95 % interval; dotted: all heads.", wide=True
-    )
+    caption = "A dot a penalty, with its 95 % interval; dotted: all heads."
+    yield Figure((inline(chart),), caption, wide=True)
 
 
 def _whole(worth: Mapping[str, Any]) -> bool:
     return all(isinstance(worth.get(name), int | float) for name in ENDS)
-
-
-def _worth_dot(kept: int, worth: Mapping[str, Any], weight: float) -> Dot:
-    accuracy, low, high = (100 * float(worth[name]) for name in ENDS)
-    return Dot(kept, accuracy, LINES[0], told=f"λ = {weight:g}", low=low, high=high, along="y")
 
 
 def _course(every: Sequence[LearnedGates]) -> Figure:
@@ -394,17 +363,21 @@ def _course(every: Sequence[LearnedGates]) -> Figure:
     series = {f"λ = {gates.weight:g}": (gates.steps, gates.loss) for gates in every}
     if len(every) == 1:
         series = {"task loss": (first.steps, first.loss), "penalty": (first.steps, first.penalty)}
-    marks, entries, heights = list[Mark](), list[Entry](), list[float]()
-    for at, (name, (steps, values)) in enumerate(series.items()):
-        colour, dash = line_look(at)
-        marks.append(Line(steps.astype(float).tolist(), values.tolist(), colour, dash))
-        entries.append(Entry(name, colour, dash))
-        heights += values.tolist()
+    lines = []
+    for number, (name, (steps, values)) in enumerate(series.items()):
+        colour, dashes = line_look(number)
+        lines.append(Line(name, steps, values, colour, dashes))
     what = "task loss and penalty" if len(every) == 1 else "task loss at each λ"
     last = max(float(gates.steps[-1]) for gates in every)
-    y = axis(*widened(heights, zero=True), title="nats an answer")
-    chart = Chart(axis(0, last, title="step"), y, marks, 200, f"{what} over the steps", entries)
-    return Figure((draw(chart),), f"Course of training: {what}", wide=True)
+    chart = Chart(
+        f"{what} over the steps",
+        lines,
+        x=Axis("step", limits=(0, last)),
+        y=Axis("nats an answer", has_zero=True),
+        height=COURSE_HEIGHT,
+        has_legend=True,
+    )
+    return Figure((inline(chart),), f"Course of training: {what}", wide=True)
 
 
 def _history(gates: LearnedGates) -> Table:

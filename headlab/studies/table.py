@@ -37,8 +37,8 @@ class Experiment:
     the default if it has a command and a page of its own.  complete: takes all options, each valid by itself, and
     returns them with what one says of another filled in; raises HeadlabError for those that exclude each other.
     result: the class of what `run` returns, as "module:Class", a `headlab.studies.result.StudyResult`; empty where
-    `run` returns tables and notes.  figures: module of `figures(result)`, which gives {name: Plotly figure}, relative
-    to headlab.plots.studies or as a full dotted path; empty for a study without figures.  Neither module is imported
+    `run` returns tables and notes.  figures: module of `figures(result)`, which gives {name: chart}, relative to
+    headlab.charts.studies or as a full dotted path; empty for a study without figures.  Neither module is imported
     before its result or figures are asked for.
     """
 

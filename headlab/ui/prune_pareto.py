@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
+from headlab.charts.front import FrontDot, front_chart
 from headlab.errors import HeadlabError
 from headlab.fingerprints import is_same_model
 from headlab.jobs.experiment import ExperimentJob, FrontJob
 from headlab.jobs.fields import NestedOptions
 from headlab.options import integer_in
-from headlab.plots.lines import FrontDot, front_figure
+from headlab.plots.drawing import plotly_figure
 from headlab.records import Bools, HeadGrid
 from headlab.report.commands import QUESTION
 from headlab.scores import kept_without
@@ -607,13 +608,14 @@ def _figure(front: Front, now: History) -> None:
         )
         value = st.radio("What is lost by", [WEAKEST, MEAN], horizontal=True, key="front-value")
     answer = front.answer
-    fig = front_figure(
+    chart = front_chart(
         dots_of(front, cost, value), "parameters kept, millions" if cost == PARAMETERS else cost,
         f"difference of the {value}, points", loss=front.loss, chosen=(answer.order, answer.removed),
     )  # fmt: skip
     key = f"{FIGURE}-{now.stamp}"  # a new one for every mask: a selected dot has been applied, and can be clicked again
     st.plotly_chart(
-        fig, key=key, config=CONFIG, on_select=uninterrupted(lambda: picked(key, front, now)), selection_mode="points",
+        plotly_figure(chart), key=key, config=CONFIG, on_select=uninterrupted(lambda: picked(key, front, now)),
+        selection_mode="points",
         alt="Smaller models: what they keep against what they lose",
     )  # fmt: skip
     st.caption(READING)

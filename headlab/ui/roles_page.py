@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import streamlit as st
 
+from headlab.charts.matrices import MOST_NUMBERS
 from headlab.errors import HeadlabError
 from headlab.pictures import against, in_order, look_of, parts_note, role_words
 from headlab.plots.heads import roles_across_languages
 from headlab.plots.matrices import visible
-from headlab.plots.style import MOST_NUMBERS
 from headlab.records import HEAD, HEAD_FORMATS, Bools, Floats, Head, part
 from headlab.roles.report import EXAMPLE_TOKENS, EXAMPLES, HAS, NUMBERS, Found, Roles, heads_of
 from headlab.roles.table import NAME

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sys
-from importlib.util import find_spec
-from pathlib import Path
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -15,13 +12,12 @@ import plotly.io
 import pytest
 from cached_scores import GRID, HARMFUL, HELPFUL, made_up
 from made_reports import made_reports
-from waiting import until
 
 from headlab import plots
+from headlab.charts.dots import Dots, dots_chart
+from headlab.charts.matrices import shares_chart, signs_chart, transfer_chart
 from headlab.cli import figures as files
-from headlab.plots.heads import share_map
-from headlab.plots.lines import Dots, dots
-from headlab.plots.matrices import sign_matrix, transfer_matrix
+from headlab.plots.drawing import plotly_figure
 from headlab.records import HeadGrid, Stack
 from headlab.scores import Curve, HeadScores, band
 from headlab.tables import Report, Table
@@ -224,12 +220,14 @@ def test_targeted_dots_stand_side_by_side_at_their_differences(reports):
 def test_a_dot_is_filled_where_it_is_sure_and_random_is_grey():
     value, sure = np.array([1.0, 2.0]), np.array([True, False])
     made = Dots(value, np.array([np.nan, 1.5]), np.array([np.nan, 3.0]), sure)
-    figure = dots(["de", "th"], {"shapley": made, "random": made}, "points")
+    chart = dots_chart("dots", ["de", "th"], {"shapley": made, "random": made}, "points")
+    figure = plotly_figure(chart)
     assert list(figure.data[0].marker.symbol) == ["circle", "circle-open"]
     assert [trace.marker.color for trace in figure.data] == [plots.HELPS, plots.UNSURE]
     assert figure.data[0].text == ("de: 1.0", "th: 2.0 [1.5, 3.0]")
     assert len(figure.layout.shapes) == 1
-    assert not dots(["de", "th"], {"one": made}, "points", zero=False).layout.shapes
+    plain = dots_chart("dots", ["de", "th"], {"one": made}, "points", has_zero_line=False)
+    assert not plotly_figure(plain).layout.shapes
 
 
 def test_transfer_has_a_row_for_the_language_that_chose(reports):
@@ -247,13 +245,15 @@ def test_a_matrix_marks_what_is_significant_and_admits_what_is_missing():
         np.array([[-0.04, 2.0], [np.nan, -3.0]]),
         np.array([[False, True], [True, False]]),
     )
-    (heat,) = transfer_matrix(values, sure, ["de", "th"], ["de", "th"]).data
+    (heat,) = plotly_figure(transfer_chart("t", values, sure, ["de", "th"], ["de", "th"])).data
     assert [list(row) for row in heat.text] == [["+0.0", "+2.0●"], ["–", "-3.0"]]
     assert (heat.zmin, heat.zmax) == (-3, 3)
     many = [f"l{i}" for i in range(12)]
-    (heat,) = transfer_matrix(np.full((1, 12), 2.0), np.arange(12)[None] < 1, ["de"], many).data
+    wide = transfer_chart("t", np.full((1, 12), 2.0), np.arange(12)[None] < 1, ["de"], many)
+    (heat,) = plotly_figure(wide).data
     assert [list(heat.text[0])[:2], list(heat.customdata[0])[:2]] == [["●", ""], ["+2.0●", "+2.0"]]
-    (signs,) = sign_matrix([["de"], []], [["th"], ["de"]], ["3.7", "9.0"], ["de", "th"]).data
+    signed = signs_chart("s", [["de"], []], [["th"], ["de"]], ["3.7", "9.0"], ["de", "th"])
+    (signs,) = plotly_figure(signed).data
     assert [list(row) for row in signs.text] == [["+", "−"], ["−", ""]]
 
 
@@ -288,7 +288,8 @@ def test_the_separator_map_is_the_mean_over_languages(reports):
         "language-specific",
         "all",
     }
-    (two,) = share_map({("encoder", 0, 0): 1.0, ("cross", 0, 1): 2.0}, "%").data
+    stacks = shares_chart("s", {("encoder", 0, 0): 1.0, ("cross", 0, 1): 2.0}, "%")
+    (two,) = plotly_figure(stacks).data
     assert list(two.y) == ["encoder 0", "cross 0"]
 
 
@@ -347,76 +348,6 @@ def test_a_printed_figure_may_say_what_it_shows_in_two_lines_above_its_legend(re
     )  # a legend of several rows
 
 
-def test_ids_drawn_by_lot_give_way_to_the_figures_name():
-    svg = '<defs id="defs-{0}"/><g clip-path="url(#clip{0}xy)" fill="#012345" x="0.012345"/><g id="topdefs-{0}"/>'
-    want = svg.format("-map-")
-    assert files.named(svg.format("012345").encode(), "map") == want.encode()
-
-
-@pytest.mark.parametrize("lacking", ["kaleido", "browser", "path"])
-def test_without_kaleido_or_a_browser_one_sentence_says_what_to_do(
-    lacking, reports, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.delenv("BROWSER_PATH", raising=False)
-    if lacking == "kaleido" or find_spec("kaleido") is None:
-        monkeypatch.setitem(sys.modules, "kaleido", None)
-        says = "pip install 'headlab[figures]'"
-    elif lacking == "browser":
-        monkeypatch.setenv("PATH", "")
-        says = "none is on the PATH; install one, or set BROWSER_PATH"
-    else:
-        monkeypatch.setenv("BROWSER_PATH", "no-such-browser")
-        says = "$BROWSER_PATH is 'no-such-browser', which is not a program"
-    assert files.write_figures(reports["transfer"], tmp_path) == []
-    said = capsys.readouterr().err
-    assert said.startswith("no figures: ")
-    assert said.count("\n") == 1
-    assert says in said
-    assert list(tmp_path.iterdir()) == []
-
-
-def runs(command: Path, *words: bytes | str) -> bool:
-    """Whether a process that has not ended has one of these words in its command."""
-    try:
-        told = command.read_bytes()
-    except OSError:
-        return False
-    return any((word.encode() if isinstance(word, str) else word) in told for word in words)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("kaleido") is None, reason="kaleido is not installed")
-def test_a_browser_that_starts_and_never_answers_is_a_sentence(
-    reports, tmp_path, monkeypatch, capsys
-):
-    """Seen on a busy machine: kaleido itself would wait for ever."""
-    silent = tmp_path / "silent"
-    silent.write_text("#!/bin/sh\nexec sleep 600.123\n")
-    silent.chmod(0o755)
-    monkeypatch.setenv("BROWSER_PATH", str(silent))
-    monkeypatch.setattr(files, "START_SECONDS", 2.0)
-    monkeypatch.setattr(files, "FILE_SECONDS", 0.0)
-    assert files.write_figures(reports["transfer"], tmp_path / "out") == []
-    assert (
-        f"no figures: {silent}, which draws figures, did not start, or stopped"
-        in capsys.readouterr().err
-    )
-    if Path("/proc/self/cmdline").exists():
-
-        def no_process_is_left() -> bool:
-            """A killed process may take a moment to go, on a busy machine."""
-            return not any(
-                runs(command, b"sleep\0600.123", str(silent))
-                for command in Path("/proc").glob("[0-9]*/cmdline")
-            )
-
-        until(no_process_is_left, "the end of the browser")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("kaleido") is None, reason="kaleido is not installed")
-@pytest.mark.skipif(not any(map(shutil.which, files.BROWSERS)), reason="no Chromium is on the PATH")
 def test_files_are_svg_and_png_on_white_and_equal_for_equal_reports(reports, tmp_path):
     one, other = (
         files.write_figures(reports["transfer"], tmp_path / name) for name in ("one", "other")
@@ -429,16 +360,35 @@ def test_files_are_svg_and_png_on_white_and_equal_for_equal_reports(reports, tmp
     ]
     for path, same in zip(one, other, strict=True):
         assert path.read_bytes() == same.read_bytes()
-    svg = one[0].read_text("utf-8")
-    assert ElementTree.fromstring(svg).tag.endswith("}svg")
-    assert "rgb(255, 255, 255)" in svg
-    assert "file:" not in svg
-    assert str(Path(tmp_path).parent) not in svg
-    png = one[1].read_bytes()
-    assert png.startswith(b"\x89PNG")
-    assert int.from_bytes(png[16:20], "big") == 2 * plots.PRINT_WIDTH
-
-
-def test_a_report_without_figures_writes_none(tmp_path):
+    assert ElementTree.fromstring(one[0].read_text("utf-8")).tag.endswith("}svg")
+    assert one[1].read_bytes().startswith(b"\x89PNG")
     assert files.write_figures(Report("else", ()), tmp_path / "none") == []
-    assert not (tmp_path / "none").exists()
+
+
+def test_a_png_without_a_font_for_its_letters_is_left_out_with_a_sentence(
+    reports, tmp_path, monkeypatch, capsys
+):
+    transfer = reports["transfer"]
+    named = replace(transfer, tables=tuple(map(in_thai, transfer.tables)))
+    monkeypatch.setattr("headlab.charts.fonts.fontManager.ttflist", [])
+    written = files.write_figures(named, tmp_path)
+    assert [path.name for path in written] == ["transfer.svg", "zero-shot.svg"]
+    assert "ไทย" in written[0].read_text("utf-8")
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in said] == ["no transfer.png", "no zero-shot.png"]
+    assert all("Noto Sans Thai" in line for line in said)
+
+
+def in_thai(table: Table) -> Table:
+    """A table whose first language has a Thai name."""
+    rows = tuple(tuple("ไทย" if cell == "xx" else cell for cell in row) for row in table.rows)
+    return replace(table, rows=rows)
+
+
+def test_a_report_that_cannot_be_drawn_is_one_sentence(reports, tmp_path, capsys):
+    broken = replace(reports["transfer"], tables=())
+    assert files.write_figures(broken, tmp_path / "out") == []
+    said = capsys.readouterr().err
+    assert said.startswith("no figures: ")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()

@@ -13,8 +13,9 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab import stats
+from headlab.charts.studies.agreement import agreement_matrix, dendrogram
 from headlab.methods import sampling
-from headlab.plots.studies.agreement import agreement_matrix, dendrogram
+from headlab.plots.drawing import plotly_figure
 from headlab.scores import HeadScores
 from headlab.store import Store
 from headlab.studies import agreement
@@ -186,7 +187,7 @@ def test_the_matrix_has_every_pair_twice_and_what_noise_allows_under_the_pointer
 ) -> None:
     pairs, each = table(compared, "agreement"), table(compared, "agreement-languages")
     result = agreement_result(compared)
-    (heat,) = agreement_matrix(result).data
+    (heat,) = plotly_figure(agreement_matrix(result)).data
     assert list(heat.x) == each.column("language")
     np.testing.assert_array_equal(heat.z, heat.z.T)
     row = dict(zip(pairs.columns, pairs.shown()[0], strict=True))
@@ -198,13 +199,14 @@ def test_the_matrix_has_every_pair_twice_and_what_noise_allows_under_the_pointer
         f"corrected {row['corrected']}",
     ):
         assert part in words
-    assert list(agreement_matrix(result, similar=False).data[0].x) == list(NAMES)
+    (heat,) = plotly_figure(agreement_matrix(result, similar=False)).data
+    assert list(heat.x) == list(NAMES)
 
 
 def test_the_dendrogram_joins_what_the_table_merges(compared: Compared) -> None:
     each, merges = table(compared, "agreement-languages"), table(compared, "agreement-clusters")
     result = agreement_result(compared)
-    figure = dendrogram(result.merges.rows, result.languages.rows)
+    figure = plotly_figure(dendrogram(result.merges.rows, result.languages.rows))
     assert [max(line.x) for line in figure.data] == merges.column("1 − rho")
     assert list(figure.layout.yaxis.ticktext) == each.column("language")
     for line, size in zip(figure.data, merges.column("size"), strict=True):

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from made_fronts import GRID, ORDERS, front_result
 
-from headlab.plots.studies.front import figures
+from headlab.charts.studies.front import figures
+from headlab.plots.drawing import plotly_figure
 from headlab.studies.pareto import Point
 
 
@@ -37,7 +38,8 @@ def test_the_figure_of_a_stored_front_joins_what_its_table_calls_best_where_head
         for order, gone, kept, cost, d in rows
     ]
     result = front_result({"smallest": points[2]}, points, ORDERS, GRID)
-    (figure,) = figures(replace(result, loss=2.0)).values()
+    (chart,) = figures(replace(result, loss=2.0)).values()
+    figure = plotly_figure(chart)
     line, ring = figure.data[0], figure.data[-1]
     scale = 1e6 if counted else 1
     assert {(round(x * scale), y) for x, y in zip(line.x, line.y, strict=True)} == best

@@ -27,12 +27,13 @@ from made_fronts import (
 )
 from typer.main import get_command
 
+from headlab.charts.front import front_chart
 from headlab.cli.main import build
 from headlab.errors import HeadlabError
 from headlab.jobs.experiment import FrontJob
 from headlab.masks import Mask
 from headlab.methods.forecast import Forecast
-from headlab.plots.lines import front_figure
+from headlab.plots.drawing import plotly_figure
 from headlab.plots.report import report_figures
 from headlab.store import Result, Store
 from headlab.studies.pareto import LANGUAGES, mask_at
@@ -390,7 +391,7 @@ def test_the_figure_has_every_point_and_joins_those_that_no_other_beats(tmp_path
     assert [dot.best for dot in dots] == reference.undominated(
         [(dot.cost, dot.value) for dot in dots]
     )
-    figure = front_figure(dots, cost, value, loss=1.0, chosen=("weakest", 2))
+    figure = plotly_figure(front_chart(dots, cost, value, loss=1.0, chosen=("weakest", 2)))
     line, *orders, ring = figure.data
     assert [trace.name for trace in orders] == ["mean", "weakest"]
     assert [tuple(row) for trace in orders for row in trace.customdata] == [

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import plotly.graph_objects as go
 
+from headlab.charts.chart import Axis, Chart, Line, Note
+from headlab.charts.dots import ROW_PIXELS
+from headlab.charts.matrices import correlations_chart
 from headlab.pictures import HELPS, UNSURE
-from headlab.plots.matrices import agreement
-from headlab.plots.style import ROW_PIXELS, finish
 from headlab.studies.agreement import (
     RHO,
     AgreementResult,
@@ -22,7 +22,7 @@ from headlab.tables import NOTHING
 SURE = 80.0  # minimum share of resamples with a cluster, in percent, for its lines to be coloured
 
 
-def figures(result: AgreementResult) -> dict[str, go.Figure]:
+def figures(result: AgreementResult) -> dict[str, Chart]:
     """The matrix, and of three languages or more the tree."""
     drawn = {"agreement": agreement_matrix(result)}
     if len(result.languages.rows) > 2:
@@ -30,7 +30,7 @@ def figures(result: AgreementResult) -> dict[str, go.Figure]:
     return drawn
 
 
-def agreement_matrix(result: AgreementResult, *, similar: bool = True) -> go.Figure:
+def agreement_matrix(result: AgreementResult, *, similar: bool = True) -> Chart:
     """Rank correlations of every pair of languages; interval, ceiling and corrected value on hover.
 
     Args:
@@ -42,7 +42,8 @@ def agreement_matrix(result: AgreementResult, *, similar: bool = True) -> go.Fig
         names = [language.language for language in result.languages.rows]
     else:
         names = names_of(pairs)
-    return correlation_matrix(pairs, names, "the same language")
+    title = "rank correlations of the heads' scores between languages"
+    return correlation_matrix(title, pairs, names, "the same language")
 
 
 def names_of(pairs: Sequence[tuple[str, str, Correlation]]) -> list[str]:
@@ -51,11 +52,12 @@ def names_of(pairs: Sequence[tuple[str, str, Correlation]]) -> list[str]:
 
 
 def correlation_matrix(
-    pairs: Iterable[tuple[str, str, Correlation]], names: Sequence[str], same: str
-) -> go.Figure:
+    title: str, pairs: Iterable[tuple[str, str, Correlation]], names: Sequence[str], same: str
+) -> Chart:
     """Rank correlations of every pair of names; interval, ceiling and corrected value on hover.
 
     Args:
+        title: What the chart shows.
         pairs: Two names and their correlation.
         names: In the order of rows and columns.
         same: Hover text of the diagonal.
@@ -69,10 +71,7 @@ def correlation_matrix(
         for cell in ((row, column), (column, row)):
             rho[cell] = value
             hover_texts[cell[0]][cell[1]] = _hover_text(correlation)
-    figure = agreement(rho, names)
-    return figure.update_traces(
-        customdata=hover_texts, hovertemplate="%{y} and %{x}: %{customdata}<extra></extra>"
-    )
+    return correlations_chart(title, rho, names, hover_texts)
 
 
 def _hover_text(correlation: Correlation) -> str:
@@ -88,7 +87,7 @@ def _hover_text(correlation: Correlation) -> str:
         across_halves = _rho_text(correlation.across_halves)
         lines.append(f"noise ceiling {ceiling}")
         lines.append(correlation.noise or f"corrected {corrected}, across halves {across_halves}")
-    return "<br>".join(lines)
+    return "\n".join(lines)
 
 
 def _interval(value: float | None, low: float | None, high: float | None) -> str:
@@ -99,7 +98,7 @@ def _rho_text(value: float | None) -> str:
     return NOTHING if value is None else format(value, RHO)
 
 
-def dendrogram(merges: Sequence[Merge], languages: Sequence[LanguageAgreement]) -> go.Figure:
+def dendrogram(merges: Sequence[Merge], languages: Sequence[LanguageAgreement]) -> Chart:
     """The tree of languages, similar ones side by side; clusters found in most resamples are coloured.
 
     Args:
@@ -108,41 +107,32 @@ def dendrogram(merges: Sequence[Merge], languages: Sequence[LanguageAgreement]) 
     """
     # Where the line of a language or cluster begins: its height on the page and its distance.
     ends = {language.number: (float(row), 0.0) for row, language in enumerate(languages)}
-    figure = go.Figure()
+    branches, notes = [], []
     for merge in merges:
         (y1, x1), (y2, x2) = ends[merge.left], ends[merge.right]
         distance, middle = merge.distance, (y1 + y2) / 2
         ends[merge.number] = (middle, distance)
         is_sure = merge.support_percent >= SURE and merge.size < len(languages)
-        figure.add_scatter(
-            x=[x1, distance, distance, x2],
-            y=[y1, y1, y2, y2],
-            mode="lines",
-            showlegend=False,
-            line={"color": HELPS if is_sure else UNSURE, "width": 2},
-            hovertemplate=f"{merge.languages}<br>1 − ρ = {distance:.2f}; "
-            f"in {merge.support_percent:.0f} % of resamples<extra></extra>",
+        branch = Line(
+            merge.languages,
+            [x1, distance, distance, x2],
+            [y1, y1, y2, y2],
+            HELPS if is_sure else UNSURE,
+            tip=f"{{name}}\n1 − ρ = {distance:.2f}; in {merge.support_percent:.0f} % of resamples",
+            is_in_legend=False,
         )
+        branches.append(branch)
         if merge.size < len(languages):
-            figure.add_annotation(
-                x=distance,
-                y=middle,
-                text=f"{merge.support_percent:.0f} %",
-                showarrow=False,
-                xanchor="left",
-                xshift=2,
-                yshift=8,
-                font={"size": 11},
-            )
-    figure.update_yaxes(
-        tickvals=list(range(len(languages))),
-        ticktext=[language.language for language in languages],
-        range=[len(languages) - 0.5, -0.5],
-        showgrid=False,
-        zeroline=False,
-    )
+            support = f"{merge.support_percent:.0f} %"
+            notes.append(Note(distance, middle, support, anchor="left", shift=(2, 8), size=11))
     farthest = 1.06 * max((distance for _, distance in ends.values()), default=1.0)
-    figure.update_xaxes(
-        title="1 − ρ, mean over the pairs of two clusters", range=[0, farthest], zeroline=False
+    ticks = tuple((float(row), language.language) for row, language in enumerate(languages))
+    return Chart(
+        "tree of languages by the agreement of their heads' scores",
+        branches,
+        x=Axis("1 − ρ, mean over the pairs of two clusters", limits=(0, farthest)),
+        y=Axis(ticks=ticks, limits=(len(languages) - 0.5, -0.5), has_grid=False),
+        notes=notes,
+        height=max(220, 90 + ROW_PIXELS * len(languages)),
+        has_legend=False,
     )
-    return finish(figure, height=max(220, 90 + ROW_PIXELS * len(languages)))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
 
-from headlab.plots.lines import Line, orderings_figure
+from headlab.charts.chart import Chart
+from headlab.charts.curves import OrderingLine, orderings_chart
 from headlab.studies.curve_records import CurvePoint
 
 
-def curve_figures(points: Sequence[CurvePoint], prefix: str) -> dict[str, go.Figure]:
+def curve_charts(points: Sequence[CurvePoint], prefix: str) -> dict[str, Chart]:
     """{prefix and language: its curves}."""
     points_by_language: dict[str, dict[str, list[CurvePoint]]] = {}
     for point in points:
@@ -20,12 +20,12 @@ def curve_figures(points: Sequence[CurvePoint], prefix: str) -> dict[str, go.Fig
     drawn = {}
     for language, orderings in points_by_language.items():
         lines = {ordering: _line(curve) for ordering, curve in orderings.items()}
-        drawn[f"{prefix}-{language}"] = orderings_figure(lines, language)
+        drawn[f"{prefix}-{language}"] = orderings_chart(lines, language)
     return drawn
 
 
-def _line(points: Sequence[CurvePoint]) -> Line:
-    return Line(
+def _line(points: Sequence[CurvePoint]) -> OrderingLine:
+    return OrderingLine(
         np.array([point.removed for point in points], np.int64),
         np.array([point.accuracy_percent for point in points], np.float64),
         np.array([point.low_percent for point in points], np.float64),

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import plotly.graph_objects as go
-
-from headlab.plots.lines import Dot, dots, side_by_side
-from headlab.plots.studies.agreement import correlation_matrix, names_of
-from headlab.plots.studies.curves import curve_figures
+from headlab.charts.chart import Chart
+from headlab.charts.dots import Dot, dots_chart, side_by_side
+from headlab.charts.studies.agreement import correlation_matrix, names_of
+from headlab.charts.studies.curves import curve_charts
 from headlab.studies.agreement import Correlation
 from headlab.studies.methods import MEAN, BestMethod, MethodAgreement, MethodsResult
 
 
-def figures(result: MethodsResult) -> dict[str, go.Figure]:
+def figures(result: MethodsResult) -> dict[str, Chart]:
     """A matrix of correlations for each language, their mean first; the best methods; the curves."""
     drawn = _matrices(result.agreement.rows)
     drawn["methods-verdict"] = _best(result.best.rows)
-    return drawn | curve_figures(result.curves.rows, "methods-curves")
+    return drawn | curve_charts(result.curves.rows, "methods-curves")
 
 
-def _matrices(agreement: Sequence[MethodAgreement]) -> dict[str, go.Figure]:
+def _matrices(agreement: Sequence[MethodAgreement]) -> dict[str, Chart]:
     pairs_by_language: dict[str, list[tuple[str, str, Correlation]]] = {}
     for row in agreement:
         pairs = pairs_by_language.setdefault(row.language, [])
@@ -28,13 +27,16 @@ def _matrices(agreement: Sequence[MethodAgreement]) -> dict[str, go.Figure]:
     names = names_of([(row.method, row.other, row.correlation) for row in agreement])
     return {
         f"methods-agreement-{language}": correlation_matrix(
-            pairs_by_language[language], names, "the same method"
+            f"rank correlations of the heads' scores between methods, {language}",
+            pairs_by_language[language],
+            names,
+            "the same method",
         )
         for language in sorted(pairs_by_language, key=lambda language: language != MEAN)
     }
 
 
-def _best(rows: Sequence[BestMethod]) -> go.Figure:
+def _best(rows: Sequence[BestMethod]) -> Chart:
     """The area of the best method minus those of the next one and of random orders."""
     series = {
         "the next method": [row.minus_next for row in rows],
@@ -55,4 +57,4 @@ def _best(rows: Sequence[BestMethod]) -> go.Figure:
         ]
     )
     unit = "area of the best method minus that of another, points"
-    return dots(names, dots_by_series, unit)
+    return dots_chart("the best method against others", names, dots_by_series, unit)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import plotly.graph_objects as go
-
-from headlab.plots.lines import Dot, dots, side_by_side
+from headlab.charts.chart import Chart
+from headlab.charts.dots import Dot, dots_chart, side_by_side
 from headlab.studies.gap import GapResult, MaskGains
 
 
-def figures(result: GapResult) -> dict[str, go.Figure]:
+def figures(result: GapResult) -> dict[str, Chart]:
     """A figure for each rule, with the languages in which it removes heads."""
     gains_by_rule: dict[str, list[MaskGains]] = {}
     for row in result.masks.rows:
@@ -24,5 +23,7 @@ def figures(result: GapResult) -> dict[str, go.Figure]:
                 for row, gain in zip(rows, gains, strict=True)
             ]
         )
-        drawn[f"gap-{rule.lower().replace(' ', '-')}"] = dots(languages, series, "gain, points")
+        title = f"gains of masks on dev and on test, {rule}"
+        name = f"gap-{rule.lower().replace(' ', '-')}"
+        drawn[name] = dots_chart(title, languages, series, "gain, points")
     return drawn

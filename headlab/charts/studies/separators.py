@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import plotly.graph_objects as go
 
-from headlab.plots.heads import share_map
-from headlab.plots.lines import Dot, dots, side_by_side
+from headlab.charts.chart import Chart
+from headlab.charts.dots import Dot, dots_chart, side_by_side
+from headlab.charts.matrices import shares_chart
 from headlab.records import Head
 from headlab.studies.separators_result import SeparatorsResult
 
 
-def figures(result: SeparatorsResult) -> dict[str, go.Figure]:
+def figures(result: SeparatorsResult) -> dict[str, Chart]:
     """The mean over languages of every head, and every kind of heads in each language."""
     percentages: dict[Head, list[float]] = {}
     for row in result.heads.rows:
@@ -32,8 +32,11 @@ def figures(result: SeparatorsResult) -> dict[str, go.Figure]:
             for row in result.kinds.rows
         ]
     )
+    title = "attention to separators, by kind of heads"
     unit = "sentences that look at separators only, %"
     return {
-        "separators": share_map(means, "sentences, %"),
-        "separator-kinds": dots(languages, series, unit, zero=False),
+        "separators": shares_chart(
+            "sentences in which a head looks at separators only", means, "sentences, %"
+        ),
+        "separator-kinds": dots_chart(title, languages, series, unit, has_zero_line=False),
     }

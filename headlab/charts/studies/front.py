@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import plotly.graph_objects as go
-
-from headlab.plots.lines import MILLION, FrontDot, front_figure
+from headlab.charts.chart import Chart
+from headlab.charts.front import MILLION, FrontDot, front_chart
 from headlab.studies.pareto import FrontResult, SmallerModel
 
 
-def figures(result: FrontResult) -> dict[str, go.Figure]:
+def figures(result: FrontResult) -> dict[str, Chart]:
     """Cost against the weakest language's difference.
 
     Costs are parameters kept where known, else heads kept; which models are best for their size is the front's own.
@@ -16,14 +15,14 @@ def figures(result: FrontResult) -> dict[str, go.Figure]:
     models = result.models.rows
     is_counted = all(model.parameters is not None for model in models)
     cost_title = "parameters kept, millions" if is_counted else "heads kept"
-    figure = front_figure(
+    chart = front_chart(
         [_dot(model, is_counted=is_counted) for model in models],
         cost_title,
         "difference of the weakest language, points",
         loss=result.loss,
         chosen=(result.answer.order, result.answer.removed),
     )
-    return {"front": figure}
+    return {"front": chart}
 
 
 def _dot(model: SmallerModel, *, is_counted: bool) -> FrontDot:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import plotly.graph_objects as go
-
-from headlab.plots.lines import Dot, dots, side_by_side
+from headlab.charts.chart import Chart
+from headlab.charts.dots import Dot, dots_chart, side_by_side
 from headlab.studies.targeted import AgainstMethod, ChoiceEffect, TargetedResult
 
 
-def figures(result: TargetedResult) -> dict[str, go.Figure]:
+def figures(result: TargetedResult) -> dict[str, Chart]:
     """Every choice against the untouched model, and against the method's own heads."""
     return {
         "targeted": _differences(result.effects.rows, "the untouched model"),
@@ -18,7 +17,7 @@ def figures(result: TargetedResult) -> dict[str, go.Figure]:
     }
 
 
-def _differences(effects: Sequence[ChoiceEffect | AgainstMethod], other: str) -> go.Figure:
+def _differences(effects: Sequence[ChoiceEffect | AgainstMethod], other: str) -> Chart:
     gains = [(effect, effect.difference) for effect in effects]
     languages, series = side_by_side(
         [
@@ -33,4 +32,5 @@ def _differences(effects: Sequence[ChoiceEffect | AgainstMethod], other: str) ->
             for effect, gain in gains
         ]
     )
-    return dots(languages, series, f"accuracy against {other}, points")
+    title = f"accuracy without chosen heads, against {other}"
+    return dots_chart(title, languages, series, f"accuracy against {other}, points")

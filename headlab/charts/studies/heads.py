@@ -5,41 +5,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
 
-from headlab.plots.lines import Dots, dots
-from headlab.plots.matrices import sign_matrix
+from headlab.charts.chart import Chart
+from headlab.charts.dots import Dots, dots_chart
+from headlab.charts.matrices import signs_chart
 from headlab.studies.heads import FewHead, HeadsResult, SharedHead, SpecificHead
 
 
-def figures(result: HeadsResult) -> dict[str, go.Figure]:
+def figures(result: HeadsResult) -> dict[str, Chart]:
     """A figure for each kind of heads of which there are any."""
-    drawn = {}
+    drawn: dict[str, Chart] = {}
     if result.shared.rows:
         drawn["heads-agnostic"] = _ranks(result.shared.rows)
     if result.specific.rows:
-        drawn["heads-specific"] = _signs(result.specific.rows, result.languages)
+        title = "languages that heads help and harm"
+        drawn["heads-specific"] = _signs(title, result.specific.rows, result.languages)
     if result.few.rows:
-        drawn["heads-few"] = _signs(result.few.rows, result.languages)
+        title = "heads that matter in few languages"
+        drawn["heads-few"] = _signs(title, result.few.rows, result.languages)
     return drawn
 
 
-def _ranks(heads: Sequence[SharedHead]) -> go.Figure:
+def _ranks(heads: Sequence[SharedHead]) -> Chart:
     best = np.array([head.best_rank for head in heads], np.float64)
     worst = np.array([head.worst_rank for head in heads], np.float64)
     ranks = Dots(worst, best, worst, np.ones(len(heads), bool))
     unit = "rank in the languages, from best to worst (dot)"
-    return dots([str(head.head) for head in heads], {"ranks": ranks}, unit, zero=False)
+    names = [str(head.head) for head in heads]
+    title = "ranks of shared heads in the languages"
+    return dots_chart(title, names, {"ranks": ranks}, unit, has_zero_line=False)
 
 
-def _signs(heads: Sequence[SpecificHead | FewHead], compared: Sequence[str]) -> go.Figure:
+def _signs(title: str, heads: Sequence[SpecificHead | FewHead], compared: Sequence[str]) -> Chart:
     """In which languages each head helps and harms, the languages in the order in which they were compared."""
     positive = [_languages(head.positive_languages) for head in heads]
     negative = [_languages(head.negative_languages) for head in heads]
     named = {language for languages in (*positive, *negative) for language in languages}
     languages = [language for language in compared if language in named]
     languages += sorted(named - set(compared))
-    return sign_matrix(positive, negative, [str(head.head) for head in heads], languages)
+    return signs_chart(title, positive, negative, [str(head.head) for head in heads], languages)
 
 
 def _languages(text: str) -> list[str]:

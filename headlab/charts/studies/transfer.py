@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
 
-from headlab.plots.lines import Dot, dots, side_by_side
-from headlab.plots.matrices import transfer_matrix
+from headlab.charts.chart import Chart
+from headlab.charts.dots import Dot, dots_chart, side_by_side
+from headlab.charts.matrices import transfer_chart
 from headlab.studies.transfer import MaskEffect, SourceMaskEffect, TransferResult
 
 
-def figures(result: TransferResult) -> dict[str, go.Figure]:
+def figures(result: TransferResult) -> dict[str, Chart]:
     """The matrix, and the source language's mask where that is among the languages."""
-    drawn = {"transfer": _matrix(result.effects.rows)}
+    drawn: dict[str, Chart] = {"transfer": _matrix(result.effects.rows)}
     if result.zero_shot is not None:
         drawn["zero-shot"] = _zero_shot(result.zero_shot.rows)
     return drawn
 
 
-def _matrix(effects: Sequence[MaskEffect]) -> go.Figure:
+def _matrix(effects: Sequence[MaskEffect]) -> Chart:
     chosen_on = list(dict.fromkeys(effect.chosen_on for effect in effects))
     tested = list(dict.fromkeys(effect.language for effect in effects))
     values = np.full((len(chosen_on), len(tested)), np.nan)
@@ -29,10 +29,11 @@ def _matrix(effects: Sequence[MaskEffect]) -> go.Figure:
         cell = chosen_on.index(effect.chosen_on), tested.index(effect.language)
         values[cell] = effect.difference.value
         is_sure[cell] = effect.difference.is_significant
-    return transfer_matrix(values, is_sure, chosen_on, tested)
+    title = "masks chosen on one language, tested on every language"
+    return transfer_chart(title, values, is_sure, chosen_on, tested)
 
 
-def _zero_shot(effects: Sequence[SourceMaskEffect]) -> go.Figure:
+def _zero_shot(effects: Sequence[SourceMaskEffect]) -> Chart:
     differences = [
         ("against the untouched model", [effect.difference for effect in effects]),
         ("against its own mask", [effect.minus_own for effect in effects]),
@@ -44,4 +45,5 @@ def _zero_shot(effects: Sequence[SourceMaskEffect]) -> go.Figure:
             for effect, gain in zip(effects, gains, strict=True)
         ]
     )
-    return dots(languages, series, "difference in accuracy, points")
+    title = "the source language's mask in every language"
+    return dots_chart(title, languages, series, "difference in accuracy, points")

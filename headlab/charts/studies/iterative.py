@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import plotly.graph_objects as go
-
-from headlab.plots.lines import Dot, dots, side_by_side
-from headlab.plots.studies.curves import curve_figures
+from headlab.charts.chart import Chart
+from headlab.charts.dots import Dot, dots_chart, side_by_side
+from headlab.charts.studies.curves import curve_charts
 from headlab.studies.curve_records import AreaDifference
 from headlab.studies.differences import ALPHA
 from headlab.studies.iterative import IterativeResult
 
 
-def figures(result: IterativeResult) -> dict[str, go.Figure]:
+def figures(result: IterativeResult) -> dict[str, Chart]:
     """The curves of each language, and what each ordering gains over those it is compared with."""
-    drawn = curve_figures(result.points.rows, "iterative")
+    drawn = curve_charts(result.points.rows, "iterative")
     differences_by_other: dict[str, list[AreaDifference]] = {}
     for row in result.differences.rows:
         differences_by_other.setdefault(row.minus, []).append(row)
@@ -25,5 +24,6 @@ def figures(result: IterativeResult) -> dict[str, go.Figure]:
             ]
         )
         unit = f"area minus that of {other}, points"
-        drawn[f"iterative-minus-{other}"] = dots(languages, series, unit)
+        title = f"areas under the curves against {other}"
+        drawn[f"iterative-minus-{other}"] = dots_chart(title, languages, series, unit)
     return drawn

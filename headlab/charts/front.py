@@ -1,0 +1,128 @@
+"""Smaller models: cost against loss, with a line through those that no other dominates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from headlab.charts.chart import RING, SYMBOLS, Axis, Chart, Line, Points, Rule, Series
+from headlab.pictures import LINES, UNSURE
+
+HEIGHT = 440
+DEEPEST = 10.0  # points below 0 shown at first: larger losses would squeeze the rest
+MILLION = 1e6
+BEATEN, BEST, CHOSEN = 7, 10, 18  # sizes of dots
+
+
+class FrontDot(NamedTuple):
+    """One model.
+
+    order, removed: identify it.  cost: to be minimised.  value: to be maximised, in points.  low: lower bound of the
+    value, or None.  best: whether no other model here dominates it.  words: tooltip.
+    """
+
+    order: str
+    removed: int
+    cost: float
+    value: float
+    low: float | None
+    best: bool
+    words: str
+
+
+def front_chart(
+    dots: Sequence[FrontDot],
+    cost: str,
+    value: str,
+    *,
+    loss: float | None = None,
+    chosen: tuple[str, int] | None = None,
+) -> Chart:
+    """The front: one colour and symbol per order, dominated dots faded, the others filled and joined by a line.
+
+    Args:
+        dots: The models.
+        cost: Title of the axis of costs.
+        value: Title of the axis of values.
+        loss: Points that may be lost, drawn as a line; None for no line.
+        chosen: Order and heads removed of the answer, which is ringed; None for no answer.
+
+    Returns:
+        The chart; a click on a dot gives (order, heads removed).
+    """
+    best = sorted((dot for dot in dots if dot.best), key=lambda dot: dot.cost)
+    series: list[Series] = [
+        Line(
+            "best for its size",
+            [dot.cost for dot in best],
+            [dot.value for dot in best],
+            UNSURE,
+            width=1.5,
+            is_step=True,
+        )
+    ]
+    for number, order in enumerate(dict.fromkeys(dot.order for dot in dots)):
+        series.append(_order([dot for dot in dots if dot.order == order], order, number))
+    answer = next((dot for dot in dots if (dot.order, dot.removed) == chosen), None)
+    if answer is not None:
+        ring = Points(
+            "the answer",
+            [answer.cost],
+            [answer.value],
+            UNSURE,
+            RING,
+            is_filled=[True],
+            sizes=CHOSEN,
+            outline=2,
+            tip="",
+        )
+        series.append(ring)
+    rules = [Rule("y", 0.0, dashes="solid")]
+    if loss is not None:
+        rules.append(Rule("y", -loss))
+    x, y = _axes(dots, loss or 0.0)
+    return Chart(
+        f"smaller models: {cost} against the {value}",
+        series,
+        x=replace(x, title=cost),
+        y=replace(y, title=value),
+        rules=rules,
+        height=HEIGHT,
+        is_clickable=True,
+    )
+
+
+def _axes(dots: Sequence[FrontDot], loss: float) -> tuple[Axis, Axis]:
+    """The axes of cost and value, without what lies far below the loss."""
+    deepest = max(DEEPEST, 4 * loss)
+    if min(dot.value for dot in dots) >= -deepest:
+        return Axis(), Axis()
+    costs = [dot.cost for dot in dots if dot.value >= -deepest]
+    room = 0.06 * (max(costs) - min(costs)) or 1.0
+    highest = max(1.0, 1.2 * max(dot.value for dot in dots))
+    return Axis(limits=(min(costs) - room, max(costs) + room)), Axis(limits=(-deepest, highest))
+
+
+def _order(dots: Sequence[FrontDot], order: str, number: int) -> Points:
+    """The dots of one order; those that are not dominated show their lower bound."""
+    lows = [
+        dot.value if dot.low is None or not dot.best else min(dot.value, dot.low) for dot in dots
+    ]
+    values = [dot.value for dot in dots]
+    return Points(
+        order,
+        [dot.cost for dot in dots],
+        values,
+        LINES[number % len(LINES)],
+        SYMBOLS[number % len(SYMBOLS)],
+        is_filled=[dot.best for dot in dots],
+        sizes=[BEST if dot.best else BEATEN for dot in dots],
+        is_faint=[not dot.best for dot in dots],
+        low=lows,
+        high=values,
+        along="y",
+        interval_width=1.0,
+        texts=[dot.words for dot in dots],
+        keys=[(dot.order, dot.removed) for dot in dots],
+    )

@@ -1,0 +1,640 @@
+"""Charts drawn by matplotlib as SVG and PNG, without a browser. Import this module only where a file is drawn."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+from typing import Literal, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Affine2D
+
+from headlab.charts.chart import (
+    FADED,
+    OPEN,
+    TICK,
+    USUAL_SIZE,
+    Anchor,
+    Axis,
+    Band,
+    Cells,
+    Chart,
+    Line,
+    Note,
+    Points,
+    Rule,
+)
+from headlab.charts.fonts import USUAL, families_for, shortened, width_of
+from headlab.charts.svg_text import INK, RULED, SOFT, Tips, finished
+from headlab.pictures import MINUS, ink_on, on_scale
+
+# Sizes are in pixels, of which 96 make an inch: a chart is seven inches wide, as a page of a paper is.
+WIDTH, PIXELS_PER_INCH, POINTS_PER_INCH = 680.0, 96, 72
+PRINTED_PER_INCH = 300  # pixels of a PNG file
+FONT = 12.0
+RIGHT, GAP, TITLE_HEIGHT, LEGEND_TOP, LEGEND_ROW = 16.0, 6.0, 18.0, 16.0, 18.0
+MOST_LEFT = 0.4 * WIDTH  # for the names of rows
+MOST_TURNED = 110.0  # for a turned name of a column
+TURN = 52.0  # degrees
+ROW, LEAST_HEIGHT = 24.0, 60.0  # of a matrix's row, and of any plot
+BESIDE = 110.0  # pixels of a chart's height on a page that are not the plot's
+MOST_TICKS = 7
+STEPS = (1, 2, 2.5, 5, 10)
+USUAL_OUTLINE = 1.5  # of a symbol
+KEY_WIDTH, KEY_STRIP, KEY_HEIGHT, KEY_SHADES = 240.0, 10.0, 46.0, 48
+CELL_FONT, LEAST_CELL_FONT = 11.0, 6.0
+BASELINE = 0.36  # from the middle of a line of text down to its baseline, in sizes of its font
+MARKERS = {
+    "circle": "o",
+    "diamond": "D",
+    "square": "s",
+    "triangle-up": "^",
+    "cross": "P",
+    "x": "X",
+    TICK: "|",
+}
+SMALLER = {"diamond": 0.85, "square": 0.9}  # symbols that look larger than the others
+# Lengths of strokes and gaps in pixels.
+DASH_LENGTHS = {
+    "dot": (2, 3),
+    "dash": (7, 4),
+    "dashdot": (7, 3, 2, 3),
+    "longdash": (12, 4),
+    "longdashdot": (12, 3, 2, 3),
+}
+_LOCK = Lock()  # matplotlib's settings are global
+
+
+@contextmanager
+def _settings(families: Sequence[str]) -> Iterator[None]:
+    """Matplotlib's own settings, whatever the machine's are, but for a few; one drawing at a time."""
+    with _LOCK, matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(
+            {
+                "font.family": list(families),
+                "svg.fonttype": "none",  # text stays text
+                "svg.hashsalt": "headlab",  # equal charts have equal bytes
+                "text.parse_math": False,  # a $ is a $
+                "lines.scale_dashes": False,
+                "path.simplify": False,
+            }
+        )
+        yield
+
+
+def svg(chart: Chart, *, is_inline: bool = False) -> str:
+    """The chart as SVG: text as text, no script, and equal bytes for equal charts.
+
+    Args:
+        chart: What to draw.
+        is_inline: Whether it stands in an HTML document, whose style sheet then gives its font and, as --ink, --soft
+            and --line, the colours of text and lines; else it has its own, dark on white.
+
+    Returns:
+        An element `svg`.
+    """
+    with _settings([USUAL]):
+        drawing = _drawn(chart)
+        FigureCanvasSVG(drawing.figure)
+        buffer = io.BytesIO()
+        with warnings.catch_warnings():
+            # That a letter is not in the font is no matter where text stays text.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+            metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+            drawing.figure.savefig(
+                buffer, format="svg", dpi=POINTS_PER_INCH, transparent=True, metadata=metadata
+            )
+    return finished(buffer.getvalue(), chart, drawing.tips, is_inline=is_inline)
+
+
+def png(chart: Chart) -> bytes:
+    """The chart as a PNG file, dark on white, seven inches wide at 300 dots per inch.
+
+    Args:
+        chart: What to draw.
+
+    Returns:
+        The file's bytes, equal for equal charts and fonts.
+
+    Raises:
+        HeadlabError: No font on this machine has one of its letters.
+    """
+    families = families_for(texts_of(chart))
+    with _settings(families):
+        drawing = _drawn(chart)
+        FigureCanvasAgg(drawing.figure)
+        buffer = io.BytesIO()
+        resolution = PRINTED_PER_INCH * POINTS_PER_INCH / PIXELS_PER_INCH
+        drawing.figure.savefig(
+            buffer,
+            format="png",
+            dpi=resolution,
+            facecolor="white",
+            metadata={"Software": None, "Title": chart.title},
+            pil_kwargs={"dpi": (PRINTED_PER_INCH, PRINTED_PER_INCH)},
+        )
+    return buffer.getvalue()
+
+
+def texts_of(chart: Chart) -> list[str]:
+    """All that stands on a drawn chart: titles, names, notes and the texts of cells."""
+    scaled = _scaled_axes(chart)
+    texts = [chart.x.title, chart.y.title, *(series.name for series in chart.named)]
+    texts += [label for axis in scaled for _, label in axis.ticks]
+    texts += [note.text for note in chart.notes]
+    cells = chart.cells
+    if cells is not None:
+        texts += [text for row in cells.texts for text in row] if cells.are_texts_drawn else []
+        texts.append(cells.scale_title)
+    return [text for text in texts if text]
+
+
+# Axes with numbers in place of what is left open.
+
+
+class _ScaledAxis(NamedTuple):
+    """An axis with its ends and ticks.
+
+    low, high: values at its start and its end; low may be the larger.  ticks: positions and labels.
+    """
+
+    axis: Axis
+    low: float
+    high: float
+    ticks: Sequence[tuple[float, str]]
+
+    def share(self, value: float) -> float:
+        """Position of a value between the ends, 0 to 1."""
+        return (value - self.low) / (self.high - self.low)
+
+    def inside(self, value: float) -> float:
+        """The value, or the end that it lies beyond."""
+        return min(max(value, min(self.low, self.high)), max(self.low, self.high))
+
+    def holds(self, value: float) -> bool:
+        """Whether a value is finite and lies between the ends."""
+        return math.isfinite(value) and -1e-9 <= self.share(value) <= 1 + 1e-9
+
+
+def _scaled_axes(chart: Chart) -> tuple[_ScaledAxis, _ScaledAxis]:
+    cells = chart.cells
+    if cells is not None:
+        columns, rows = cells.column_names, list(cells.rows)
+        return (
+            _ScaledAxis(chart.x, -0.5, max(len(columns), 1) - 0.5, _numbered(columns)),
+            _ScaledAxis(chart.y, max(len(rows), 1) - 0.5, -0.5, _numbered(rows)),
+        )
+    return _scaled(chart, "x"), _scaled(chart, "y")
+
+
+def _numbered(names: Sequence[str]) -> list[tuple[float, str]]:
+    return [(float(index), name) for index, name in enumerate(names)]
+
+
+def _scaled(chart: Chart, which: str) -> _ScaledAxis:
+    axis: Axis = getattr(chart, which)
+    low, high = axis.limits or _limits(list(_values(chart, which)), has_zero=axis.has_zero)
+    if axis.ticks is not None:
+        return _ScaledAxis(axis, low, high, axis.ticks)
+    least, most = min(low, high), max(low, high)
+    positions = MaxNLocator(nbins=MOST_TICKS, steps=STEPS).tick_values(least, most)
+    room = 1e-9 * (most - least)
+    inside = [float(at) for at in positions if least - room <= at <= most + room]
+    ticks = [(at, _number_text(at, axis.number_format)) for at in inside]
+    return _ScaledAxis(axis, low, high, ticks)
+
+
+def _number_text(value: float, number_format: str) -> str:
+    """A tick's label; zero has no sign."""
+    return format(round(value, 12) + 0.0, number_format or "g").replace("-", MINUS)
+
+
+def _values(chart: Chart, which: str) -> Iterator[float]:
+    """All values that an axis must have room for."""
+    for series in chart.series:
+        match series:
+            case Line():
+                yield from map(float, getattr(series, which))
+            case Band():
+                sides = (series.x,) if which == "x" else (series.low, series.high)
+                for side in sides:
+                    yield from map(float, side)
+            case Points():
+                yield from map(float, getattr(series, which))
+                if series.along == which:
+                    yield from map(float, series.low)
+                    yield from map(float, series.high)
+
+
+def _limits(values: Sequence[float], *, has_zero: bool) -> tuple[float, float]:
+    """The ends of an axis that holds all finite values, with some room; 0 to 1 if there are none."""
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return 0.0, 1.0
+    low, high = min(finite), max(finite)
+    room = 0.04 * (high - low) or 0.05 * abs(high) or 0.5
+    if not has_zero:
+        return low - room, high + room
+    return (low - room if low < 0 else 0.0), max(high + room, 0.0)
+
+
+# Where everything stands.
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Places in the drawing, in pixels from its upper left corner.
+
+    legend: rows of (x, series).  are_turned: whether the labels of the horizontal axis are.  labels_height: of these.
+    """
+
+    x: _ScaledAxis
+    y: _ScaledAxis
+    legend: Sequence[Sequence[tuple[float, Points | Line]]]
+    left: float
+    top: float
+    plot_height: float
+    height: float
+    are_turned: bool
+    labels_height: float
+
+    @property
+    def plot_width(self) -> float:
+        return WIDTH - RIGHT - self.left
+
+    @property
+    def bottom(self) -> float:
+        """Lower edge of the plot."""
+        return self.top + self.plot_height
+
+    def x_pixel(self, value: float) -> float:
+        return self.left + self.plot_width * self.x.share(value)
+
+    def y_pixel(self, value: float) -> float:
+        return self.bottom - self.plot_height * self.y.share(value)
+
+
+def _layout(chart: Chart) -> _Layout:
+    x, y = _scaled_axes(chart)
+    legend = _legend_rows(chart)
+    names = max((width_of(label, FONT) for _, label in y.ticks), default=0.0)
+    left = min(names, MOST_LEFT) + 14 + (TITLE_HEIGHT if y.axis.title else 0)
+    spacing = (WIDTH - RIGHT - left) / max(len(x.ticks), 1)
+    widths = [width_of(label, FONT) for _, label in x.ticks]
+    are_turned = any(width > spacing - 4 for width in widths)
+    turned_height = min(max(widths, default=0.0), MOST_TURNED) * math.sin(math.radians(TURN)) + 14
+    labels_height = turned_height if are_turned else 20.0
+    x_room = labels_height + (TITLE_HEIGHT if x.axis.title else 0)
+    above = LEGEND_TOP + LEGEND_ROW * len(legend) if legend else 12.0
+    above += x_room if x.axis.is_on_top else 0
+    below = 6.0 if x.axis.is_on_top else x_room
+    cells = chart.cells
+    plot_height = ROW * len(cells.rows) if cells is not None else chart.height - BESIDE
+    plot_height = max(plot_height, LEAST_HEIGHT)
+    if cells is not None and cells.scale_title:
+        below += KEY_HEIGHT
+    return _Layout(
+        x,
+        y,
+        legend,
+        left,
+        above,
+        plot_height,
+        above + plot_height + below,
+        are_turned,
+        labels_height,
+    )
+
+
+def _legend_rows(chart: Chart) -> list[list[tuple[float, Points | Line]]]:
+    has_legend = len(chart.named) > 1 if chart.has_legend is None else chart.has_legend
+    rows: list[list[tuple[float, Points | Line]]] = []
+    x = WIDTH
+    for series in chart.named if has_legend else ():
+        width = 44 + width_of(series.name, FONT)
+        if x > 8 and x + width > WIDTH:
+            rows.append([])
+            x = 8.0
+        rows[-1].append((x, series))
+        x += width
+    return rows
+
+
+# The drawing.
+
+
+class _Drawing:
+    """A chart as matplotlib's artists.
+
+    tips: text that describes an artist, by the artist's id.
+    """
+
+    def __init__(self, chart: Chart) -> None:
+        self.chart, self.layout = chart, _layout(chart)
+        height = self.layout.height
+        # Its unit is matplotlib's point, which becomes a pixel.
+        self.figure = Figure((WIDTH / POINTS_PER_INCH, height / POINTS_PER_INCH))
+        self.pixels = (
+            Affine2D().scale(1 / POINTS_PER_INCH, -1 / POINTS_PER_INCH)
+            .translate(0, height / POINTS_PER_INCH)
+            + self.figure.dpi_scale_trans
+        )  # fmt: skip
+        self.axes = self._axes()
+        self.tips: Tips = {}
+
+    def _axes(self) -> Axes:
+        layout = self.layout
+        box = (
+            layout.left / WIDTH,
+            1 - layout.bottom / layout.height,
+            layout.plot_width / WIDTH,
+            layout.plot_height / layout.height,
+        )
+        axes = self.figure.add_axes(box)
+        axes.set_xlim(layout.x.low, layout.x.high)
+        axes.set_ylim(layout.y.low, layout.y.high)
+        axes.patch.set_visible(False)
+        for side in axes.spines.values():
+            side.set_visible(False)
+        axes.set_axisbelow(True)
+        axes.tick_params(length=0, labelbottom=False, labelleft=False)
+        for scaled, axis in ((layout.x, axes.xaxis), (layout.y, axes.yaxis)):
+            has_grid = scaled.axis.has_grid and self.chart.cells is None
+            positions = [at for at, _ in scaled.ticks] if has_grid else []
+            ruled = {rule.value for rule in self.chart.rules if axis.axis_name == rule.axis}
+            axis.set_ticks([at for at in positions if at not in ruled])
+            axis.grid(visible=True, color=RULED, linewidth=1)
+        return axes
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        *,
+        anchor: Anchor = "left",
+        size: float = FONT,
+        colour: str = INK,
+        turn: float = 0.0,
+    ) -> None:
+        """Text whose baseline begins, has its middle or ends at a place in pixels. turn: in degrees, leftwards."""
+        self.figure.text(
+            x,
+            y,
+            text,
+            ha=anchor,
+            va="baseline",
+            fontsize=size,
+            color=colour,
+            rotation=turn,
+            rotation_mode="anchor",
+            transform=self.pixels,
+        )
+
+    def line(
+        self,
+        x: Sequence[float],
+        y: Sequence[float],
+        colour: str,
+        width: float,
+        *,
+        dashes: str = "solid",
+        opacity: float = 1.0,
+    ) -> Line2D:
+        """A line through places in pixels."""
+        line = Line2D(
+            x,
+            y,
+            color=colour,
+            linewidth=width,
+            linestyle=_stroke(dashes),
+            alpha=opacity if opacity < 1 else None,
+            solid_capstyle="butt",
+            transform=self.pixels,
+        )
+        self.figure.add_artist(line)
+        return line
+
+    def symbol(
+        self,
+        x: float,
+        y: float,
+        points: Points,
+        size: float,
+        *,
+        is_filled: bool = True,
+        opacity: float = 1.0,
+    ) -> Line2D:
+        """A symbol of some points at a place in pixels."""
+        name = points.symbol.removesuffix(OPEN)
+        is_outline = not is_filled or points.symbol.endswith(OPEN)
+        symbol = Line2D(
+            [x],
+            [y],
+            linestyle="none",
+            marker=MARKERS.get(name, "o"),
+            markersize=size * SMALLER.get(name, 1.0),
+            markerfacecolor="none" if is_outline else points.colour,
+            markeredgecolor=points.colour,
+            markeredgewidth=USUAL_OUTLINE if points.outline is None else points.outline,
+            alpha=opacity if opacity < 1 else None,
+            transform=self.pixels,
+        )
+        self.figure.add_artist(symbol)
+        return symbol
+
+    def box(self, left: float, top: float, width: float, height: float, colour: str) -> Rectangle:
+        """A filled box at a place in pixels."""
+        box = Rectangle(
+            (left, top), width, height, facecolor=colour, linewidth=0, transform=self.pixels
+        )
+        self.figure.add_artist(box)
+        return box
+
+    def describe(self, artist: Artist, tip: str) -> None:
+        """Show a text where the pointer is on an artist; none if it is empty."""
+        if tip:
+            name = f"tip-{len(self.tips)}"
+            artist.set_gid(name)
+            self.tips[name] = tip
+
+
+def _drawn(chart: Chart) -> _Drawing:
+    drawing = _Drawing(chart)
+    _draw_legend(drawing)
+    _draw_x_axis(drawing)
+    _draw_y_axis(drawing)
+    for rule in chart.rules:
+        _draw_rule(drawing, rule)
+    for series in chart.series:
+        match series:
+            case Cells():
+                _draw_cells(drawing, series)
+            case Points():
+                _draw_points(drawing, series)
+            case Line():
+                _draw_line(drawing, series)
+            case Band():
+                drawing.axes.fill_between(
+                    series.x,
+                    series.low,
+                    series.high,
+                    color=series.colour,
+                    alpha=series.opacity,
+                    linewidth=0,
+                )
+    for note in chart.notes:
+        _draw_note(drawing, note)
+    return drawing
+
+
+def _stroke(dashes: str) -> Literal["solid"] | tuple[float, tuple[float, ...]]:
+    """A line's dashes, as matplotlib names them."""
+    lengths = DASH_LENGTHS.get(dashes)
+    return "solid" if lengths is None else (0.0, lengths)
+
+
+def _draw_legend(drawing: _Drawing) -> None:
+    for number, row in enumerate(drawing.layout.legend):
+        y = LEGEND_TOP + LEGEND_ROW * number
+        for x, series in row:
+            if isinstance(series, Line):
+                drawing.line([x, x + 22], [y - 4] * 2, series.colour, 2.0, dashes=series.dashes)
+            else:
+                drawing.symbol(x + 11, y - 4, series, USUAL_SIZE)
+            drawing.text(x + 28, y, shortened(series.name, FONT, WIDTH - 50))
+
+
+def _draw_x_axis(drawing: _Drawing) -> None:
+    layout = drawing.layout
+    scaled = layout.x
+    is_on_top = scaled.axis.is_on_top
+    y = layout.top - GAP if is_on_top else layout.bottom + GAP + 9
+    for position, label in scaled.ticks:
+        x = layout.x_pixel(position)
+        if not layout.are_turned:
+            drawing.text(x, y, label, anchor="center")
+        elif is_on_top:
+            drawing.text(x, y, shortened(label, FONT, MOST_TURNED), turn=TURN)
+        else:
+            cut = shortened(label, FONT, MOST_TURNED)
+            drawing.text(x + 4, y - 3, cut, anchor="right", turn=TURN)
+    if scaled.axis.title:
+        middle = layout.left + layout.plot_width / 2
+        room = layout.labels_height
+        title_y = layout.top - room - 4 if is_on_top else layout.bottom + room + 13
+        drawing.text(middle, title_y, scaled.axis.title, anchor="center", colour=SOFT)
+
+
+def _draw_y_axis(drawing: _Drawing) -> None:
+    layout = drawing.layout
+    for position, label in layout.y.ticks:
+        y = layout.y_pixel(position) + BASELINE * FONT
+        drawing.text(layout.left - GAP, y, shortened(label, FONT, MOST_LEFT), anchor="right")
+    if layout.y.axis.title:
+        middle = layout.top + layout.plot_height / 2
+        title = layout.y.axis.title
+        drawing.text(12, middle, title, anchor="center", turn=90, colour=SOFT)
+
+
+def _draw_rule(drawing: _Drawing, rule: Rule) -> None:
+    scaled = drawing.layout.x if rule.axis == "x" else drawing.layout.y
+    if not scaled.holds(rule.value):
+        return
+    draw = drawing.axes.axvline if rule.axis == "x" else drawing.axes.axhline
+    draw(rule.value, color=rule.colour, linewidth=rule.width, linestyle=_stroke(rule.dashes))
+
+
+def _draw_line(drawing: _Drawing, line: Line) -> None:
+    drawing.axes.plot(
+        line.x,
+        line.y,
+        color=line.colour,
+        linewidth=line.width,
+        linestyle=_stroke(line.dashes),
+        drawstyle="steps-post" if line.is_step else "default",
+        solid_capstyle="butt",
+    )
+
+
+def _draw_points(drawing: _Drawing, points: Points) -> None:
+    layout = drawing.layout
+    for index, (x, y) in enumerate(zip(points.x, points.y, strict=True)):
+        if not (layout.x.holds(x) and layout.y.holds(y)):
+            continue
+        is_faint = len(points.is_faint) > index and points.is_faint[index]
+        opacity = FADED if is_faint else 1.0
+        left, top = layout.x_pixel(x), layout.y_pixel(y)
+        interval = points.interval_of(index)
+        if interval is not None and interval[0] < interval[1]:
+            if points.along == "x":
+                ends = [layout.x_pixel(layout.x.inside(end)) for end in interval], [top, top]
+            else:
+                ends = [left, left], [layout.y_pixel(layout.y.inside(end)) for end in interval]
+            drawing.line(*ends, points.colour, points.interval_width, opacity=opacity)
+        size, is_filled = points.size_of(index), bool(points.is_filled[index])
+        symbol = drawing.symbol(left, top, points, size, is_filled=is_filled, opacity=opacity)
+        drawing.describe(symbol, points.tip_of(index))
+
+
+def _draw_cells(drawing: _Drawing, cells: Cells) -> None:
+    layout = drawing.layout
+    low, high = cells.limits
+    width = layout.plot_width / max(len(cells.column_names), 1)
+    height = layout.plot_height / max(len(cells.rows), 1)
+    for row, column in np.ndindex(cells.values.shape):
+        left, top = layout.left + width * column, layout.top + height * row
+        value, ink = float(cells.values[row, column]), SOFT
+        if math.isfinite(value):
+            colour = on_scale(cells.scale, (value - low) / (high - low))
+            ink = ink_on(colour)
+            inner = max(width - 1, 0.5), max(height - 1, 0.5)
+            box = drawing.box(left + 0.5, top + 0.5, *inner, colour)
+            drawing.describe(box, cells.tip_of(row, column))
+        text = cells.texts[row][column] if cells.are_texts_drawn else ""
+        size = min(CELL_FONT, height - 4, (width - 2) / max(width_of(text, 1.0), 0.01))
+        if text and size >= LEAST_CELL_FONT:
+            x, y = left + width / 2, top + height / 2 + BASELINE * size
+            drawing.text(x, y, text, anchor="center", size=size, colour=ink)
+    if cells.scale_title:
+        _draw_key(drawing, cells)
+
+
+def _draw_key(drawing: _Drawing, cells: Cells) -> None:
+    """A strip of the scale's colours below the plot, with its ends and its middle, and its title beside it."""
+    low, high = cells.limits
+    left, top = drawing.layout.left, drawing.layout.height - KEY_HEIGHT + 14
+    step = KEY_WIDTH / KEY_SHADES
+    for number in range(KEY_SHADES):
+        overlap = 0.3 if number < KEY_SHADES - 1 else 0.0
+        colour = on_scale(cells.scale, number / (KEY_SHADES - 1))
+        drawing.box(left + step * number, top, step + overlap, KEY_STRIP, colour)
+    anchors: tuple[Anchor, ...] = ("left", "center", "right")
+    for number, anchor in enumerate(anchors):
+        share = number / 2
+        label = _number_text(low + share * (high - low), ".3g")
+        drawing.text(left + KEY_WIDTH * share, top + KEY_STRIP + 14, label, anchor=anchor)
+    drawing.text(left + KEY_WIDTH + 12, top + KEY_STRIP, cells.scale_title, colour=SOFT)
+
+
+def _draw_note(drawing: _Drawing, note: Note) -> None:
+    layout = drawing.layout
+    right, up = note.shift
+    x = layout.x_pixel(note.x) + right
+    y = layout.y_pixel(note.y) - up + BASELINE * note.size
+    drawing.text(x, y, note.text, anchor=note.anchor, size=note.size, colour=note.colour or INK)

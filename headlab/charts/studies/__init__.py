@@ -1,0 +1,1 @@
+"""The charts of each study, of what it found."""

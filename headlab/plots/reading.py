@@ -1,0 +1,249 @@
+"""A Plotly figure of another package, read as a chart, so that files and documents have it too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from html import unescape
+from itertools import cycle, islice
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from headlab.charts.chart import (
+    OPEN,
+    SHADE,
+    Anchor,
+    Axis,
+    Band,
+    Cells,
+    Chart,
+    Line,
+    Note,
+    Points,
+    Rule,
+    Series,
+)
+from headlab.errors import HeadlabError
+from headlab.pictures import UNSURE
+
+Part = Mapping[str, Any]
+KINDS = ("heatmap", "scatter")
+ANCHORS: Mapping[str, Anchor] = {"left": "left", "right": "right"}
+
+
+def chart_of(figure: go.Figure, name: str) -> Chart:
+    """A Plotly figure as a chart: its heat map, or its lines, dots and areas, with its axes and its legend.
+
+    Args:
+        figure: With traces of the kinds `scatter` and `heatmap`.
+        name: What it shows.
+
+    Returns:
+        The chart.
+
+    Raises:
+        HeadlabError: It has other traces, an area that is not between two lines, or an unknown text template.
+    """
+    layout = figure.layout.to_plotly_json()
+    traces = [trace.to_plotly_json() for trace in figure.data]
+    unknown = sorted({str(trace.get("type")) for trace in traces} - set(KINDS))
+    if unknown:
+        raise _cannot(name, ", ".join(unknown))
+    x, y = (_axis(layout.get(f"{which}axis", {})) for which in "xy")
+    height = float(layout.get("height") or Chart(name, ()).height)
+    matrix = next((trace for trace in traces if trace["type"] == "heatmap"), None)
+    if matrix is not None:
+        return Chart(name, (_cells(matrix),), x=x, y=y, height=height)
+    return Chart(
+        name,
+        [series for trace in traces for series in _series(trace, name)],
+        x=x,
+        y=y,
+        rules=list(_rules(layout.get("shapes") or ())),
+        notes=list(map(_note, layout.get("annotations") or ())),
+        height=height,
+        has_legend=layout.get("showlegend"),
+    )
+
+
+def _cannot(name: str, what: str) -> HeadlabError:
+    return HeadlabError(
+        f"figure {name} has {what}, which cannot be drawn here", code="figure.part_unknown"
+    )
+
+
+def _plain(text: object) -> str:
+    """A text without Plotly's markup."""
+    return unescape(str(text).replace("<br>", "\n"))
+
+
+def _title(part: Part) -> str:
+    title = part.get("title") or {}
+    return _plain(title.get("text") or "" if isinstance(title, Mapping) else title)
+
+
+def _axis(given: Part) -> Axis:
+    limits, ticks = given.get("range"), None
+    if given.get("ticktext") is not None and given.get("tickvals") is not None:
+        pairs = zip(given["tickvals"], given["ticktext"], strict=True)
+        ticks = tuple((float(position), _plain(label)) for position, label in pairs)
+    return Axis(
+        _title(given),
+        limits=None if limits is None else (float(limits[0]), float(limits[1])),
+        ticks=ticks,
+        number_format=str(given.get("tickformat") or ""),
+        has_zero=given.get("rangemode") == "tozero",
+        has_grid=given.get("showgrid") is not False,
+        is_on_top=given.get("side") == "top",
+    )
+
+
+def _cells(trace: Part) -> Cells:
+    values = np.asarray(trace["z"], float)
+    finite = values[np.isfinite(values)]
+    columns, rows = trace.get("x"), trace.get("y")
+    names = range(len(values)) if rows is None else rows
+    texts = _texts(trace, values)
+    has_key = trace.get("showscale") is not False
+    return Cells(
+        list(map(_plain, names)),
+        None if columns is None else list(map(_plain, columns)),
+        values,
+        texts,
+        low=float(trace.get("zmin", finite.min(initial=math.inf) if finite.size else 0)),
+        high=None if trace.get("zmax") is None else float(trace["zmax"]),
+        scale=tuple((float(share), str(colour)) for share, colour in trace["colorscale"]),
+        scale_title=(_title(trace.get("colorbar") or {}) or " ") if has_key else "",
+        tip="{row}, {column}: {value:.3g}",
+    )
+
+
+def _texts(trace: Part, values: np.ndarray[Any, Any]) -> list[list[str]]:
+    """The text on each cell, by Plotly's template. Raises HeadlabError for an unknown template."""
+    template, texts = trace.get("texttemplate"), trace.get("text")
+    if template == "%{text}" and texts is not None:
+        return [[_plain(text) for text in row] for row in texts]
+    if template == "%{z:.0f}":
+        return [
+            ["" if math.isnan(value) else f"{value:.0f}" for value in row]
+            for row in values.tolist()
+        ]
+    if template:
+        raise HeadlabError(
+            f"a heat map has the unknown text template {template!r}", code="figure.template_unknown"
+        )
+    return [[""] * values.shape[1] for _ in range(len(values))]
+
+
+def _series(trace: Part, name: str) -> Iterator[Series]:
+    """Area, line and dots of one trace."""
+    x, y = (list(map(float, trace[which])) for which in "xy")
+    mode = str(trace.get("mode") or "lines")
+    if trace.get("fill") == "toself":
+        yield _band(trace, x, y, name)
+    is_named = trace.get("showlegend") is not False and trace.get("fill") != "toself"
+    title = _plain(trace.get("name") or "") if is_named else ""
+    if "lines" in mode:
+        look = trace.get("line") or {}
+        yield Line(
+            title,
+            x,
+            y,
+            str(look.get("color", UNSURE)),
+            str(look.get("dash", "solid")),
+            float(look.get("width", 2)),
+            is_step=look.get("shape") == "hv",
+        )
+    if "markers" in mode:
+        yield from _points(trace, x, y, "" if "lines" in mode else title)
+
+
+def _band(trace: Part, x: Sequence[float], y: Sequence[float], name: str) -> Band:
+    half = len(x) // 2
+    if len(x) % 2 or list(x[:half]) != list(x[half:])[::-1]:
+        raise _cannot(name, "an area that is not between two lines")
+    red, green, blue, opacity = _filled(str(trace.get("fillcolor")))
+    colour = f"#{red:02x}{green:02x}{blue:02x}"
+    return Band(x[:half], list(y[half:])[::-1], y[:half], colour, opacity)
+
+
+def _filled(colour: str) -> tuple[int, int, int, float]:
+    """Red, green, blue and opacity of "rgba(r,g,b,a)" or "#rrggbb"."""
+    if colour.startswith("rgba("):
+        *parts, opacity = colour.removeprefix("rgba(").removesuffix(")").split(",")
+        red, green, blue = map(int, parts)
+        return red, green, blue, float(opacity)
+    red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
+    return red, green, blue, SHADE
+
+
+def _points(trace: Part, x: Sequence[float], y: Sequence[float], title: str) -> Iterator[Points]:
+    """The dots of one trace, those of one colour and symbol together; the first ones have its name."""
+    marker = trace.get("marker") or {}
+    usual = {"color": UNSURE, "symbol": "circle", "size": 9, "opacity": 1}
+    colours, symbols, sizes, opacities = (
+        _of_each(marker.get(name, value), len(x)) for name, value in usual.items()
+    )
+    texts = [_plain(text) for text in _of_each(trace.get("text", ""), len(x))]
+    along = "x" if trace.get("error_x") else "y"
+    bars = trace.get(f"error_{along}") or {}
+    upwards = np.array(_of_each(bars.get("array", math.nan), len(x)), float)
+    downwards = np.array(
+        _of_each(bars.get("arrayminus", bars.get("array", math.nan)), len(x)), float
+    )
+    values = np.asarray(x if along == "x" else y, float)
+    is_one_symbol = isinstance(marker.get("symbol", "circle"), str)
+    looks = [
+        (str(colour), str(symbol) if is_one_symbol else str(symbol).removesuffix(OPEN))
+        for colour, symbol in zip(colours, symbols, strict=True)
+    ]
+    for number, (colour, symbol) in enumerate(dict.fromkeys(looks)):
+        indices = [index for index, look in enumerate(looks) if look == (colour, symbol)]
+        yield Points(
+            title if number == 0 else "",
+            [x[index] for index in indices],
+            [y[index] for index in indices],
+            colour,
+            symbol,
+            is_filled=[str(symbols[index]) == symbol for index in indices],
+            sizes=[float(sizes[index]) for index in indices],
+            is_faint=[float(opacities[index]) < 1 for index in indices],
+            low=(values - downwards)[indices],
+            high=(values + upwards)[indices],
+            along=along,
+            texts=[texts[index] for index in indices],
+        )
+
+
+def _of_each(given: Any, count: int) -> list[Any]:
+    """One value per item: a single value repeated, a list cycled to length."""
+    if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
+        return [given] * count
+    return list(islice(cycle(given), count)) if len(given) else [math.nan] * count
+
+
+def _rules(shapes: Sequence[Part]) -> Iterator[Rule]:
+    """Lines across the whole plot, upright or level."""
+    for shape in shapes:
+        look = shape.get("line") or {}
+        dashes, colour = str(look.get("dash", "solid")), str(look.get("color", UNSURE))
+        width = float(look.get("width", 1))
+        if str(shape.get("yref", "")).endswith("domain"):
+            yield Rule("x", float(shape["x0"]), dashes, width, colour)
+        elif str(shape.get("xref", "")).endswith("domain"):
+            yield Rule("y", float(shape["y0"]), dashes, width, colour)
+
+
+def _note(annotation: Part) -> Note:
+    font = annotation.get("font") or {}
+    return Note(
+        float(annotation["x"]),
+        float(annotation["y"]),
+        _plain(annotation.get("text", "")),
+        font.get("color"),
+        ANCHORS.get(str(annotation.get("xanchor")), "center"),
+        (float(annotation.get("xshift") or 0), float(annotation.get("yshift") or 0)),
+        float(font.get("size") or 12),
+    )

@@ -1,1 +1,0 @@
-"""The figures of each study, drawn from what it found."""

@@ -1,0 +1,249 @@
+"""Charts: each is described once, and every drawer shows all of its words and values."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from errors import raises
+from PIL import Image
+
+from headlab import pictures
+from headlab.charts import fonts, static
+from headlab.charts.chart import Axis, Band, Cells, Chart, Line, Note, Points, Rule
+from headlab.charts.dots import Dots, dots_chart
+from headlab.charts.front import FrontDot, front_chart
+from headlab.charts.matrices import correlations_chart
+from headlab.plots.drawing import plotly_figure
+from headlab.plots.reading import chart_of
+
+SVG = "{http://www.w3.org/2000/svg}"
+NAMES = ["German", "ไทย", "中文", "العربية", "हिन्दी"]  # all letters of five scripts
+RHO = np.where(np.eye(5) > 0, 1.0, np.linspace(-0.9, 0.9, 25).reshape(5, 5).round(2))
+
+
+def matrix() -> Chart:
+    return correlations_chart("agreement of languages", RHO, NAMES)
+
+
+def intervals() -> Chart:
+    value = np.array([1.0, -2.5, 0.5, 3.0, np.nan])
+    series = Dots(value, value - 1, value + 1, np.abs(value) > 1)
+    return dots_chart("gains", NAMES, {"shapley": series, "random": series}, "gain, points")
+
+
+def front() -> Chart:
+    models = [
+        FrontDot("mean", 0, 10.0, 0.0, None, True, "8 heads kept"),
+        FrontDot("mean", 2, 8.0, -1.5, -2.0, True, "6 heads kept"),
+        FrontDot("weakest <b> & $x$", 3, 9.0, -3.0, -4.0, False, "5 heads kept"),
+    ]
+    return front_chart(models, "parameters", "difference, points", loss=1.0, chosen=("mean", 2))
+
+
+def everything() -> Chart:
+    """A chart with every other kind of part."""
+    line = Line("a line", [0, 1, 2], [0.0, 0.5, np.nan], "#2b7bba", "dash", tip="{name} {y:.1f}")
+    band = Band([0, 1, 2], [0.0, 0.2, 0.3], [0.2, 0.6, 0.7], "#2b7bba")
+    note = Note(1, 0.5, "a note", "#d9730d", "left", (2.0, 3.0))
+    axis = Axis("share", number_format=".0%", has_zero=True)
+    return Chart(
+        "lines", (band, line), x=Axis("step"), y=axis, rules=(Rule("x", 1),), notes=(note,),
+        has_legend=True,
+    )  # fmt: skip
+
+
+CHARTS = {"matrix": matrix, "intervals": intervals, "front": front, "lines": everything}
+every_chart = pytest.mark.parametrize("make", CHARTS.values(), ids=CHARTS)
+
+
+def parsed(chart: Chart, *, is_inline: bool = True) -> ET.Element:
+    return ET.fromstring(static.svg(chart, is_inline=is_inline))
+
+
+def texts(root: ET.Element) -> list[str]:
+    return [str(element.text) for element in root.iter(f"{SVG}text")]
+
+
+def tips(root: ET.Element) -> list[str]:
+    """What parts of a drawing say of themselves, without its own title."""
+    return [str(title.text) for title in root.iter(f"{SVG}title")][1:]
+
+
+def strings(value: object) -> Iterator[str]:
+    """All texts in JSON values."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from strings(inner)
+    elif isinstance(value, list | tuple | np.ndarray):
+        for inner in value:
+            yield from strings(inner)
+
+
+@every_chart
+def test_both_drawers_show_all_words(make):
+    chart = make()
+    shown = set(texts(parsed(chart)))
+    on_page = " ".join(strings(plotly_figure(chart).to_plotly_json()))
+    words = {chart.x.title, chart.y.title, *(note.text for note in chart.notes)} - {""}
+    words |= {series.name for series in chart.named}
+    words |= {label for axis in (chart.x, chart.y) for _, label in axis.ticks or ()}
+    if chart.cells is not None:
+        words |= {*chart.cells.rows, *chart.cells.column_names}
+        words |= {text for row in chart.cells.texts for text in row}
+    hidden = {series.name for series in chart.named} if chart.has_legend is False else set()
+    assert words - hidden <= shown
+    escaped = {
+        word.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for word in words
+    }
+    assert [word for word in escaped if word not in on_page] == []
+
+
+@every_chart
+def test_both_drawers_show_all_values(make):
+    chart = make()
+    drawn, traces = tips(parsed(chart)), plotly_figure(chart).data
+    if chart.cells is not None:
+        np.testing.assert_array_equal(np.array(traces[0].z, float), chart.cells.values)
+        assert drawn == [chart.cells.tip_of(row, column) for row in range(5) for column in range(5)]
+        return
+    for series, trace in zip(chart.series, traces, strict=True):
+        if isinstance(series, Band):
+            assert set(trace.y) == {*series.low, *series.high}
+            continue
+        np.testing.assert_array_equal(np.array(trace.x, float), np.array(series.x, float))
+        np.testing.assert_array_equal(np.array(trace.y, float), np.array(series.y, float))
+        if isinstance(series, Points) and series.tip:
+            finite = np.flatnonzero(np.isfinite(np.array(series.x, float)))
+            assert {series.tip_of(index) for index in finite} <= set(drawn)
+
+
+@every_chart
+@pytest.mark.parametrize("is_inline", [True, False])
+def test_an_svg_is_described_has_no_script_or_picture_and_equal_bytes_for_equal_charts(
+    make, is_inline
+):
+    chart = make()
+    text = static.svg(chart, is_inline=is_inline)
+    root = ET.fromstring(text)
+    assert (root.tag, root.get("role")) == (f"{SVG}svg", "img")
+    title, description = root[0], root[1]
+    assert (title.tag, title.text) == (f"{SVG}title", chart.title)
+    assert (description.tag, description.text) == (f"{SVG}desc", chart.description)
+    assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
+    kinds = {element.tag.removeprefix(SVG) for element in root.iter()}
+    assert kinds <= {"svg", "title", "desc", "g", "defs", "clipPath", "path", "rect", "use", "text"}
+    assert "DOCTYPE" not in text
+    assert "matplotlib" not in text
+    assert text == static.svg(make(), is_inline=is_inline)
+
+
+def test_ids_of_charts_in_one_document_differ():
+    together = [
+        element.get("id")
+        for make in CHARTS.values()
+        for element in parsed(make()).iter()
+        if element.get("id")
+    ]
+    assert len(together) == len(set(together))
+
+
+def test_text_and_lines_take_the_colours_of_the_document_only_inside_one():
+    inside, alone = (static.svg(everything(), is_inline=is_inline) for is_inline in (True, False))
+    assert "var(--ink, " in inside
+    assert "var(--line, " in inside
+    assert "var(" not in alone
+    assert "font-family" not in inside
+    assert "font-family" in alone
+
+
+def test_a_cell_has_the_colour_of_its_value_and_a_legible_text():
+    root = parsed(matrix())
+    want = {pictures.on_scale(pictures.DIVERGING, (value + 1) / 2) for value in RHO.ravel()}
+    fills = " ".join(str(path.get("style")) for path in root.iter(f"{SVG}path"))
+    assert [colour for colour in want if colour not in fills] == []
+    dark = next(text for text in root.iter(f"{SVG}text") if text.text == "1.00")
+    assert pictures.ink_on(pictures.DIVERGING[-1][1]) in str(dark.get("style"))
+
+
+def test_a_matrix_of_nothing_is_drawn():
+    nothing = correlations_chart("none", np.full((2, 2), np.nan), ["a", "b"])
+    assert tips(parsed(nothing)) == []
+    assert static.png(nothing)
+
+
+def test_a_point_outside_its_axes_is_left_out_and_an_axis_without_values_is_drawn():
+    points = Points(
+        "p", [1.0, 9.0], [0.0, 0.0], "#2b7bba", "circle", [True, True], texts=["in", "out"]
+    )
+    chart = Chart("c", (points,), x=Axis(limits=(0, 5)))
+    assert tips(parsed(chart)) == ["in"]
+    assert {"0", "5"} <= set(texts(parsed(chart)))
+    assert ET.fromstring(static.svg(Chart("empty", ())))
+
+
+def test_names_that_are_too_wide_for_their_column_are_turned():
+    def turned(columns: int) -> bool:
+        names = [f"language {number}" for number in range(columns)]
+        cells = Cells(["row"], names, np.zeros((1, columns)), [[""] * columns], -1, 1)
+        return "rotate(-52" in static.svg(Chart("c", (cells,)))
+
+    assert not turned(2)
+    assert turned(20)
+
+
+def test_a_name_that_is_too_long_is_cut():
+    assert fonts.shortened("short", 12, 100) == "short"
+    cut = fonts.shortened("x" * 200, 12, 100)
+    assert cut.endswith("…")
+    assert fonts.width_of(cut, 12) <= 100
+    assert fonts.width_of("漢字", 12) > fonts.width_of("ab", 12)
+    assert fonts.width_of("ก็", 12) == fonts.width_of("ก", 12)  # a mark stands above its letter
+
+
+def test_a_png_is_seven_inches_wide_on_white():
+    latin = replace(front(), title="smaller models")
+    image = Image.open(io.BytesIO(static.png(latin)))
+    assert image.width == round(680 / 96 * 300)
+    assert image.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
+    assert round(image.info["dpi"][0]) == 300
+    assert static.png(latin) == static.png(latin)
+
+
+def test_a_png_says_which_font_its_letters_need(monkeypatch):
+    monkeypatch.setattr(fonts.fontManager, "ttflist", [])
+    for text, font in (
+        ("ไทย", "Noto Sans Thai"),
+        ("中", "Noto Sans CJK"),
+        ("हि", "Noto Sans Devanagari"),
+    ):
+        with raises("figure.font_missing", font):
+            fonts.families_for([text])
+    assert fonts.families_for(["Ελλάδα Россия العربية ● −"]) == [fonts.USUAL]
+
+
+def test_a_picture_is_drawn_without_matplotlib_being_loaded_for_pages_and_the_worker():
+    code = (
+        "import sys, headlab, headlab.plots, headlab.report.build, headlab.cli.experiment, "
+        "headlab.worker.server, headlab.ui.experiments_report; "
+        "print([name for name in sys.modules if name.startswith('matplotlib')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+@every_chart
+def test_a_plotly_figure_of_a_package_is_read_as_the_chart_it_shows(make):
+    chart = make()
+    read = chart_of(plotly_figure(chart), chart.title)
+    shown, again = (texts(parsed(one)) for one in (chart, read))
+    assert sorted(again) == sorted(shown)
+    assert len(list(parsed(read).iter(f"{SVG}use"))) == len(list(parsed(chart).iter(f"{SVG}use")))
