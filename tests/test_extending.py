@@ -30,6 +30,7 @@ from waiting import until
 from worker_running import running
 
 import headlab
+from headlab.cli.figures import write_figures
 from headlab.cli.main import main
 from headlab.evaluator import Evaluator
 from headlab.extensions import Registry
@@ -221,6 +222,40 @@ def drawn_titles(page: str) -> list[str]:
 def page_figures(app: AppTest) -> list[dict[str, Any]]:
     """The Plotly figures on a page."""
     return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+
+
+PLOTLY_FIGURES = """
+import plotly.graph_objects as go
+
+
+def figures(result):
+    figure = go.Figure()
+    for language in dict.fromkeys(row.language for row in result.layers.rows):
+        rows = [row for row in result.layers.rows if row.language == language]
+        figure.add_scatter(x=[row.layer for row in rows], y=[row.mean_score for row in rows], name=language)
+    figure.update_xaxes(title="layer").update_yaxes(title="mean score")
+    return {"depth": figure}
+"""
+
+
+@pytest.mark.parametrize("figures", [None, PLOTLY_FIGURES], ids=["charts", "Plotly figures"])
+def test_a_package_s_figures_are_on_the_page_in_the_document_and_in_files(
+    installed: Callable[..., Path], folder: Path, tmp_path: Path, figures: str | None
+):
+    shown = files() | ({} if figures is None else {"headlab_toy/depth_figures.py": figures})
+    modules = {path: text for path, text in shown.items() if path.startswith("headlab_toy/")}
+    installed(shown["pyproject.toml"], modules)
+    cache, out = tmp_path / "cache", tmp_path / "out"
+    pieces = Pieces(headlab.load(folder, device="cpu"), headlab.task("polarity"), Store(cache))
+    run_experiment("depth", pieces, options={"method": "entropy"})
+    (result,) = Store(cache).reports().results
+    (figure,) = report_figures(result.record).values()
+    assert [line.name for line in figure.data] == ["en", "de"]
+    assert [path.name for path in write_figures(result.record, out)] == ["depth.svg", "depth.png"]
+    page = tmp_path / "report.html"
+    assert main(["report", result.key, "--cache", str(cache), "--out", str(page)]) == 0
+    for text in (page.read_text("utf-8"), (out / "depth.svg").read_text("utf-8")):
+        assert all(f">{word}</text>" in text for word in ("en", "de", "layer", "mean score"))
 
 
 # A package's figures that cannot be drawn, with what is said of them.

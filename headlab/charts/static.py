@@ -341,7 +341,7 @@ def _legend_rows(chart: Chart) -> list[list[tuple[float, Points | Line]]]:
 class _Drawing:
     """A chart as matplotlib's artists.
 
-    tips: text that describes an artist, by the artist's id.
+    tips: text that describes an artist, by the artist's id.  outside: points that lie beyond the axes.
     """
 
     def __init__(self, chart: Chart) -> None:
@@ -356,6 +356,7 @@ class _Drawing:
         )  # fmt: skip
         self.axes = self._axes()
         self.tips: Tips = {}
+        self.outside = 0
 
     def _axes(self) -> Axes:
         layout = self.layout
@@ -500,6 +501,10 @@ def _drawn(chart: Chart) -> _Drawing:
                 )
     for note in chart.notes:
         _draw_note(drawing, note)
+    if drawing.outside:  # on a page, a double click shows them
+        lie = "1 point lies" if drawing.outside == 1 else f"{drawing.outside} points lie"
+        right, above = WIDTH - RIGHT, drawing.layout.top - 4
+        drawing.text(right, above, f"{lie} outside", anchor="right", size=11, colour=SOFT)
     return drawing
 
 
@@ -576,6 +581,7 @@ def _draw_points(drawing: _Drawing, points: Points) -> None:
     layout = drawing.layout
     for index, (x, y) in enumerate(zip(points.x, points.y, strict=True)):
         if not (layout.x.holds(x) and layout.y.holds(y)):
+            drawing.outside += math.isfinite(x) and math.isfinite(y)
             continue
         is_faint = len(points.is_faint) > index and points.is_faint[index]
         opacity = FADED if is_faint else 1.0

@@ -48,6 +48,7 @@ def finished(drawn: bytes, chart: Chart, tips: Tips, *, is_inline: bool) -> str:
         _describe(element, tips)
         _simplify(element, is_inline=is_inline)
     _rename_ids(root, name)
+    _flatten(root)
     _entitle(root, chart, name)
     if not is_inline:
         root.set("style", f"font-family: {FONTS}")
@@ -103,6 +104,21 @@ def _rename_ids(root: ET.Element, name: str) -> None:
         clip = REFERENCE.match(element.get("clip-path", ""))
         if clip is not None:
             element.set("clip-path", f"url(#{new_ids[clip[1]]})")
+
+
+def _flatten(parent: ET.Element) -> None:
+    """Take the parts out of groups that say nothing, and leave out what cannot be seen."""
+    for child in list(parent):
+        _flatten(child)
+        is_group = child.tag == f"{{{NAMESPACE}}}g"
+        has_title = child.find(f"{{{NAMESPACE}}}title") is not None
+        if is_group and not child.attrib and not has_title:
+            index = list(parent).index(child)
+            parent.remove(child)
+            for number, part in enumerate(child):
+                parent.insert(index + number, part)
+        elif child.get("style") == "fill: none":
+            parent.remove(child)
 
 
 def _entitle(root: ET.Element, chart: Chart, name: str) -> None:

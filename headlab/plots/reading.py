@@ -26,7 +26,7 @@ from headlab.charts.chart import (
     Series,
 )
 from headlab.errors import HeadlabError
-from headlab.pictures import UNSURE
+from headlab.pictures import LINES, UNSURE
 
 Part = Mapping[str, Any]
 KINDS = ("heatmap", "scatter")
@@ -58,7 +58,11 @@ def chart_of(figure: go.Figure, name: str) -> Chart:
         return Chart(name, (_cells(matrix),), x=x, y=y, height=height)
     return Chart(
         name,
-        [series for trace in traces for series in _series(trace, name)],
+        [
+            series
+            for number, trace in enumerate(traces)
+            for series in _series(trace, name, LINES[number % len(LINES)])
+        ],
         x=x,
         y=y,
         rules=list(_rules(layout.get("shapes") or ())),
@@ -137,8 +141,8 @@ def _texts(trace: Part, values: np.ndarray[Any, Any]) -> list[list[str]]:
     return [[""] * values.shape[1] for _ in range(len(values))]
 
 
-def _series(trace: Part, name: str) -> Iterator[Series]:
-    """Area, line and dots of one trace."""
+def _series(trace: Part, name: str, usual: str) -> Iterator[Series]:
+    """Area, line and dots of one trace. usual: colour of those that it gives none."""
     x, y = (list(map(float, trace[which])) for which in "xy")
     mode = str(trace.get("mode") or "lines")
     if trace.get("fill") == "toself":
@@ -151,13 +155,13 @@ def _series(trace: Part, name: str) -> Iterator[Series]:
             title,
             x,
             y,
-            str(look.get("color", UNSURE)),
+            str(look.get("color", usual)),
             str(look.get("dash", "solid")),
             float(look.get("width", 2)),
             is_step=look.get("shape") == "hv",
         )
     if "markers" in mode:
-        yield from _points(trace, x, y, "" if "lines" in mode else title)
+        yield from _points(trace, x, y, "" if "lines" in mode else title, usual)
 
 
 def _band(trace: Part, x: Sequence[float], y: Sequence[float], name: str) -> Band:
@@ -179,12 +183,14 @@ def _filled(colour: str) -> tuple[int, int, int, float]:
     return red, green, blue, SHADE
 
 
-def _points(trace: Part, x: Sequence[float], y: Sequence[float], title: str) -> Iterator[Points]:
+def _points(
+    trace: Part, x: Sequence[float], y: Sequence[float], title: str, usual: str
+) -> Iterator[Points]:
     """The dots of one trace, those of one colour and symbol together; the first ones have its name."""
     marker = trace.get("marker") or {}
-    usual = {"color": UNSURE, "symbol": "circle", "size": 9, "opacity": 1}
+    fallbacks = {"color": usual, "symbol": "circle", "size": 9, "opacity": 1}
     colours, symbols, sizes, opacities = (
-        _of_each(marker.get(name, value), len(x)) for name, value in usual.items()
+        _of_each(marker.get(name, value), len(x)) for name, value in fallbacks.items()
     )
     texts = [_plain(text) for text in _of_each(trace.get("text", ""), len(x))]
     along = "x" if trace.get("error_x") else "y"

@@ -180,13 +180,13 @@ def test_a_matrix_of_nothing_is_drawn():
     assert static.png(nothing)
 
 
-def test_a_point_outside_its_axes_is_left_out_and_an_axis_without_values_is_drawn():
+def test_a_point_outside_its_axes_is_counted_and_an_axis_without_values_is_drawn():
     points = Points(
         "p", [1.0, 9.0], [0.0, 0.0], "#2b7bba", "circle", [True, True], texts=["in", "out"]
     )
     chart = Chart("c", (points,), x=Axis(limits=(0, 5)))
     assert tips(parsed(chart)) == ["in"]
-    assert {"0", "5"} <= set(texts(parsed(chart)))
+    assert {"0", "5", "1 point lies outside"} <= set(texts(parsed(chart)))
     assert ET.fromstring(static.svg(Chart("empty", ())))
 
 

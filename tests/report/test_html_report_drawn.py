@@ -71,7 +71,7 @@ def test_the_key_of_maps_on_one_scale_has_its_ends_and_unit():
 
 
 def test_the_front_of_a_report_has_a_dot_a_model_its_steps_and_its_answer():
-    points = [*POINTS, point(ORDERS[0], 3, -0.2, -0.1)]  # the last is beaten
+    points = [*POINTS, point(ORDERS[0], 3, -0.08, -0.05)]  # the last is beaten
     (drawings,) = figures.drawn(made_front(points=points)).values()
     root = parsed(drawings[0])
     hints = [str(e.text) for e in root.iter(f"{SVG}title")]
