@@ -2,8 +2,8 @@
 
 import streamlit as st
 
+from headlab.charts.studies.agreement import agreement_matrix, dendrogram
 from headlab.methods.costs import remarks
-from headlab.plots.studies.agreement import agreement_matrix, dendrogram
 from headlab.studies import agreement, heads
 from headlab.studies.heads import has_intervals
 from headlab.ui import experiments_report, job_offer

@@ -1,6 +1,7 @@
 """What a chart shows, described once for pages, documents and files.
 
-`headlab.plots.drawing` draws a chart by Plotly, `headlab.charts.static` as SVG and PNG. Neither is imported here.
+`headlab.plots.drawing` draws a chart by Plotly, `headlab.charts.static` as SVG and PNG. Neither is
+imported here.
 All texts are plain: a drawer escapes what its library would take for markup.
 """
 
@@ -34,8 +35,8 @@ class Axis:
 
     Attributes:
         title: What it measures, with its unit.
-        limits: Values at its start (left or bottom) and at its end; the first may be the larger. None: as the
-            values need.
+        limits: Values at its start (left or bottom) and at its end; the first may be the larger.
+            None: as the values need.
         ticks: Positions and labels of its ticks; None for round numbers.
         number_format: Of round numbers, as in `format`.
         has_zero: Whether the axis reaches to 0.
@@ -66,7 +67,8 @@ class Cells:
         high: The value at its end; None for the largest one.
         scale_title: Title of the key to the colours; without one there is no key.
         scale_step: Distance between the key's numbers; None for a usual one.
-        tip: Text that describes a cell, with {row}, {column}, {value}, {text} and {details} to be filled in.
+        tip: Text that describes a cell, with {row}, {column}, {value}, {text} and {details} to be
+            filled in.
         details: [row][column], more about each cell, for `tip`.
         are_texts_drawn: Whether the texts stand on the cells, or only in their tips.
     """
@@ -179,8 +181,8 @@ class Line:
         dashes: One of `pictures.DASHES`, or "dot".
         width: In pixels.
         is_step: Whether it goes level first, then up or down.
-        tip: Text that describes a point, with {name}, {x}, {y} and {details[0]}, {details[1]}, ... to be filled in;
-            empty for none.
+        tip: Text that describes a point, with {name}, {x}, {y} and {details[0]}, {details[1]}, ...
+            to be filled in; empty for none.
         details: Float [point, detail], for `tip`.
         is_in_legend: Whether the legend names it.
     """

@@ -22,14 +22,15 @@ REMOVED = "heads removed"
 def curves_chart(
     curves: Sequence[Curve], band: CurveBand | None = None, *, has_labels: bool = True
 ) -> Chart:
-    """Accuracy against heads removed, one named line per curve; shaded: 95 % intervals of the difference.
+    """Accuracy against heads removed, one named line per curve.
 
-    The difference is from the untouched model.  Names are what distinguishes the curves: the ordering, the language,
-    or both.
+    Shaded: 95 % intervals of the difference from the untouched model.  Names are what distinguishes
+    the curves: the ordering, the language, or both.
 
     Args:
         curves: At least one.
-        band: Drawn in grey behind the curves, from lowest to highest, its median dotted; None for none.
+        band: Drawn in grey behind the curves, from lowest to highest, its median dotted; None for
+            none.
         has_labels: Whether each line's name stands beside it, or else in a legend.
 
     Returns:
@@ -99,7 +100,7 @@ def line_labels(lines: Sequence[Line]) -> list[Note]:
 
 
 class OrderingLine(NamedTuple):
-    """Accuracy in percent and the ends of the band around it, by count of heads removed; each [point]."""
+    """Accuracy in percent and the ends of the band around it, by heads removed; each [point]."""
 
     removed: Ints
     accuracy: Floats

@@ -30,7 +30,7 @@ class Dots(NamedTuple):
 
 
 class Dot(NamedTuple):
-    """One dot: the names of its row and series, its value, the ends of its interval, and whether it is filled."""
+    """One dot: its row and series, value, the ends of its interval, and whether it is filled."""
 
     row: str
     series: str
@@ -41,7 +41,7 @@ class Dot(NamedTuple):
 
 
 def side_by_side(dots: Sequence[Dot]) -> tuple[list[str], dict[str, Dots]]:
-    """Names of the rows, and one dot per row for every series, both in the order in which they come."""
+    """Names of the rows, and one dot per row for every series, in the order in which they come."""
     rows = list(dict.fromkeys(dot.row for dot in dots))
     dots_by_series: dict[str, Dots] = {}
     for dot in dots:
@@ -95,7 +95,7 @@ def dots_chart(
 
 
 def _points(name: str, number: int, total: int, rows: Sequence[str], dots: Dots) -> Points:
-    """The dots of one series. number, total: its place among the series, from 0, and how many there are."""
+    """The dots of one series. number, total: its place from 0, and how many series there are."""
     place = number % len(LINES)
     colour, symbol = (UNSURE, TICK) if name == CHANCE else (LINES[place], SYMBOLS[place])
     shift = ROW_SHARE / total * (number - (total - 1) / 2)

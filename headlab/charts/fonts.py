@@ -52,7 +52,7 @@ def _advance(character: str) -> float:
 
 
 def width_of(text: str, size: float) -> float:
-    """Width of a text, in the unit of its size; the same on every machine, whatever fonts it has."""
+    """Width of a text, in the unit of its size; the same on every machine."""
     return size * sum(map(_advance, text))
 
 
@@ -66,7 +66,7 @@ def shortened(text: str, size: float, room: float) -> str:
 
 
 def families_for(texts: Iterable[str]) -> list[str]:
-    """Names of fonts on this machine that together have all letters of some texts, the usual one first.
+    """Names of fonts here that together have all letters of some texts, the usual one first.
 
     Args:
         texts: What is drawn.
@@ -90,16 +90,17 @@ def families_for(texts: Iterable[str]) -> list[str]:
         missing = [c for c in missing if ord(c) not in _letters(font.fname)]
     if without_font:
         fonts = dict.fromkeys(map(suggested, without_font))
+        letters = "".join(without_font[:MOST_NAMED])
         raise HeadlabError(
-            f"no font here has the letters {''.join(without_font[:MOST_NAMED])}; install {', '.join(fonts)}, "
-            "or use the SVG file, whose text is drawn with the fonts of whoever opens it",
+            f"no font here has the letters {letters}; install {', '.join(fonts)}, or use the "
+            "SVG file, whose text is drawn with the fonts of whoever opens it",
             code="figure.font_missing",
         )
     return families
 
 
 def _font_with(character: str) -> FontEntry | None:
-    """An upright font here that has a character, one made for its script first; None if there is none."""
+    """An upright font here that has a character, one of its script first; None if there is none."""
     wanted = suggested(character)
     upright = [
         font
@@ -125,7 +126,7 @@ def _weight(weight: int | str) -> int:
 
 
 def suggested(character: str) -> str:
-    """The name of a free font that has a character: of Google's Noto family, a font for each script."""
+    """The free font that has a character: Google's Noto family has one for each script."""
     script = name(character, "").split(" ")[0].split("-")[0]
     if script in CJK:
         return "Noto Sans CJK"

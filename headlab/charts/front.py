@@ -18,8 +18,9 @@ BEATEN, BEST, CHOSEN = 7, 10, 18  # sizes of dots
 class FrontDot(NamedTuple):
     """One model.
 
-    order, removed: identify it.  cost: to be minimised.  value: to be maximised, in points.  low: lower bound of the
-    value, or None.  best: whether no other model here dominates it.  words: tooltip.
+    order, removed: identify it.  cost: to be minimised.  value: to be maximised, in points.  low:
+    lower bound of the value, or None.  best: whether no other model here dominates it.  words:
+    tooltip.
     """
 
     order: str
@@ -39,7 +40,7 @@ def front_chart(
     loss: float | None = None,
     chosen: tuple[str, int] | None = None,
 ) -> Chart:
-    """The front: one colour and symbol per order, dominated dots faded, the others filled and joined by a line.
+    """The front: a colour and a symbol per order, dominated dots faded, the others joined by a line.
 
     Args:
         dots: The models.

@@ -63,11 +63,12 @@ def marked_cells(
     scale_title: str,
     tip: str,
 ) -> Cells:
-    """One cell per row and column, coloured on a scale centred at 0 and marked by a dot where it is sure.
+    """One cell per row and column, on a scale centred at 0, marked by a dot where it is sure.
 
     Args:
         values: Float [row, column], NaN for none.
-        texts: [row][column]; of many columns they are in the tips only, since they would be too small to read.
+        texts: [row][column]; of many columns they are in the tips only, since they would be too
+            small to read.
         is_sure: Bool [row, column].
         rows: Names of the rows.
         columns: Names of the columns.

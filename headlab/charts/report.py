@@ -24,12 +24,12 @@ def study_drawings(report: Report) -> Mapping[str, object]:
         report: Of any study.
 
     Returns:
-        {name, usable as a file name: chart}; a study from another package may give Plotly figures instead. Empty for
-        a study without any.
+        {name, usable as a file name: chart}; a study from another package may give Plotly figures
+        instead. Empty for a study without any.
 
     Raises:
-        HeadlabError: If the report does not hold what its study finds, or the study cannot draw it, as one from
-            another package may not.
+        HeadlabError: If the report does not hold what its study finds, or the study cannot draw it,
+            as one from another package may not.
     """
     study = STUDIES.get(report.name)
     if study is None or not study.figures:

@@ -1,4 +1,7 @@
-"""Charts drawn by matplotlib as SVG and PNG, without a browser. Import this module only where a file is drawn."""
+"""Charts drawn by matplotlib as SVG and PNG, without a browser.
+
+Import this module only where a file is drawn.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ from headlab.charts.fonts import USUAL, families_for, shortened, width_of
 from headlab.charts.svg_text import INK, RULED, SOFT, Tips, finished
 from headlab.pictures import MINUS, ink_on, on_scale
 
-# Sizes are in pixels, of which 96 make an inch: a chart is seven inches wide, as a page of a paper is.
+# Sizes are in pixels, of which 96 make an inch: a chart is seven inches wide, as text of a page is.
 WIDTH, PIXELS_PER_INCH, POINTS_PER_INCH = 680.0, 96, 72
 PRINTED_PER_INCH = 300  # pixels of a PNG file
 FONT = 12.0
@@ -81,7 +84,7 @@ _LOCK = Lock()  # matplotlib's settings are global
 
 @contextmanager
 def _settings(families: Sequence[str]) -> Iterator[None]:
-    """Matplotlib's own settings, whatever the machine's are, but for a few; one drawing at a time."""
+    """Matplotlib's defaults but for a few, whatever the machine's are; one drawing at a time."""
     with _LOCK, matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(
@@ -102,8 +105,9 @@ def svg(chart: Chart, *, is_inline: bool = False) -> str:
 
     Args:
         chart: What to draw.
-        is_inline: Whether it stands in an HTML document, whose style sheet then gives its font and, as --ink, --soft
-            and --line, the colours of text and lines; else it has its own, dark on white.
+        is_inline: Whether it stands in an HTML document, whose style sheet then gives its font and,
+            as --ink, --soft and --line, the colours of text and lines; else it has its own, dark on
+            white.
 
     Returns:
         An element `svg`.
@@ -242,7 +246,7 @@ def _values(chart: Chart, which: str) -> Iterator[float]:
 
 
 def _limits(values: Sequence[float], *, has_zero: bool) -> tuple[float, float]:
-    """The ends of an axis that holds all finite values, with some room; 0 to 1 if there are none."""
+    """The ends of an axis with room for all finite values; 0 to 1 if there are none."""
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return 0.0, 1.0
@@ -260,13 +264,15 @@ def _limits(values: Sequence[float], *, has_zero: bool) -> tuple[float, float]:
 class _Layout:
     """Places in the drawing, in pixels from its upper left corner.
 
-    legend: rows of (x, series).  are_turned: whether the labels of the horizontal axis are.  labels_height: of these.
+    legend: rows of (x, series).  left, right: margins of the plot.  are_turned: whether the labels
+    of the horizontal axis are.  labels_height: of these.
     """
 
     x: _ScaledAxis
     y: _ScaledAxis
     legend: Sequence[Sequence[tuple[float, Points | Line]]]
     left: float
+    right: float
     top: float
     plot_height: float
     height: float
@@ -275,7 +281,7 @@ class _Layout:
 
     @property
     def plot_width(self) -> float:
-        return WIDTH - RIGHT - self.left
+        return WIDTH - self.right - self.left
 
     @property
     def bottom(self) -> float:
@@ -297,6 +303,10 @@ def _layout(chart: Chart) -> _Layout:
     spacing = (WIDTH - RIGHT - left) / max(len(x.ticks), 1)
     widths = [width_of(label, FONT) for _, label in x.ticks]
     are_turned = any(width > spacing - 4 for width in widths)
+    right = RIGHT
+    if are_turned and x.axis.is_on_top:  # the last label leans out of the plot
+        length = min(widths[-1], MOST_TURNED) * math.cos(math.radians(TURN))
+        right = max(right, length - spacing / 2 + GAP)
     turned_height = min(max(widths, default=0.0), MOST_TURNED) * math.sin(math.radians(TURN)) + 14
     labels_height = turned_height if are_turned else 20.0
     x_room = labels_height + (TITLE_HEIGHT if x.axis.title else 0)
@@ -313,6 +323,7 @@ def _layout(chart: Chart) -> _Layout:
         y,
         legend,
         left,
+        right,
         above,
         plot_height,
         above + plot_height + below,
@@ -341,7 +352,7 @@ def _legend_rows(chart: Chart) -> list[list[tuple[float, Points | Line]]]:
 class _Drawing:
     """A chart as matplotlib's artists.
 
-    tips: text that describes an artist, by the artist's id.  outside: points that lie beyond the axes.
+    tips: text that describes an artist, by the artist's id.  outside: points beyond the axes.
     """
 
     def __init__(self, chart: Chart) -> None:
@@ -379,7 +390,7 @@ class _Drawing:
             positions = [at for at, _ in scaled.ticks] if has_grid else []
             ruled = {rule.value for rule in self.chart.rules if axis.axis_name == rule.axis}
             axis.set_ticks([at for at in positions if at not in ruled])
-            axis.grid(visible=True, color=RULED, linewidth=1)
+            axis.grid(visible=True, color=RULED, linewidth=1, clip_on=False)
         return axes
 
     def text(
@@ -393,7 +404,7 @@ class _Drawing:
         colour: str = INK,
         turn: float = 0.0,
     ) -> None:
-        """Text whose baseline begins, has its middle or ends at a place in pixels. turn: in degrees, leftwards."""
+        """Text that begins, has its middle or ends at a place in pixels. turn: in degrees."""
         self.figure.text(
             x,
             y,
@@ -562,7 +573,13 @@ def _draw_rule(drawing: _Drawing, rule: Rule) -> None:
     if not scaled.holds(rule.value):
         return
     draw = drawing.axes.axvline if rule.axis == "x" else drawing.axes.axhline
-    draw(rule.value, color=rule.colour, linewidth=rule.width, linestyle=_stroke(rule.dashes))
+    draw(
+        rule.value,
+        color=rule.colour,
+        linewidth=rule.width,
+        linestyle=_stroke(rule.dashes),
+        clip_on=False,
+    )
 
 
 def _draw_line(drawing: _Drawing, line: Line) -> None:
@@ -622,7 +639,7 @@ def _draw_cells(drawing: _Drawing, cells: Cells) -> None:
 
 
 def _draw_key(drawing: _Drawing, cells: Cells) -> None:
-    """A strip of the scale's colours below the plot, with its ends and its middle, and its title beside it."""
+    """A strip of the scale's colours, with its ends and its middle, and its title beside it."""
     low, high = cells.limits
     left, top = drawing.layout.left, drawing.layout.height - KEY_HEIGHT + 14
     step = KEY_WIDTH / KEY_SHADES

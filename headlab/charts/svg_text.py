@@ -1,4 +1,4 @@
-"""Matplotlib's SVG made fit for documents: described, small, in the document's colours, with ids of its own."""
+"""Matplotlib's SVG made fit for documents: described, small, in their colours, with its own ids."""
 
 from __future__ import annotations
 
@@ -17,11 +17,22 @@ VARIABLES = {
 }
 FONTS = "Arial, Helvetica, 'Noto Sans', 'DejaVu Sans', sans-serif"  # of a file of its own
 NAMESPACE = "http://www.w3.org/2000/svg"
+PATH, DEFS, CLIP = (f"{{{NAMESPACE}}}{tag}" for tag in ("path", "defs", "clipPath"))
 LINK = "{http://www.w3.org/1999/xlink}href"
 DECIMALS = re.compile(r"-?\d+\.\d+")
 FAMILY = re.compile(r"font-family: [^;]*;?\s*")
 REFERENCE = re.compile(r"url\(#([^)]+)\)")
-NUMERIC = ("d", "x", "y", "width", "height", "transform")  # attributes with coordinates
+NUMERIC = (
+    "d",
+    "x",
+    "y",
+    "cx",
+    "cy",
+    "r",
+    "width",
+    "height",
+    "transform",
+)  # attributes with coordinates
 
 Tips = dict[str, str]
 
@@ -39,11 +50,13 @@ def finished(drawn: bytes, chart: Chart, tips: Tips, *, is_inline: bool) -> str:
         The element.
     """
     ET.register_namespace("", NAMESPACE)
-    name = f"c{sha256(drawn + chart.title.encode()).hexdigest()[:10]}"  # of no other chart in a document
+    # Of no other chart in a document.
+    name = f"c{sha256(drawn + chart.title.encode()).hexdigest()[:10]}"
     root = ET.fromstring(drawn)
-    for defs in list(root.findall(f"{{{NAMESPACE}}}defs")):
+    for defs in list(root.findall(DEFS)):
         if defs.find(f"{{{NAMESPACE}}}style") is not None:
             root.remove(defs)  # its rule for * would be the whole document's
+    _draw_in_place(root)
     for element in list(root.iter()):
         _describe(element, tips)
         _simplify(element, is_inline=is_inline)
@@ -80,27 +93,35 @@ def _simplify(element: ET.Element, *, is_inline: bool) -> None:
         for colour, variable in VARIABLES.items() if is_inline else ():
             style = style.replace(colour, variable)
         element.set("style", style)
-    link = element.attrib.pop(LINK, None)
-    if link is not None:
-        element.set("href", link)
     if element.text is not None and not element.text.strip():
         element.text = None
     element.tail = None
 
 
+def _draw_in_place(root: ET.Element) -> None:
+    """Put each symbol where it is used, instead of a reference, of which a document has none."""
+    paths = {element.get("id"): element.get("d", "") for element in root.iter(PATH)}
+    for element in list(root.iter(f"{{{NAMESPACE}}}use")):
+        x, y = element.attrib.pop("x"), element.attrib.pop("y")
+        path = paths[element.attrib.pop(LINK)[1:]]
+        if "C" in path:  # the only symbol with curves, drawn from its lowest point
+            element.tag = f"{{{NAMESPACE}}}circle"
+            element.attrib |= {"cx": x, "cy": y, "r": path.split()[2]}
+        else:
+            element.tag = PATH
+            element.attrib |= {"d": path, "transform": f"translate({x} {y})"}
+
+
 def _rename_ids(root: ET.Element, name: str) -> None:
-    """Keep ids that something refers to, under the chart's name; drop the others."""
+    """Keep ids of what cuts lines at the plot's edge, under the chart's name; drop the others."""
     new_ids: dict[str, str] = {}
     for element in root.iter():
-        targets = [element.get("href", "")[1:], *REFERENCE.findall(element.get("clip-path", ""))]
-        for target in filter(None, targets):
+        for target in REFERENCE.findall(element.get("clip-path", "")):
             new_ids.setdefault(target, f"{name}-{len(new_ids)}")
     for element in root.iter():
         old_id = element.attrib.pop("id", None)
         if old_id in new_ids:
             element.set("id", new_ids[old_id])
-        if "href" in element.attrib:
-            element.set("href", f"#{new_ids[element.attrib['href'][1:]]}")
         clip = REFERENCE.match(element.get("clip-path", ""))
         if clip is not None:
             element.set("clip-path", f"url(#{new_ids[clip[1]]})")
@@ -109,7 +130,8 @@ def _rename_ids(root: ET.Element, name: str) -> None:
 def _flatten(parent: ET.Element) -> None:
     """Take the parts out of groups that say nothing, and leave out what cannot be seen."""
     for child in list(parent):
-        _flatten(child)
+        if child.tag != DEFS:
+            _flatten(child)
         is_group = child.tag == f"{{{NAMESPACE}}}g"
         has_title = child.find(f"{{{NAMESPACE}}}title") is not None
         if is_group and not child.attrib and not has_title:
@@ -117,7 +139,7 @@ def _flatten(parent: ET.Element) -> None:
             parent.remove(child)
             for number, part in enumerate(child):
                 parent.insert(index + number, part)
-        elif child.get("style") == "fill: none":
+        elif child.get("style") == "fill: none" or (child.tag == DEFS and child.find(CLIP) is None):
             parent.remove(child)
 
 

@@ -18,7 +18,8 @@ UNFIT = re.compile(r"[^\w.-]")  # characters replaced in file names
 def write_figures(report: Report, folder: Path) -> list[Path]:
     """Write every figure of a report as `NAME.svg` and `NAME.png`.
 
-    Where one cannot be drawn, one sentence on stderr says why and what helps, since the tables do not depend on it.
+    Where one cannot be drawn, one sentence on stderr says why and what helps, since the tables do
+    not depend on it.
 
     Args:
         report: Of any study.

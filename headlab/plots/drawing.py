@@ -14,7 +14,7 @@ from headlab.plots.style import LEGEND, bar, cells, finish, interval
 
 
 class _Placeholder:
-    """A field of Plotly's hover templates, such as %{y:.1f}, to be put into a chart's tip by `format`."""
+    """A field of Plotly's hover templates, such as %{y:.1f}, that `format` puts into a tip."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -34,7 +34,7 @@ ANCHORS: Mapping[str, Anchor] = {"left": "left", "right": "right"}
 
 
 def chart_of(figure: go.Figure, name: str) -> Chart:
-    """A Plotly figure as a chart: its heat map, or its lines, dots and areas, with its axes and its legend.
+    """A Plotly figure as a chart: its heat map, or its lines, dots and areas, axes and legend.
 
     Args:
         figure: With traces of the kinds `scatter` and `heatmap`.
@@ -44,7 +44,8 @@ def chart_of(figure: go.Figure, name: str) -> Chart:
         The chart.
 
     Raises:
-        HeadlabError: It has other traces, an area that is not between two lines, or an unknown text template.
+        HeadlabError: It has other traces, an area that is not between two lines, or an unknown
+            text template.
     """
     layout = figure.layout.to_plotly_json()
     traces = [trace.to_plotly_json() for trace in figure.data]
@@ -186,7 +187,7 @@ def _filled(colour: str) -> tuple[int, int, int, float]:
 def _points(
     trace: Part, x: Sequence[float], y: Sequence[float], title: str, usual: str
 ) -> Iterator[Points]:
-    """The dots of one trace, those of one colour and symbol together; the first ones have its name."""
+    """The dots of one trace, those of one look together; the first ones have its name."""
     marker = trace.get("marker") or {}
     fallbacks = {"color": usual, "symbol": "circle", "size": 9, "opacity": 1}
     colours, symbols, sizes, opacities = (

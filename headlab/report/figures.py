@@ -13,7 +13,8 @@ from headlab.tables import Report
 def drawn(report: Report) -> dict[str, tuple[str, ...]]:
     """{name: drawings} of a report; empty for one without figures.
 
-    Raises HeadlabError if the tables lack what the figures need, or if a figure of another package cannot be drawn.
+    Raises HeadlabError if the tables lack what the figures need, or if a figure of another package
+    cannot be drawn.
     """
     try:
         if report.name == ROLES:
@@ -39,8 +40,8 @@ def charts_of(report: Report) -> dict[str, Chart]:
         report: Of any study.
 
     Returns:
-        {name, usable as a file name: chart}; a Plotly figure of another package as the chart that it shows. Empty for
-        a study without figures.
+        {name, usable as a file name: chart}; a Plotly figure of another package as the chart that it
+        shows. Empty for a study without figures.
 
     Raises:
         HeadlabError: The report does not hold what its study finds, or a figure cannot be drawn.

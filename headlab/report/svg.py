@@ -58,15 +58,6 @@ def width_of(text: str, size: float) -> float:
     return letters * FONT_WIDTH * size
 
 
-def shortened(text: str, size: float, room: float) -> str:
-    """The text, cut with an ellipsis if it is wider than the room."""
-    if width_of(text, size) <= room:
-        return text
-    while text and width_of(text, size) > room - size:
-        text = text[:-1]
-    return f"{text}…"
-
-
 # Words on shaded ground.
 
 CHIP, PAGE, PAD = 14, 900, 6  # font size, width of the drawing, and room around a word, in pixels

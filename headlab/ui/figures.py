@@ -14,7 +14,9 @@ import plotly.graph_objects as go
 import streamlit as st
 from pandas.io.formats.style import Styler
 
+from headlab.charts.chart import Chart
 from headlab.plots import PRINT_WIDTH, printed
+from headlab.plots.drawing import plotly_figure
 from headlab.plots.report import heads_by_row
 from headlab.report.again import Again
 from headlab.tables import NOTHING, Report, Table, is_p, p_words
@@ -28,7 +30,7 @@ CONFIG = {"displaylogo": False, "modeBarButtons": [["toImage"]]}
 
 
 def figure(
-    fig: go.Figure,
+    fig: go.Figure | Chart,
     name: str,
     *,
     key: str | None = None,
@@ -45,6 +47,8 @@ def figure(
     the sidebar's.  about: what else it is of.  on_point: called when a point is clicked; session state then holds the
     point under the key.
     """
+    if isinstance(fig, Chart):
+        fig = plotly_figure(fig)
     chart = re.sub(r"[^\w-]", "-", key or f"figure-{name}")
     of = chosen() if of is None else of
     saved = saved_name(name, of)

@@ -84,7 +84,7 @@ def test_the_front_of_a_report_has_a_dot_a_model_its_steps_and_its_answer():
     corners = [tuple(map(float, corner.split())) for corner in re.split("[ML]", stairs) if corner]
     assert all(a[0] == b[0] or a[1] == b[1] for a, b in pairwise(corners))
     # Those that another beats are faint.
-    assert any("opacity: 0.4" in style_of(element) for element in root.iter(f"{SVG}use"))
+    assert any("opacity: 0.4" in style_of(element) for element in root.iter())
 
 
 def test_a_plotly_figure_that_is_not_known_is_refused_and_not_drawn_in_part():
