@@ -245,6 +245,7 @@ def test_a_picture_is_drawn_without_matplotlib_being_loaded_for_pages_and_the_wo
     code = (
         "import sys, headlab, headlab.plots, headlab.report.build, headlab.cli.experiment, "
         "headlab.worker.server, headlab.ui.experiments_report; "
+        "headlab.plots.agreement(headlab.plots.matrices.np.eye(2), ['a', 'b']); "
         "print([name for name in sys.modules if name.startswith('matplotlib')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
