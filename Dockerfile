@@ -11,7 +11,8 @@
 # Under another host name than localhost:   docker run -e STREAMLIT_SERVER_ALLOWED_HOSTS="localhost app.example" ...
 # As another user, whose home cannot be written:
 #
-#   docker run --user 12345 -e HEADLAB_CACHE=/data/results -e XDG_CACHE_HOME=/data -e HF_HOME=/data/hub -v DIR:/data ... headlab
+#   docker run --user 12345 -e HEADLAB_CACHE=/data/results -e XDG_CACHE_HOME=/data -e HF_HOME=/data/hub \
+#       -e MPLCONFIGDIR=/data/matplotlib -v DIR:/data ... headlab
 #
 # Tests, with a browser, in the image:   docker build --target test -t headlab-test . && docker run headlab-test
 

@@ -213,6 +213,8 @@ def _numbered(names: Sequence[str]) -> list[tuple[float, str]]:
 def _scaled(chart: Chart, which: str) -> _ScaledAxis:
     axis: Axis = getattr(chart, which)
     low, high = axis.limits or _limits(list(_values(chart, which)), has_zero=axis.has_zero)
+    if low == high:
+        low, high = low - 0.5, high + 0.5
     if axis.ticks is not None:
         return _ScaledAxis(axis, low, high, axis.ticks)
     least, most = min(low, high), max(low, high)

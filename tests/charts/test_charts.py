@@ -199,6 +199,8 @@ def test_a_point_outside_its_axes_is_counted_and_an_axis_without_values_is_drawn
     assert tips(parsed(chart)) == ["in"]
     assert {"0", "5", "1 point lies outside"} <= set(texts(parsed(chart)))
     assert ET.fromstring(static.svg(Chart("empty", ())))
+    one_step = Chart("one step", (Line("loss", [0], [0.5], "#2b7bba"),), x=Axis(limits=(0, 0)))
+    assert {"0", "0.5"} <= set(texts(parsed(one_step)))
 
 
 def test_names_that_are_too_wide_for_their_column_are_turned():
