@@ -1,4 +1,4 @@
-"""Modules by the names they had before they moved into rooms: `headlab.core.records` is `headlab.core.records`.
+"""Modules by the names they had before they moved into rooms: `headlab.records` is `headlab.core.records`.
 
 Programs and notebooks of the version before import by these names, which README and `docs/` showed. They get the same
 module, so that a class is one class by either name.
@@ -53,7 +53,7 @@ def present_name(former_name: str) -> str | None:
     """The name of a module now, or None if its name is no former one.
 
     Args:
-        former_name: The full name, such as `headlab.results.store.codecs`.
+        former_name: The full name, such as `headlab.store.codecs`.
     """
     package, _, path = former_name.partition(".")
     if package != "headlab":
