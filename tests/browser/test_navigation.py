@@ -127,6 +127,9 @@ def test_one_head_and_language_hold_from_page_to_page_and_on_the_way_back(visit,
     visit("/heads?langs=de&langs=th")
     page.get_by_role("grid", name="Thai (th)").last.locator('[data-c="2.5"]').click()
     wait_for_link(page, focus=["th"], head=["encoder.2.5"])
+    # The address changes before the card does, whose link is that of the head shown before.
+    expect(page.get_by_role("heading", name="Layer 2, head 5")).to_be_visible()
+    expect(page.get_by_text("In Thai (th)")).to_be_visible()
     page.get_by_role("link", name="Switch it off").click()
     expect(page.locator("h1")).to_have_text("Prune")
     wait_for_link(page, **{"from": ["th"], "focus": []})
