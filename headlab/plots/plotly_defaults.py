@@ -12,6 +12,7 @@ from headlab.pictures import LINES, SEQUENTIAL
 Part = Mapping[str, Any]
 MARKED_POINTS = 20
 """A line without a mode has markers if it has fewer points, as in Plotly."""
+HEXADECIMAL = re.compile("#[0-9a-fA-F]{6}")
 RGB = re.compile(r"rgba?\((\d+),\s*(\d+),\s*(\d+).*\)")
 
 
@@ -106,6 +107,14 @@ def _colour_scale(trace: Part, layout: Part) -> list[tuple[float, str]]:
 
 
 def _hexadecimal(colour: str) -> str:
-    """A colour as "#rrggbb" if it is given as "rgb(r,g,b)"; any other unchanged."""
+    """A colour of a scale as "#rrggbb", between two of which a cell's is found.
+
+    Raises:
+        ValueError: It is neither given so nor as "rgb(r,g,b)".
+    """
     parts = RGB.fullmatch(colour)
-    return "#" + "".join(f"{int(part):02x}" for part in parts.groups()) if parts else colour
+    if parts is not None:
+        return "#" + "".join(f"{int(part):02x}" for part in parts.groups())
+    if HEXADECIMAL.fullmatch(colour) is None:
+        raise ValueError(f"its scale has the colour {colour!r}, which is no #rrggbb")
+    return colour

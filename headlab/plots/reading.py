@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import unescape
 from itertools import cycle, islice
@@ -27,7 +26,7 @@ from headlab.charts.chart import (
     Series,
 )
 from headlab.core import HeadlabError
-from headlab.pictures import LINES, UNSURE
+from headlab.pictures import UNSURE
 from headlab.plots.plotly_defaults import with_defaults
 
 Part = Mapping[str, Any]
@@ -72,11 +71,7 @@ def _chart(traces: Sequence[Part], layout: Part, name: str) -> Chart:
         return Chart(name, (_cells(matrix),), x=x, y=y, height=height)
     return Chart(
         name,
-        [
-            series
-            for number, trace in enumerate(traces)
-            for series in _series(trace, name, LINES[number % len(LINES)])
-        ],
+        [series for trace in traces for series in _series(trace, name)],
         x=x,
         y=y,
         rules=list(_rules(layout.get("shapes") or ())),
@@ -132,17 +127,10 @@ def _cells(trace: Part) -> Cells:
         texts,
         low=float(trace.get("zmin", finite.min(initial=math.inf) if finite.size else 0)),
         high=None if trace.get("zmax") is None else float(trace["zmax"]),
-        scale=tuple((float(share), _hex_colour(colour)) for share, colour in trace["colorscale"]),
+        scale=tuple(trace["colorscale"]),
         scale_title=(_title(trace.get("colorbar") or {}) or " ") if has_key else "",
         tip="{row}, {column}: {value:.3g}",
     )
-
-
-def _hex_colour(colour: object) -> str:
-    """A colour of a scale, between two of which a cell's is found. Raises ValueError if it is no #rrggbb."""
-    if re.fullmatch("#[0-9a-fA-F]{6}", str(colour)) is None:
-        raise ValueError(f"its scale has the colour {colour!r}, which is no #rrggbb")
-    return str(colour)
 
 
 def _texts(trace: Part, values: np.ndarray[Any, Any]) -> list[list[str]]:
@@ -162,27 +150,27 @@ def _texts(trace: Part, values: np.ndarray[Any, Any]) -> list[list[str]]:
     return [[""] * values.shape[1] for _ in range(len(values))]
 
 
-def _series(trace: Part, name: str, usual: str) -> Iterator[Series]:
-    """Area, line and dots of one trace. usual: colour of those that it gives none."""
-    x, y = (list(map(float, trace[which])) for which in "xy")
-    mode = str(trace.get("mode") or "lines")
+def _series(trace: Part, name: str) -> Iterator[Series]:
+    """Area, line and dots of one trace, whose colours, mode and numbers `with_defaults` has filled in."""
+    x, y = trace["x"], trace["y"]
+    mode = str(trace["mode"])
     if trace.get("fill") == "toself":
         yield _band(trace, x, y, name)
     is_named = trace.get("showlegend") is not False and trace.get("fill") != "toself"
     title = _plain(trace.get("name") or "") if is_named else ""
     if "lines" in mode:
-        look = trace.get("line") or {}
+        look = trace["line"]
         yield Line(
             title,
             x,
             y,
-            str(look.get("color", usual)),
+            str(look["color"]),
             str(look.get("dash", "solid")),
             float(look.get("width", 2)),
             is_step=look.get("shape") == "hv",
         )
     if "markers" in mode:
-        yield from _points(trace, x, y, "" if "lines" in mode else title, usual)
+        yield from _points(trace, x, y, "" if "lines" in mode else title)
 
 
 def _band(trace: Part, x: Sequence[float], y: Sequence[float], name: str) -> Band:
@@ -204,14 +192,11 @@ def _filled(colour: str) -> tuple[int, int, int, float]:
     return red, green, blue, SHADE
 
 
-def _points(
-    trace: Part, x: Sequence[float], y: Sequence[float], title: str, usual: str
-) -> Iterator[Points]:
+def _points(trace: Part, x: Sequence[float], y: Sequence[float], title: str) -> Iterator[Points]:
     """The dots of one trace, those of one look together; the first ones have its name."""
-    marker = trace.get("marker") or {}
-    fallbacks = {"color": usual, "symbol": "circle", "size": 9, "opacity": 1}
+    marker = {"symbol": "circle", "size": 9, "opacity": 1, **trace["marker"]}
     colours, symbols, sizes, opacities = (
-        _of_each(marker.get(name, value), len(x)) for name, value in fallbacks.items()
+        _of_each(marker[name], len(x)) for name in ("color", "symbol", "size", "opacity")
     )
     texts = [_plain(text) for text in _of_each(trace.get("text", ""), len(x))]
     along = "x" if trace.get("error_x") else "y"
@@ -221,7 +206,7 @@ def _points(
         _of_each(bars.get("arrayminus", bars.get("array", math.nan)), len(x)), float
     )
     values = np.asarray(x if along == "x" else y, float)
-    is_one_symbol = isinstance(marker.get("symbol", "circle"), str)
+    is_one_symbol = isinstance(marker["symbol"], str)
     looks = [
         (str(colour), str(symbol) if is_one_symbol else str(symbol).removesuffix(OPEN))
         for colour, symbol in zip(colours, symbols, strict=True)
