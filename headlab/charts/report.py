@@ -6,8 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from headlab.core import HeadlabError, Report, implementation
-from headlab.studies.result import result_of
-from headlab.studies.table import STUDIES
+from headlab.studies import STUDIES, result_of
 
 log = logging.getLogger(__name__)
 HOME = (

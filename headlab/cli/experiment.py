@@ -17,9 +17,9 @@ from headlab.cli.output import (
     progress_bar,
 )
 from headlab.core import JsonRecord, write_atomic, write_json
-from headlab.jobs.experiment import ExperimentJob, FrontJob
 from headlab.jobs.local import LocalLab
-from headlab.studies.table import METHOD, METHOD_OPTIONS, Experiment, offered_experiments
+from headlab.jobs.table import ExperimentJob, FrontJob
+from headlab.studies import METHOD, METHOD_OPTIONS, Experiment, offered_experiments
 
 if TYPE_CHECKING:
     from headlab.core import Progress, Report

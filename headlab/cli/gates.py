@@ -18,14 +18,13 @@ from headlab.cli.output import (
     shown,
 )
 from headlab.core import Floats, HeadGrid, HeadlabError, Ints, JsonRecord, clock, content_key
-from headlab.jobs.gates import GatesJob
 from headlab.jobs.local import LocalJob, LocalLab
+from headlab.jobs.table import GatesJob
 from headlab.results import LearnedGates, Store, trained_folder
 from headlab.training import gates_table, run_notes
 
 if TYPE_CHECKING:  # importing torch takes seconds, and `headlab --help` does not need it
-    from headlab.training import GateStep
-    from headlab.training.steps import Watch
+    from headlab.training import GateStep, Watch
 
 
 def gates(
@@ -88,7 +87,7 @@ def _file(weight: float) -> str:
 
 def _watching(show: Say) -> Callable[[str, float], Watch[GateStep]]:
     """Callbacks that show how far the run of a weight is; the command has one language."""
-    from headlab.training.steps import Watch
+    from headlab.training import Watch
 
     def watch_run(language: str, weight: float) -> Watch[GateStep]:
         last = (0, 1)

@@ -18,7 +18,7 @@ from headlab.tasks import SPLITS, Task
 
 def models(json: AsJson = False) -> None:
     """List the embedded models and their fingerprints; folders and hub ids work as models too."""
-    from headlab.models.embedded import EMBEDDED, fingerprint
+    from headlab.models import EMBEDDED, fingerprint
 
     rows = [
         {
@@ -43,7 +43,7 @@ def models(json: AsJson = False) -> None:
 
 def families(json: AsJson = False) -> None:
     """List the model types of transformers that were tried, and which of them can be gated."""
-    from headlab.models.files import families as tried
+    from headlab.models import families as tried
 
     known = tried()
     if json:

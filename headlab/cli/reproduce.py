@@ -196,7 +196,7 @@ def voita_gates(
 
     It can be interrupted; run the same command again to resume. Models are stored in the cache folder.
     """
-    from headlab.models.load import pick_device
+    from headlab.models import pick_device
     from headlab.reproduce import gates
     from headlab.reproduce.gates_classifiers import REAL, SMOKE, TRANSLATION
 
@@ -272,7 +272,7 @@ def shim(
 
     It can be interrupted; run the same command again to resume. Models are stored in the cache folder.
     """
-    from headlab.models.load import pick_device
+    from headlab.models import pick_device
     from headlab.reproduce import shim as paper
     from headlab.reproduce.shim import REAL, SMOKE, check
 

@@ -21,7 +21,7 @@ from headlab.cli.output import (
 from headlab.core import HEAD, Head, HeadlabError, Json, Report, Table, write_atomic, write_json
 from headlab.jobs import JobPart
 from headlab.jobs.local import LocalJob, LocalLab
-from headlab.jobs.roles import RolesJob
+from headlab.jobs.table import RolesJob
 from headlab.roles import FILE, NAME, having, heads_of, resolve
 from headlab.tasks import TREEBANK, read_trees, treebank_languages
 

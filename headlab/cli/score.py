@@ -27,7 +27,7 @@ from headlab.cli.output import (
 from headlab.core import Json, omission_fields
 from headlab.jobs import JobPart
 from headlab.jobs.local import LocalJob, LocalLab
-from headlab.jobs.score import CurveJob, ScoreJob
+from headlab.jobs.table import CurveJob, ScoreJob
 from headlab.methods import caution, cost_of, remarks
 from headlab.methods import method as method_of
 from headlab.results import POINT, Curve, HeadScores, curve_names, curve_points, curve_summary

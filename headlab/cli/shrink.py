@@ -22,8 +22,7 @@ from headlab.cli.output import (
 from headlab.core import Head
 from headlab.jobs import check_about_task, label_map_of, languages_of
 from headlab.jobs.local import LocalJob
-from headlab.jobs.shrink import ShrinkJob
-from headlab.jobs.worth import WorthJob
+from headlab.jobs.table import ShrinkJob, WorthJob
 
 if TYPE_CHECKING:
     from headlab.jobs.shrink import ShrinkOutcome
@@ -54,7 +53,7 @@ def _words(outcome: ShrinkOutcome, size: int) -> str:
         outcome: What the smaller model is.
         size: Examples that were asked for.
     """
-    from headlab.shrink.proof import size_words
+    from headlab.shrink import size_words
 
     before = outcome["parameters_before"]
     after = outcome["parameters_after"]

@@ -17,11 +17,10 @@ from headlab.cluster.pool import Call, Pool
 from headlab.core import Floats, HeadlabError, implementation, value_of
 from headlab.evaluation import Evaluator, assumed_classes
 from headlab.hooks import Model, load
-from headlab.methods import HOME, Options, method
+from headlab.methods import HOME, HeadGame, Options, Outcome, Work, method
 from headlab.methods.game import Ask
 from headlab.methods.model_game import ModelGame, round_on
-from headlab.methods.work import HeadGame, Outcome, Work
-from headlab.models.embedded import EMBEDDED
+from headlab.models import EMBEDDED
 from headlab.tasks import DEV_SIZE, Example, Split, Task
 
 # One device of many: it holds the model and answers the game's questions.

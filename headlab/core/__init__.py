@@ -60,6 +60,7 @@ from headlab.core.json_types import as_object as as_object
 from headlab.core.json_types import as_text as as_text
 from headlab.core.json_types import json_at as json_at
 from headlab.core.json_types import plain_object as plain_object
+from headlab.core.lazy_names import names_on_demand as names_on_demand
 from headlab.core.locks import Flock as Flock
 from headlab.core.locks import LockedFile as LockedFile
 from headlab.core.locks import flock as flock

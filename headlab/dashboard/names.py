@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import streamlit as st
 
 from headlab.core import CHANGES, Head, HeadlabError
-from headlab.tasks.languages import language_title as language_title
+from headlab.tasks import language_title as language_title
 
 # How languages and heads are written on the pages and in links.
 

@@ -26,17 +26,17 @@ from headlab.evaluation.context import MAX_TOKENS as MAX_TOKENS
 from headlab.evaluation.context import OmissionsByExample, default_context, longest, nothing_omitted
 from headlab.evaluation.context import context_length as context_length
 from headlab.hooks import FAILURES, Active, Model, teach_positions
-from headlab.models.special_ids import named_padding, padding_id
-from headlab.models.token_texts import readable
-from headlab.models.tokenising import (
+from headlab.models import (
     PADDING_MASK,
     Tokenised,
     WordSpaces,
+    readable,
     spaced,
     tokenise,
     tokenizer_output,
     without_unknown_segments,
 )
+from headlab.models.special_ids import named_padding, padding_id
 from headlab.tasks import Example, Task
 
 # Texts as rows of tokens, and rows of tokens as padded tensors.

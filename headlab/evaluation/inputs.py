@@ -55,8 +55,8 @@ from headlab.hooks import (
     teach_positions,
     tokens_note,
 )
+from headlab.models import PADDING_MASK, held, tokenise, tokenizer_output
 from headlab.models.special_ids import is_known
-from headlab.models.tokenising import PADDING_MASK, held, tokenise, tokenizer_output
 from headlab.tasks import (
     FEW,
     LEVEL,

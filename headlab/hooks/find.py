@@ -26,7 +26,7 @@ from transformers.pytorch_utils import Conv1D
 
 from headlab.core import STACKS, HeadGrid, HeadlabError, Stack
 from headlab.hooks.state import NAME, SITE, Active, Owner, Site, activate, register
-from headlab.models.checkpoint import alone, home
+from headlab.models import alone, home
 from headlab.models.shrunk_cut import Headless
 
 PROBE_TOKENS = 6

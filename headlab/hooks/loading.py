@@ -6,7 +6,7 @@ from pathlib import Path
 
 from headlab.hooks.model import Model, attach
 from headlab.masks import UNVERSIONED, Place, architecture_of
-from headlab.models.embedded import EMBEDDED, is_delta
+from headlab.models import EMBEDDED, is_delta
 from headlab.models.load import DeviceMap, read
 
 

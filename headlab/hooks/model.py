@@ -46,11 +46,13 @@ from headlab.hooks.state import (
     wrap_layer,
 )
 from headlab.masks import Mask
-from headlab.models.checkpoint import AccelerateHook, Checkpoint, home
-from headlab.models.tokenising import (
+from headlab.models import (
+    AccelerateHook,
+    Checkpoint,
     SegmentIds,
     WordSpaces,
     classifies_words,
+    home,
     missing_segment_ids,
     word_spaces,
 )

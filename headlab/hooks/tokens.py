@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headlab.hooks.model import Model
-from headlab.models.special_ids import pads_otherwise
-from headlab.models.tokenising import (
+from headlab.models import (
     INPUT_NAMES,
     SPACED_WORDS,
     TokenNeeds,
@@ -15,6 +14,7 @@ from headlab.models.tokenising import (
     lacks_padding_mask,
     token_needs,
 )
+from headlab.models.special_ids import pads_otherwise
 from headlab.tasks import Example
 
 

@@ -40,6 +40,7 @@ from headlab.jobs.fields import Options as Options
 from headlab.jobs.fields import Place as Place
 from headlab.jobs.fields import Seed as Seed
 from headlab.jobs.fields import Settings as Settings
+from headlab.jobs.fields import SimpleValue as SimpleValue
 from headlab.jobs.fields import SplitName as SplitName
 from headlab.jobs.fields import Strict as Strict
 from headlab.jobs.fields import Weight as Weight

@@ -53,7 +53,7 @@ from headlab.jobs import (
 )
 from headlab.methods import DEFAULT_METHOD, METHODS, Forecast, method
 from headlab.results import HeadScores, Run, Store
-from headlab.studies.table import (
+from headlab.studies import (
     EXPERIMENT,
     METHOD,
     METHOD_OPTIONS,
@@ -542,7 +542,7 @@ class PieceLog:
 
 
 def _scores_so_far(run: Run, grid: HeadGrid) -> HeadScores | None:
-    from headlab.methods.run import peek
+    from headlab.methods import peek
 
     return peek(run, grid)
 

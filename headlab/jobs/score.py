@@ -172,7 +172,7 @@ class ScoreJob(MethodJob):
             part: That the scores are of the work of the running job.
             tick: Called between batches; may raise to stop.
         """
-        from headlab.methods.run import score  # imports torch
+        from headlab.methods import score  # imports torch
 
         options: dict[str, Any] = dict(self.options)
         return score(

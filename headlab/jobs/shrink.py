@@ -40,9 +40,8 @@ from headlab.methods import Part
 
 if TYPE_CHECKING:
     from headlab.hooks import Model
-    from headlab.shrink import Shrunk
+    from headlab.shrink import ExportRecord, ProofNumbers, Shrunk
     from headlab.shrink.folder import Written
-    from headlab.shrink.proof import ExportRecord, ProofNumbers
     from headlab.studies.savings import Ratio
     from headlab.tasks import Task
 
@@ -172,9 +171,11 @@ class ShrinkJob(Job):
 
     def run(self, lab: Lab, running: RunningJob) -> ShrinkOutcome:
         """Remove the heads, compare and time the smaller model, and write its folder."""
-        from headlab.shrink import shrink_model  # these import torch
+        from headlab.shrink import (
+            Speed,
+            shrink_model,  # these import torch
+        )
         from headlab.shrink.folder import write_shrunk
-        from headlab.shrink.proof import Speed
         from headlab.studies.savings_run import different_batches
 
         mask = load_mask(self.mask)

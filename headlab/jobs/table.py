@@ -12,15 +12,19 @@ from pydantic import ValidationError
 
 from headlab.core import Registry, other_key, other_kind
 from headlab.jobs import Job, Refusal
-from headlab.jobs.experiment import ExperimentJob, FrontJob
-from headlab.jobs.finetune import FinetuneJob
-from headlab.jobs.gates import GatesJob
-from headlab.jobs.lm import LmJob, LmPruneJob
-from headlab.jobs.roles import RolesJob
-from headlab.jobs.score import CurveJob, ScoreJob
-from headlab.jobs.shrink import ShrinkJob
-from headlab.jobs.translation import TranslationJob
-from headlab.jobs.worth import WorthJob
+from headlab.jobs.experiment import ExperimentJob as ExperimentJob
+from headlab.jobs.experiment import FrontJob as FrontJob
+from headlab.jobs.finetune import FinetuneJob as FinetuneJob
+from headlab.jobs.gates import GatesJob as GatesJob
+from headlab.jobs.lm import LmJob as LmJob
+from headlab.jobs.lm import LmPruneJob as LmPruneJob
+from headlab.jobs.roles import RolesJob as RolesJob
+from headlab.jobs.score import CurveJob as CurveJob
+from headlab.jobs.score import ScoreJob as ScoreJob
+from headlab.jobs.shrink import ShrinkJob as ShrinkJob
+from headlab.jobs.translation import TranslationJob as TranslationJob
+from headlab.jobs.worth import MASK_FILE as MASK_FILE
+from headlab.jobs.worth import WorthJob as WorthJob
 
 log = logging.getLogger(__name__)
 

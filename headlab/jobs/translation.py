@@ -105,7 +105,7 @@ class TranslationJob(TrainingJob):
         Raises:
             HeadlabError: An option is invalid, a folder would be lost, or the mask cannot be read.
         """
-        from headlab.training.output import check_out  # imports torch
+        from headlab.training import check_out  # imports torch
 
         self.training.check()
         check_out(self.out)
@@ -116,7 +116,7 @@ class TranslationJob(TrainingJob):
     def run(self, lab: Lab, running: RunningJob) -> LoggedOutcome:
         """Train, measure, and write the folder; an interrupted training goes on where it stopped."""
         from headlab.evaluation import Decoding  # these import torch
-        from headlab.training.translation import train_translation
+        from headlab.training import train_translation
 
         chosen_task = self.chosen_task(lab)
         decoding = Decoding(self.beams)
@@ -162,7 +162,7 @@ class TranslationJob(TrainingJob):
 
     def measure(self, lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
         """How long a step takes: made-up sentences of the usual length on a model of these sizes."""
-        from headlab.training.translation import check_sentences, seconds_a_sentence
+        from headlab.training import check_sentences, seconds_a_sentence
 
         examples = self.chosen_task(lab).examples(self.language, "train")
         check_sentences(examples)

@@ -1,6 +1,7 @@
 """Masks: which heads are kept, how they were chosen, and the mask file formats."""
 
 from headlab.masks.compare import WAYS as WAYS
+from headlab.masks.compare import Difference as Difference
 from headlab.masks.compare import Seen as Seen
 from headlab.masks.compare import accuracy_notes as accuracy_notes
 from headlab.masks.compare import accuracy_table as accuracy_table

@@ -1,8 +1,14 @@
 """Methods that score heads: one module per method, and a table of all of them."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headlab.core import names_on_demand
 from headlab.methods.costs import Chosen as Chosen
 from headlab.methods.costs import alike as alike
 from headlab.methods.costs import caution as caution
+from headlab.methods.costs import cautions as cautions
 from headlab.methods.costs import cost_of as cost_of
 from headlab.methods.costs import earlier_order as earlier_order
 from headlab.methods.costs import expected_forwards as expected_forwards
@@ -12,8 +18,10 @@ from headlab.methods.costs import remarks as remarks
 from headlab.methods.costs import remarks_on_choice as remarks_on_choice
 from headlab.methods.costs import renewed_in as renewed_in
 from headlab.methods.costs import select as select
+from headlab.methods.costs import settings as settings
 from headlab.methods.costs import spec_of as spec_of
 from headlab.methods.costs import superseded as superseded
+from headlab.methods.costs import target_of as target_of
 from headlab.methods.forecast import Forecast as Forecast
 from headlab.methods.forecast import Part as Part
 from headlab.methods.forecast import sum_of as sum_of
@@ -21,6 +29,7 @@ from headlab.methods.method import BACKWARD_PASS_COST as BACKWARD_PASS_COST
 from headlab.methods.method import Method as Method
 from headlab.methods.method import MethodCost as MethodCost
 from headlab.methods.method import Options as Options
+from headlab.methods.table import ATTENTION_METHOD as ATTENTION_METHOD
 from headlab.methods.table import DEFAULT_METHOD as DEFAULT_METHOD
 from headlab.methods.table import HOME as HOME
 from headlab.methods.table import LIVE_METHOD as LIVE_METHOD
@@ -29,3 +38,43 @@ from headlab.methods.table import ORDERINGS as ORDERINGS
 from headlab.methods.table import RANDOM_METHOD as RANDOM_METHOD
 from headlab.methods.table import RIVALS as RIVALS
 from headlab.methods.table import method as method
+
+if TYPE_CHECKING:
+    from headlab.methods.run import outcome_of as outcome_of
+    from headlab.methods.run import peek as peek
+    from headlab.methods.run import score as score
+    from headlab.methods.run import stored as stored
+    from headlab.methods.run import timed as timed
+    from headlab.methods.spec import answers_spec as answers_spec
+    from headlab.methods.spec import make_spec as make_spec
+    from headlab.methods.work import Arrays as Arrays
+    from headlab.methods.work import HeadGame as HeadGame
+    from headlab.methods.work import Helpers as Helpers
+    from headlab.methods.work import Outcome as Outcome
+    from headlab.methods.work import Work as Work
+    from headlab.methods.work import saving as saving
+else:
+    __getattr__ = names_on_demand(
+        __name__,
+        {
+            "run": (
+                "outcome_of",
+                "peek",
+                "score",
+                "stored",
+                "timed",
+            ),
+            "spec": (
+                "answers_spec",
+                "make_spec",
+            ),
+            "work": (
+                "Arrays",
+                "HeadGame",
+                "Helpers",
+                "Outcome",
+                "Work",
+                "saving",
+            ),
+        },
+    )

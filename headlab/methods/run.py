@@ -31,7 +31,7 @@ from headlab.methods.table import DEFAULT_METHOD, HOME
 from headlab.methods.table import method as method_of
 from headlab.methods.work import Arrays, Helpers, Snapshot, Work
 from headlab.methods.work import Outcome as Outcome
-from headlab.models.checkpoint import made_now
+from headlab.models import made_now
 from headlab.results import HeadScores, Result, Run, Store, read_arrays
 from headlab.tasks import DEV_SIZE, Split, Task, equal_texts_record, only_language
 

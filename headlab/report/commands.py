@@ -13,15 +13,14 @@ from typing import Any
 
 from headlab.core import HeadlabError, part, written
 from headlab.jobs import Job, Surroundings, where_words
-from headlab.jobs.experiment import ExperimentJob
-from headlab.jobs.table import JOBS
+from headlab.jobs.table import JOBS, ExperimentJob
 from headlab.masks import UNVERSIONED, Mask
 from headlab.methods import METHODS
 from headlab.report.again import Again, joined
 from headlab.results.store.folder import kind_of
 from headlab.results.store.places import NOT_KNOWN, Places
 from headlab.roles import NAME as ROLES
-from headlab.studies.table import METHOD, STUDIES
+from headlab.studies import METHOD, STUDIES
 from headlab.tasks import BUILT_IN, DEV_SIZE, SOURCES, TASKS, TREEBANK, declaration_of
 
 WALK = "front "  # prefix of the method name of a walk along a front's order

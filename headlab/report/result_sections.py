@@ -25,7 +25,7 @@ from headlab.core import (
 )
 from headlab.jobs import where_words
 from headlab.jobs.experiment import largest
-from headlab.jobs.worth import MASK_FILE
+from headlab.jobs.table import MASK_FILE
 from headlab.masks import MIXED, Mask, Seen, accuracy_notes, seen
 from headlab.methods import METHODS, cost_of, earlier_order, remarks
 from headlab.pictures import (
@@ -83,8 +83,8 @@ from headlab.results import (
 )
 from headlab.roles import EXAMPLE_TOKENS, EXAMPLES
 from headlab.roles import NAME as ROLES
+from headlab.studies import STUDIES, earlier_scores, offered_experiments
 from headlab.studies.published import with_paper
-from headlab.studies.table import STUDIES, earlier_scores, offered_experiments
 from headlab.tasks import notes_of_record
 from headlab.training import SPLITS, gates_table, run_notes
 

@@ -21,8 +21,8 @@ from headlab.stats import Paired, holm
 from headlab.studies.remaining import heads_by_role, staying
 from headlab.tasks import SPLITS
 from headlab.tasks import task as task_of
+from headlab.training import check_pieces
 from headlab.training.l0_learn import ALONG, ALONG_BEFORE
-from headlab.training.translation import check_pieces
 
 # The tables of the translation part of `headlab reproduce voita-gates`.
 

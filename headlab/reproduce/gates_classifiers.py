@@ -23,8 +23,8 @@ from headlab.core import (
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model, load
 from headlab.masks import Mask, removal_order
-from headlab.methods.run import score
-from headlab.models.embedded import EMBEDDED
+from headlab.methods import score
+from headlab.models import EMBEDDED
 from headlab.reproduce.models import NLI, nli_folder, opened
 from headlab.results import HeadScores, LearnedGates, Store, kept_without
 from headlab.studies.differences import (
@@ -39,9 +39,7 @@ from headlab.studies.differences import (
 from headlab.tasks import SPLITS, Example, Split, Task, read_table, whole_number
 from headlab.tasks import task as task_of
 from headlab.tasks.xnli import COLUMNS as PAIR
-from headlab.training import GateOptions, GateStep, TranslationOptions
-from headlab.training.l0_learn import sweep
-from headlab.training.steps import Watch
+from headlab.training import GateOptions, GateStep, TranslationOptions, Watch, sweep
 
 # What `headlab reproduce voita-gates` trains and prunes, and at which sizes.
 

@@ -28,9 +28,14 @@ from headlab.results import ADAPTERS, LearnedGates, Result, Store, trained_folde
 from headlab.roles import of_task
 from headlab.roles.study import study
 from headlab.tasks import Example, Task
-from headlab.training import GateOptions, TranslationOptions
-from headlab.training.l0_learn import learn_gates, train_on
-from headlab.training.translation import NoVocabulary, train_translation
+from headlab.training import (
+    GateOptions,
+    NoVocabulary,
+    TranslationOptions,
+    learn_gates,
+    train_on,
+    train_translation,
+)
 
 Say = Callable[[str, Progress], None]
 BASE, LONGER = "trained", "trained on"

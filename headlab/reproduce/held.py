@@ -23,10 +23,9 @@ from headlab.results import ADAPTERS, Store
 from headlab.studies.run import Pieces, forecast, run_experiment
 from headlab.tasks import Task, udpos, xnli
 from headlab.tasks import task as task_of
-from headlab.training import FinetuneStep
+from headlab.training import FinetuneStep, find_base
 from headlab.training.finetune import finetune
 from headlab.training.options import options_of
-from headlab.training.output import find_base
 from headlab.training.steps import facts
 
 XNLI, UDPOS = "xnli", "udpos"

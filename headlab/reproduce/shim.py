@@ -26,11 +26,21 @@ from headlab.models.embedded import TRAINING
 from headlab.models.load import read
 from headlab.reproduce.models import VERSION, as_written
 from headlab.results import ADAPTERS
-from headlab.training import TRANSFORMER, LmGateOptions, LmOptions, LmStep
-from headlab.training.lm_perplexity import Speed, perplexity_ratio, speeds
-from headlab.training.lm_prune import AllClosed, prune_lm
+from headlab.training import (
+    TRANSFORMER,
+    AllClosed,
+    LmGateOptions,
+    LmOptions,
+    LmStep,
+    Speed,
+    perplexity_ratio,
+    prune_lm,
+    read_sums,
+    sized,
+    speeds,
+    train_lm,
+)
 from headlab.training.lm_text import Lines, data_hash, read_lines
-from headlab.training.lm_train import read_sums, sized, train_lm
 from headlab.training.steps import Watch, nothing
 
 # What `headlab reproduce shim` trains and prunes, at which sizes, and what each model is called.

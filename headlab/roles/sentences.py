@@ -15,8 +15,7 @@ import numpy as np
 
 from headlab.core import Bools, HeadlabError, Json, TaskSpec, content_key
 from headlab.roles.table import RELATIONS, TO_DEPENDENT, TO_GOVERNOR, syntactic
-from headlab.tasks import DEV_SIZE, TREEBANK, Example, Split, Task, Tree
-from headlab.tasks.text_files import read_lines
+from headlab.tasks import DEV_SIZE, TREEBANK, Example, Split, Task, Tree, read_lines
 
 # The sentences that heads are evaluated on: trees of a treebank, or the examples of a task.
 

@@ -31,8 +31,7 @@ from headlab.core import (
 from headlab.core.parallel import Tick, spread
 from headlab.evaluation import Batch
 from headlab.hooks import Model, not_finite, sides, sum_weights
-from headlab.models.checkpoint import made_now
-from headlab.models.token_texts import readable
+from headlab.models import made_now, readable
 from headlab.results import REPORT, Store
 from headlab.roles.attention_statistics import (
     MEASURES,

@@ -23,7 +23,7 @@ from headlab.evaluation import (
     pad,
 )
 from headlab.hooks import Model, excluded_ids, needs_of, sides, started, tokens_note
-from headlab.models.tokenising import TokenNeeds, lacks_padding_mask, spaced, token_needs, tokenise
+from headlab.models import TokenNeeds, lacks_padding_mask, spaced, token_needs, tokenise
 from headlab.roles.sentences import Frequencies, Sentences, Wanted, wanted
 from headlab.roles.table import (
     FIRST,

@@ -4,3 +4,7 @@ from headlab.models.shrunk_classes import make_known
 from headlab.shrink.model import Shrunk, shrink_model
 
 __all__ = ["Shrunk", "make_known", "shrink_model"]
+from headlab.shrink.proof import ExportRecord as ExportRecord
+from headlab.shrink.proof import ProofNumbers as ProofNumbers
+from headlab.shrink.proof import Speed as Speed
+from headlab.shrink.proof import size_words as size_words

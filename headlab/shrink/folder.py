@@ -31,17 +31,21 @@ from headlab.core import (
 )
 from headlab.hooks import Model
 from headlab.masks import Mask
-from headlab.models.checkpoint import Checkpoint, alone, versions
-from headlab.models.files import (
+from headlab.models import (
+    DTYPES,
     SAFETENSORS,
+    Checkpoint,
     Writer,
+    alone,
     built,
     check_replaced,
     files_of,
+    pick_device,
+    read_folder,
     require_folder,
     resolved,
+    versions,
 )
-from headlab.models.load import DTYPES, pick_device, read_folder
 from headlab.shrink.model import Shrunk, bytes_in, check_numbers, rounded, stored, written_in
 from headlab.shrink.proof import (
     ExportRecord,

@@ -16,9 +16,8 @@ from transformers import PretrainedConfig, PreTrainedModel
 from headlab.core import Bools, Head, HeadlabError
 from headlab.hooks import Model
 from headlab.masks import Mask
+from headlab.models import DTYPES, alone
 from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads
-from headlab.models.checkpoint import alone
-from headlab.models.load import DTYPES
 from headlab.models.shrunk_classes import (
     is_shrunk,
     make_known,

@@ -26,10 +26,17 @@ from headlab.core import (
 from headlab.evaluation import STATE_BYTES, Dataset, Evaluator, width_of
 from headlab.hooks import MODEL, Model
 from headlab.masks import Mask, removal_order
-from headlab.methods import METHODS, RANDOM_METHOD, renewed_in, spec_of, superseded
-from headlab.methods.spec import make_spec
-from headlab.methods.work import Arrays, saving
-from headlab.models.checkpoint import made_now
+from headlab.methods import (
+    METHODS,
+    RANDOM_METHOD,
+    Arrays,
+    make_spec,
+    renewed_in,
+    saving,
+    spec_of,
+    superseded,
+)
+from headlab.models import made_now
 from headlab.results import (
     Curve,
     HeadScores,

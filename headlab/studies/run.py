@@ -38,16 +38,20 @@ from headlab.methods import (
     RANDOM_METHOD,
     Forecast,
     Part,
+    Work,
     alike,
+    answers_spec,
     expected_forwards,
+    make_spec,
+    outcome_of,
+    score,
+    stored,
     sum_of,
+    timed,
 )
 from headlab.methods import method as method_of
 from headlab.methods import pace as pace_of
-from headlab.methods.run import outcome_of, score, stored, timed
-from headlab.methods.spec import answers_spec, make_spec
-from headlab.methods.work import Work
-from headlab.models.checkpoint import made_now
+from headlab.models import made_now
 from headlab.results import FORMAT, REPORT, Curve, HeadScores, Run, Store, counts
 from headlab.studies.curves import curve_spec, prune_curve
 from headlab.studies.result import shown_parts

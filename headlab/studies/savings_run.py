@@ -19,9 +19,9 @@ from headlab.core.parallel import timed_pass
 from headlab.evaluation import encode, pad, read
 from headlab.hooks import Active, Model, as_gates, plain
 from headlab.masks import Mask
+from headlab.models import home, versions
 from headlab.models.allattention import RELATIVE
 from headlab.models.allattention.modelling import AllAttention, AllAttentionForCausalLM
-from headlab.models.checkpoint import home, versions
 from headlab.shrink import Shrunk, shrink_model
 from headlab.shrink.model import parameters_of, require_family
 from headlab.studies.savings import (

@@ -12,6 +12,11 @@ from headlab.tasks.base import data_root as data_root
 from headlab.tasks.base import only_language as only_language
 from headlab.tasks.base import subfolder as subfolder
 from headlab.tasks.base import unspaced as unspaced
+from headlab.tasks.columns import columns_named_as_values as columns_named_as_values
+from headlab.tasks.columns import guess_columns as guess_columns
+from headlab.tasks.columns import label_each_word as label_each_word
+from headlab.tasks.columns import labels_beside_classes as labels_beside_classes
+from headlab.tasks.columns import unsure_meanings as unsure_meanings
 from headlab.tasks.declared import read_declaration as read_declaration
 from headlab.tasks.equal_texts import EqualTexts as EqualTexts
 from headlab.tasks.equal_texts import compared_with as compared_with
@@ -40,7 +45,9 @@ from headlab.tasks.languages import language_titles as language_titles
 from headlab.tasks.own import Draft as Draft
 from headlab.tasks.own import Upload as Upload
 from headlab.tasks.own import save as save
+from headlab.tasks.record_files import Record as Record
 from headlab.tasks.record_files import read_table as read_table
+from headlab.tasks.record_files import separator_advice as separator_advice
 from headlab.tasks.record_files import whole_number as whole_number
 from headlab.tasks.registry import BUILT_IN as BUILT_IN
 from headlab.tasks.registry import SAVED as SAVED
@@ -52,6 +59,8 @@ from headlab.tasks.registry import names as names
 from headlab.tasks.registry import problems as problems
 from headlab.tasks.registry import source as source
 from headlab.tasks.registry import task as task
+from headlab.tasks.text_files import read_lines as read_lines
+from headlab.tasks.text_files import read_text as read_text
 from headlab.tasks.translation import sides as sides
 from headlab.tasks.udpos import Tree as Tree
 from headlab.tasks.udpos import read_trees as read_trees

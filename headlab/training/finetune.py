@@ -15,8 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headlab.core import Evaluation, HeadlabError, content_key
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model, attach
-from headlab.models.checkpoint import Checkpoint, alone
-from headlab.models.files import checkpoint_beside
+from headlab.models import Checkpoint, alone, checkpoint_beside
 from headlab.tasks import DEV_SIZE, Example, Task
 from headlab.training.options import FinetuneOptions, FinetuneStep
 from headlab.training.output import (

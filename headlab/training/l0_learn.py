@@ -42,11 +42,17 @@ from headlab.evaluation import (
 )
 from headlab.hooks import Model, attach, gated_here, needs_of, tokens_version
 from headlab.masks import Mask
-from headlab.models.checkpoint import Checkpoint, alone, made_now
-from headlab.models.embedded import EMBEDDED, fingerprint_delta, is_delta
-from headlab.models.files import checkpoint_beside
-from headlab.models.tokenising import TokenNeeds
-from headlab.models.weights import identity_of
+from headlab.models import (
+    EMBEDDED,
+    Checkpoint,
+    TokenNeeds,
+    alone,
+    checkpoint_beside,
+    fingerprint_delta,
+    identity_of,
+    is_delta,
+    made_now,
+)
 from headlab.results import GATES, LearnedGates, Result, Run, Store, trained_folder
 from headlab.tasks import Example, Split, Task, compared_with, equal_texts_notes
 from headlab.training.l0_options import VERSION, GateOptions, GateStep, learned_on

@@ -14,12 +14,12 @@ from transformers import PreTrainedTokenizerBase
 
 from headlab.core import HeadlabError, Json, JsonLike, RunSpec, content_key
 from headlab.hooks import Model, attach, gated_here
+from headlab.models import Checkpoint
 from headlab.models.allattention.modelling import (
     AllAttentionConfig,
     AllAttentionForCausalLM,
     remove_heads,
 )
-from headlab.models.checkpoint import Checkpoint
 from headlab.models.load import read, read_config
 from headlab.results import LearnedGates
 from headlab.training.lm_text import Corpus, Lines, data_hash, encode

@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from headlab.core import HeadlabError, Ints, content_key, is_file, is_folder
-from headlab.tasks.text_files import read_text
+from headlab.tasks import read_text
 from headlab.training.options import BPE, Windows
 
 # A tokenizer learned from a text: whole words, or byte-level pieces that can spell any text.

@@ -26,13 +26,12 @@ from headlab.core import (
     read_json,
 )
 from headlab.core.parallel import timed_pass
+from headlab.models import alone, checkpoint_beside
 from headlab.models.allattention.modelling import (
     AllAttentionConfig,
     AllAttentionForCausalLM,
     parameters,
 )
-from headlab.models.checkpoint import alone
-from headlab.models.files import checkpoint_beside
 from headlab.training.lm_perplexity import Ratio, passages, perplexity, perplexity_ratio, token_nats
 from headlab.training.lm_text import Corpus, Lines, data_hash, encode, make_tokenizer, step_windows
 from headlab.training.options import TRANSFORMER, LmOptions, LmStep, Windows

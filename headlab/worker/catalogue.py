@@ -14,7 +14,7 @@ from headlab.core import HeadlabError
 from headlab.jobs import Job, Place, Strict
 from headlab.jobs.table import JOBS, queued_kinds
 from headlab.methods import METHODS
-from headlab.studies.table import STUDIES
+from headlab.studies import STUDIES
 from headlab.tasks import SAVED, TASKS, Draft, Upload, names, save, source, task
 from headlab.worker.schemas import (
     CheckRequest,
@@ -75,7 +75,7 @@ def read_entry_points() -> None:
 def models() -> list[ModelCard]:
     """The embedded models; hub ids and folders can be requested as well."""
     with IMPORTING:  # the device's thread may be importing it
-        from headlab.models.embedded import EMBEDDED  # imports torch, which may take seconds
+        from headlab.models import EMBEDDED  # imports torch, which may take seconds
 
     return [
         ModelCard(name=m.name, summary=m.summary, embedded=True, fingerprint=_fingerprint(m.name))
@@ -84,7 +84,7 @@ def models() -> list[ModelCard]:
 
 
 def _fingerprint(name: str) -> str | None:
-    from headlab.models.embedded import fingerprint  # imports torch
+    from headlab.models import fingerprint  # imports torch
 
     try:
         return fingerprint(name)
@@ -165,7 +165,7 @@ def add_catalogue(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> Non
         """Whether a model can be used, as far as its files tell; its weights are neither fetched nor read."""
         admit(request.model)
         with IMPORTING:
-            from headlab.models.load import examine  # imports torch
+            from headlab.models import examine  # imports torch
 
         known = None if request.task is None else task(request.task).mapped(request.label_map)
         return [

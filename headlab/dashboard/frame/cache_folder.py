@@ -15,7 +15,7 @@ from headlab.dashboard.frame.stored_scores import of_own_heads
 from headlab.dashboard.frame.worker_supervisor import worker_client
 from headlab.dashboard.widgets import remember_head_groups
 from headlab.results import HeadScores, LearnedGates, Listing, Store, default_root
-from headlab.worker.schemas import LoadedModel
+from headlab.worker import LoadedModel
 
 # Contents of the cache folder, re-read only when one of its files changed.
 

@@ -20,11 +20,9 @@ from headlab.dashboard.frame.stored_scores import (
 )
 from headlab.dashboard.frame.worker_supervisor import embedded_models
 from headlab.dashboard.names import counted
-from headlab.methods.costs import options_of
-from headlab.methods.table import METHODS
+from headlab.methods import METHODS, options_of
 from headlab.results import HeadScores
-from headlab.tasks.base import TREEBANK
-from headlab.tasks.labels import same_classes
+from headlab.tasks import TREEBANK, same_classes
 
 
 @dataclass(frozen=True)

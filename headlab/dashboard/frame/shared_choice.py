@@ -25,10 +25,9 @@ from headlab.dashboard.frame.stored_scores import matching_scores, stored_subjec
 from headlab.dashboard.frame.worker_supervisor import show_worker_state
 from headlab.dashboard.names import plain
 from headlab.dashboard.widgets import notices, set_widget, uninterrupted
-from headlab.methods.table import METHODS
+from headlab.methods import METHODS
 from headlab.results import HeadScores
-from headlab.tasks import names
-from headlab.tasks.base import TREEBANK
+from headlab.tasks import TREEBANK, names
 
 LINKED = (
     "model",

@@ -12,9 +12,8 @@ import streamlit as st
 from headlab.core import HeadlabError
 from headlab.dashboard.names import plain
 from headlab.dashboard.widgets import Button, button_row, notices, set_widget, uninterrupted
-from headlab.masks.snippet import UNVERSIONED
-from headlab.tasks import names, problems, source, task
-from headlab.tasks.base import Task
+from headlab.masks import UNVERSIONED
+from headlab.tasks import Task, names, problems, source, task
 from headlab.tasks.labels import LISTED, PLACEHOLDER, check_map, read_map, write_map
 
 CLASSES = "classes"  # the field of the label map, in the link too

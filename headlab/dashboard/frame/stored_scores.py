@@ -11,12 +11,10 @@ import numpy as np
 
 from headlab.core import HeadGrid, content_key, fingerprint_of, part
 from headlab.dashboard.names import language_title
-from headlab.methods import costs
+from headlab.methods import METHODS, costs
 from headlab.methods.costs import PRECISION, settings, spec_of
-from headlab.methods.table import METHODS
 from headlab.results import HeadScores, Listing, Result
-from headlab.tasks.equal_texts import notes_of_record
-from headlab.tasks.labels import same_classes
+from headlab.tasks import notes_of_record, same_classes
 
 # Which cached result represents a language, and in words: pure functions of a store listing.
 

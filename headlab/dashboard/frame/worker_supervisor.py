@@ -15,9 +15,7 @@ from headlab.core import HeadlabError
 from headlab.dashboard.frame.background import wait_for_result
 from headlab.dashboard.names import counted, plain
 from headlab.dashboard.widgets import redraw_every
-from headlab.worker import process
-from headlab.worker.client import Client
-from headlab.worker.schemas import Health
+from headlab.worker import Client, Health, process
 
 # The worker as pages see it: started once per server, its state in one line, a client to ask it.
 

@@ -20,9 +20,8 @@ from headlab.dashboard.streamlit_private import Placeholder
 from headlab.dashboard.widgets import button, redraw_every, set_widget, with_p_values
 from headlab.masks import Mask
 from headlab.stats import holm
-from headlab.tasks.equal_texts import notes_of_record
-from headlab.worker.client import Client
-from headlab.worker.schemas import EvaluateRequest, Figure
+from headlab.tasks import notes_of_record
+from headlab.worker import Client, EvaluateRequest, Figure
 
 # Accuracy of a mask, language by language, as the worker sends it, and tables of it. No streamlit here.
 

@@ -9,9 +9,8 @@ import streamlit as st
 
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import language_title
-from headlab.studies.head_kinds import HeadKind
-from headlab.worker.client import Client
-from headlab.worker.schemas import ExampleCard
+from headlab.studies import HeadKind
+from headlab.worker import Client, ExampleCard
 
 # d3's category10, in the order in which BertViz assigns them to heads.
 COLOURS = (

@@ -30,8 +30,7 @@ from headlab.dashboard.widgets import (
     set_widget,
     show_table,
 )
-from headlab.methods.costs import remarks, spec_of
-from headlab.methods.table import METHODS
+from headlab.methods import METHODS, remarks, spec_of
 from headlab.pictures import MINUS, OWN, HeadMap, head_map, maps_of, value_format, value_words
 from headlab.results import Contrast, HeadScores, Result, contrast
 from headlab.stats import spearman_interval

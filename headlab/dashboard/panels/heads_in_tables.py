@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from headlab.dashboard.names import head_from, head_key, head_words, page_link
-from headlab.studies.head_kinds import HeadKind, HeadLists, heads_by_kind, languages_that_differ
+from headlab.studies import HeadKind, HeadLists, heads_by_kind, languages_that_differ
 
 
 def link_to_attention(lists: HeadLists) -> None:

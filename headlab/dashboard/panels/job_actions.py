@@ -43,16 +43,11 @@ from headlab.dashboard.widgets import (
     redraw_every,
     with_typed_numbers,
 )
-from headlab.jobs.fields import Place
-from headlab.jobs.job import Job
-from headlab.jobs.score import ScoreJob
-from headlab.methods import costs
-from headlab.methods.costs import spec_of
-from headlab.methods.forecast import Forecast
-from headlab.methods.table import METHODS
+from headlab.jobs import Job, Place
+from headlab.jobs.table import ScoreJob
+from headlab.methods import METHODS, Forecast, costs, spec_of
 from headlab.results import HeadScores
-from headlab.worker.client import Client
-from headlab.worker.schemas import JobRow
+from headlab.worker import Client, JobRow
 
 # Actions on jobs. A press calls them before anything is redrawn, and they are not interrupted.
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from headlab.core import duration
 from headlab.dashboard.names import plain
-from headlab.jobs.job import Details, Job, shown_value
+from headlab.jobs import Details, Job, shown_value
 from headlab.jobs.table import BUILT_IN, job_of
-from headlab.methods.forecast import Forecast
-from headlab.tasks.languages import language_titles
-from headlab.worker.schemas import JobRow
+from headlab.methods import Forecast
+from headlab.tasks import language_titles
+from headlab.worker import JobRow
 
 LIVE = ("queued", "running")
 log = logging.getLogger(__name__)

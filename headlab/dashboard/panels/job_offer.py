@@ -27,14 +27,12 @@ from headlab.dashboard.panels.job_actions import (
 )
 from headlab.dashboard.panels.job_format import languages_in
 from headlab.dashboard.widgets import button, redraw_every
-from headlab.jobs.fields import SimpleValue
-from headlab.jobs.score import ScoreJob
-from headlab.methods import costs
-from headlab.methods.costs import settings, spec_of
-from headlab.methods.table import LIVE_METHOD, METHODS
+from headlab.jobs import SimpleValue
+from headlab.jobs.table import ScoreJob
+from headlab.methods import LIVE_METHOD, METHODS, costs, settings, spec_of
 from headlab.results import HeadScores
-from headlab.tasks.languages import language_title, language_titles
-from headlab.worker.client import Client
+from headlab.tasks import language_title, language_titles
+from headlab.worker import Client
 
 # Gradient scores as live requests: they take seconds per language and take priority over jobs.
 

@@ -16,7 +16,7 @@ from headlab.dashboard.panels.history import History
 from headlab.dashboard.widgets import download, uninterrupted
 from headlab.masks import FORMS, Mask, Place, convert_out, mask_from_text, noted, snippet
 from headlab.report.commands import NOT_SHRUNK
-from headlab.worker.schemas import LoadedModel
+from headlab.worker import LoadedModel
 
 # A mask for code without headlab: a script, a smaller model, and the forms of other tools.
 

@@ -13,7 +13,7 @@ from headlab.masks import Mask
 from headlab.report.build import document, find, html, known_in
 from headlab.report.parts import Item
 from headlab.results import HeadScores, Store
-from headlab.studies.table import STUDIES, offered_experiments
+from headlab.studies import STUDIES, offered_experiments
 
 NAMED = 4  # languages that a file's name lists
 

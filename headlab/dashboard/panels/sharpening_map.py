@@ -11,11 +11,10 @@ import streamlit as st
 from headlab.core import Head, duration, p_is, shown_unit
 from headlab.dashboard.names import head_words, language_title, plain
 from headlab.dashboard.widgets import draw_map
-from headlab.methods.costs import caution, spec_of
-from headlab.methods.table import METHODS
+from headlab.methods import METHODS, caution, spec_of
 from headlab.pictures import MINUS, HeadMap, adjusted, common_limit, maps_of
 from headlab.results import HeadScores, coarse
-from headlab.worker.schemas import JobRow
+from headlab.worker import JobRow
 
 
 def verdict(s: HeadScores, head: Head, among: Mapping[str, HeadScores] | None = None) -> str:

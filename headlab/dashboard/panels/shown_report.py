@@ -11,7 +11,7 @@ import streamlit as st
 from headlab.dashboard.frame import task_languages
 from headlab.dashboard.names import SHORT_KEY, plain
 from headlab.dashboard.widgets import PageState, notify_of_link, set_first_value, set_widget
-from headlab.studies.table import offered_experiments
+from headlab.studies import offered_experiments
 
 
 class ReportLink(NamedTuple):

@@ -30,11 +30,11 @@ from headlab.dashboard.panels.shelf import (
     put_on_shelf,
 )
 from headlab.dashboard.widgets import Form, FormValues, PageState, reason_refused, set_widget
-from headlab.jobs.fields import Settings
-from headlab.jobs.gates import GatesJob
+from headlab.jobs import Settings
+from headlab.jobs.table import GatesJob
 from headlab.report.parts import as_text
 from headlab.results import LearnedGates, Result, trained_folder
-from headlab.training.l0_options import ALL, GateOptions
+from headlab.training import ALL, GateOptions
 from headlab.training.l0_table import SPLITS, learned_on, learned_with, worth
 
 # Learned gates as pages read them: the accuracy of each run, and tables.

@@ -10,13 +10,13 @@ from typing import Any
 from headlab.core import HeadlabError, Report, part
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.panels.shelf import facts_table, model_differences, short_fingerprint
-from headlab.jobs.experiment import ExperimentJob
-from headlab.methods.table import DEFAULT_METHOD
+from headlab.jobs.table import ExperimentJob
+from headlab.methods import DEFAULT_METHOD
 from headlab.report.commands import job_that_makes
 from headlab.report.parts import as_text
 from headlab.results import Result
-from headlab.studies.table import METHOD, METHOD_OPTIONS
-from headlab.tasks.languages import language_titles
+from headlab.studies import METHOD, METHOD_OPTIONS
+from headlab.tasks import language_titles
 
 
 def resolved_options(job: ExperimentJob) -> dict[str, Any]:

@@ -14,12 +14,12 @@ from headlab.dashboard.names import language_title
 from headlab.dashboard.panels.shelf import Shelf, current_weights, model_differences, put_on_shelf
 from headlab.dashboard.panels.stored_reports import date_words, made_at
 from headlab.dashboard.widgets import Form, FormValues, draw_grid, reason_refused
-from headlab.jobs.roles import RolesJob
+from headlab.jobs.table import RolesJob
 from headlab.pictures import look_of, role_map_of
 from headlab.results import Result
-from headlab.roles.report import Roles, read
+from headlab.roles import Roles, read
 from headlab.roles.table import NAME, OPTIONS, resolve
-from headlab.tasks.base import SPLITS, TREEBANK
+from headlab.tasks import SPLITS, TREEBANK
 
 # The map of heads by role: the head grid with a colour and a letter per role, and its legend.
 

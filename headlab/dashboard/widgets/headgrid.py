@@ -25,8 +25,7 @@ from headlab.core import (
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.widgets import presses
 from headlab.dashboard.widgets.notices import keep_known_choice
-from headlab.methods.costs import remarks
-from headlab.methods.table import METHODS
+from headlab.methods import METHODS, remarks
 from headlab.pictures import HeadMap
 from headlab.results import HeadScores, coarse, omission_notes
 from headlab.studies.savings import Costs

@@ -23,7 +23,7 @@ from headlab.evaluation.encoding import (
 from headlab.evaluation.evaluator import Batch, cut, token_budget
 from headlab.evaluation.harness.notes import TaskNotes
 from headlab.hooks import Active, Model
-from headlab.models.tokenising import tokenizer_output
+from headlab.models import tokenizer_output
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from headlab.dashboard.names import CHANGE_WORDS, counted, plain
 from headlab.dashboard.panels.attended_sentences import Sentence
 from headlab.pictures import MINUS
 from headlab.plots.matrices import visible
-from headlab.worker.schemas import Answer, Weights
+from headlab.worker import Answer, Weights
 
 SAME = "same label"
 

@@ -13,8 +13,7 @@ from headlab.dashboard.names import counted, head_from, language_title, plain
 from headlab.dashboard.panels.attended_sentences import TASK, by_title, examples_of
 from headlab.dashboard.widgets import button, set_widget, uninterrupted
 from headlab.plots.matrices import GIVEN, LINKS, Panel, strongest_link
-from headlab.worker.client import Client
-from headlab.worker.schemas import AttentionRequest
+from headlab.worker import AttentionRequest, Client
 
 LOOKED, LISTED = 64, 20
 

@@ -33,8 +33,7 @@ from headlab.dashboard.panels.attended_sentences import Sentence, pick_sentences
 from headlab.dashboard.widgets import heads_gated_together, remember_choice, remembered_choice
 from headlab.plots.matrices import Panel
 from headlab.results import HeadScores
-from headlab.worker.client import Client
-from headlab.worker.schemas import AttentionRequest, LoadedModel, Weights
+from headlab.worker import AttentionRequest, Client, LoadedModel, Weights
 
 
 @st.cache_data(max_entries=128, show_spinner=False)

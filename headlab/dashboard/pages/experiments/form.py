@@ -20,12 +20,11 @@ from headlab.dashboard.panels.job_actions import (
 from headlab.dashboard.panels.shown_report import show_report_next
 from headlab.dashboard.panels.stored_reports import matching_reports, resolved_options
 from headlab.dashboard.widgets import Form, FormValues, button, reason_refused
-from headlab.jobs.experiment import ExperimentJob
-from headlab.jobs.fields import Settings
-from headlab.methods.costs import caution
-from headlab.methods.table import METHODS
+from headlab.jobs import Settings
+from headlab.jobs.table import ExperimentJob
+from headlab.methods import METHODS, caution
 from headlab.results import Result
-from headlab.studies.table import METHOD, METHOD_OPTIONS, STUDIES, Experiment
+from headlab.studies import METHOD, METHOD_OPTIONS, STUDIES, Experiment
 
 FORM = Form("_plan", "plan-")
 

@@ -17,8 +17,8 @@ from headlab.dashboard.panels.shown_report import (
 )
 from headlab.dashboard.panels.stored_reports import matching_reports
 from headlab.dashboard.widgets import show_skipped
-from headlab.jobs.experiment import ExperimentJob
-from headlab.studies.table import offered_experiments
+from headlab.jobs.table import ExperimentJob
+from headlab.studies import offered_experiments
 
 
 def pick_experiment(task: str) -> str:

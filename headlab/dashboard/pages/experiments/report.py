@@ -19,14 +19,12 @@ from headlab.dashboard.panels.stored_reports import (
     sizes_words,
 )
 from headlab.dashboard.widgets import figure, set_first_value, show_how_made, show_table
-from headlab.jobs.experiment import ExperimentJob
+from headlab.jobs.table import ExperimentJob
 from headlab.plots import report_figures
 from headlab.results import Result
-from headlab.studies.head_kinds import head_lists
+from headlab.studies import STUDIES, earlier_scores, head_lists, result_of
 from headlab.studies.published import with_paper
-from headlab.studies.result import result_of
-from headlab.studies.table import STUDIES, earlier_scores
-from headlab.tasks.languages import language_titles
+from headlab.tasks import language_titles
 
 FEW = 3  # up to this many figures are stacked; of more, the user chooses one
 

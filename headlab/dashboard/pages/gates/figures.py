@@ -25,12 +25,12 @@ from headlab.dashboard.panels.accuracy import Known, Question, figures, interval
 from headlab.dashboard.panels.stored_gates import Sweep, hover, run_words, splits_of
 from headlab.dashboard.widgets import button, figure, redraw_every, set_widget, show_table
 from headlab.masks import Mask, removal_order
-from headlab.methods.table import DEFAULT_METHOD, LIVE_METHOD, METHODS
+from headlab.methods import DEFAULT_METHOD, LIVE_METHOD, METHODS
 from headlab.plots.gates import Dots, course, kept_by_layer, kept_by_stack, open_map, trade_off
 from headlab.results import HeadScores, LearnedGates, kept_without
-from headlab.stats.agreement import by_chance
+from headlab.stats import by_chance
 from headlab.training.l0_table import SPLITS, accuracy_name, gates_table, learned_on, worth
-from headlab.worker.schemas import Figure
+from headlab.worker import Figure
 
 # One run of learned gates: key figures, the map over training, loss and penalty.
 

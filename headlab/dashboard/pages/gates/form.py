@@ -21,8 +21,8 @@ from headlab.dashboard.panels.stored_gates import (
     training_options,
     trouble,
 )
-from headlab.jobs.gates import GatesJob
-from headlab.tasks.languages import language_titles
+from headlab.jobs.table import GatesJob
+from headlab.tasks import language_titles
 
 WEIGHT_HELP = "The penalty in nats for an open gate; the higher, the fewer stay. Each weight is a run of its own."
 

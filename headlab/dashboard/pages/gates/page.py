@@ -22,7 +22,7 @@ from headlab.dashboard.widgets import (
     show_table,
 )
 from headlab.results import LearnedGates, Result
-from headlab.training.l0_table import accuracy_name
+from headlab.training import accuracy_name
 
 
 def pick_run(shelf: Shelf[Sweep]) -> tuple[Sweep, int]:

@@ -30,7 +30,7 @@ from headlab.dashboard.widgets import (
     set_widget,
     uninterrupted,
 )
-from headlab.methods.table import ATTENTION_METHOD
+from headlab.methods import ATTENTION_METHOD
 from headlab.pictures import maps_of
 from headlab.results import HeadScores
 

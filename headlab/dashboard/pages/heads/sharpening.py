@@ -21,8 +21,8 @@ from headlab.dashboard.panels.sharpening_map import (
     map_so_far,
 )
 from headlab.dashboard.widgets import PageState, button, draw_map, redraw_every
+from headlab.methods import METHODS
 from headlab.methods.costs import PRECISION, spec_of
-from headlab.methods.table import METHODS
 from headlab.results import HeadScores
 
 SECONDS = 2.0

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from headlab.core import Floats, Head, shown_unit
-from headlab.methods.costs import remarks
+from headlab.methods import remarks
 from headlab.pictures import adjusted
 from headlab.results import HeadScores
 

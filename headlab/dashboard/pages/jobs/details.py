@@ -27,11 +27,10 @@ from headlab.dashboard.panels.job_format import (
 )
 from headlab.dashboard.panels.sharpening_map import draw_head_so_far, draw_sharpening_map
 from headlab.dashboard.widgets import button, download, redraw_every, show_named_values
-from headlab.jobs.worth import MASK_FILE, WorthJob
-from headlab.methods.table import METHODS
+from headlab.jobs.table import MASK_FILE, WorthJob
+from headlab.methods import METHODS
 from headlab.results import HeadScores
-from headlab.worker.client import Client
-from headlab.worker.schemas import JobRow
+from headlab.worker import Client, JobRow
 
 
 def command_lines(job_row: JobRow) -> str:

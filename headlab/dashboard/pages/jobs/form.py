@@ -39,12 +39,9 @@ from headlab.dashboard.widgets import (
     values_at_press,
     widget_values,
 )
-from headlab.jobs.fields import Place, SimpleValue
-from headlab.jobs.job import Job
-from headlab.jobs.score import ScoreJob
-from headlab.jobs.table import BUILT_IN, JOBS, queued_kinds
-from headlab.methods.costs import caution, cost_of, spec_of, target_of
-from headlab.methods.table import METHODS, Method
+from headlab.jobs import Job, Place, SimpleValue
+from headlab.jobs.table import BUILT_IN, JOBS, ScoreJob, queued_kinds
+from headlab.methods import METHODS, Method, caution, cost_of, spec_of, target_of
 from headlab.results import HeadScores
 from headlab.tasks import names as task_names
 

@@ -22,14 +22,12 @@ from headlab.dashboard.panels.job_format import job_in
 from headlab.dashboard.panels.shown_front import show_front_next
 from headlab.dashboard.panels.shown_report import show_report_next
 from headlab.dashboard.widgets import set_widget
-from headlab.jobs.experiment import ExperimentJob, FrontJob
-from headlab.jobs.job import Job
-from headlab.jobs.score import ScoreJob
-from headlab.jobs.worth import WorthJob
+from headlab.jobs import Job
+from headlab.jobs.table import ExperimentJob, FrontJob, ScoreJob, WorthJob
 from headlab.masks import mask_from_json
-from headlab.methods.table import METHODS
+from headlab.methods import METHODS
 from headlab.results import HeadScores
-from headlab.worker.schemas import JobRow
+from headlab.worker import JobRow
 
 
 def result_keys(job_row: JobRow) -> list[str]:

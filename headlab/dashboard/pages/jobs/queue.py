@@ -12,8 +12,7 @@ from headlab.dashboard.panels import job_actions
 from headlab.dashboard.panels.job_actions import GOES_ON, cancel_button, far, settle, watch
 from headlab.dashboard.panels.job_format import LIVE, ended_line, in_order, title, waiting_line
 from headlab.dashboard.widgets import Button, button, button_row, redraw_every
-from headlab.worker.client import Client
-from headlab.worker.schemas import JobRow
+from headlab.worker import Client, JobRow
 
 QUEUE_SECONDS = 1.0
 

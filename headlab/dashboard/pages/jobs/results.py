@@ -21,11 +21,11 @@ from headlab.dashboard.pages.jobs.openers import (
 )
 from headlab.dashboard.panels.job_format import job_in
 from headlab.dashboard.widgets import Button, button_row, download, show_named_values, show_table
-from headlab.jobs.job import Job, Outcome, shown_value
-from headlab.jobs.score import CurveJob, ScoreJob
+from headlab.jobs import Job, Outcome, shown_value
+from headlab.jobs.table import CurveJob, ScoreJob
 from headlab.report.build import document, find, html, known_in
 from headlab.results import Store, curve_summary, default_root
-from headlab.worker.schemas import JobRow
+from headlab.worker import JobRow
 
 
 def draw_results(job_row: JobRow) -> None:

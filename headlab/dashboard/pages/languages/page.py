@@ -15,12 +15,10 @@ from headlab.dashboard.panels import job_offer
 from headlab.dashboard.panels.heads_in_tables import link_to_attention
 from headlab.dashboard.panels.page_report import offer_page_report
 from headlab.dashboard.widgets import figure, set_widget, show_table
-from headlab.methods.costs import remarks
+from headlab.methods import remarks
 from headlab.results import HeadScores
-from headlab.studies import agreement, heads
-from headlab.studies.head_kinds import HeadKind
+from headlab.studies import HeadKind, Records, agreement, heads
 from headlab.studies.heads import FewHead, SharedHead, SpecificHead, has_intervals
-from headlab.studies.result import Records
 
 CHART = (
     "Spearman correlations of head scores, language by language; the tab Pairs has the same figures"

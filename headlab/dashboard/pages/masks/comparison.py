@@ -15,13 +15,16 @@ from headlab.dashboard.panels.history import history_of
 from headlab.dashboard.panels.mask_files import _without_accuracies, mask_file_name, offer_mask_file
 from headlab.dashboard.panels.suggestion import removal_warning
 from headlab.dashboard.widgets import button, draw_map, show_table
-from headlab.masks import WAYS, Mask, combine, compare
-from headlab.masks.compare import (
+from headlab.masks import (
+    WAYS,
     Difference,
+    Mask,
     accuracy_notes,
     accuracy_table,
     by_layer_table,
     by_stack_table,
+    combine,
+    compare,
 )
 from headlab.pictures import head_map
 

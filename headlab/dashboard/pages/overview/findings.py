@@ -19,14 +19,13 @@ from headlab.dashboard.names import (
     languages_words,
     report_params,
 )
-from headlab.methods.costs import cautions, spec_of
+from headlab.methods import cautions, spec_of
 from headlab.pictures import MINUS, adjusted
 from headlab.results import HeadScores, Result, coarse
+from headlab.studies import BOUND, METHOD, readable_rows
 from headlab.studies.agreement import CLEAR, PairAgreement, RhoInterval
 from headlab.studies.differences import ALPHA, PointInterval
 from headlab.studies.pareto import CHOICE, CONFIRMED, FrontAnswer, TestedLanguage
-from headlab.studies.result import readable_rows
-from headlab.studies.table import BOUND, METHOD
 from headlab.studies.targeted import HARMFUL, MEAN, ChoiceEffect
 
 LANGUAGE_PAGE = 2  # languages that the page Languages needs, to compare them

@@ -28,7 +28,7 @@ from headlab.dashboard.widgets import (
 )
 from headlab.pictures import maps_of
 from headlab.results import HeadScores, Result, default_root
-from headlab.studies.table import STUDIES
+from headlab.studies import STUDIES
 
 HEAD_TO_OPEN = "_open"
 """Session key: parameters of the link to the head that was clicked."""

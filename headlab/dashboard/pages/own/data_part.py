@@ -24,19 +24,22 @@ from headlab.dashboard.pages.own.model_part import (
     findings_of_files,
 )
 from headlab.dashboard.widgets import button
-from headlab.jobs.score import ScoreJob
-from headlab.tasks import TASKS, names
-from headlab.tasks.base import SPLITS, Split
-from headlab.tasks.columns import (
+from headlab.jobs.table import ScoreJob
+from headlab.tasks import (
+    SPLITS,
+    TASKS,
+    Record,
+    Split,
     columns_named_as_values,
     guess_columns,
     label_each_word,
     labels_beside_classes,
+    names,
+    separator_advice,
     unsure_meanings,
 )
 from headlab.tasks.own import ENDINGS, Checked, Draft, Upload, check, format_of, read_upload
-from headlab.tasks.record_files import Record, separator_advice
-from headlab.worker.schemas import SavedTask
+from headlab.worker import SavedTask
 
 NONE, SAME = "— none —", "— the same in all rows —"  # no column is called so
 

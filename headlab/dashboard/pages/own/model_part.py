@@ -20,10 +20,9 @@ from headlab.dashboard.frame import (
 from headlab.dashboard.names import counted, language_title, plain
 from headlab.dashboard.panels.job_format import forecast_line
 from headlab.dashboard.widgets import Button, button_row, set_first_value
-from headlab.jobs.score import ScoreJob
-from headlab.tasks.labels import read_map
-from headlab.worker.client import Client
-from headlab.worker.schemas import EvaluateRequest, Figure, Finding
+from headlab.jobs.table import ScoreJob
+from headlab.tasks import read_map
+from headlab.worker import Client, EvaluateRequest, Figure, Finding
 
 TYPED, LOADING, LOADED, AGAIN = "_own_model", "_own_loading", "_own_loaded", "_own_again"
 

@@ -24,7 +24,7 @@ from headlab.dashboard.panels.suggestion import (
     usable_rules,
 )
 from headlab.dashboard.widgets import Button, button, button_row, head_switches
-from headlab.methods.costs import remarks_on_choice
+from headlab.methods import remarks_on_choice
 from headlab.pictures import head_map, map_of
 from headlab.results import HeadScores
 

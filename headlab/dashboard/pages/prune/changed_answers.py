@@ -16,10 +16,9 @@ from headlab.dashboard.panels.accuracy import Known, Question
 from headlab.dashboard.panels.attended_sentences import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR
 from headlab.dashboard.panels.mask_files import mask_file_name
 from headlab.dashboard.widgets import button, download, no_row_action, table_height, uninterrupted
-from headlab.jobs.command import Surroundings, where_words
+from headlab.jobs import Surroundings, where_words
 from headlab.tasks import declaration_of
-from headlab.worker.client import Client
-from headlab.worker.schemas import Changed
+from headlab.worker import Changed, Client
 
 ASKED = "_changed"
 

@@ -50,11 +50,11 @@ from headlab.dashboard.widgets import (
     uninterrupted,
     with_p_values,
 )
-from headlab.jobs.experiment import FrontJob
+from headlab.jobs.table import FrontJob
 from headlab.plots.drawing import plotly_figure
 from headlab.results import Result
+from headlab.studies import earlier_scores
 from headlab.studies.pareto import CHOICE, CONFIRMED, FRONT, Point, chosen_mask, mask_at
-from headlab.studies.table import earlier_scores
 
 FIGURE, PICKED = "front-figure", "front-point"
 

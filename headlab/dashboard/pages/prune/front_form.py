@@ -23,10 +23,10 @@ from headlab.dashboard.widgets import (
     values_at_press,
     widget_values,
 )
-from headlab.jobs.experiment import FrontJob
-from headlab.jobs.fields import NestedOptions
-from headlab.studies.table import BOUND, ESTIMATE, ORDERS, WITHIN
-from headlab.tasks.base import DEV_SIZE
+from headlab.jobs import NestedOptions
+from headlab.jobs.table import FrontJob
+from headlab.studies import BOUND, ESTIMATE, ORDERS, WITHIN
+from headlab.tasks import DEV_SIZE
 
 SMALLEST, BEST = "Smallest model within d points in every language", "Best model with k heads"
 

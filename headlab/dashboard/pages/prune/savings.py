@@ -15,10 +15,10 @@ from headlab.dashboard.pages.prune.state import PruneState, start_on_page
 from headlab.dashboard.panels.job_actions import asked
 from headlab.dashboard.panels.job_format import languages_in
 from headlab.dashboard.widgets import button, show_table
-from headlab.jobs.worth import WorthJob
+from headlab.jobs.table import WorthJob
 from headlab.masks import Mask, mask_from_json
 from headlab.studies.savings import NO_SPEED, Costs, Left, Savings, saved
-from headlab.worker.schemas import JobRow
+from headlab.worker import JobRow
 
 # What the current mask saves: parameters and multiply-accumulates at once, time on request.
 

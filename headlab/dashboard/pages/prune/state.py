@@ -9,7 +9,7 @@ import streamlit as st
 
 from headlab.dashboard.panels.job_actions import start
 from headlab.dashboard.widgets import PageState
-from headlab.jobs.job import Job
+from headlab.jobs import Job
 
 
 @dataclass

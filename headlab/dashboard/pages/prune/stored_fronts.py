@@ -12,12 +12,11 @@ from headlab.charts.front import FrontDot
 from headlab.core import Bools, HeadGrid, Report, is_number, is_same_model
 from headlab.dashboard.names import counted
 from headlab.dashboard.panels.stored_reports import StoredJob, differences
-from headlab.jobs.experiment import ExperimentJob, FrontJob
+from headlab.jobs.table import ExperimentJob, FrontJob
 from headlab.report.commands import QUESTION
 from headlab.results import Result, kept_without
+from headlab.studies import BOUND, STUDIES, typed_result
 from headlab.studies.pareto import FrontResult, Point, TestedLanguage, cost_of, pareto
-from headlab.studies.result import typed_result
-from headlab.studies.table import BOUND, STUDIES
 
 ABOUT = STUDIES["front"]
 

@@ -26,7 +26,7 @@ from headlab.dashboard.panels.mask_files import draw_mask_files, with_measured_a
 from headlab.dashboard.panels.page_report import offer_page_report
 from headlab.dashboard.widgets import heads_gated_together, keep_known_choice, remember_choice
 from headlab.masks import Mask
-from headlab.worker.schemas import JobRow, LoadedModel
+from headlab.worker import JobRow, LoadedModel
 
 AREAS = ("grid", "figures", "ways", "more")
 SPLIT_HELP = (

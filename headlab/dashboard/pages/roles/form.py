@@ -22,11 +22,9 @@ from headlab.dashboard.panels.stored_roles import (
     roles_requests,
     trouble,
 )
-from headlab.jobs.roles import RolesJob
-from headlab.roles.table import OPTIONS
-from headlab.tasks.base import DATA_VARIABLE
-from headlab.tasks.languages import language_titles
-from headlab.tasks.udpos import treebank_languages
+from headlab.jobs.table import RolesJob
+from headlab.roles import OPTIONS
+from headlab.tasks import DATA_VARIABLE, language_titles, treebank_languages
 
 
 def draw_form(choice: Choice, shelf: Shelf[StoredRoles]) -> None:

@@ -21,7 +21,7 @@ from headlab.dashboard.panels.shelf import Shelf
 from headlab.dashboard.panels.stored_roles import StoredRoles
 from headlab.dashboard.widgets import show_table
 from headlab.results import HeadScores
-from headlab.roles.report import HAS, Found, Roles
+from headlab.roles import HAS, Found, Roles
 
 
 def compare_reports(
