@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from graphlib import CycleError
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 
@@ -288,9 +289,12 @@ DOORS_WITHOUT_TORCH = [
     "tasks",
     "results",
     "methods",
+    "models",
     "roles",
+    "studies",
     "training",
     "jobs",
+    "worker",
 ]
 
 
@@ -299,6 +303,25 @@ def test_the_doors_that_pages_go_through_bring_no_torch():
     imports = "".join(f"import headlab.{room}\n" for room in DOORS_WITHOUT_TORCH)
     program = imports + "import sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("room", ["methods", "models", "training"])
+def test_a_door_gives_on_demand_the_names_that_it_shows_to_tools(room):
+    """They stand below `if TYPE_CHECKING:`, and once more as text that is imported when it is used."""
+    package = import_module(f"headlab.{room}")
+    only_for_tools = [
+        node
+        for branch in sources()[f"headlab/{room}/__init__.py"].body
+        if isinstance(branch, ast.If)
+        for node in branch.body
+        if isinstance(node, ast.ImportFrom)
+    ]
+    assert only_for_tools
+    for node in only_for_tools:
+        for alias in node.names:
+            assert getattr(package, alias.name) is getattr(import_module(node.module), alias.name)
+    with pytest.raises(AttributeError, match=f"module 'headlab.{room}' has no attribute 'absent'"):
+        package.absent  # noqa: B018 - looking it up is what is tested
 
 
 def test_nothing_is_called_utils():
