@@ -35,13 +35,13 @@ def kinds() -> dict[str, Callable[[int], object]]:
 
     import headlab
     from headlab.training import GateOptions
-    from headlab.training.l0_learn import Given, Learner, trainable_copy
+    from headlab.training.l0_learn import GatesDataset, Learner, trainable_copy
 
     model, task = headlab.load(MODEL, device="cpu"), headlab.task(TASK, LANGUAGE)
     frozen = GateOptions(batch=BATCH, size=SIZE)
     along = GateOptions(batch=BATCH, size=SIZE, trained="all")
-    given = Given(model, task, LANGUAGE, frozen)
-    every = frozen.gated(model.grid)
+    given = GatesDataset(model, task, LANGUAGE, frozen)
+    every = frozen.heads_with_gate(model.grid)
     still = Learner(model, given.inputs(), frozen, every)
 
     def learner() -> Learner:
@@ -53,13 +53,13 @@ def kinds() -> dict[str, Callable[[int], object]]:
 
     def forward(step: int) -> None:
         with torch.inference_mode():
-            still.inputs.logits(still.inputs.tensors(still.chosen(step)))
+            still.inputs.logits(still.inputs.tensors(still.batch_at(step)))
 
     return {
         "a forward pass": forward,
-        "gates, the model as it is": lambda step: still.step(step, still.chosen(step)),
-        "gates, the model along": lambda step: moving.step(step, moving.chosen(step)),
-        PLAIN: lambda step: plain.step(step, plain.chosen(step)),
+        "gates, the model as it is": lambda step: still.step(step, still.batch_at(step)),
+        "gates, the model along": lambda step: moving.step(step, moving.batch_at(step)),
+        PLAIN: lambda step: plain.step(step, plain.batch_at(step)),
     }
 
 

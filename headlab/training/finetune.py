@@ -20,15 +20,15 @@ from headlab.tasks import DEV_SIZE, Example, Task
 from headlab.training.options import FinetuneOptions, FinetuneStep
 from headlab.training.output import (
     Base,
-    Made,
-    adapter_made,
-    changed_made,
+    TrainingOutput,
+    adapter_output,
+    changed_output,
     check_out,
     freeze,
     load_base,
     measured_record,
     training_record,
-    whole_made,
+    whole_output,
     write_folder,
 )
 from headlab.training.steps import (
@@ -62,12 +62,17 @@ def on_dev(
         task.examples(language, "dev", size)
 
     def measure(model: Model) -> dict[str, Evaluation]:
-        return {language: _one(model, task, language, size, tick) for language in task.languages}
+        return {
+            language: _evaluate_language(model, task, language, size, tick)
+            for language in task.languages
+        }
 
     return measure
 
 
-def _one(model: Model, task: Task, language: str, size: int, tick: Tick) -> Evaluation:
+def _evaluate_language(
+    model: Model, task: Task, language: str, size: int, tick: Tick
+) -> Evaluation:
     evaluator = Evaluator(
         model, task, language, "dev", size, state_bytes=0
     )  # one pass: no layer inputs worth caching
@@ -112,20 +117,20 @@ def finetune(
     with own_randomness(place):
         torch.manual_seed(torch_seed(options.seed))
         model, tokenizer = trainable(base, labels, words, options, place)
-        whole = model.get_base_model() if isinstance(model, PeftModel) else model
-        module = cast("PreTrainedModel", whole)
-        encoded = encode(tokenizer, module, examples, options.max_length)
+        base_module = model.get_base_model() if isinstance(model, PeftModel) else model
+        module = cast("PreTrainedModel", base_module)
+        examples_as_tokens = encode(tokenizer, module, examples, options.max_length)
         facts_of_run = {"options": options.record(), "data": data, "base": base.sha256}
-        key = content_key(facts_of_run | encoded.needs.version())
+        key = content_key(facts_of_run | examples_as_tokens.needs.version())
         keep = Keep(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
         state = new_state(model, options)
-        ExampleSteps(model, encoded, options, state).run(keep, progress)
-        finished_module, made = finished(model, encoded, state, base, labels)
+        ExampleSteps(model, examples_as_tokens, options, state).run(keep, progress)
+        finished_module, output = finish_training(model, examples_as_tokens, state, base, labels)
         record = training_record(
             options, state, base=base, data=(len(examples), data), device=device
         )
-        measured = evaluate(gateable(finished_module, tokenizer, base)) if evaluate else {}
-    write_folder(out, made, record | measured_record(measured))
+        evaluations = evaluate(gateable(finished_module, tokenizer, base)) if evaluate else {}
+    write_folder(out, output, record | measured_record(evaluations))
     keep.path.unlink(missing_ok=True)
     return out
 
@@ -144,7 +149,7 @@ def trainable(
         r=options.rank,
         lora_alpha=options.alpha,
         target_modules=list(options.targets),
-        modules_to_save=trained_whole(module),
+        modules_to_save=fully_trained_parts(module),
     )
     try:
         with alone():
@@ -157,11 +162,11 @@ def trainable(
     return model.to(device), tokenizer
 
 
-def trained_whole(module: PreTrainedModel) -> list[str]:
+def fully_trained_parts(module: PreTrainedModel) -> list[str]:
     """Names of the parts trained in full beside the LoRA: the classification head, and a pooler if there is one."""
     names = [name for name, part in module.named_children() if any(True for _ in part.parameters())]
-    pooled = [POOLER] if getattr(module.base_model, POOLER, None) is not None else []
-    return [name for name in names if name != module.base_model_prefix] + pooled
+    poolers = [POOLER] if getattr(module.base_model, POOLER, None) is not None else []
+    return [name for name in names if name != module.base_model_prefix] + poolers
 
 
 def new_state(model: nn.Module, options: FinetuneOptions) -> State:
@@ -173,24 +178,24 @@ def new_state(model: nn.Module, options: FinetuneOptions) -> State:
     )
 
 
-def finished(
+def finish_training(
     model: PreTrainedModel | PeftModel,
     encoded: Encoded,
     state: State,
     base: Base,
     labels: Sequence[str],
-) -> tuple[PreTrainedModel, Made]:
+) -> tuple[PreTrainedModel, TrainingOutput]:
     """The trained model, merged and in evaluation mode, and what to write of it."""
-    made = None
+    output = None
     if isinstance(model, PeftModel):
-        made = adapter_made(model, labels, encoded.words, base.name) if base.embedded else None
+        output = adapter_output(model, labels, encoded.words, base.name) if base.embedded else None
         with alone():
             module: PreTrainedModel = model.merge_and_unload(safe_merge=True)
     else:
         module = model
-        made = changed_made(module, state.parameters) if base.embedded else None
+        output = changed_output(module, state.parameters) if base.embedded else None
     module.requires_grad_(False)
-    return module.eval(), made or whole_made(module, encoded.tokenizer, encoded.needs)
+    return module.eval(), output or whole_output(module, encoded.tokenizer, encoded.needs)
 
 
 def gateable(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, base: Base) -> Model:

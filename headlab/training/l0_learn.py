@@ -60,13 +60,13 @@ from headlab.training.options import Indices, batches_per_epoch, epoch
 from headlab.training.output import (
     LIBRARIES,
     MODEL_CONFIG,
-    Made,
-    changed_made,
+    TrainingOutput,
+    changed_output,
     check_out,
     copy_folder,
-    took,
+    how_it_went,
     versions_of,
-    whole_made,
+    whole_output,
     write_folder,
 )
 from headlab.training.steps import GATES as OF_GATES
@@ -80,7 +80,7 @@ from headlab.training.steps import (
     own_randomness,
     trained_parameters,
 )
-from headlab.training.translation import checked, finish
+from headlab.training.translation import check_mask, freeze_without_heads
 
 # Training steps: one gate sample per example, the task loss, the penalty, an update.
 
@@ -100,10 +100,14 @@ class Learner(GateSteps[GateStep]):
     smaller = "train the gates alone, or a smaller model"
 
     def __init__(self, model: Model, inputs: Inputs, options: GateOptions, has_gate: Bools) -> None:
-        self.model, self.inputs, self.options = model, inputs, options
+        self.model = model
+        self.inputs = inputs
+        self.options = options
         self.rows, self.columns = (torch.as_tensor(part) for part in model.grid.flat[has_gate].T)
-        first = torch.full((int(has_gate.sum()),), options.concrete.start(options.start))
-        self.log_alpha = nn.Parameter(first.to(model.device))
+        initial_log_alpha = torch.full(
+            (int(has_gate.sum()),), options.concrete.start(options.start)
+        )
+        self.log_alpha = nn.Parameter(initial_log_alpha.to(model.device))
         super().__init__(model.module, options, self._state())
         self._shuffled: tuple[int, list[Indices]] = (-1, [])
 
@@ -115,7 +119,7 @@ class Learner(GateSteps[GateStep]):
             [{"params": list(weights.values()), "lr": self.options.model_rate}] if weights else []
         )
         state = State({OF_GATES: self.log_alpha} | weights, AdamW(groups, weight_decay=0.0))
-        state.more[HISTORY] = self.now()
+        state.extra_tensors[HISTORY] = self.current_log_alpha()
         return state
 
     def run(self, keep: Keep | None, say: Say | None = None, tick: Tick = nothing) -> None:
@@ -123,91 +127,108 @@ class Learner(GateSteps[GateStep]):
         super().run(keep, say, tick)
         self.model.module.eval()
         # The last update may have produced a NaN that no later loss would show.
-        lost = [
+        not_finite = [
             name
             for name, values in self.state.parameters.items()
             if not bool(values.isfinite().all())
         ]
-        if lost:
-            what, rate = (
+        if not_finite:
+            culprit, rate = (
                 ("a gate", "gate_rate")
-                if lost[0] == OF_GATES
-                else (f"the weight {lost[0]}", "model_rate")
+                if not_finite[0] == OF_GATES
+                else (f"the weight {not_finite[0]}", "model_rate")
             )
             raise HeadlabError(
-                f"{what} became NaN; train with a lower {rate}", code="gate.diverged"
+                f"{culprit} became NaN; train with a lower {rate}", code="gate.diverged"
             )
 
-    def chosen(self, step: int) -> Ints:
+    def batch_at(self, step: int) -> Ints:
         """The examples of a step: a function of seed and step alone, as in `training.options.step_batch`."""
-        lengths, batch = self.inputs.lengths, self.options.batch
-        number, at = divmod(step, batches_per_epoch(len(lengths), batch))
-        if self._shuffled[0] != number:
-            rng = np.random.default_rng((self.options.seed, number))
-            self._shuffled = (number, epoch(lengths.tolist(), batch, rng))
-        return self._shuffled[1][at]
+        lengths = self.inputs.lengths
+        batch = self.options.batch
+        epoch_number, batch_number = divmod(step, batches_per_epoch(len(lengths), batch))
+        if self._shuffled[0] != epoch_number:
+            rng = np.random.default_rng((self.options.seed, epoch_number))
+            self._shuffled = (epoch_number, epoch(lengths.tolist(), batch, rng))
+        return self._shuffled[1][batch_number]
 
     @property
     def forwards(self) -> int:
         """Number of examples run through the model over all steps."""
-        a_round = batches_per_epoch(len(self.inputs.lengths), self.options.batch)
-        whole, rest = divmod(self.options.steps, a_round)
-        left = sum(len(self.chosen(whole * a_round + at)) for at in range(rest))
-        return whole * len(self.inputs.lengths) + left
+        epoch_batches = batches_per_epoch(len(self.inputs.lengths), self.options.batch)
+        whole_epochs, other_batches = divmod(self.options.steps, epoch_batches)
+        other_forwards = sum(
+            len(self.batch_at(whole_epochs * epoch_batches + number))
+            for number in range(other_batches)
+        )
+        return whole_epochs * len(self.inputs.lengths) + other_forwards
 
     def train(self) -> None:
         """Training mode for a jointly trained model only; an unchanged one has no dropout."""
         self.module.train(self.options.along)
 
-    def gradient(self, step: int, chosen: Ints, rows: int) -> float:
+    def gradient(self, step: int, batch: Ints, rows: int) -> float:
         """Gradient of the mean task loss (nats per answer) plus the penalty; samples depend on seed and step alone."""
         (self.options.weight_at(step) * self.options.concrete.open(self.log_alpha).sum()).backward()
-        uniform = self.uniform(step, len(chosen))
-        asked, total = max(1, int(self.inputs.units[chosen].sum())), 0.0
-        for at in range(0, len(chosen), rows):
-            part = chosen[at : at + rows]
-            own = uniform[at : at + rows] if len(uniform) > 1 else uniform
-            with torch.enable_grad(), gated_here(self.model, self.gates(own)):
-                logits = self.inputs.logits(self.inputs.tensors(part))
-            loss = self.loss(logits, part) / asked
+        uniform = self.uniform(step, len(batch))
+        answers = max(1, int(self.inputs.units[batch].sum()))
+        total_loss = 0.0
+        for start in range(0, len(batch), rows):
+            part_rows = batch[start : start + rows]
+            part_uniform = uniform[start : start + rows] if len(uniform) > 1 else uniform
+            with torch.enable_grad(), gated_here(self.model, self.gates(part_uniform)):
+                logits = self.inputs.logits(self.inputs.tensors(part_rows))
+            loss = self.loss(logits, part_rows) / answers
             loss.backward(
                 inputs=list(self.state.parameters.values())
             )  # frozen ones may require a gradient
-            total += loss.item()
-        return total
+            total_loss += loss.item()
+        return total_loss
 
-    def loss(self, logits: torch.Tensor, part: Ints) -> torch.Tensor:
+    def loss(self, logits: torch.Tensor, rows: Ints) -> torch.Tensor:
         """Summed cross-entropy of the answers, nats."""
-        wide = logits if logits.dtype == torch.float64 else logits.float()
-        target = self.inputs.targets(part)
+        logits_at_least_float32 = logits if logits.dtype == torch.float64 else logits.float()
+        target = self.inputs.targets(rows)
         return cross_entropy(
-            wide.flatten(0, -2), target.flatten(), ignore_index=IGNORED, reduction="sum"
+            logits_at_least_float32.flatten(0, -2),
+            target.flatten(),
+            ignore_index=IGNORED,
+            reduction="sum",
         )
 
     def uniform(self, step: int, batch: int) -> torch.Tensor:
         """Uniform samples of a step, float32 [example, gate], or [1, gate] if the batch shares one."""
-        return self.drawn(step, batch if self.options.sample == "example" else 1)
+        return self.uniform_samples(step, batch if self.options.sample == "example" else 1)
 
     def gates(self, uniform: torch.Tensor) -> torch.Tensor:
         """Gates from uniform samples: [row, layer, head], or [layer, head] for one row; 1 for heads without a gate."""
-        drawn = self.options.concrete.sample(self.log_alpha, uniform)
+        samples = self.options.concrete.sample(self.log_alpha, uniform)
         shape = (len(uniform), self.model.grid.layers, self.model.grid.width)
-        gates = torch.ones(shape, dtype=drawn.dtype, device=drawn.device)
-        gates[:, self.rows, self.columns] = drawn
+        gates = torch.ones(shape, dtype=samples.dtype, device=samples.device)
+        gates[:, self.rows, self.columns] = samples
         return gates if len(gates) > 1 else gates[0]
 
-    def clipped(self) -> Sequence[nn.Parameter]:
+    def parameters_to_clip(self) -> Sequence[nn.Parameter]:
         """The model's weights, without the gates."""
         return [p for name, p in self.state.parameters.items() if name != OF_GATES]
 
-    def step_record(self, step: int, rows: int, kept: int) -> GateStep:
+    def step_record(self, step: int, rows: int, saved_steps: int) -> GateStep:
         """See `Steps`."""
-        state, gates = self.state, self.log_alpha.detach()
-        expected = float(self.options.concrete.open(gates).sum())
+        state = self.state
+        gates = self.log_alpha.detach()
+        expected_open = float(self.options.concrete.open(gates).sum())
         return GateStep(
-            step + 1, self.options.steps, state.losses[-1], state.seconds, kept, rows, self.options.weight * expected,
-            expected, self.open(), len(gates),
-        )  # fmt: skip
+            step + 1,
+            self.options.steps,
+            state.losses[-1],
+            state.seconds,
+            saved_steps,
+            rows,
+            self.options.weight * expected_open,
+            expected_open,
+            self.open(),
+            len(gates),
+        )
 
 
 # A model trained jointly with its gates: a copy to train, and the folder it is written to.
@@ -222,22 +243,22 @@ def trainable_copy(model: Model, frozen_embeddings: bool) -> Model:
     over devices.
     """
     model.require_whole("joint training")
-    given = model.module
-    if given.dtype not in (torch.float32, torch.float64):
-        name = str(given.dtype).removeprefix("torch.")
+    original = model.module
+    if original.dtype not in (torch.float32, torch.float64):
+        name = str(original.dtype).removeprefix("torch.")
         raise HeadlabError(
             f"{model.name} was loaded in {name}; joint training needs float32, so load it in that dtype",
             code="training.not_float32",
         )
     # rebuilt, not deep-copied: the original's layers may be wrapped, and copied wrappers would call the originals
     with alone(), torch.random.fork_rng(devices=[]):
-        module = type(given)(type(given.config).from_dict(given.config.to_dict()))
-    nn.Module.to(module, device=given.device, dtype=given.dtype)
-    module.load_state_dict(given.state_dict())
+        module = type(original)(type(original.config).from_dict(original.config.to_dict()))
+    nn.Module.to(module, device=original.device, dtype=original.dtype)
+    module.load_state_dict(original.state_dict())
     if (
-        getattr(given, "generation_config", None) is not None
+        getattr(original, "generation_config", None) is not None
     ):  # of text generators; not part of the config
-        module.generation_config = deepcopy(given.generation_config)
+        module.generation_config = deepcopy(original.generation_config)
     copy = attach(Checkpoint(model.name, "trained", "", module, model.tokenizer))
     if frozen_embeddings:
         for part in module.modules():
@@ -269,8 +290,8 @@ def write_model(
         record: How it was trained.
         needs: What it was given beyond its tokenizer's output.
     """
-    whole = {**record, "base": original.identity(), "versions": versions_of(LIBRARIES)}
-    write_folder(out, _made(model, original, needs), whole)
+    full_record = {**record, "base": original.identity(), "versions": versions_of(LIBRARIES)}
+    write_folder(out, _output_of(model, original, needs), full_record)
     return {
         "name": f"{original.name} trained with gates",
         "revision": "folder",
@@ -283,25 +304,24 @@ def _fingerprint(folder: Path) -> str:
     return fingerprint_delta(folder) if is_delta(folder) else identity_of(folder).fingerprint
 
 
-def found_again(done: Result[LearnedGates], out: Path | None) -> LearnedGates:
+def stored_gates(finished_result: Result[LearnedGates], out: Path | None) -> LearnedGates:
     """Gates of a finished run; a jointly trained model is copied to `out` if that is given.
 
     Adds a note if the model is no longer below the run's folder.  Raises HeadlabError if it should be copied then, and
     if `out` is taken.
     """
-    gates, source = done.record, trained_folder(done)
+    gates = finished_result.record
+    source = trained_folder(finished_result)
     if not gates.trained or (out is None and source is not None):
         return gates
-    again = (
-        f"to train it again, delete folder {done.key[:12]}… of the cache and run the same command"
-    )
+    way_on = f"to train it again, delete folder {finished_result.key[:12]}… of the cache and run the same command"
     if out is None:
-        lost = f"the model that was trained jointly is not in the cache, but was written elsewhere, or deleted; {again}"
-        return replace(gates, notes=(*gates.notes, lost))
-    if not _holds(out, str(gates.trained.get("fingerprint"))):
+        note = f"the model that was trained jointly is not in the cache, but was written elsewhere, or deleted; {way_on}"
+        return replace(gates, notes=(*gates.notes, note))
+    if not _is_model_there(out, str(gates.trained.get("fingerprint"))):
         if source is None:
             raise HeadlabError(
-                f"these gates are in the cache, but not the model that was trained jointly; {again}",
+                f"these gates are in the cache, but not the model that was trained jointly; {way_on}",
                 code="training.model_gone",
             )
         check_out(out)
@@ -309,26 +329,26 @@ def found_again(done: Result[LearnedGates], out: Path | None) -> LearnedGates:
     return replace(gates, trained={**gates.trained, "folder": out.name})
 
 
-def _holds(out: Path, fingerprint: str) -> bool:
+def _is_model_there(out: Path, fingerprint: str) -> bool:
     return (out / MODEL_CONFIG).is_file() and is_same_model(_fingerprint(out), fingerprint)
 
 
-def _made(model: Model, original: Model, needs: TokenNeeds) -> Made:
+def _output_of(model: Model, original: Model, needs: TokenNeeds) -> TrainingOutput:
     """The whole model; of an embedded one, whose base is in the package, only the weights that can have changed."""
     module: PreTrainedModel = model.module
-    still = {name for name, p in module.named_parameters() if not p.requires_grad}
-    if still and (known := EMBEDDED.get(original.name)) is not None and known.adapter:
-        return changed_made(
-            module, {n: t for n, t in module.state_dict().items() if n not in still}
+    frozen_names = {name for name, p in module.named_parameters() if not p.requires_grad}
+    if frozen_names and (embedded := EMBEDDED.get(original.name)) is not None and embedded.adapter:
+        return changed_output(
+            module, {n: t for n, t in module.state_dict().items() if n not in frozen_names}
         )
-    return whole_made(module, model.tokenizer, needs)
+    return whole_output(module, model.tokenizer, needs)
 
 
 # Examples and sweeps.
 
 # Examples that gates are learned and evaluated on, read and evaluated once for a whole sweep.
 
-JUDGED: tuple[Split, ...] = ("dev", "test")
+MEASURED_SPLITS: tuple[Split, ...] = ("dev", "test")
 ALONG = "the mask is of the model that was trained jointly with its gates; it is compared with the untouched model"
 # The same note, as results stored by earlier versions have it.
 ALONG_BEFORE = (
@@ -337,7 +357,7 @@ ALONG_BEFORE = (
 
 
 @dataclass
-class Given:
+class GatesDataset:
     """Examples of one language: those to learn on, from `split`, and those to evaluate masks on.
 
     Depends on every option but λ, so one instance serves a sweep.  notes: caveats about the choice of splits.
@@ -349,7 +369,7 @@ class Given:
     options: GateOptions
     split: Split = field(init=False)
     examples: tuple[Example, ...] = field(init=False)
-    judged: dict[Split, tuple[Example, ...]] = field(init=False, default_factory=dict)
+    examples_by_split: dict[Split, tuple[Example, ...]] = field(init=False, default_factory=dict)
     notes: tuple[str, ...] = field(init=False)
     _evaluators: dict[Split, Evaluator] = field(init=False, default_factory=dict)
 
@@ -363,10 +383,10 @@ class Given:
                 "the gates were learned on dev, so dev gives an optimistic estimate; judge on test"
             )
         for split, size in zip(
-            JUDGED, (self.options.dev_size, self.options.test_size), strict=True
+            MEASURED_SPLITS, (self.options.dev_size, self.options.test_size), strict=True
         ):
             try:
-                self.judged[split] = self.task.examples(self.language, split, size)
+                self.examples_by_split[split] = self.task.examples(self.language, split, size)
             except HeadlabError as error:  # a user's task may lack the split
                 notes.append(f"not measured on {split}: {error}")
         notes += self._equal_texts_notes()
@@ -378,7 +398,7 @@ class Given:
         """What the texts that the gates are judged on have in common with those that they are learned on."""
         counts = [
             compared_with(examples, split, self.examples, self.split)
-            for split, examples in self.judged.items()
+            for split, examples in self.examples_by_split.items()
             if split != self.split
         ]
         return equal_texts_notes(counts)
@@ -387,16 +407,19 @@ class Given:
     def _inputs(self) -> Inputs:
         return read(self.model, self.task, self.examples, self.language)
 
-    def inputs(self, other: Model | None = None) -> Inputs:
+    def inputs(self, jointly_trained: Model | None = None) -> Inputs:
         """The examples to learn on, tokenised for this model, or for `other` if one is trained jointly."""
         return (
-            self._inputs if other is None else read(other, self.task, self.examples, self.language)
+            self._inputs
+            if jointly_trained is None
+            else read(jointly_trained, self.task, self.examples, self.language)
         )
 
     @cached_property
     def _hashes(self) -> dict[str, str]:
         return {"learned": self.task.data_hash(self.examples)} | {
-            split: self.task.data_hash(examples) for split, examples in self.judged.items()
+            split: self.task.data_hash(examples)
+            for split, examples in self.examples_by_split.items()
         }
 
     def spec(self, options: GateOptions) -> RunSpec:
@@ -421,15 +444,15 @@ class Given:
             task=task,
             judged={
                 split: {"size": len(examples), "data_hash": self._hashes[split]}
-                for split, examples in self.judged.items()
+                for split, examples in self.examples_by_split.items()
             },
             ablation="zero",
             options=options.record(),
             seed=options.seed,
         )
 
-    def measured(
-        self, gates: LearnedGates, tick: Tick, other: Model | None = None
+    def measure_mask(
+        self, gates: LearnedGates, tick: Tick, jointly_trained: Model | None = None
     ) -> tuple[dict[str, JsonRecord], int]:
         """Accuracy of the gates' mask by split, paired with the untouched model; and the example forwards that took.
 
@@ -438,20 +461,22 @@ class Given:
         accuracies: dict[str, JsonRecord] = {}
         mask = gates.mask()
         forwards = 0
-        for split in self.judged:
-            untouched = self._evaluators.setdefault(split, self._evaluator(split, self.model))
-            gated = untouched if other is None else self._evaluator(split, other)
-            untouched.tick = gated.tick = tick
-            forwards_before = untouched.forwards
-            baseline = untouched.evaluate()
-            evaluation = gated.evaluate(mask)
-            forwards += untouched.forwards - forwards_before
-            forwards += gated.forwards if other is not None else 0
+        for split in self.examples_by_split:
+            evaluator = self._evaluators.setdefault(split, self._evaluator(split, self.model))
+            gated_evaluator = (
+                evaluator if jointly_trained is None else self._evaluator(split, jointly_trained)
+            )
+            evaluator.tick = gated_evaluator.tick = tick
+            forwards_before = evaluator.forwards
+            baseline = evaluator.evaluate()
+            evaluation = gated_evaluator.evaluate(mask)
+            forwards += evaluator.forwards - forwards_before
+            forwards += gated_evaluator.forwards if jointly_trained is not None else 0
             comparison = compare(baseline, evaluation, self.options.seed)
             accuracy_low, accuracy_high = accuracy_interval(evaluation, self.options.seed)
             accuracies[split] = {
                 "n": comparison.n,
-                "examples": len(gated.examples),
+                "examples": len(gated_evaluator.examples),
                 "accuracy": comparison.accuracy,
                 "accuracy_low": accuracy_low,
                 "accuracy_high": accuracy_high,
@@ -464,7 +489,7 @@ class Given:
                 "flipped_wrong": comparison.flipped_wrong,
                 "kept": int(mask.kept.sum()),
                 "undecided": gates.undecided(),
-                **omission_fields(gated.omissions),
+                **omission_fields(gated_evaluator.omissions),
             }
         return accuracies, forwards
 
@@ -477,13 +502,20 @@ class Given:
         for split, evaluator in self._evaluators.items():
             omissions[f"measured on {split}"] = evaluator.omissions
         return tuple(
-            f"{where}: {found.sentence}" for where, found in omissions.items() if found.sentence
+            f"{place}: {omitted.sentence}"
+            for place, omitted in omissions.items()
+            if omitted.sentence
         )
 
     def _evaluator(self, split: Split, model: Model) -> Evaluator:
         # one pass per mask, and no two masks are similar: no layer inputs worth caching
         return Evaluator(
-            model, self.task, self.language, split, len(self.judged[split]), state_bytes=0
+            model,
+            self.task,
+            self.language,
+            split,
+            len(self.examples_by_split[split]),
+            state_bytes=0,
         )
 
 
@@ -510,10 +542,16 @@ def learn_gates(
     on_progress: called after each step.  tick: called between passes; either may raise to stop.  Deterministic for a
     given seed, thread count and processor.  Raises HeadlabError for arguments that do not fit.
     """
-    chosen = options or GateOptions()
-    chosen.check()
+    chosen_options = options or GateOptions()
+    chosen_options.check()
     watch = Watch(on_progress, tick)
-    return learn(Given(model, task, language, chosen), chosen, store=store, out=out, watch=watch)
+    return learn(
+        GatesDataset(model, task, language, chosen_options),
+        chosen_options,
+        store=store,
+        out=out,
+        watch=watch,
+    )
 
 
 def sweep(
@@ -534,15 +572,20 @@ def sweep(
         raise HeadlabError(
             "a sweep needs values of λ; give at least one weight", code="gate.weights_missing"
         )
-    runs = [replace(options or GateOptions(), weight=float(weight)) for weight in weights]
-    for run in runs:
-        run.check()
-    given = Given(model, task, language, runs[0])
-    return [learn(given, run, store=store, watch=watch(run.weight)) for run in runs]
+    options_of_runs = [
+        replace(options or GateOptions(), weight=float(weight)) for weight in weights
+    ]
+    for run_options in options_of_runs:
+        run_options.check()
+    dataset = GatesDataset(model, task, language, options_of_runs[0])
+    return [
+        learn(dataset, run_options, store=store, watch=watch(run_options.weight))
+        for run_options in options_of_runs
+    ]
 
 
 def learn(
-    given: Given,
+    dataset: GatesDataset,
     options: GateOptions,
     *,
     store: Store | None,
@@ -550,66 +593,93 @@ def learn(
     watch: Watch[GateStep] | None = None,
 ) -> LearnedGates:
     """`learn_gates` on examples already read; `options` may differ from those of `given` in λ only."""
-    has_gate = options.gated(given.model.grid)  # raises before anything is learned
-    spec = given.spec(options)
-    run = None if store is None else store.run(spec)
+    has_gate = options.heads_with_gate(dataset.model.grid)  # raises before anything is learned
+    spec = dataset.spec(options)
+    stored_run = None if store is None else store.run(spec)
     if store is not None:
-        store.note_places(spec, given.model, given.task)
-    done = None if run is None else run.result(LearnedGates)
-    if done is not None:
-        return found_again(done, out)
-    place = out if run is None or out is not None else run.folder / FOLDER
-    place = check_place(place) if options.along else None
-    watch, device = watch or Watch(), given.model.device
+        store.note_places(spec, dataset.model, dataset.task)
+    finished_result = None if stored_run is None else stored_run.result(LearnedGates)
+    if finished_result is not None:
+        return stored_gates(finished_result, out)
+    model_folder = out if stored_run is None or out is not None else stored_run.folder / FOLDER
+    model_folder = check_place(model_folder) if options.along else None
+    watch = watch or Watch()
+    device = dataset.model.device
     with own_randomness(device):
-        trained = (
-            trainable_copy(given.model, options.embeddings == "frozen") if options.along else None
+        trained_copy = (
+            trainable_copy(dataset.model, options.embeddings == "frozen") if options.along else None
         )
-        learner = Learner(trained or given.model, given.inputs(trained), options, has_gate)
-        if run is not None:
-            run.open()
-        learner.run(_keep(run, watch), watch.progress, watch.tick)
-    gates = _record(given, learner, spec, has_gate)
-    if trained is not None and place is not None:
+        learner = Learner(
+            trained_copy or dataset.model, dataset.inputs(trained_copy), options, has_gate
+        )
+        if stored_run is not None:
+            stored_run.open()
+        learner.run(_checkpoint_of(stored_run, watch), watch.progress, watch.tick)
+    gates = _gates_of(dataset, learner, spec, has_gate)
+    if trained_copy is not None and model_folder is not None:
         record: JsonObject = {"gates": options.record(), "seed": options.seed}
         identity = write_model(
-            trained, given.model, place, record, needs_of(given.model, given.examples)
+            trained_copy,
+            dataset.model,
+            model_folder,
+            record,
+            needs_of(dataset.model, dataset.examples),
         )
         gates = replace(gates, trained=identity)
-        trained.checkpoint = replace(trained.checkpoint, fingerprint=identity["fingerprint"])
+        trained_copy.checkpoint = replace(
+            trained_copy.checkpoint, fingerprint=identity["fingerprint"]
+        )
     watch.measuring()
-    began = time.perf_counter()
-    measured, forwards = given.measured(gates, watch.tick, trained)
-    seconds = gates.seconds + time.perf_counter() - began
-    notes = (*gates.notes, *given.omission_notes(learner.inputs))
+    started_at = time.perf_counter()
+    accuracies, forwards = dataset.measure_mask(gates, watch.tick, trained_copy)
+    seconds = gates.seconds + time.perf_counter() - started_at
+    notes = (*gates.notes, *dataset.omission_notes(learner.inputs))
     gates = replace(
         gates,
-        measured=measured,
+        measured=accuracies,
         example_forwards=gates.example_forwards + forwards,
         seconds=seconds,
         notes=notes,
     )
-    if run is not None:
-        run.finish(gates, _made_of(learner))
+    if stored_run is not None:
+        stored_run.finish(gates, _run_facts(learner))
     return gates
 
 
-def _keep(run: Run | None, watch: Watch[GateStep]) -> Keep | None:
-    return None if run is None else watch.keep(run.folder / CHECKPOINT, run.key, CHECKPOINT_STEPS)
+def _checkpoint_of(stored_run: Run | None, watch: Watch[GateStep]) -> Keep | None:
+    return (
+        None
+        if stored_run is None
+        else watch.keep(stored_run.folder / CHECKPOINT, stored_run.key, CHECKPOINT_STEPS)
+    )
 
 
-def _record(given: Given, learner: Learner, spec: RunSpec, has_gate: Bools) -> LearnedGates:
+def _gates_of(
+    dataset: GatesDataset, learner: Learner, spec: RunSpec, has_gate: Bools
+) -> LearnedGates:
     """The learned gates, not yet measured."""
     times, log_alpha, loss, penalty = learner.history()
-    wide = np.full((len(times), given.model.grid.size), np.nan, np.float32)
-    wide[:, has_gate] = log_alpha
+    log_alpha_of_heads = np.full((len(times), dataset.model.grid.size), np.nan, np.float32)
+    log_alpha_of_heads[:, has_gate] = log_alpha
     return LearnedGates(
-        given.model.grid, given.language, times, wide, loss, penalty, float(learner.options.weight), learner.forwards,
-        learner.state.seconds, learner.options.concrete, {}, spec, {}, given.notes,
-    )  # fmt: skip
+        dataset.model.grid,
+        dataset.language,
+        times,
+        log_alpha_of_heads,
+        loss,
+        penalty,
+        float(learner.options.weight),
+        learner.forwards,
+        learner.state.seconds,
+        learner.options.concrete,
+        {},
+        spec,
+        {},
+        dataset.notes,
+    )
 
 
-def _made_of(learner: Learner) -> JsonObject:
+def _run_facts(learner: Learner) -> JsonObject:
     """How the gates were computed; forecasts use step_seconds."""
     rows = {"rows_that_fitted": learner.state.rows} if learner.state.rows else {}
     pace = {"step_seconds": learner.state.seconds / learner.options.steps}
@@ -619,8 +689,20 @@ def _made_of(learner: Learner) -> JsonObject:
 # The control for pruning: a model trained exactly as with gates, but without them.
 
 # Options that concern only gates, of which there are none here.
-UNUSED = ("weight", "gate_rate", "stacks", "start", "sample", "warmup", "history", "temperature", "low", "high",
-          "dev_size", "test_size")  # fmt: skip
+OPTIONS_OF_GATES = (
+    "weight",
+    "gate_rate",
+    "stacks",
+    "start",
+    "sample",
+    "warmup",
+    "history",
+    "temperature",
+    "low",
+    "high",
+    "dev_size",
+    "test_size",
+)
 
 
 class Ungated(Learner):
@@ -630,9 +712,9 @@ class Ungated(Learner):
         self, model: Model, inputs: Inputs, options: GateOptions, mask: Mask | None
     ) -> None:
         super().__init__(model, inputs, options, np.zeros(model.grid.size, bool))
-        kept = np.ones(model.grid.size, bool) if mask is None else mask.kept
+        is_open = np.ones(model.grid.size, bool) if mask is None else mask.kept
         self._open = torch.as_tensor(
-            model.grid.gates(kept), device=model.device, dtype=model.module.dtype
+            model.grid.gates(is_open), device=model.device, dtype=model.module.dtype
         )
 
     def gates(self, uniform: torch.Tensor) -> torch.Tensor:
@@ -662,13 +744,15 @@ def train_on(
             code="training.trained_in_part",
         )
     check_place(out)
-    checked(model, mask)
+    check_mask(model, mask)
     split, examples = learned_on(task, language, options.split, options.size)
-    told: dict[str, JsonLike] = {
+    facts: dict[str, JsonLike] = {
         "kind": "trained on",
         "base": model.recorded(),
         "language": language,
-        "options": {name: value for name, value in options.record().items() if name not in UNUSED},
+        "options": {
+            name: value for name, value in options.record().items() if name not in OPTIONS_OF_GATES
+        },
         "seed": options.seed,
         "data": {
             "split": split,
@@ -678,14 +762,18 @@ def train_on(
         },
         "removed": [] if mask is None else [list(head) for head in mask.removed],
     }
-    key = content_key(told)
+    key = content_key(facts)
     keep = Keep(checkpoint_beside(out, key), key, CHECKPOINT_STEPS)
     with own_randomness(model.device):
-        trained = trainable_copy(model, options.embeddings == "frozen")
-        learner = Ungated(trained, read(trained, task, examples, language), options, mask)
+        trained_copy = trainable_copy(model, options.embeddings == "frozen")
+        learner = Ungated(trained_copy, read(trained_copy, task, examples, language), options, mask)
         learner.run(keep, progress)
-    finish(trained, mask)
-    record = told | {"example_forwards": learner.forwards} | took(learner.state, model.device.type)
-    write_model(trained, model, out, record, needs_of(model, examples))
+    freeze_without_heads(trained_copy, mask)
+    record = (
+        facts
+        | {"example_forwards": learner.forwards}
+        | how_it_went(learner.state, model.device.type)
+    )
+    write_model(trained_copy, model, out, record, needs_of(model, examples))
     keep.path.unlink(missing_ok=True)
     return out

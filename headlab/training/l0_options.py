@@ -46,7 +46,7 @@ def learned_on(
 NAME = "gates"
 VERSION = 2  # of the results: a change in how they are computed gets a new one
 ALL = "all"
-ALONG = ("model_rate", "embeddings", "clip")  # options of joint training only
+JOINT_OPTIONS = ("model_rate", "embeddings", "clip")  # options of joint training only
 RATES = "learning rate of the"
 
 
@@ -136,19 +136,26 @@ class GateOptions(Gated, Options):
 
     def settled(self) -> GateOptions:
         """The options in canonical form (1 as 1.0, stacks in grid order), so that equal runs have one key."""
-        values = ((name, getattr(self, name), known.kind) for name, known in self.table().items())
-        typed: dict[str, OptionValue] = {
-            name: value if value is None else kind(value) for name, value, kind in values
+        typed_values = (
+            (name, getattr(self, name), option_of_name.kind)
+            for name, option_of_name in self.table().items()
+        )
+        values_by_name: dict[str, OptionValue] = {
+            name: value if value is None else kind(value) for name, value, kind in typed_values
         }
         names = self._stacks()
         kept_names = [name for name in STACKS if name in names]
-        typed["stacks"] = ALL if ALL in names else ",".join(kept_names)
-        return GateOptions.of(typed, seed=self.seed)
+        values_by_name["stacks"] = ALL if ALL in names else ",".join(kept_names)
+        return GateOptions.of(values_by_name, seed=self.seed)
 
     def record(self) -> dict[str, Json]:
         """The options that have an effect, by name, ready for JSON; a spec stores the seed beside them."""
-        left = ("seed",) if self.along else ("seed", *ALONG)
-        return {name: value for name, value in asdict(self.settled()).items() if name not in left}
+        omitted_names = ("seed",) if self.along else ("seed", *JOINT_OPTIONS)
+        return {
+            name: value
+            for name, value in asdict(self.settled()).items()
+            if name not in omitted_names
+        }
 
     @property
     def along(self) -> bool:
@@ -160,23 +167,23 @@ class GateOptions(Gated, Options):
         """Steps over which λ rises linearly from 0."""
         return round(self.steps * self.warmup)
 
-    def gated(self, grid: HeadGrid) -> Bools:
+    def heads_with_gate(self, grid: HeadGrid) -> Bools:
         """Heads that get a gate, bool [head]. Raises HeadlabError for a stack that the model does not have."""
         names = self._stacks()
-        asked = (
+        gated_stacks = (
             {s.name for s in grid.stacks}
             if ALL in names
             else {grid.stack(name).name for name in names}
         )
-        return np.array([head.stack in asked for head in grid.heads], dtype=bool)
+        return np.array([head.stack in gated_stacks for head in grid.heads], dtype=bool)
 
     def _stacks(self) -> list[str]:
         return [name.strip() for name in self.stacks.split(",") if name.strip()]
 
 
-def options_of(given: Mapping[str, object], seed: int = 0) -> GateOptions:
+def options_of(values: Mapping[str, object], seed: int = 0) -> GateOptions:
     """Checked options from names and values, defaults for the rest. Raises HeadlabError for what does not fit."""
-    return GateOptions.of(given, seed=seed).settled()
+    return GateOptions.of(values, seed=seed).settled()
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,25 +44,25 @@ class MaskAccuracy(NamedTuple):
     @property
     def gain(self) -> str:
         """'−0.4 points [−1.1, +0.2]'."""
-        told = (
+        text = (
             f"{100 * self.difference:+.1f} points [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
         )
-        return told.replace("-", "\N{MINUS SIGN}")
+        return text.replace("-", "\N{MINUS SIGN}")
 
 
 def worth(gates: LearnedGates, split: str) -> MaskAccuracy | None:
     """The accuracy of the gates' mask on a split; None if it was not measured or cannot be read."""
-    given = gates.measured.get(split)
+    figures = gates.measured.get(split)
     values = [
-        given.get(name) if isinstance(given, Mapping) else None for name in MaskAccuracy._fields
+        figures.get(name) if isinstance(figures, Mapping) else None for name in MaskAccuracy._fields
     ]
     return MaskAccuracy(*values) if all(map(is_number, values)) else None  # type: ignore[arg-type]
 
 
 def learned_with(gates: LearnedGates) -> dict[str, Json]:
     """The options of the training."""
-    given = gates.spec.get("options")
-    return dict(given) if isinstance(given, Mapping) else {}
+    training_options = gates.spec.get("options")
+    return dict(training_options) if isinstance(training_options, Mapping) else {}
 
 
 def learned_on(gates: LearnedGates) -> str:
@@ -80,8 +80,11 @@ def gates_table(runs: Sequence[LearnedGates]) -> Table:
 
     runs: at least one, all of one model, task and language.
     """
-    first, splits = runs[0], [split for split in SPLITS if any(worth(run, split) for run in runs)]
-    stacks = [stack.name for stack in first.grid.stacks] if len(first.grid.stacks) > 1 else []
+    first_run = runs[0]
+    splits = [split for split in SPLITS if any(worth(gates, split) for gates in runs)]
+    stacks = (
+        [stack.name for stack in first_run.grid.stacks] if len(first_run.grid.stacks) > 1 else []
+    )
     names = (
         "λ",
         "heads kept",
@@ -91,65 +94,93 @@ def gates_table(runs: Sequence[LearnedGates]) -> Table:
         *(f"{stack} kept" for stack in stacks),
     )
     parts = (
-        f"{accuracy_name(first)}, %",
+        f"{accuracy_name(first_run)}, %",
         "difference, points",
         "low, points",
         "high, points",
         "p",
         "p, Holm",
     )
-    forms = (".1f", *("+.1f",) * 3, *(".3f",) * 2)
-    found = [_kept_cells(runs, stacks), *(_worth_cells(runs, split) for split in splits)]
+    formats = (".1f", *("+.1f",) * 3, *(".3f",) * 2)
+    cells_by_group = [
+        _heads_kept_cells(runs, stacks),
+        *(_accuracy_cells(runs, split) for split in splits),
+    ]
     return Table(
-        f"gates-{first.language}", "Heads kept and accuracy at each λ",
+        f"gates-{first_run.language}",
+        "Heads kept and accuracy at each λ",
         (*names, *(f"{split} {part}" for split in splits for part in parts)),
-        ("g", *("d" for _ in names[1:]), *forms * len(splits)),
-        tuple(tuple(cell for cells in row for cell in cells) for row in zip(*found, strict=True)),
-        ("undecided: gates that are neither 0 nor 1 with 90 % or more at the end; a head is kept whose gate is "
-         "likelier 1 than 0.",
-         "difference: from the untouched model on the same examples, with its interval of 95 %.",
-         *dict.fromkeys(map(_learned, runs)), ONE_SEED),
-    )  # fmt: skip
+        ("g", *("d" for _ in names[1:]), *formats * len(splits)),
+        tuple(
+            tuple(cell for cells in row for cell in cells)
+            for row in zip(*cells_by_group, strict=True)
+        ),
+        (
+            "undecided: gates that are neither 0 nor 1 with 90 % or more at the end; a head is kept whose gate is "
+            "likelier 1 than 0.",
+            "difference: from the untouched model on the same examples, with its interval of 95 %.",
+            *dict.fromkeys(map(_training_sentence, runs)),
+            ONE_SEED,
+        ),
+    )
 
 
-def _kept_cells(runs: Sequence[LearnedGates], stacks: Sequence[str]) -> list[tuple[Cell, ...]]:
+def _heads_kept_cells(
+    runs: Sequence[LearnedGates], stacks: Sequence[str]
+) -> list[tuple[Cell, ...]]:
     return [
-        (run.weight, int(run.kept.sum()), run.grid.size, int(run.gated.sum()), run.undecided(),
-         *(run.kept_by_stack()[stack][0] for stack in stacks))
-        for run in runs
-    ]  # fmt: skip
+        (
+            gates.weight,
+            int(gates.kept.sum()),
+            gates.grid.size,
+            int(gates.gated.sum()),
+            gates.undecided(),
+            *(gates.kept_by_stack()[stack][0] for stack in stacks),
+        )
+        for gates in runs
+    ]
 
 
-def _worth_cells(runs: Sequence[LearnedGates], split: str) -> list[tuple[Cell, ...]]:
+def _accuracy_cells(runs: Sequence[LearnedGates], split: str) -> list[tuple[Cell, ...]]:
     """For each run: accuracy, difference and its interval in points, p, and p corrected for all runs."""
-    found = [worth(run, split) for run in runs]
-    corrected = iter(holm(np.array([one.p for one in found if one is not None])).tolist())
+    accuracies = [worth(gates, split) for gates in runs]
+    corrected_p_values = iter(
+        holm(np.array([accuracy.p for accuracy in accuracies if accuracy is not None])).tolist()
+    )
     return [
-        (None,) * 6 if one is None
-        else (*(100 * x for x in (one.accuracy, one.difference, one.low, one.high)), one.p, next(corrected))
-        for one in found
-    ]  # fmt: skip
+        (None,) * 6
+        if accuracy is None
+        else (
+            *(
+                100 * x
+                for x in (accuracy.accuracy, accuracy.difference, accuracy.low, accuracy.high)
+            ),
+            accuracy.p,
+            next(corrected_p_values),
+        )
+        for accuracy in accuracies
+    ]
 
 
-def _learned(gates: LearnedGates) -> str:
-    given = learned_with(gates)
-    along = (
+def _training_sentence(gates: LearnedGates) -> str:
+    training_options = learned_with(gates)
+    what_happened_to_model = (
         "the model was trained jointly"
-        if given.get("trained") == ALL
+        if training_options.get("trained") == ALL
         else "the model stayed as it is"
     )
-    batch = given.get("batch", "?")
-    return f"The gates were learned in {gates.steps[-1]} steps of {batch} examples of {learned_on(gates)}; {along}."
+    batch = training_options.get("batch", "?")
+    return f"The gates were learned in {gates.steps[-1]} steps of {batch} examples of {learned_on(gates)}; {what_happened_to_model}."
 
 
 def run_notes(runs: Sequence[LearnedGates]) -> list[str]:
     """The runs' notes, each once; prefixed with λ if not shared by all runs."""
-    of = {
-        note: [run.weight for run in runs if note in run.notes]
-        for run in runs
-        for note in run.notes
+    weights_by_note = {
+        note: [gates.weight for gates in runs if note in gates.notes]
+        for gates in runs
+        for note in gates.notes
     }
     return [
         note if len(weights) == len(runs) else f"λ = {', '.join(f'{w:g}' for w in weights)}: {note}"
-        for note, weights in of.items()
+        for note, weights in weights_by_note.items()
     ]

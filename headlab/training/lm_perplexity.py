@@ -21,9 +21,9 @@ from headlab.training.lm_text import Corpus
 # How well a language model predicts a text: perplexity with an interval, and the ratio of two on the same text.
 
 PASSAGE = 2000  # tokens per sampling unit: neighbouring tokens are not independent
-LEAST = 20  # minimum number of passages, if the text has that many tokens
-FEWEST = 3  # minimum number of passages for an interval
-LARGEST = 700.0  # exp of more overflows
+MIN_PASSAGES = 20  # minimum number of passages, if the text has that many tokens
+MIN_FOR_INTERVAL = 3  # minimum number of passages for an interval
+MAX_NATS = 700.0  # exp of more overflows
 DIGITS = 6  # decimals of a passage's word count, a sum of fractions
 ROWS = 16  # windows computed together
 
@@ -64,17 +64,20 @@ def perplexity(sums: Floats) -> Perplexity:
     )
 
 
-def perplexity_ratio(before: Floats, after: Floats) -> Ratio:
+def perplexity_ratio(sums_before: Floats, sums_after: Floats) -> Ratio:
     """`after` relative to `before`, paired by passage of the same text; 1.02: two per cent higher.
 
     Raises HeadlabError if the passages are not the same.
     """
-    if before.shape != after.shape or not np.array_equal(before[:, 1], after[:, 1]):
+    if sums_before.shape != sums_after.shape or not np.array_equal(
+        sums_before[:, 1], sums_after[:, 1]
+    ):
         raise HeadlabError(
             "the two models were not measured on the same text; measure both on one text",
             code="lm.other_text",
         )
-    gain, words = after[:, 0] - before[:, 0], before[:, 1]
+    gain = sums_after[:, 0] - sums_before[:, 0]
+    words = sums_before[:, 1]
     return Ratio(_exp(float(gain.sum() / words.sum())), *_interval(gain, words))
 
 
@@ -87,7 +90,7 @@ def _interval(
     freedom (Cochran 1977, chapter 6): for few passages it keeps a coverage that resampling them does not.
     """
     count = len(values)
-    if count < FEWEST:
+    if count < MIN_FOR_INTERVAL:
         return None, None
     ratio = values.sum() / sizes.sum()
     error = np.sqrt(count / (count - 1) * ((values - ratio * sizes) ** 2).sum()) / sizes.sum()
@@ -96,7 +99,7 @@ def _interval(
 
 
 def _exp(nats: float) -> float | None:
-    return float(np.exp(nats)) if nats < LARGEST else None
+    return float(np.exp(nats)) if nats < MAX_NATS else None
 
 
 def passages(corpus: Corpus, nats: Floats, tokens: int = PASSAGE) -> Floats:
@@ -106,12 +109,15 @@ def passages(corpus: Corpus, nats: Floats, tokens: int = PASSAGE) -> Floats:
     lines are too few for that, 20 equal parts cut within lines, where each token of a line is an equal part of its
     words.
     """
-    length = max(1, min(tokens, corpus.asked // LEAST))
+    length = max(1, min(tokens, corpus.predicted_tokens // MIN_PASSAGES))
     ends = np.cumsum(corpus.line_tokens)
     by_line = (ends - corpus.line_tokens) // length  # assigned by where the line begins
     member = np.unique(np.repeat(by_line, corpus.line_tokens), return_inverse=True)[1]
-    if member.max() + 1 < LEAST:
-        member = np.unique(np.arange(corpus.asked) * LEAST // corpus.asked, return_inverse=True)[1]
+    if member.max() + 1 < MIN_PASSAGES:
+        member = np.unique(
+            np.arange(corpus.predicted_tokens) * MIN_PASSAGES // corpus.predicted_tokens,
+            return_inverse=True,
+        )[1]
     words = np.bincount(
         member, np.repeat(corpus.line_words / corpus.line_tokens, corpus.line_tokens)
     )
@@ -130,44 +136,48 @@ def token_nats(
     first ones of the text from all there are).
     """
     step = max(1, block // 2)
-    starts = np.arange(0, max(1, corpus.asked - (block - step)), step)
-    out = np.zeros(corpus.asked)
+    starts = np.arange(0, max(1, corpus.predicted_tokens - (block - step)), step)
+    nats = np.zeros(corpus.predicted_tokens)
 
     def run(part: Rows) -> None:
         tick()
-        for at, found in zip(
+        for window_start, window_nats in zip(
             starts[part.rows],
             _window_nats(model, corpus.ids, starts[part.rows], block),
             strict=True,
         ):
-            skipped = 0 if at == 0 else block - step
-            end = min(block, corpus.asked - int(at))
-            out[at + skipped : at + end] = found[skipped:end]
+            context = 0 if window_start == 0 else block - step
+            end = min(block, corpus.predicted_tokens - int(window_start))
+            nats[window_start + context : window_start + end] = window_nats[context:end]
 
     halving(
-        (Rows(np.arange(at, min(at + ROWS, len(starts)))) for at in range(0, len(starts), ROWS)),
+        (
+            Rows(np.arange(first_row, min(first_row + ROWS, len(starts))))
+            for first_row in range(0, len(starts), ROWS)
+        ),
         run,
     )
-    return out
+    return nats
 
 
 def _window_nats(model: PreTrainedModel, ids: Ints, starts: Ints, block: int) -> Floats:
     """Nats of the tokens of some windows, float64 [window, token]; 0 past the end of the text."""
-    places = starts[:, None] + np.arange(block + 1)
-    there = places < len(ids)
-    rows = torch.as_tensor(ids[np.where(there, places, len(ids) - 1)], device=model.device)
-    was = model.training
+    positions = starts[:, None] + np.arange(block + 1)
+    is_in_text = positions < len(ids)
+    rows = torch.as_tensor(ids[np.where(is_in_text, positions, len(ids) - 1)], device=model.device)
+    was_training = model.training
     model.eval()
     with torch.inference_mode():
         logits = model(rows[:, :-1]).logits
-        found = cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].flatten(), reduction="none")
-    model.train(was)
-    return np.where(there[:, 1:], found.view(len(starts), block).double().cpu().numpy(), 0.0)
+        nats = cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].flatten(), reduction="none")
+    model.train(was_training)
+    return np.where(is_in_text[:, 1:], nats.view(len(starts), block).double().cpu().numpy(), 0.0)
 
 
 # Speed of models relative to one another, timed side by side in one run; absolute times are not reported.
 
-LOW, HIGH = 0.25, 0.75
+LOW = 0.25
+HIGH = 0.75
 
 
 class Speed(NamedTuple):
@@ -182,25 +192,30 @@ class Speed(NamedTuple):
 
 
 def speeds(
-    models: Mapping[str, AllAttentionForCausalLM], *, tokens: int, rows: int = 8, rounds: int = 15,
-    clock: Callable[[], float] = time.perf_counter, tick: Callable[[], None] = lambda: None,
-) -> dict[str, Speed]:  # fmt: skip
+    models: Mapping[str, AllAttentionForCausalLM],
+    *,
+    tokens: int,
+    rows: int = 8,
+    rounds: int = 15,
+    clock: Callable[[], float] = time.perf_counter,
+    tick: Callable[[], None] = lambda: None,
+) -> dict[str, Speed]:
     """Time a forward pass of each model on the same rows of tokens, all models in every round, and compare.
 
     A round's ratio is to the first model in the same round, so what slows the machine slows both.  Each timed pass
     follows an untimed one of the same model, so that none is affected by the model before it.
     """
-    first = next(iter(models.values()))
+    first_model = next(iter(models.values()))
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(0, first.config.vocab_size, (rows, tokens), generator=generator).to(
-        first.device
+    ids = torch.randint(0, first_model.config.vocab_size, (rows, tokens), generator=generator).to(
+        first_model.device
     )
     seconds = np.zeros((rounds, len(models), 2))
     with torch.inference_mode():
-        for turn in range(rounds):
+        for round_number in range(rounds):
             for number, model in enumerate(models.values()):
                 tick()
-                seconds[turn, number] = [
+                seconds[round_number, number] = [
                     timed_pass(partial(part, ids), ids.device, clock)
                     for part in (model, model.model)
                 ]

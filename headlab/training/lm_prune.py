@@ -27,14 +27,14 @@ from headlab.training.lm_train import (
     Judge,
     LmSteps,
     Sums,
-    against,
-    common,
-    decayed,
-    keep_beside,
+    checkpoint_beside_folder,
     new_model,
     new_state,
+    optimizer_groups,
     perplexities,
+    perplexity_ratios,
     read_sums,
+    training_facts,
     write_lm,
 )
 from headlab.training.options import LmGateOptions, LmStep
@@ -63,21 +63,25 @@ class LmGateSteps(GateSteps[LmStep], LmSteps):
 
     def __init__(self, model: Model, corpus: Corpus, options: LmGateOptions) -> None:
         module = model.module
-        self.attached, self.options, grid = model, options, model.grid
-        self.log_alpha = nn.Parameter(torch.full((grid.size,), options.first, device=module.device))
+        self.attached = model
+        self.options = options
+        grid = model.grid
+        self.log_alpha = nn.Parameter(
+            torch.full((grid.size,), options.initial_log_alpha, device=module.device)
+        )
         self.rows, self.columns = (
             torch.as_tensor(part, device=module.device) for part in grid.flat.T
         )
         self.heads = torch.tensor([n for s in grid.stacks for n in s.heads], device=module.device)
         groups = [
             {"params": [self.log_alpha], "weight_decay": 0.0},
-            *decayed(module, options.weight_decay),
+            *optimizer_groups(module, options.weight_decay),
         ]
         state = State(
             {GATES: self.log_alpha} | trained_parameters(module),
             AdamW(groups, lr=options.gate_rate),
         )
-        state.more[HISTORY] = self.now()
+        state.extra_tensors[HISTORY] = self.current_log_alpha()
         super().__init__(module, corpus, options, state)
 
     def objective(
@@ -86,31 +90,42 @@ class LmGateSteps(GateSteps[LmStep], LmSteps):
         """Loss under the gates sampled for the step, and λ · Σ P(gate ≠ 0)."""
         concrete = self.options.concrete
         with gated_here(
-            self.attached, self.by_layer(concrete.sample(self.log_alpha, self.drawn(step)[0]))
+            self.attached,
+            self.by_layer(concrete.sample(self.log_alpha, self.uniform_samples(step)[0])),
         ):
             loss = self.loss(ids, follow)
         return loss, self.options.weight_at(step) * concrete.open(self.log_alpha).sum()
 
     def by_layer(self, gates: torch.Tensor) -> torch.Tensor:
         """Gates [head] -> [layer, head]; with output scaling, each layer's are multiplied by heads / sum of gates."""
-        wide = torch.zeros(
+        gates_by_layer = torch.zeros(
             len(self.heads), self.attached.grid.width, dtype=gates.dtype, device=gates.device
         )
-        wide = wide.index_put((self.rows, self.columns), gates)
+        gates_by_layer = gates_by_layer.index_put((self.rows, self.columns), gates)
         if not self.options.scale:
-            return wide
-        return wide * (self.heads / wide.sum(dim=1).clamp(min=LEAST_OPEN))[:, None]
+            return gates_by_layer
+        return (
+            gates_by_layer * (self.heads / gates_by_layer.sum(dim=1).clamp(min=LEAST_OPEN))[:, None]
+        )
 
-    def learned(self, spec: Mapping[str, Json]) -> LearnedGates:
+    def learned_gates(self, spec: Mapping[str, Json]) -> LearnedGates:
         """The learned gates as a record."""
-        options, state = self.options, self.state
+        options = self.options
+        state = self.state
         return LearnedGates(
-            self.attached.grid, "", *self.history(), float(options.weight), options.steps * options.batch,
-            state.seconds, options.concrete, {}, RunSpec.of(spec),
-        )  # fmt: skip
+            self.attached.grid,
+            "",
+            *self.history(),
+            float(options.weight),
+            options.steps * options.batch,
+            state.seconds,
+            options.concrete,
+            {},
+            RunSpec.of(spec),
+        )
 
 
-def attached(
+def with_located_heads(
     module: AllAttentionForCausalLM, tokenizer: PreTrainedTokenizerBase, name: str
 ) -> Model:
     """The model with its heads located, so that they can be gated during training."""
@@ -143,7 +158,7 @@ PARTS = (LmGateSteps.part, TuneSteps.part)
 
 
 @dataclass(frozen=True)
-class Given:
+class Pruning:
     """What to prune: a checkpoint of a language model, text and its hash, options, device."""
 
     checkpoint: Checkpoint
@@ -165,9 +180,14 @@ class Given:
 
 
 def prune_lm(
-    folder: Path, lines: Lines, out: Path, options: LmGateOptions | None = None, *, device: str = "cpu",
+    folder: Path,
+    lines: Lines,
+    out: Path,
+    options: LmGateOptions | None = None,
+    *,
+    device: str = "cpu",
     watch: Watch[LmStep] | None = None,
-) -> LearnedGates:  # fmt: skip
+) -> LearnedGates:
     """Learn gates on a trained model, remove heads whose gates closed, fine-tune, evaluate, and write the folder `out`.
 
     Shim et al. (2021).  folder: output of `train_lm`, of either kind; it is not changed.  An interrupted run resumes
@@ -175,7 +195,8 @@ def prune_lm(
     perplexity before, after removal and after fine-tuning, with ratios to the unpruned model on the same passages.
     Returns the gates.  Raises HeadlabError for another model, unusable options or text, or if no head would remain.
     """
-    options, watch = options or LmGateOptions(), watch or Watch()
+    options = options or LmGateOptions()
+    watch = watch or Watch()
     options.check()
     check_out(out)
     check_apart(folder, out)
@@ -183,20 +204,22 @@ def prune_lm(
     if not isinstance(checkpoint.module, AllAttentionForCausalLM):
         raise _other_model(folder)
     texts = {split: encode(checkpoint.tokenizer, part) for split, part in lines.items()}
-    given = Given(checkpoint, texts, data_hash(lines), options, device)
+    pruning = Pruning(checkpoint, texts, data_hash(lines), options, device)
     judge = Judge(texts, options.block, watch)
-    before = read_sums(folder, given.data, options.block) or judge(checkpoint.module)
+    sums_before = read_sums(folder, pruning.data, options.block) or judge(checkpoint.module)
     place = torch.device(device)
     with own_randomness(place):
-        gates, smaller = _gated(given, out, watch)
-        removed = judge(smaller)
-        state = _tuned(given, smaller, out, watch) if options.tune_steps else None
-    after = removed if state is None else judge(smaller)
-    record = _record(given, gates, before, {"removed": removed, "tuned": after})
-    record |= common(smaller, device, state, judge, gates.seconds)
-    write_lm(out, smaller, checkpoint.tokenizer, after, record, given.data, options.block)
+        gates, smaller = _learn_and_remove(pruning, out, watch)
+        sums_after_removal = judge(smaller)
+        state = _fine_tune(pruning, smaller, out, watch) if options.tune_steps else None
+    sums_after = sums_after_removal if state is None else judge(smaller)
+    record = _record(
+        pruning, gates, sums_before, {"removed": sums_after_removal, "tuned": sums_after}
+    )
+    record |= training_facts(smaller, device, state, judge, gates.seconds)
+    write_lm(out, smaller, checkpoint.tokenizer, sums_after, record, pruning.data, options.block)
     for part in PARTS:
-        _keep(given, out, part, watch).path.unlink(missing_ok=True)
+        _checkpoint_of(pruning, out, part, watch).path.unlink(missing_ok=True)
     return gates
 
 
@@ -224,7 +247,8 @@ def _other_model(folder: Path) -> HeadlabError:
 
 def check_apart(folder: Path, out: Path) -> None:
     """Raise HeadlabError if writing `out` would overwrite the model in `folder`."""
-    model, result = folder.resolve(), out.resolve()
+    model = folder.resolve()
+    result = out.resolve()
     if model == result or model in result.parents or result in model.parents:
         raise HeadlabError(
             f"{out} would replace the model {folder}; name another folder",
@@ -232,47 +256,58 @@ def check_apart(folder: Path, out: Path) -> None:
         )
 
 
-def _keep(given: Given, out: Path, part: str, watch: Watch[LmStep]) -> Keep:
-    return keep_beside(out, content_key([given.key, part]), watch)
+def _checkpoint_of(pruning: Pruning, out: Path, part: str, watch: Watch[LmStep]) -> Keep:
+    return checkpoint_beside_folder(out, content_key([pruning.key, part]), watch)
 
 
-def _gated(
-    given: Given, out: Path, watch: Watch[LmStep]
+def _learn_and_remove(
+    pruning: Pruning, out: Path, watch: Watch[LmStep]
 ) -> tuple[LearnedGates, AllAttentionForCausalLM]:
     """The learned gates, and the trained model without the heads whose gates closed."""
-    source: AllAttentionForCausalLM = given.checkpoint.module  # type: ignore[assignment] # asserted by prune_lm
+    source: AllAttentionForCausalLM = pruning.checkpoint.module  # type: ignore[assignment] # asserted by prune_lm
     # rebuilt: the given one must not change, and attaching below wraps a model's layers
     model = new_model(source.config, source.device)
     model.load_state_dict(source.state_dict())
-    steps = LmGateSteps(attached(model, given.checkpoint.tokenizer, given.checkpoint.name), given.texts["train"],
-                      given.options)  # fmt: skip
-    steps.run(_keep(given, out, steps.part, watch), watch.progress, watch.tick)
-    gates = steps.learned(
-        {"model": dict(given.checkpoint.identity()), "data": given.data, **given.options.record()}
+    steps = LmGateSteps(
+        with_located_heads(model, pruning.checkpoint.tokenizer, pruning.checkpoint.name),
+        pruning.texts["train"],
+        pruning.options,
+    )
+    steps.run(_checkpoint_of(pruning, out, steps.part, watch), watch.progress, watch.tick)
+    gates = steps.learned_gates(
+        {
+            "model": dict(pruning.checkpoint.identity()),
+            "data": pruning.data,
+            **pruning.options.record(),
+        }
     )
     check_some_left(gates)
     model.train(False)
-    return gates, remove_heads(model, gates.mask(), rescale=given.options.scale)
+    return gates, remove_heads(model, gates.mask(), rescale=pruning.options.scale)
 
 
-def _tuned(given: Given, model: AllAttentionForCausalLM, out: Path, watch: Watch[LmStep]) -> State:
+def _fine_tune(
+    pruning: Pruning, model: AllAttentionForCausalLM, out: Path, watch: Watch[LmStep]
+) -> State:
     """Fine-tune in place; returns the final state."""
-    state = new_state(model, given.options.weight_decay)
-    steps = TuneSteps(model, given.texts["train"], given.options.tuning(), state)
-    steps.run(_keep(given, out, steps.part, watch), watch.progress, watch.tick)
+    state = new_state(model, pruning.options.weight_decay)
+    steps = TuneSteps(model, pruning.texts["train"], pruning.options.tuning(), state)
+    steps.run(_checkpoint_of(pruning, out, steps.part, watch), watch.progress, watch.tick)
     model.train(False)
     return state
 
 
 def _record(
-    given: Given, gates: LearnedGates, before: Sums, after: Mapping[str, Sums]
+    pruning: Pruning, gates: LearnedGates, sums_before: Sums, sums_by_stage: Mapping[str, Sums]
 ) -> dict[str, JsonLike]:
     """How the model was made, ready for JSON."""
-    ratios = {name: against(before, part) for name, part in after.items()}
+    ratios_by_stage = {
+        name: perplexity_ratios(sums_before, part) for name, part in sums_by_stage.items()
+    }
     return {
-        "pruned": given.options.record(),
-        "model": given.checkpoint.fingerprint,
-        "data": {"sha256": given.data, "tokens": given.texts["train"].asked},
+        "pruned": pruning.options.record(),
+        "model": pruning.checkpoint.fingerprint,
+        "data": {"sha256": pruning.data, "tokens": pruning.texts["train"].predicted_tokens},
         "gates": {
             "open_probability": gates.grid.nest(gates.open_probability[-1].round(4)),
             "kept": gates.grid.nest(gates.kept.astype(int)),
@@ -284,9 +319,11 @@ def _record(
             "loss": [None if math.isnan(x) else round(float(x), 4) for x in gates.loss],
         },
         "perplexities": {
-            name: perplexities(part) for name, part in {"before": before, **after}.items()
+            name: perplexities(part)
+            for name, part in {"before": sums_before, **sums_by_stage}.items()
         },
         "ratios": {
-            name: {s: r._asdict() for s, r in part.items()} for name, part in ratios.items()
+            name: {s: r._asdict() for s, r in part.items()}
+            for name, part in ratios_by_stage.items()
         },
     }

@@ -16,7 +16,8 @@ from headlab.training.options import BPE, Windows
 
 # A tokenizer learned from a text: whole words, or byte-level pieces that can spell any text.
 
-END, UNKNOWN = "<|end|>", "<unk>"
+END = "<|end|>"
+UNKNOWN = "<unk>"
 WORDS = r"\n| ?[^ \n]+| +"  # a word with the space before it, or the end of a line
 BYTES = 256  # entries of a byte-level vocabulary before any is learned
 
@@ -34,11 +35,15 @@ def make_tokenizer(
             f"a vocabulary of {vocabulary} is too small; {kind} needs more than {BYTES + 2}",
             code="vocabulary.too_small",
         )
-    made = _pieces(lines, vocabulary) if kind == BPE else _words(lines, vocabulary)
+    backend = _pieces(lines, vocabulary) if kind == BPE else _words(lines, vocabulary)
     return PreTrainedTokenizerFast(
-        tokenizer_object=made, bos_token=END, eos_token=END, pad_token=END, unk_token=UNKNOWN,
+        tokenizer_object=backend,
+        bos_token=END,
+        eos_token=END,
+        pad_token=END,
+        unk_token=UNKNOWN,
         model_input_names=["input_ids", "attention_mask"],
-    )  # fmt: skip
+    )
 
 
 def _pieces(lines: Sequence[str], vocabulary: int) -> Tokenizer:
@@ -51,9 +56,11 @@ def _pieces(lines: Sequence[str], vocabulary: int) -> Tokenizer:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary, special_tokens=[END, UNKNOWN], show_progress=False,
+        vocab_size=vocabulary,
+        special_tokens=[END, UNKNOWN],
+        show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )  # fmt: skip
+    )
     tokenizer.train_from_iterator(with_ends(lines), trainer)
     return tokenizer
 
@@ -79,7 +86,7 @@ def with_ends(lines: Sequence[str]) -> list[str]:
 
 SPLITS = ("train", "valid", "test")
 HELD_OUT = 20  # the last two twentieths of a single file are valid and test
-TOGETHER = 1000  # lines tokenised at once
+LINES_AT_ONCE = 1000  # lines tokenised at once
 Lines = Mapping[str, Sequence[str]]
 
 
@@ -95,7 +102,7 @@ class Corpus:
     line_words: Ints
 
     @property
-    def asked(self) -> int:
+    def predicted_tokens(self) -> int:
         """Number of tokens to predict."""
         return len(self.ids) - 1
 
@@ -109,13 +116,13 @@ def read_lines(
     held_words: of valid and of test.  Raises HeadlabError for files that are missing, empty or not UTF-8.
     """
     if is_folder(data):
-        lines_by_split = {split: _lines(data / f"{split}.txt") for split in SPLITS}
+        lines_by_split = {split: _read_file(data / f"{split}.txt") for split in SPLITS}
     else:
-        lines_by_split = _parts(_lines(data), data)
+        lines_by_split = _split_file(_read_file(data), data)
     for split, lines in lines_by_split.items():
         max_words = words if split == "train" else held_words
         if max_words is not None:
-            lines_by_split[split] = _first(lines, max_words)
+            lines_by_split[split] = _first_lines(lines, max_words)
     return lines_by_split
 
 
@@ -128,25 +135,27 @@ def encode(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> Corpus:
     """The lines as one sequence of tokens."""
     backend = tokenizer.backend_tokenizer
     rows: list[list[int]] = []
-    for at in range(
-        0, len(lines), TOGETHER
+    for start in range(
+        0, len(lines), LINES_AT_ONCE
     ):  # the library's encoding of a line takes many times its length
-        found = backend.encode_batch_fast(
-            with_ends(lines[at : at + TOGETHER]), add_special_tokens=False
+        encodings = backend.encode_batch_fast(
+            with_ends(lines[start : start + LINES_AT_ONCE]), add_special_tokens=False
         )
-        rows += [line.ids for line in found]
-    first = tokenizer.convert_tokens_to_ids(END)
+        rows += [line.ids for line in encodings]
+    end_token = tokenizer.convert_tokens_to_ids(END)
     ids = np.concatenate(
-        [np.array([first]), *(np.array(row, dtype=np.int64) for row in rows)]
+        [np.array([end_token]), *(np.array(row, dtype=np.int64) for row in rows)]
     ).astype(np.int64)
     words = np.array([len(line.split()) + 1 for line in lines], dtype=np.int64)
     return Corpus(ids, np.array([len(row) for row in rows], dtype=np.int64), words)
 
 
-def _lines(path: Path) -> list[str]:
+def _read_file(path: Path) -> list[str]:
     if not is_file(path):
-        needed = f"a folder needs {', '.join(f'{s}.txt' for s in SPLITS)}, or give one text file"
-        raise HeadlabError(f"there is no file {path}; {needed}", code="file.missing")
+        what_is_needed = (
+            f"a folder needs {', '.join(f'{s}.txt' for s in SPLITS)}, or give one text file"
+        )
+        raise HeadlabError(f"there is no file {path}; {what_is_needed}", code="file.missing")
     # Not splitlines: it would also split at characters that occur within a line.
     lines = read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
     if not any(line.strip() for line in lines):
@@ -154,18 +163,22 @@ def _lines(path: Path) -> list[str]:
     return lines
 
 
-def _parts(lines: list[str], path: Path) -> dict[str, list[str]]:
-    held = len(lines) // HELD_OUT
-    if not held:
+def _split_file(lines: list[str], path: Path) -> dict[str, list[str]]:
+    held_out = len(lines) // HELD_OUT
+    if not held_out:
         raise HeadlabError(
             f"{path} has {len(lines)} lines, too few to hold any out; give {HELD_OUT} or more, or a folder with "
             f"{', '.join(f'{s}.txt' for s in SPLITS)}",
             code="lm.lines_too_few",
         )
-    return {"train": lines[: -2 * held], "valid": lines[-2 * held : -held], "test": lines[-held:]}
+    return {
+        "train": lines[: -2 * held_out],
+        "valid": lines[-2 * held_out : -held_out],
+        "test": lines[-held_out:],
+    }
 
 
-def _first(lines: Sequence[str], words: int) -> list[str]:
+def _first_lines(lines: Sequence[str], words: int) -> list[str]:
     """Lines from the start until they reach `words` words, at least one line."""
     total = np.cumsum([len(line.split()) + 1 for line in lines])
     return list(lines[: int(np.searchsorted(total, words)) + 1])
@@ -174,34 +187,34 @@ def _first(lines: Sequence[str], words: int) -> list[str]:
 # The windows of text of a step: a function of seed and step, so that a resumed run needs no history.
 
 
-def step_windows(asked: int, options: Windows, step: int) -> Ints:
+def step_windows(tokens: int, options: Windows, step: int) -> Ints:
     """Starts of a step's windows, int [batch], in a text with `asked` tokens to predict.
 
     Each epoch starts cutting the text at a different place and shuffles the windows.  Raises HeadlabError for a text
     shorter than a batch.
     """
-    each_epoch = steps_an_epoch(asked, options)
-    epoch, at = divmod(step, each_epoch)
+    epoch_steps = steps_an_epoch(tokens, options)
+    epoch, batch_number = divmod(step, epoch_steps)
     rng = np.random.default_rng((options.seed, epoch))
-    first = int(rng.integers(options.block))
-    windows = rng.permutation(_windows(asked, options))[
-        at * options.batch : (at + 1) * options.batch
+    offset = int(rng.integers(options.block))
+    windows = rng.permutation(_windows_in(tokens, options))[
+        batch_number * options.batch : (batch_number + 1) * options.batch
     ]
-    return first + options.block * windows.astype(np.int64)
+    return offset + options.block * windows.astype(np.int64)
 
 
-def steps_an_epoch(asked: int, options: Windows) -> int:
+def steps_an_epoch(tokens: int, options: Windows) -> int:
     """Whole batches in one pass over the text. Raises HeadlabError if there is none."""
-    found = _windows(asked, options) // options.batch
-    if not found:
+    batches = _windows_in(tokens, options) // options.batch
+    if not batches:
         raise HeadlabError(
-            f"the text has {asked} tokens, fewer than {options.batch} windows of {options.block}; "
+            f"the text has {tokens} tokens, fewer than {options.batch} windows of {options.block}; "
             "give a longer one, or a smaller batch or block",
             code="lm.text_too_short",
         )
-    return found
+    return batches
 
 
-def _windows(asked: int, options: Windows) -> int:
+def _windows_in(tokens: int, options: Windows) -> int:
     """Number of windows that fit wherever the first one begins."""
-    return max(0, asked - options.block + 1) // options.block
+    return max(0, tokens - options.block + 1) // options.block

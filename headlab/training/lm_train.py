@@ -38,10 +38,10 @@ from headlab.training.options import TRANSFORMER, LmOptions, LmStep, Windows
 from headlab.training.output import (
     LIBRARIES,
     TAIL,
-    Made,
+    TrainingOutput,
     check_out,
     versions_of,
-    whole_made,
+    whole_output,
     write_folder,
 )
 from headlab.training.steps import (
@@ -73,24 +73,25 @@ class LmSteps(Steps[LmStep]):
         self, model: PreTrainedModel, corpus: Corpus, options: Windows, state: State
     ) -> None:
         super().__init__(model, options, state)
-        self.model, self.corpus = model, corpus
+        self.model = model
+        self.corpus = corpus
 
-    def chosen(self, step: int) -> Ints:
+    def batch_at(self, step: int) -> Ints:
         """Starts of the step's windows."""
-        return step_windows(self.corpus.asked, self.options, step)
+        return step_windows(self.corpus.predicted_tokens, self.options, step)
 
-    def gradient(self, step: int, chosen: Ints, rows: int) -> float:
+    def gradient(self, step: int, batch: Ints, rows: int) -> float:
         """Gradient of `objective`; see `Steps`."""
-        total = 0.0
-        for at in range(0, len(chosen), rows):
-            part = chosen[at : at + rows]
-            share = len(part) / len(chosen)
-            places = part[:, None] + np.arange(self.options.block + 1)
-            ids = torch.as_tensor(self.corpus.ids[places], device=self.device)
+        total_loss = 0.0
+        for start in range(0, len(batch), rows):
+            starts = batch[start : start + rows]
+            share = len(starts) / len(batch)
+            positions = starts[:, None] + np.arange(self.options.block + 1)
+            ids = torch.as_tensor(self.corpus.ids[positions], device=self.device)
             loss, penalty = self.objective(step, ids[:, :-1], ids[:, 1:])
             ((loss + penalty) * share).backward()
-            total += loss.item() * share
-        return total
+            total_loss += loss.item() * share
+        return total_loss
 
     def objective(
         self, step: int, ids: torch.Tensor, follow: torch.Tensor
@@ -102,15 +103,16 @@ class LmSteps(Steps[LmStep]):
         """Mean nats of the next tokens, `follow`; both int [window, token]."""
         return cross_entropy(self.model(ids).logits.flatten(0, 1), follow.flatten())
 
-    def clipped(self) -> Sequence[Parameter]:
+    def parameters_to_clip(self) -> Sequence[Parameter]:
         """The model's weights."""
         return list(self.model.parameters())
 
-    def step_record(self, step: int, rows: int, kept: int) -> LmStep:
+    def step_record(self, step: int, rows: int, saved_steps: int) -> LmStep:
         """See `Steps`."""
-        loss, seconds = self.state.losses[-1], self.state.seconds
+        loss = self.state.losses[-1]
+        seconds = self.state.seconds
         return LmStep(
-            step + 1, self.options.steps, loss, seconds, kept, rows, self.part, self.open()
+            step + 1, self.options.steps, loss, seconds, saved_steps, rows, self.part, self.open()
         )
 
     def open(self) -> int | None:
@@ -118,7 +120,7 @@ class LmSteps(Steps[LmStep]):
         return None
 
 
-def decayed(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
+def optimizer_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
     """AdamW's groups: matrices with weight decay; norms, biases and vectors of positions and heads without."""
     groups: tuple[list[Parameter], list[Parameter]] = ([], [])
     for name, p in trained_parameters(model).items():
@@ -131,13 +133,13 @@ def decayed(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
 
 def new_state(model: nn.Module, weight_decay: float) -> State:
     """All parameters in name order, and an AdamW over them; its learning rates are set at each step."""
-    return State(trained_parameters(model), AdamW(decayed(model, weight_decay), lr=1e-3))
+    return State(trained_parameters(model), AdamW(optimizer_groups(model, weight_decay), lr=1e-3))
 
 
 # Evaluation on held-out text; sums by passage are stored so that other models can be paired with this one.
 
 FILE = "perplexity.json"
-JUDGED = ("valid", "test")
+MEASURED_SPLITS = ("valid", "test")
 Sums = Mapping[str, Floats]  # by split, float [passage, 3]
 
 
@@ -145,17 +147,22 @@ class Judge:
     """Evaluates models on the held-out splits of a text. seconds: time taken so far."""
 
     def __init__(self, texts: Mapping[str, Corpus], block: int, watch: Watch[LmStep]) -> None:
-        self.texts, self.block, self.watch, self.seconds = texts, block, watch, 0.0
+        self.texts = texts
+        self.block = block
+        self.watch = watch
+        self.seconds = 0.0
 
     def __call__(self, model: PreTrainedModel) -> dict[str, Floats]:
         """Sums over passages of each split: nats, words, tokens."""
-        begun = time.perf_counter()
+        started_at = time.perf_counter()
         nats = {
             split: token_nats(model, self.texts[split], self.block, self.watch.tick)
-            for split in JUDGED
+            for split in MEASURED_SPLITS
         }
-        self.seconds += time.perf_counter() - begun
-        return {split: passages(self.texts[split], found) for split, found in nats.items()}
+        self.seconds += time.perf_counter() - started_at
+        return {
+            split: passages(self.texts[split], split_nats) for split, split_nats in nats.items()
+        }
 
 
 def perplexities(sums: Sums) -> JsonObject:
@@ -163,10 +170,14 @@ def perplexities(sums: Sums) -> JsonObject:
     return {split: perplexity(part)._asdict() for split, part in sums.items()}
 
 
-def kept(sums: Sums, data: str, block: int) -> JsonObject:
+def sums_record(sums: Sums, data: str, block: int) -> JsonObject:
     """The contents of perplexity.json: the sums, and what they were computed on."""
-    return {"data": data, "block": block, "columns": ["nats", "words", "tokens"],
-            "passages": {split: part.tolist() for split, part in sums.items()}}  # fmt: skip
+    return {
+        "data": data,
+        "block": block,
+        "columns": ["nats", "words", "tokens"],
+        "passages": {split: part.tolist() for split, part in sums.items()},
+    }
 
 
 class StoredSums(TypedDict):
@@ -185,25 +196,29 @@ def read_sums(folder: Path, data: str, block: int) -> dict[str, Floats] | None:
     try:
         if (value["data"], value["block"]) != (data, block):
             return None
-        found = {split: np.array(value["passages"][split], dtype=np.float64) for split in JUDGED}
+        sums = {
+            split: np.array(value["passages"][split], dtype=np.float64) for split in MEASURED_SPLITS
+        }
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise HeadlabError(
             f"{folder / FILE} is not what a training writes ({error}); delete it",
             code="lm.sums_unreadable",
         ) from error
     if not all(
-        part.ndim == 2 and part.shape[1] == 3 and np.isfinite(part).all() for part in found.values()
+        part.ndim == 2 and part.shape[1] == 3 and np.isfinite(part).all() for part in sums.values()
     ):
         raise HeadlabError(
             f"{folder / FILE} does not hold three numbers a passage; delete it",
             code="lm.sums_invalid",
         )
-    return found
+    return sums
 
 
-def against(before: Sums, after: Sums) -> dict[str, Ratio]:
+def perplexity_ratios(sums_before: Sums, sums_after: Sums) -> dict[str, Ratio]:
     """Ratios of perplexities by split."""
-    return {split: perplexity_ratio(before[split], after[split]) for split in JUDGED}
+    return {
+        split: perplexity_ratio(sums_before[split], sums_after[split]) for split in MEASURED_SPLITS
+    }
 
 
 # Training a language model from scratch on a text, and the folder it is written to.
@@ -224,13 +239,16 @@ def train_lm(
     weights.  Deterministic for a given seed, thread count and processor.  Raises HeadlabError for unusable options or
     text.
     """
-    options, watch = options or LmOptions(), watch or Watch()
+    options = options or LmOptions()
+    watch = watch or Watch()
     options.check()
     check_out(out)
     data = data_hash(lines)
     tokenizer = make_tokenizer(lines["train"], options.tokenizer, options.vocabulary)
     texts = {split: encode(tokenizer, part) for split, part in lines.items()}
-    keep = keep_beside(out, content_key({"options": options.record(), "data": data}), watch)
+    keep = checkpoint_beside_folder(
+        out, content_key({"options": options.record(), "data": data}), watch
+    )
     place = torch.device(device)
     with own_randomness(place):
         torch.manual_seed(torch_seed(options.seed))
@@ -242,14 +260,14 @@ def train_lm(
     sums = judge(model)
     record: dict[str, JsonLike] = {
         "options": options.record(),
-        "data": {"sha256": data, "tokens": texts["train"].asked},
+        "data": {"sha256": data, "tokens": texts["train"].predicted_tokens},
     }
     write_lm(
         out,
         model,
         tokenizer,
         sums,
-        record | common(model, device, state, judge),
+        record | training_facts(model, device, state, judge),
         data,
         options.block,
     )
@@ -271,12 +289,18 @@ def sized(options: LmOptions, vocabulary: int, **ends: int) -> AllAttentionConfi
     """The model's configuration, from the options and the vocabulary size."""
     plain = options.kind == TRANSFORMER
     return AllAttentionConfig(
-        vocab_size=vocabulary, hidden_size=options.width,
+        vocab_size=vocabulary,
+        hidden_size=options.width,
         head_size=options.head_size or options.width // options.heads,
-        heads_per_layer=[options.heads] * options.layers, persistent=0 if plain else options.persistent,
-        feed_forward=options.persistent if plain else 0, positions=options.positions,
-        max_position_embeddings=options.block, pre_norm=options.pre_norm, dropout=options.dropout, **ends,
-    )  # fmt: skip
+        heads_per_layer=[options.heads] * options.layers,
+        persistent=0 if plain else options.persistent,
+        feed_forward=options.persistent if plain else 0,
+        positions=options.positions,
+        max_position_embeddings=options.block,
+        pre_norm=options.pre_norm,
+        dropout=options.dropout,
+        **ends,
+    )
 
 
 def new_model(config: AllAttentionConfig, device: torch.device) -> AllAttentionForCausalLM:
@@ -321,25 +345,25 @@ def seconds_a_window(config: AllAttentionConfig, options: Windows, device: str) 
         return fitting(state, options.micro_batch or options.batch, time_step)
 
 
-def keep_beside(out: Path, key: str, watch: Watch[LmStep]) -> Keep:
+def checkpoint_beside_folder(out: Path, key: str, watch: Watch[LmStep]) -> Keep:
     """The checkpoint settings of a training; the file is beside `out`."""
     return watch.keep(checkpoint_beside(out, key), key, CHECKPOINT_STEPS)
 
 
-def common(
+def training_facts(
     model: AllAttentionForCausalLM,
     device: str,
     state: State | None,
     judge: Judge,
-    before: float = 0.0,
+    earlier_seconds: float = 0.0,
 ) -> dict[str, JsonLike]:
     """What every language-model training records. state: the final one, None if there were no steps.
 
     before: seconds of training before those of the state.
     """
-    found = parameters(model.config)
+    parameter_counts = parameters(model.config)
     losses = state.losses if state is not None else []
-    seconds = before + (state.seconds if state is not None else 0.0)
+    seconds = earlier_seconds + (state.seconds if state is not None else 0.0)
     took: JsonObject = {
         "seconds": round(seconds, 1),
         "judging": round(judge.seconds, 1),
@@ -352,17 +376,27 @@ def common(
             "threads": torch.get_num_threads(),
             "rows_that_fitted": state.rows if state is not None else 0,
         },
-        "parameters": {"whole": found.whole, "layers": found.layers},
+        "parameters": {"whole": parameter_counts.whole, "layers": parameter_counts.layers},
         "heads": list(model.config.heads_per_layer),
         "versions": versions_of(LIBRARIES),
     }
 
 
 def write_lm(
-    out: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sums: Sums, record: JsonRecord,
-    data: str, block: int,
-) -> None:  # fmt: skip
+    out: Path,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sums: Sums,
+    record: JsonRecord,
+    data: str,
+    block: int,
+) -> None:
     """Write the folder atomically: model, tokenizer, sums by passage and how they were made."""
-    made = whole_made(model, tokenizer)
-    made = Made(made.weights, made.file, {**made.texts, FILE: kept(sums, data, block)}, tokenizer)
-    write_folder(out, made, {**record, "perplexity": perplexities(sums)})
+    output = whole_output(model, tokenizer)
+    output = TrainingOutput(
+        output.weights,
+        output.file,
+        {**output.texts, FILE: sums_record(sums, data, block)},
+        tokenizer,
+    )
+    write_folder(out, output, {**record, "perplexity": perplexities(sums)})

@@ -26,16 +26,18 @@ def epoch(lengths: Sequence[int], batch: int, rng: np.random.Generator) -> list[
     """Every example once, in batches of similar length, in random order."""
     order = rng.permutation(len(lengths))
     sizes = np.asarray(lengths)
-    pools = [order[at : at + batch * POOL] for at in range(0, len(order), batch * POOL)]
-    line = [pool[np.argsort(sizes[pool], kind="stable")] for pool in pools]
-    out = [pool[at : at + batch] for pool in line for at in range(0, len(pool), batch)]
-    return [out[i] for i in rng.permutation(len(out))]
+    pools = [order[start : start + batch * POOL] for start in range(0, len(order), batch * POOL)]
+    sorted_pools = [pool[np.argsort(sizes[pool], kind="stable")] for pool in pools]
+    batches = [
+        pool[start : start + batch] for pool in sorted_pools for start in range(0, len(pool), batch)
+    ]
+    return [batches[i] for i in rng.permutation(len(batches))]
 
 
 def step_batch(lengths: Sequence[int], batch: int, seed: int, step: int) -> Indices:
     """The examples of a step: a function of seed and step alone, so that a resumed run needs no history."""
-    number, at = divmod(step, batches_per_epoch(len(lengths), batch))
-    return epoch(lengths, batch, np.random.default_rng((seed, number)))[at]
+    epoch_number, batch_number = divmod(step, batches_per_epoch(len(lengths), batch))
+    return epoch(lengths, batch, np.random.default_rng((seed, epoch_number)))[batch_number]
 
 
 def batches_per_epoch(examples: int, batch: int) -> int:
@@ -132,12 +134,12 @@ class FinetuneOptions(Pace, Options):
 
         Results from before those options existed thus keep their key.
         """
-        usual = asdict(FinetuneOptions())
+        defaults = asdict(FinetuneOptions())
         values = {**asdict(self), "targets": list(self.targets)}
         return {
             name: value
             for name, value in values.items()
-            if name not in LATER or value != usual[name]
+            if name not in LATER or value != defaults[name]
         }
 
 
@@ -201,7 +203,7 @@ _DE_VRIES = {
     "clip": 1.0,
     "max_length": 512,
 }
-_SMALL = {"weight_decay": 0.01, "clip": 1.0, "freeze_embeddings": True}
+_SMALL_BASE = {"weight_decay": 0.01, "clip": 1.0, "freeze_embeddings": True}
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         "lora": Preset("headlab's own, as the embedded adapters were made", {}),
@@ -225,7 +227,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         "small": Preset(
             "headlab's own for words on the embedded base: about ten minutes of two free cores",
             {
-                **_SMALL,
+                **_SMALL_BASE,
                 "freeze_layers": 6,
                 "steps": 400,
                 "batch": 16,
@@ -236,7 +238,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         "small-xnli": Preset(
             "headlab's own for texts on the embedded base: about forty minutes of two free cores",
             {
-                **_SMALL,
+                **_SMALL_BASE,
                 "freeze_layers": 4,
                 "steps": 2_750,
                 "batch": 32,
@@ -264,7 +266,7 @@ def options_of(
     epochs: float | None = None,
     *,
     targets: tuple[str, ...] | None = None,
-    **given: OptionValue,
+    **values_given: OptionValue,
 ) -> FinetuneOptions:
     """Options from a preset, overridden by those given; None counts as not given.
 
@@ -277,33 +279,35 @@ def options_of(
             code="training.preset_unknown",
         )
     preset = PRESETS[name]
-    chosen = {key: value for key, value in given.items() if value is not None}
-    if epochs is not None and "steps" in chosen:
+    chosen_values = {key: value for key, value in values_given.items() if value is not None}
+    if epochs is not None and "steps" in chosen_values:
         raise HeadlabError(
             "given both steps and epochs; give one of them", code="training.steps_and_epochs"
         )
-    values: dict[str, OptionValue] = {"method": method, **preset.options, **chosen}
-    long = epochs if epochs is not None else None if "steps" in chosen else preset.epochs
-    if long is not None:
-        if not 0 < long < float("inf"):
+    values: dict[str, OptionValue] = {"method": method, **preset.options, **chosen_values}
+    passes = epochs if epochs is not None else None if "steps" in chosen_values else preset.epochs
+    if passes is not None:
+        if not 0 < passes < float("inf"):
             raise HeadlabError(
-                f"epochs is {long}; choose a number above 0", code="training.epochs_out_of_range"
+                f"epochs is {passes}; choose a number above 0", code="training.epochs_out_of_range"
             )
         batch = max(1, integer_in({"batch": FinetuneOptions().batch, **values}, "batch"))
-        values["steps"] = max(1, round(long * batches_per_epoch(examples, batch)))
+        values["steps"] = max(1, round(passes * batches_per_epoch(examples, batch)))
     if method == "lora":  # presets freeze parts for full fine-tuning only
         values = {
             key: value
             for key, value in values.items()
-            if key in chosen or not key.startswith("freeze")
+            if key in chosen_values or not key.startswith("freeze")
         }
     return FinetuneOptions.of(values, **({} if targets is None else {"targets": targets}))
 
 
 # Options of language-model training, and the progress it reports; the command line reads them without torch.
 
-ALL_ATTENTION, TRANSFORMER = "all-attention", "transformer"
-BPE, WORD = "bpe", "word"
+ALL_ATTENTION = "all-attention"
+TRANSFORMER = "transformer"
+BPE = "bpe"
+WORD = "word"
 # More entries than any text has words; the tokenizer's own limit is that of a machine word.
 MAX_VOCABULARY = 10_000_000
 
@@ -478,15 +482,20 @@ class LmGateOptions(Gated, Windows):
         return round(self.steps * self.warmup_share) if self.warm_up else 0
 
     @property
-    def first(self) -> float:
+    def initial_log_alpha(self) -> float:
         """Initial value of the gates' parameter."""
         return self.concrete.start(self.start) if self.open_start else 0.0
 
     def tuning(self) -> Tuning:
         """The options of the fine-tuning that follows."""
-        shared = {name: getattr(self, name) for name in ("block", "batch", "micro_batch", "clip")}
+        shared_options = {
+            name: getattr(self, name) for name in ("block", "batch", "micro_batch", "clip")
+        }
         return Tuning(
-            **shared, seed=self.seed + 1, steps=self.tune_steps, learning_rate=self.tune_rate
+            **shared_options,
+            seed=self.seed + 1,
+            steps=self.tune_steps,
+            learning_rate=self.tune_rate,
         )
 
 

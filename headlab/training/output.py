@@ -86,7 +86,10 @@ from headlab.training.steps import State
 # The base of a training: the embedded one, or any encoder from the hub or a folder.
 
 EMBEDDED_BASE = "multilingual-e5-small"
-TUNED = {"ForSequenceClassification": "classify texts", "ForTokenClassification": "label words"}
+WHAT_CLASSES_DO = {
+    "ForSequenceClassification": "classify texts",
+    "ForTokenClassification": "label words",
+}
 
 
 @dataclass(frozen=True)
@@ -120,8 +123,10 @@ def find_base(name: str | None = None, revision: str | None = None) -> Base:
             code="model.base_is_delta",
         )
     require_safetensors(folder, name)
-    shown = folder.resolve().name if is_local else name  # no local path goes into the record
-    return Base(shown, folder, identity_of(folder).fingerprint)
+    name_in_record = (
+        folder.resolve().name if is_local else name
+    )  # no local path goes into the record
+    return Base(name_in_record, folder, identity_of(folder).fingerprint)
 
 
 # What transformers raises for bad files; torch asserts that the padding token is one of the vocabulary.
@@ -150,9 +155,11 @@ def load_base(
     auto = AutoModelForTokenClassification if words else AutoModelForSequenceClassification
     try:
         config = AutoConfig.from_pretrained(
-            base.folder, trust_remote_code=False, id2label=dict(enumerate(labels)),
+            base.folder,
+            trust_remote_code=False,
+            id2label=dict(enumerate(labels)),
             label2id={name: i for i, name in enumerate(labels)},
-        )  # fmt: skip
+        )
         check_kind(base, config, words)
         with alone():
             module, info = _read_base(auto, base, config, {})
@@ -215,12 +222,12 @@ def check_kind(base: Base, config: PretrainedConfig, words: bool) -> None:
             f"{base.name} is an encoder-decoder model; finetune trains encoders, so choose one",
             code="model.base_encoder_decoder",
         )
-    wanted = "ForTokenClassification" if words else "ForSequenceClassification"
-    for given in config.architectures or []:
-        for ending, does in TUNED.items():
-            if str(given).endswith(ending) and ending != wanted:
+    needed_ending = "ForTokenClassification" if words else "ForSequenceClassification"
+    for architecture in config.architectures or []:
+        for ending, does in WHAT_CLASSES_DO.items():
+            if str(architecture).endswith(ending) and ending != needed_ending:
                 raise HeadlabError(
-                    f"{base.name} was fine-tuned to {does}, but the task needs it to {TUNED[wanted]}; give the base "
+                    f"{base.name} was fine-tuned to {does}, but the task needs it to {WHAT_CLASSES_DO[needed_ending]}; give the base "
                     "model instead",
                     code="model.base_tuned_otherwise",
                 )
@@ -304,17 +311,21 @@ def layers_of(encoder: nn.Module) -> nn.ModuleList:
 
 LIBRARIES = ("torch", "transformers", "peft", "tokenizers", "numpy")
 TAIL = 20  # steps whose mean loss is recorded as the final one
-WHOLE, MODEL_CONFIG, GENERATION = "model.safetensors", "config.json", "generation_config.json"
+WEIGHTS_FILE = "model.safetensors"
+MODEL_CONFIG = "config.json"
+GENERATION = "generation_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 DIGITS = 6  # decimals of accuracy intervals: finer than resampling can resolve
 TRAINER = Writer(
-    "a training", ((CONFIG, LABELS, TRAINING), (MODEL_CONFIG, TRAINING)), TRAINING,
+    "a training",
+    ((CONFIG, LABELS, TRAINING), (MODEL_CONFIG, TRAINING)),
+    TRAINING,
     "give the result a folder of its own, like --out adapter",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
-class Made:
+class TrainingOutput:
     """A training's output, ready to be written.
 
     Attributes:
@@ -332,21 +343,31 @@ class Made:
     tokenizer_settings: JsonRecord = field(default_factory=dict)
 
 
-def adapter_made(model: PeftModel, labels: Sequence[str], words: bool, base_name: str) -> Made:
+def adapter_output(
+    model: PeftModel, labels: Sequence[str], words: bool, base_name: str
+) -> TrainingOutput:
     """An adapter: the LoRA weights and the classification head."""
     weights = get_peft_model_state_dict(model, save_embedding_layers=False)
-    named = {"labels": list(labels), "prefix": ""} | ({"answers": WORDS} if words else {})
-    return Made(copied(weights), WEIGHTS, {CONFIG: adapter_config(model, base_name), LABELS: named})
+    labels_file = {"labels": list(labels), "prefix": ""} | ({"answers": WORDS} if words else {})
+    return TrainingOutput(
+        independent_copies(weights),
+        WEIGHTS,
+        {CONFIG: adapter_config(model, base_name), LABELS: labels_file},
+    )
 
 
-def changed_made(module: PreTrainedModel, trained: Mapping[str, torch.Tensor]) -> Made:
+def changed_output(
+    module: PreTrainedModel, changed_weights: Mapping[str, torch.Tensor]
+) -> TrainingOutput:
     """The changed weights of the embedded base."""
-    return Made(copied(trained), DELTA, {MODEL_CONFIG: model_config(module)})
+    return TrainingOutput(
+        independent_copies(changed_weights), DELTA, {MODEL_CONFIG: model_config(module)}
+    )
 
 
-def whole_made(
+def whole_output(
     module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, needs: TokenNeeds | None = None
-) -> Made:
+) -> TrainingOutput:
     """A whole model, in transformers' format.
 
     Args:
@@ -361,21 +382,31 @@ def whole_made(
     if generation is not None:
         texts[GENERATION] = json.loads(generation.to_json_string(use_diff=True))
     settings = {} if needs is None else needs.settings(tokenizer)
-    return Made(copied(once(module)), WHOLE, texts, tokenizer, settings)
+    return TrainingOutput(
+        independent_copies(untied_weights(module)), WEIGHTS_FILE, texts, tokenizer, settings
+    )
 
 
-def once(module: PreTrainedModel) -> dict[str, torch.Tensor]:
+def untied_weights(module: PreTrainedModel) -> dict[str, torch.Tensor]:
     """The weights, tied ones once, under the name that transformers ties the others to."""
     weights: dict[str, torch.Tensor] = module.state_dict()
     tied: Mapping[str, str] = module.all_tied_weights_keys
-    return {name: t for name, t in weights.items() if not _same(t, weights.get(tied.get(name, "")))}
+    return {
+        name: t
+        for name, t in weights.items()
+        if not _share_memory(t, weights.get(tied.get(name, "")))
+    }
 
 
-def _same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
-    return other is not None and one.data_ptr() == other.data_ptr() and one.shape == other.shape
+def _share_memory(tensor: torch.Tensor, other_tensor: torch.Tensor | None) -> bool:
+    return (
+        other_tensor is not None
+        and tensor.data_ptr() == other_tensor.data_ptr()
+        and tensor.shape == other_tensor.shape
+    )
 
 
-def copied(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def independent_copies(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Independent copies of tensors in main memory, which later changes to the model do not affect."""
     return {
         name: t.detach().cpu().clone(memory_format=torch.contiguous_format)
@@ -407,12 +438,12 @@ def training_record(
         "options": options.record(),
         "base": {"name": base.name, "sha256": base.sha256},
         "data": {"examples": data[0], "sha256": data[1]},
-        **took(state, device),
+        **how_it_went(state, device),
         "versions": versions_of(LIBRARIES),
     }
 
 
-def took(state: State, device: str) -> JsonObject:
+def how_it_went(state: State, device: str) -> JsonObject:
     """How a training went: losses, seconds, device and threads."""
     limit = {"rows_that_fitted": state.rows} if state.rows else {}
     return {
@@ -429,32 +460,36 @@ def versions_of(libraries: Sequence[str]) -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in libraries}
 
 
-def measured_record(measured: Mapping[str, Evaluation]) -> dict[str, JsonLike]:
+def measured_record(evaluations: Mapping[str, Evaluation]) -> dict[str, JsonLike]:
     """Accuracy by language, with its 95 % interval (resampled by group) and the number of answers."""
-    if not measured:
+    if not evaluations:
         return {"accuracy": {}}
 
-    def interval(found: Evaluation) -> list[float]:
+    def interval(evaluation: Evaluation) -> list[float]:
         return [
             round(end, DIGITS)
-            for end in share_interval(found.correct, found.groups, np.random.default_rng(0))
+            for end in share_interval(
+                evaluation.correct, evaluation.groups, np.random.default_rng(0)
+            )
         ]
 
     return {
-        "accuracy": {language: found.accuracy for language, found in measured.items()},
-        "interval": {language: interval(found) for language, found in measured.items()},
-        "answers": {language: found.n for language, found in measured.items()},
+        "accuracy": {language: evaluation.accuracy for language, evaluation in evaluations.items()},
+        "interval": {
+            language: interval(evaluation) for language, evaluation in evaluations.items()
+        },
+        "answers": {language: evaluation.n for language, evaluation in evaluations.items()},
     }
 
 
-def write_folder(out: Path, made: Made, record: JsonRecord) -> None:
+def write_folder(out: Path, output: TrainingOutput, record: JsonRecord) -> None:
     """Write the folder beside its target, then move it there, replacing an older one. Raises HeadlabError."""
     with built(out) as build:
-        if made.tokenizer is not None:
-            made.tokenizer.save_pretrained(str(build))
-            _add_settings(build / TOKENIZER_CONFIG, made.tokenizer_settings)
-        write_atomic(build / made.file, save(dict(made.weights), metadata={"format": "pt"}))
-        for name, value in made.texts.items():
+        if output.tokenizer is not None:
+            output.tokenizer.save_pretrained(str(build))
+            _add_settings(build / TOKENIZER_CONFIG, output.tokenizer_settings)
+        write_atomic(build / output.file, save(dict(output.weights), metadata={"format": "pt"}))
+        for name, value in output.texts.items():
             write_json(build / name, dict(value))
         write_json(build / TRAINING, {**record, "files": files_of(build, TRAINING)})
 

@@ -43,7 +43,7 @@ from headlab.training.options import FinetuneStep, Gated, Pace, step_batch
 # A training checkpoint: trained weights, AdamW's moments, step; one safetensors file, no pickle.
 
 KINDS = ("weight", "mean", "square")
-MORE = "more"
+EXTRA = "more"
 
 
 @dataclass
@@ -59,7 +59,7 @@ class State:
     losses: list[float] = field(default_factory=list)
     seconds: float = 0.0
     rows: int = 0
-    more: dict[str, torch.Tensor] = field(default_factory=dict)
+    extra_tensors: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @property
     def step(self) -> int:
@@ -80,7 +80,10 @@ class State:
                 f"{kind}/{name}": v.cpu().contiguous()
                 for kind, v in zip(KINDS, values, strict=True)
             }
-        tensors |= {f"{MORE}/{name}": value.cpu().contiguous() for name, value in self.more.items()}
+        tensors |= {
+            f"{EXTRA}/{name}": value.cpu().contiguous()
+            for name, value in self.extra_tensors.items()
+        }
         facts = {
             "key": key,
             "losses": json.dumps(self.losses),
@@ -106,36 +109,39 @@ class State:
                 facts = file.metadata() or {}
                 if facts.get("key") != key:
                     raise ValueError("it belongs to another run")
-                stored = {
+                values_by_parameter = {
                     name: tuple(file.get_tensor(f"{kind}/{name}") for kind in KINDS)
                     for name in self.parameters
                 }
-                named = [name for name in file.keys() if name.startswith(f"{MORE}/")]  # noqa: SIM118 - no mapping
-                more = {name.removeprefix(f"{MORE}/"): file.get_tensor(name) for name in named}
-            losses, seconds = (
-                [float(x) for x in json.loads(facts["losses"])],
-                float(facts["seconds"]),
-            )
+                extra_names = [name for name in file.keys() if name.startswith(f"{EXTRA}/")]  # noqa: SIM118 - no mapping
+                extra_tensors = {
+                    name.removeprefix(f"{EXTRA}/"): file.get_tensor(name) for name in extra_names
+                }
+            losses = [float(x) for x in json.loads(facts["losses"])]
+            seconds = float(facts["seconds"])
             rows = int(facts.get("rows", 0))
-            self._check(stored)
-            if not fits(more, len(losses)):
+            self._check(values_by_parameter)
+            if not fits(extra_tensors, len(losses)):
                 raise ValueError("it does not fit its number of steps")
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
             logging.getLogger(__name__).warning(
                 "checkpoint %s is not used (%s); starting afresh", path.name, error
             )
             return
-        self.losses, self.seconds, self.rows, self.more = losses, seconds, rows, more
-        self._load(stored)
+        self.losses = losses
+        self.seconds = seconds
+        self.rows = rows
+        self.extra_tensors = extra_tensors
+        self._load(values_by_parameter)
 
-    def _check(self, stored: Mapping[str, tuple[torch.Tensor, ...]]) -> None:
+    def _check(self, values_by_parameter: Mapping[str, tuple[torch.Tensor, ...]]) -> None:
         for name, parameter in self.parameters.items():
-            if any(t.shape != parameter.shape for t in stored[name]):
+            if any(t.shape != parameter.shape for t in values_by_parameter[name]):
                 raise ValueError(f"{name} has another shape")
 
-    def _load(self, stored: Mapping[str, tuple[torch.Tensor, ...]]) -> None:
+    def _load(self, values_by_parameter: Mapping[str, tuple[torch.Tensor, ...]]) -> None:
         for name, parameter in self.parameters.items():
-            weight, mean, square = stored[name]
+            weight, mean, square = values_by_parameter[name]
             with torch.no_grad():
                 parameter.copy_(weight)
             self.optimizer.state[parameter] = {
@@ -167,15 +173,15 @@ class Encoded:
         """Number of tokens of every example."""
         return [len(row) for row in self.tokens["input_ids"]]
 
-    def asked(self, rows: Ints) -> int:
+    def count_answers(self, rows: Ints) -> int:
         """Number of answers in the given examples."""
         return sum(label != IGNORED for i in rows for label in self.targets[i])
 
     def inputs(self, rows: Ints, device: torch.device) -> dict[str, torch.Tensor]:
         """Model inputs of the given examples, padded to the longest of them."""
-        picked = {name: [values[i] for i in rows] for name, values in self.tokens.items()}
-        found = self.tokenizer.pad(picked, return_tensors="pt", padding_side=PADDED)
-        return {name: t.to(device) for name, t in found.items()}
+        columns = {name: [values[i] for i in rows] for name, values in self.tokens.items()}
+        padded_batch = self.tokenizer.pad(columns, return_tensors="pt", padding_side=PADDED)
+        return {name: t.to(device) for name, t in padded_batch.items()}
 
     def labels(self, rows: Ints, device: torch.device) -> torch.Tensor:
         """Correct answers, int [row, 1] or [row, token]."""
@@ -210,21 +216,24 @@ def encode(
     """
     words = bool(examples[0].words)
     pairs = [example.pair for example in examples]
-    second = None if all(pair is None for pair in pairs) else [pair or "" for pair in pairs]
+    second_texts = None if all(pair is None for pair in pairs) else [pair or "" for pair in pairs]
     texts: Sequence[str | list[str]] = [example.text for example in examples]
     spaces: WordSpaces = "none"
     if words:
         spaces = word_spaces(tokenizer, labels_words=True)
         texts = [spaced(example.words, spaces) for example in examples]
     segment_ids = missing_segment_ids(tokenizer, base.config)
-    needs = token_needs(segment_ids, spaces, pairs=second is not None, words=words)
+    needs = token_needs(segment_ids, spaces, pairs=second_texts is not None, words=words)
     limit = min(max_length, positions(base) or MAX_TOKENS)
-    found = tokenise(
-        tokenizer, texts, second, split=words, segments=needs.segments, max_tokens=limit
+    columns_and_words = tokenise(
+        tokenizer, texts, second_texts, split=words, segments=needs.segments, max_tokens=limit
     )
-    tokens = without_unknown_segments(found.columns, base.config)
+    tokens = without_unknown_segments(columns_and_words.columns, base.config)
     if words:
-        targets = [first_tokens(found.word_ids(row), e.labels) for row, e in enumerate(examples)]
+        targets = [
+            first_tokens(columns_and_words.word_ids(row), e.labels)
+            for row, e in enumerate(examples)
+        ]
     else:
         targets = [[e.label] for e in examples]
     return Encoded(tokenizer, tokens, targets, words, needs=needs)
@@ -251,8 +260,8 @@ def check_examples(examples: Sequence[Example], labels: Sequence[str]) -> None:
             "examples must all be texts with one label, or all words with a label each",
             code="training.examples_mixed",
         )
-    answers = {a for e in examples for a in (e.labels if words else (e.label,))}
-    if len(labels) < 2 or not all(0 <= a < len(labels) for a in answers):
+    answers = {label for e in examples for label in (e.labels if words else (e.label,))}
+    if len(labels) < 2 or not all(0 <= label < len(labels) for label in answers):
         raise HeadlabError(
             f"labels must be indices from 0 to {len(labels) - 1}, of two or more label names",
             code="training.labels_invalid",
@@ -271,8 +280,8 @@ def facts(examples: Sequence[Example], labels: Sequence[str]) -> Sequence[JsonLi
 # Training steps: batches, updates, checkpoints; smaller parts of a batch if memory is short.
 
 CHECKPOINT_SHARE = 0.05
-R = TypeVar("R")
-Record = TypeVar("Record")
+Computed = TypeVar("Computed")
+StepRecord = TypeVar("StepRecord")
 
 
 @dataclass
@@ -284,23 +293,27 @@ class Keep:
 
     path: Path
     key: str
-    every: int
+    every_steps: int
     share: float = CHECKPOINT_SHARE
     seconds: float = 0.0
-    at: float = 0.0
+    saved_at: float = 0.0
     step: int = 0
 
-    def due(self, step: int, last: bool) -> bool:
+    def due(self, step: int, is_last_step: bool) -> bool:
         """Whether to save the state now; always after the last step, as the evaluation may take long."""
-        waited = time.perf_counter() - self.at
-        return last or (step % self.every == 0 and waited >= self.seconds * (1 / self.share - 1))
+        seconds_since_save = time.perf_counter() - self.saved_at
+        return is_last_step or (
+            step % self.every_steps == 0
+            and seconds_since_save >= self.seconds * (1 / self.share - 1)
+        )
 
     def save(self, state: State) -> None:
         """Save the state."""
-        begun = time.perf_counter()
+        started_at = time.perf_counter()
         state.save(self.path, self.key)
-        self.at = time.perf_counter()
-        self.seconds, self.step = self.at - begun, state.step
+        self.saved_at = time.perf_counter()
+        self.seconds = self.saved_at - started_at
+        self.step = state.step
 
 
 def nothing() -> None:
@@ -308,7 +321,7 @@ def nothing() -> None:
 
 
 @dataclass(frozen=True)
-class Watch(Generic[Record]):
+class Watch(Generic[StepRecord]):
     """Callbacks of a training; each may raise to stop.
 
     progress: after each step.  tick: between passes.  measuring: once, before the result of learning gates is measured.
@@ -316,23 +329,23 @@ class Watch(Generic[Record]):
     would take more than `checkpoint_share` of the time.
     """
 
-    progress: Callable[[Record], None] | None = None
+    progress: Callable[[StepRecord], None] | None = None
     tick: Callable[[], None] = nothing
     measuring: Callable[[], None] = nothing
     checkpoint_every: int | None = None
     checkpoint_share: float = CHECKPOINT_SHARE
 
-    def keep(self, path: Path, key: str, every: int) -> Keep:
+    def keep(self, path: Path, key: str, default_steps: int) -> Keep:
         """Where and how often the state is saved. every: steps, if `checkpoint_every` is None."""
         return Keep(
             path,
             key,
-            every if self.checkpoint_every is None else self.checkpoint_every,
+            default_steps if self.checkpoint_every is None else self.checkpoint_every,
             self.checkpoint_share,
         )
 
 
-class Steps(ABC, Generic[Record]):
+class Steps(ABC, Generic[StepRecord]):
     """Training steps, from the current state to the last.
 
     A subclass defines what differs: batches, their gradient, learning rates, and the progress record of a step.
@@ -342,13 +355,15 @@ class Steps(ABC, Generic[Record]):
     smaller = "freeze embeddings or layers, or train a LoRA"  # advice if the optimizer does not fit in memory
 
     def __init__(self, module: nn.Module, options: Pace, state: State) -> None:
-        self.module, self.options, self.state = module, options, state
+        self.module = module
+        self.options = options
+        self.state = state
         self.device = next(module.parameters()).device
 
     def run(
         self,
         keep: Keep | None,
-        say: Callable[[Record], None] | None = None,
+        say: Callable[[StepRecord], None] | None = None,
         tick: Callable[[], None] = nothing,
     ) -> None:
         """Run the remaining steps, resuming from the checkpoint of `keep` if there is one of this run.
@@ -358,23 +373,23 @@ class Steps(ABC, Generic[Record]):
         if keep is not None:
             self.state.resume(keep.path, keep.key, self.fits)
             keep.step = self.state.step
-        begun = time.perf_counter() - self.state.seconds
+        started_at = time.perf_counter() - self.state.seconds
         for step in range(self.state.step, self.options.steps):
             tick()
-            chosen = self.chosen(step)
-            self.state.losses.append(self.step(step, chosen))
-            self.made(step + 1)
-            self.state.seconds = time.perf_counter() - begun
+            batch = self.batch_at(step)
+            self.state.losses.append(self.step(step, batch))
+            self.after_step(step + 1)
+            self.state.seconds = time.perf_counter() - started_at
             if keep is not None and keep.due(step + 1, step + 1 == self.options.steps):
                 keep.save(self.state)
             if say is not None:
                 say(
                     self.step_record(
-                        step, self.together(len(chosen)), 0 if keep is None else keep.step
+                        step, self.rows_together(len(batch)), 0 if keep is None else keep.step
                     )
                 )
 
-    def step(self, step: int, chosen: Ints) -> float:
+    def step(self, step: int, batch: Ints) -> float:
         """One update; its randomness depends on seed and step alone. Returns the mean loss.
 
         Raises HeadlabError if the loss is not finite, or if a single example or the optimizer does not fit in memory.
@@ -386,9 +401,9 @@ class Steps(ABC, Generic[Record]):
         def run(rows: int) -> float:
             torch.manual_seed(dropout_seed(self.options.seed, step))
             self.state.optimizer.zero_grad()
-            return self.gradient(step, chosen, rows)
+            return self.gradient(step, batch, rows)
 
-        loss = fitting(self.state, self.together(len(chosen)), run)
+        loss = fitting(self.state, self.rows_together(len(batch)), run)
         if not np.isfinite(loss):
             raise HeadlabError(
                 f"the loss of step {step + 1} is {loss}; train with {self.lower}",
@@ -399,25 +414,25 @@ class Steps(ABC, Generic[Record]):
 
     def update(self) -> None:
         """One optimizer step with the current gradients. Raises HeadlabError if it does not fit in memory."""
-        if self.options.clip is not None and (clipped := self.clipped()):
-            nn.utils.clip_grad_norm_(clipped, self.options.clip)
+        if self.options.clip is not None and (clipped_parameters := self.parameters_to_clip()):
+            nn.utils.clip_grad_norm_(clipped_parameters, self.options.clip)
         with fits_in_memory("the optimizer state does", self.smaller):
             self.state.optimizer.step()
 
-    def together(self, batch: int) -> int:
+    def rows_together(self, batch: int) -> int:
         """Number of examples of a batch that are computed together."""
         return min(n for n in (batch, self.options.micro_batch, self.state.rows) if n)
 
     @abstractmethod
-    def chosen(self, step: int) -> Ints:
+    def batch_at(self, step: int) -> Ints:
         """What a step is computed on: a function of seed and step alone, so that a resumed run needs no history."""
 
     @abstractmethod
-    def gradient(self, step: int, chosen: Ints, rows: int) -> float:
+    def gradient(self, step: int, batch: Ints, rows: int) -> float:
         """Add up the gradient of the batch's mean loss over parts of `rows` rows. Returns that loss."""
 
     @abstractmethod
-    def step_record(self, step: int, rows: int, kept: int) -> Record:
+    def step_record(self, step: int, rows: int, saved_steps: int) -> StepRecord:
         """The progress record of a step. rows: computed together.  kept: steps that are on disk."""
 
     def rates(self, step: int) -> Sequence[float]:
@@ -428,23 +443,24 @@ class Steps(ABC, Generic[Record]):
         """Switch the module to training mode."""
         self.module.train()
 
-    def clipped(self) -> Sequence[Parameter]:
+    def parameters_to_clip(self) -> Sequence[Parameter]:
         """The parameters whose gradient is clipped."""
         return list(self.state.parameters.values())
 
-    def made(self, steps: int) -> None:
+    def after_step(self, steps: int) -> None:
         """Called after each step with the number of finished steps."""
 
-    def fits(self, more: Mapping[str, torch.Tensor], steps: int) -> bool:
+    def fits(self, extra_tensors: Mapping[str, torch.Tensor], steps: int) -> bool:
         """Whether a checkpoint's further tensors are right after that many steps."""
         return steps <= self.options.steps
 
 
-GATES, HISTORY = "log_alpha", "history"
+GATES = "log_alpha"
+HISTORY = "history"
 DRAWS = 1  # separates the random stream of gate samples from that of the batches
 
 
-class GateSteps(Steps[Record]):
+class GateSteps(Steps[StepRecord]):
     """Updates of gates, with or without the model; the state records the gates at certain steps.
 
     The gates are the first of the optimizer's groups.
@@ -458,7 +474,7 @@ class GateSteps(Steps[Record]):
         _, *others = super().rates(step)
         return [self.options.gate_rate, *others]
 
-    def drawn(self, step: int, rows: int = 1) -> torch.Tensor:
+    def uniform_samples(self, step: int, rows: int = 1) -> torch.Tensor:
         """Uniform samples of a step, float32 [row, gate]: a function of seed and step alone."""
         rng = np.random.default_rng((self.options.seed, DRAWS, step))
         return torch.as_tensor(
@@ -471,26 +487,31 @@ class GateSteps(Steps[Record]):
 
     def history(self) -> tuple[Ints, npt.NDArray[np.float32], Floats, Floats]:
         """Steps [time], log_alpha [time, gate], mean loss since the previous time and penalty [time]; after the run."""
-        times, kept = np.array(self.options.times, dtype=np.int64), self.state.more[HISTORY]
+        times = np.array(self.options.times, dtype=np.int64)
+        log_alpha = self.state.extra_tensors[HISTORY]
         losses = np.array(self.state.losses)
         loss = [np.nan, *(losses[a:b].mean() for a, b in pairwise(times.tolist()))]
-        penalty = self.options.weight * self.options.concrete.open(kept.double()).sum(dim=1)
-        return times, kept.numpy(), np.array(loss), penalty.numpy()
+        penalty = self.options.weight * self.options.concrete.open(log_alpha.double()).sum(dim=1)
+        return times, log_alpha.numpy(), np.array(loss), penalty.numpy()
 
-    def now(self) -> torch.Tensor:
+    def current_log_alpha(self) -> torch.Tensor:
         """A copy of the gates' current parameters, [1, gate], which later steps do not change."""
         return self.log_alpha.detach().to("cpu", copy=True)[None]
 
-    def made(self, steps: int) -> None:
+    def after_step(self, steps: int) -> None:
         """Record the gates if this step is one of `times`."""
         if steps in self.options.times:
-            self.state.more[HISTORY] = torch.cat([self.state.more[HISTORY], self.now()])
+            self.state.extra_tensors[HISTORY] = torch.cat(
+                [self.state.extra_tensors[HISTORY], self.current_log_alpha()]
+            )
 
-    def fits(self, more: Mapping[str, torch.Tensor], steps: int) -> bool:
+    def fits(self, extra_tensors: Mapping[str, torch.Tensor], steps: int) -> bool:
         """See `Steps`: the history must match the number of steps."""
-        wanted = (sum(time <= steps for time in self.options.times), len(self.log_alpha))
+        expected_shape = (sum(time <= steps for time in self.options.times), len(self.log_alpha))
         return (
-            super().fits(more, steps) and HISTORY in more and tuple(more[HISTORY].shape) == wanted
+            super().fits(extra_tensors, steps)
+            and HISTORY in extra_tensors
+            and tuple(extra_tensors[HISTORY].shape) == expected_shape
         )
 
 
@@ -501,22 +522,23 @@ class ExampleSteps(Steps[FinetuneStep]):
         super().__init__(module, options, state)
         self.encoded = encoded
 
-    def chosen(self, step: int) -> Ints:
+    def batch_at(self, step: int) -> Ints:
         """See `Steps`."""
         return step_batch(self.encoded.lengths, self.options.batch, self.options.seed, step)
 
-    def gradient(self, step: int, chosen: Ints, rows: int) -> float:
+    def gradient(self, step: int, batch: Ints, rows: int) -> float:
         """See `Steps`."""
-        asked, total = max(1, self.encoded.asked(chosen)), 0.0
-        for at in range(0, len(chosen), rows):
-            part = chosen[at : at + rows]
-            logits = self.module(**self.encoded.inputs(part, self.device)).logits
-            loss = self.encoded.loss(logits, part) / asked
+        answers = max(1, self.encoded.count_answers(batch))
+        total_loss = 0.0
+        for start in range(0, len(batch), rows):
+            part_rows = batch[start : start + rows]
+            logits = self.module(**self.encoded.inputs(part_rows, self.device)).logits
+            loss = self.encoded.loss(logits, part_rows) / answers
             loss.backward()
-            total += loss.item()
-        return total
+            total_loss += loss.item()
+        return total_loss
 
-    def step_record(self, step: int, rows: int, kept: int) -> FinetuneStep:
+    def step_record(self, step: int, rows: int, saved_steps: int) -> FinetuneStep:
         """See `Steps`."""
         state = self.state
         return FinetuneStep(
@@ -524,7 +546,7 @@ class ExampleSteps(Steps[FinetuneStep]):
             self.options.steps,
             state.losses[-1],
             state.seconds,
-            kept,
+            saved_steps,
             rows,
             self.options.rate(step),
         )
@@ -551,7 +573,7 @@ def trained_parameters(module: nn.Module) -> dict[str, Parameter]:
 
 
 @contextmanager
-def fits_in_memory(what: str, do: str) -> Iterator[None]:
+def fits_in_memory(subject_and_verb: str, advice: str) -> Iterator[None]:
     """For work that smaller batches do not shrink: out of memory becomes a HeadlabError that says what did not fit."""
     try:
         yield
@@ -559,11 +581,12 @@ def fits_in_memory(what: str, do: str) -> Iterator[None]:
         if not out_of_memory(error):
             raise
         raise HeadlabError(
-            f"{what} not fit in the device's memory; {do}", code="memory.training_too_large"
+            f"{subject_and_verb} not fit in the device's memory; {advice}",
+            code="memory.training_too_large",
         ) from error
 
 
-def fitting(state: State, rows: int, run: Callable[[int], R]) -> R:
+def fitting(state: State, rows: int, run: Callable[[int], Computed]) -> Computed:
     """Result of `run(rows)` with as many rows computed together as fit in memory: halved after each failure.
 
     run: starts afresh on each call.  The number that fitted is stored in the state.  Raises HeadlabError if a single
@@ -578,11 +601,12 @@ def fitting(state: State, rows: int, run: Callable[[int], R]) -> R:
             if rows == 1:
                 raise HeadlabError(TOO_LARGE, code="memory.example_too_large") from error
         # outside the handler, so that the failed pass's tensors are free
-        fewer = -(-rows // 2)
+        halved_rows = -(-rows // 2)
         logging.getLogger(__name__).warning(
             "%d examples together do not fit in the device's memory; going on with %d, their gradients added up",
-            rows, fewer,
-        )  # fmt: skip
-        state.rows = rows = fewer
+            rows,
+            halved_rows,
+        )
+        state.rows = rows = halved_rows
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

@@ -29,9 +29,9 @@ from headlab.training.options import FinetuneStep, TranslationOptions, batches_p
 from headlab.training.output import (
     LIBRARIES,
     check_out,
-    took,
+    how_it_went,
     versions_of,
-    whole_made,
+    whole_output,
     write_folder,
 )
 from headlab.training.steps import (
@@ -49,8 +49,12 @@ from headlab.training.steps import (
 
 # A word-piece vocabulary learned from sentences, and the Marian tokenizer that uses it.
 
-END, UNKNOWN, PADDING = "</s>", "<unk>", "<pad>"
-SOURCE, TARGET, VOCABULARY = "source.spm", "target.spm", "vocab.json"
+END = "</s>"
+UNKNOWN = "<unk>"
+PADDING = "<pad>"
+SOURCE = "source.spm"
+TARGET = "target.spm"
+VOCABULARY = "vocab.json"
 
 
 def check_pieces() -> None:
@@ -68,12 +72,13 @@ def check_pieces() -> None:
 class NoVocabulary(HeadlabError):
     """No vocabulary of this size can be made: too few sentences for it, or more characters than entries."""
 
-    def __init__(self, size: int, why: str, do: str) -> None:
+    def __init__(self, size: int, reason: str, do: str) -> None:
         super().__init__(
-            f"no vocabulary of {size} pieces can be made from these sentences ({why}); {do}",
+            f"no vocabulary of {size} pieces can be made from these sentences ({reason}); {do}",
             code="vocabulary.not_made",
         )
-        self.size, self.why = size, why
+        self.size = size
+        self.why = reason
 
 
 def word_pieces(sentences: Iterable[str], size: int) -> bytes:
@@ -85,18 +90,29 @@ def word_pieces(sentences: Iterable[str], size: int) -> bytes:
     check_pieces()
     import sentencepiece
 
-    out = io.BytesIO()
+    model_file = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(sentences), model_writer=out, vocab_size=size, model_type="unigram",
-            character_coverage=1.0, hard_vocab_limit=False, num_threads=1, minloglevel=3,
-            eos_id=0, unk_id=1, bos_id=-1, pad_id=-1, eos_piece=END, unk_piece=UNKNOWN,
-        )  # fmt: skip
+            sentence_iterator=iter(sentences),
+            model_writer=model_file,
+            vocab_size=size,
+            model_type="unigram",
+            character_coverage=1.0,
+            hard_vocab_limit=False,
+            num_threads=1,
+            minloglevel=3,
+            eos_id=0,
+            unk_id=1,
+            bos_id=-1,
+            pad_id=-1,
+            eos_piece=END,
+            unk_piece=UNKNOWN,
+        )
     except (RuntimeError, ValueError, OSError) as error:
         raise NoVocabulary(
             size, first_line(error), "give more of them, or another size with vocabulary=N"
         ) from error
-    return out.getvalue()
+    return model_file.getvalue()
 
 
 def marian_tokenizer(
@@ -117,10 +133,16 @@ def marian_tokenizer(
     source, _, target = pair.partition("-")
     with alone():
         return MarianTokenizer(
-            str(folder / SOURCE), str(folder / TARGET), str(folder / VOCABULARY), source_lang=source,
-            target_lang=target or None, model_max_length=max_length, eos_token=END, unk_token=UNKNOWN,
+            str(folder / SOURCE),
+            str(folder / TARGET),
+            str(folder / VOCABULARY),
+            source_lang=source,
+            target_lang=target or None,
+            model_max_length=max_length,
+            eos_token=END,
+            unk_token=UNKNOWN,
             pad_token=PADDING,
-        )  # fmt: skip
+        )
 
 
 # Sentences with their translations as token ids, and their loss.
@@ -142,21 +164,25 @@ class Sentences(Encoded):
     def lengths(self) -> list[int]:
         """Number of tokens of every source with its target."""
         return [
-            len(a) + len(b) for a, b in zip(self.tokens["input_ids"], self.targets, strict=True)
+            len(source) + len(target)
+            for source, target in zip(self.tokens["input_ids"], self.targets, strict=True)
         ]
 
     def inputs(self, rows: Ints, device: torch.device) -> dict[str, torch.Tensor]:
         """Sources, and targets shifted right by one place; no real token attends past a target's end."""
-        before = shifted(self.labels(rows, device), self.start, self.padding)
-        return super().inputs(rows, device) | {"decoder_input_ids": before}
+        decoder_inputs = shifted(self.labels(rows, device), self.start, self.padding)
+        return super().inputs(rows, device) | {"decoder_input_ids": decoder_inputs}
 
     def loss(self, logits: torch.Tensor, rows: Ints) -> torch.Tensor:
         """Summed cross-entropy of the tokens against the smoothed targets, nats."""
         target = self.labels(rows, logits.device)
         return cross_entropy(
-            logits.flatten(0, 1), target.flatten(), ignore_index=IGNORED, reduction="sum",
+            logits.flatten(0, 1),
+            target.flatten(),
+            ignore_index=IGNORED,
+            reduction="sum",
             label_smoothing=self.smoothing,
-        )  # fmt: skip
+        )
 
 
 def encode_sentences(
@@ -166,11 +192,11 @@ def encode_sentences(
     smoothing: float,
 ) -> Sentences:
     """Tokenise both sides; tokens beyond `max_length` are cut off."""
-    found = tokenizer([e.text for e in examples], truncation=True, max_length=max_length)
+    sources = tokenizer([e.text for e in examples], truncation=True, max_length=max_length)
     targets = tokenizer(
         text_target=[e.target or "" for e in examples], truncation=True, max_length=max_length
     )
-    tokens = {name: found[name] for name in ("input_ids", "attention_mask")}
+    tokens = {name: sources[name] for name in ("input_ids", "attention_mask")}
     padding = int(tokenizer.pad_token_id)
     return Sentences(tokenizer, tokens, targets["input_ids"], False, padding, padding, smoothing)
 
@@ -220,7 +246,7 @@ def train_translation(
     check_sentences(examples)
     place = torch.device(device)
     pieces = word_pieces(
-        (side for e in examples for side in (e.text, e.target or "")), options.vocabulary
+        (text for e in examples for text in (e.text, e.target or "")), options.vocabulary
     )
     facts = _training_facts(examples, pair, options, mask, pieces)
     key = content_key(facts)
@@ -228,18 +254,18 @@ def train_translation(
     with TemporaryDirectory() as folder, own_randomness(place):
         tokenizer = marian_tokenizer(pieces, pair, options.max_length, Path(folder))
         model = new_model(tokenizer, options, place)
-        encoded = encode_sentences(tokenizer, examples, options.max_length, options.smoothing)
+        sentences = encode_sentences(tokenizer, examples, options.max_length, options.smoothing)
         state = new_state(model, options)
-        with without(model, mask):
-            ExampleSteps(model.module, encoded, options, state).run(keep, progress)
-        finish(model, mask)
+        with without_heads(model, mask):
+            ExampleSteps(model.module, sentences, options, state).run(keep, progress)
+        freeze_without_heads(model, mask)
         record = {
             **facts,
             **_record(model, state, device),
-            "example_forwards": forwards(encoded.lengths, options),
+            "example_forwards": forwards(sentences.lengths, options),
             "measured": dict(measure(model)) if measure else {},
         }
-        write_folder(out, whole_made(model.module, model.tokenizer), record)
+        write_folder(out, whole_output(model.module, model.tokenizer), record)
     keep.path.unlink(missing_ok=True)
     return out
 
@@ -254,9 +280,14 @@ def new_model(
         torch.manual_seed(torch_seed(options.seed))
         module = MarianMTModel(config)
     module.generation_config = GenerationConfig(
-        max_length=options.max_length, num_beams=1, bad_words_ids=[[padding]], pad_token_id=padding,
-        decoder_start_token_id=padding, eos_token_id=config.eos_token_id, forced_eos_token_id=config.eos_token_id,
-    )  # fmt: skip
+        max_length=options.max_length,
+        num_beams=1,
+        bad_words_ids=[[padding]],
+        pad_token_id=padding,
+        decoder_start_token_id=padding,
+        eos_token_id=config.eos_token_id,
+        forced_eos_token_id=config.eos_token_id,
+    )
     torch.nn.Module.to(module, device)
     return attach(Checkpoint("trained from scratch", "training", "", module, tokenizer))
 
@@ -271,14 +302,24 @@ def config_of(options: TranslationOptions, vocabulary: int, padding: int, end: i
         end: The token that ends a text.
     """
     return MarianConfig(
-        vocab_size=vocabulary, pad_token_id=padding, decoder_start_token_id=padding,
-        eos_token_id=end, forced_eos_token_id=end,
-        max_position_embeddings=512, d_model=options.width, scale_embedding=True, activation_function="relu",
-        encoder_layers=options.encoder_layers, encoder_attention_heads=options.encoder_heads,
-        decoder_layers=options.decoder_layers, decoder_attention_heads=options.decoder_heads,
-        encoder_ffn_dim=options.feed_forward, decoder_ffn_dim=options.feed_forward, dropout=options.dropout,
+        vocab_size=vocabulary,
+        pad_token_id=padding,
+        decoder_start_token_id=padding,
+        eos_token_id=end,
+        forced_eos_token_id=end,
+        max_position_embeddings=512,
+        d_model=options.width,
+        scale_embedding=True,
+        activation_function="relu",
+        encoder_layers=options.encoder_layers,
+        encoder_attention_heads=options.encoder_heads,
+        decoder_layers=options.decoder_layers,
+        decoder_attention_heads=options.decoder_heads,
+        encoder_ffn_dim=options.feed_forward,
+        decoder_ffn_dim=options.feed_forward,
+        dropout=options.dropout,
         init_std=options.width**-0.5,
-    )  # fmt: skip
+    )
 
 
 def seconds_a_sentence(options: TranslationOptions, tokens: int, device: str) -> float:
@@ -335,15 +376,15 @@ def new_state(model: Model, options: TranslationOptions) -> State:
 
 
 @contextmanager
-def without(model: Model, mask: Mask | None) -> Iterator[None]:
+def without_heads(model: Model, mask: Mask | None) -> Iterator[None]:
     """Run the block with a mask's heads removed. Raises HeadlabError if the mask has another shape."""
-    checked(model, mask)
+    check_mask(model, mask)
     # The mask of another model is accepted here: the same architecture, trained from scratch.
     with nullcontext() if mask is None else gated_here(model, model.grid.gates(mask.kept)):
         yield
 
 
-def checked(model: Model, mask: Mask | None) -> None:
+def check_mask(model: Model, mask: Mask | None) -> None:
     """Raise HeadlabError if a mask has another shape; a mask made for another model is accepted."""
     if mask is not None and mask.grid != model.grid:
         raise HeadlabError(
@@ -354,21 +395,25 @@ def checked(model: Model, mask: Mask | None) -> None:
 
 
 @torch.no_grad()
-def finish(model: Model, mask: Mask | None) -> None:
+def freeze_without_heads(model: Model, mask: Mask | None) -> None:
     """Freeze the model in evaluation mode; output weights of removed heads become 0, as with a closed gate."""
     model.module.requires_grad_(False).eval()
     heads = [n for stack in model.grid.stacks for n in stack.heads]
     for row, head in [] if mask is None else model.grid.flat[~mask.kept]:
         weight = cast("torch.Tensor", model.projections[row].weight)
-        wide = weight.shape[1] // heads[row]
-        weight[:, head * wide : (head + 1) * wide] = 0
+        head_width = weight.shape[1] // heads[row]
+        weight[:, head * head_width : (head + 1) * head_width] = 0
 
 
 def forwards(lengths: Sequence[int], options: TranslationOptions) -> int:
     """Number of examples run through the model over all steps."""
-    whole, rest = divmod(options.steps, batches_per_epoch(len(lengths), options.batch))
-    last = epoch(lengths, options.batch, np.random.default_rng((options.seed, whole)))[:rest]
-    return whole * len(lengths) + sum(map(len, last))
+    whole_epochs, other_batches = divmod(
+        options.steps, batches_per_epoch(len(lengths), options.batch)
+    )
+    last_batches = epoch(
+        lengths, options.batch, np.random.default_rng((options.seed, whole_epochs))
+    )[:other_batches]
+    return whole_epochs * len(lengths) + sum(map(len, last_batches))
 
 
 def _training_facts(
@@ -397,6 +442,6 @@ def _record(model: Model, state: State, device: str) -> JsonObject:
         "heads": model.grid.to_json(),
         "parameters": sum(p.numel() for p in state.parameters.values()),
         "tokens": model.module.config.get_text_config().vocab_size,
-        **took(state, device),
+        **how_it_went(state, device),
         "versions": versions_of(libraries),
     }

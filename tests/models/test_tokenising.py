@@ -29,7 +29,7 @@ from headlab.roles import of_task, of_trees
 from headlab.roles.study import report_spec
 from headlab.roles.tokenised import read
 from headlab.tasks import Example, Task
-from headlab.training.output import whole_made, write_folder
+from headlab.training.output import whole_output, write_folder
 from headlab.training.steps import encode as encode_for_training
 from headlab.worker.answers import weights_of
 from headlab.worker.schemas import AttentionRequest
@@ -262,7 +262,7 @@ def test_reported_07_headlab_says_with_which_tokens_it_trained(tmp_path: Path):
     right = answers_by_hand(module, tokenizer, segments=True)
     without = answers_by_hand(module, tokenizer, segments=False)
     for name, needs, answers in (("now", prepared.needs, right), ("before", TokenNeeds(), without)):
-        write_folder(tmp_path / name, whole_made(module, tokenizer, needs), {})
+        write_folder(tmp_path / name, whole_output(module, tokenizer, needs), {})
         evaluator = Evaluator(load(str(tmp_path / name), device="cpu"), pair_task(answers), "xx")
         assert evaluator.evaluate().accuracy == 1.0
         assert "segment ids" not in evaluator.note
@@ -410,7 +410,7 @@ def test_reported_07_what_is_known_of_words_goes_first(tmp_path: Path):
         ("now", TokenNeeds(spaced_words=True), "every"),
         ("before", TokenNeeds(), "none"),
     ):
-        write_folder(tmp_path / name, whole_made(stated.module, byte_level(), needs), {})
+        write_folder(tmp_path / name, whole_output(stated.module, byte_level(), needs), {})
         assert load(str(tmp_path / name), device="cpu").word_spaces == spaces
 
 

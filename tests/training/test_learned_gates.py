@@ -32,7 +32,7 @@ from headlab.models.checkpoint import Checkpoint
 from headlab.results import HardConcrete, LearnedGates, Store, trained_folder
 from headlab.tasks import Example, Split, Task
 from headlab.training import GateOptions, GateStep, run_notes
-from headlab.training.l0_learn import CHECKPOINT, Given, Learner, learn, learn_gates, sweep
+from headlab.training.l0_learn import CHECKPOINT, GatesDataset, Learner, learn, learn_gates, sweep
 from headlab.training.l0_options import options_of
 from headlab.training.options import step_batch
 from headlab.training.steps import Watch, dropout_seed
@@ -221,8 +221,8 @@ def test_the_gradient_is_the_tasks_and_lambda_times_the_penaltys():
 def learner_of(
     options: GateOptions, model: Model | None = None, task: Task | None = None
 ) -> Learner:
-    given = Given(model or tiny(), task or tiny_task(), "xx", options)
-    return Learner(given.model, given.inputs(), options, options.gated(given.model.grid))
+    given = GatesDataset(model or tiny(), task or tiny_task(), "xx", options)
+    return Learner(given.model, given.inputs(), options, options.heads_with_gate(given.model.grid))
 
 
 def test_the_loss_is_the_mean_cross_entropy_of_an_answer_under_the_drawn_gates():
@@ -304,7 +304,7 @@ def test_the_callers_random_numbers_and_model_are_left_alone():
 @pytest.mark.parametrize("trained", ["gates", "all"])
 def test_an_interrupted_learning_ends_with_the_same_bits(tmp_path: Path, trained: str):
     options = replace(QUICK, trained=trained, model_rate=1e-3)
-    given = Given(dropping(), tiny_task(), "xx", options)
+    given = GatesDataset(dropping(), tiny_task(), "xx", options)
     whole = learn(given, options, store=Store(tmp_path / "whole"))
     store, steps = Store(tmp_path / "cut"), list[int]()
     with pytest.raises(Interrupted):
@@ -325,7 +325,11 @@ def test_a_run_stopped_while_it_is_measured_makes_no_step_again(tmp_path: Path):
     def stop() -> None:
         raise Interrupted
 
-    given, store, steps = Given(tiny(), tiny_task(), "xx", QUICK), Store(tmp_path), list[int]()
+    given, store, steps = (
+        GatesDataset(tiny(), tiny_task(), "xx", QUICK),
+        Store(tmp_path),
+        list[int](),
+    )
     with pytest.raises(Interrupted):
         learn(given, QUICK, store=store, watch=Watch(measuring=stop))
     learned = learn(given, QUICK, store=store, watch=Watch(lambda made: steps.append(made.step)))
@@ -334,7 +338,7 @@ def test_a_run_stopped_while_it_is_measured_makes_no_step_again(tmp_path: Path):
 
 
 def test_a_checkpoint_of_another_length_or_torn_starts_over_and_says_so(tmp_path: Path, caplog):
-    given, store = Given(tiny(), tiny_task(), "xx", QUICK), Store(tmp_path)
+    given, store = GatesDataset(tiny(), tiny_task(), "xx", QUICK), Store(tmp_path)
     whole = learn(given, QUICK, store=None)
     path = store.run(given.spec(QUICK)).folder / CHECKPOINT
     for spoil in (lambda data: data[: len(data) // 2], lambda data: data):
@@ -476,7 +480,7 @@ def test_a_train_split_that_cannot_be_read_is_told_and_not_passed_over():
         return plain.read(language, split, seed)
 
     with raises("data.fields_mismatch", "line 7"):
-        Given(tiny(), replace(plain, read=read), "xx", QUICK)
+        GatesDataset(tiny(), replace(plain, read=read), "xx", QUICK)
 
 
 @pytest.mark.parametrize(

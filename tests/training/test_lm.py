@@ -35,10 +35,10 @@ from headlab.training.lm_text import (
 from headlab.training.lm_train import (
     LmSteps,
     config_of,
-    kept,
     new_model,
     new_state,
     read_sums,
+    sums_record,
     train_lm,
 )
 from headlab.training.steps import Watch
@@ -169,7 +169,7 @@ def test_an_epoch_is_made_of_windows_that_do_not_overlap_and_the_next_of_others(
 def test_kept_sums_are_read_back_for_the_same_text_and_refused_where_torn(tmp_path: Path) -> None:
     sums = {split: np.random.default_rng(0).random((3, 3)) for split in ("valid", "test")}
     assert read_sums(tmp_path, "data", 8) is None
-    write_json(tmp_path / "perplexity.json", kept(sums, "data", 8))
+    write_json(tmp_path / "perplexity.json", sums_record(sums, "data", 8))
     again = read_sums(tmp_path, "data", 8)
     assert again is not None
     np.testing.assert_array_equal(again["test"], sums["test"])
@@ -193,7 +193,7 @@ def test_any_other_file_of_sums_is_told_or_left_aside(
     value: Any, place: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("lm")
-    whole: Any = kept({split: np.ones((2, 3)) for split in ("valid", "test")}, "data", 8)
+    whole: Any = sums_record({split: np.ones((2, 3)) for split in ("valid", "test")}, "data", 8)
     inner = whole
     for name in place[:-1]:
         inner = inner[name]

@@ -41,10 +41,10 @@ def test_each_technique_can_be_switched_off() -> None:
     off = replace(on, warm_up=False, open_start=False, scale=False)
     assert [round(on.weight_at(step), 3) for step in (0, 1, 4, 5, 9)] == [0.08, 0.16, 0.4, 0.4, 0.4]
     assert {off.weight_at(step) for step in range(10)} == {0.4}
-    first = torch.tensor([on.first, off.first], dtype=torch.float64)
+    first = torch.tensor([on.initial_log_alpha, off.initial_log_alpha], dtype=torch.float64)
     opened = on.concrete.open(first)
     assert float(opened[0]) == pytest.approx(0.95)
-    assert off.first == 0.0
+    assert off.initial_log_alpha == 0.0
     middle = on.concrete.sample(first, torch.full((2,), 0.5, dtype=torch.float64))
     assert middle[1] == pytest.approx(0.5)
 
@@ -158,10 +158,10 @@ def test_the_gates_kept_are_copies_and_the_first_are_those_before_any_step(
     for step in range(5):
         steps.step(step, steps.chosen(step))
         steps.made(step + 1)
-    kept = steps.state.more["history"]
+    kept = steps.state.extra_tensors["history"]
     assert kept.shape == (2, 11)
-    assert (kept[0] == options.first).all()
-    assert (kept[1] != options.first).all()
+    assert (kept[0] == options.initial_log_alpha).all()
+    assert (kept[1] != options.initial_log_alpha).all()
     assert not torch.equal(kept[1], steps.log_alpha.detach())
 
 

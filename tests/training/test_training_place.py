@@ -20,9 +20,17 @@ import headlab.training.output
 from headlab.models.checkpoint import alone
 from headlab.models.files import built, checkpoint_beside
 from headlab.training.lm_train import train_lm
-from headlab.training.output import Made, check_out, copy_folder, whole_made, write_folder
+from headlab.training.output import (
+    TrainingOutput,
+    check_out,
+    copy_folder,
+    whole_output,
+    write_folder,
+)
 
-MADE = Made({"w": torch.zeros(2)}, "model.safetensors", {"config.json": {"model_type": "bert"}})
+MADE = TrainingOutput(
+    {"w": torch.zeros(2)}, "model.safetensors", {"config.json": {"model_type": "bert"}}
+)
 
 
 @pytest.fixture
@@ -120,7 +128,7 @@ def test_a_checkpoint_stands_beside_the_place_that_is_meant(tmp_path: Path):
 @pytest.mark.parametrize("family", ["marian", "mbart", "t5", "bert"])
 def test_each_weight_is_written_once_and_read_into_all_its_places(tmp_path: Path, family: str):
     module = tiny_module(family, torch.float32)
-    write_folder(tmp_path / "m", whole_made(module, tiny_tokenizer()), {})
+    write_folder(tmp_path / "m", whole_output(module, tiny_tokenizer()), {})
     written = load_file(tmp_path / "m" / "model.safetensors")
     whole = module.state_dict()
     assert len(written) == len({(t.data_ptr(), t.shape) for t in whole.values()})
