@@ -73,9 +73,8 @@ def on_dev(
 def _evaluate_language(
     model: Model, task: Task, language: str, size: int, tick: Tick
 ) -> Evaluation:
-    evaluator = Evaluator(
-        model, task, language, "dev", size, state_bytes=0
-    )  # one pass: no layer inputs worth caching
+    # one pass: no layer inputs worth caching
+    evaluator = Evaluator(model, task, language, "dev", size, state_bytes=0)
     evaluator.tick = lambda: tick(language, evaluator.forwards)
     tick(language, 0)
     return evaluator.evaluate()

@@ -179,9 +179,8 @@ class Learner(GateSteps[GateStep]):
             with torch.enable_grad(), gated_here(self.model, self.gates(part_uniform)):
                 logits = self.inputs.logits(self.inputs.tensors(part_rows))
             loss = self.loss(logits, part_rows) / answers
-            loss.backward(
-                inputs=list(self.state.parameters.values())
-            )  # frozen ones may require a gradient
+            # frozen ones may require a gradient
+            loss.backward(inputs=list(self.state.parameters.values()))
             total_loss += loss.item()
         return total_loss
 
@@ -301,7 +300,9 @@ def write_model(
 
 
 def _fingerprint(folder: Path) -> str:
-    return fingerprint_delta(folder) if is_delta(folder) else identity_of(folder).fingerprint
+    if is_delta(folder):
+        return fingerprint_delta(folder)
+    return identity_of(folder).fingerprint
 
 
 def stored_gates(finished_result: Result[LearnedGates], out: Path | None) -> LearnedGates:
@@ -409,11 +410,9 @@ class GatesDataset:
 
     def inputs(self, jointly_trained: Model | None = None) -> Inputs:
         """The examples to learn on, tokenised for this model, or for `other` if one is trained jointly."""
-        return (
-            self._inputs
-            if jointly_trained is None
-            else read(jointly_trained, self.task, self.examples, self.language)
-        )
+        if jointly_trained is None:
+            return self._inputs
+        return read(jointly_trained, self.task, self.examples, self.language)
 
     @cached_property
     def _hashes(self) -> dict[str, str]:
@@ -647,11 +646,9 @@ def learn(
 
 
 def _checkpoint_of(stored_run: Run | None, watch: Watch[GateStep]) -> Keep | None:
-    return (
-        None
-        if stored_run is None
-        else watch.keep(stored_run.folder / CHECKPOINT, stored_run.key, CHECKPOINT_STEPS)
-    )
+    if stored_run is None:
+        return None
+    return watch.keep(stored_run.folder / CHECKPOINT, stored_run.key, CHECKPOINT_STEPS)
 
 
 def _gates_of(

@@ -36,10 +36,11 @@ def learned_on(
     """
     if split == "auto":
         task.check(language, "train")
-        rows = tuple(
-            task.read(language, "train", task.seed)
-        )  # empty if there is no train split; damaged files raise
-        return ("train", rows[:size]) if rows else ("dev", task.examples(language, "dev", size))
+        # empty if there is no train split; damaged files raise
+        rows = tuple(task.read(language, "train", task.seed))
+        if rows:
+            return ("train", rows[:size])
+        return ("dev", task.examples(language, "dev", size))
     return split, task.examples(language, split, size)  # type: ignore[return-value, arg-type] # an option's choice
 
 

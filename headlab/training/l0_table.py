@@ -62,7 +62,9 @@ def worth(gates: LearnedGates, split: str) -> MaskAccuracy | None:
 def learned_with(gates: LearnedGates) -> dict[str, Json]:
     """The options of the training."""
     training_options = gates.spec.get("options")
-    return dict(training_options) if isinstance(training_options, Mapping) else {}
+    if isinstance(training_options, Mapping):
+        return dict(training_options)
+    return {}
 
 
 def learned_on(gates: LearnedGates) -> str:
@@ -72,7 +74,9 @@ def learned_on(gates: LearnedGates) -> str:
 
 def accuracy_name(gates: LearnedGates) -> str:
     """Name of the accuracy: of answers, or of a translation's tokens, each given those before it."""
-    return "token accuracy" if part(gates.spec, "task", "name") == TRANSLATION else "accuracy"
+    if part(gates.spec, "task", "name") == TRANSLATION:
+        return "token accuracy"
+    return "accuracy"
 
 
 def gates_table(runs: Sequence[LearnedGates]) -> Table:

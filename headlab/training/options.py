@@ -49,13 +49,14 @@ def batches_per_epoch(examples: int, batch: int) -> int:
 # Options of fine-tuning, and the progress it reports.
 
 METHODS = ("lora", "full")
+# added after the first adapters
 LATER = (
     "method",
     "clip",
     "freeze_embeddings",
     "freeze_layers",
     "micro_batch",
-)  # added after the first adapters
+)
 
 
 class Pace:
@@ -405,7 +406,9 @@ class Gated(Pace):
 
     def weight_at(self, step: int) -> float:
         """λ at a step, counted from 0."""
-        return self.weight * min(1.0, (step + 1) / self.rising) if self.rising else self.weight
+        if self.rising:
+            return self.weight * min(1.0, (step + 1) / self.rising)
+        return self.weight
 
     @property
     def times(self) -> tuple[int, ...]:

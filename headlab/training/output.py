@@ -123,9 +123,8 @@ def find_base(name: str | None = None, revision: str | None = None) -> Base:
             code="model.base_is_delta",
         )
     require_safetensors(folder, name)
-    name_in_record = (
-        folder.resolve().name if is_local else name
-    )  # no local path goes into the record
+    # no local path goes into the record
+    name_in_record = folder.resolve().name if is_local else name
     return Base(name_in_record, folder, identity_of(folder).fingerprint)
 
 
@@ -376,9 +375,8 @@ def whole_output(
         needs: What it was given in training beyond the tokenizer's output, which its folder then says.
     """
     texts = {MODEL_CONFIG: model_config(module)}
-    generation = getattr(
-        module, "generation_config", None
-    )  # only models that generate text have one
+    # only models that generate text have one
+    generation = getattr(module, "generation_config", None)
     if generation is not None:
         texts[GENERATION] = json.loads(generation.to_json_string(use_diff=True))
     settings = {} if needs is None else needs.settings(tokenizer)
