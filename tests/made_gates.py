@@ -37,7 +37,7 @@ def made_gates(
     told = options_of({"weight": weight, "steps": STEPS, "history": TIMES, **options}, seed)
     if closed is None:
         closed = min(grid.size, round(grid.size * 8 * weight))
-    rng, has = np.random.default_rng([seed, *language.encode()]), told.gated(grid)
+    rng, has = np.random.default_rng([seed, *language.encode()]), told.heads_with_gate(grid)
     steps = np.array(told.times, np.int64)
     share = steps / steps[-1]
     end = np.where(np.arange(grid.size) < closed, -4.0, 4.0) + rng.normal(0, 0.1, grid.size)

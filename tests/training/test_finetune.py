@@ -588,10 +588,10 @@ def test_a_gradient_is_cut_to_its_greatest_norm(base, tmp_path, monkeypatch):
 def test_checkpoints_take_their_share_of_the_time(tmp_path):
     keep = Keep(tmp_path / "c", "key", every_steps=5)
     assert [step for step in range(1, 12) if keep.due(step, is_last_step=False)] == [5, 10]
-    keep.seconds, keep.at = 3600.0, time.perf_counter()
+    keep.seconds, keep.saved_at = 3600.0, time.perf_counter()
     assert not keep.due(5, is_last_step=False)
     assert keep.due(7, is_last_step=True)
-    keep.at -= 20 * 3600.0
+    keep.saved_at -= 20 * 3600.0
     assert keep.due(5, is_last_step=False)
 
 

@@ -210,7 +210,7 @@ def test_the_gradient_is_the_tasks_and_lambda_times_the_penaltys():
     gradients = {}
     for weight in (0.0, 0.3):
         learner = learner_of(replace(QUICK, weight=weight))
-        learner.step(0, learner.chosen(0))
+        learner.step(0, learner.batch_at(0))
         gradients[weight] = learner.log_alpha.grad.clone()
     likely = torch.tensor(0.9)
     torch.testing.assert_close(
@@ -227,7 +227,7 @@ def learner_of(
 
 def test_the_loss_is_the_mean_cross_entropy_of_an_answer_under_the_drawn_gates():
     learner = learner_of(replace(QUICK, sample="batch"))
-    chosen, uniform = learner.chosen(0), learner.uniform(0, 6)
+    chosen, uniform = learner.batch_at(0), learner.uniform(0, 6)
     assert uniform.shape == (1, 12)
     with (
         torch.inference_mode(),
@@ -251,8 +251,8 @@ def test_batches_are_those_of_every_training():
     learner = learner_of(QUICK)
     lengths = learner.inputs.lengths.tolist()
     for step in (0, 1, 2, 5):
-        assert learner.chosen(step).tolist() == step_batch(lengths, 6, 0, step).tolist()
-    assert learner.forwards == sum(len(learner.chosen(step)) for step in range(QUICK.steps))
+        assert learner.batch_at(step).tolist() == step_batch(lengths, 6, 0, step).tolist()
+    assert learner.forwards == sum(len(learner.batch_at(step)) for step in range(QUICK.steps))
 
 
 def test_only_heads_of_the_stacks_that_are_asked_for_have_gates():
@@ -279,7 +279,7 @@ def test_every_gate_gets_a_gradient_in_every_kind_of_model(family):
         QUICK, weight=0.0, temperature=5.0, start=0.9999
     )  # hardly a draw is cut to 0 or 1
     learner = learner_of(soft, tiny_model(family, torch.float32, tokenizer=tiny_tokenizer()), task)
-    learner.step(0, learner.chosen(0))
+    learner.step(0, learner.batch_at(0))
     assert learner.log_alpha.grad.isfinite().all()
     assert (learner.log_alpha.grad != 0).all()
 
@@ -358,7 +358,7 @@ def test_a_checkpoint_of_another_length_or_torn_starts_over_and_says_so(tmp_path
 
 def test_a_batch_that_does_not_fit_is_added_up_from_parts(monkeypatch, caplog):
     whole, short = learner_of(QUICK), learner_of(QUICK)
-    losses = [whole.step(step, whole.chosen(step)) for step in range(3)]
+    losses = [whole.step(step, whole.batch_at(step)) for step in range(3)]
     real = Texts.logits
 
     def logits(self: Texts, inputs: Any) -> torch.Tensor:
@@ -367,7 +367,7 @@ def test_a_batch_that_does_not_fit_is_added_up_from_parts(monkeypatch, caplog):
         return real(self, inputs)
 
     monkeypatch.setattr(Texts, "logits", logits)
-    assert [short.step(step, short.chosen(step)) for step in range(3)] == pytest.approx(
+    assert [short.step(step, short.batch_at(step)) for step in range(3)] == pytest.approx(
         losses, abs=1e-5
     )
     assert short.state.rows == 3
@@ -507,7 +507,7 @@ def test_what_the_last_step_made_no_number_is_a_sentence(
 
 def test_any_seed_can_be_learned_with():
     learner = learner_of(replace(QUICK, seed=1 << 80))
-    assert np.isfinite(learner.step(0, learner.chosen(0)))
+    assert np.isfinite(learner.step(0, learner.batch_at(0)))
     assert [dropout_seed(0, step) for step in (0, 7)] == [1, 8]
     assert dropout_seed(3, 1) == 3 * 1_000_003 + 2
 
@@ -521,7 +521,7 @@ def test_a_loss_that_is_no_number_is_a_sentence(monkeypatch):
         Learner, "loss", lambda self, logits, part: self.log_alpha.sum() * torch.nan
     )
     with raises("training.loss_not_finite", 1, "nan"):
-        learner.step(0, learner.chosen(0))
+        learner.step(0, learner.batch_at(0))
 
 
 def test_the_table_of_options_and_the_dataclass_say_the_same():

@@ -100,7 +100,7 @@ def test_every_line_ends_in_a_token_and_counts_as_a_word_more() -> None:
     found = encode(make_tokenizer(made_up(50), "word", 30), lines)
     assert found.line_words.tolist() == [4, 1, 3]
     assert found.line_tokens.tolist() == [4, 1, 3]
-    assert found.asked == 8
+    assert found.predicted_tokens == 8
 
 
 def test_a_folder_has_splits_and_a_file_is_cut_into_them(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_parts_of_a_batch_add_up_to_its_gradient() -> None:
         torch.manual_seed(0)
         model = new_model(config_of(options, tokenizer), torch.device("cpu"))
         steps = LmSteps(model, encode(tokenizer, lines["train"]), options, new_state(model, 0.0))
-        steps.step(2, steps.chosen(2))
+        steps.step(2, steps.batch_at(2))
         grown.append(
             torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
         )
@@ -307,7 +307,7 @@ def test_a_loss_that_is_no_number_stops_the_training(tmp_path: Path) -> None:
         model.model.embeddings.weight.fill_(float("nan"))
     steps = LmSteps(model, encode(tokenizer, text()["train"]), TINY, new_state(model, 0.0))
     with raises("training.loss_not_finite"):
-        steps.step(0, steps.chosen(0))
+        steps.step(0, steps.batch_at(0))
 
 
 def test_speeds_are_ratios_to_the_first_model_of_the_same_round() -> None:

@@ -80,7 +80,7 @@ def test_gates_close_where_the_penalty_is_all_that_counts_and_keep_their_rate() 
     steps = gate_steps(weight=5.0, warm_up=False, steps=8, gate_rate=0.9)
     before = steps.open()
     for step in range(8):
-        steps.step(step, steps.chosen(step))
+        steps.step(step, steps.batch_at(step))
         assert steps.state.optimizer.param_groups[0]["lr"] == 0.9
     assert before == 11
     assert steps.open() == 0
@@ -156,8 +156,8 @@ def test_the_gates_kept_are_copies_and_the_first_are_those_before_any_step(
         prune_lm(start, text(), tmp_path / "parts", options, watch=stopping(2, "gates"))
     steps = gate_steps(steps=12, history=3, weight=0.5, warm_up=False)
     for step in range(5):
-        steps.step(step, steps.chosen(step))
-        steps.made(step + 1)
+        steps.step(step, steps.batch_at(step))
+        steps.after_step(step + 1)
     kept = steps.state.extra_tensors["history"]
     assert kept.shape == (2, 11)
     assert (kept[0] == options.initial_log_alpha).all()

@@ -32,7 +32,7 @@ def test_each_token_is_judged_once_with_half_a_window_before_it(tokens: int) -> 
 
 def test_passages_are_whole_lines_and_lose_nothing() -> None:
     given = corpus(1003, line=7)
-    nats = np.random.default_rng(1).random(given.asked)
+    nats = np.random.default_rng(1).random(given.predicted_tokens)
     found = passages(given, nats, 50)
     assert found.sum(axis=0) == pytest.approx([nats.sum(), 1003, 1003])
     assert 15 <= len(found) <= 21
