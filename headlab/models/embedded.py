@@ -59,20 +59,22 @@ def merge(
 
     Raises HeadlabError if a file is missing or corrupt, or the adapter belongs to a base of another shape.
     """
-    named = read_labels(adapter_folder)
+    adapter_labels = read_labels(adapter_folder)
     check_adapter(adapter_folder)
-    module, tokenizer = load_classifier(base_folder, named.labels, words=named.words)
+    module, tokenizer = load_classifier(
+        base_folder, adapter_labels.labels, words=adapter_labels.words
+    )
     try:
         with alone():
-            tuned = PeftModel.from_pretrained(module, str(adapter_folder), torch_device="cpu")
-            merged = tuned.merge_and_unload(safe_merge=True)
+            adapted = PeftModel.from_pretrained(module, str(adapter_folder), torch_device="cpu")
+            merged_module = adapted.merge_and_unload(safe_merge=True)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         raise HeadlabError(
             f"the adapter {adapter_folder.name} does not fit its base: {first_line(error)}; make it again",
             code="adapter.other_base",
         ) from error
-    merged.requires_grad_(False)
-    return merged.eval(), tokenizer
+    merged_module.requires_grad_(False)
+    return merged_module.eval(), tokenizer
 
 
 def read_labels(adapter_folder: Path) -> Labels:
@@ -273,13 +275,15 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
     """All weights, float32: the base's, with the changed ones replaced. Raises HeadlabError if a file is corrupt."""
     try:
         base = load_file(base_of(folder) / "model.safetensors")
-        changed = load_file(folder / DELTA)
+        changed_weights = load_file(folder / DELTA)
     except (OSError, SafetensorError) as error:
         raise HeadlabError(
             f"{folder.name}: {DELTA} cannot be read ({error}); copy the folder again",
             code="model.delta_unreadable",
         ) from error
-    return named_as_in_classifier(base) | {name: tensor.float() for name, tensor in changed.items()}
+    return named_as_in_classifier(base) | {
+        name: tensor.float() for name, tensor in changed_weights.items()
+    }
 
 
 def named_as_in_classifier(base: Mapping[str, Weight]) -> dict[str, Weight]:

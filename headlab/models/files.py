@@ -51,9 +51,9 @@ BLOCK = 1 << 20
 
 def check_file(path: Path, sha256: str, advice: str) -> None:
     """Raise HeadlabError unless a packaged model's file is the known one. advice: how to get that."""
-    if (found := file_sha256(path)) != sha256:
+    if (actual_sha256 := file_sha256(path)) != sha256:
         raise HeadlabError(
-            f"{path.name} has sha256 {found[:12]}…, expected {sha256[:12]}…; {advice}",
+            f"{path.name} has sha256 {actual_sha256[:12]}…, expected {sha256[:12]}…; {advice}",
             code="model.base_other_file",
         )
 
@@ -102,16 +102,17 @@ def identify_folder(folder: Path, loaded_weights: Collection[str]) -> FolderIden
     """
     tokenizer_files = [path for pattern in TOKENIZER for path in folder.glob(pattern)]
     weights = set(folder.glob(SAFETENSORS))
-    loaded = {path for path in weights if path.name in loaded_weights} or weights
+    loaded_files = {path for path in weights if path.name in loaded_weights} or weights
     hashes = {
-        path: file_sha256(path) for path in {folder / "config.json", *tokenizer_files, *loaded}
+        path: file_sha256(path)
+        for path in {folder / "config.json", *tokenizer_files, *loaded_files}
     }
     fingerprint = _hash_of_hashes(hashes)
-    unused = weights - loaded - {*tokenizer_files}
-    if not unused:
+    unused_files = weights - loaded_files - {*tokenizer_files}
+    if not unused_files:
         return FolderIdentity(fingerprint)
     try:
-        hashes |= {path: file_sha256(path) for path in unused}
+        hashes |= {path: file_sha256(path) for path in unused_files}
     except HeadlabError:  # earlier versions could not load it either
         return FolderIdentity(fingerprint)
     return FolderIdentity(fingerprint, (_hash_of_hashes(hashes),))
@@ -122,7 +123,7 @@ def _hash_of_hashes(hashes: Mapping[Path, str]) -> str:
 
 
 # Files of weights that headlab does not read, by how their names end.
-CONVERTED = {
+CONVERTED_FORMATS = {
     ".gguf": "GGUF",
     ".ggml": "GGML",
     ".onnx": "ONNX",
@@ -136,7 +137,7 @@ CONVERTED = {
     ".h5": "TensorFlow",
     ".msgpack": "Flax",
 }
-PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+PICKLE_ENDINGS = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
 def no_safetensors(file_names: Iterable[str], name: str) -> HeadlabError:
@@ -147,18 +148,18 @@ def no_safetensors(file_names: Iterable[str], name: str) -> HeadlabError:
         name: the model, in messages.
     """
     names = sorted(file_names, key=lambda file: (file.count("/"), file))
-    for ending, kind in CONVERTED.items():
-        converted = [file for file in names if file.lower().endswith(ending)]
-        if converted:
+    for ending, kind in CONVERTED_FORMATS.items():
+        converted_files = [file for file in names if file.lower().endswith(ending)]
+        if converted_files:
             return HeadlabError(
-                f"{name} has no safetensors weights, but weights of {kind} ({converted[0]}), which headlab does not "
+                f"{name} has no safetensors weights, but weights of {kind} ({converted_files[0]}), which headlab does not "
                 "read; use the safetensors checkpoint that they were converted from",
                 code="model.no_safetensors",
             )
-    pickled = [file for file in names if file.endswith(PICKLED) and "/" not in file]
-    only = f", only pickled ones ({pickled[0]})" if pickled else ""
+    pickled_files = [file for file in names if file.endswith(PICKLE_ENDINGS) and "/" not in file]
+    remark = f", only pickled ones ({pickled_files[0]})" if pickled_files else ""
     return HeadlabError(
-        f"{name} has no safetensors weights{only}; headlab reads no pickled weights, so convert it to safetensors "
+        f"{name} has no safetensors weights{remark}; headlab reads no pickled weights, so convert it to safetensors "
         "first",
         code="model.no_safetensors",
     )
@@ -208,9 +209,9 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
             code="hub.unreachable",
         ) from error
     except HfHubHTTPError as error:
-        at = f" at revision {revision}" if revision else ""
+        at_revision = f" at revision {revision}" if revision else ""
         raise HeadlabError(
-            f"the hub has no model {name}{at} that you may read; check the id, the revision and your token",
+            f"the hub has no model {name}{at_revision} that you may read; check the id, the revision and your token",
             code="hub.model_unknown",
         ) from error
     except Exception as error:  # the hub's client has a client of its own, and that another one
@@ -227,10 +228,10 @@ def hub_sizes(name: str) -> dict[str, int]:
     from huggingface_hub import HfApi
 
     try:
-        found = HfApi().model_info(name, files_metadata=True, timeout=10).siblings or []
+        hub_files = HfApi().model_info(name, files_metadata=True, timeout=10).siblings or []
     except Exception:  # whatever its client raises where it cannot be asked
         return {}
-    return {file.rfilename: file.size or 0 for file in found}
+    return {file.rfilename: file.size or 0 for file in hub_files}
 
 
 def hub_shapes(name: str) -> dict[str, tuple[int, ...]] | None:
@@ -284,47 +285,50 @@ def families() -> TriedFamilies:
 # A folder written atomically: filled under a temporary name beside its target, then renamed.
 
 STALE = 3600.0  # seconds after which a folder without a lock counts as abandoned
-NEW, OLD = ".new", ".old"  # suffixes: of a folder being filled, and of the one it replaces
-HERE, EXCHANGE = -100, 2  # Linux's AT_FDCWD and RENAME_EXCHANGE
+NEW_SUFFIX, OLD_SUFFIX = (
+    ".new",
+    ".old",
+)  # suffixes: of a folder being filled, and of the one it replaces
+AT_WORKING_FOLDER, EXCHANGE = -100, 2  # Linux's AT_FDCWD and RENAME_EXCHANGE
 
 
-def require_folder(out: Path, do: str) -> None:
+def require_folder(target: Path, advice: str) -> None:
     """Raise HeadlabError, with the advice `do`, for a disk root, the working directory or an unusable path."""
-    place = resolved(out)
+    resolved_target = resolve_folder(target)
     if (
-        ".." in out.parts and not out.parent.exists()
+        ".." in target.parts and not target.parent.exists()
     ):  # what is written could not be read back under this name
         raise HeadlabError(
-            f"{out} leads through a folder that does not exist; give {place}",
+            f"{target} leads through a folder that does not exist; give {resolved_target}",
             code="output.parent_missing",
         )
-    if not place.name:
-        raise HeadlabError(f"{out} is the root of a disk; {do}", code="output.is_root")
-    if place == Path.cwd():
+    if not resolved_target.name:
+        raise HeadlabError(f"{target} is the root of a disk; {advice}", code="output.is_root")
+    if resolved_target == Path.cwd():
         raise HeadlabError(
-            f"{out} is the folder you work in; {do}", code="output.is_working_folder"
+            f"{target} is the folder you work in; {advice}", code="output.is_working_folder"
         )
 
 
-def resolved(out: Path) -> Path:
+def resolve_folder(target: Path) -> Path:
     """The absolute path, links followed. Raises HeadlabError for a link that leads back to itself."""
     try:
-        return out.resolve()
+        return target.resolve()
     except (OSError, RuntimeError) as error:
         raise HeadlabError(
-            f"{out} is a broken link; name another folder with --out", code="output.link_broken"
+            f"{target} is a broken link; name another folder with --out", code="output.link_broken"
         ) from error
 
 
-def checkpoint_beside(out: Path, key: str) -> Path:
+def checkpoint_beside(target: Path, key: str) -> Path:
     """Path of a training's checkpoint, beside `out`; it is used until the folder is written."""
-    place = resolved(out)
-    return place.with_name(f".{place.name}-{key[:12]}.checkpoint.safetensors")
+    resolved_target = resolve_folder(target)
+    return resolved_target.with_name(f".{resolved_target.name}-{key[:12]}.checkpoint.safetensors")
 
 
 @contextmanager
 def built(
-    out: Path, kept: Callable[[Path], bool] = lambda _: False, way_on: str = WRITABLE
+    target: Path, stays: Callable[[Path], bool] = lambda _: False, way_on: str = WRITABLE
 ) -> Iterator[Path]:
     """Yield a new folder to fill; it replaces `out` when the block ends, or is deleted if the block raises.
 
@@ -338,58 +342,64 @@ def built(
     Raises:
         HeadlabError: the folder cannot be written.
     """
-    out = resolved(out)
+    target = resolve_folder(target)
     try:
-        make_folder(out.parent)
-        _sweep(out)
-        build, descriptor = _held(out)
+        make_folder(target.parent)
+        _sweep(target)
+        build, descriptor = _new_locked_folder(target)
     except OSError as error:
-        raise unwritable(out, error, way_on) from error
+        raise unwritable(target, error, way_on) from error
     try:
         yield build
-        if not kept(out):
+        if not stays(target):
             try:
-                _put(build, out)
+                _move_into_place(build, target)
             except OSError:
-                if not kept(out):
+                if not stays(target):
                     raise
-        sync_folder(out.parent)
+        sync_folder(target.parent)
     except OSError as error:
-        raise unwritable(out, error, way_on) from error
+        raise unwritable(target, error, way_on) from error
     finally:
         shutil.rmtree(build, ignore_errors=True)
         if descriptor is not None:
             os.close(descriptor)
 
 
-def _put(build: Path, out: Path) -> None:
+def _move_into_place(build: Path, target: Path) -> None:
     """Rename a finished folder to `out`; the folder it replaces is left under the other name, or deleted."""
-    if not out.exists():
-        build.replace(out)
-    elif not exchanged(build, out):
-        old = build.with_suffix(OLD)
-        out.replace(old)
+    if not target.exists():
+        build.replace(target)
+    elif not exchange_folders(build, target):
+        old_folder = build.with_suffix(OLD_SUFFIX)
+        target.replace(old_folder)
         try:
-            build.replace(out)
+            build.replace(target)
         except OSError:
-            old.replace(out)
+            old_folder.replace(target)
             raise
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(old_folder, ignore_errors=True)
 
 
-def exchanged(one: Path, other: Path) -> bool:
+def exchange_folders(first: Path, second: Path) -> bool:
     """Swap two folders atomically; False if the system or the disk cannot."""
-    swap = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
     return (
-        swap is not None and swap(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE) == 0
+        renameat2 is not None
+        and renameat2(
+            AT_WORKING_FOLDER, os.fsencode(first), AT_WORKING_FOLDER, os.fsencode(second), EXCHANGE
+        )
+        == 0
     )
 
 
-def _held(out: Path) -> tuple[Path, int | None]:
+def _new_locked_folder(target: Path) -> tuple[Path, int | None]:
     """A new folder to fill, and its lock: a descriptor that is open while a live process uses the folder."""
     while True:
-        build = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=NEW, dir=out.parent))
-        descriptor = _opened(build)
+        build = Path(
+            tempfile.mkdtemp(prefix=f".{target.name}.", suffix=NEW_SUFFIX, dir=target.parent)
+        )
+        descriptor = _folder_descriptor(build)
         if descriptor is not None:
             lock(descriptor, wait=True)
         if build.is_dir():  # not swept away before it was locked
@@ -399,7 +409,7 @@ def _held(out: Path) -> tuple[Path, int | None]:
             os.close(descriptor)
 
 
-def _opened(folder: Path) -> int | None:
+def _folder_descriptor(folder: Path) -> int | None:
     """Descriptor of a folder; None on Windows, which opens no folders."""
     try:
         return os.open(folder, os.O_RDONLY)
@@ -407,29 +417,31 @@ def _opened(folder: Path) -> int | None:
         return None
 
 
-def _sweep(out: Path) -> None:
+def _sweep(target: Path) -> None:
     """Remove abandoned folders for `out`, and replaced ones if `out` exists.
 
     Earlier versions named folders that they filled without a suffix, and did not lock them.
     """
-    ours = re.compile(
-        rf"\.{re.escape(out.name)}\.[a-z0-9_]{{8}}(?:{re.escape(NEW)}|{re.escape(OLD)})?"
+    name_pattern = re.compile(
+        rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}(?:{re.escape(NEW_SUFFIX)}|{re.escape(OLD_SUFFIX)})?"
     )
     with suppress(OSError):  # another process may be sweeping too, or access is denied
-        for left in [p for p in out.parent.iterdir() if ours.fullmatch(p.name) and p.is_dir()]:
-            if left.suffix not in (OLD, NEW):
-                if time.time() - left.stat().st_mtime > STALE:
-                    shutil.rmtree(left, ignore_errors=True)
-            elif left.suffix == OLD:
-                if out.exists():
-                    shutil.rmtree(left, ignore_errors=True)
+        for leftover in [
+            p for p in target.parent.iterdir() if name_pattern.fullmatch(p.name) and p.is_dir()
+        ]:
+            if leftover.suffix not in (OLD_SUFFIX, NEW_SUFFIX):
+                if time.time() - leftover.stat().st_mtime > STALE:
+                    shutil.rmtree(leftover, ignore_errors=True)
+            elif leftover.suffix == OLD_SUFFIX:
+                if target.exists():
+                    shutil.rmtree(leftover, ignore_errors=True)
             else:
-                _remove_abandoned(left)
+                _remove_abandoned(leftover)
 
 
 def _remove_abandoned(build: Path) -> None:
     """Remove a folder that was being filled, unless a live process still fills it."""
-    descriptor = _opened(build)
+    descriptor = _folder_descriptor(build)
     if descriptor is None:
         return
     try:
@@ -441,7 +453,7 @@ def _remove_abandoned(build: Path) -> None:
 
 # What a folder may replace: nothing, or the unchanged output of the same kind of run.
 
-SHOWN = 3  # file names listed in a message
+MAX_LISTED = 3  # file names listed in a message
 
 
 @dataclass(frozen=True)
@@ -458,29 +470,29 @@ class Writer:
     do: str
 
 
-def check_replaced(out: Path, writer: Writer) -> None:
+def check_replaced(target: Path, writer: Writer) -> None:
     """Raise HeadlabError unless `out` is a new name, an empty folder, or a folder as the writer left it."""
-    require_folder(out, writer.do)
-    place = resolved(out)  # replacing it follows links and .. too
-    if file_mode(place) is None:
-        return _writable(out, next(p for p in place.parents if p.exists()))
-    if place.is_dir() and not any(place.iterdir()):
+    require_folder(target, writer.do)
+    resolved_target = resolve_folder(target)  # replacing it follows links and .. too
+    if file_mode(resolved_target) is None:
+        return _require_writable(target, next(p for p in resolved_target.parents if p.exists()))
+    if resolved_target.is_dir() and not any(resolved_target.iterdir()):
         return None
     if not (
-        place.is_dir()
-        and any(all((place / name).is_file() for name in names) for names in writer.marks)
+        resolved_target.is_dir()
+        and any(all((resolved_target / name).is_file() for name in names) for names in writer.marks)
     ):
         raise HeadlabError(
-            f"{out} exists and holds nothing that {writer.name} made, so it is not replaced; name another folder with "
+            f"{target} exists and holds nothing that {writer.name} made, so it is not replaced; name another folder with "
             "--out",
             code="output.not_replaceable",
         )
-    if found := _others(out, place, writer):
+    if changed_files := _changed_files(target, resolved_target, writer):
         be, it, files = (
-            ("is", "it", "the file") if len(found) == 1 else ("are", "them", "the files")
+            ("is", "it", "the file") if len(changed_files) == 1 else ("are", "them", "the files")
         )
         raise HeadlabError(
-            f"{out} holds {_named(found)}, which {be} not as {writer.name} wrote {it}, so the folder is not replaced; "
+            f"{target} holds {_list_files(changed_files)}, which {be} not as {writer.name} wrote {it}, so the folder is not replaced; "
             f"move {files} away, or name another folder with --out",
             code="output.files_changed",
         )
@@ -495,32 +507,34 @@ def files_of(folder: Path, record: str) -> dict[str, str]:
     return {name: file_sha256(path) for name, path in sorted(names.items()) if name != record}
 
 
-def _others(out: Path, place: Path, writer: Writer) -> list[str]:
+def _changed_files(target: Path, resolved_target: Path, writer: Writer) -> list[str]:
     """Files added to the folder, or changed, since it was written."""
     try:
-        record: object = read_json(place / writer.record)
+        record: object = read_json(resolved_target / writer.record)
     except HeadlabError:
         return [writer.record]
-    listed = record.get("files") if isinstance(record, dict) else None
-    if not isinstance(listed, dict):
+    recorded_hashes = record.get("files") if isinstance(record, dict) else None
+    if not isinstance(recorded_hashes, dict):
         raise HeadlabError(
-            f"{out} does not say which of its files {writer.name} wrote ({writer.record} of an older version, or "
+            f"{target} does not say which of its files {writer.name} wrote ({writer.record} of an older version, or "
             "changed), so it is not replaced; delete it if nothing in it is yours, or name another folder with --out",
             code="output.record_unreadable",
         )
     return [
-        name for name, found in files_of(place, writer.record).items() if listed.get(name) != found
+        name
+        for name, file_hash in files_of(resolved_target, writer.record).items()
+        if recorded_hashes.get(name) != file_hash
     ]
 
 
-def _named(files: list[str]) -> str:
-    more = len(files) - SHOWN
-    return ", ".join(files[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+def _list_files(files: list[str]) -> str:
+    unlisted = len(files) - MAX_LISTED
+    return ", ".join(files[:MAX_LISTED]) + (f" and {unlisted} more" if unlisted > 0 else "")
 
 
-def _writable(out: Path, parent: Path) -> None:
+def _require_writable(target: Path, parent: Path) -> None:
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise HeadlabError(
-            f"cannot write {out}: {parent} is not a folder you may write to; name another with --out",
+            f"cannot write {target}: {parent} is not a folder you may write to; name another with --out",
             code="output.unwritable",
         )

@@ -33,7 +33,7 @@ from headlab.core import (
     require_type,
 )
 from headlab.masks import UNVERSIONED
-from headlab.models.allattention.modelling import OWN, make_known
+from headlab.models.allattention.modelling import OWN_CLASSES, make_known
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.embedded import (
     DELTA,
@@ -95,7 +95,7 @@ from headlab.models.weights import (
 from headlab.tasks import Task, told_by_names
 
 ADAPTER = "adapter_config.json"
-MOST_BYTES = 4  # of a number in a file of weights that headlab loads
+MAX_BYTES_A_NUMBER = 4  # of a number in a file of weights that headlab loads
 KERNELS = (None, "eager", "sdpa")  # attention that every installation of torch can compute
 DTYPES = {
     "float32": torch.float32,
@@ -123,30 +123,32 @@ def read(
         raise HeadlabError(
             f"unknown dtype {dtype!r}; use one of {', '.join(DTYPES)}", code="dtype.unknown"
         )
-    place = pick_device(device)
-    spread: DeviceOptions = {}
+    target_device = pick_device(device)
+    device_options: DeviceOptions = {}
     if device_map is not None:
         check_map(device_map, name, device)
         plain_map = device_map if isinstance(device_map, str) else dict(device_map)
-        spread = {"device_map": plain_map, "dtype": DTYPES[dtype]}
+        device_options = {"device_map": plain_map, "dtype": DTYPES[dtype]}
     if name in EMBEDDED:
         if revision is not None:
             raise HeadlabError(
                 f"{name} is embedded and has one revision; leave the revision out",
                 code="model.revision_fixed",
             )
-        read = partial(read_embedded, name)
+        read_checkpoint = partial(read_embedded, name)
     else:
-        read = partial(read_folder, *_folder_of(name, revision), name, **spread)
+        read_checkpoint = partial(read_folder, *_folder_of(name, revision), name, **device_options)
     try:
-        checkpoint = read()
-        torch.nn.Module.to(checkpoint.module, device=None if spread else place, dtype=DTYPES[dtype])
+        checkpoint = read_checkpoint()
+        torch.nn.Module.to(
+            checkpoint.module, device=None if device_options else target_device, dtype=DTYPES[dtype]
+        )
     except (RuntimeError, MemoryError, OSError, HeadlabError) as error:
         if not out_of_memory(error) and not out_of_memory(error.__cause__):
             raise
-        where = "the devices of its device_map" if spread else place
+        devices = "the devices of its device_map" if device_options else target_device
         raise HeadlabError(
-            f"{name} does not fit in the memory of {where}; use a smaller model, another device, or dtype bfloat16",
+            f"{name} does not fit in the memory of {devices}; use a smaller model, another device, or dtype bfloat16",
             code="memory.model_too_large",
         ) from error
     checkpoint.module.eval().requires_grad_(False)
@@ -175,12 +177,15 @@ def check_map(device_map: DeviceMap, name: str, device: str | None) -> None:
             f"{name} is assembled in memory, and fits one device; leave device_map out",
             code="device_map.embedded",
         )
-    for place in device_map.values() if isinstance(device_map, Mapping) else ():
+    for device_name in device_map.values() if isinstance(device_map, Mapping) else ():
         require_type(
-            "a device of device_map", place, (str, int), 'its name, such as "cuda:1", or "disk"'
+            "a device of device_map",
+            device_name,
+            (str, int),
+            'its name, such as "cuda:1", or "disk"',
         )
-        if place != "disk":
-            pick_device(place)
+        if device_name != "disk":
+            pick_device(device_name)
 
 
 def pick_device(device: str | int | None) -> torch.device:
@@ -188,14 +193,14 @@ def pick_device(device: str | int | None) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        chosen = torch.device(device)
-        torch.empty(1, device=chosen).item()
+        torch_device = torch.device(device)
+        torch.empty(1, device=torch_device).item()
     except (RuntimeError, AssertionError, ValueError) as error:
         raise HeadlabError(
             f"device {device!r} cannot be used here ({first_line(error)}); use cpu, or leave the device out",
             code="device.unusable",
         ) from error
-    return chosen
+    return torch_device
 
 
 def _folder_of(name: str, revision: str | None) -> tuple[Path, str]:
@@ -226,25 +231,28 @@ def read_folder(
             f"{name} holds an adapter, not a whole model; merge it into its base and save that",
             code="model.is_adapter",
         )
-    changes = is_delta(folder)
+    is_changes_only = is_delta(folder)
     with library_errors(partial(_unreadable, name)):
         require_readable_names(folder, name)
         config = _config(folder, name)
         try:
-            tokenizer, problem = _tokenizer(base_of(folder) if changes else folder, name), None
+            tokenizer, problem = (
+                _tokenizer(base_of(folder) if is_changes_only else folder, name),
+                None,
+            )
         except HeadlabError as error:
             tokenizer, problem = None, error  # what is wrong with the weights goes first
-        kind = _class_of(config, name)
-        check_named_tokens(kind, config, name)
-        _settle(config, tokenizer, folder)
+        model_class = _class_of(config, name)
+        check_named_tokens(model_class, config, name)
+        _undo_local_settings(config, tokenizer, folder)
         with alone(), growing_no_larger(_stored_bytes(folder), name):
-            module, note = _complete(kind, config, folder, name, spread)
+            module, note = _load_complete(model_class, config, folder, name, spread)
         if tokenizer is not None and (folder / TRAINING).is_file():
             state_earlier_training(tokenizer, config, labels_words=classifies_words(module))
     if problem is not None:
         raise problem
     assert tokenizer is not None
-    identity = fingerprint_delta(folder) if changes else identity_of(folder).fingerprint
+    identity = fingerprint_delta(folder) if is_changes_only else identity_of(folder).fingerprint
     named_folder = folder.absolute() if revision == UNVERSIONED else None
     return Checkpoint(str(name), revision, identity, module, tokenizer, note, named_folder)
 
@@ -301,10 +309,10 @@ def _config(folder: Path, name: str) -> PretrainedConfig:
 def _stated_quantisation(folder: Path) -> object:
     """The `quantization_config` of a folder's config.json as it stands there; None if there is none."""
     try:
-        stated: object = read_json(folder / "config.json")
+        config: object = read_json(folder / "config.json")
     except HeadlabError:  # what transformers says of such a file is said
         return None
-    return stated.get("quantization_config") if isinstance(stated, dict) else None
+    return config.get("quantization_config") if isinstance(config, dict) else None
 
 
 def _unreadable(name: str, error: BaseException) -> HeadlabError:
@@ -315,7 +323,7 @@ def _unreadable(name: str, error: BaseException) -> HeadlabError:
     )
 
 
-def _settle(
+def _undo_local_settings(
     config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase | None, folder: Path
 ) -> None:
     """Undo settings of a configuration that depend on where and how it was saved, and change no output.
@@ -344,17 +352,21 @@ def _require_covered(
     """Raise HeadlabError unless every path is a module of the model, and every weight is in just one of them."""
     with torch.device("meta"):
         module = kind(config)
-    known = {path for path, _ in module.named_modules()} | {*module.state_dict()}
-    wrong = [
-        f"names {path}, which the model does not have" for path in device_map if path not in known
+    known_paths = {path for path, _ in module.named_modules()} | {*module.state_dict()}
+    problems = [
+        f"names {path}, which the model does not have"
+        for path in device_map
+        if path not in known_paths
     ]
     for weight in module.state_dict():
-        over = [path for path in device_map if not path or f"{weight}.".startswith(f"{path}.")]
-        if len(over) != 1:
-            wrong.append(f"has {weight} under {len(over)} of its paths")
-    if wrong:
+        covering_paths = [
+            path for path in device_map if not path or f"{weight}.".startswith(f"{path}.")
+        ]
+        if len(covering_paths) != 1:
+            problems.append(f"has {weight} under {len(covering_paths)} of its paths")
+    if problems:
         raise HeadlabError(
-            f"the device_map for {name} {wrong[0]}; have every weight under one path, or use auto",
+            f"the device_map for {name} {problems[0]}; have every weight under one path, or use auto",
             code="device_map.not_covering",
         )
 
@@ -387,16 +399,18 @@ def _spread_out(
 ) -> object:
     """`from_pretrained` with a folder for weights that no device takes, which is there as long as the model."""
     with ExitStack() as undo:
-        place = undo.enter_context(
+        offload_folder = undo.enter_context(
             TemporaryDirectory(prefix="headlab-", ignore_cleanup_errors=True)
         )
-        loaded: object = kind.from_pretrained(folder, offload_folder=place, **options, **devices)
-        module, _ = with_loading_info(loaded)
+        model_and_info: object = kind.from_pretrained(
+            folder, offload_folder=offload_folder, **options, **devices
+        )
+        module, _ = with_loading_info(model_and_info)
         weakref.finalize(module, undo.pop_all().close)
-    return loaded
+    return model_and_info
 
 
-def _complete(
+def _load_complete(
     kind: type[PreTrainedModel],
     config: PretrainedConfig,
     folder: Path,
@@ -419,7 +433,7 @@ def _complete(
     if isinstance(device_map, dict):
         _require_covered(kind, config, device_map, name)
     is_packed = quantisation_of(config, name) is not None  # reading the weights forgets it
-    module, report = _loaded(kind, config, folder, name, spread, {})
+    module, report = _load_module(kind, config, folder, name, spread, {})
     if not is_packed:
         _require_numbers(module, folder, config, name)
     if report.is_clean and not getattr(config, "pruned_heads", None):
@@ -431,7 +445,7 @@ def _complete(
         fit = judge_report(module, report, shapes, name)
     if fit.renames:
         del module  # before the second one takes memory
-        module, _ = _loaded(kind, config, folder, name, spread, fit.renames)
+        module, _ = _load_module(kind, config, folder, name, spread, fit.renames)
         forget_renames(module, fit.renames)
     return module, "" if is_delta(
         folder
@@ -472,7 +486,7 @@ def _shapes_of(folder: Path, config: PretrainedConfig) -> dict[str, tuple[int, .
     return named_as_in_classifier(base) | stored_shapes(folder, [DELTA])
 
 
-def _loaded(
+def _load_module(
     kind: type[PreTrainedModel],
     config: PretrainedConfig,
     folder: Path,
@@ -498,10 +512,10 @@ def _loaded(
     with reading(quantisation, name):
         try:
             if spread:
-                loaded = _spread_out(kind, source, options, devices)
+                model_and_info = _spread_out(kind, source, options, devices)
             else:
-                loaded = kind.from_pretrained(source, **options, **devices)
-            module, loading_info = with_loading_info(loaded)
+                model_and_info = kind.from_pretrained(source, **options, **devices)
+            module, loading_info = with_loading_info(model_and_info)
         except (
             HeadlabError
         ) as error:  # a shrunk model whose configuration lists heads it does not have
@@ -518,21 +532,27 @@ def _written_wrongly(name: str, error: HeadlabError) -> HeadlabError:
 
 
 def _class_of(config: PretrainedConfig, name: str) -> type[PreTrainedModel]:
-    given = config.architectures
-    named = str(given[0]) if isinstance(given, list) and given else "none"
-    found = OWN.get(named) or class_named(config, named) or getattr(transformers, named, None)
-    if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
+    architectures = config.architectures
+    class_name = (
+        str(architectures[0]) if isinstance(architectures, list) and architectures else "none"
+    )
+    model_class = (
+        OWN_CLASSES.get(class_name)
+        or class_named(config, class_name)
+        or getattr(transformers, class_name, None)
+    )
+    if not (isinstance(model_class, type) and issubclass(model_class, PreTrainedModel)):
         raise HeadlabError(
-            f"{name} names the class {named}, which transformers {transformers.__version__} does not have; "
+            f"{name} names the class {class_name}, which transformers {transformers.__version__} does not have; "
             "use a model whose class it has",
             code="model.class_unknown",
         )
-    _require_its_configuration(found, config, name)
-    return found
+    _require_its_configuration(model_class, config, name)
+    return model_class
 
 
 # Of every configuration, and no part of what a model computes.
-OF_NO_CLASS = ("model_type", "transformers_version", "architectures", "_name_or_path")
+KEYS_OF_NO_CLASS = ("model_type", "transformers_version", "architectures", "_name_or_path")
 
 
 def _require_its_configuration(
@@ -549,20 +569,22 @@ def _require_its_configuration(
         config: the configuration.
         name: the model, in messages.
     """
-    of_kind = kind.config_class
-    if not isinstance(of_kind, type) or isinstance(config, of_kind):
+    config_class = kind.config_class
+    if not isinstance(config_class, type) or isinstance(config, config_class):
         return
     values = config.to_dict()
-    own_values = of_kind.from_dict(values).to_dict()
-    own_keys = [key for key in own_values if key not in OF_NO_CLASS]
-    others = [key for key in own_keys if key in values and values[key] != own_values[key]]
-    absent = [key for key in own_keys if key not in values]
-    if not others and absent and not can_be_built(kind, config):
-        others = absent
-    if others:
+    values_of_class = config_class.from_dict(values).to_dict()
+    keys_of_class = [key for key in values_of_class if key not in KEYS_OF_NO_CLASS]
+    differing_keys = [
+        key for key in keys_of_class if key in values and values[key] != values_of_class[key]
+    ]
+    absent_keys = [key for key in keys_of_class if key not in values]
+    if not differing_keys and absent_keys and not can_be_built(kind, config):
+        differing_keys = absent_keys
+    if differing_keys:
         raise HeadlabError(
             f"{name} names the class {kind.__name__}, but the model type {config.model_type}, whose configuration has "
-            f"another {others[0]}; put the model type {of_kind.model_type} into its config.json, or the class that "
+            f"another {differing_keys[0]}; put the model type {config_class.model_type} into its config.json, or the class that "
             "the model type belongs to",
             code="model.type_of_another_class",
         )
@@ -621,12 +643,12 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
     task: one whose labels its classes should be.  It ends with the first check without which the others say nothing.
     """
     if name in EMBEDDED:
-        return [_embedded(name)]
+        return [_embedded_fact(name)]
     try:
-        folder, sizes, words = _seen(name)
+        folder, sizes, location = _folder_and_sizes(name)
     except HeadlabError as error:
         return [Fact("Found", False, as_sentence(error))]
-    facts = [Fact("Found", True, words)]
+    facts = [Fact("Found", True, location)]
     try:
         with library_errors(partial(_unreadable, name)):
             require_readable_names(folder, name)
@@ -641,32 +663,34 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
         ]
     sentence = f"config.json names model type {config.model_type}."
     facts.append(Fact("Configuration", True, sentence, class_names))
-    weights = _weights(folder, sizes, config, name)
+    weights = _weights_fact(folder, sizes, config, name)
     try:
-        kind = _class_of(config, name)
+        model_class = _class_of(config, name)
     except HeadlabError as error:
         return [*facts, weights, Fact("Architecture", False, as_sentence(error))]
     try:
         with library_errors(partial(_unreadable, name)):
-            check_named_tokens(kind, config, name)
+            check_named_tokens(model_class, config, name)
     except HeadlabError as error:
         return [*facts, weights, Fact("Special tokens", False, as_sentence(error))]
-    facts.append(_fitting(weights, kind, config, folder, name) if weights.ok else weights)
+    facts.append(
+        _weights_fit_fact(weights, model_class, config, folder, name) if weights.ok else weights
+    )
     facts += [
-        _architecture(kind.__name__, str(config.model_type)),
-        _grid(config),
-        _vocabulary(folder, name),
+        _architecture_fact(model_class.__name__, str(config.model_type)),
+        _heads_fact(config),
+        _tokenizer_fact(folder, name),
     ]
     if task is not None and task.likelihood:
-        return [*facts, _continues(kind.__name__, config, task)]
+        return [*facts, _language_model_fact(model_class.__name__, config, task)]
     return (
         facts
         if task is None or not task.labels
-        else [*facts, _classes(kind.__name__, config, task)]
+        else [*facts, _labels_fact(model_class.__name__, config, task)]
     )
 
 
-def _embedded(name: str) -> Fact:
+def _embedded_fact(name: str) -> Fact:
     """Whether an embedded model is there, with the names of its classes if it is a classifier."""
     try:
         classes = read_labels(adapter_folder(name)).labels if EMBEDDED[name].adapter else ()
@@ -685,10 +709,10 @@ def _class_names(config: PretrainedConfig) -> tuple[str, ...]:
     )
 
 
-def _seen(name: str) -> tuple[Path, Mapping[str, int], str]:
+def _folder_and_sizes(name: str) -> tuple[Path, Mapping[str, int], str]:
     """A model's folder, the bytes of its files, and where it is. Raises HeadlabError if it is nowhere."""
-    here = is_folder(name)
-    folder = Path(name) if here else hub_folder(name, None, LIGHT)
+    is_local = is_folder(name)
+    folder = Path(name) if is_local else hub_folder(name, None, LIGHT)
     try:
         sizes = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
     except OSError as error:
@@ -696,18 +720,20 @@ def _seen(name: str) -> tuple[Path, Mapping[str, int], str]:
             f"the folder {name} cannot be read ({error.strerror}); check its permissions",
             code="model.folder_unreadable",
         ) from error
-    if here:
+    if is_local:
         return folder, sizes, f"A folder on the worker's machine, with {len(sizes)} files."
-    whole = any(file.endswith(".safetensors") for file in sizes) and not _lacking(folder, sizes)
-    words = f"On the hub, at revision {folder.name[:7]}{'; fetched already' * whole}."
-    return folder, sizes if whole else hub_sizes(name), words
+    is_fetched = any(file.endswith(".safetensors") for file in sizes) and not _missing_shards(
+        folder, sizes
+    )
+    description = f"On the hub, at revision {folder.name[:7]}{'; fetched already' * is_fetched}."
+    return folder, sizes if is_fetched else hub_sizes(name), description
 
 
-def _lacking(folder: Path, sizes: Mapping[str, int]) -> list[str]:
+def _missing_shards(folder: Path, sizes: Mapping[str, int]) -> list[str]:
     """Files of weights that the folder's index names and the model does not have."""
     index = folder / "model.safetensors.index.json"
     try:
-        named = read_json(index)["weight_map"].values() if index.is_file() else ()
+        indexed_files = read_json(index)["weight_map"].values() if index.is_file() else ()
     except (
         HeadlabError,
         LookupError,
@@ -715,10 +741,12 @@ def _lacking(folder: Path, sizes: Mapping[str, int]) -> list[str]:
         AttributeError,
     ):  # reading the weights says what is wrong with it
         return []
-    return sorted({str(file) for file in named} - set(sizes))
+    return sorted({str(file) for file in indexed_files} - set(sizes))
 
 
-def _weights(folder: Path, sizes: Mapping[str, int], config: PretrainedConfig, name: str) -> Fact:
+def _weights_fact(
+    folder: Path, sizes: Mapping[str, int], config: PretrainedConfig, name: str
+) -> Fact:
     """Whether the weights are safetensors, and how large they are.
 
     Args:
@@ -739,24 +767,24 @@ def _weights(folder: Path, sizes: Mapping[str, int], config: PretrainedConfig, n
             [DELTA] if is_delta(folder) else weight_files(folder, sizes, named_weight_file(config))
         )
         if not files:
-            other = next(file for file in sizes if _is_safetensors(file))
+            unread_file = next(file for file in sizes if _is_safetensors(file))
             return Fact(
                 "Weights",
                 False,
-                f"{other} is not read; name the file of weights model.safetensors.",
+                f"{unread_file} is not read; name the file of weights model.safetensors.",
             )
         size = f"{sum(sizes[file] for file in files) / 1e6:,.1f} MB"
         if not _are_here(folder, files):
             return Fact("Weights", True, f"safetensors, {size} to fetch.")
         if quantisation is not None and quantisation.known:
-            words = f"safetensors quantised with {quantisation.title}, {size}; loading dequantises them."
-            return Fact("Weights", True, words)
+            sentence = f"safetensors quantised with {quantisation.title}, {size}; loading dequantises them."
+            return Fact("Weights", True, sentence)
         with library_errors(_torn_weights):
             count = sum(map(math.prod, stored_shapes(folder, files).values()))
     except HeadlabError as error:
         return Fact("Weights", False, f"{name}: {as_sentence(error)}")
-    what = "numbers that change the embedded base" if is_delta(folder) else "parameters"
-    return Fact("Weights", True, f"safetensors, {count / 1e6:,.1f} million {what}, {size}.")
+    counted = "numbers that change the embedded base" if is_delta(folder) else "parameters"
+    return Fact("Weights", True, f"safetensors, {count / 1e6:,.1f} million {counted}, {size}.")
 
 
 def _torn_weights(error: BaseException) -> HeadlabError:
@@ -780,10 +808,12 @@ def _unreadable_weights(folder: Path, sizes: Mapping[str, int], name: str) -> Fa
         return Fact(
             "Weights", False, as_sentence(no_safetensors([*sizes, *_nested_files(folder)], name))
         )
-    absent = _lacking(folder, sizes)
+    absent = _missing_shards(folder, sizes)
     if absent:
-        words = f"{absent[0]} is missing, which the index of weights names; copy the model again."
-        return Fact("Weights", False, words)
+        sentence = (
+            f"{absent[0]} is missing, which the index of weights names; copy the model again."
+        )
+        return Fact("Weights", False, sentence)
     return None
 
 
@@ -800,7 +830,7 @@ def _are_here(folder: Path, files: Iterable[str]) -> bool:
     return all((folder / file).is_file() for file in files)
 
 
-def _fitting(
+def _weights_fit_fact(
     weights: Fact, kind: type[PreTrainedModel], config: PretrainedConfig, folder: Path, name: str
 ) -> Fact:
     """The fact about the weights, and whether the class takes them all, told by the headers of their files.
@@ -827,63 +857,65 @@ def _fitting(
                 return weights._replace(
                     words=f"{weights.words} Once fetched, they are compared with the class."
                 )
-            stored_bytes = MOST_BYTES * sum(map(math.prod, shapes.values()))
+            stored_bytes = MAX_BYTES_A_NUMBER * sum(map(math.prod, shapes.values()))
             with growing_no_larger(stored_bytes, name):
                 fit = fit_weights(kind, config, shapes, name)
     except HeadlabError as error:
         return Fact("Weights", False, as_sentence(error))
     if not fit.note or is_delta(folder):
         return weights
-    return weights._replace(words=f"{weights.words} {_capitalised(fit.note)}.")
+    return weights._replace(words=f"{weights.words} {_capitalise(fit.note)}.")
 
 
 def _file_names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-def _capitalised(sentence: str) -> str:
+def _capitalise(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def _architecture(kind: str, model_type: str) -> Fact:
-    known = families()["families"].get(model_type.removeprefix(SHRUNK))
-    if known is None:
-        words = f"{kind}: model type {model_type} has not been tried yet; loading it tries whether its heads can be gated."
-        return Fact("Architecture", None, words)
-    if not known["gated"]:
-        return Fact("Architecture", False, f"Model type {model_type} was tried: {known['why']}.")
+def _architecture_fact(kind: str, model_type: str) -> Fact:
+    tried_family = families()["families"].get(model_type.removeprefix(SHRUNK))
+    if tried_family is None:
+        sentence = f"{kind}: model type {model_type} has not been tried yet; loading it tries whether its heads can be gated."
+        return Fact("Architecture", None, sentence)
+    if not tried_family["gated"]:
+        return Fact(
+            "Architecture", False, f"Model type {model_type} was tried: {tried_family['why']}."
+        )
     return Fact("Architecture", True, f"{kind}: the heads of model type {model_type} can be gated.")
 
 
-def _grid(config: PretrainedConfig) -> Fact:
+def _heads_fact(config: PretrainedConfig) -> Fact:
     """The head grid where the configuration tells it: of one stack with as many heads in every layer."""
-    text = config.get_text_config()
+    text_config = config.get_text_config()
     layers, heads = (
-        getattr(text, "num_hidden_layers", None),
-        getattr(text, "num_attention_heads", None),
+        getattr(text_config, "num_hidden_layers", None),
+        getattr(text_config, "num_attention_heads", None),
     )
-    hybrid = (
-        len(set(getattr(text, "layer_types", None) or ["attention"])) > 1
+    is_hybrid = (
+        len(set(getattr(text_config, "layer_types", None) or ["attention"])) > 1
     )  # some layers may have no attention
-    uneven = (
+    is_uneven = (
         str(config.model_type).startswith(SHRUNK)
         or getattr(config, "is_encoder_decoder", False)
-        or hybrid
+        or is_hybrid
     )
-    if uneven or not isinstance(layers, int) or not isinstance(heads, int):
+    if is_uneven or not isinstance(layers, int) or not isinstance(heads, int):
         return Fact(
             "Heads",
             None,
             "The configuration does not tell how many there are; loading the model finds them.",
         )
-    words = f"{layers} layers × {heads} heads = {layers * heads}, by its configuration."
-    pairs = getattr(text, "num_key_value_heads", None)
+    sentence = f"{layers} layers × {heads} heads = {layers * heads}, by its configuration."
+    pairs = getattr(text_config, "num_key_value_heads", None)
     if isinstance(pairs, int) and 0 < pairs < heads:
-        words += f" Queries are grouped: heads 0 to {heads // pairs - 1} of a layer share keys and values, and so on."
-    return Fact("Heads", True, words)
+        sentence += f" Queries are grouped: heads 0 to {heads // pairs - 1} of a layer share keys and values, and so on."
+    return Fact("Heads", True, sentence)
 
 
-def _vocabulary(folder: Path, name: str) -> Fact:
+def _tokenizer_fact(folder: Path, name: str) -> Fact:
     try:
         tokenizer = _tokenizer(base_of(folder) if is_delta(folder) else folder, name)
     except HeadlabError as error:
@@ -891,45 +923,45 @@ def _vocabulary(folder: Path, name: str) -> Fact:
     return Fact("Tokenizer", True, f"{type(tokenizer).__name__} with {len(tokenizer):,} tokens.")
 
 
-def _continues(kind: str, config: PretrainedConfig, task: Task) -> Fact:
+def _language_model_fact(kind: str, config: PretrainedConfig, task: Task) -> Fact:
     """Whether a model is a language model, as far as its class tells."""
-    masked = kind.endswith("ForMaskedLM")
-    causal = kind.endswith(("ForCausalLM", "LMHeadModel")) and not config.is_encoder_decoder
-    decodes = config.is_encoder_decoder and kind.endswith(
+    is_masked = kind.endswith("ForMaskedLM")
+    is_causal = kind.endswith(("ForCausalLM", "LMHeadModel")) and not config.is_encoder_decoder
+    is_decoder_of_pairs = config.is_encoder_decoder and kind.endswith(
         ("ForConditionalGeneration", "MTModel", "EncoderDecoderModel")
     )
     if (
-        causal
-        or (decodes and task.likelihood == "choices")
-        or (masked and task.likelihood == "tokens")
+        is_causal
+        or (is_decoder_of_pairs and task.likelihood == "choices")
+        or (is_masked and task.likelihood == "tokens")
     ):
         return Fact("Answers", True, f"{kind} is a language model, which task {task.name} needs.")
-    what = (
+    problem = (
         "predicts masked tokens, and not the next one"
-        if masked
+        if is_masked
         else "does not predict the next token of a text"
     )
     return Fact(
         "Answers",
         False,
-        f"{kind} {what}, so it cannot do task {task.name}; use one like smollm2-135m.",
+        f"{kind} {problem}, so it cannot do task {task.name}; use one like smollm2-135m.",
     )
 
 
-def _classes(kind: str, config: PretrainedConfig, task: Task) -> Fact:
+def _labels_fact(kind: str, config: PretrainedConfig, task: Task) -> Fact:
     if not kind.endswith("Classification"):
-        words = f"{kind} is no classifier, so it answers no task with labels such as {task.name}; use a fine-tuned one."
-        return Fact("Labels", False, words)
+        sentence = f"{kind} is no classifier, so it answers no task with labels such as {task.name}; use a fine-tuned one."
+        return Fact("Labels", False, sentence)
     try:
         by_word = bool(task.examples(task.languages[0], "dev", 1)[0].words)
     except HeadlabError:  # its data are not here, which its examples will say
         by_word = kind.endswith("ForTokenClassification")
     if by_word != kind.endswith("ForTokenClassification"):
-        what = "words" if by_word else "texts"
+        texts_or_words = "words" if by_word else "texts"
         return Fact(
             "Labels",
             False,
-            f"{kind} does not label {what}, as task {task.name} asks; use a model that does.",
+            f"{kind} does not label {texts_or_words}, as task {task.name} asks; use a model that does.",
         )
     names = [str(label) for _, label in sorted((config.id2label or {}).items())]
     try:

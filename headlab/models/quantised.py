@@ -54,9 +54,11 @@ class Quantisation:
     @property
     def title(self) -> str:
         """The scheme and its number of bits, as in `gptq (4 bits)`."""
-        flagged = [bits for flag, bits in FLAGS.items() if self.settings.get(flag)]
-        named = [self.settings[name] for name in BITS if type(self.settings.get(name)) is int]
-        bits = [*flagged, *named][:1]
+        bits_of_flags = [bits for flag, bits in FLAGS.items() if self.settings.get(flag)]
+        bits_of_settings = [
+            self.settings[name] for name in BITS if type(self.settings.get(name)) is int
+        ]
+        bits = [*bits_of_flags, *bits_of_settings][:1]
         return f"{self.scheme} ({bits[0]} bits)" if bits else self.scheme
 
     @property
@@ -96,18 +98,20 @@ def quantisation_of(config: PretrainedConfig, name: str) -> Quantisation | None:
     Raises:
         HeadlabError: it names no method.
     """
-    stated = [getattr(part, "quantization_config", None) for part in _parts(config)]
-    settings = next((value for value in stated if value is not None), None)
+    stated_settings = [getattr(part, "quantization_config", None) for part in _parts(config)]
+    settings = next((value for value in stated_settings if value is not None), None)
     if settings is None:
         return None
     if not isinstance(settings, dict) and hasattr(settings, "to_dict"):
         settings = settings.to_dict()  # transformers replaces it once it has read the weights
     require_described(settings, name)
-    described = cast(JsonObject, settings)
-    if any(described.get(flag) for flag in FLAGS):
-        return Quantisation(described, BITSANDBYTES, known=True)
-    method = described["quant_method"]
-    return Quantisation(described, str(method), known=method in AUTO_QUANTIZATION_CONFIG_MAPPING)
+    checked_settings = cast(JsonObject, settings)
+    if any(checked_settings.get(flag) for flag in FLAGS):
+        return Quantisation(checked_settings, BITSANDBYTES, known=True)
+    method = checked_settings["quant_method"]
+    return Quantisation(
+        checked_settings, str(method), known=method in AUTO_QUANTIZATION_CONFIG_MAPPING
+    )
 
 
 def _parts(config: PretrainedConfig) -> list[PretrainedConfig]:

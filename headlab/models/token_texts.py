@@ -122,12 +122,14 @@ def texts_of_bytes(tokens: Sequence[bytes]) -> list[str]:
     for character in b"".join(tokens).decode("utf-8", "surrogateescape"):
         character_bytes = character.encode("utf-8", "surrogateescape")
         owners = sorted({*token_of_byte[start : start + len(character_bytes)]})
-        shown = (
+        character_text = (
             character
             if character.isascii() or len(character_bytes) > 1
             else f"[0x{character_bytes.hex().upper()}]"
         )
         for part, owner in enumerate(owners, start=1):
-            texts[owner] += shown if len(owners) == 1 else f"{shown}[{part}/{len(owners)}]"
+            texts[owner] += (
+                character_text if len(owners) == 1 else f"{character_text}[{part}/{len(owners)}]"
+            )
         start += len(character_bytes)
     return texts

@@ -46,14 +46,14 @@ def weight_files(
         HeadlabError: the index cannot be read.
     """
     candidates = [SINGLE, INDEX] if named_file is None else [named_file]
-    chosen = next((name for name in candidates if name in file_names), None)
-    if chosen is None:
+    weight_file = next((name for name in candidates if name in file_names), None)
+    if weight_file is None:
         return []
-    if not chosen.endswith(".index.json"):
-        return [chosen]
-    if not (folder / chosen).is_file():
+    if not weight_file.endswith(".index.json"):
+        return [weight_file]
+    if not (folder / weight_file).is_file():
         return sorted(name for name in file_names if _is_weight_file(name))
-    return _shards(folder / chosen)
+    return _shards(folder / weight_file)
 
 
 def _is_weight_file(name: str) -> bool:
@@ -149,10 +149,10 @@ class LoadReport(NamedTuple):
     @classmethod
     def of(cls, info: LoadingInfo) -> LoadReport:
         """The report in transformers' `output_loading_info`."""
-        mismatched = {}
-        for name, stored, built in info["mismatched_keys"]:
-            mismatched[name] = (tuple(stored), tuple(built))
-        return cls(frozenset(info["missing_keys"]), mismatched, frozenset(info["unexpected_keys"]))
+        mismatches = {}
+        for name, stored_shape, class_shape in info["mismatched_keys"]:
+            mismatches[name] = (tuple(stored_shape), tuple(class_shape))
+        return cls(frozenset(info["missing_keys"]), mismatches, frozenset(info["unexpected_keys"]))
 
     @property
     def absent(self) -> list[str]:
@@ -184,7 +184,7 @@ def load_without_memory(
     """
     numbers = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
     with alone():
-        loaded: object = kind.from_pretrained(
+        model_and_info: object = kind.from_pretrained(
             None,
             config=config,
             state_dict=numbers,
@@ -193,13 +193,13 @@ def load_without_memory(
             output_loading_info=True,
             ignore_mismatched_sizes=True,
         )
-    module, loading_info = with_loading_info(loaded)
+    module, loading_info = with_loading_info(model_and_info)
     return module, LoadReport.of(loading_info)
 
 
-def with_loading_info(loaded: object) -> tuple[PreTrainedModel, LoadingInfo]:
+def with_loading_info(model_and_info: object) -> tuple[PreTrainedModel, LoadingInfo]:
     """What `from_pretrained` gives with `output_loading_info`, which its type does not tell."""
-    return cast(tuple[PreTrainedModel, LoadingInfo], loaded)
+    return cast(tuple[PreTrainedModel, LoadingInfo], model_and_info)
 
 
 # Prefixes that training leaves in the names of weights.
@@ -211,7 +211,7 @@ WRAPPERS = {
     "_fpw_module": "sharded training",
     "_checkpoint_wrapped_module": "activation checkpointing",
 }
-OUTER = 3  # components of a prefix that a program may put before the name of every weight
+MAX_OUTER_PARTS = 3  # components of a prefix that a program may put before the name of every weight
 
 
 def key_mapping(renames: Mapping[str, str]) -> dict[str, str] | None:
@@ -240,12 +240,14 @@ def forget_renames(module: PreTrainedModel, renames: Mapping[str, str]) -> None:
 
 def possible_renames(names: Collection[str]) -> list[dict[str, str]]:
     """Ways to drop what wrappers and programs put into the names of weights, fewest dropped first."""
-    unwrapped = {name: _unwrapped(name) for name in names}
-    options = [unwrapped]
-    for depth in range(1, OUTER + 1):
-        outer = _common_prefix(unwrapped.values(), depth)
+    unwrapped_names = {name: _without_wrappers(name) for name in names}
+    options = [unwrapped_names]
+    for depth in range(1, MAX_OUTER_PARTS + 1):
+        outer = _common_prefix(unwrapped_names.values(), depth)
         if outer is not None:
-            options.append({name: plain.removeprefix(outer) for name, plain in unwrapped.items()})
+            options.append(
+                {name: plain.removeprefix(outer) for name, plain in unwrapped_names.items()}
+            )
     renames = []
     for option in options:
         is_injective = len(set(option.values())) == len(option)
@@ -254,7 +256,7 @@ def possible_renames(names: Collection[str]) -> list[dict[str, str]]:
     return renames
 
 
-def _unwrapped(name: str) -> str:
+def _without_wrappers(name: str) -> str:
     *modules, leaf = name.split(".")
     return ".".join([*(module for module in modules if module not in WRAPPERS), leaf])
 
@@ -289,8 +291,8 @@ def _prefix_sentence(renames: Mapping[str, str]) -> str:
     components = [part for prefix in renames for part in prefix.split(".")]
     origins = sorted({WRAPPERS[part] for part in components if part in WRAPPERS})
     origin = " and ".join(origins) or "the program that saved them"
-    more = f" and {len(renames) - 1} more like it" if len(renames) > 1 else ""
-    return f"its weights are read without the prefix {shortest!r}{more}, which {origin} put before their names"
+    remainder = f" and {len(renames) - 1} more like it" if len(renames) > 1 else ""
+    return f"its weights are read without the prefix {shortest!r}{remainder}, which {origin} put before their names"
 
 
 # How stored weights fit a class: what is left out, why that is harmless, and what is refused.
@@ -355,7 +357,7 @@ def fit_weights(
             computes something else.
         what transformers raises for a configuration that it cannot build.
     """
-    module, renames, report = _closest(kind, config, shapes, with_new_head)
+    module, renames, report = _closest_fit(kind, config, shapes, with_new_head)
     return judge_report(module, report, shapes, name, renames=renames, with_new_head=with_new_head)
 
 
@@ -383,9 +385,9 @@ def judge_report(
     """
     renames = renames or {}
     config = module.config
-    plain_shapes = {_renamed(key, renames): shape for key, shape in shapes.items()}
+    plain_shapes = {_rename(key, renames): shape for key, shape in shapes.items()}
     inspection = _Inspection(module, plain_shapes)
-    absent = _lacking(report, module, with_new_head)
+    absent = _needed_but_absent(report, module, with_new_head)
     foreign = inspection.not_harmless(report.unexpected, with_new_head)
     if absent or foreign:
         _require_no_adapter(shapes, name)
@@ -403,7 +405,7 @@ def judge_report(
     return WeightFit(renames, tuple(sentences))
 
 
-def _closest(
+def _closest_fit(
     kind: type[PreTrainedModel], config: PretrainedConfig, shapes: Shapes, with_new_head: bool
 ) -> tuple[PreTrainedModel, Mapping[str, str], LoadReport]:
     """The class without memory, the renames with which it lacks fewest weights, and the report with these.
@@ -412,18 +414,20 @@ def _closest(
     """
     best_renames: Mapping[str, str] = {}
     module, best_report = load_without_memory(kind, config, shapes, best_renames)
-    options = possible_renames(shapes) if _lacking(best_report, module, with_new_head) else []
+    options = (
+        possible_renames(shapes) if _needed_but_absent(best_report, module, with_new_head) else []
+    )
     known_names = _known_names(module)
-    known = sum(name in known_names for name in shapes)
+    known_count = sum(name in known_names for name in shapes)
     for renames in options:
-        known_if_renamed = sum(_renamed(name, renames) in known_names for name in shapes)
+        count_if_renamed = sum(_rename(name, renames) in known_names for name in shapes)
         if (
-            known and known_if_renamed <= known
+            known_count and count_if_renamed <= known_count
         ):  # building a class of many layers again takes seconds
             continue
         _, report = load_without_memory(kind, config, shapes, renames)
-        if len(_lacking(report, module, with_new_head)) < len(
-            _lacking(best_report, module, with_new_head)
+        if len(_needed_but_absent(report, module, with_new_head)) < len(
+            _needed_but_absent(best_report, module, with_new_head)
         ):
             best_renames, best_report = renames, report
     return module, best_renames, best_report
@@ -436,7 +440,9 @@ def _known_names(module: PreTrainedModel) -> set[str]:
     return names | {name.removeprefix(prefix) for name in names}
 
 
-def _lacking(report: LoadReport, module: PreTrainedModel, with_new_head: bool) -> list[str]:
+def _needed_but_absent(
+    report: LoadReport, module: PreTrainedModel, with_new_head: bool
+) -> list[str]:
     """Weights that transformers would make up, and that nobody else makes anew."""
     if not with_new_head:
         return report.absent
@@ -444,7 +450,7 @@ def _lacking(report: LoadReport, module: PreTrainedModel, with_new_head: bool) -
     return [key for key in report.absent if key.startswith(body) and "pooler" not in key]
 
 
-def _renamed(name: str, renames: Mapping[str, str]) -> str:
+def _rename(name: str, renames: Mapping[str, str]) -> str:
     prefix = max((prefix for prefix in renames if name.startswith(prefix)), key=len, default="")
     return renames[prefix] + name.removeprefix(prefix) if prefix else name
 
@@ -526,12 +532,12 @@ class _Inspection:
         sentences = []
         if parts:
             sentences.append(
-                f"{_listed(parts)} in its files {_is_are(parts)} left out: {self.kind} has no such part, and all "
+                f"{_weights_listed(parts)} in its files {_is_are(parts)} left out: {self.kind} has no such part, and all "
                 "that it computes with is there"
             )
         if constants:
             sentences.append(
-                f"{_listed(constants)} in its files {_is_are(constants)} left out: no trained weights, but constants "
+                f"{_weights_listed(constants)} in its files {_is_are(constants)} left out: no trained weights, but constants "
                 "that transformers makes itself"
             )
         return sentences
@@ -551,7 +557,7 @@ class _Inspection:
         return layers, counts[layers], len(built)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _weights_listed(names: Sequence[str]) -> str:
     return f"the weight {names[0]}" if len(names) == 1 else f"{len(names)} weights ({names[0]}…)"
 
 
@@ -568,14 +574,18 @@ def _require_no_adapter(names: Iterable[str], name: str) -> None:
     parts = sorted(key for key in names if ADAPTERS.search(key))
     if parts:
         raise HeadlabError(
-            f"{name} holds {_listed(parts)} of an adapter that is not merged; merge it into its base (peft's "
+            f"{name} holds {_weights_listed(parts)} of an adapter that is not merged; merge it into its base (peft's "
             "merge_and_unload) and save that",
             code="model.is_adapter",
         )
 
 
 def _lacking_error(
-    report: LoadReport, lacking: Sequence[str], config: PretrainedConfig, name: str, quantised: str
+    report: LoadReport,
+    lacking: Sequence[str],
+    config: PretrainedConfig,
+    name: str,
+    quantised_remedy: str,
 ) -> HeadlabError:
     """The error for weights that the class needs and the file lacks, or has in another shape.
 
@@ -594,17 +604,21 @@ def _lacking_error(
             code="model.heads_pruned",
         )
     details = []
-    mismatched = sorted({*report.mismatched} & {*lacking})
-    if mismatched:
-        stored, built = (list(shape) for shape in report.mismatched[mismatched[0]])
-        details.append(f"{mismatched[0]} is {stored} in its files, {built} by its config")
+    mismatched_names = sorted({*report.mismatched} & {*lacking})
+    if mismatched_names:
+        stored_shape, class_shape = (
+            list(shape) for shape in report.mismatched[mismatched_names[0]]
+        )
+        details.append(
+            f"{mismatched_names[0]} is {stored_shape} in its files, {class_shape} by its config"
+        )
     if report.missing and report.unexpected:
         details.append(
-            f"its files have {_listed(sorted(report.unexpected))} instead: they are of another class"
+            f"its files have {_weights_listed(sorted(report.unexpected))} instead: they are of another class"
         )
     detail = f": {'; '.join(details)}" if details else ""
     count = "1 weight" if len(lacking) == 1 else f"{len(lacking)} weights"
-    remedy = quantised or "use a complete model, with the config.json it was saved with"
+    remedy = quantised_remedy or "use a complete model, with the config.json it was saved with"
     return HeadlabError(
         f"{name} lacks {count} its config asks for, or has them in another shape ({lacking[0]}…){detail}; {remedy}",
         code="model.weights_missing",
@@ -612,7 +626,7 @@ def _lacking_error(
 
 
 def _foreign_error(
-    names: Sequence[str], inspection: _Inspection, name: str, quantised: str
+    names: Sequence[str], inspection: _Inspection, name: str, quantised_remedy: str
 ) -> HeadlabError:
     """The error for weights that a class would ignore though the model was trained with them.
 
@@ -622,17 +636,17 @@ def _foreign_error(
         name: the model, in messages.
         quantised: as in `_lacking_error`.
     """
-    beyond = inspection.layers_beyond(names)
-    if beyond is not None:
-        layers, stored, built = beyond
+    layer_counts = inspection.layers_beyond(names)
+    if layer_counts is not None:
+        layers, stored_count, class_count = layer_counts
         return HeadlabError(
-            f"{name} has weights of {stored} layers ({layers}), but its config asks for {built}, so it would run "
+            f"{name} has weights of {stored_count} layers ({layers}), but its config asks for {class_count}, so it would run "
             "without the others; correct its config.json, or save the model again",
             code="model.weights_unused",
         )
-    remedy = quantised or "use the class and the config.json it was saved with"
+    remedy = quantised_remedy or "use the class and the config.json it was saved with"
     return HeadlabError(
-        f"{name} holds {_listed(names)} that {inspection.kind} with this config does not take, so it would compute "
+        f"{name} holds {_weights_listed(names)} that {inspection.kind} with this config does not take, so it would compute "
         f"something else than it was trained for; {remedy}",
         code="model.weights_unused",
     )

@@ -146,7 +146,7 @@ class Task:
 
     def data_hash(self, examples: Sequence[Example]) -> str:
         """sha256 over what a score depends on: ids, texts, labels, in order; with a salt, also salt and groups."""
-        rows = [[e.id, e.text, e.pair, e.label, *_asked(e)] for e in examples]
+        rows = [[e.id, e.text, e.pair, e.label, *_answer_parts(e)] for e in examples]
         return content_key([rows, self.salt, [e.group for e in examples]] if self.salt else rows)
 
     def restricted(self, languages: Sequence[str]) -> Task:
@@ -185,7 +185,7 @@ class Task:
         }
 
 
-def _asked(example: Example) -> list[object]:
+def _answer_parts(example: Example) -> list[object]:
     """Words with labels, choices, or the target; empty for a text with one label, whose hash predates them."""
     if example.words:
         return [list(example.words), list(example.labels)]
@@ -208,7 +208,7 @@ def answer_names(
 # The order of a split: random and seeded, so that any prefix is a random subset.
 
 
-def in_order(examples: Sequence[Example], seed: int) -> tuple[Example, ...]:
+def in_random_order(examples: Sequence[Example], seed: int) -> tuple[Example, ...]:
     """Groups in a random order that depends only on the seed and their number; examples of a group stay together."""
     rows: dict[str, list[Example]] = {}
     for example in examples:
@@ -220,7 +220,7 @@ def in_order(examples: Sequence[Example], seed: int) -> tuple[Example, ...]:
 
 
 # Languages that put no space between words, by the first part of their codes (ISO 639-1 and 639-3).
-UNSPACED = (
+LANGUAGES_WITHOUT_SPACES = (
     "zh",
     "zho",
     "cmn",
@@ -240,7 +240,7 @@ UNSPACED = (
 
 def unspaced(language: str) -> bool:
     """Whether a language puts no space between words."""
-    return re.split("[-_]", language)[0].lower() in UNSPACED
+    return re.split("[-_]", language)[0].lower() in LANGUAGES_WITHOUT_SPACES
 
 
 # Finding a task's files.
@@ -248,40 +248,40 @@ def unspaced(language: str) -> bool:
 DATA_VARIABLE = "HEADLAB_DATA"
 
 
-def data_root(given: Path | None) -> Path | None:
+def data_root(data: Path | None) -> Path | None:
     """The given data folder, or else $HEADLAB_DATA; None if neither is set.
 
     Raises HeadlabError if it is not a folder.
     """
-    named = os.environ.get(DATA_VARIABLE)
-    root = given if given is not None else Path(named) if named else None
+    environment_folder = os.environ.get(DATA_VARIABLE)
+    root = data if data is not None else Path(environment_folder) if environment_folder else None
     if root is not None and not is_folder(root):
-        where = "--data" if given is not None else f"${DATA_VARIABLE}"
+        named_by = "--data" if data is not None else f"${DATA_VARIABLE}"
         raise HeadlabError(
-            f"{where} is {root}, which is not a folder; name the folder that holds the task's files",
+            f"{named_by} is {root}, which is not a folder; name the folder that holds the task's files",
             code="data.not_a_folder",
         )
     return root
 
 
-def subfolder(given: Path | None, name: str) -> Path | None:
+def subfolder(data: Path | None, name: str) -> Path | None:
     """A task's subfolder of the data folder; None if there is none. Raises HeadlabError as `data_root` does."""
-    root = data_root(given)
+    root = data_root(data)
     return root / name if root is not None and is_folder(root / name) else None
 
 
-def languages_in(given: Path | None, folder: str, suffix: str) -> tuple[str, ...]:
+def languages_in(data: Path | None, folder: str, suffix: str) -> tuple[str, ...]:
     """Languages with a file `folder/{language}.{split}.{suffix}` below the data folder, English first.
 
     Empty if there is no such folder: the error is raised when an example is read.
     """
-    named = given or os.environ.get(DATA_VARIABLE)
-    files = sorted(Path(named, folder).glob(f"*.*.{suffix}")) if named else []
+    data_folder = data or os.environ.get(DATA_VARIABLE)
+    files = sorted(Path(data_folder, folder).glob(f"*.*.{suffix}")) if data_folder else []
     parts = [file.name.removesuffix(f".{suffix}").split(".") for file in files]
-    found = dict.fromkeys(
+    languages = dict.fromkeys(
         part[0] for part in parts if len(part) == 2 and part[0] and part[1] in SPLITS
     )
-    return tuple(sorted(found, key=lambda language: (language != "en", language)))
+    return tuple(sorted(languages, key=lambda language: (language != "en", language)))
 
 
 # Where a task's examples come from, and whether they are on this machine.
@@ -300,9 +300,9 @@ def folder_or_hub(task: str, data: Path | None, folder: str, repository: str) ->
 
     Raises HeadlabError if the data folder is not a folder.
     """
-    found = subfolder(data, folder)
-    if found is not None:
-        return Source(str(found))
+    task_folder = subfolder(data, folder)
+    if task_folder is not None:
+        return Source(str(task_folder))
     return Source(
         f"{repository} on the hub", False,
         f"the data of task {task} are in no folder here: set {DATA_VARIABLE} (or give --data) to one that holds {folder}/; "

@@ -101,11 +101,16 @@ def guess_columns(
     Returns:
         A column for a meaning, none of them twice. A meaning that no column, or more than one, could have is left out.
     """
-    wanted = list(meanings)
-    chosen: dict[str, str] = {}
+    wanted_meanings = list(meanings)
+    columns_by_meaning: dict[str, str] = {}
     for name in ("language", "split"):
-        _choose(chosen, wanted, name, _by_name(values, name, chosen))
-    _choose_pair(chosen, wanted, values)
+        _choose(
+            columns_by_meaning,
+            wanted_meanings,
+            name,
+            _columns_named(values, name, columns_by_meaning),
+        )
+    _choose_pair(columns_by_meaning, wanted_meanings, values)
     for name in (
         "words",
         "labels",
@@ -117,13 +122,27 @@ def guess_columns(
         "pair",
         "context",
     ):
-        columns = _label_columns(values, chosen, classes) if name == "label" else None
-        _choose(chosen, wanted, name, columns or _by_name(values, name, chosen))
-    _choose(chosen, wanted, "language", _by_codes(values, chosen))
-    return {name: chosen[name] for name in wanted if name in chosen}
+        columns = _label_columns(values, columns_by_meaning, classes) if name == "label" else None
+        _choose(
+            columns_by_meaning,
+            wanted_meanings,
+            name,
+            columns or _columns_named(values, name, columns_by_meaning),
+        )
+    _choose(
+        columns_by_meaning,
+        wanted_meanings,
+        "language",
+        _columns_of_codes(values, columns_by_meaning),
+    )
+    return {
+        name: columns_by_meaning[name] for name in wanted_meanings if name in columns_by_meaning
+    }
 
 
-def unsure_meanings(values: Values, meanings: Iterable[str], chosen: Mapping[str, str]) -> set[str]:
+def unsure_meanings(
+    values: Values, meanings: Iterable[str], columns_by_meaning: Mapping[str, str]
+) -> set[str]:
     """The meanings without a column although some column may have it, so that only a person can tell.
 
     Args:
@@ -131,13 +150,17 @@ def unsure_meanings(values: Values, meanings: Iterable[str], chosen: Mapping[str
         meanings: what columns are wanted for; keys of NAMES.
         chosen: a column for each meaning that is certain, as `guess_columns` gives it.
     """
-    free = [column for column in values if column not in chosen.values()]
+    free = [column for column in values if column not in columns_by_meaning.values()]
     unsure = {
         name
         for name in meanings
-        if name not in chosen and any(_is_named(column, name) for column in free)
+        if name not in columns_by_meaning and any(_is_named(column, name) for column in free)
     }
-    if "language" in meanings and "language" not in chosen and _by_codes(values, chosen):
+    if (
+        "language" in meanings
+        and "language" not in columns_by_meaning
+        and _columns_of_codes(values, columns_by_meaning)
+    ):
         unsure.add("language")
     return unsure
 
@@ -156,27 +179,36 @@ def columns_named_as_values(values: Values) -> list[str]:
 
 
 def _choose(
-    chosen: dict[str, str], wanted: Sequence[str], name: str, columns: Sequence[str]
+    columns_by_meaning: dict[str, str],
+    wanted_meanings: Sequence[str],
+    name: str,
+    columns: Sequence[str],
 ) -> None:
     """Choose a column for a meaning that is wanted and has none, if there is only one for it."""
-    if name in wanted and name not in chosen and len(columns) == 1:
-        chosen[name] = columns[0]
+    if name in wanted_meanings and name not in columns_by_meaning and len(columns) == 1:
+        columns_by_meaning[name] = columns[0]
 
 
-def _choose_pair(chosen: dict[str, str], wanted: Sequence[str], values: Values) -> None:
+def _choose_pair(
+    columns_by_meaning: dict[str, str], wanted_meanings: Sequence[str], values: Values
+) -> None:
     """Choose the two texts of a pair, if only one pair of columns can be it."""
     columns = {plain_header(column): column for column in values}
-    pairs = [(columns[a], columns[b]) for a, b in PAIRS if a in columns and b in columns]
-    if "pair" in wanted and len(pairs) == 1:
-        chosen["text"], chosen["pair"] = pairs[0]
+    pairs = [
+        (columns[first], columns[second])
+        for first, second in PAIRS
+        if first in columns and second in columns
+    ]
+    if "pair" in wanted_meanings and len(pairs) == 1:
+        columns_by_meaning["text"], columns_by_meaning["pair"] = pairs[0]
 
 
-def _by_name(values: Values, name: str, chosen: Mapping[str, str]) -> list[str]:
+def _columns_named(values: Values, name: str, columns_by_meaning: Mapping[str, str]) -> list[str]:
     """The columns that are named so, have such values and are not chosen."""
     return [
         column
         for column, of_column in values.items()
-        if column not in chosen.values()
+        if column not in columns_by_meaning.values()
         and _is_named(column, name)
         and _fits(column, name, of_column)
     ]
@@ -190,43 +222,49 @@ def _fits(column: str, name: str, values: Sequence[object]) -> bool:
     """Whether the values of a column of this name are such; a name that says enough needs none."""
     if name == "text" and not re.fullmatch(WEAK_TEXTS, plain_header(column)):
         return True
-    return VALUES_FIT.get(name, _any)(values)
+    return VALUES_FIT.get(name, _fits_any_values)(values)
 
 
-def _label_columns(values: Values, chosen: Mapping[str, str], classes: Sequence[str]) -> list[str]:
+def _label_columns(
+    values: Values, columns_by_meaning: Mapping[str, str], classes: Sequence[str]
+) -> list[str]:
     """The columns of labels: those that hold the classes' names, else those named so, else those with their numbers."""
     free = {
-        column: of_column for column, of_column in values.items() if column not in chosen.values()
+        column: of_column
+        for column, of_column in values.items()
+        if column not in columns_by_meaning.values()
     }
-    named = _by_name(free, "label", {})
-    with_names = [column for column, of_column in free.items() if _are_classes(of_column, classes)]
-    with_numbers = [
+    columns_named_label = _columns_named(free, "label", {})
+    columns_of_names = [
+        column for column, of_column in free.items() if _are_classes(of_column, classes)
+    ]
+    columns_of_numbers = [
         column for column, of_column in free.items() if _are_numbers(of_column, len(classes))
     ]
-    if with_names:
+    if columns_of_names:
         return (
-            [column for column in with_names if column in named]
-            if len(with_names) > 1
-            else with_names
+            [column for column in columns_of_names if column in columns_named_label]
+            if len(columns_of_names) > 1
+            else columns_of_names
         )
-    if len(named) > 1:
-        return [column for column in named if column in with_numbers]
-    return named or with_numbers
+    if len(columns_named_label) > 1:
+        return [column for column in columns_named_label if column in columns_of_numbers]
+    return columns_named_label or columns_of_numbers
 
 
-def _by_codes(values: Values, chosen: Mapping[str, str]) -> list[str]:
+def _columns_of_codes(values: Values, columns_by_meaning: Mapping[str, str]) -> list[str]:
     """The columns that hold language codes and nothing else."""
     return [
         column
         for column, of_column in values.items()
-        if column not in chosen.values() and _are_codes(of_column)
+        if column not in columns_by_meaning.values() and _are_codes(of_column)
     ]
 
 
 # What the values of a column can be.
 
 
-def _any(_values: Sequence[object]) -> bool:
+def _fits_any_values(_values: Sequence[object]) -> bool:
     return True
 
 
@@ -335,34 +373,38 @@ def labels_beside_classes(
         model: its name.
     """
     names = {meaning(plain_name(name)) for name in classes}
-    unknown = [label for label in counts if meaning(plain_name(label)) not in names]
-    if not unknown:
+    unknown_labels = [label for label in counts if meaning(plain_name(label)) not in names]
+    if not unknown_labels:
         return True, f"Each label is the name of a class of {model}."
-    named = ", ".join(classes[:6]) + ("…" if len(classes) > 6 else "")
+    class_names = ", ".join(classes[:6]) + ("…" if len(classes) > 6 else "")
     if all(label.isascii() and label.isdigit() and int(label) < len(classes) for label in counts):
         numbers = {label: class_text(classes, int(label)) for label in sorted(counts, key=int)}
-        typed = f"--label-map {shlex.quote(write_map(numbers))} into the command"
+        typed_map = f"--label-map {shlex.quote(write_map(numbers))} into the command"
         if not any(name.isdigit() for name in numbers.values()):  # the sidebar takes names alone
-            typed = f"{write_map(numbers)} into Label map in the sidebar, or {typed}"
+            typed_map = f"{write_map(numbers)} into Label map in the sidebar, or {typed_map}"
         return (
             False,
-            f"The labels are numbers. If they are the numbers of the classes of {model}, type {typed}.",
+            f"The labels are numbers. If they are the numbers of the classes of {model}, type {typed_map}.",
         )
     if nameless(classes):
         return False, (
-            f"The classes of {model} are called {named}, which says nothing. Up to six are matched on examples; of "
+            f"The classes of {model} are called {class_names}, which says nothing. Up to six are matched on examples; of "
             "more, say which label each is (Label map in the sidebar, or --label-map)."
         )
-    rows = sum(counts[label] for label in unknown)
-    listed = ", ".join(f"{label:.40}" for label in unknown[:5]) + ("…" if len(unknown) > 5 else "")
-    if len(unknown) == len(counts):
-        which = f"None of the {len(counts)} labels is a class of {model}"
-    elif len(unknown) > 1:
-        which = f"{len(unknown)} of the {len(counts)} labels are not classes of {model} ({rows:,} times)"
+    rows = sum(counts[label] for label in unknown_labels)
+    unknown_names = ", ".join(f"{label:.40}" for label in unknown_labels[:5]) + (
+        "…" if len(unknown_labels) > 5 else ""
+    )
+    if len(unknown_labels) == len(counts):
+        finding = f"None of the {len(counts)} labels is a class of {model}"
+    elif len(unknown_labels) > 1:
+        finding = f"{len(unknown_labels)} of the {len(counts)} labels are not classes of {model} ({rows:,} times)"
     else:
-        which = f"1 of the {len(counts)} labels is not a class of {model} ({rows:,} times)"
-    mapped = f", or say which of {named} each label is (Label map in the sidebar, or --label-map)"
+        finding = f"1 of the {len(counts)} labels is not a class of {model} ({rows:,} times)"
+    map_advice = (
+        f", or say which of {class_names} each label is (Label map in the sidebar, or --label-map)"
+    )
     return False, (
-        f"{which}: {listed}. Correct the file, choose the model that was trained "
-        f"on these labels{mapped if len(counts) <= len(classes) else ''}."
+        f"{finding}: {unknown_names}. Correct the file, choose the model that was trained "
+        f"on these labels{map_advice if len(counts) <= len(classes) else ''}."
     )

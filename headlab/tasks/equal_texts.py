@@ -31,7 +31,11 @@ CONSEQUENCES: Mapping[tuple[Split, Split], str] = {
 }
 
 # What is compared in files of one's own, which are small and at hand.
-COMPARED: tuple[tuple[Split, Split], ...] = (("test", "dev"), ("dev", "train"), ("test", "train"))
+COMPARED_SPLITS: tuple[tuple[Split, Split], ...] = (
+    ("test", "dev"),
+    ("dev", "train"),
+    ("test", "train"),
+)
 
 Text = tuple[str, ...]
 Answer = tuple[str | int, ...]
@@ -39,8 +43,8 @@ Answer = tuple[str | int, ...]
 
 def comparable(text: str) -> str:
     """A text as it is compared: in Unicode's composed form (NFC), without case, with single spaces."""
-    folded = unicodedata.normalize("NFC", text).casefold()
-    return " ".join(unicodedata.normalize("NFC", folded).split())
+    folded_text = unicodedata.normalize("NFC", text).casefold()
+    return " ".join(unicodedata.normalize("NFC", folded_text).split())
 
 
 def text_of(example: Example) -> Text:
@@ -130,10 +134,10 @@ def equal_texts(
         is missing or cannot be read is left out.
     """
     counts = []
-    for other in OTHER_SPLITS[split]:
-        other_examples = _present_examples(task, language, other)
+    for other_split in OTHER_SPLITS[split]:
+        other_examples = _present_examples(task, language, other_split)
         if other_examples:
-            counts.append(compared_with(examples, split, other_examples, other))
+            counts.append(compared_with(examples, split, other_examples, other_split))
     return tuple(counts)
 
 
@@ -173,12 +177,14 @@ def notes_by_language(task: Task, size: int | None) -> list[str]:
     return notes
 
 
-def notes_of_record(stored: Mapping[str, object], split: str) -> list[str]:
+def notes_of_record(stored_result: Mapping[str, object], split: str) -> list[str]:
     """The sentences of counts that `equal_texts_record` wrote beside a result on a split."""
-    record = stored.get("equal_texts")
+    records_by_split = stored_result.get("equal_texts")
     counts = [
-        EqualTexts(cast(Split, split), other, **numbers)
-        for other, numbers in (record.items() if isinstance(record, Mapping) else ())
+        EqualTexts(cast(Split, split), other_split, **numbers)
+        for other_split, numbers in (
+            records_by_split.items() if isinstance(records_by_split, Mapping) else ()
+        )
     ]
     return equal_texts_notes(counts)
 
@@ -189,7 +195,7 @@ SAME_FILE = 0.5  # share of a language's texts in another language from which bo
 
 
 def notes_of_examples(
-    examples: Mapping[tuple[str, Split], Sequence[Example]], *, divided: bool
+    examples: Mapping[tuple[str, Split], Sequence[Example]], *, is_divided: bool
 ) -> Iterator[str]:
     """Say which texts of a task's examples are equal, in sentences without their full stop.
 
@@ -211,15 +217,15 @@ def notes_of_examples(
         ]
         for language in languages
     }
-    if divided:
-        yield from _repeated(by_language)
+    if is_divided:
+        yield from _repeated_texts_note(by_language)
     for language in languages:
-        for split, other in COMPARED:
+        for split, other_split in COMPARED_SPLITS:
             count = compared_with(
                 examples.get((language, split), ()),
                 split,
-                examples.get((language, other), ()),
-                other,
+                examples.get((language, other_split), ()),
+                other_split,
             )
             if count.note:
                 yield f"{language}: {count.note}"
@@ -227,7 +233,7 @@ def notes_of_examples(
     yield from _same_languages(by_language)
 
 
-def _repeated(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
+def _repeated_texts_note(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
     """How many rows have the text of another row."""
     counts = Counter(text_of(example) for members in examples.values() for example in members)
     rows = sum(count for count in counts.values() if count > 1)
@@ -237,17 +243,17 @@ def _repeated(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
 
 def _contradictions(language: str, examples: Sequence[Example]) -> Iterator[str]:
     """How many texts of a language have several answers, with the first two places."""
-    first: dict[Text, Example] = {}
+    first_examples: dict[Text, Example] = {}
     contradictions: dict[Text, tuple[Example, Example]] = {}
     for example in examples:
         text = text_of(example)
-        earlier = first.setdefault(text, example)
+        earlier = first_examples.setdefault(text, example)
         if answer_of(earlier) != answer_of(example):
             contradictions.setdefault(text, (earlier, example))
     if contradictions:
         earlier, later = next(iter(contradictions.values()))
-        many = f"{len(contradictions):,} texts have" if len(contradictions) > 1 else "1 text has"
-        yield f"{language}: {many} different answers in different rows, such as {earlier.place} and {later.place}"
+        subject = f"{len(contradictions):,} texts have" if len(contradictions) > 1 else "1 text has"
+        yield f"{language}: {subject} different answers in different rows, such as {earlier.place} and {later.place}"
 
 
 def _same_languages(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
@@ -274,7 +280,7 @@ def _same_languages(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
 # 1: a share of the groups of each language, file by file.
 # 2: also, rows with equal texts are on the same side, and so are row i of all languages of an aligned task.
 VERSIONS = (1, 2)
-FIRST, NEWEST = VERSIONS[0], VERSIONS[-1]
+FIRST_VERSION, NEWEST_VERSION = VERSIONS[0], VERSIONS[-1]
 SEED = (0, 29)
 
 
@@ -292,7 +298,9 @@ class DividedRow:
     text: Text
 
 
-def dev_rows(rows: Sequence[DividedRow], share: float, *, aligned: bool, version: int) -> set[int]:
+def dev_rows(
+    rows: Sequence[DividedRow], share: float, *, is_aligned: bool, version: int
+) -> set[int]:
     """Divide the rows of all files of a task.
 
     Args:
@@ -304,9 +312,9 @@ def dev_rows(rows: Sequence[DividedRow], share: float, *, aligned: bool, version
     Returns:
         The indices of the rows that become dev; the others become test.
     """
-    if version == FIRST:
+    if version == FIRST_VERSION:
         return _by_groups_alone(rows, share)
-    return _by_components(rows, share, aligned)
+    return _by_components(rows, share, is_aligned)
 
 
 def _by_groups_alone(rows: Sequence[DividedRow], share: float) -> set[int]:
@@ -335,32 +343,32 @@ class _Component:
     sizes: dict[str, int] = field(default_factory=dict)
 
 
-def _by_components(rows: Sequence[DividedRow], share: float, aligned: bool) -> set[int]:
+def _by_components(rows: Sequence[DividedRow], share: float, is_aligned: bool) -> set[int]:
     """Version 2: rows that must be on one side go to dev or test together."""
     totals: dict[str, int] = {}
     for row in rows:
         totals[row.language] = totals.get(row.language, 0) + 1
-    wanted = {
+    dev_sizes = {
         language: max(1, min(round(share * total), total - 1)) for language, total in totals.items()
     }
-    dev, test = _dealt(_components(rows, aligned), wanted)
+    dev, test = _deal(_components(rows, is_aligned), dev_sizes)
     for language in totals:  # heads are chosen on dev, so every language needs some
-        if not _has(dev, language):
-            _move(_smallest(test, language), test, dev)
+        if not _has_language(dev, language):
+            _move(_smallest_component(test, language), test, dev)
     for language in totals:
-        if not _has(test, language):
+        if not _has_language(test, language):
             _give_to_test(dev, test, language)
     return {row for component in dev for row in component.rows}
 
 
-def _dealt(
-    components: Sequence[_Component], wanted: Mapping[str, int]
+def _deal(
+    components: Sequence[_Component], dev_sizes: Mapping[str, int]
 ) -> tuple[list[_Component], list[_Component]]:
     """Dev and test: each component goes to dev if that brings the languages closer to the rows that are wanted there.
 
     wanted: dev rows by language.
     """
-    missing = dict(wanted)
+    missing = dict(dev_sizes)
     dev, test = list[_Component](), list[_Component]()
     for component in components:
         closer = sum(
@@ -376,13 +384,15 @@ def _dealt(
     return dev, test
 
 
-def _has(side: Sequence[_Component], language: str) -> bool:
-    return any(language in component.sizes for component in side)
+def _has_language(components: Sequence[_Component], language: str) -> bool:
+    return any(language in component.sizes for component in components)
 
 
-def _smallest(side: Sequence[_Component], language: str) -> _Component:
+def _smallest_component(components: Sequence[_Component], language: str) -> _Component:
     """The component of a language with the fewest rows."""
-    return min((c for c in side if language in c.sizes), key=lambda component: len(component.rows))
+    return min(
+        (c for c in components if language in c.sizes), key=lambda component: len(component.rows)
+    )
 
 
 def _move(component: _Component, source: list[_Component], target: list[_Component]) -> None:
@@ -392,13 +402,13 @@ def _move(component: _Component, source: list[_Component], target: list[_Compone
 
 def _give_to_test(dev: list[_Component], test: list[_Component], language: str) -> None:
     """Move the smallest component of a language to test, if every language then still has dev rows."""
-    component = _smallest(dev, language)
-    remaining = [other for other in dev if other is not component]
-    if all(_has(remaining, code) for code in component.sizes):
+    component = _smallest_component(dev, language)
+    remaining = [dev_component for dev_component in dev if dev_component is not component]
+    if all(_has_language(remaining, code) for code in component.sizes):
         _move(component, dev, test)
 
 
-def _components(rows: Sequence[DividedRow], aligned: bool) -> list[_Component]:
+def _components(rows: Sequence[DividedRow], is_aligned: bool) -> list[_Component]:
     """The rows that must be on one side, tied by groups, equal texts and, where aligned, by their place.
 
     In random order: that of the groups of the longest language, so that without equal texts the rows that have the
@@ -409,9 +419,9 @@ def _components(rows: Sequence[DividedRow], aligned: bool) -> list[_Component]:
         *_ties([row.text for row in rows]),
         *_ties([row.group or index for index, row in enumerate(rows)]),
     ]
-    if aligned:
-        ties += _ties(_places(rows))
-    labels = _connected(len(rows), ties)
+    if is_aligned:
+        ties += _ties(_row_positions(rows))
+    labels = _component_numbers(len(rows), ties)
     ranks = np.argsort(np.random.default_rng(SEED).permutation(max(groups) + 1))
     components: dict[int, _Component] = {}
     for index, (row, label) in enumerate(zip(rows, labels.tolist(), strict=True)):
@@ -433,23 +443,23 @@ def _group_numbers(rows: Sequence[DividedRow]) -> list[int]:
     return group_numbers
 
 
-def _places(rows: Sequence[DividedRow]) -> list[int]:
+def _row_positions(rows: Sequence[DividedRow]) -> list[int]:
     """The place of each row among those of its language, from 0."""
     counts: dict[str, int] = {}
-    places = []
+    positions = []
     for row in rows:
-        places.append(counts.get(row.language, 0))
-        counts[row.language] = places[-1] + 1
-    return places
+        positions.append(counts.get(row.language, 0))
+        counts[row.language] = positions[-1] + 1
+    return positions
 
 
 def _ties(keys: Sequence[object]) -> list[tuple[int, int]]:
     """Each row with the first one of the same key."""
-    first: dict[object, int] = {}
-    return [(first.setdefault(key, index), index) for index, key in enumerate(keys)]
+    first_indices: dict[object, int] = {}
+    return [(first_indices.setdefault(key, index), index) for index, key in enumerate(keys)]
 
 
-def _connected(size: int, ties: Sequence[tuple[int, int]]) -> Ints:
+def _component_numbers(size: int, ties: Sequence[tuple[int, int]]) -> Ints:
     """The number of each row's component, int [row]. ties: pairs of rows that are in the same one."""
     from scipy.sparse import (
         coo_array,

@@ -24,7 +24,7 @@ from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 
 SIZES: Mapping[Split, int] = MappingProxyType({"train": 512, "dev": DEV_SIZE, "test": 1000})
 ENGLISH = ("en",)
-REPEATED = 28  # words in each half of an example of `repeats`
+REPEATED_WORDS = 28  # words in each half of an example of `repeats`
 
 
 def repeats_task(data: Path | None = None, seed: int = 0) -> Task:
@@ -69,24 +69,27 @@ def _splits(name: str, language: str, seed: int) -> Mapping[Split, tuple[Example
     """All splits of a task in a language; drawn together, so that no text stands twice in one split or in two."""
     dice = np.random.default_rng([seed, *f"{name}/{language}".encode()])
     stem = f"{name}-{language}" if name == "agreement" else name
-    seen: set[str] = set()
-    out: dict[Split, tuple[Example, ...]] = {}
+    drawn_texts: set[str] = set()
+    examples_by_split: dict[Split, tuple[Example, ...]] = {}
     for split, size in SIZES.items():
-        rows = [_fresh(partial(DRAWS[name], language, dice, row), seen) for row in range(size)]
-        shuffled = [rows[at] for at in dice.permutation(size)]
-        named = [
+        rows = [
+            _draw_unseen(partial(DRAWS[name], language, dice, row), drawn_texts)
+            for row in range(size)
+        ]
+        shuffled = [rows[index] for index in dice.permutation(size)]
+        numbered = [
             replace(example, id=f"{stem}-{split}-{row}") for row, example in enumerate(shuffled)
         ]
-        out[split] = tuple(e if e.group else replace(e, group=e.id) for e in named)
-    return out
+        examples_by_split[split] = tuple(e if e.group else replace(e, group=e.id) for e in numbered)
+    return examples_by_split
 
 
-def _fresh(draw: Callable[[], Example], seen: set[str]) -> Example:
+def _draw_unseen(draw: Callable[[], Example], drawn_texts: set[str]) -> Example:
     """The next example whose text is new. There are far more texts than are drawn, so there always is one."""
     example = draw()
-    while example.text in seen:
+    while example.text in drawn_texts:
         example = draw()
-    seen.add(example.text)
+    drawn_texts.add(example.text)
     return example
 
 
@@ -98,21 +101,23 @@ def _bit(row: int, digit: int) -> int:
     return row >> digit & 1
 
 
-def _one(dice: np.random.Generator, items: Sequence[str]) -> str:
+def _draw_item(dice: np.random.Generator, items: Sequence[str]) -> str:
     return items[int(dice.integers(len(items)))]
 
 
-def _some(dice: np.random.Generator, items: Sequence[str], count: int) -> list[str]:
-    return [items[at] for at in dice.permutation(len(items))[:count]]
+def _draw_items(dice: np.random.Generator, items: Sequence[str], count: int) -> list[str]:
+    return [items[index] for index in dice.permutation(len(items))[:count]]
 
 
-def _choice(text: str, right: str, wrong: str, label: int, group: str) -> Example:
-    choices = (f" {right}", f" {wrong}")
+def _choice_example(
+    text: str, right_choice: str, wrong_choice: str, label: int, group: str
+) -> Example:
+    choices = (f" {right_choice}", f" {wrong_choice}")
     return Example("", text, label, group=group, choices=choices[::-1] if label else choices)
 
 
 def _repeats(language: str, dice: np.random.Generator, row: int) -> Example:
-    words = _some(dice, _listed(WORDS), REPEATED)
+    words = _draw_items(dice, _items_of(WORDS), REPEATED_WORDS)
     return Example(
         "",
         f"Words: {' '.join([*words, words[0]])}",
@@ -121,47 +126,61 @@ def _repeats(language: str, dice: np.random.Generator, row: int) -> Example:
 
 
 def _ioi(language: str, dice: np.random.Generator, row: int) -> Example:
-    number = int(dice.integers(len(TEMPLATES)))
-    first, second = _some(dice, [*_listed(WOMEN), *_listed(MEN)], 2)
-    again, once = (second, first) if _bit(row, 1) else (first, second)
-    place, thing = _one(dice, _listed(PLACES)), _one(dice, _listed(THINGS, ","))
-    text = TEMPLATES[number].format(a=first, b=second, s=again, place=f"the {place}", thing=thing)
-    return _choice(
-        text, once, again, _bit(row, 0), f"{number}-{'ABBA' if _bit(row, 1) else 'BABA'}"
+    template_number = int(dice.integers(len(TEMPLATES)))
+    first_name, second_name = _draw_items(dice, [*_items_of(WOMEN), *_items_of(MEN)], 2)
+    repeated_name, single_name = (
+        (second_name, first_name) if _bit(row, 1) else (first_name, second_name)
+    )
+    place, thing = _draw_item(dice, _items_of(PLACES)), _draw_item(dice, _items_of(THINGS, ","))
+    text = TEMPLATES[template_number].format(
+        a=first_name, b=second_name, s=repeated_name, place=f"the {place}", thing=thing
+    )
+    return _choice_example(
+        text,
+        single_name,
+        repeated_name,
+        _bit(row, 0),
+        f"{template_number}-{'ABBA' if _bit(row, 1) else 'BABA'}",
     )
 
 
 def _agreement(language: str, dice: np.random.Generator, row: int) -> Example:
     grammar = GRAMMARS[language]
-    number = int(dice.integers(len(CONSTRUCTIONS)))
-    name, kinds = CONSTRUCTIONS[number]
-    plural = [_bit(row, digit) for digit in (1, 2, 3)][: len(kinds)]
+    construction_number = int(dice.integers(len(CONSTRUCTIONS)))
+    construction, kinds = CONSTRUCTIONS[construction_number]
+    plurals = [_bit(row, digit) for digit in (1, 2, 3)][: len(kinds)]
     nouns = _nouns(language, kinds, dice)
-    near = _some(dice, grammar.near, 2)
+    prepositions = _draw_items(dice, grammar.near, 2)
     words = {
-        "there": _one(dice, grammar.there),
-        "mine": _one(dice, grammar.mine),
-        "near": near[0],
-        "by": near[1],
+        "there": _draw_item(dice, grammar.there),
+        "mine": _draw_item(dice, grammar.mine),
+        "near": prepositions[0],
+        "by": prepositions[1],
     }
-    seen, helped = (_one(dice, some).split() for some in (grammar.seen, grammar.helped))
-    for letter, noun, many in zip("sab", nouns, plural, strict=False):
-        words |= {f"{letter}_{form}": text for form, text in _forms(language, noun, many).items()}
-        words |= {f"{letter}_seen": seen[many], f"{letter}_helped": helped[many]}
-    text = grammar.patterns[number].format_map(words)
-    for apart, together in grammar.contracted:
-        text = re.sub(rf"\b{apart}\b", together, text)
-    verbs = _one(dice, grammar.verbs).split()
-    right, wrong = verbs[plural[0]], verbs[1 - plural[0]]
-    return _choice(
-        text[0].upper() + text[1:], right, wrong, _bit(row, 0), f"{name}-{nouns[0].singular}"
+    seen, helped = (_draw_item(dice, some).split() for some in (grammar.seen, grammar.helped))
+    for letter, noun, is_plural in zip("sab", nouns, plurals, strict=False):
+        words |= {
+            f"{letter}_{form}": text for form, text in _forms(language, noun, is_plural).items()
+        }
+        words |= {f"{letter}_seen": seen[is_plural], f"{letter}_helped": helped[is_plural]}
+    text = grammar.patterns[construction_number].format_map(words)
+    for uncontracted, contraction in grammar.contracted:
+        text = re.sub(rf"\b{uncontracted}\b", contraction, text)
+    verbs = _draw_item(dice, grammar.verbs).split()
+    right_verb, wrong_verb = verbs[plurals[0]], verbs[1 - plurals[0]]
+    return _choice_example(
+        text[0].upper() + text[1:],
+        right_verb,
+        wrong_verb,
+        _bit(row, 0),
+        f"{construction}-{nouns[0].singular}",
     )
 
 
 @lru_cache(maxsize=8)
-def _listed(text: str, between: str | None = None) -> tuple[str, ...]:
+def _items_of(text: str, separator: str | None = None) -> tuple[str, ...]:
     """The words of a compact table, or what stands between its commas."""
-    return tuple(" ".join(item.split()) for item in text.split(between))
+    return tuple(" ".join(item.split()) for item in text.split(separator))
 
 
 # ioi: texts that end before a name. "{s}" is the name said again; each template is drawn in both orders.
@@ -229,16 +248,16 @@ window wine winter woman wood word work world worm yellow young zero"""
 # subject).
 
 PERSON, THING, PLACE = "persons", "things", "places"
-ANY = (PERSON, THING, PLACE)
+ANY_KIND = (PERSON, THING, PLACE)
 # Kinds of subject and other nouns, in the order of a grammar's patterns.
 CONSTRUCTIONS = (
-    ("adverb", (ANY,)),
-    ("pronoun-clause", (ANY,)),
-    ("phrase", (ANY, (PERSON, PLACE))),
+    ("adverb", (ANY_KIND,)),
+    ("pronoun-clause", (ANY_KIND,)),
+    ("phrase", (ANY_KIND, (PERSON, PLACE))),
     ("object-clause", ((THING, PLACE), (PERSON,))),
     ("subject-clause", ((PERSON,), (PERSON,))),
-    ("two-phrases", (ANY, (PLACE,), (PERSON, PLACE))),
-    ("phrase-clause", (ANY, (PLACE,), (PERSON,))),
+    ("two-phrases", (ANY_KIND, (PLACE,), (PERSON, PLACE))),
+    ("phrase-clause", (ANY_KIND, (PLACE,), (PERSON,))),
     ("object-clause-phrase", ((THING,), (PERSON,), (PLACE,))),
     ("subject-clause-phrase", ((PERSON,), (PERSON,), (PLACE,))),
 )
@@ -278,21 +297,21 @@ def _nouns(
     language: str, kinds: Sequence[tuple[str, ...]], dice: np.random.Generator
 ) -> list[Noun]:
     """Different nouns, one of each kind."""
-    found: list[Noun] = []
+    nouns: list[Noun] = []
     for kind in kinds:
-        fitting = [noun for noun in _dictionary(language, kind) if noun not in found]
-        found.append(fitting[int(dice.integers(len(fitting)))])
-    return found
+        unused_nouns = [noun for noun in _dictionary(language, kind) if noun not in nouns]
+        nouns.append(unused_nouns[int(dice.integers(len(unused_nouns)))])
+    return nouns
 
 
 @lru_cache(maxsize=32)
 def _dictionary(language: str, kinds: tuple[str, ...]) -> tuple[Noun, ...]:
-    out = []
+    nouns = []
     for kind in kinds:
-        for entry in _listed(getattr(GRAMMARS[language], kind), ","):
+        for entry in _items_of(getattr(GRAMMARS[language], kind), ","):
             article, singular, plural = entry.replace("l'", "l' ").split()
-            out.append(Noun(article, singular, plural, kind == PERSON))
-    return tuple(out)
+            nouns.append(Noun(article, singular, plural, kind == PERSON))
+    return tuple(nouns)
 
 
 def _forms(language: str, noun: Noun, plural: int) -> dict[str, str]:
@@ -300,22 +319,22 @@ def _forms(language: str, noun: Noun, plural: int) -> dict[str, str]:
     word = noun.plural if plural else noun.singular
     if language == "de":
         article = "die" if plural else noun.article
-        declined = word if not plural or word[-1] in "ns" else f"{word}n"
+        declined_word = word if not plural or word[-1] in "ns" else f"{word}n"
         dative, accusative = {"der": ("dem", "den"), "das": ("dem", "das"), "die": ("der", "die")}[
             article
         ]
         dative = "den" if plural else dative
         return {
             "is": f"{article} {word}",
-            "to": f"{dative} {declined}",
+            "to": f"{dative} {declined_word}",
             "who": article,
             "whom": accusative,
         }
-    many = {"la": "las", "el": "los"} if language == "es" else {"the": "the"}
-    article = many.get(noun.article, "les") if plural else noun.article
-    whole = f"{article}{word}" if article == "l'" else f"{article} {word}"
-    whom = f"a {article} que" if language == "es" and noun.person else "que"
-    return {"is": whole, "to": whole, "whom": whom}
+    plural_articles = {"la": "las", "el": "los"} if language == "es" else {"the": "the"}
+    article = plural_articles.get(noun.article, "les") if plural else noun.article
+    noun_phrase = f"{article}{word}" if article == "l'" else f"{article} {word}"
+    object_pronoun = f"a {article} que" if language == "es" and noun.person else "que"
+    return {"is": noun_phrase, "to": noun_phrase, "whom": object_pronoun}
 
 
 GRAMMARS: Mapping[str, Grammar] = MappingProxyType({

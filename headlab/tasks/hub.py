@@ -72,7 +72,7 @@ class HubData:
             ) from error
         except HfHubHTTPError as error:
             raise HeadlabError(
-                f"the hub has no {place} that you may read ({_first(error)}); {self._or()}",
+                f"the hub has no {place} that you may read ({_first_line(error)}); {self._or()}",
                 code="hub.data_unknown",
             ) from error
         except Exception as error:  # the hub's client has a client of its own, and that another one
@@ -91,8 +91,8 @@ class HubData:
         except LocalEntryNotFoundError:
             return []
         # an interrupted download leaves some of the files, like "00000-of-00004" alone
-        whole = files and files[0].stem.rpartition("-of-")[2] == f"{len(files):05d}"
-        return files if whole else []
+        is_complete = files and files[0].stem.rpartition("-of-")[2] == f"{len(files):05d}"
+        return files if is_complete else []
 
     def _fetched(self, pattern: str, *, local: bool = False) -> list[Path]:
         from huggingface_hub import snapshot_download
@@ -120,7 +120,7 @@ class HubData:
             return Dataset.from_parquet([str(file) for file in files])
         except (OSError, ValueError, TypeError, DatasetsError) as error:
             raise HeadlabError(
-                f"{place} cannot be read ({_first(error)}); delete {files[0]}, so that it is fetched again, "
+                f"{place} cannot be read ({_first_line(error)}); delete {files[0]}, so that it is fetched again, "
                 f"{self._or()}",
                 code="hub.data_unreadable",
             ) from error
@@ -133,16 +133,16 @@ def _values(rows: Any, name: str) -> list[object]:
     """A column as Python values; classes, or lists of classes, as names instead of numbers."""
     kind, values = rows.features[name], list(rows[name])
     names = getattr(kind, "names", None) or getattr(getattr(kind, "feature", None), "names", None)
-    return values if names is None else [_named(value, names) for value in values]
+    return values if names is None else [_class_names(value, names) for value in values]
 
 
-def _named(value: object, names: Sequence[str]) -> object:
+def _class_names(value: object, names: Sequence[str]) -> object:
     """The name of a class, or of each in a list; None for a number without a name, like -1 for no label."""
     if isinstance(value, list):
-        return [_named(one, names) for one in value]
+        return [_class_names(one, names) for one in value]
     return names[value] if isinstance(value, int) and 0 <= value < len(names) else None
 
 
-def _first(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """The first line of an error, or its class name if it has no message."""
     return next(iter(str(error).splitlines()), "")[:200] or type(error).__name__

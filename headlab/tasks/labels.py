@@ -55,9 +55,9 @@ class LabelOrder:
 def by_name(labels: Sequence[str], names: Sequence[str]) -> tuple[int, ...] | None:
     """The class of each label by its name: the same, but for case or punctuation, or a known synonym; else None."""
     for key in (str, str.casefold, plain, meaning):
-        found = _matches(labels, names, key)
-        if found is not None:
-            return found
+        columns = _matches(labels, names, key)
+        if columns is not None:
+            return columns
     return None
 
 
@@ -94,14 +94,18 @@ def read_map(text: str) -> dict[str, str]:
     Raises HeadlabError for any other form.
     """
     pairs = _pairs(text)
-    found = dict(pairs)
-    if not pairs or len(found) < len(pairs) or not all(label and told for label, told in pairs):
+    label_map = dict(pairs)
+    if (
+        not pairs
+        or len(label_map) < len(pairs)
+        or not all(label and class_name for label, class_name in pairs)
+    ):
         raise HeadlabError(
             f"the label map is {text!r:.100}; write each label once with the model's class for it, like "
             'LABEL=CLASS,LABEL=CLASS, or as a JSON object of texts where names have commas: {"LABEL": "CLASS"}',
             code="label_map.malformed",
         )
-    return found
+    return label_map
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
@@ -111,21 +115,21 @@ def _pairs(text: str) -> list[tuple[str, str]]:
             pairs: list[tuple[str, Any]] = json.loads(text, object_pairs_hook=list)
         except (ValueError, RecursionError):
             return []
-        return pairs if all(isinstance(told, str) for _, told in pairs) else []
+        return pairs if all(isinstance(class_name, str) for _, class_name in pairs) else []
     parts = (part.partition("=") for part in text.split(","))
-    return [(label.strip(), told.strip()) for label, _, told in parts]
+    return [(label.strip(), class_name.strip()) for label, _, class_name in parts]
 
 
-def write_map(told: Mapping[str, str]) -> str:
+def write_map(label_map: Mapping[str, str]) -> str:
     """A label map as `read_map` takes it, on one line."""
-    plain_text = ",".join(f"{label}={name}" for label, name in told.items())
+    plain_text = ",".join(f"{label}={name}" for label, name in label_map.items())
     typed_as_it_is = plain_text.isprintable() and not plain_text.lstrip().startswith("{")
-    if typed_as_it_is and _pairs(plain_text) == list(told.items()):
+    if typed_as_it_is and _pairs(plain_text) == list(label_map.items()):
         return plain_text
-    return quoted(dict(told))
+    return printable_json(dict(label_map))
 
 
-def quoted(value: object) -> str:
+def printable_json(value: object) -> str:
     """A value as JSON that can be printed: on one line, with escapes where a character has no picture."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(value)
@@ -183,17 +187,17 @@ def map_hint(labels: Sequence[str], names: Sequence[str]) -> str:
     while placeholder.casefold() in {name.casefold() for name in names}:
         placeholder = f"{placeholder}_"
     shown_labels = labels if len(labels) <= LISTED else labels[:2]
-    stated = {
+    class_texts = {
         label: class_text(names, columns[label]) if label in columns else placeholder
         for label in shown_labels
     }
-    text = write_map(stated)
+    text = write_map(class_texts)
     remarks = []
     if len(shown_labels) < len(labels):
-        remarks.append(f"and so on, for all {len(labels)} labels: {listed(labels)}")
-    if placeholder in stated.values():
+        remarks.append(f"and so on, for all {len(labels)} labels: {list_names(labels)}")
+    if placeholder in class_texts.values():
         remarks.append(
-            f"in place of each {placeholder} one of the model's classes: {listed(names)}, or its "
+            f"in place of each {placeholder} one of the model's classes: {list_names(names)}, or its "
             f"number, 0 to {len(names) - 1}"
         )
     remarks.append("in Python: label_map of the task")
@@ -209,39 +213,39 @@ def in_the_app(text: str) -> str:
     return ", without the outer quotes" if in_a_shell == f"'{text}'" else f", as {text}"
 
 
-def told_apart(name: str) -> str:
+def quoted_if_odd(name: str) -> str:
     """A name as one of several with commas between them: an odd one stands between quotes."""
-    return name if ORDINARY.fullmatch(name) else quoted(name)
+    return name if ORDINARY.fullmatch(name) else printable_json(name)
 
 
-def listed(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
     """Names that are to be told apart and typed: the odd ones between quotes, the same ones with their numbers."""
     counts = Counter(names)
     texts = []
     for number, name in enumerate(names[:LISTED]):
-        text = told_apart(name)
+        text = quoted_if_odd(name)
         texts.append(text if counts[name] == 1 else f"{text} (number {number})")
-    more = f", … ({len(names)} in all)" if len(names) > LISTED else ""
-    return ", ".join(texts) + more
+    remainder = f", … ({len(names)} in all)" if len(names) > LISTED else ""
+    return ", ".join(texts) + remainder
 
 
-def same_classes(stored: Mapping[str, Any], told: Mapping[str, str] | None) -> bool:
+def same_classes(stored_task: Mapping[str, Any], label_map: Mapping[str, str] | None) -> bool:
     """Whether a result's classes are those of a label map; without a map, any are.
 
     stored: the task in the result's spec, which has names: what a number in the map stands for is known to the model
     alone, so that such a map is never the same.
     """
-    if told is None:
+    if label_map is None:
         return True
-    named = stored.get("classes") or {label: label for label in told}
-    same = {label: name.casefold() for label, name in named.items()}
-    return same == {label: name.casefold() for label, name in told.items()}
+    stored_classes = stored_task.get("classes") or {label: label for label in label_map}
+    folded_classes = {label: name.casefold() for label, name in stored_classes.items()}
+    return folded_classes == {label: name.casefold() for label, name in label_map.items()}
 
 
-def check_map(task: str, labels: Sequence[str], told: Mapping[str, str]) -> None:
+def check_map(task: str, labels: Sequence[str], label_map: Mapping[str, str]) -> None:
     """Raise HeadlabError unless a label map names each of a task's labels and nothing else."""
-    lacking = [label for label in labels if label not in told]
-    unknown = [label for label in told if label not in labels]
+    lacking = [label for label in labels if label not in label_map]
+    unknown = [label for label in label_map if label not in labels]
     if lacking or unknown:
         problem = (
             f"has no class for {lacking[0]!r}"
@@ -249,20 +253,20 @@ def check_map(task: str, labels: Sequence[str], told: Mapping[str, str]) -> None
             else f"names {unknown[0]!r:.60}, which is no label"
         )
         raise HeadlabError(
-            f"the label map of task {task} {problem}; give one class for each of {listed(labels)}",
+            f"the label map of task {task} {problem}; give one class for each of {list_names(labels)}",
             code="label_map.labels_mismatch",
         )
 
 
 def as_stated(
-    task: str, labels: Sequence[str], names: Sequence[str], told: Mapping[str, str]
+    task: str, labels: Sequence[str], names: Sequence[str], label_map: Mapping[str, str]
 ) -> tuple[int, ...]:
     """The class of each label as `told` has it, by name or by number.
 
     Raises HeadlabError unless every label has a class of its own.
     """
-    check_map(task, labels, told)
-    columns = [_class(names, told[label]) for label in labels]
+    check_map(task, labels, label_map)
+    columns = [_class_column(names, label_map[label]) for label in labels]
     if len(set(columns)) < len(columns):
         raise HeadlabError(
             f"the label map of task {task} gives two labels one class; give each its own",
@@ -271,30 +275,30 @@ def as_stated(
     return tuple(columns)
 
 
-def _class(names: Sequence[str], told: str) -> int:
+def _class_column(names: Sequence[str], class_name: str) -> int:
     for key in (str, str.casefold):
         if (
-            places := [place for place, name in enumerate(names) if key(name) == key(told)]
+            places := [place for place, name in enumerate(names) if key(name) == key(class_name)]
         ) and len(places) == 1:
             return places[0]
-    if told.isascii() and told.isdigit() and int(told) < len(names):
-        return int(told)
+    if class_name.isascii() and class_name.isdigit() and int(class_name) < len(names):
+        return int(class_name)
     raise HeadlabError(
-        f"the label map names class {told!r:.60}; the model's classes are {listed(names)}, or 0 to {len(names) - 1}",
+        f"the label map names class {class_name!r:.60}; the model's classes are {list_names(names)}, or 0 to {len(names) - 1}",
         code="label_map.class_unknown",
     )
 
 
 def told_by_names(
-    task: str, labels: Sequence[str], names: Sequence[str], told: Mapping[str, str] | None
+    task: str, labels: Sequence[str], names: Sequence[str], label_map: Mapping[str, str] | None
 ) -> tuple[bool | None, str]:
     """Whether a model's names of its classes tell which is which label, and a sentence; None: examples must tell.
 
     told: the label map, if any.  Raises HeadlabError for one that does not fit.
     """
     classes = some(names)
-    if told is not None:
-        as_stated(task, labels, names, told)
+    if label_map is not None:
+        as_stated(task, labels, names, label_map)
         return True, f"The label map gives each of the {len(labels)} labels of task {task} a class."
     if by_name(labels, names) is not None:
         return (
@@ -326,20 +330,20 @@ def told_by_names(
 
 def some(names: Sequence[str]) -> str:
     """The first names of many."""
-    return ", ".join(map(told_apart, names[:4])) + ("…" if len(names) > 4 else "")
+    return ", ".join(map(quoted_if_odd, names[:4])) + ("…" if len(names) > 4 else "")
 
 
-def below_chance(right: int, answers: int, labels: int) -> bool:
+def below_chance(right_answers: int, answers: int, labels: int) -> bool:
     """Whether so few right answers are surely worse than guessing one of the labels at random."""
     from scipy.stats import (
         binom,
     )  # takes a second to import, which pages that only read a label map need not wait for
 
-    return labels > 1 and bool(binom.cdf(right, answers, 1 / labels) < LEVEL)
+    return labels > 1 and bool(binom.cdf(right_answers, answers, 1 / labels) < LEVEL)
 
 
 @dataclass(frozen=True)
-class Tried:
+class BestOrder:
     """The best order of a model's classes on some examples.
 
     right, next: its share of right answers, and the runner-up's.  p: of its being better, corrected for all orders.
@@ -351,7 +355,7 @@ class Tried:
     p: float
 
 
-def try_orders(counts: Ints) -> Tried:
+def try_orders(counts: Ints) -> BestOrder:
     """Compare all orders of the classes.  counts: examples by answer and label, int [class, label].
 
     Two orders differ only on examples that one of them has right and the other wrong. If the other is at least as good,
@@ -363,13 +367,18 @@ def try_orders(counts: Ints) -> Tried:
     labels = np.arange(counts.shape[1])
     orders = np.array(list(permutations(range(len(counts)), counts.shape[1])))
     hits = counts[orders, labels]  # [order, label]
-    right = hits.sum(axis=1)
-    best = int(right.argmax())
-    differs = orders != orders[best]
-    won, lost = (hits[best] * differs).sum(axis=1), (hits * differs).sum(axis=1)
-    others = np.arange(len(orders)) != best
-    p = np.asarray(binom.sf(won - 1, won + lost, 0.5))[others]
+    right_counts = hits.sum(axis=1)
+    best_order = int(right_counts.argmax())
+    differs = orders != orders[best_order]
+    won, lost = (hits[best_order] * differs).sum(axis=1), (hits * differs).sum(axis=1)
+    is_other = np.arange(len(orders)) != best_order
+    p_values = np.asarray(binom.sf(won - 1, won + lost, 0.5))[is_other]
     total = max(1, int(counts.sum()))
-    second = int(right[others].max(initial=0))
-    whole = float(min(1.0, p.max(initial=0.0) * others.sum()))
-    return Tried(tuple(orders[best].tolist()), int(right[best]) / total, second / total, whole)
+    runner_up = int(right_counts[is_other].max(initial=0))
+    p_value = float(min(1.0, p_values.max(initial=0.0) * is_other.sum()))
+    return BestOrder(
+        tuple(orders[best_order].tolist()),
+        int(right_counts[best_order]) / total,
+        runner_up / total,
+        p_value,
+    )

@@ -30,7 +30,7 @@ from headlab.tasks.declared import (
     COLUMNS,
     LANGUAGE,
     NAME,
-    Row,
+    DeclaredRow,
     check_place,
     declaration,
     declared_task,
@@ -39,8 +39,8 @@ from headlab.tasks.declared import (
     labels_of,
 )
 from headlab.tasks.equal_texts import (
-    FIRST,
-    NEWEST,
+    FIRST_VERSION,
+    NEWEST_VERSION,
     VERSIONS,
     DividedRow,
     dev_rows,
@@ -49,16 +49,16 @@ from headlab.tasks.equal_texts import (
 )
 from headlab.tasks.record_files import KINDS, Record, looks_like_tokens, require_columns
 from headlab.tasks.registry import SAVED, names
-from headlab.tasks.text_files import decoded, lines_of, require_no_nul
+from headlab.tasks.text_files import decode_text, lines_of, require_no_nul
 
 # Files as they were sent, and what is to be made of them.
 
 MAX_LABELS = 200
 # Each needs a column of its own; a group may be a text, such as the premise that several pairs share.
-ASKED = (
+DISTINCT_MEANINGS = (
     "text", "pair", "label", "target", "words", "labels", "context", "choices", "answer", "language", "split",
 )  # fmt: skip
-MOST = 64  # tasks in a cache folder
+MAX_SAVED_TASKS = 64  # tasks in a cache folder
 ENDINGS = {
     **{f".{kind}": kind for kind in KINDS},
     ".ndjson": "jsonl",
@@ -95,11 +95,11 @@ class Draft:
     splits: Mapping[Split, str] = field(default_factory=dict)
     aligned: bool = False
     share: float | None = None
-    division: int = NEWEST
+    division: int = NEWEST_VERSION
 
     def to_json(self) -> dict[str, JsonLike]:
         """As the worker takes it."""
-        sent = [
+        sent_files = [
             {
                 "name": f.name,
                 "data": b64encode(f.data).decode(),
@@ -108,7 +108,7 @@ class Draft:
             }
             for f in self.files
         ]
-        plain: dict[str, JsonLike] = {
+        fields: dict[str, JsonLike] = {
             "name": self.name,
             "format": self.format,
             "aligned": self.aligned,
@@ -116,7 +116,12 @@ class Draft:
             "division": self.division,
         }
         names_by_split: dict[str, str] = dict(self.splits.items())
-        return {**plain, "columns": dict(self.columns), "splits": names_by_split, "sent": sent}
+        return {
+            **fields,
+            "columns": dict(self.columns),
+            "splits": names_by_split,
+            "sent": sent_files,
+        }
 
 
 def kind_of(name: str) -> str:
@@ -155,12 +160,12 @@ def format_of(upload: Upload) -> str:
 
 def read_upload(upload: Upload, kind: str) -> list[Record | HeadlabError]:
     """The records of a file in their order, errors in the place of those that cannot be read; never empty."""
-    found: list[Record | HeadlabError] = []
+    records: list[Record | HeadlabError] = []
     try:
-        found.extend(KINDS[kind](_text(upload), upload.name))
+        records.extend(KINDS[kind](_text(upload), upload.name))
     except HeadlabError as error:
-        found.append(error)
-    return found or [
+        records.append(error)
+    return records or [
         HeadlabError(f"{upload.name} has no rows; give a file with examples", code="upload.no_rows")
     ]
 
@@ -177,7 +182,7 @@ def _text(upload: Upload) -> str:
         raise HeadlabError(
             f"{upload.name} is empty; give a file with examples", code="upload.empty"
         )
-    text = decoded(upload.data, upload.name)
+    text = decode_text(upload.data, upload.name)
     require_no_nul(text, upload.name, code="upload.not_text")
     return text
 
@@ -216,7 +221,7 @@ class UploadedRow(NamedTuple):
     """A row of a file that can be read, as an example of a language."""
 
     upload: Upload
-    row: Row
+    declared_row: DeclaredRow
     language: str
     example: Example
 
@@ -235,40 +240,42 @@ def check(draft: Draft) -> Checked:
         raise HeadlabError(
             "a column's name is no text in UTF-8; give it another", code="upload.column_invalid"
         )
-    said = declaration(text, Path(f"{draft.name}.toml"))
+    contents = declaration(text, Path(f"{draft.name}.toml"))
     _check_columns(draft.columns)
     _check_division(draft)
     _check_files(draft)
     rows_by_upload = {
         upload: [
-            record if isinstance(record, HeadlabError) else Row(said, upload.name, record)
+            record
+            if isinstance(record, HeadlabError)
+            else DeclaredRow(contents, upload.name, record)
             for record in read_upload(upload, draft.format)
         ]
         for upload in draft.files
     }
-    labels, label_errors = _all_labels(said.unlabelled, rows_by_upload)
+    labels, label_errors = _all_labels(contents.has_no_labels, rows_by_upload)
     rows, row_errors = _read_rows(rows_by_upload, labels)
     errors = row_errors or label_errors
     if errors:
         return Checked(labels, {}, errors, _toml(draft, labels), {})
-    return _divided(draft, rows, labels)
+    return _check_divided(draft, rows, labels)
 
 
 def _all_labels(
-    unlabelled: bool, rows_by_upload: Mapping[Upload, Sequence[Row | HeadlabError]]
+    is_unlabelled: bool, rows_by_upload: Mapping[Upload, Sequence[DeclaredRow | HeadlabError]]
 ) -> tuple[tuple[str, ...], list[HeadlabError]]:
     """The labels of all rows that can be read, sorted, and what is wrong with them as a whole."""
     rows = [
         row
         for rows in rows_by_upload.values()
         for row in rows
-        if isinstance(row, Row) and _error(_placed, row) is None
+        if isinstance(row, DeclaredRow) and _error_of(_check_row_place, row) is None
     ]
     labels = tuple(sorted({label for row in rows for label in _labels(row)}))
-    return labels, list(_of_labels(unlabelled, labels, rows))
+    return labels, list(_label_errors(is_unlabelled, labels, rows))
 
 
-def _divided(draft: Draft, rows: Sequence[UploadedRow], labels: tuple[str, ...]) -> Checked:
+def _check_divided(draft: Draft, rows: Sequence[UploadedRow], labels: tuple[str, ...]) -> Checked:
     """What the task has, once every row can be read."""
     splits = _splits(draft, rows)
     examples: dict[tuple[str, Split], list[Example]] = {}
@@ -291,7 +298,9 @@ def _divided(draft: Draft, rows: Sequence[UploadedRow], labels: tuple[str, ...])
         _files_of(draft, rows, splits),
         _label_counts(rows, labels),
         tuple(
-            notes_of_examples(examples, divided=draft.share is not None and draft.division > FIRST)
+            notes_of_examples(
+                examples, is_divided=draft.share is not None and draft.division > FIRST_VERSION
+            )
         ),
     )
 
@@ -303,11 +312,13 @@ def _files_of(
     files: dict[str, bytes] = {}
     for upload in draft.files:
         members = [
-            (row.row, split)
+            (row.declared_row, split)
             for row, split in zip(rows, splits, strict=True)
             if row.upload is upload
         ]
-        files |= _files(draft, upload, [row for row, _ in members], [split for _, split in members])
+        files |= _files_of_upload(
+            draft, upload, [row for row, _ in members], [split for _, split in members]
+        )
     return files
 
 
@@ -322,7 +333,7 @@ def _label_counts(rows: Sequence[UploadedRow], labels: Sequence[str]) -> dict[tu
 
 def _check_columns(columns: Mapping[str, str]) -> None:
     """Raise HeadlabError for a column of two meanings."""
-    meant = [(name, columns[name]) for name in ASKED if name in columns]
+    meant = [(name, columns[name]) for name in DISTINCT_MEANINGS if name in columns]
     for at, (name, column) in enumerate(meant):
         if again := [other for other, same in meant[:at] if same == column]:
             raise HeadlabError(
@@ -355,17 +366,17 @@ def _check_files(draft: Draft) -> None:
             "rows, or write a declaration beside the files (docs/tasks.md)",
             code="upload.too_large",
         )
-    seen = dict[str, str]()
+    names_by_place = dict[str, str]()
     for upload in draft.files:
         _check_file(draft, upload)
-        place = _name(draft, upload.language, upload.split or "dev")
-        if place in seen or upload.name in seen.values():
+        file_name = _file_name(draft, upload.language, upload.split or "dev")
+        if file_name in names_by_place or upload.name in names_by_place.values():
             raise HeadlabError(
-                f"{upload.name} and {seen.get(place, upload.name)} are the same language, split and name, or a column "
+                f"{upload.name} and {names_by_place.get(file_name, upload.name)} are the same language, split and name, or a column "
                 "tells these; give each file its own, or put the rows into one file",
                 code="upload.place_twice",
             )
-        seen[place] = upload.name
+        names_by_place[file_name] = upload.name
 
 
 def _check_file(draft: Draft, upload: Upload) -> None:
@@ -388,20 +399,20 @@ def _check_file(draft: Draft, upload: Upload) -> None:
         )
 
 
-def _error(do: Callable[..., object], *given: object) -> HeadlabError | None:
+def _error_of(function: Callable[..., object], *arguments: object) -> HeadlabError | None:
     try:
-        do(*given)
+        function(*arguments)
     except HeadlabError as error:
         return error
     return None
 
 
-def _placed(row: Row) -> None:
-    require_columns(row.record, row.path, tuple(row.said.columns.values()), row.said.format)
+def _check_row_place(row: DeclaredRow) -> None:
+    require_columns(row.record, row.path, tuple(row.contents.columns.values()), row.contents.format)
     check_place(row)
 
 
-def _labels(row: Row) -> list[str]:
+def _labels(row: DeclaredRow) -> list[str]:
     """The labels of a row; none where they cannot be read, which is said elsewhere."""
     with suppress(HeadlabError):
         return labels_of(row)
@@ -409,7 +420,7 @@ def _labels(row: Row) -> list[str]:
 
 
 def _read_rows(
-    rows_by_upload: Mapping[Upload, Sequence[Row | HeadlabError]], labels: tuple[str, ...]
+    rows_by_upload: Mapping[Upload, Sequence[DeclaredRow | HeadlabError]], labels: tuple[str, ...]
 ) -> tuple[list[UploadedRow], list[HeadlabError]]:
     """The rows that can be read, and the errors of the others, both in their order."""
     lines_by_id: dict[tuple[str, str, str], int] = {}
@@ -426,39 +437,42 @@ def _read_rows(
 
 
 def _read_row(
-    row: Row, upload: Upload, labels: tuple[str, ...], lines_by_id: dict[tuple[str, str, str], int]
+    row: DeclaredRow,
+    upload: Upload,
+    labels: tuple[str, ...],
+    lines_by_id: dict[tuple[str, str, str], int],
 ) -> UploadedRow:
     """A row as an example; its id, if it has one, is noted in lines_by_id. Raises HeadlabError for a wrong row."""
-    _placed(row)
+    _check_row_place(row)
     language = _language(row, upload)
     example = replace(example_of(row, "", labels, language), place=row.place)
     if row.has("id"):
         split = row.text("split") if row.has("split") else upload.split or ""
         line = lines_by_id.setdefault((language, split, example.id), row.record.line)
         if line != row.record.line:
-            raise row.wrong(
+            raise row.field_error(
                 "id", f"{example.id!r:.60} is already on line {line}", code="data.id_twice"
             )
     return UploadedRow(upload, row, language, example)
 
 
-def _of_labels(
-    unlabelled: bool, labels: Sequence[str], rows: Sequence[Row]
+def _label_errors(
+    is_unlabelled: bool, labels: Sequence[str], rows: Sequence[DeclaredRow]
 ) -> Iterator[HeadlabError]:
     """What is wrong with the labels as a whole."""
-    if unlabelled or not rows:
+    if is_unlabelled or not rows:
         return
-    said = rows[0].said
-    column = said.columns["labels" if said.by_word else "label"]
+    contents = rows[0].contents
+    column = contents.columns["labels" if contents.by_word else "label"]
     if len(labels) > MAX_LABELS:
         yield HeadlabError(
             f"column {column} has {len(labels):,} different values, and a task {MAX_LABELS} labels at most; choose the "
             "column that holds the labels",
             code="upload.labels_too_many",
         )
-    alike = labels_alike(labels)
-    if alike:
-        yield HeadlabError(f"column {column} has {alike}", code="data.labels_alike")
+    problem = labels_alike(labels)
+    if problem:
+        yield HeadlabError(f"column {column} has {problem}", code="data.labels_alike")
     if len(labels) == 1:
         yield HeadlabError(
             f"column {column} has {labels[0]!r:.60} in every row; a task needs two labels or more",
@@ -466,7 +480,7 @@ def _of_labels(
         )
 
 
-def _language(row: Row, upload: Upload) -> str:
+def _language(row: DeclaredRow, upload: Upload) -> str:
     return row.text("language") if row.has("language") else str(upload.language)
 
 
@@ -476,41 +490,41 @@ def _splits(draft: Draft, rows: Sequence[UploadedRow]) -> list[Split]:
         dev = dev_rows(
             [_divided_row(draft, row) for row in rows],
             draft.share,
-            aligned=draft.aligned,
+            is_aligned=draft.aligned,
             version=draft.division,
         )
         return ["dev" if index in dev else "test" for index in range(len(rows))]
-    return [_told_split(row) for row in rows]
+    return [_row_split(row) for row in rows]
 
 
 def _divided_row(draft: Draft, row: UploadedRow) -> DividedRow:
-    group = row.row.text("group") if row.row.has("group") else ""
+    group = row.declared_row.text("group") if row.declared_row.has("group") else ""
     return DividedRow(draft.files.index(row.upload), row.language, group, text_of(row.example))
 
 
-def _told_split(row: UploadedRow) -> Split:
+def _row_split(row: UploadedRow) -> Split:
     """The split that a row's column or file tells."""
-    if row.row.has("split"):
-        splits = {name: split for split, name in row.row.said.splits.items()}
-        return splits[row.row.text("split")]
+    if row.declared_row.has("split"):
+        splits = {name: split for split, name in row.declared_row.contents.splits.items()}
+        return splits[row.declared_row.text("split")]
     assert row.upload.split is not None
     return row.upload.split
 
 
-def _name(draft: Draft, language: str | None, split: str) -> str:
+def _file_name(draft: Draft, language: str | None, split: str) -> str:
     """The file that holds a language's split, as the declaration names it; no part of it is the owner's text."""
-    told = {"language": str(language), "split": split}
-    parts = [part for place, part in told.items() if place not in draft.columns]
+    values_by_place = {"language": str(language), "split": split}
+    parts = [part for place, part in values_by_place.items() if place not in draft.columns]
     return ".".join([*(parts or ["data"]), draft.format])
 
 
-def _files(
-    draft: Draft, upload: Upload, rows: Sequence[Row], splits: Sequence[Split]
+def _files_of_upload(
+    draft: Draft, upload: Upload, rows: Sequence[DeclaredRow], splits: Sequence[Split]
 ) -> dict[str, bytes]:
     """The files that an upload becomes: itself, unchanged, or one for dev and one for test."""
     if draft.share is None:
-        return {_name(draft, upload.language, upload.split or "dev"): upload.data}
-    text = decoded(upload.data, upload.name)
+        return {_file_name(draft, upload.language, upload.split or "dev"): upload.data}
+    text = decode_text(upload.data, upload.name)
     # what the readers take for lines
     lines = (
         list(io.StringIO(text, newline=""))
@@ -521,7 +535,7 @@ def _files(
     parts = ["".join(lines[a:b]) for a, b in pairwise(starts)]
     head = "".join(lines[: starts[0]])
     return {
-        _name(draft, upload.language, split): (
+        _file_name(draft, upload.language, split): (
             head + "".join(p for p, s in zip(parts, splits, strict=True) if s == split)
         ).encode()
         for split in SPLITS
@@ -531,29 +545,29 @@ def _files(
 
 def _toml(draft: Draft, labels: Sequence[str]) -> str:
     """The declaration's text."""
-    files = _name(draft, "{language}", "{split}")
+    files = _file_name(draft, "{language}", "{split}")
     lines = [
-        f"name = {_quoted(draft.name)}",
-        f"format = {_quoted(draft.format)}",
-        f"files = {_quoted(files)}",
+        f"name = {_toml_string(draft.name)}",
+        f"format = {_toml_string(draft.format)}",
+        f"files = {_toml_string(files)}",
     ]
-    lines += [f"labels = [{', '.join(map(_quoted, labels))}]"] if labels else []
+    lines += [f"labels = [{', '.join(map(_toml_string, labels))}]"] if labels else []
     lines += ["aligned = true"] if draft.aligned else []
     lines += (
         [f"division = {draft.division}"]
-        if draft.share is not None and draft.division > FIRST
+        if draft.share is not None and draft.division > FIRST_VERSION
         else []
     )
     for table, rows in (("columns", draft.columns), ("splits", draft.splits)):
         lines += (
-            ["", f"[{table}]", *(f"{key} = {_quoted(value)}" for key, value in rows.items())]
+            ["", f"[{table}]", *(f"{key} = {_toml_string(value)}" for key, value in rows.items())]
             if rows
             else []
         )
     return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
+def _toml_string(text: str) -> str:
     """A TOML string: JSON's, but for DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
@@ -567,24 +581,26 @@ def save(draft: Draft, cache: Path) -> Checked:
     Raises HeadlabError for the first error of its rows, for a name that another task has, and for a folder that cannot
     be written.
     """
-    found = _saved_before(draft, cache) or check(draft)
-    if found.errors:
-        more = f"; and {len(found.errors) - 1} more errors" if len(found.errors) > 1 else ""
-        raise HeadlabError(f"{found.errors[0]}{more}", code=found.errors[0].code)
+    checked = _saved_before(draft, cache) or check(draft)
+    if checked.errors:
+        remainder = (
+            f"; and {len(checked.errors) - 1} more errors" if len(checked.errors) > 1 else ""
+        )
+        raise HeadlabError(f"{checked.errors[0]}{remainder}", code=checked.errors[0].code)
     root = cache / SAVED
-    files = {**found.files, f"{draft.name}.toml": found.declaration.encode()}
-    if _same(root / draft.name, files):
-        return found
+    files = {**checked.files, f"{draft.name}.toml": checked.declaration.encode()}
+    if _holds_just(root / draft.name, files):
+        return checked
     if draft.name in (*names(), TREEBANK) or (root / draft.name).exists():
-        raise _taken(draft.name)
-    if root.is_dir() and sum(1 for _ in root.iterdir()) >= MOST:
+        raise _name_taken(draft.name)
+    if root.is_dir() and sum(1 for _ in root.iterdir()) >= MAX_SAVED_TASKS:
         raise HeadlabError(
-            f"{MOST} tasks have been saved already; whoever runs headlab can remove some from {SAVED}/ below its cache "
+            f"{MAX_SAVED_TASKS} tasks have been saved already; whoever runs headlab can remove some from {SAVED}/ below its cache "
             "and restart it",
             code="upload.tasks_too_many",
         )
-    _put(root, draft.name, files, found)
-    return found
+    _write_task(root, draft.name, files, checked)
+    return checked
 
 
 def _saved_before(draft: Draft, cache: Path) -> Checked | None:
@@ -595,21 +611,21 @@ def _saved_before(draft: Draft, cache: Path) -> Checked | None:
         or not (cache / SAVED / draft.name).is_dir()
     ):
         return None
-    for version in range(FIRST, draft.division):
+    for version in range(FIRST_VERSION, draft.division):
         earlier = check(replace(draft, division=version))
         files = {**earlier.files, f"{draft.name}.toml": earlier.declaration.encode()}
-        if not earlier.errors and _same(cache / SAVED / draft.name, files):
+        if not earlier.errors and _holds_just(cache / SAVED / draft.name, files):
             return earlier
     return None
 
 
-def _taken(name: str) -> HeadlabError:
+def _name_taken(name: str) -> HeadlabError:
     return HeadlabError(
         f"there is already another task {name}; choose another name", code="upload.taken"
     )
 
 
-def _same(folder: Path, files: Mapping[str, bytes]) -> bool:
+def _holds_just(folder: Path, files: Mapping[str, bytes]) -> bool:
     """Whether a folder holds just these files."""
     try:
         return {path.name: path.read_bytes() for path in folder.iterdir()} == files
@@ -617,34 +633,34 @@ def _same(folder: Path, files: Mapping[str, bytes]) -> bool:
         return False
 
 
-def _put(root: Path, name: str, files: Mapping[str, bytes], found: Checked) -> None:
+def _write_task(root: Path, name: str, files: Mapping[str, bytes], checked: Checked) -> None:
     """Write the files under a temporary name, read them as the task, and move them into place."""
-    made = root / f".{name}.{token_hex(4)}.tmp"
+    temporary_folder = root / f".{name}.{token_hex(4)}.tmp"
     try:
-        make_folder(made)
+        make_folder(temporary_folder)
         for file, data in files.items():
-            write_atomic(made / file, data)
-        _verify(made, name, found)
-        made.rename(root / name)
+            write_atomic(temporary_folder / file, data)
+        _verify(temporary_folder, name, checked)
+        temporary_folder.rename(root / name)
     except OSError as error:
         if (root / name).exists():  # saved by someone else meanwhile
-            raise _taken(name) from error
+            raise _name_taken(name) from error
         raise unwritable(root / name, error) from error
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(temporary_folder, ignore_errors=True)
 
 
-def _verify(folder: Path, name: str, found: Checked) -> None:
+def _verify(folder: Path, name: str, checked: Checked) -> None:
     """Raise HeadlabError unless the written task has just the examples that were found."""
     try:
-        made = declared_task(folder / f"{name}.toml")
+        written_task = declared_task(folder / f"{name}.toml")
         sizes = {
-            (language, split): len(made.read(language, split, made.seed))
-            for language, split in found.sizes
+            (language, split): len(written_task.read(language, split, written_task.seed))
+            for language, split in checked.sizes
         }
     except HeadlabError as error:
         raise HeadlabError(str(error).replace(f"{folder}/", ""), code=error.code) from error
-    if sizes != found.sizes or set(made.languages) != set(found.languages):
+    if sizes != checked.sizes or set(written_task.languages) != set(checked.languages):
         raise HeadlabError(
             f"the task {name} would not have the examples that its files have; report this, with the files' first rows",
             code="upload.not_the_same",

@@ -29,23 +29,23 @@ def task(
     exist, for data that are not a folder, whether or not the task reads any, and for a label map of a task without
     labels.
     """
-    return _named(name, languages, data).mapped(label_map)
+    return _task_named(name, languages, data).mapped(label_map)
 
 
-def _named(
+def _task_named(
     name: str | Path, languages: Sequence[str] | str | None, data: Path | str | None
 ) -> Task:
     name = str(name)
     folder = None if data is None else data_root(Path(data))
     if not name.endswith(ENDING):
         return registry.task(name, languages, data=folder)
-    whole = declared_task(Path(name), folder)
-    if whole.name in (*registry.TASKS, TREEBANK):
+    declared = declared_task(Path(name), folder)
+    if declared.name in (*registry.TASKS, TREEBANK):
         raise HeadlabError(
-            f"{name} declares {whole.name}, which is a built-in task's name; change it",
+            f"{name} declares {declared.name}, which is a built-in task's name; change it",
             code="declaration.name_taken",
         )
-    return registry.chosen(whole, languages)
+    return registry.with_languages(declared, languages)
 
 
 def source(name: str, data: Path | None = None) -> Source:

@@ -12,22 +12,22 @@ from pathlib import Path
 
 from headlab.tasks.base import Example, Split, Task
 from headlab.tasks.intents import read as read_intents
-from headlab.tasks.intents.templates import LANGUAGES, Said
+from headlab.tasks.intents.templates import LANGUAGES, DrawnSentence
 
-OUTSIDE = "O"
+OUTSIDE_LABEL = "O"
 # The slots of English train, most frequent first; a slot found only in other languages (`domain`) counts as outside.
 # No B- and I- prefixes: two fillers of one slot are never adjacent, so they would only make more and rarer labels.
 LABELS = (
-    OUTSIDE, "name", "area", "floor", "temperature", "item", "position", "state", "minutes", "hours", "seconds",
+    OUTSIDE_LABEL, "name", "area", "floor", "temperature", "item", "position", "state", "minutes", "hours", "seconds",
     "device_class", "start_minutes", "volume_step", "start_seconds", "conversation_command", "brightness",
     "start_hours", "volume_level", "color",
 )  # fmt: skip
 # Written without spaces: a word is then one piece of the template, a filler or the text between two choices.
 # Tokenizers treat such pieces as words; single characters would separate Thai vowels from their consonants.
-UNSPACED = frozenset({"th", "zh-CN"})
-OWN = -1  # mark of a character that comes from no piece
+LANGUAGES_WITHOUT_SPACES = frozenset({"th", "zh-CN"})
+NO_PIECE = -1  # mark of a character that comes from no piece
 
-Marked = tuple[str, list[int]]
+MarkedText = tuple[str, list[int]]
 Word = tuple[str, str]
 
 
@@ -41,74 +41,82 @@ def slots_task(data: Path | None = None, seed: int = 0) -> Task:
 
 def read(language: str, split: Split, seed: int) -> Sequence[Example]:
     """The sentences of `intents` in the same splits and order, with a label for each word. Raises as `intents` does."""
-    found = read_intents(language, split, seed)  # first, because it names a missing package
+    intents = read_intents(language, split, seed)  # first, because it names a missing package
     from headlab.tasks.intents.splits import build
 
     splits = build(language, seed)
-    said = splits.said.get(split, ())
+    drawn_sentences = splits.sentences.get(split, ())
     return [
         _example(
-            one.id.replace("intents", "slots", 1),
-            one.group,
+            intent.id.replace("intents", "slots", 1),
+            intent.group,
             words_of(sentence, splits.book.words.clean, language),
         )
-        for one, sentence in zip(found, said, strict=True)
+        for intent, sentence in zip(intents, drawn_sentences, strict=True)
     ]
 
 
 def _example(name: str, group: str, words: Sequence[Word]) -> Example:
-    known = [slot if slot in LABELS else OUTSIDE for _, slot in words]
+    slots = [slot if slot in LABELS else OUTSIDE_LABEL for _, slot in words]
     return Example(
         name,
         " ".join(word for word, _ in words),
         group=group,
         words=tuple(word for word, _ in words),
-        labels=tuple(LABELS.index(slot) for slot in known),
+        labels=tuple(LABELS.index(slot) for slot in slots),
     )
 
 
-def words_of(said: Said, clean: Sequence[tuple[re.Pattern[str], str]], language: str) -> list[Word]:
+def words_of(
+    sentence: DrawnSentence, clean: Sequence[tuple[re.Pattern[str], str]], language: str
+) -> list[Word]:
     """The words of a sentence, each with the slot that fills most of its characters; OUTSIDE if none does.
 
     Characters outside any slot do not count: "30%" has the slot of 30, and a name with a case ending is a name.
     """
-    text, marks = mended(said, clean)
-    out = []
+    text, marks = tidy_with_marks(sentence, clean)
+    tagged_words = []
     for match in re.finditer(r"\S+", text):
         letters = list(zip(match.group(), marks[match.start() : match.end()], strict=True))
         pieces = [list(of_one) for _, of_one in groupby(letters, key=itemgetter(1))]
-        for part in pieces if language in UNSPACED else [letters]:
+        for part in pieces if language in LANGUAGES_WITHOUT_SPACES else [letters]:
             slots = Counter(
-                said.pieces[mark].slot for _, mark in part if mark != OWN and said.pieces[mark].slot
+                sentence.pieces[mark].slot
+                for _, mark in part
+                if mark != NO_PIECE and sentence.pieces[mark].slot
             )
-            out.append(
+            tagged_words.append(
                 (
                     "".join(letter for letter, _ in part),
-                    slots.most_common(1)[0][0] if slots else OUTSIDE,
+                    slots.most_common(1)[0][0] if slots else OUTSIDE_LABEL,
                 )
             )
-    return out
+    return tagged_words
 
 
-def mended(said: Said, clean: Sequence[tuple[re.Pattern[str], str]]) -> Marked:
+def tidy_with_marks(
+    sentence: DrawnSentence, clean: Sequence[tuple[re.Pattern[str], str]]
+) -> MarkedText:
     """The tidied sentence, and for each of its characters the index in `said.pieces` it came from.
 
     Follows `templates.tidy` step by step.
     """
-    text = "".join(piece.text for piece in said.pieces)
-    marks = [number for number, piece in enumerate(said.pieces) for _ in piece.text]
+    text = "".join(piece.text for piece in sentence.pieces)
+    marks = [number for number, piece in enumerate(sentence.pieces) for _ in piece.text]
     words = [(m.group(), marks[m.start() : m.end()]) for m in re.finditer(r"\S+", text)]
     text, marks = (
         " ".join(word for word, _ in words),
-        [mark for _, some in words for mark in (*some, OWN)][:-1],
+        [mark for _, some in words for mark in (*some, NO_PIECE)][:-1],
     )
     for pattern, replacement in clean:
-        text, marks = replaced(pattern, replacement, text, marks)
+        text, marks = replace_with_marks(pattern, replacement, text, marks)
     start = len(text) - len(text.lstrip())
     return text.strip(), marks[start : start + len(text.strip())]
 
 
-def replaced(pattern: re.Pattern[str], replacement: str, text: str, marks: Sequence[int]) -> Marked:
+def replace_with_marks(
+    pattern: re.Pattern[str], replacement: str, text: str, marks: Sequence[int]
+) -> MarkedText:
     """`pattern.sub` that carries the marks along; for those of replaced text see `_carried`."""
     out, kept, at = "", list[int](), 0
     for match in pattern.finditer(text):
@@ -116,18 +124,22 @@ def replaced(pattern: re.Pattern[str], replacement: str, text: str, marks: Seque
         before = [*kept, *marks[at:start]]
         kept = [
             *before,
-            *_carried(match.group(), new, marks[start:end], before[-1] if before else OWN),
+            *_marks_of_replacement(
+                match.group(), new, marks[start:end], before[-1] if before else NO_PIECE
+            ),
         ]
         out, at = out + text[at:start] + new, end
     return out + text[at:], [*kept, *marks[at:]]
 
 
-def _carried(old: str, new: str, marks: Sequence[int], before: int) -> Iterator[int]:
+def _marks_of_replacement(
+    old_text: str, new_text: str, marks: Sequence[int], mark: int
+) -> Iterator[int]:
     """Marks of a replacement: for each character that of the one it replaced, or else of the one before it."""
-    for what, start, end, first, last in SequenceMatcher(
-        None, old, new, autojunk=False
+    for operation, start, end, new_start, new_end in SequenceMatcher(
+        None, old_text, new_text, autojunk=False
     ).get_opcodes():
-        for place in range(last - first):
-            if what != "insert":
-                before = marks[min(start + place, end - 1)]
-            yield before
+        for offset in range(new_end - new_start):
+            if operation != "insert":
+                mark = marks[min(start + offset, end - 1)]
+            yield mark

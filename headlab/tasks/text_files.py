@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headlab.core import HeadlabError
 
-Where = Path | str  # the name of a file, in its errors
+FileName = Path | str  # the name of a file, in its errors
 
 INVISIBLE = (
     "Cc",
@@ -136,19 +136,19 @@ def read_text(path: Path) -> str:
             f"cannot read {str(path)!r:.200}, which no file can be called ({error})",
             code="data.unreadable",
         ) from error
-    text = decoded(data, path)
+    text = decode_text(data, path)
     require_no_nul(text, path, code="data.not_text")
     return text
 
 
-def decoded(data: bytes, where: Where) -> str:
+def decode_text(data: bytes, file_name: FileName) -> str:
     """Bytes as text, line ends unchanged: UTF-8, or UTF-16 and UTF-32 where a byte-order mark says so.
 
     Raises HeadlabError naming `where` for a format that holds no text, and line and byte of what is not UTF-8.
     """
     foreign = foreign_format(data)
     if foreign is not None:
-        raise HeadlabError(f"{where} is {foreign.name}; {foreign.advice}", code="data.not_text")
+        raise HeadlabError(f"{file_name} is {foreign.name}; {foreign.advice}", code="data.not_text")
     codec = next((codec for mark, codec in BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8-sig")
     try:
         return data.decode(codec)
@@ -157,7 +157,7 @@ def decoded(data: bytes, where: Where) -> str:
         byte = error.start - data.rfind(b"\n", 0, error.start)
         as_written = "" if codec == "utf-8-sig" else f", nor {codec.upper()} as its first bytes say"
         raise HeadlabError(
-            f"{where}, line {line}, byte {byte}: not UTF-8{as_written}; save the file as UTF-8 (in Excel as CSV UTF-8)",
+            f"{file_name}, line {line}, byte {byte}: not UTF-8{as_written}; save the file as UTF-8 (in Excel as CSV UTF-8)",
             code="data.not_utf8",
         ) from error
 
@@ -174,7 +174,7 @@ def foreign_format(data: bytes) -> ForeignFormat | None:
     return None
 
 
-def require_no_nul(text: str, where: Where, *, code: str) -> None:
+def require_no_nul(text: str, file_name: FileName, *, code: str) -> None:
     """Raise HeadlabError naming `where` and line of a NUL character. code: of that error."""
     if "\0" not in text:
         return
@@ -182,6 +182,6 @@ def require_no_nul(text: str, where: Where, *, code: str) -> None:
     looks_wide = 4 * text.count("\0") > len(text)
     guess = " (it looks like UTF-16)" if looks_wide else ""
     raise HeadlabError(
-        f"{where}, line {line}: a NUL character, which no text has{guess}; save the file as text in UTF-8",
+        f"{file_name}, line {line}: a NUL character, which no text has{guess}; save the file as text in UTF-8",
         code=code,
     )

@@ -35,14 +35,16 @@ def lm_task(data: Path | None = None, seed: int = 0) -> Task:
     data: a folder with `lm/{language}.{train,dev,test}.txt`, or `wikitext2/`; None means $HEADLAB_DATA.  A document
     ends at an empty line, an article of WikiText at the next one's title.
     """
-    found = languages_in(data, FOLDER, SUFFIX) or ("en",)
-    return Task(NAME, (), found, False, partial(read, data), seed, likelihood="tokens")
+    languages = languages_in(data, FOLDER, SUFFIX) or ("en",)
+    return Task(NAME, (), languages, False, partial(read, data), seed, likelihood="tokens")
 
 
 def source(data: Path | None) -> Source:
     """Where the texts come from. Raises HeadlabError if the data folder is not a folder."""
-    found = subfolder(data, FOLDER) or subfolder(data, WIKITEXT)
-    return Source("a folder of your own", False, _advice()) if found is None else Source(str(found))
+    folder = subfolder(data, FOLDER) or subfolder(data, WIKITEXT)
+    return (
+        Source("a folder of your own", False, _advice()) if folder is None else Source(str(folder))
+    )
 
 
 def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[Example]:
@@ -60,17 +62,17 @@ def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[
             code="data.text_too_short",
         )
     order = np.random.default_rng([seed, SPLITS.index(split), 17]).permutation(len(windows))
-    return tuple(windows[at] for at in order.tolist())
+    return tuple(windows[window] for window in order.tolist())
 
 
 def _file(data: Path | None, language: str, split: Split) -> Path:
-    own = subfolder(data, FOLDER)
-    if own is not None:
-        return own / f"{language}.{split}.{SUFFIX}"
-    shared = subfolder(data, WIKITEXT)
-    if shared is None:
+    texts_folder = subfolder(data, FOLDER)
+    if texts_folder is not None:
+        return texts_folder / f"{language}.{split}.{SUFFIX}"
+    wikitext_folder = subfolder(data, WIKITEXT)
+    if wikitext_folder is None:
         raise HeadlabError(_advice(), code="data.folder_missing")
-    return shared / f"{WIKITEXT_SPLITS[split]}.{SUFFIX}"
+    return wikitext_folder / f"{WIKITEXT_SPLITS[split]}.{SUFFIX}"
 
 
 def _windows(path: Path, split: Split, *, articles: bool) -> Iterator[Example]:

@@ -15,7 +15,7 @@ from headlab.tasks.base import (
     Source,
     Split,
     Task,
-    in_order,
+    in_random_order,
     languages_in,
     subfolder,
 )
@@ -36,14 +36,16 @@ def translation_task(data: Path | None = None, seed: int = 0) -> Task:
     data: a folder with `mt/{pair}.{train,dev,test}.tsv`, which define the pairs; None means $HEADLAB_DATA.
     Rows are not aligned across pairs, and each row is its own group.
     """
-    found = tuple(pair for pair in languages_in(data, FOLDER, SUFFIX) if PAIR.fullmatch(pair))
-    return Task(NAME, (), found or PAIRS, False, partial(read, data), seed)
+    pairs = tuple(pair for pair in languages_in(data, FOLDER, SUFFIX) if PAIR.fullmatch(pair))
+    return Task(NAME, (), pairs or PAIRS, False, partial(read, data), seed)
 
 
 def source(data: Path | None) -> Source:
     """Where the examples come from. Raises HeadlabError if the data folder is not a folder."""
-    found = subfolder(data, FOLDER)
-    return Source("a folder of your own", False, _advice()) if found is None else Source(str(found))
+    folder = subfolder(data, FOLDER)
+    return (
+        Source("a folder of your own", False, _advice()) if folder is None else Source(str(folder))
+    )
 
 
 def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[Example]:
@@ -59,12 +61,12 @@ def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[
     path = folder / f"{language}.{split}.{SUFFIX}"
     if split == "train" and is_missing(path):
         return ()
-    return in_order(examples(path, split), seed)
+    return in_random_order(examples(path, split), seed)
 
 
 def examples(path: Path, split: Split) -> list[Example]:
     """The rows of a file as examples, in the file's order. Raises HeadlabError naming file, line and column."""
-    found = []
+    sentence_pairs = []
     for row, sides in enumerate(read_table(path, COLUMNS)):
         for column, text in zip(COLUMNS, sides, strict=True):
             if not _visible(text):
@@ -73,8 +75,8 @@ def examples(path: Path, split: Split) -> list[Example]:
                     code="data.text_empty",
                 )
         name = f"{split}-{row}"
-        found.append(Example(name, sides[0], group=name, target=sides[1]))
-    return found
+        sentence_pairs.append(Example(name, sides[0], group=name, target=sides[1]))
+    return sentence_pairs
 
 
 def _visible(text: str) -> bool:
@@ -83,13 +85,13 @@ def _visible(text: str) -> bool:
 
 
 def _check_pair(language: str) -> None:
-    one, other = sides(language)
-    if one != other:
+    source_language, target_language = sides(language)
+    if source_language != target_language:
         return
     lower = language.lower()
-    do = f"write {lower}" if len(set(sides(lower))) > 1 else "name two languages, like en-de"
+    advice = f"write {lower}" if len(set(sides(lower))) > 1 else "name two languages, like en-de"
     raise HeadlabError(
-        f"the pair {language} could be read as one language, {one}; {do}, in the names of its files too",
+        f"the pair {language} could be read as one language, {source_language}; {advice}, in the names of its files too",
         code="translation.pair_invalid",
     )
 
@@ -100,11 +102,11 @@ def sides(language: str) -> tuple[str, str]:
     A country (CN), script (Hans) or region code belongs to the language before it.
     """
     parts = language.split("-")
-    own = 1
-    while parts[0].islower() and own < len(parts) and PLACE.fullmatch(parts[own]):
-        own += 1
-    source = "-".join(parts[:own])
-    return source, "-".join(parts[own:]) or source
+    source_parts = 1
+    while parts[0].islower() and source_parts < len(parts) and PLACE.fullmatch(parts[source_parts]):
+        source_parts += 1
+    source = "-".join(parts[:source_parts])
+    return source, "-".join(parts[source_parts:]) or source
 
 
 def _advice() -> str:

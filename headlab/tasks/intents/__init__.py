@@ -8,9 +8,9 @@ from pathlib import Path
 
 from headlab.core import HeadlabError
 from headlab.tasks.base import Example, Split, Task
-from headlab.tasks.intents.templates import LABELS, LANGUAGES, PINNED
+from headlab.tasks.intents.templates import LABELS, LANGUAGES, PINNED_VERSIONS
 
-INSTALL = "pip install " + " ".join(f"{name}=={number}" for name, number in PINNED.items())
+INSTALL = "pip install " + " ".join(f"{name}=={number}" for name, number in PINNED_VERSIONS.items())
 
 
 def intents_task(data: Path | None = None, seed: int = 0) -> Task:
@@ -43,7 +43,7 @@ def data_versions() -> dict[str, str]:
     Raises HeadlabError with the pip command if one is missing.
     """
     try:
-        return {name: version(name) for name in PINNED}
+        return {name: version(name) for name in PINNED_VERSIONS}
     except PackageNotFoundError as error:
         raise HeadlabError(
             f"task intents needs the package {error.name}, which is not installed: {INSTALL}",

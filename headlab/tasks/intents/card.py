@@ -12,23 +12,23 @@ from home_assistant_intents import get_intents
 from headlab.core import content_key
 from headlab.tasks.base import SPLITS, Split
 from headlab.tasks.intents import data_versions
-from headlab.tasks.intents.splits import Splits, build, seeded
+from headlab.tasks.intents.splits import Splits, build, dice_for
 from headlab.tasks.intents.templates import (
     CLASSES,
     LABELS,
     LANGUAGES,
-    PINNED,
+    PINNED_VERSIONS,
     SIZES,
     TRAIN_LANGUAGE,
     WILDCARDS,
-    Book,
     Template,
+    TemplateBook,
     Words,
     ambiguous_groups,
     sample,
 )
 from headlab.tasks.slots import LABELS as SLOT_LABELS
-from headlab.tasks.slots import OUTSIDE, UNSPACED, read
+from headlab.tasks.slots import LANGUAGES_WITHOUT_SPACES, OUTSIDE_LABEL, read
 
 INTRO = """# Data card: tasks `intents` and `slots`
 
@@ -100,10 +100,14 @@ def card() -> str:
     classes: list[list[object]] = [
         [i, f"`{c.name}`", ", ".join(c.intents), c.meaning] for i, c in enumerate(CLASSES)
     ]
-    pinned = "" if versions == PINNED else f"\n**Not the pinned versions** ({PINNED}).\n"
+    version_note = (
+        ""
+        if versions == PINNED_VERSIONS
+        else f"\n**Not the pinned versions** ({PINNED_VERSIONS}).\n"
+    )
     parts = [
         intro,
-        pinned,
+        version_note,
         "## Classes\n" + table(["", "class", "intents", "meaning"], classes),
         METHOD,
         language_table(splits),
@@ -133,7 +137,7 @@ def data_hash(splits: Splits) -> str:
     )
 
 
-def slashed(numbers: dict[str, int]) -> str:
+def per_split(numbers: dict[str, int]) -> str:
     """Numbers per split as train/dev/test, without splits the language lacks."""
     return "/".join(str(numbers[split]) for split in SPLITS if split in numbers)
 
@@ -150,10 +154,12 @@ def language_table(all_splits: dict[str, Splits]) -> str:
                 "source sentences": splits.book.sentences,
                 "ambiguous templates left out": len(ambiguous_groups(language)),
                 "templates": len(splits.book.templates),
-                "templates per split": slashed(templates),
-                "examples per split": slashed(examples),
+                "templates per split": per_split(templates),
+                "examples per split": per_split(examples),
                 "classes": len({template.label for template in splits.book.templates}),
-                "single-template classes": ", ".join(LABELS[label] for label in splits.shared)
+                "single-template classes": ", ".join(
+                    LABELS[label] for label in splits.single_template_classes
+                )
                 or "none",
                 "ambiguous sentences left out": splits.ambiguous,
                 "repeats refused": splits.repeats,
@@ -168,11 +174,11 @@ def short_table(all_splits: dict[str, Splits]) -> str:
     rows: list[list[object]] = []
     for language, splits in all_splits.items():
         for split, examples in splits.examples.items():
-            got, share = counts(splits, split), len(examples) // len(LABELS)
+            class_counts, share = counts(splits, split), len(examples) // len(LABELS)
             rows += [
-                [language, split, f"`{LABELS[i]}`", got[i], share]
+                [language, split, f"`{LABELS[i]}`", class_counts[i], share]
                 for i in range(len(LABELS))
-                if got[i] < share
+                if class_counts[i] < share
             ]
     text = "## Classes below an equal share\nTheir templates cannot say more; the other classes fill up evenly.\n\n"
     return text + table(["language", "split", "class", "examples", "equal share"], rows)
@@ -186,7 +192,7 @@ def template_table(all_splits: dict[str, Splits]) -> str:
             {s: len(plan.get(i, ())) for s, plan in splits.plan.items()}
             for splits in all_splits.values()
         )
-        rows.append([f"`{label}`", *(slashed(cell) for cell in cells)])
+        rows.append([f"`{label}`", *(per_split(cell) for cell in cells)])
     head = ["class", *all_splits]
     return "## Templates per class\nEnglish train/dev/test, other languages dev/test.\n\n" + table(
         head, rows
@@ -232,17 +238,26 @@ def slots_section(languages: Sequence[str]) -> str:
     train = counts["en"]["train"]
     shares = ", ".join(f"`{label}` {percent(train, i)}" for i, label in enumerate(SLOT_LABELS))
     rows = [slot_row(language, splits) for language, splits in counts.items()]
-    head = ["language", "words per split", "labels per split", f"share of `{OUTSIDE}` per split"]
+    head = [
+        "language",
+        "words per split",
+        "labels per split",
+        f"share of `{OUTSIDE_LABEL}` per split",
+    ]
     return SLOTS.format(
-        outside=OUTSIDE, labels=len(SLOT_LABELS), shares=shares, unspaced=" and ".join(sorted(UNSPACED)),
+        outside=OUTSIDE_LABEL, labels=len(SLOT_LABELS), shares=shares, unspaced=" and ".join(sorted(LANGUAGES_WITHOUT_SPACES)),
         table=table(head, rows),
     )  # fmt: skip
 
 
 def slot_row(language: str, splits: Mapping[Split, Counter[int]]) -> list[object]:
     """One table row: a language's counts as train/dev/test, without the splits it lacks."""
-    there = [counts for counts in splits.values() if counts]
-    columns = ([c.total() for c in there], [len(c) for c in there], [percent(c, 0) for c in there])
+    present_counts = [counts for counts in splits.values() if counts]
+    columns = (
+        [c.total() for c in present_counts],
+        [len(c) for c in present_counts],
+        [percent(c, 0) for c in present_counts],
+    )
     return [language, *("/".join(map(str, column)) for column in columns)]
 
 
@@ -257,10 +272,10 @@ SAMPLES = 3
 DOMAINS = {"opening": "binary_sensor", "occupancy": "binary_sensor"}
 
 
-class Judge:
+class TemplateJudge:
     """Finds the classes a sentence of one language may belong to, with hassil's own matcher."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: TemplateBook) -> None:
         """book: templates and fillers of the language."""
         raw = dict(get_intents(book.language) or {})
         used = {intent for c in CLASSES for intent in c.intents}
@@ -282,12 +297,20 @@ class Judge:
         names = {result.intent.name for result in results}
         return {label for label, c in enumerate(CLASSES) if names & set(c.intents)}
 
-    def others(self, template: Template) -> set[int]:
+    def other_classes(self, template: Template) -> set[int]:
         """Other classes that match sentences of a template, if most of SAMPLES sentences match one."""
-        dice = seeded(0, self._book.language, template.group)
-        said = [sample(self._book, template, dice) for _ in range(SAMPLES)]
-        found = [self.classes(one.text) - {template.label} for one in said if one is not None]
-        return set().union(*found) if 2 * sum(map(bool, found)) > len(found) else set()
+        dice = dice_for(0, self._book.language, template.group)
+        sentences = [sample(self._book, template, dice) for _ in range(SAMPLES)]
+        other_classes = [
+            self.classes(sentence.text) - {template.label}
+            for sentence in sentences
+            if sentence is not None
+        ]
+        return (
+            set().union(*other_classes)
+            if 2 * sum(map(bool, other_classes)) > len(other_classes)
+            else set()
+        )
 
 
 def slot_lists(words: Words) -> dict[str, TextSlotList]:
@@ -300,19 +323,19 @@ def slot_lists(words: Words) -> dict[str, TextSlotList]:
     rooms = [
         (room, room, {"domain": "light"}) for room in words.slots["area"]
     ]  # "the kitchen lights"
-    out = {"name": TextSlotList.from_tuples([*names, *rooms], allow_template=False)}
-    return out | {
+    lists = {"name": TextSlotList.from_tuples([*names, *rooms], allow_template=False)}
+    return lists | {
         name: TextSlotList.from_strings(words.slots[slot], allow_template=False)
         for name, slot in WILDCARDS.items()
     }
 
 
-def ambiguous_templates(book: Book, templates: Iterable[Template]) -> dict[str, list[str]]:
+def ambiguous_templates(book: TemplateBook, templates: Iterable[Template]) -> dict[str, list[str]]:
     """Group -> names of the other classes, for the templates that hassil also assigns to another class."""
-    judge = Judge(book)
-    found = {template.group: judge.others(template) for template in templates}
-    names = {
+    judge = TemplateJudge(book)
+    labels_by_group = {template.group: judge.other_classes(template) for template in templates}
+    class_names = {
         group: [CLASSES[label].name for label in sorted(labels)]
-        for group, labels in sorted(found.items())
+        for group, labels in sorted(labels_by_group.items())
     }
-    return {group: others for group, others in names.items() if others}
+    return {group: others for group, others in class_names.items() if others}

@@ -14,23 +14,23 @@ from headlab.tasks.intents.templates import (
     LABELS,
     SIZES,
     TRAIN_LANGUAGE,
-    Book,
     Dice,
-    Said,
+    DrawnSentence,
     Template,
+    TemplateBook,
     read_book,
     sample,
 )
 
 # Share of a class's templates, weighted by how many sentences they can give (up to ENOUGH).
 SHARES = {True: {"test": 0.3, "dev": 0.2, "train": 0.5}, False: {"test": 0.6, "dev": 0.4}}
-ENOUGH = 100
+MAX_WEIGHT = 100
 # A single word may also be a sentence in another language ("pause"), so train has none.
-LEAST_WORDS = {"train": 2, "dev": 1, "test": 1}
+MIN_WORDS = {"train": 2, "dev": 1, "test": 1}
 TRIES = 25  # draws in a row without a new sentence before a template counts as used up
 
-Plan = Mapping[str, Mapping[int, Sequence[Template]]]
-Row = tuple[Said, Template]
+TemplatesBySplit = Mapping[str, Mapping[int, Sequence[Template]]]
+DrawnRow = tuple[DrawnSentence, Template]
 
 
 @dataclass(frozen=True)
@@ -43,113 +43,115 @@ class Splits:
     repeats: draws refused because another template of the class had already produced the sentence.
     """
 
-    book: Book
-    plan: Plan
+    book: TemplateBook
+    plan: TemplatesBySplit
     examples: Mapping[str, tuple[Example, ...]]
-    said: Mapping[str, tuple[Said, ...]]
+    sentences: Mapping[str, tuple[DrawnSentence, ...]]
     ambiguous: int
     repeats: int
 
     @property
-    def shared(self) -> tuple[int, ...]:
+    def single_template_classes(self) -> tuple[int, ...]:
         """Classes with a single template, whose dev and test differ only in their sentences."""
-        return tuple(label for label in range(len(LABELS)) if len(self.book.of(label)) == 1)
+        return tuple(
+            label for label in range(len(LABELS)) if len(self.book.templates_of(label)) == 1
+        )
 
 
 @dataclass
-class Draw:
+class SentenceDraw:
     """The state of one drawing of sentences.
 
     banned: sentences that two classes can produce.  owner: sentence -> template that produced it.  clashes: newly
     found ambiguous sentences.  repeats: refused draws, as in `Splits`.  said: sentences drawn so far.
     """
 
-    book: Book
+    book: TemplateBook
     dice: Dice
-    banned: frozenset[str]
+    ambiguous: frozenset[str]
     owner: dict[str, Template] = field(default_factory=dict)
     clashes: set[str] = field(default_factory=set)
     repeats: int = 0
-    said: set[str] = field(default_factory=set)
+    drawn: set[str] = field(default_factory=set)
 
-    def fresh(self, template: Template, least: int) -> Said | None:
+    def draw_new(self, template: Template, min_words: int) -> DrawnSentence | None:
         """A new sentence of at least `least` words; None if TRIES draws gave none."""
         for _ in range(TRIES):
-            said = sample(self.book, template, self.dice)
+            sentence = sample(self.book, template, self.dice)
             if (
-                said is None
-                or (key := said.text.casefold()) in self.banned
-                or len(said.text.split()) < least
+                sentence is None
+                or (key := sentence.text.casefold()) in self.ambiguous
+                or len(sentence.text.split()) < min_words
             ):
                 continue
             holder = self.owner.setdefault(key, template)
-            if holder is template and key not in self.said:
-                self.said.add(key)
-                return said
+            if holder is template and key not in self.drawn:
+                self.drawn.add(key)
+                return sentence
             self.repeats += holder is not template
             if holder.label != template.label:
                 self.clashes.add(key)
         return None
 
-    def rows(self, templates: Sequence[Template], least: int) -> Iterator[Row]:
+    def rows(self, templates: Sequence[Template], min_words: int) -> Iterator[DrawnRow]:
         """New sentences of a class, taking templates in turn until all are used up."""
-        left = self.dice.shuffled(templates)
-        while left:
-            for template in tuple(left):
-                said = self.fresh(template, least)
-                if said is not None:
-                    yield said, template
+        remaining = self.dice.shuffle(templates)
+        while remaining:
+            for template in tuple(remaining):
+                sentence = self.draw_new(template, min_words)
+                if sentence is not None:
+                    yield sentence, template
                 else:
-                    left.remove(template)
+                    remaining.remove(template)
 
-    def split(self, name: str, plan: Mapping[int, Sequence[Template]]) -> list[Row]:
+    def split(self, name: str, plan: Mapping[int, Sequence[Template]]) -> list[DrawnRow]:
         """The sentences of a split in rounds of one per class, so that every prefix is balanced.
 
         A class that is used up leaves the rounds, and its share goes to the others evenly.
         """
-        size, least = SIZES[name], LEAST_WORDS[name]
-        streams = {label: self.rows(templates, least) for label, templates in plan.items()}
-        out: list[Row] = []
-        while streams and len(out) < size:
-            for label in self.dice.shuffled(tuple(streams)):
+        size, min_words = SIZES[name], MIN_WORDS[name]
+        streams = {label: self.rows(templates, min_words) for label, templates in plan.items()}
+        rows: list[DrawnRow] = []
+        while streams and len(rows) < size:
+            for label in self.dice.shuffle(tuple(streams)):
                 row = next(streams[label], None)
                 if row is None:
                     del streams[label]
                 else:
-                    out.append(row)
-        return out[:size]
+                    rows.append(row)
+        return rows[:size]
 
 
 @lru_cache(maxsize=32)
 def build(language: str, seed: int) -> Splits:
     """All splits of one language; the same for the same seed in any process and on any machine."""
     book = read_book(language)
-    plan = assign(book, seeded(seed, language, "plan"))
-    banned: frozenset[str] = frozenset()
+    plan = assign(book, dice_for(seed, language, "plan"))
+    ambiguous: frozenset[str] = frozenset()
     while True:
-        draw = Draw(book, seeded(seed, language, "draw"), banned)
+        draw = SentenceDraw(book, dice_for(seed, language, "draw"), ambiguous)
         rows = {split: draw.split(split, plan[split]) for split in plan}
         if not draw.clashes:
             examples = {split: to_examples(language, split, rows[split]) for split in rows}
-            said = {split: tuple(one for one, _ in rows[split]) for split in rows}
-            return Splits(book, plan, examples, said, len(banned), draw.repeats)
-        banned |= draw.clashes
+            sentences = {split: tuple(sentence for sentence, _ in rows[split]) for split in rows}
+            return Splits(book, plan, examples, sentences, len(ambiguous), draw.repeats)
+        ambiguous |= draw.clashes
 
 
-def seeded(seed: int, language: str, purpose: str) -> Dice:
+def dice_for(seed: int, language: str, purpose: str) -> Dice:
     """Dice for one purpose: different languages and purposes get independent streams."""
-    word = hashlib.sha256(f"{language}/{purpose}".encode()).digest()
-    return Dice(np.random.default_rng([seed, int.from_bytes(word[:8], "big")]))
+    digest = hashlib.sha256(f"{language}/{purpose}".encode()).digest()
+    return Dice(np.random.default_rng([seed, int.from_bytes(digest[:8], "big")]))
 
 
-def assign(book: Book, dice: Dice) -> Plan:
+def assign(book: TemplateBook, dice: Dice) -> TemplatesBySplit:
     """Assign every template to one split; the only template of a class goes to both dev and test."""
     shares = SHARES[book.language == TRAIN_LANGUAGE]
     plan: dict[str, dict[int, list[Template]]] = {
         split: {} for split in ("dev", "test", "train") if split in shares
     }
     for label in range(len(LABELS)):
-        templates = book.of(label)
+        templates = book.templates_of(label)
         if len(templates) == 1:
             plan["dev"][label] = plan["test"][label] = list(templates)
         for template, split in deal(templates, shares, dice) if len(templates) > 1 else ():
@@ -164,30 +166,38 @@ def deal(
 
     Templates with most sentences come first; ties are in random order.
     """
-    weights = {t.group: min(t.capacity, ENOUGH) for t in templates}
-    whole, given = sum(weights.values()), dict.fromkeys(shares, 0.0)
+    weights = {t.group: min(t.capacity, MAX_WEIGHT) for t in templates}
+    class_weight, class_given = sum(weights.values()), dict.fromkeys(shares, 0.0)
     for intent in sorted({t.intent for t in templates}):
-        mine = [t for t in templates if t.intent == intent]
-        total, got = sum(weights[t.group] for t in mine), dict.fromkeys(shares, 0.0)
-        for template in sorted(dice.shuffled(mine), key=lambda t: -weights[t.group]):
-            split = max(shares, key=lambda s: shares[s] * (total + whole) - got[s] - given[s])
-            got[split] += weights[template.group]
-            given[split] += weights[template.group]
+        templates_of_intent = [t for t in templates if t.intent == intent]
+        intent_weight, intent_given = (
+            sum(weights[t.group] for t in templates_of_intent),
+            dict.fromkeys(shares, 0.0),
+        )
+        for template in sorted(dice.shuffle(templates_of_intent), key=lambda t: -weights[t.group]):
+            split = max(
+                shares,
+                key=lambda s: (
+                    shares[s] * (intent_weight + class_weight) - intent_given[s] - class_given[s]
+                ),
+            )
+            intent_given[split] += weights[template.group]
+            class_given[split] += weights[template.group]
             yield template, split
 
 
-def to_examples(language: str, split: str, rows: Sequence[Row]) -> tuple[Example, ...]:
+def to_examples(language: str, split: str, rows: Sequence[DrawnRow]) -> tuple[Example, ...]:
     """Rows as examples with stable ids: position in the split and hash of text and label."""
-    out = []
-    for i, ((text, _), template) in enumerate(rows):
+    examples = []
+    for position, ((text, _), template) in enumerate(rows):
         digest = hashlib.sha256(f"{text}\n{LABELS[template.label]}".encode()).hexdigest()[:8]
-        out.append(
+        examples.append(
             Example(
-                f"intents/{language}/{split}/{i:05d}-{digest}",
+                f"intents/{language}/{split}/{position:05d}-{digest}",
                 text,
                 template.label,
                 None,
                 template.group,
             )
         )
-    return tuple(out)
+    return tuple(examples)

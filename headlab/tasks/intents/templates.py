@@ -50,7 +50,7 @@ LANGUAGES = (
     "ml",
 )
 TRAIN_LANGUAGE = "en"
-PINNED = {"home-assistant-intents": "2026.10.27", "hassil": "3.12.1"}
+PINNED_VERSIONS = {"home-assistant-intents": "2026.10.27", "hassil": "3.12.1"}
 SIZES = {"train": 8000, "dev": 512, "test": 1000}
 
 
@@ -174,7 +174,8 @@ def load_words(language: str) -> Words:
     """The fillers of a language, from its file."""
     data = json.loads((files(__package__) / "fillers" / f"{language}.json").read_text("utf-8"))
     clean = tuple(
-        (re.compile(with_heads(pattern, data["heads"])), to) for pattern, to in data["clean"]
+        (re.compile(with_heads(pattern, data["heads"])), replacement)
+        for pattern, replacement in data["clean"]
     )
     return Words(
         data["names"],
@@ -187,10 +188,10 @@ def load_words(language: str) -> Words:
 
 def ambiguous_groups(language: str) -> Mapping[str, Sequence[str]]:
     """Groups of the templates that `ambiguous_templates` found to fit other classes too -> those classes."""
-    found: dict[str, dict[str, list[str]]] = json.loads(
+    groups_by_language: dict[str, dict[str, list[str]]] = json.loads(
         (files(__package__) / "ambiguous.json").read_text("utf-8")
     )
-    return found.get(language, {})
+    return groups_by_language.get(language, {})
 
 
 def with_heads(pattern: str, heads: Mapping[str, str]) -> str:
@@ -202,9 +203,9 @@ def with_heads(pattern: str, heads: Mapping[str, str]) -> str:
 
 def numbers(name: str, start: int, stop: int) -> tuple[str, ...]:
     """Values of a number list, as digits: the usual ones in [start, stop], or all if none is."""
-    first, last, step = NUMBERS.get(name, PERCENT)
-    usual = [n for n in range(first, last + 1, step) if start <= n <= stop]
-    return tuple(map(str, usual or range(start, stop + 1)))
+    usual_start, usual_end, step = NUMBERS.get(name, PERCENT)
+    usual_numbers = [n for n in range(usual_start, usual_end + 1, step) if start <= n <= stop]
+    return tuple(map(str, usual_numbers or range(start, stop + 1)))
 
 
 # Templates of one language: parsed with hassil, merged if they differ only in optional words.
@@ -212,7 +213,7 @@ def numbers(name: str, start: int, stop: int) -> tuple[str, ...]:
 # "<turn> on {name} <light>": the name there is a place ("the kitchen lights"), not a lamp ("the floor lamp lights").
 LIGHT_RULE = re.compile(r"<(light|lights|luces|licht|lichter|lumiere|valo)>")
 OPEN_STATES = ("bs_open", "bs_door", "bs_opening")
-MOST = 10**6  # enough, since capacities are compared only up to a few hundred
+MAX_CAPACITY = 10**6  # enough, since capacities are compared only up to a few hundred
 
 Value = str | Expression
 
@@ -244,7 +245,7 @@ class Template:
 
 
 @dataclass(frozen=True)
-class Book:
+class TemplateBook:
     """All templates of one language, with the rules and lists they refer to.
 
     sentences: number of source sentences before merging.
@@ -257,12 +258,12 @@ class Book:
     words: Words
     sentences: int
 
-    def of(self, label: int) -> tuple[Template, ...]:
+    def templates_of(self, label: int) -> tuple[Template, ...]:
         """The templates of one class."""
         return tuple(t for t in self.templates if t.label == label)
 
 
-def read_book(language: str, *, ambiguous: bool = False) -> Book:
+def read_book(language: str, *, ambiguous: bool = False) -> TemplateBook:
     """Parse the source's sentences for the 17 classes.
 
     ambiguous: keep the templates that `ambiguous_templates` found to belong to two classes.
@@ -276,33 +277,41 @@ def read_book(language: str, *, ambiguous: bool = False) -> Book:
         )
     intents, words = Intents.from_dict(raw), load_words(language)
     lists = list_values(intents, words)
-    found: dict[tuple[int, str], list[tuple[str, Variant]]] = {}
+    variants_by_skeleton: dict[tuple[int, str], list[tuple[str, Variant]]] = {}
     for label, group in enumerate(CLASSES):
         for name in group.intents:
             for block in intents.intents[name].data if name in intents.intents else ():
                 for sentence in block.sentences:
                     variant = make_variant(sentence, block, intents.expansion_rules, words)
-                    found.setdefault((label, skeleton(variant)), []).append((name, variant))
+                    variants_by_skeleton.setdefault((label, skeleton(variant)), []).append(
+                        (name, variant)
+                    )
     templates = tuple(
-        merged(language, key, rows, intents.expansion_rules, lists) for key, rows in found.items()
+        merge_variants(language, key, rows, intents.expansion_rules, lists)
+        for key, rows in variants_by_skeleton.items()
     )
-    dropped = () if ambiguous else ambiguous_groups(language)
-    templates = tuple(t for t in templates if t.group not in dropped)
-    return Book(
-        language, templates, intents.expansion_rules, lists, words, sum(map(len, found.values()))
+    excluded_groups = () if ambiguous else ambiguous_groups(language)
+    templates = tuple(t for t in templates if t.group not in excluded_groups)
+    return TemplateBook(
+        language,
+        templates,
+        intents.expansion_rules,
+        lists,
+        words,
+        sum(map(len, variants_by_skeleton.values())),
     )
 
 
 def list_values(intents: Intents, words: Words) -> dict[str, Sequence[Value]]:
     """The values of each list of the source, except {name}."""
-    out: dict[str, Sequence[Value]] = {}
+    values_by_list: dict[str, Sequence[Value]] = {}
     for name, slots in intents.slot_lists.items():
         if isinstance(slots, RangeSlotList):
-            out[name] = numbers(name, slots.start, slots.stop)
+            values_by_list[name] = numbers(name, slots.start, slots.stop)
         elif isinstance(slots, TextSlotList):
-            out[name] = [value.text_in for value in slots.values]
-    out |= {name: words.slots[slot] for name, slot in WILDCARDS.items()}
-    return out | dict(words.lists)
+            values_by_list[name] = [value.text_in for value in slots.values]
+    values_by_list |= {name: words.slots[slot] for name, slot in WILDCARDS.items()}
+    return values_by_list | dict(words.lists)
 
 
 def make_variant(
@@ -320,20 +329,22 @@ def make_variant(
 
 def name_kinds(domains: Sequence[str] | str, refs: set[str]) -> tuple[str, ...]:
     """The filler kinds for the domains that a context requires; all switchable devices if it names none."""
-    wanted = [domains] if isinstance(domains, str) else list(domains) or ["light", "switch", "fan"]
+    required_domains = (
+        [domains] if isinstance(domains, str) else list(domains) or ["light", "switch", "fan"]
+    )
     sensor = "opening" if any(ref.startswith(OPEN_STATES) for ref in refs) else "occupancy"
     alias = {"input_boolean": "switch", "input_button": "button", "binary_sensor": sensor}
-    if len(wanted) > 1 and "binary_sensor" in wanted:
-        wanted.remove("binary_sensor")  # "is the front door on" fits no sensor
-    return tuple(dict.fromkeys(alias.get(d, d) for d in wanted))
+    if len(required_domains) > 1 and "binary_sensor" in required_domains:
+        required_domains.remove("binary_sensor")  # "is the front door on" fits no sensor
+    return tuple(dict.fromkeys(alias.get(d, d) for d in required_domains))
 
 
 def skeleton(variant: Variant) -> str:
     """The template without its optional words, or the whole template if nothing but names would be left."""
-    bare = " ".join(render(variant.expression, optional=False).lower().split())
+    without_options = " ".join(render(variant.expression, optional=False).lower().split())
     return (
-        bare
-        if re.sub(r"\W", "", re.sub(r"\{(name|area|floor)\}", "", bare))
+        without_options
+        if re.sub(r"\W", "", re.sub(r"\{(name|area|floor)\}", "", without_options))
         else variant.source.lower()
     )
 
@@ -356,7 +367,7 @@ def render(expression: Expression, *, optional: bool) -> str:
     return "".join(render(item, optional=optional) for item in expression.items)
 
 
-def merged(
+def merge_variants(
     language: str,
     key: tuple[int, str],
     rows: Sequence[tuple[str, Variant]],
@@ -364,11 +375,13 @@ def merged(
     lists: Mapping[str, Sequence[Value]],
 ) -> Template:
     """One template of the sentences that share a class and a skeleton."""
-    label, bare = key
-    group = hashlib.sha256(f"{language}\n{CLASSES[label].name}\n{bare}".encode()).hexdigest()[:8]
+    label, template_skeleton = key
+    group = hashlib.sha256(
+        f"{language}\n{CLASSES[label].name}\n{template_skeleton}".encode()
+    ).hexdigest()[:8]
     variants = tuple({(v.source, v.kinds): v for _, v in rows}.values())
     room = sum(capacity(v.expression, len(v.names), rules, lists) for v in variants)
-    return Template(label, rows[0][0], bare, group, variants, min(room, MOST))
+    return Template(label, rows[0][0], template_skeleton, group, variants, min(room, MAX_CAPACITY))
 
 
 def capacity(
@@ -382,7 +395,8 @@ def capacity(
         sizes = [capacity(item, names, rules, lists) for item in expression.items]
         total = sum(sizes) if isinstance(expression, Alternative) else prod(sizes)
         return min(
-            total * (factorial(len(sizes)) if isinstance(expression, Permutation) else 1), MOST
+            total * (factorial(len(sizes)) if isinstance(expression, Permutation) else 1),
+            MAX_CAPACITY,
         )
     if isinstance(expression, RuleReference):
         return capacity(rules[expression.rule_name].expression, names, rules, lists)
@@ -423,13 +437,13 @@ class Dice:
         """One of the items, uniformly at random."""
         return items[int(self.roll() * len(items))]
 
-    def shuffled(self, items: Sequence[T]) -> list[T]:
+    def shuffle(self, items: Sequence[T]) -> list[T]:
         """The items in random order (Fisher-Yates)."""
-        out = list(items)
-        for i in range(len(out) - 1, 0, -1):
+        shuffled_items = list(items)
+        for i in range(len(shuffled_items) - 1, 0, -1):
             j = int(self.roll() * (i + 1))
-            out[i], out[j] = out[j], out[i]
-        return out
+            shuffled_items[i], shuffled_items[j] = shuffled_items[j], shuffled_items[i]
+        return shuffled_items
 
 
 class Piece(NamedTuple):
@@ -439,7 +453,7 @@ class Piece(NamedTuple):
     slot: str = ""
 
 
-class Said(NamedTuple):
+class DrawnSentence(NamedTuple):
     """A sentence, and the pieces it was assembled from, before corrections."""
 
     text: str
@@ -452,16 +466,18 @@ class Walk:
     said: whether it has anything besides articles, names and places.  used: fillers already in the sentence.
     """
 
-    def __init__(self, book: Book, variant: Variant, dice: Dice) -> None:
+    def __init__(self, book: TemplateBook, variant: Variant, dice: Dice) -> None:
         """variant: the sentence template to walk."""
         self.book, self.variant, self.dice = book, variant, dice
-        self.said = False
+        self.says_something = False
         self.used: set[str] = set()
 
     def pieces(self, expression: Expression) -> list[Piece]:
         """Pieces of an expression, with choices made at random."""
         if isinstance(expression, TextChunk):
-            self.said = self.said or any(c.isalnum() for c in expression.original_text)
+            self.says_something = self.says_something or any(
+                c.isalnum() for c in expression.original_text
+            )
             return [Piece(expression.original_text)]
         if isinstance(expression, ListReference):
             return [Piece(self.filler(expression.list_name), expression.slot_name)]
@@ -471,7 +487,7 @@ class Walk:
         if isinstance(expression, Alternative):
             return self.choice(expression)
         items = (
-            self.dice.shuffled(expression.items)
+            self.dice.shuffle(expression.items)
             if isinstance(expression, Permutation)
             else expression.items
         )
@@ -485,40 +501,42 @@ class Walk:
 
     def rule(self, name: str) -> list[Piece]:
         """Pieces of an expansion rule."""
-        before = self.said
+        said_before = self.says_something
         pieces = self.pieces(self.book.rules[name].expression)
         if name in ARTICLES:
-            self.said = before
+            self.says_something = said_before
         return pieces
 
     def filler(self, name: str) -> str:
         """A value of a list, if possible one that is not in the sentence yet."""
         values: Sequence[Value] = self.variant.names if name == "name" else self.book.lists[name]
-        self.said = self.said or name not in PLACES
+        self.says_something = self.says_something or name not in PLACES
         text = ""
         for _ in range(8):
             value = self.dice.pick(values)
-            text = value if isinstance(value, str) else joined(self.pieces(value))
+            text = value if isinstance(value, str) else join_pieces(self.pieces(value))
             if text not in self.used:
                 break
         self.used.add(text)
         return text
 
 
-def joined(pieces: Sequence[Piece]) -> str:
+def join_pieces(pieces: Sequence[Piece]) -> str:
     """The text of some pieces."""
     return "".join(piece.text for piece in pieces)
 
 
-def sample(book: Book, template: Template, dice: Dice) -> Said | None:
+def sample(book: TemplateBook, template: Template, dice: Dice) -> DrawnSentence | None:
     """One random sentence of a template; None if it is a bare name, broken or refused."""
     variant = dice.pick(template.variants)
     walk = Walk(book, variant, dice)
     pieces = tuple(walk.pieces(variant.expression))
-    text = tidy(joined(pieces), book.words.clean)
-    refused = book.words.refuse and book.words.refuse.search(text)
-    said = walk.said and len(text) > 1 and not refused and not BROKEN.search(text)
-    return Said(text, pieces) if said else None
+    text = tidy(join_pieces(pieces), book.words.clean)
+    is_refused = book.words.refuse and book.words.refuse.search(text)
+    is_command = (
+        walk.says_something and len(text) > 1 and not is_refused and not BROKEN.search(text)
+    )
+    return DrawnSentence(text, pieces) if is_command else None
 
 
 def tidy(text: str, clean: Sequence[tuple[re.Pattern[str], str]]) -> str:
