@@ -293,7 +293,7 @@ AT_WORKING_FOLDER, EXCHANGE = -100, 2  # Linux's AT_FDCWD and RENAME_EXCHANGE
 
 
 def require_folder(target: Path, advice: str) -> None:
-    """Raise HeadlabError, with the advice `do`, for a disk root, the working directory or an unusable path."""
+    """Raise HeadlabError, with an advice, for a disk root, the working directory or an unusable path."""
     resolved_target = resolve_folder(target)
     if (
         ".." in target.parts and not target.parent.exists()
@@ -321,7 +321,7 @@ def resolve_folder(target: Path) -> Path:
 
 
 def checkpoint_beside(target: Path, key: str) -> Path:
-    """Path of a training's checkpoint, beside `out`; it is used until the folder is written."""
+    """Path of a training's checkpoint, beside `target`; it is used until the folder is written."""
     resolved_target = resolve_folder(target)
     return resolved_target.with_name(f".{resolved_target.name}-{key[:12]}.checkpoint.safetensors")
 
@@ -330,13 +330,13 @@ def checkpoint_beside(target: Path, key: str) -> Path:
 def built(
     target: Path, stays: Callable[[Path], bool] = lambda _: False, way_on: str = WRITABLE
 ) -> Iterator[Path]:
-    """Yield a new folder to fill; it replaces `out` when the block ends, or is deleted if the block raises.
+    """Yield a new folder to fill; it replaces `target` when the block ends, or is deleted if the block raises.
 
-    Links are followed.  Leftovers of killed processes beside `out` are removed.
+    Links are followed.  Leftovers of killed processes beside `target` are removed.
 
     Args:
-        out: the folder.
-        kept: whether a folder that another process has put there meanwhile stays, and the new one is deleted.
+        target: the folder.
+        stays: whether a folder that another process has put there meanwhile stays, and the new one is deleted.
         way_on: what to do if the folder cannot be written.
 
     Raises:
@@ -367,7 +367,7 @@ def built(
 
 
 def _move_into_place(build: Path, target: Path) -> None:
-    """Rename a finished folder to `out`; the folder it replaces is left under the other name, or deleted."""
+    """Rename a finished folder to `target`; the folder it replaces is left under the other name, or deleted."""
     if not target.exists():
         build.replace(target)
     elif not exchange_folders(build, target):
@@ -418,7 +418,7 @@ def _folder_descriptor(folder: Path) -> int | None:
 
 
 def _sweep(target: Path) -> None:
-    """Remove abandoned folders for `out`, and replaced ones if `out` exists.
+    """Remove abandoned folders for `target`, and replaced ones if `target` exists.
 
     Earlier versions named folders that they filled without a suffix, and did not lock them.
     """
@@ -471,7 +471,7 @@ class Writer:
 
 
 def check_replaced(target: Path, writer: Writer) -> None:
-    """Raise HeadlabError unless `out` is a new name, an empty folder, or a folder as the writer left it."""
+    """Raise HeadlabError unless `target` is a new name, an empty folder, or a folder as the writer left it."""
     require_folder(target, writer.do)
     resolved_target = resolve_folder(target)  # replacing it follows links and .. too
     if file_mode(resolved_target) is None:

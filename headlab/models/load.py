@@ -494,7 +494,7 @@ def _load_module(
     spread: DeviceOptions,
     renames: Mapping[str, str],
 ) -> tuple[PreTrainedModel, LoadReport]:
-    """The model as transformers loads it, and what it reports; arguments as in `_complete` and `WeightFit`."""
+    """The model as transformers loads it, and what it reports; arguments as in `_load_complete` and `WeightFit`."""
     options: LoadingOptions = {
         "config": config,
         "output_loading_info": True,
@@ -795,7 +795,7 @@ def _torn_weights(error: BaseException) -> HeadlabError:
 
 
 def _unreadable_weights(folder: Path, sizes: Mapping[str, int], name: str) -> Fact | None:
-    """What is wrong with the files of weights, by their names; None if nothing is.  Arguments as in `_weights`."""
+    """What is wrong with the files of weights, by their names; None if nothing is.  Arguments as in `_weights_fact`."""
     if ADAPTER in sizes:
         return Fact(
             "Weights",

@@ -224,7 +224,7 @@ def check(fits: bool, problem: str) -> None:
 
 
 def view(data: bytes, dtype: np.dtype[Item], count: int, offset: int) -> npt.NDArray[Item]:
-    """`count` items at byte `at`, without a copy. Raises HeadlabError if they lie outside the file."""
+    """`count` items at byte `offset`, without a copy. Raises HeadlabError if they lie outside the file."""
     end = offset + count * dtype.itemsize
     check(count >= 0 and offset >= 0 and end <= len(data), "a table lies outside the file")
     if not count:
@@ -500,7 +500,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def write_files(file: E5File, folder: Path, sha256: str) -> None:
-    """Write all files of the folder and the manifest, which lets `complete` check them."""
+    """Write all files of the folder and the manifest, which lets `is_complete` check them."""
     text = {
         "config.json": readable_json(bert_config(file.header)),
         "tokenizer.json": tokenizer(file).to_str(),

@@ -137,7 +137,7 @@ def shrunk_config(family: str) -> type[PretrainedConfig]:
 
 @cache
 def shrunk_class(full_class: type, family: str) -> type[PreTrainedModel]:
-    """The class of a family's shrunk models that corresponds to the transformers class `whole`."""
+    """The class of a family's shrunk models that corresponds to the transformers class `full_class`."""
     names = {"config_class": shrunk_config(family), "__module__": __name__}
     return type(f"{CLASS_PREFIX}{full_class.__name__}", (ShrunkModel, full_class), names)
 

@@ -313,7 +313,7 @@ class BiasOnly:
 
 @cache
 def mix_classes(forward_class: type, module_class: type) -> type[nn.Module]:
-    """The class of `second` with the forward pass of `first`."""
+    """The class of `module_class` with the forward pass of `forward_class`."""
     return type(
         f"{forward_class.__name__}{module_class.__name__}", (forward_class, module_class), {}
     )
@@ -416,7 +416,7 @@ def cut_state(
 ) -> dict[str, torch.Tensor]:  # fmt: skip
     """All weights of a model without those of removed heads; the model is not changed.
 
-    stay: heads left, by their current number in the layer.  closed: those of them that are switched off but remain
+    kept_heads: heads that stay, by their current number in the layer.  switched_off: those of them that are switched off but remain
     because their group is needed.
     """
     family = FAMILIES[base_type(module.config)]

@@ -447,7 +447,7 @@ def kept_token_positions(
     Special tokens stay; of a pair, the longer text loses tokens first.
 
     Args:
-        sides: For every token, 0 or 1 for the first or second text, None for a special token.
+        text_numbers: For every token, 0 or 1 for the first or second text, None for a special token.
         max_tokens: Tokens that are left, at most.
         truncation_side: "right" if texts lose their ends, "left" if they lose their beginnings.
     """
@@ -473,8 +473,8 @@ def shares_of(first_length: int, second_length: int, room: int) -> tuple[int, in
     """Tokens that are left of each text of a pair, as the package tokenizers shares the room.
 
     Args:
-        first: Number of tokens of the first text.
-        second: Number of tokens of the second text; 0 for a single text.
+        first_length: Number of tokens of the first text.
+        second_length: Number of tokens of the second text; 0 for a single text.
         room: Number of tokens that are left of both.
     """
     if first_length + second_length <= room:

@@ -594,7 +594,7 @@ def _lacking_error(
         lacking: the weights.
         config: the model's configuration.
         name: the model, in messages.
-        quantised: how the stored weights are quantised and what to do; empty if they are not.
+        quantised_remedy: how the stored weights are quantised and what to do; empty if they are not.
     """
     if _pruned_heads(config) and any(IN_A_LAYER.search(key) for key in report.mismatched):
         return HeadlabError(
@@ -634,7 +634,7 @@ def _foreign_error(
         names: of the weights.
         inspection: of the class.
         name: the model, in messages.
-        quantised: as in `_lacking_error`.
+        quantised_remedy: as in `_lacking_error`.
     """
     layer_counts = inspection.layers_beyond(names)
     if layer_counts is not None:

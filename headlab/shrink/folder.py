@@ -81,7 +81,7 @@ SHRINK = Writer(
 
 
 def check_out(target: Path, model: str | None = None) -> None:
-    """Raise HeadlabError unless `out` is a new name, an empty folder, or a shrunk model as it was written.
+    """Raise HeadlabError unless `target` is a new name, an empty folder, or a shrunk model as it was written.
 
     model: name or folder of the model to shrink, which must not be replaced.
     """
@@ -130,7 +130,7 @@ def write_shrunk(
     measured, for the card.  onnx: also write model.onnx, compared with the masked model on the same inputs.  dtype: of
     the written weights; None: the checkpoint's own.  Before the folder gets its name, the model is read back from it
     and compared, in the dtype that `model` was loaded in, with the masked one.  Raises HeadlabError if they differ by
-    more than rounding, or `out` holds something else.
+    more than rounding, or `target` holds something else.
     """
     check_out(target, model.name if model.checkpoint.revision == "folder" else None)
     check_numbers(dtype)

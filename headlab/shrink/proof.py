@@ -132,7 +132,7 @@ class Proof:
         return cast("ProofNumbers", asdict(self) | {"holds": self.holds})
 
     def check(self, compared_name: str) -> None:
-        """Raise HeadlabError unless the proof holds. what: name of what was compared."""
+        """Raise HeadlabError unless the proof holds. compared_name: name of what was compared."""
         if not math.isfinite(self.tolerance + self.mask_changes):
             raise HeadlabError(
                 f"{compared_name} cannot be compared: the original itself gives NaN or inf on these examples, so nothing was "
@@ -152,7 +152,7 @@ def prove(
 ) -> Proof:
     """Compare a model under a mask with a module that should have the same outputs, on batches of model inputs.
 
-    numbers: dtype that the module's weights were rounded to; None: the model's.  Raises HeadlabError if there is no
+    dtype: dtype that the module's weights were rounded to; None: the model's.  Raises HeadlabError if there is no
     batch.
     """
 

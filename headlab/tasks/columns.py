@@ -148,7 +148,7 @@ def unsure_meanings(
     Args:
         values: the first values of each column.
         meanings: what columns are wanted for; keys of NAMES.
-        chosen: a column for each meaning that is certain, as `guess_columns` gives it.
+        columns_by_meaning: a column for each meaning that is certain, as `guess_columns` gives it.
     """
     free = [column for column in values if column not in columns_by_meaning.values()]
     unsure = {

@@ -85,7 +85,7 @@ class ConlluSentence(NamedTuple):
         Multiword tokens ("4-5", whose parts follow) and empty nodes ("8.1") are skipped.
 
         Args:
-            tagged: Whether all ids must be those of the format, and no field of
+            needs_tags: Whether all ids must be those of the format, and no field of
                 `MUST_BE_WRITTEN` be blank.
 
         Raises:
@@ -116,7 +116,7 @@ def conllu_sentences(text: str, file_name: FileName) -> Iterator[ConlluSentence]
 
     Args:
         text: Of the file, its line ends unchanged.
-        where: The file's name, in errors.
+        file_name: The file's name, in errors.
     """
     for lines in paragraphs(text):
         yield ConlluSentence(file_name, lines)

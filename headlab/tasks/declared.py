@@ -372,7 +372,7 @@ def read(
 ) -> Sequence[Example]:
     """A split in random order, examples of one group together.
 
-    first: the language that the rows of an aligned task are compared with.
+    reference_language: the language that the rows of an aligned task are compared with.
     """
     rows = _rows(contents, root, language, split)
     if (

@@ -201,7 +201,7 @@ def notes_of_examples(
 
     Args:
         examples: those of each language and split.
-        divided: whether rows with equal texts were put on the same side.
+        is_divided: whether rows with equal texts were put on the same side.
 
     Yields:
         A sentence for each language that has texts in two splits, or equal texts with different answers, and for two
@@ -306,7 +306,7 @@ def dev_rows(
     Args:
         rows: of all files, in their order.
         share: of the rows that become dev, between 0 and 1.
-        aligned: whether row i means the same in every language.
+        is_aligned: whether row i means the same in every language.
         version: one of VERSIONS.
 
     Returns:
@@ -366,7 +366,7 @@ def _deal(
 ) -> tuple[list[_Component], list[_Component]]:
     """Dev and test: each component goes to dev if that brings the languages closer to the rows that are wanted there.
 
-    wanted: dev rows by language.
+    dev_sizes: dev rows by language.
     """
     missing = dict(dev_sizes)
     dev, test = list[_Component](), list[_Component]()

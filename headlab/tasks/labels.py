@@ -232,7 +232,7 @@ def list_names(names: Sequence[str]) -> str:
 def same_classes(stored_task: Mapping[str, Any], label_map: Mapping[str, str] | None) -> bool:
     """Whether a result's classes are those of a label map; without a map, any are.
 
-    stored: the task in the result's spec, which has names: what a number in the map stands for is known to the model
+    stored_task: the task in the result's spec, which has names: what a number in the map stands for is known to the model
     alone, so that such a map is never the same.
     """
     if label_map is None:
@@ -261,7 +261,7 @@ def check_map(task: str, labels: Sequence[str], label_map: Mapping[str, str]) ->
 def as_stated(
     task: str, labels: Sequence[str], names: Sequence[str], label_map: Mapping[str, str]
 ) -> tuple[int, ...]:
-    """The class of each label as `told` has it, by name or by number.
+    """The class of each label as `label_map` has it, by name or by number.
 
     Raises HeadlabError unless every label has a class of its own.
     """
@@ -294,7 +294,7 @@ def told_by_names(
 ) -> tuple[bool | None, str]:
     """Whether a model's names of its classes tell which is which label, and a sentence; None: examples must tell.
 
-    told: the label map, if any.  Raises HeadlabError for one that does not fit.
+    label_map: the label map, if any.  Raises HeadlabError for one that does not fit.
     """
     classes = some(names)
     if label_map is not None:

@@ -97,7 +97,7 @@ def words_of(
 def tidy_with_marks(
     sentence: DrawnSentence, clean: Sequence[tuple[re.Pattern[str], str]]
 ) -> MarkedText:
-    """The tidied sentence, and for each of its characters the index in `said.pieces` it came from.
+    """The tidied sentence, and for each of its characters the index in `sentence.pieces` it came from.
 
     Follows `templates.tidy` step by step.
     """
@@ -117,7 +117,7 @@ def tidy_with_marks(
 def replace_with_marks(
     pattern: re.Pattern[str], replacement: str, text: str, marks: Sequence[int]
 ) -> MarkedText:
-    """`pattern.sub` that carries the marks along; for those of replaced text see `_carried`."""
+    """`pattern.sub` that carries the marks along; for those of replaced text see `_marks_of_replacement`."""
     out, kept, at = "", list[int](), 0
     for match in pattern.finditer(text):
         new, (start, end) = match.expand(replacement), match.span()

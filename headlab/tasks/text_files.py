@@ -116,7 +116,7 @@ def is_visible(text: str) -> bool:
 def read_text(path: Path) -> str:
     """The text of a file, line ends unchanged.
 
-    Raises HeadlabError for a file that cannot be read, for one that holds no text, and as `decoded` does.
+    Raises HeadlabError for a file that cannot be read, for one that holds no text, and as `decode_text` does.
     """
     try:
         if not path.is_dir() and not stat.S_ISREG(
@@ -175,7 +175,7 @@ def foreign_format(data: bytes) -> ForeignFormat | None:
 
 
 def require_no_nul(text: str, file_name: FileName, *, code: str) -> None:
-    """Raise HeadlabError naming `where` and line of a NUL character. code: of that error."""
+    """Raise HeadlabError naming `file_name` and line of a NUL character. code: of that error."""
     if "\0" not in text:
         return
     line = text.count("\n", 0, text.index("\0")) + 1

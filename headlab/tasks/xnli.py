@@ -51,7 +51,7 @@ HUB = HubData(
 class PairRows:
     """One language's split as read.
 
-    place: its name in error messages.  first: number of the first row (line 2 of a file, row 0 on the hub).  pairs:
+    place: its name in error messages.  first_number: number of the first row (line 2 of a file, row 0 on the hub).  pairs:
     premise, hypothesis and index of the label in LABELS.
     """
 

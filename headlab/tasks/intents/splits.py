@@ -37,8 +37,8 @@ DrawnRow = tuple[DrawnSentence, Template]
 class Splits:
     """The splits of one language and how they were made.
 
-    plan: split -> class -> templates.  said: split -> each example's sentence and its pieces.
-    shared: classes whose only template is in both dev and test.
+    plan: split -> class -> templates.  sentences: split -> each example's sentence and its pieces.
+    single_template_classes: classes whose only template is in both dev and test.
     ambiguous: number of sentences left out because two classes can produce them.
     repeats: draws refused because another template of the class had already produced the sentence.
     """
@@ -62,8 +62,8 @@ class Splits:
 class SentenceDraw:
     """The state of one drawing of sentences.
 
-    banned: sentences that two classes can produce.  owner: sentence -> template that produced it.  clashes: newly
-    found ambiguous sentences.  repeats: refused draws, as in `Splits`.  said: sentences drawn so far.
+    ambiguous: sentences that two classes can produce.  owner: sentence -> template that produced it.  clashes: newly
+    found ambiguous sentences.  repeats: refused draws, as in `Splits`.  drawn: sentences drawn so far.
     """
 
     book: TemplateBook

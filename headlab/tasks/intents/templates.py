@@ -463,7 +463,7 @@ class DrawnSentence(NamedTuple):
 class Walk:
     """A random walk that builds one sentence.
 
-    said: whether it has anything besides articles, names and places.  used: fillers already in the sentence.
+    says_something: whether it has anything besides articles, names and places.  used: fillers already in the sentence.
     """
 
     def __init__(self, book: TemplateBook, variant: Variant, dice: Dice) -> None:
