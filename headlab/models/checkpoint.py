@@ -28,9 +28,11 @@ from headlab.core import JsonObject
 class Checkpoint:
     """Weights in memory and their origin.
 
-    fingerprint: sha256 of what the model was built from (files and configuration), never of floats in
-    memory, which differ between CPUs.  note: a remark for the reader, for example that the
-    base came from an alternative source.  folder: that the user named; None for an embedded model and one of the hub.
+    Attributes:
+        fingerprint: Sha256 of what the model was built from (files and configuration), never of
+            floats in memory, which differ between CPUs.
+        note: A remark for the reader, for example that the base came from an alternative source.
+        folder: That the user named; None for an embedded model and one of the hub.
     """
 
     name: str

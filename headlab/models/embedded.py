@@ -122,7 +122,8 @@ def load_classifier(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A base BERT with a new head (initialised from torch's generator), float32, SDPA attention; and its tokenizer.
 
-    words: a head that labels every token, else one for the whole text.
+    Args:
+        words: A head that labels every token, else one for the whole text.
     """
     kind = BertForTokenClassification if words else BertForSequenceClassification
     try:
@@ -154,7 +155,9 @@ ADAPTER_FILES = (CONFIG, WEIGHTS, LABELS)
 class Embedded:
     """One embedded model: its name, the task it was tuned on, or one that it can do, and a short description.
 
-    adapter: whether it is the embedded base with an adapter; otherwise it comes whole from a package of its own.
+    Attributes:
+        adapter: Whether it is the embedded base with an adapter; otherwise it comes whole from a
+            package of its own.
     """
 
     name: str

@@ -50,7 +50,11 @@ BLOCK = 1 << 20
 
 
 def check_file(path: Path, sha256: str, advice: str) -> None:
-    """Raise HeadlabError unless a packaged model's file is the known one. advice: how to get that."""
+    """Raise HeadlabError unless a packaged model's file is the known one.
+
+    Args:
+        advice: How to get that.
+    """
     if (actual_sha256 := file_sha256(path)) != sha256:
         raise HeadlabError(
             f"{path.name} has sha256 {actual_sha256[:12]}…, expected {sha256[:12]}…; {advice}",
@@ -82,8 +86,10 @@ def fingerprint_files(parts: Iterable[tuple[str, Path]]) -> str:
 class FolderIdentity:
     """What a folder's files are known by.
 
-    fingerprint: of the files that are loaded.
-    former: fingerprints under which earlier versions recorded the same model, as they counted files that are not.
+    Attributes:
+        fingerprint: Of the files that are loaded.
+        former: Fingerprints under which earlier versions recorded the same model, as they counted
+            files that are not.
     """
 
     fingerprint: str
@@ -183,9 +189,12 @@ NEVER_LOADED = [
 
 
 def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTERNS) -> Path:
-    """Folder of a hub model: the local cache first, then the network.  patterns: of the files that it must have.
+    """Folder of a hub model: the local cache first, then the network.
 
     Raises HeadlabError if the model is in neither, or the name is not a hub id.
+
+    Args:
+        patterns: Of the files that it must have.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.constants import HF_HUB_CACHE
@@ -460,8 +469,11 @@ MAX_LISTED = 3  # file names listed in a message
 class Writer:
     """A kind of run that writes folders.
 
-    name: in messages.  marks: sets of files; a folder with all files of one set is of this kind.  record: the one of
-    these files that lists the others, under `files`, with their sha256.  do: advice if `out` cannot be used.
+    Attributes:
+        name: In messages.
+        marks: Sets of files; a folder with all files of one set is of this kind.
+        record: The one of these files that lists the others, under `files`, with their sha256.
+        do: Advice if `out` cannot be used.
     """
 
     name: str

@@ -222,8 +222,11 @@ def read_folder(
 ) -> Checkpoint:
     """Load a Hugging Face folder with the class its config names, or a folder of changes to the embedded base.
 
-    spread: device_map and dtype, of transformers, for a model on several devices.  Raises HeadlabError if it lacks
-    safetensors weights, any weight of the model, a readable config, a known class or a tokenizer, or holds an adapter.
+    Raises HeadlabError if it lacks safetensors weights, any weight of the model, a readable config,
+    a known class or a tokenizer, or holds an adapter.
+
+    Args:
+        spread: Device_map and dtype, of transformers, for a model on several devices.
     """
     require_safetensors(folder, name)
     if (folder / ADAPTER).exists():
@@ -591,7 +594,13 @@ def _require_its_configuration(
 
 
 def _tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
-    """A folder's tokenizer.  name: the model, in messages.  Raises HeadlabError if it has none that can be read."""
+    """A folder's tokenizer.
+
+    Raises HeadlabError if it has none that can be read.
+
+    Args:
+        name: The model, in messages.
+    """
     with library_errors(partial(_no_tokenizer, name)):
         with alone():
             tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
@@ -626,9 +635,12 @@ def _no_tokenizer(name: str, error: BaseException) -> HeadlabError:
 
 
 class Fact(NamedTuple):
-    """One check of a model.  ok: None if only loading it can tell.  words: a sentence.
+    """One check of a model.
 
-    classes: of the check of its configuration, the names of a classifier's classes.
+    Attributes:
+        ok: None if only loading it can tell.
+        words: A sentence.
+        classes: Of the check of its configuration, the names of a classifier's classes.
     """
 
     what: str
@@ -640,7 +652,9 @@ class Fact(NamedTuple):
 def examine(name: str, task: Task | None = None) -> list[Fact]:
     """Whether a model can be used, as far as its files tell; of a hub model, all but the weights are fetched.
 
-    task: one whose labels its classes should be.  It ends with the first check without which the others say nothing.
+    Args:
+        task: One whose labels its classes should be. It ends with the first check without which the
+            others say nothing.
     """
     if name in EMBEDDED:
         return [_embedded_fact(name)]

@@ -171,8 +171,10 @@ class Tensor:
 class E5File:
     """A parsed file.
 
-    pieces: (text, log probability) by token id.  characters: replacement of each character before
-    the text is cut into pieces.  tensors: by the file's own names.
+    Attributes:
+        pieces: (text, log probability) by token id.
+        characters: Replacement of each character before the text is cut into pieces.
+        tensors: By the file's own names.
     """
 
     header: Header
@@ -481,7 +483,11 @@ def convert(folder: Path) -> Path:
 
 
 def write_folder(file: E5File, target: Path, sha256: str) -> Path:
-    """Write the folder of a parsed file, atomically; a complete one is kept. sha256: of the file."""
+    """Write the folder of a parsed file, atomically; a complete one is kept.
+
+    Args:
+        sha256: Of the file.
+    """
     if not is_complete(target):
         with built(target, is_complete, CHOOSE_MODEL_CACHE) as folder:
             write_files(file, folder, sha256)

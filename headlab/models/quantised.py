@@ -42,9 +42,11 @@ STATED_ONLY = "gguf"  # a scheme of other files: safetensors that name it hold o
 class Quantisation:
     """How a configuration says that its weights are quantised.
 
-    settings: what it says, which is also what transformers reads.
-    scheme: transformers' name of the method, without the number of bits.
-    known: whether transformers has this method; it reads weights of another one as if they were not quantised.
+    Attributes:
+        settings: What it says, which is also what transformers reads.
+        scheme: Transformers' name of the method, without the number of bits.
+        known: Whether transformers has this method; it reads weights of another one as if they were
+            not quantised.
     """
 
     settings: JsonObject

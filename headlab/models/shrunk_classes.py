@@ -161,8 +161,10 @@ def class_named(config: PretrainedConfig, name: str) -> type[PreTrainedModel] | 
 def make_known(model_type: str | None = None) -> None:
     """Register shrunk models with transformers' Auto classes; may be called repeatedly.
 
-    model_type: of one family only, like "headlab-shrunk-bert"; None for all.  Raises HeadlabError for a family that
-    cannot be shrunk.
+    Raises HeadlabError for a family that cannot be shrunk.
+
+    Args:
+        model_type: Of one family only, like "headlab-shrunk-bert"; None for all.
     """
     families = list(FAMILIES) if model_type is None else [model_type.removeprefix(PREFIX)]
     for family in families:

@@ -25,10 +25,16 @@ OWN_STACK = "own"  # the only stack of a model, named by whether its attention i
 class Family:
     """Names of a family's attention modules and, relative to each, of their parts.
 
-    places: (end of a module's path, its stack).  core: submodule that computes the attention.  rows: projections whose
-    outputs are heads, the query's first.  fused: query, key and value side by side in one projection.  out: the output
-    projection.  size: the core's attribute with a head's width.  counts, widths: the core's attributes with its number
-    of heads, and with the width of all of them.  biased: the first layer computes a position bias for all layers.
+    Attributes:
+        places: (end of a module's path, its stack).
+        core: Submodule that computes the attention.
+        rows: Projections whose outputs are heads, the query's first.
+        fused: Query, key and value side by side in one projection.
+        out: The output projection.
+        size: The core's attribute with a head's width.
+        counts, widths: The core's attributes with its number of heads, and with the width of all of
+            them.
+        biased: The first layer computes a position bias for all layers.
     """
 
     places: tuple[tuple[str, str], ...]
@@ -118,8 +124,11 @@ HEADS_KEY, MASKED_KEY = (
 class AttentionLayer:
     """One attention layer of a model, with the heads it has now.
 
-    path: of the module whose parts `Family` names.  heads: number of query heads.  group: number of query heads that
-    share a key and a value.  size: a head's width.
+    Attributes:
+        path: Of the module whose parts `Family` names.
+        heads: Number of query heads.
+        group: Number of query heads that share a key and a value.
+        size: A head's width.
     """
 
     path: str
@@ -416,8 +425,9 @@ def cut_state(
 ) -> dict[str, torch.Tensor]:  # fmt: skip
     """All weights of a model without those of removed heads; the model is not changed.
 
-    kept_heads: heads that stay, by their current number in the layer.  switched_off: those of them that are switched off but remain
-    because their group is needed.
+    Args:
+        kept_heads: Heads that stay, by their current number in the layer.
+        switched_off: Those of them that are switched off but remain because their group is needed.
     """
     family = FAMILIES[base_type(module.config)]
     state = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}

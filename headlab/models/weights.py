@@ -137,9 +137,10 @@ def integer_weights(folder: Path, config: PretrainedConfig) -> dict[str, str]:
 class LoadReport(NamedTuple):
     """Differences between a file's weights and a class's.
 
-    missing: weights of the class that the file lacks.
-    mismatched: {name: (shape in the file, shape in the class)}.
-    unexpected: weights of the file that the class does not take.
+    Attributes:
+        missing: Weights of the class that the file lacks.
+        mismatched: {name: (shape in the file, shape in the class)}.
+        unexpected: Weights of the file that the class does not take.
     """
 
     missing: frozenset[str]
@@ -322,8 +323,10 @@ ADAPTERS = re.compile(
 class WeightFit:
     """How a file's weights are read into a class that has all it needs.
 
-    renames: {prefix of stored names: what it becomes}; empty if names are as the class has them.
-    sentences: what is left out or renamed, and why that changes no answer.
+    Attributes:
+        renames: {prefix of stored names: what it becomes}; empty if names are as the class has
+            them.
+        sentences: What is left out or renamed, and why that changes no answer.
     """
 
     renames: Mapping[str, str]

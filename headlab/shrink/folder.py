@@ -83,7 +83,8 @@ SHRINK = Writer(
 def check_out(target: Path, model: str | None = None) -> None:
     """Raise HeadlabError unless `target` is a new name, an empty folder, or a shrunk model as it was written.
 
-    model: name or folder of the model to shrink, which must not be replaced.
+    Args:
+        model: Name or folder of the model to shrink, which must not be replaced.
     """
     require_folder(target, SHRINK.do)
     resolved_target = resolve_folder(target)
@@ -126,11 +127,16 @@ def write_shrunk(
 ) -> Written:  # fmt: skip
     """Write model, tokenizer, mask, model card and proof atomically.
 
-    inputs: batches of real examples.  of: what they are (task, languages, ...), for the record.  speed: what was
-    measured, for the card.  onnx: also write model.onnx, compared with the masked model on the same inputs.  dtype: of
-    the written weights; None: the checkpoint's own.  Before the folder gets its name, the model is read back from it
-    and compared, in the dtype that `model` was loaded in, with the masked one.  Raises HeadlabError if they differ by
-    more than rounding, or `target` holds something else.
+    Raises HeadlabError if they differ by more than rounding, or `target` holds something else.
+
+    Args:
+        inputs: Batches of real examples.
+        of: What they are (task, languages, ...), for the record.
+        speed: What was measured, for the card.
+        onnx: Also write model.onnx, compared with the masked model on the same inputs.
+        dtype: Of the written weights; None: the checkpoint's own. Before the folder gets its name,
+            the model is read back from it and compared, in the dtype that `model` was loaded in,
+            with the masked one.
     """
     check_out(target, model.name if model.checkpoint.revision == "folder" else None)
     check_numbers(dtype)
@@ -164,7 +170,10 @@ def write_shrunk(
 def load_shrunk(folder: str | Path, device: str | None = None) -> PreTrainedModel:
     """The model in a folder that `headlab shrink` wrote, in evaluation mode, its weights trainable.
 
-    device: as in `headlab.load`.  Raises HeadlabError if the folder holds no such model, or only part of it.
+    Raises HeadlabError if the folder holds no such model, or only part of it.
+
+    Args:
+        device: As in `headlab.load`.
     """
     torch_device, path = pick_device(device), as_path("folder", folder)
     if not (path / PROOF).is_file():

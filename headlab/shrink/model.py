@@ -106,8 +106,10 @@ WRITTEN_ANEW = ("model_type", "transformers_version", "architectures", HEADS_KEY
 class Shrunk:
     """A model without the heads of a mask, and what became of them.
 
-    module: transformers module of its own, in evaluation mode; the original is unchanged.  masked: removed heads whose
-    weights stay because others of their group need the same key and value; their output is 0.
+    Attributes:
+        module: Transformers module of its own, in evaluation mode; the original is unchanged.
+        masked: Removed heads whose weights stay because others of their group need the same key and
+            value; their output is 0.
     """
 
     module: PreTrainedModel

@@ -98,7 +98,11 @@ class ProofRecord(ProofNumbers, WeightSizes):
 
 
 class WrittenRecord(ProofRecord, total=False):
-    """The contents of proof.json without the list of files. onnx: the ONNX file, if one was written."""
+    """The contents of proof.json without the list of files.
+
+    Attributes:
+        onnx: The ONNX file, if one was written.
+    """
 
     onnx: ExportRecord
 
@@ -107,11 +111,16 @@ class WrittenRecord(ProofRecord, total=False):
 class Proof:
     """Result of the comparison.
 
-    max_logit_difference: largest difference between masked and shrunk, over all logits of real tokens.  tolerance:
-    largest difference that counts as rounding.  max_logit: largest logit of the masked model.  mask_changes: largest
-    difference between untouched and masked, which shows that the mask has an effect on these inputs.  other_answers:
-    rows or tokens with a different largest logit.  examples: distinct rows compared.  inputs: sha256 of their token
-    ids, shortened.
+    Attributes:
+        max_logit_difference: Largest difference between masked and shrunk, over all logits of real
+            tokens.
+        tolerance: Largest difference that counts as rounding.
+        max_logit: Largest logit of the masked model.
+        mask_changes: Largest difference between untouched and masked, which shows that the mask has
+            an effect on these inputs.
+        other_answers: Rows or tokens with a different largest logit.
+        examples: Distinct rows compared.
+        inputs: SHA-256 of their token ids, shortened.
     """
 
     max_logit_difference: float
@@ -132,7 +141,11 @@ class Proof:
         return cast("ProofNumbers", asdict(self) | {"holds": self.holds})
 
     def check(self, compared_name: str) -> None:
-        """Raise HeadlabError unless the proof holds. compared_name: name of what was compared."""
+        """Raise HeadlabError unless the proof holds.
+
+        Args:
+            compared_name: Name of what was compared.
+        """
         if not math.isfinite(self.tolerance + self.mask_changes):
             raise HeadlabError(
                 f"{compared_name} cannot be compared: the original itself gives NaN or inf on these examples, so nothing was "
@@ -152,8 +165,10 @@ def prove(
 ) -> Proof:
     """Compare a model under a mask with a module that should have the same outputs, on batches of model inputs.
 
-    dtype: dtype that the module's weights were rounded to; None: the model's.  Raises HeadlabError if there is no
-    batch.
+    Raises HeadlabError if there is no batch.
+
+    Args:
+        dtype: Dtype that the module's weights were rounded to; None: the model's.
     """
 
     def logits_of_other(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -278,7 +293,11 @@ def short_name(model: Model) -> str:
 
 
 def model_card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed | None) -> str:
-    """The text of README.md. record: the contents of proof.json."""
+    """The text of README.md.
+
+    Args:
+        record: The contents of proof.json.
+    """
     name = escape_markdown(short_name(model))
     removed_count, masked_count = shrunk.removed_count, len(shrunk.masked)
     config = shrunk.module.config

@@ -39,12 +39,17 @@ def check_split(split: str) -> None:
 class Example:
     """One labelled input.
 
-    id: stable for a given task version and seed.  label: index into the task's labels.
-    pair: second text of a sentence pair.  group: examples of one group are resampled together
-    (for template data the template, for XNLI the prompt).  words, labels: in a token task, the words
-    and a label for each, instead of `label`.  target: the text to generate, or to predict after `text`, instead of
-    `label`.  choices: in a task of likelihood, possible continuations of `text`, of which number `label` is right.
-    place: file and line, where it was read from a file; for errors alone, so it is in no hash.
+    Attributes:
+        id: Stable for a given task version and seed.
+        label: Index into the task's labels.
+        pair: Second text of a sentence pair.
+        group: Examples of one group are resampled together (for template data the template, for
+            XNLI the prompt).
+        words, labels: In a token task, the words and a label for each, instead of `label`.
+        target: The text to generate, or to predict after `text`, instead of `label`.
+        choices: In a task of likelihood, possible continuations of `text`, of which number `label`
+            is right.
+        place: File and line, where it was read from a file; for errors alone, so it is in no hash.
     """
 
     id: str
@@ -79,14 +84,20 @@ class Example:
 class Task:
     """A named task: its labels, its languages and where its examples come from.
 
-    aligned: row i means the same in every language.  read: (language, split, seed) -> examples,
-    the whole split, in a fixed order.  salt: for a task that its user may change, what its results depend on
-    besides the texts and labels of its examples.  label_map: {label: class of the model}, for models whose names of
-    their classes do not say which is which.  likelihood: examples are continued by a language model, whose answers are
-    what it finds likeliest: each next token of `target` ("tokens"), or one of `choices` ("choices").  present:
-    (language, split) -> whether reading that split fetches nothing.  declaration, data: the file that declares the
-    task, and the folder that its files were asked for in; None where there is no such file, or no folder was named.
-    all_languages: of a task that is restricted to `languages`, those that it has; empty where it is not restricted.
+    Attributes:
+        aligned: Row i means the same in every language.
+        read: (language, split, seed) -> examples, the whole split, in a fixed order.
+        salt: For a task that its user may change, what its results depend on besides the texts and
+            labels of its examples.
+        label_map: {label: class of the model}, for models whose names of their classes do not say
+            which is which.
+        likelihood: Examples are continued by a language model, whose answers are what it finds
+            likeliest: each next token of `target` ("tokens"), or one of `choices` ("choices").
+        present: (language, split) -> whether reading that split fetches nothing.
+        declaration, data: The file that declares the task, and the folder that its files were asked
+            for in; None where there is no such file, or no folder was named.
+        all_languages: Of a task that is restricted to `languages`, those that it has; empty where
+            it is not restricted.
     """
 
     name: str
@@ -197,7 +208,11 @@ def _answer_parts(example: Example) -> list[object]:
 def answer_names(
     examples: Sequence[Example], units: Ints
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Ids and groups of all answers, example by example. units: int [example], answers per example."""
+    """Ids and groups of all answers, example by example.
+
+    Args:
+        units: int [example], answers per example.
+    """
     asked = [
         (e, place, n) for e, n in zip(examples, units.tolist(), strict=True) for place in range(n)
     ]
@@ -288,7 +303,12 @@ def languages_in(data: Path | None, folder: str, suffix: str) -> tuple[str, ...]
 
 
 class Source(NamedTuple):
-    """Where examples come from, in words.  here: whether they are on this machine.  advice: what to do if not."""
+    """Where examples come from, in words.
+
+    Attributes:
+        here: Whether they are on this machine.
+        advice: What to do if not.
+    """
 
     words: str
     here: bool = True

@@ -173,7 +173,8 @@ def is_known_name(column: str) -> bool:
 def columns_named_as_values(values: Values) -> list[str]:
     """The columns whose name is one of their values too, as where the first row of a file is no header.
 
-    values: the first values of each column.
+    Args:
+        values: The first values of each column.
     """
     return [column for column, of_column in values.items() if column.strip() in _texts(of_column)]
 

@@ -57,10 +57,15 @@ PLACES = re.compile(r"\{(language|split)\}")
 class Declaration:
     """The contents of a declaration.
 
-    path: the declaration file; `files` is relative to its folder.  columns: meaning -> column.  splits: name of each
-    split in the data.  labels, languages: None if they are to be collected from the data.  label_map: {label: class of
-    the model}, None if the model's own names are to be matched.  division: the version of the division by share that
-    made the files (`headlab.tasks.equal_texts`); None where they came divided, or were before there were versions.
+    Attributes:
+        path: The declaration file; `files` is relative to its folder.
+        columns: Meaning -> column.
+        splits: Name of each split in the data.
+        labels, languages: None if they are to be collected from the data.
+        label_map: {label: class of the model}, None if the model's own names are to be matched.
+        division: The version of the division by share that made the files
+            (`headlab.tasks.equal_texts`); None where they came divided, or were before there were
+            versions.
     """
 
     path: Path
@@ -118,7 +123,11 @@ def read_declaration(path: Path) -> Declaration:
 
 
 def declaration(text: str, path: Path) -> Declaration:
-    """A declaration from its text, as `read_declaration` has it. path: of its file, which need not be there."""
+    """A declaration from its text, as `read_declaration` has it.
+
+    Args:
+        path: Of its file, which need not be there.
+    """
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -303,8 +312,10 @@ Stamps = tuple[tuple[Path, int, int], ...]
 def declared_task(path: Path, data: Path | None = None, seed: int = 0) -> Task:
     """The task declared by a TOML file; see docs/tasks.md.
 
-    data: folder that its files are relative to; None means the declaration's folder.  Raises HeadlabError naming
-    file, line and column for a declaration or data that cannot be read.
+    Raises HeadlabError naming file, line and column for a declaration or data that cannot be read.
+
+    Args:
+        data: Folder that its files are relative to; None means the declaration's folder.
     """
     contents, root = read_declaration(path), _root(path, data)
     files = (path, *(file for file, _ in _task_files(contents, root)))
@@ -372,7 +383,8 @@ def read(
 ) -> Sequence[Example]:
     """A split in random order, examples of one group together.
 
-    reference_language: the language that the rows of an aligned task are compared with.
+    Args:
+        reference_language: The language that the rows of an aligned task are compared with.
     """
     rows = _rows(contents, root, language, split)
     if (
@@ -606,7 +618,11 @@ def _check_same_rows(
 
 
 def example_of(row: DeclaredRow, name: str, labels: tuple[str, ...], language: str) -> Example:
-    """A record as an example.  name: its id and group where no column gives them."""
+    """A record as an example.
+
+    Args:
+        name: Its id and group where no column gives them.
+    """
     example_id, group = (row.text(key) if row.has(key) else name for key in ("id", "group"))
     if row.has("choices"):
         return _choice_example(row, example_id, group, language)

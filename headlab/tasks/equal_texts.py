@@ -75,8 +75,11 @@ def answer_of(example: Example) -> Answer:
 class EqualTexts:
     """How many examples of one split have a text that another split of the same language has too.
 
-    split, other: the two splits.  examples: of `split`, those that were compared.  equal: of these, those whose text
-    is in `other`.  contradicted: of the equal ones, those whose answer no equal text of `other` has.
+    Attributes:
+        split, other: The two splits.
+        examples: Of `split`, those that were compared.
+        equal: Of these, those whose text is in `other`.
+        contradicted: Of the equal ones, those whose answer no equal text of `other` has.
     """
 
     split: Split
@@ -165,7 +168,8 @@ def equal_texts_notes(counts: Iterable[EqualTexts]) -> list[str]:
 def notes_by_language(task: Task, size: int | None) -> list[str]:
     """What the first dev examples of each language of a task have in common with test, in sentences.
 
-    size: of dev; None for all.
+    Args:
+        size: Of dev; None for all.
     """
     notes = []
     for language in task.languages:
@@ -288,8 +292,11 @@ SEED = (0, 29)
 class DividedRow:
     """What the division looks at of a row.
 
-    file: number of its file.  language: of the row.  group: the name of what it belongs to; empty for a group of its
-    own.  text: as `text_of` gives it.
+    Attributes:
+        file: Number of its file.
+        language: Of the row.
+        group: The name of what it belongs to; empty for a group of its own.
+        text: As `text_of` gives it.
     """
 
     file: int
@@ -336,7 +343,12 @@ def _by_groups_alone(rows: Sequence[DividedRow], share: float) -> set[int]:
 
 @dataclass
 class _Component:
-    """Rows that must be on one side.  rank: place in the random order.  sizes: rows by language."""
+    """Rows that must be on one side.
+
+    Attributes:
+        rank: Place in the random order.
+        sizes: Rows by language.
+    """
 
     rank: int
     rows: list[int] = field(default_factory=list)
@@ -366,7 +378,8 @@ def _deal(
 ) -> tuple[list[_Component], list[_Component]]:
     """Dev and test: each component goes to dev if that brings the languages closer to the rows that are wanted there.
 
-    dev_sizes: dev rows by language.
+    Args:
+        dev_sizes: Dev rows by language.
     """
     missing = dict(dev_sizes)
     dev, test = list[_Component](), list[_Component]()
@@ -460,7 +473,11 @@ def _ties(keys: Sequence[object]) -> list[tuple[int, int]]:
 
 
 def _component_numbers(size: int, ties: Sequence[tuple[int, int]]) -> Ints:
-    """The number of each row's component, int [row]. ties: pairs of rows that are in the same one."""
+    """The number of each row's component, int [row].
+
+    Args:
+        ties: Pairs of rows that are in the same one.
+    """
     from scipy.sparse import (
         coo_array,
     )  # takes a moment to import, which pages that divide nothing need not wait for

@@ -30,7 +30,8 @@ REPEATED_WORDS = 28  # words in each half of an example of `repeats`
 def repeats_task(data: Path | None = None, seed: int = 0) -> Task:
     """Random words said twice: every word of `target` stands in `text`, after the word it follows again.
 
-    data: not used.  Each example is its own group.
+    Args:
+        data: Not used. Each example is its own group.
     """
     return Task("repeats", (), ENGLISH, False, partial(_read, "repeats"), seed, likelihood="tokens")
 
@@ -38,7 +39,9 @@ def repeats_task(data: Path | None = None, seed: int = 0) -> Task:
 def ioi_task(data: Path | None = None, seed: int = 0) -> Task:
     """Indirect object identification: two names, one of them said again; the right choice is the other.
 
-    data: not used.  A group is a template in one order: ABBA (the name said again stands second) or BABA (first).
+    Args:
+        data: Not used. A group is a template in one order: ABBA (the name said again stands second)
+            or BABA (first).
     """
     return Task("ioi", (), ENGLISH, False, partial(_read, "ioi"), seed, likelihood="choices")
 
@@ -46,8 +49,9 @@ def ioi_task(data: Path | None = None, seed: int = 0) -> Task:
 def agreement_task(data: Path | None = None, seed: int = 0) -> Task:
     """Agreement of verb and subject in number, with 0, 1 or 2 other nouns between them; the choices are verbs.
 
-    data: not used.  Numbers of subject and other nouns are balanced.  A group is a subject in one construction.  Rows
-    are not aligned across languages.
+    Args:
+        data: Not used. Numbers of subject and other nouns are balanced. A group is a subject in one
+            construction. Rows are not aligned across languages.
     """
     return Task(
         "agreement",
@@ -275,9 +279,16 @@ class Noun(NamedTuple):
 class Grammar(NamedTuple):
     """What sentences of a language are made of.
 
-    persons, things, places: "article singular plural" by commas.  patterns: one per construction.  near: prepositions.
-    there: adverbs that follow a noun.  mine: clauses without their relative pronoun.  seen: "singular plural" of verbs
-    whose object is a thing or place; helped: a person.  contracted: (words, what they become).  verbs: the choices.
+    Attributes:
+        persons, things, places: "article singular plural" by commas.
+        patterns: One per construction.
+        near: Prepositions.
+        there: Adverbs that follow a noun.
+        mine: Clauses without their relative pronoun.
+        seen: "singular plural" of verbs whose object is a thing or place.
+        helped: A person.
+        contracted: (words, what they become).
+        verbs: The choices.
     """
 
     persons: str

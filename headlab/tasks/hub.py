@@ -15,7 +15,11 @@ NAMES: Mapping[Split, str] = {"train": "train", "dev": "validation", "test": "te
 
 @dataclass(frozen=True)
 class HubRows:
-    """Columns of one split of one part of a data set.  place: its name in error messages."""
+    """Columns of one split of one part of a data set.
+
+    Attributes:
+        place: Its name in error messages.
+    """
 
     place: str
     columns: Mapping[str, Sequence[object]]
@@ -25,7 +29,9 @@ class HubRows:
 class HubData:
     """A data set that a task is read from.
 
-    columns: those to read.  revision: a commit, or None if none is pinned.
+    Attributes:
+        columns: Those to read.
+        revision: A commit, or None if none is pinned.
     """
 
     task: str

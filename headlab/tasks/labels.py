@@ -34,8 +34,10 @@ SYNONYMS = (
 class LabelOrder:
     """The column of a model's logits for each of a task's labels.
 
-    assumed: {label: the model's own name of its class}, where that name is not the label's; results record it.
-    note: what was assumed and why, in a sentence; empty if nothing was.
+    Attributes:
+        assumed: {label: the model's own name of its class}, where that name is not the label's;
+            results record it.
+        note: What was assumed and why, in a sentence; empty if nothing was.
     """
 
     columns: tuple[int, ...]
@@ -232,8 +234,9 @@ def list_names(names: Sequence[str]) -> str:
 def same_classes(stored_task: Mapping[str, Any], label_map: Mapping[str, str] | None) -> bool:
     """Whether a result's classes are those of a label map; without a map, any are.
 
-    stored_task: the task in the result's spec, which has names: what a number in the map stands for is known to the model
-    alone, so that such a map is never the same.
+    Args:
+        stored_task: The task in the result's spec, which has names: what a number in the map stands
+            for is known to the model alone, so that such a map is never the same.
     """
     if label_map is None:
         return True
@@ -294,7 +297,10 @@ def told_by_names(
 ) -> tuple[bool | None, str]:
     """Whether a model's names of its classes tell which is which label, and a sentence; None: examples must tell.
 
-    label_map: the label map, if any.  Raises HeadlabError for one that does not fit.
+    Raises HeadlabError for one that does not fit.
+
+    Args:
+        label_map: The label map, if any.
     """
     classes = some(names)
     if label_map is not None:
@@ -346,7 +352,9 @@ def below_chance(right_answers: int, answers: int, labels: int) -> bool:
 class BestOrder:
     """The best order of a model's classes on some examples.
 
-    right, next: its share of right answers, and the runner-up's.  p: of its being better, corrected for all orders.
+    Attributes:
+        right, next: Its share of right answers, and the runner-up's.
+        p: Of its being better, corrected for all orders.
     """
 
     columns: tuple[int, ...]
@@ -356,11 +364,14 @@ class BestOrder:
 
 
 def try_orders(counts: Ints) -> BestOrder:
-    """Compare all orders of the classes.  counts: examples by answer and label, int [class, label].
+    """Compare all orders of the classes.
 
     Two orders differ only on examples that one of them has right and the other wrong. If the other is at least as good,
     its share of these is one half or more, so the best one's is tested against one half (the sign test), and its
     p-value against each other order is corrected for their number (Bonferroni).
+
+    Args:
+        counts: Examples by answer and label, int [class, label].
     """
     from scipy.stats import binom
 

@@ -69,9 +69,12 @@ ENDINGS = {
 
 @dataclass(frozen=True, eq=False)
 class Upload:
-    """A file as it was sent.  name: its owner's, which is shown and never a path.
+    """A file as it was sent.
 
-    language, split: of all its rows; None where a column says it, and for the split where its rows are divided.
+    Attributes:
+        name: Its owner's, which is shown and never a path.
+        language, split: Of all its rows; None where a column says it, and for the split where its
+            rows are divided.
     """
 
     name: str
@@ -82,10 +85,13 @@ class Upload:
 
 @dataclass(frozen=True)
 class Draft:
-    """A task to be made.  columns, splits, aligned: as in a declaration.
+    """A task to be made.
 
-    share: of the rows that become dev, the others being test; None where a column or the files tell the split.
-    division: the version of the division by share (`headlab.tasks.equal_texts`).
+    Attributes:
+        columns, splits, aligned: As in a declaration.
+        share: Of the rows that become dev, the others being test; None where a column or the files
+            tell the split.
+        division: The version of the division by share (`headlab.tasks.equal_texts`).
     """
 
     name: str
@@ -194,13 +200,14 @@ def _text(upload: Upload) -> str:
 class Checked:
     """What was found.
 
-    labels: the labels of all rows, sorted.
-    sizes: examples by language and split.
-    errors: of rows and files, in their order; if there are none, the task can be saved.
-    declaration: its text.
-    files: by the name that the declaration gives them.
-    label_counts: texts, or words, by language and label.
-    notes: sentences on equal texts, without their full stop.
+    Attributes:
+        labels: The labels of all rows, sorted.
+        sizes: Examples by language and split.
+        errors: Of rows and files, in their order; if there are none, the task can be saved.
+        declaration: Its text.
+        files: By the name that the declaration gives them.
+        label_counts: Texts, or words, by language and label.
+        notes: Sentences on equal texts, without their full stop.
     """
 
     labels: tuple[str, ...]

@@ -64,7 +64,12 @@ def whole_number(text: str, path: Path, line: int, column: str, limit: int) -> i
 
 
 class Record(NamedTuple):
-    """One record of a file.  line: on which it begins, from 1.  values: by column."""
+    """One record of a file.
+
+    Attributes:
+        line: On which it begins, from 1.
+        values: By column.
+    """
 
     line: int
     values: Mapping[str, JsonLike]
@@ -73,7 +78,10 @@ class Record(NamedTuple):
 def read_records(path: Path, kind: str, columns: Sequence[str]) -> Sequence[Record]:
     """The records of a file, each with all the columns; cached until the file changes.
 
-    kind: a key of KINDS.  Raises HeadlabError naming file, line and column.
+    Raises HeadlabError naming file, line and column.
+
+    Args:
+        kind: A key of KINDS.
     """
     _, modified_ns, size = state_of(path)
     records = _records(path, kind, modified_ns, size)
@@ -102,7 +110,8 @@ def state_of(file: Path) -> tuple[Path, int, int]:
 def require_columns(record: Record, file_name: FileName, columns: Sequence[str], kind: str) -> None:
     """Raise HeadlabError if a record lacks one of the columns, with what that looks like.
 
-    kind: of the file, a key of KINDS.
+    Args:
+        kind: Of the file, a key of KINDS.
     """
     absent = [name for name in columns if name not in record.values]
     if not absent:
@@ -438,7 +447,11 @@ def token_sentences(text: str) -> Iterator[list[tuple[int, str]]]:
 
 
 def _is_comment(line: str, first_token: str | None) -> bool:
-    """Whether a line before a sentence is a comment. first_token: the file's first line that surely is none."""
+    """Whether a line before a sentence is a comment.
+
+    Args:
+        first_token: The file's first line that surely is none.
+    """
     if not line.startswith("#"):
         return False
     if COMMENT.match(line):
@@ -458,8 +471,10 @@ def _token_fields(line: str) -> list[str]:
 def looks_like_tokens(text: str, kind: str) -> bool:
     """Whether a file has one token a line, whatever kind it was given as.
 
-    kind: what it was given as.  A table must have several sentences, and no space in its first column; CoNLL-U a first
-    token with other columns; any other file as many columns for every token, two or more.
+    Args:
+        kind: What it was given as. A table must have several sentences, and no space in its first
+            column; CoNLL-U a first token with other columns; any other file as many columns for
+            every token, two or more.
     """
     sentences = token_sentences(text)
     if kind == "conllu":

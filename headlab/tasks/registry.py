@@ -126,9 +126,12 @@ def task(
 ) -> Task:
     """A task restricted to some of its languages; all of them for None or "all".
 
-    name: never a path, so that a request cannot read arbitrary files; `headlab.task` also takes the path of a
-    declaration.  data: folder of the task's files; None means $HEADLAB_DATA.  Raises HeadlabError for an unknown
-    task or language, listing those that exist.
+    Raises HeadlabError for an unknown task or language, listing those that exist.
+
+    Args:
+        name: Never a path, so that a request cannot read arbitrary files; `headlab.task` also takes
+            the path of a declaration.
+        data: Folder of the task's files; None means $HEADLAB_DATA.
     """
     restricted_task = with_languages(maker(name)(data), languages)
     return restricted_task if data is None else replace(restricted_task, data=data.absolute())

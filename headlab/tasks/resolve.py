@@ -22,12 +22,14 @@ def task(
 ) -> Task:
     """A task restricted to some of its languages; all of them for None or "all".
 
-    name: a built-in task, one declared in $HEADLAB_TASKS, or the path of a declaration (TOML).
-    data: folder of the task's files; None means $HEADLAB_DATA, or the declaration's own folder.  label_map: {label:
-    class of the model, by its name or number}, for a model whose names of its classes do not say which is which; None
-    matches names, or tries all orders on dev.  Raises HeadlabError for an unknown task or language, listing those that
-    exist, for data that are not a folder, whether or not the task reads any, and for a label map of a task without
-    labels.
+    Raises HeadlabError for an unknown task or language, listing those that exist, for data that are
+    not a folder, whether or not the task reads any, and for a label map of a task without labels.
+
+    Args:
+        name: A built-in task, one declared in $HEADLAB_TASKS, or the path of a declaration (TOML).
+        data: Folder of the task's files; None means $HEADLAB_DATA, or the declaration's own folder.
+        label_map: {label: class of the model, by its name or number}, for a model whose names of
+            its classes do not say which is which; None matches names, or tries all orders on dev.
     """
     return _task_named(name, languages, data).mapped(label_map)
 
@@ -49,7 +51,11 @@ def _task_named(
 
 
 def source(name: str, data: Path | None = None) -> Source:
-    """Where the examples of a task made by `task` come from.  name, data: as given to `task`."""
+    """Where the examples of a task made by `task` come from.
+
+    Args:
+        name, data: As given to `task`.
+    """
     return (
         declared_source(Path(name), data) if name.endswith(ENDING) else registry.source(name, data)
     )

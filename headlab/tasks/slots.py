@@ -34,7 +34,8 @@ Word = tuple[str, str]
 def slots_task(data: Path | None = None, seed: int = 0) -> Task:
     """The task: 20 labels, one per word, in the 15 languages of `intents`; train in English only; not aligned.
 
-    data: not used; the sentences come with the packages.
+    Args:
+        data: Not used; the sentences come with the packages.
     """
     return Task("slots", LABELS, LANGUAGES, False, read, seed)
 

@@ -34,7 +34,10 @@ BYTE_ORDER_MARKS = (
 class ForeignFormat:
     """A format of files that hold no text.
 
-    signature: the bytes that it begins with.  name: with its article.  advice: what to do with such a file.
+    Attributes:
+        signature: The bytes that it begins with.
+        name: With its article.
+        advice: What to do with such a file.
     """
 
     signature: bytes
@@ -175,7 +178,11 @@ def foreign_format(data: bytes) -> ForeignFormat | None:
 
 
 def require_no_nul(text: str, file_name: FileName, *, code: str) -> None:
-    """Raise HeadlabError naming `file_name` and line of a NUL character. code: of that error."""
+    """Raise HeadlabError naming `file_name` and line of a NUL character.
+
+    Args:
+        code: Of that error.
+    """
     if "\0" not in text:
         return
     line = text.count("\n", 0, text.index("\0")) + 1

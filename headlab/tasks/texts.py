@@ -32,8 +32,10 @@ TITLE = re.compile(r" ?= [^=].* = ?")  # of an article of WikiText
 def lm_task(data: Path | None = None, seed: int = 0) -> Task:
     """The task: an example is a window of a text, a group the document it is from; every token is an answer.
 
-    data: a folder with `lm/{language}.{train,dev,test}.txt`, or `wikitext2/`; None means $HEADLAB_DATA.  A document
-    ends at an empty line, an article of WikiText at the next one's title.
+    Args:
+        data: A folder with `lm/{language}.{train,dev,test}.txt`, or `wikitext2/`; None means
+            $HEADLAB_DATA. A document ends at an empty line, an article of WikiText at the next
+            one's title.
     """
     languages = languages_in(data, FOLDER, SUFFIX) or ("en",)
     return Task(NAME, (), languages, False, partial(read, data), seed, likelihood="tokens")
@@ -78,7 +80,8 @@ def _file(data: Path | None, language: str, split: Split) -> Path:
 def _windows(path: Path, split: Split, *, articles: bool) -> Iterator[Example]:
     """The windows of all documents of a file, in their order; what is left at a document's end is left out.
 
-    articles: a document ends at the next one's title, not at an empty line.
+    Args:
+        articles: A document ends at the next one's title, not at an empty line.
     """
     lines, parts, line = read_lines(path), list[str](), 0
     for number, text in enumerate([*lines, ""], start=1):

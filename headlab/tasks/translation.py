@@ -33,8 +33,9 @@ PLACE = re.compile(r"[A-Z]{2}|[A-Z][a-z]{3}|[0-9]{3}")  # a country, a script, o
 def translation_task(data: Path | None = None, seed: int = 0) -> Task:
     """The task: a language is a pair, like en-de, source first; there are no labels, since texts are generated.
 
-    data: a folder with `mt/{pair}.{train,dev,test}.tsv`, which define the pairs; None means $HEADLAB_DATA.
-    Rows are not aligned across pairs, and each row is its own group.
+    Args:
+        data: A folder with `mt/{pair}.{train,dev,test}.tsv`, which define the pairs; None means
+            $HEADLAB_DATA. Rows are not aligned across pairs, and each row is its own group.
     """
     pairs = tuple(pair for pair in languages_in(data, FOLDER, SUFFIX) if PAIR.fullmatch(pair))
     return Task(NAME, (), pairs or PAIRS, False, partial(read, data), seed)

@@ -50,8 +50,9 @@ TaggedSentence = tuple[tuple[str, int], ...]
 def udpos_task(data: Path | None = None, seed: int = 0) -> Task:
     """The task: 17 labels, one per word; rows are not aligned across languages.
 
-    data: a folder with `ud/{language}.{train,dev,test}.conllu`, which define the languages; None means
-    $HEADLAB_DATA; without such a folder, the data come from the hub.
+    Args:
+        data: A folder with `ud/{language}.{train,dev,test}.conllu`, which define the languages;
+            None means $HEADLAB_DATA; without such a folder, the data come from the hub.
     """
     languages = languages_in(data, FOLDER, SUFFIX) or LANGUAGES
     return Task(
@@ -160,8 +161,10 @@ NUMBER = re.compile("[0-9]{1,6}")
 class Tree:
     """A sentence and its dependency tree.
 
-    governors: 0-based index of each word's governor, -1 for the root.  relations: of each word to its governor, the
-    universal part only ("nsubj" for "nsubj:pass").  line: that of its first word in the file, from 1.
+    Attributes:
+        governors: 0-based index of each word's governor, -1 for the root.
+        relations: Of each word to its governor, the universal part only ("nsubj" for "nsubj:pass").
+        line: That of its first word in the file, from 1.
     """
 
     id: str
@@ -200,7 +203,8 @@ def treebank(data: Path | None, language: str, split: Split) -> tuple[Tree, ...]
 def treebank_languages(data: Path | None, split: str | None = None) -> tuple[str, ...]:
     """Languages with a treebank below the data folder, English first; empty if there is no folder.
 
-    split: one that the treebank must have; None for any.
+    Args:
+        split: One that the treebank must have; None for any.
     """
     folder, languages = subfolder(data, FOLDER), languages_in(data, FOLDER, SUFFIX)
     if folder is None or split is None:

@@ -51,8 +51,10 @@ HUB = HubData(
 class PairRows:
     """One language's split as read.
 
-    place: its name in error messages.  first_number: number of the first row (line 2 of a file, row 0 on the hub).  pairs:
-    premise, hypothesis and index of the label in LABELS.
+    Attributes:
+        place: Its name in error messages.
+        first_number: Number of the first row (line 2 of a file, row 0 on the hub).
+        pairs: Premise, hypothesis and index of the label in LABELS.
     """
 
     place: str
@@ -63,8 +65,9 @@ class PairRows:
 def xnli_task(data: Path | None = None, seed: int = 0) -> Task:
     """The task: 3 classes, 15 languages, aligned (row i is the same pair in every language).
 
-    data: a folder with `xnli/{language}.{dev,test}.tsv`; None means $HEADLAB_DATA; without such a folder, the data
-    come from the hub.  Examples with the same premise form a group.
+    Args:
+        data: A folder with `xnli/{language}.{dev,test}.tsv`; None means $HEADLAB_DATA; without such
+            a folder, the data come from the hub. Examples with the same premise form a group.
     """
     present = [name for name in languages_in(data, FOLDER, "tsv") if name != META_NAME]
     return Task(

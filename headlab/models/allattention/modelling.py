@@ -28,13 +28,19 @@ MINIMUMS = {"vocab_size": 2, "hidden_size": 1, "head_size": 1, "persistent": 0, 
 class AllAttentionConfig(PretrainedConfig):
     """Configuration of a decoder-only language model whose layers may differ in their number of heads.
 
-    heads_per_layer: heads of each layer; a layer with 0 has no attention.  head_size: width of a head's queries,
-    keys and values.  persistent: trained key and value vectors per head, besides those of the tokens (Sukhbaatar et
-    al., 2019, section 4).  feed_forward: inner width of a feed-forward part after the attention (0: none); with it and
-    persistent 0 the model is an ordinary Transformer.  positions: "relative" (a trained vector per distance, up to
-    max_position_embeddings - 1, which also serves larger distances; Shaw et al., 2018) or "learned" (a trained vector
-    per position, so that no text may be longer).  pre_norm: normalise before each part, not after it.
     Raises HeadlabError for invalid sizes.
+
+    Args:
+        heads_per_layer: Heads of each layer; a layer with 0 has no attention.
+        head_size: Width of a head's queries, keys and values.
+        persistent: Trained key and value vectors per head, besides those of the tokens (Sukhbaatar
+            et al., 2019, section 4).
+        feed_forward: Inner width of a feed-forward part after the attention (0: none); with it and
+            persistent 0 the model is an ordinary Transformer.
+        positions: "relative" (a trained vector per distance, up to max_position_embeddings - 1,
+            which also serves larger distances; Shaw et al., 2018) or "learned" (a trained vector
+            per position, so that no text may be longer).
+        pre_norm: Normalise before each part, not after it.
     """
 
     model_type = MODEL_TYPE
@@ -166,7 +172,11 @@ class AllAttention(nn.Module):
             self.distances = nn.Parameter(torch.empty(config.max_position_embeddings, size))
 
     def forward(self, hidden: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
-        """Attention output for hidden [row, token, width], same shape; visible: bool [row or 1, 1, query, key]."""
+        """Attention output for hidden [row, token, width], same shape;
+
+        Args:
+            visible: bool [row or 1, 1, query, key].
+        """
         size = self.config.head_size
         query, key, value = (
             part(hidden).unflatten(-1, (self.heads, size)).transpose(1, 2)
@@ -325,9 +335,12 @@ class AllAttentionModel(AllAttentionPreTrainedModel):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
     ) -> BaseModelOutput:
-        """Hidden states [row, token, width] of ids [row, token]; attention_mask: 0 where a token is padding.
+        """Hidden states [row, token, width] of ids [row, token];
 
         Raises HeadlabError for a text longer than the learned positions.
+
+        Args:
+            attention_mask: 0 where a token is padding.
         """
         tokens = input_ids.shape[1]
         hidden = self.embeddings(input_ids)
@@ -373,7 +386,9 @@ class AllAttentionForCausalLM(AllAttentionPreTrainedModel):
     ) -> CausalLMOutput:
         """Scores [row, token, vocabulary] of each token's successor; arguments as in `AllAttentionModel`.
 
-        labels: ids [row, token] as in input_ids, -100 where there is no loss; the loss is in nats per token.
+        Args:
+            labels: Ids [row, token] as in input_ids, -100 where there is no loss; the loss is in
+                nats per token.
         """
         hidden = self.model(input_ids, attention_mask).last_hidden_state
         logits = functional.linear(hidden, self.model.embeddings.weight)
@@ -407,9 +422,13 @@ def remove_heads(
 ) -> AllAttentionForCausalLM:
     """A smaller model without the heads the mask removes and their persistent vectors; the given one is unchanged.
 
-    Its outputs equal those of the given one with these heads' gates at 0.  rescale: multiply each layer's attention
-    output by heads before / heads after, as in gates trained with output scaling (Shim et al., 2021).  A layer may lose
-    all its heads.  Raises HeadlabError if the mask has another grid.
+    Its outputs equal those of the given one with these heads' gates at 0.
+
+    Raises HeadlabError if the mask has another grid.
+
+    Args:
+        rescale: Multiply each layer's attention output by heads before / heads after, as in gates
+            trained with output scaling (Shim et al., 2021). A layer may lose all its heads.
     """
     kept_by_layer = kept_heads_by_layer(model.config, mask)
     sizes = model.config.to_dict() | {

@@ -16,7 +16,8 @@ INSTALL = "pip install " + " ".join(f"{name}=={number}" for name, number in PINN
 def intents_task(data: Path | None = None, seed: int = 0) -> Task:
     """The task: 17 classes, 15 languages, train in English only; rows are not aligned across languages.
 
-    data: not used; the templates come with the packages.
+    Args:
+        data: Not used; the templates come with the packages.
     """
     return Task("intents", LABELS, LANGUAGES, False, read, seed)
 

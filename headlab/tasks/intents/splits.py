@@ -37,10 +37,13 @@ DrawnRow = tuple[DrawnSentence, Template]
 class Splits:
     """The splits of one language and how they were made.
 
-    plan: split -> class -> templates.  sentences: split -> each example's sentence and its pieces.
-    single_template_classes: classes whose only template is in both dev and test.
-    ambiguous: number of sentences left out because two classes can produce them.
-    repeats: draws refused because another template of the class had already produced the sentence.
+    Attributes:
+        plan: Split -> class -> templates.
+        sentences: Split -> each example's sentence and its pieces. single_template_classes: classes
+            whose only template is in both dev and test.
+        ambiguous: Number of sentences left out because two classes can produce them.
+        repeats: Draws refused because another template of the class had already produced the
+            sentence.
     """
 
     book: TemplateBook
@@ -62,8 +65,12 @@ class Splits:
 class SentenceDraw:
     """The state of one drawing of sentences.
 
-    ambiguous: sentences that two classes can produce.  owner: sentence -> template that produced it.  clashes: newly
-    found ambiguous sentences.  repeats: refused draws, as in `Splits`.  drawn: sentences drawn so far.
+    Attributes:
+        ambiguous: Sentences that two classes can produce.
+        owner: Sentence -> template that produced it.
+        clashes: Newly found ambiguous sentences.
+        repeats: Refused draws, as in `Splits`.
+        drawn: Sentences drawn so far.
     """
 
     book: TemplateBook

@@ -157,10 +157,14 @@ PERCENT = (5, 100, 5)
 class Words:
     """The fillers of one language.
 
-    names: kind -> device names.  slots: values of area, floor, item, timer_name, command, zone.
-    refuse: pattern of sentences that two classes can produce ("stop the timer": pause or cancel), which are left out.
-    lists: values that replace a list of the source whose templates give broken forms.
-    clean: (pattern, replacement) pairs that correct articles and endings in a finished sentence.
+    Attributes:
+        names: Kind -> device names.
+        slots: Values of area, floor, item, timer_name, command, zone.
+        refuse: Pattern of sentences that two classes can produce ("stop the timer": pause or
+            cancel), which are left out.
+        lists: Values that replace a list of the source whose templates give broken forms.
+        clean: (pattern, replacement) pairs that correct articles and endings in a finished
+            sentence.
     """
 
     names: Mapping[str, Sequence[str]]
@@ -232,8 +236,10 @@ class Variant:
 class Template:
     """Sentences of one class that differ at most in optional words; the unit that is assigned to splits.
 
-    label: index of the class.  group: 8 hex digits of the sha256 of (language, class, skeleton).
-    capacity: upper bound on the number of different sentences.
+    Attributes:
+        label: Index of the class.
+        group: 8 hex digits of the sha256 of (language, class, skeleton).
+        capacity: Upper bound on the number of different sentences.
     """
 
     label: int
@@ -248,7 +254,8 @@ class Template:
 class TemplateBook:
     """All templates of one language, with the rules and lists they refer to.
 
-    sentences: number of source sentences before merging.
+    Attributes:
+        sentences: Number of source sentences before merging.
     """
 
     language: str
@@ -266,8 +273,10 @@ class TemplateBook:
 def read_book(language: str, *, ambiguous: bool = False) -> TemplateBook:
     """Parse the source's sentences for the 17 classes.
 
-    ambiguous: keep the templates that `ambiguous_templates` found to belong to two classes.
     Raises HeadlabError if the source lacks the language.
+
+    Args:
+        ambiguous: Keep the templates that `ambiguous_templates` found to belong to two classes.
     """
     raw = get_intents(language)
     if raw is None:
@@ -447,7 +456,11 @@ class Dice:
 
 
 class Piece(NamedTuple):
-    """A part of a sentence inserted in one step.  slot: the one it fills; empty for the template's own words."""
+    """A part of a sentence inserted in one step.
+
+    Attributes:
+        slot: The one it fills; empty for the template's own words.
+    """
 
     text: str
     slot: str = ""
