@@ -264,7 +264,7 @@ def test_a_mask_with_mean_ablation_anywhere_in_its_making_is_refused(chosen):
 def test_masks_combined_under_zero_ablation_are_taken():
     model = model_of("bert")
     parts = [mask_of(model, uneven(model, seed=seed).kept, ablation="zero") for seed in (0, 1)]
-    assert shrink_model(model, combine(parts, "and")).gone
+    assert shrink_model(model, combine(parts, "and")).removed_count
     mixed = combine([parts[0], mask_of(model, parts[1].kept, ablation="mean")], "and")
     with raises("shrink.mask_of_means"):
         shrink_model(model, mixed)
