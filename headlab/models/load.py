@@ -148,7 +148,8 @@ def read(
             raise
         devices = "the devices of its device_map" if device_options else target_device
         raise HeadlabError(
-            f"{name} does not fit in the memory of {devices}; use a smaller model, another device, or dtype bfloat16",
+            f"{name} does not fit in the memory of {devices}; use a smaller model, another "
+            "device, or dtype bfloat16",
             code="memory.model_too_large",
         ) from error
     checkpoint.module.eval().requires_grad_(False)
@@ -164,12 +165,14 @@ def check_map(device_map: DeviceMap, name: str, device: str | None) -> None:
     )
     if device is not None:
         raise HeadlabError(
-            "device puts a model on one device, device_map spreads it over several; give one of them",
+            "device puts a model on one device, device_map spreads it over several; give one of "
+            "them",
             code="device_map.and_device",
         )
     if isinstance(device_map, str) and device_map not in STRATEGIES:
         raise HeadlabError(
-            f"unknown device_map {device_map!r}; use one of {', '.join(STRATEGIES)}, or {{module path: device}}",
+            f"unknown device_map {device_map!r}; use one of {', '.join(STRATEGIES)}, or {{module "
+            f"path: device}}",
             code="device_map.unknown",
         )
     if name in EMBEDDED or is_delta(Path(name)):
@@ -189,7 +192,10 @@ def check_map(device_map: DeviceMap, name: str, device: str | None) -> None:
 
 
 def pick_device(device: str | int | None) -> torch.device:
-    """The requested device, by default a GPU if there is one. Raises HeadlabError if it cannot be used."""
+    """The requested device, by default a GPU if there is one.
+
+    Raises HeadlabError if it cannot be used.
+    """
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -197,7 +203,8 @@ def pick_device(device: str | int | None) -> torch.device:
         torch.empty(1, device=torch_device).item()
     except (RuntimeError, AssertionError, ValueError) as error:
         raise HeadlabError(
-            f"device {device!r} cannot be used here ({first_line(error)}); use cpu, or leave the device out",
+            f"device {device!r} cannot be used here ({first_line(error)}); use cpu, or leave the "
+            "device out",
             code="device.unusable",
         ) from error
     return torch_device
@@ -331,8 +338,9 @@ def _undo_local_settings(
 ) -> None:
     """Undo settings of a configuration that depend on where and how it was saved, and change no output.
 
-    A padding token that only the tokenizer or the settings of generation name, if the model has it; an attention kernel
-    that may not be installed here; feed-forward layers computed in pieces, which needs sentences of a suitable length.
+    A padding token that only the tokenizer or the settings of generation name, if the model has it;
+    an attention kernel that may not be installed here; feed-forward layers computed in pieces,
+    which needs sentences of a suitable length.
     """
     for part in {id(part): part for part in (config, config.get_text_config())}.values():
         if getattr(part, "pad_token_id", None) is None and tokenizer is not None:
@@ -369,7 +377,8 @@ def _require_covered(
             problems.append(f"has {weight} under {len(covering_paths)} of its paths")
     if problems:
         raise HeadlabError(
-            f"the device_map for {name} {problems[0]}; have every weight under one path, or use auto",
+            f"the device_map for {name} {problems[0]}; have every weight under one path, or use "
+            "auto",
             code="device_map.not_covering",
         )
 
@@ -475,8 +484,8 @@ def _require_numbers(
     wrong = sorted(key for key in integers if key in weights or key.removeprefix(prefix) in weights)
     if wrong:
         raise HeadlabError(
-            f"{name} has {wrong[0]} as {integers[wrong[0]]}, which holds no weights, and its config.json names no way "
-            "to unpack them; use a checkpoint of floating-point numbers",
+            f"{name} has {wrong[0]} as {integers[wrong[0]]}, which holds no weights, and its "
+            "config.json names no way to unpack them; use a checkpoint of floating-point numbers",
             code="model.weights_of_integers",
         )
 
@@ -546,8 +555,8 @@ def _class_of(config: PretrainedConfig, name: str) -> type[PreTrainedModel]:
     )
     if not (isinstance(model_class, type) and issubclass(model_class, PreTrainedModel)):
         raise HeadlabError(
-            f"{name} names the class {class_name}, which transformers {transformers.__version__} does not have; "
-            "use a model whose class it has",
+            f"{name} names the class {class_name}, which transformers {transformers.__version__} "
+            "does not have; use a model whose class it has",
             code="model.class_unknown",
         )
     _require_its_configuration(model_class, config, name)
@@ -563,9 +572,9 @@ def _require_its_configuration(
 ) -> None:
     """Raise HeadlabError where a class would compute with the values of another family's configuration.
 
-    So it is if a config.json names a model type that is not its class's: what the type does not know of is then left
-    out, or has another default.  What is left out does no harm if the class does not read it: transformers itself has
-    classes that serve several model types.
+    So it is if a config.json names a model type that is not its class's: what the type does not
+    know of is then left out, or has another default.  What is left out does no harm if the class
+    does not read it: transformers itself has classes that serve several model types.
 
     Args:
         kind: the class that the configuration names.
@@ -586,9 +595,10 @@ def _require_its_configuration(
         differing_keys = absent_keys
     if differing_keys:
         raise HeadlabError(
-            f"{name} names the class {kind.__name__}, but the model type {config.model_type}, whose configuration has "
-            f"another {differing_keys[0]}; put the model type {config_class.model_type} into its config.json, or the class that "
-            "the model type belongs to",
+            f"{name} names the class {kind.__name__}, but the model type {config.model_type}, "
+            f"whose configuration has another {differing_keys[0]}; put the model type "
+            f"{config_class.model_type} into its config.json, or the class that the model type "
+            "belongs to",
             code="model.type_of_another_class",
         )
 
@@ -620,9 +630,8 @@ def _tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
 def _no_tokenizer(name: str, error: BaseException) -> HeadlabError:
     if isinstance(error, ImportError):
         return HeadlabError(
-            f"the tokenizer of {name} needs a package that is not installed ({first_line(error)}); translation "
-            "models take "
-            "pip install 'headlab[translation]'",
+            f"the tokenizer of {name} needs a package that is not installed "
+            f"({first_line(error)}); translation models take pip install 'headlab[translation]'",
             code="tokenizer.package_missing",
         )
     return HeadlabError(
@@ -724,7 +733,10 @@ def _class_names(config: PretrainedConfig) -> tuple[str, ...]:
 
 
 def _folder_and_sizes(name: str) -> tuple[Path, Mapping[str, int], str]:
-    """A model's folder, the bytes of its files, and where it is. Raises HeadlabError if it is nowhere."""
+    """A model's folder, the bytes of its files, and where it is.
+
+    Raises HeadlabError if it is nowhere.
+    """
     is_local = is_folder(name)
     folder = Path(name) if is_local else hub_folder(name, None, LIGHT)
     try:
@@ -791,7 +803,10 @@ def _weights_fact(
         if not _are_here(folder, files):
             return Fact("Weights", True, f"safetensors, {size} to fetch.")
         if quantisation is not None and quantisation.known:
-            sentence = f"safetensors quantised with {quantisation.title}, {size}; loading dequantises them."
+            sentence = (
+                f"safetensors quantised with {quantisation.title}, {size}; loading dequantises "
+                "them."
+            )
             return Fact("Weights", True, sentence)
         with library_errors(_torn_weights):
             count = sum(map(math.prod, stored_shapes(folder, files).values()))
@@ -809,7 +824,10 @@ def _torn_weights(error: BaseException) -> HeadlabError:
 
 
 def _unreadable_weights(folder: Path, sizes: Mapping[str, int], name: str) -> Fact | None:
-    """What is wrong with the files of weights, by their names; None if nothing is.  Arguments as in `_weights_fact`."""
+    """What is wrong with the files of weights, by their names; None if nothing is.
+
+    Arguments as in `_weights_fact`.
+    """
     if ADAPTER in sizes:
         return Fact(
             "Weights",
@@ -892,7 +910,10 @@ def _capitalise(sentence: str) -> str:
 def _architecture_fact(kind: str, model_type: str) -> Fact:
     tried_family = families()["families"].get(model_type.removeprefix(SHRUNK))
     if tried_family is None:
-        sentence = f"{kind}: model type {model_type} has not been tried yet; loading it tries whether its heads can be gated."
+        sentence = (
+            f"{kind}: model type {model_type} has not been tried yet; loading it tries whether "
+            "its heads can be gated."
+        )
         return Fact("Architecture", None, sentence)
     if not tried_family["gated"]:
         return Fact(
@@ -925,7 +946,10 @@ def _heads_fact(config: PretrainedConfig) -> Fact:
     sentence = f"{layers} layers × {heads} heads = {layers * heads}, by its configuration."
     pairs = getattr(text_config, "num_key_value_heads", None)
     if isinstance(pairs, int) and 0 < pairs < heads:
-        sentence += f" Queries are grouped: heads 0 to {heads // pairs - 1} of a layer share keys and values, and so on."
+        sentence += (
+            f" Queries are grouped: heads 0 to {heads // pairs - 1} of a layer share keys and "
+            "values, and so on."
+        )
     return Fact("Heads", True, sentence)
 
 
@@ -964,7 +988,10 @@ def _language_model_fact(kind: str, config: PretrainedConfig, task: Task) -> Fac
 
 def _labels_fact(kind: str, config: PretrainedConfig, task: Task) -> Fact:
     if not kind.endswith("Classification"):
-        sentence = f"{kind} is no classifier, so it answers no task with labels such as {task.name}; use a fine-tuned one."
+        sentence = (
+            f"{kind} is no classifier, so it answers no task with labels such as {task.name}; use "
+            "a fine-tuned one."
+        )
         return Fact("Labels", False, sentence)
     try:
         by_word = bool(task.examples(task.languages[0], "dev", 1)[0].words)
@@ -975,7 +1002,8 @@ def _labels_fact(kind: str, config: PretrainedConfig, task: Task) -> Fact:
         return Fact(
             "Labels",
             False,
-            f"{kind} does not label {texts_or_words}, as task {task.name} asks; use a model that does.",
+            f"{kind} does not label {texts_or_words}, as task {task.name} asks; use a model that "
+            "does.",
         )
     names = [str(label) for _, label in sorted((config.id2label or {}).items())]
     try:

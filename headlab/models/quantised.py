@@ -1,7 +1,8 @@
 """Quantised checkpoints: which of them can be read as weights of ordinary numbers, and why the others cannot.
 
-headlab computes with ordinary numbers only: a gate is checked against zeroed columns of a projection, and packed
-integers have none.  So a checkpoint is either dequantised while it is loaded, or refused before that.
+headlab computes with ordinary numbers only: a gate is checked against zeroed columns of a
+projection, and packed integers have none.  So a checkpoint is either dequantised while it is
+loaded, or refused before that.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ FLAGS = {
 }  # with which bitsandbytes is meant, whatever the method's name
 BITS = ("bits", "num_bits", "nbits", "w_bit", "weight_bits")
 BITSANDBYTES = "bitsandbytes"
-# Names of packages that dequantise a scheme: the scheme, the package as it is imported, and as pip knows it.
+# Names of packages that dequantise a scheme: the scheme, the package as it is imported, and as pip
+# knows it.
 PACKAGES = {
     BITSANDBYTES: (BITSANDBYTES, "bitsandbytes"),
     "compressed-tensors": ("compressed_tensors", "compressed-tensors"),
@@ -84,8 +86,8 @@ def require_described(settings: object, name: str) -> None:
     looks_like_mlx = isinstance(settings, dict) and {"group_size", "bits"} <= {*settings}
     guess = ", as MLX writes it" if looks_like_mlx else ""
     raise HeadlabError(
-        f"{name} has a quantization_config in its config.json that names no quant_method{guess}, so nothing tells how "
-        f"to read its weights; {WAY_ON}",
+        f"{name} has a quantization_config in its config.json that names no quant_method{guess}, "
+        f"so nothing tells how to read its weights; {WAY_ON}",
         code="model.quantisation_unnamed",
     )
 
@@ -158,8 +160,8 @@ def dequantising_options(config: PretrainedConfig, name: str) -> DeviceOptions:
         quantisation.settings["dequantize"] = True
     elif quantisation.scheme != BITSANDBYTES:
         raise HeadlabError(
-            f"{name} is quantised with {quantisation.title}, which cannot be turned back into the ordinary numbers "
-            f"that headlab computes with; {WAY_ON}",
+            f"{name} is quantised with {quantisation.title}, which cannot be turned back into the "
+            f"ordinary numbers that headlab computes with; {WAY_ON}",
             code="model.quantised",
         )
     # or else each scheme chooses a device of its own
@@ -208,13 +210,14 @@ def _not_read(quantisation: Quantisation, name: str, error: Exception) -> Headla
     module, package = PACKAGES.get(quantisation.scheme, ("", ""))
     if module and find_spec(module) is None:
         return HeadlabError(
-            f"{name} is quantised with {quantisation.title}, and the package that reads this is missing; {WAY_ON}, or "
-            f"run: pip install {package}",
+            f"{name} is quantised with {quantisation.title}, and the package that reads this is "
+            f"missing; {WAY_ON}, or run: pip install {package}",
             code="model.quantisation_package",
         )
     reason = first_line(error).rstrip(".")
     return HeadlabError(
-        f"{name} is quantised with {quantisation.title}, which cannot be read here ({reason}); {WAY_ON}",
+        f"{name} is quantised with {quantisation.title}, which cannot be read here ({reason}); "
+        f"{WAY_ON}",
         code="model.quantised",
     )
 

@@ -27,14 +27,16 @@ from headlab.models.shrunk_cut import (
     cut_structure,
 )
 
-# Configuration files of shrunk models, which no class with attention heads can mistake for a full model's.
+# Configuration files of shrunk models, which no class with attention heads can mistake for a full
+# model's.
 
 SEALED_KEY = (
     "headlab_sealed"  # the true values of the fields that the file replaces with a sentence
 )
 SENTENCE = "attention heads were taken out of this model; headlab.load_shrunk reads it"
-# Every transformers configuration with heads requires a number, or a configuration, for at least one of these.
-# The base configuration requires none: AutoTokenizer reads the file with it where headlab is not installed.
+# Every transformers configuration with heads requires a number, or a configuration, for at least
+# one of these. The base configuration requires none: AutoTokenizer reads the file with it where
+# headlab is not installed.
 SEALED_NAMES = (
     "attention_heads", "decoder_attention_heads", "encoder_attention_heads", "n_head", "n_heads", "num_attention_heads",
     "num_heads", "num_key_value_heads", "hidden_size", "initializer_range", "num_hidden_layers", "audio_config",
@@ -45,8 +47,8 @@ SEALED_NAMES = (
 class SealedConfig:
     """Mixin for a configuration class of transformers: its file has sentences in place of numbers.
 
-    A transformers class fills missing weights with random numbers.  To prevent that, whatever the weights are called,
-    no such class can build its configuration from this file.
+    A transformers class fills missing weights with random numbers.  To prevent that, whatever the
+    weights are called, no such class can build its configuration from this file.
     """
 
     @classmethod
@@ -116,9 +118,10 @@ class ShrunkModel:
         )
         if absent:
             raise HeadlabError(
-                f"this shrunk model has no weights for {len(absent)} parts of the attention of a {cls.__name__} "
-                f"({absent[0]}…); it is a {', '.join(module.config.architectures or ['model of another class'])}: "
-                "load it as that, or with headlab.load_shrunk",
+                f"this shrunk model has no weights for {len(absent)} parts of the attention of a "
+                f"{cls.__name__} ({absent[0]}…); it is a "
+                f"{', '.join(module.config.architectures or ['model of another class'])}: load it "
+                "as that, or with headlab.load_shrunk",
                 code="model.other_class",
             )
         return (module, loading_info) if output_loading_info else module
@@ -200,7 +203,8 @@ def _register(family: str) -> None:
         )
 
 
-# Shrunk models that a family's own configuration can express: transformers reads them without headlab.
+# Shrunk models that a family's own configuration can express: transformers reads them without
+# headlab.
 
 NOT_COPIED = ("transformers_version", "architectures")
 
@@ -208,8 +212,9 @@ NOT_COPIED = ("transformers_version", "architectures")
 def plain_config(module: PreTrainedModel, kept_heads: HeadsByStack) -> PretrainedConfig | None:
     """The family's own configuration of a model that keeps these heads; None where one of headlab's is needed.
 
-    It exists if the model keeps all its heads, or if it is a Llama-like model whose layers all keep the same number
-    (its configuration has head_dim, so the width of all heads need not be that of the hidden states).
+    It exists if the model keeps all its heads, or if it is a Llama-like model whose layers all keep
+    the same number (its configuration has head_dim, so the width of all heads need not be that of
+    the hidden states).
     """
     layers = [unit for unit in attention_layers(module) if unit.stack in kept_heads]
     if is_shrunk(module.config):

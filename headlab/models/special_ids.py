@@ -56,8 +56,8 @@ def reads_last_token(kind: type[PreTrainedModel]) -> bool:
 def padding_id(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int | None:
     """The token that fills up rows: the tokenizer's, or the configuration's where the model does not have that.
 
-    Classifiers that look for the configuration's padding token are given that one. Elsewhere padding
-    is masked, so that any token does.
+    Classifiers that look for the configuration's padding token are given that one. Elsewhere
+    padding is masked, so that any token does.
 
     Args:
         module: The model.
@@ -78,8 +78,8 @@ def padding_id(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> i
 def pads_otherwise(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether a model's answers depend on which token pads, and it is not the tokenizer's.
 
-    Earlier versions of headlab padded with the tokenizer's, and such a model then read its answers in
-    the padding.
+    Earlier versions of headlab padded with the tokenizer's, and such a model then read its answers
+    in the padding.
     """
     tokenizer_padding = tokenizer.pad_token_id
     return (

@@ -17,7 +17,8 @@ from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 SPACE = "▁"  # as SentencePiece writes it
-# Tokens of single bytes in vocabularies of letters: SentencePiece's <0xE6>, GPT-NeoX Japanese's <|byte230|>.
+# Tokens of single bytes in vocabularies of letters: SentencePiece's <0xE6>, GPT-NeoX Japanese's
+# <|byte230|>.
 HEXADECIMAL_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 DECIMAL_BYTE = re.compile(r"<\|byte(\d{1,3})\|>")
 # Tokenizers in Python whose tokens are bytes, each written as the character of that number.

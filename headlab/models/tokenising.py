@@ -49,8 +49,9 @@ class TokenizerOptions(TypedDict, total=False):
     verbose: bool
 
 
-# A tokenizer may be told to truncate, to pad or to use another language only by changing it, for all
-# its users at once. headlab cuts rows itself, and changes nothing but languages, under this lock.
+# A tokenizer may be told to truncate, to pad or to use another language only by changing it, for
+# all its users at once. headlab cuts rows itself, and changes nothing but languages, under this
+# lock.
 
 
 class TokenizerLocks:
@@ -94,8 +95,8 @@ def tokenizer_output(
 def _cannot_tokenise(tokenizer: PreTrainedTokenizerBase, error: BaseException) -> HeadlabError:
     folder = Path(str(tokenizer.name_or_path)).name or "the model"
     return HeadlabError(
-        f"the tokenizer of {folder} was read, but makes no tokens of a text ({first_line(error)}); save the model's "
-        "own tokenizer into its folder",
+        f"the tokenizer of {folder} was read, but makes no tokens of a text "
+        f"({first_line(error)}); save the model's own tokenizer into its folder",
         code="tokenizer.unusable",
     )
 
@@ -105,8 +106,9 @@ def _cannot_tokenise(tokenizer: PreTrainedTokenizerBase, error: BaseException) -
 SEGMENT_IDS = "token_type_ids"
 INPUT_NAMES = "model_input_names"
 PADDING_MASK = "attention_mask"
-# Model types that were pretrained with segment ids, and whose tokenizers gave them for every pair up
-# to transformers 4. Some tokenizers of transformers 5 do not: that of ALBERT, and the generic class.
+# Model types that were pretrained with segment ids, and whose tokenizers gave them for every pair
+# up to transformers 4. Some tokenizers of transformers 5 do not: that of ALBERT, and the generic
+# class.
 SEGMENT_FAMILIES = frozenset(
     {
         "albert",
@@ -415,7 +417,8 @@ def tokenise(
     if tokenizer.is_fast and max_tokens is not None:
         kept_positions = kept_positions_by_row(batch, max_tokens, tokenizer.truncation_side)
     columns = {name: list(batch[name]) for name in batch}
-    # Without it, a model attends to the padding, and its answers depend on the batch that they are computed in.
+    # Without it, a model attends to the padding, and its answers depend on the batch that they are
+    # computed in.
     columns.setdefault(PADDING_MASK, [[1] * len(row) for row in columns["input_ids"]])
     for row, positions in kept_positions.items():
         for values in columns.values():

@@ -1,8 +1,8 @@
 """Reading the files of a model that anybody may have written.
 
-What is looked at before they are read: that each is a file, that their numbers are those of a model, and that the class
-which they name does not grow beyond the weights that are there. What libraries raise meanwhile is made a sentence by
-`headlab.core.errors.library_errors`.
+What is looked at before they are read: that each is a file, that their numbers are those of a
+model, and that the class which they name does not grow beyond the weights that are there. What
+libraries raise meanwhile is made a sentence by `headlab.core.errors.library_errors`.
 """
 
 from __future__ import annotations
@@ -47,12 +47,14 @@ def require_readable_names(folder: Path, name: str) -> None:
             continue
         if not is_text(path.name):
             raise HeadlabError(
-                f"{name} has a file whose name is not text ({path.name!a}); give it another name, or take it away",
+                f"{name} has a file whose name is not text ({path.name!a}); give it another name, "
+                "or take it away",
                 code="model.file_name_not_text",
             )
         if _is_endless(path):
             raise HeadlabError(
-                f"{name}: {path.name} is a pipe or a device, not a file; put a file there, or take it away",
+                f"{name}: {path.name} is a pipe or a device, not a file; put a file there, or "
+                "take it away",
                 code="model.not_a_file",
             )
 
@@ -85,8 +87,9 @@ def require_possible_counts(folder: Path, name: str) -> None:
     for key, count in _counts(config):
         if count > MAX_COUNT:
             raise HeadlabError(
-                f"{name} cannot be read as a Hugging Face model: config.json has {key} = {str(count)[:20]}, more than "
-                "any model has; use the config.json that it was saved with",
+                f"{name} cannot be read as a Hugging Face model: config.json has {key} = "
+                f"{str(count)[:20]}, more than any model has; use the config.json that it was "
+                "saved with",
                 code="model.unreadable",
             )
 
@@ -163,8 +166,8 @@ class _Allowance:
 def growing_no_larger(stored_bytes: int, name: str) -> Iterator[None]:
     """Stop building a class in this thread once it is far larger than the weights that are there.
 
-    Without this, a wrong number in a configuration fills the memory: transformers makes up the weights that it asks
-    for, and only then does anybody learn that they are not in the files.
+    Without this, a wrong number in a configuration fills the memory: transformers makes up the
+    weights that it asks for, and only then does anybody learn that they are not in the files.
 
     Args:
         stored_bytes: size of the files of weights.
@@ -200,8 +203,8 @@ def growing_no_larger(stored_bytes: int, name: str) -> Iterator[None]:
     except _Overgrown as error:
         raise HeadlabError(
             f"{name} lacks most of the weights that its config.json asks for: its files have "
-            f"{stored_bytes / 1e6:,.1f} MB, and with {error} it would be far larger; use the config.json that it was "
-            "saved with",
+            f"{stored_bytes / 1e6:,.1f} MB, and with {error} it would be far larger; use the "
+            "config.json that it was saved with",
             code="model.weights_missing",
         ) from error
     finally:

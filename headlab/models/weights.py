@@ -131,7 +131,8 @@ def integer_weights(folder: Path, config: PretrainedConfig) -> dict[str, str]:
     return types
 
 
-# What transformers reports after loading, and the same before it: a class built without memory for its weights.
+# What transformers reports after loading, and the same before it: a class built without memory for
+# its weights.
 
 
 class LoadReport(NamedTuple):
@@ -293,7 +294,10 @@ def _prefix_sentence(renames: Mapping[str, str]) -> str:
     origins = sorted({WRAPPERS[part] for part in components if part in WRAPPERS})
     origin = " and ".join(origins) or "the program that saved them"
     remainder = f" and {len(renames) - 1} more like it" if len(renames) > 1 else ""
-    return f"its weights are read without the prefix {shortest!r}{remainder}, which {origin} put before their names"
+    return (
+        f"its weights are read without the prefix {shortest!r}{remainder}, which {origin} put "
+        "before their names"
+    )
 
 
 # How stored weights fit a class: what is left out, why that is harmless, and what is refused.
@@ -308,7 +312,8 @@ KNOWN_HEADS = re.compile(
     r"pred_layer|predictions|sop_classifier|lm_predictions|mask_predictions|discriminator_predictions|"
     r"generator_predictions|generator_lm_head|vocab_\w+|pre_classifier|sequence_summary|multiple_choice_head)(\.|$)"
 )  # fmt: skip
-# Parts beside a class's own that change what it reads (learned prompts) or what it answers (a decoder of labels).
+# Parts beside a class's own that change what it reads (learned prompts) or what it answers (a
+# decoder of labels).
 ACTS_ON_ANSWERS = re.compile(r"^(crf|prefix_encoder|prompt_\w+|soft_prompt\w*)$", re.IGNORECASE)
 HEAD_BESIDE_ANOTHER = re.compile(
     r"^cls\.(seq_relationship|predictions)$"
@@ -403,7 +408,8 @@ def judge_report(
         sentences.insert(0, _prefix_sentence(renames))
     if _pruned_heads(config):
         sentences.append(
-            "its config.json names pruned heads, but its weights have them all, so that all are used"
+            "its config.json names pruned heads, but its weights have them all, so that all are "
+            "used"
         )
     return WeightFit(renames, tuple(sentences))
 
@@ -535,13 +541,13 @@ class _Inspection:
         sentences = []
         if parts:
             sentences.append(
-                f"{_weights_listed(parts)} in its files {_is_are(parts)} left out: {self.kind} has no such part, and all "
-                "that it computes with is there"
+                f"{_weights_listed(parts)} in its files {_is_are(parts)} left out: {self.kind} "
+                "has no such part, and all that it computes with is there"
             )
         if constants:
             sentences.append(
-                f"{_weights_listed(constants)} in its files {_is_are(constants)} left out: no trained weights, but constants "
-                "that transformers makes itself"
+                f"{_weights_listed(constants)} in its files {_is_are(constants)} left out: no "
+                "trained weights, but constants that transformers makes itself"
             )
         return sentences
 
@@ -577,8 +583,8 @@ def _require_no_adapter(names: Iterable[str], name: str) -> None:
     parts = sorted(key for key in names if ADAPTERS.search(key))
     if parts:
         raise HeadlabError(
-            f"{name} holds {_weights_listed(parts)} of an adapter that is not merged; merge it into its base (peft's "
-            "merge_and_unload) and save that",
+            f"{name} holds {_weights_listed(parts)} of an adapter that is not merged; merge it "
+            "into its base (peft's merge_and_unload) and save that",
             code="model.is_adapter",
         )
 
@@ -601,9 +607,9 @@ def _lacking_error(
     """
     if _pruned_heads(config) and any(IN_A_LAYER.search(key) for key in report.mismatched):
         return HeadlabError(
-            f"{name} has fewer heads than its class: transformers 4 pruned them (pruned_heads in its config.json), and "
-            "later versions cannot build such a model; load the model it was pruned from, with the mask that "
-            "headlab mask convert config.json prints",
+            f"{name} has fewer heads than its class: transformers 4 pruned them (pruned_heads in "
+            "its config.json), and later versions cannot build such a model; load the model it "
+            "was pruned from, with the mask that headlab mask convert config.json prints",
             code="model.heads_pruned",
         )
     details = []
@@ -617,13 +623,15 @@ def _lacking_error(
         )
     if report.missing and report.unexpected:
         details.append(
-            f"its files have {_weights_listed(sorted(report.unexpected))} instead: they are of another class"
+            f"its files have {_weights_listed(sorted(report.unexpected))} instead: they are of "
+            "another class"
         )
     detail = f": {'; '.join(details)}" if details else ""
     count = "1 weight" if len(lacking) == 1 else f"{len(lacking)} weights"
     remedy = quantised_remedy or "use a complete model, with the config.json it was saved with"
     return HeadlabError(
-        f"{name} lacks {count} its config asks for, or has them in another shape ({lacking[0]}…){detail}; {remedy}",
+        f"{name} lacks {count} its config asks for, or has them in another shape "
+        f"({lacking[0]}…){detail}; {remedy}",
         code="model.weights_missing",
     )
 
@@ -643,13 +651,14 @@ def _foreign_error(
     if layer_counts is not None:
         layers, stored_count, class_count = layer_counts
         return HeadlabError(
-            f"{name} has weights of {stored_count} layers ({layers}), but its config asks for {class_count}, so it would run "
-            "without the others; correct its config.json, or save the model again",
+            f"{name} has weights of {stored_count} layers ({layers}), but its config asks for "
+            f"{class_count}, so it would run without the others; correct its config.json, or save "
+            "the model again",
             code="model.weights_unused",
         )
     remedy = quantised_remedy or "use the class and the config.json it was saved with"
     return HeadlabError(
-        f"{name} holds {_weights_listed(names)} that {inspection.kind} with this config does not take, so it would compute "
-        f"something else than it was trained for; {remedy}",
+        f"{name} holds {_weights_listed(names)} that {inspection.kind} with this config does not "
+        f"take, so it would compute something else than it was trained for; {remedy}",
         code="model.weights_unused",
     )

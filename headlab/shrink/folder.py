@@ -90,7 +90,8 @@ def check_out(target: Path, model: str | None = None) -> None:
     resolved_target = resolve_folder(target)
     if model is not None and is_folder(model) and Path(model).resolve() == resolved_target:
         raise HeadlabError(
-            f"{target} is the model that is shrunk, and would be lost; name another folder with --out",
+            f"{target} is the model that is shrunk, and would be lost; name another folder with "
+            "--out",
             code="output.is_model",
         )
     check_replaced(target, SHRINK)
@@ -178,7 +179,8 @@ def load_shrunk(folder: str | Path, device: str | None = None) -> PreTrainedMode
     torch_device, path = pick_device(device), as_path("folder", folder)
     if not (path / PROOF).is_file():
         raise HeadlabError(
-            f"{folder} is not a folder that headlab shrink wrote (it has no {PROOF}); headlab.load reads other models",
+            f"{folder} is not a folder that headlab shrink wrote (it has no {PROOF}); "
+            "headlab.load reads other models",
             code="shrink.not_a_folder",
         )
     module = read_folder(path, "folder", str(folder)).module
@@ -211,8 +213,9 @@ def _prove_written(
     proof = prove(model, shrunk.mask, read_back.module, inputs, dtype=dtype)
     if not proof.holds:
         raise HeadlabError(
-            f"rounding the weights to {dtype} changes the logits by up to {proof.max_logit_difference:.3g}, more "
-            f"than the {proof.tolerance:.3g} allowed for rounding, so nothing was written; leave --dtype out",
+            f"rounding the weights to {dtype} changes the logits by up to "
+            f"{proof.max_logit_difference:.3g}, more than the {proof.tolerance:.3g} allowed for "
+            "rounding, so nothing was written; leave --dtype out",
             code="shrink.rounding_too_large",
         )
     return proof, removal_proof
@@ -300,14 +303,16 @@ def require_onnx(dtype: str) -> None:
     """Raise HeadlabError, with advice, unless a model of this dtype can be written and run as ONNX here."""
     if dtype == "bfloat16":
         raise HeadlabError(
-            "onnxruntime does not compute in bfloat16 on a processor; load the model in float32 to write it as ONNX",
+            "onnxruntime does not compute in bfloat16 on a processor; load the model in float32 "
+            "to write it as ONNX",
             code="onnx.bfloat16",
         )
     missing = [name for name in ONNX_PACKAGES if find_spec(name) is None]
     if missing:
         raise HeadlabError(
-            f"ONNX export needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed; run: "
-            "pip install 'headlab[onnx]'",
+            f"ONNX export needs {', '.join(missing)}, which "
+            f"{'is' if len(missing) == 1 else 'are'} not installed; run: pip install "
+            "'headlab[onnx]'",
             code="package.onnx_missing",
         )
 
@@ -317,8 +322,8 @@ def write_onnx(
 ) -> Exported:
     """Write model.onnx into a folder and compare it with the model under the mask on the same inputs.
 
-    Numbers of rows and tokens are dynamic.  Raises HeadlabError if a package is missing, the model cannot be exported,
-    or the logits differ by more than rounding.
+    Numbers of rows and tokens are dynamic.  Raises HeadlabError if a package is missing, the model
+    cannot be exported, or the logits differ by more than rounding.
     """
     require_onnx(model.dtype)
     import onnxruntime
@@ -362,8 +367,8 @@ def _export(module: PreTrainedModel, path: Path, batch: dict[str, torch.Tensor])
         except torch.onnx.errors.OnnxExporterError as error:
             reason = (str(error.__cause__ or error).splitlines() or [""])[0][:200]
             raise HeadlabError(
-                f"{type(module).__name__} cannot be written as ONNX by torch {torch.__version__} ({reason}); leave "
-                "--onnx out, the folder without it is complete",
+                f"{type(module).__name__} cannot be written as ONNX by torch {torch.__version__} "
+                f"({reason}); leave --onnx out, the folder without it is complete",
                 code="onnx.export_failed",
             ) from error
         assert program is not None

@@ -44,7 +44,8 @@ def check_numbers(name: str | None) -> None:
     """Raise HeadlabError unless weights can be written in this dtype; None is the checkpoint's own."""
     if name is not None and name not in DTYPES:
         raise HeadlabError(
-            f"unknown dtype {name!r}; use one of {', '.join(DTYPES)}, or leave it out for the model's own",
+            f"unknown dtype {name!r}; use one of {', '.join(DTYPES)}, or leave it out for the "
+            "model's own",
             code="dtype.unknown",
         )
 
@@ -127,9 +128,9 @@ class Shrunk:
 def shrink_model(model: Model, mask: Mask) -> Shrunk:
     """Remove a mask's heads from a copy of the model, whose outputs are then those of the model under the mask.
 
-    Layers may keep any number of heads, or none.  Query heads that share keys and values are removed in whole groups
-    only; the others stay and output 0.  Raises HeadlabError for another model's mask, a mask chosen under mean
-    ablation, and a family that cannot be shrunk.
+    Layers may keep any number of heads, or none.  Query heads that share keys and values are
+    removed in whole groups only; the others stay and output 0.  Raises HeadlabError for another
+    model's mask, a mask chosen under mean ablation, and a family that cannot be shrunk.
     """
     mask.check(model.grid, model.fingerprint)
     require_zero(mask)
@@ -163,8 +164,8 @@ def require_zero(mask: Mask) -> None:
     """Raise HeadlabError for a mask chosen under mean ablation, as a removed head outputs 0."""
     if mask.of_means:
         raise HeadlabError(
-            "this mask, or one it was made of, was chosen under mean ablation: its heads give their mean, but a "
-            "removed head gives 0; choose a mask made with --ablation zero",
+            "this mask, or one it was made of, was chosen under mean ablation: its heads give "
+            "their mean, but a removed head gives 0; choose a mask made with --ablation zero",
             code="shrink.mask_of_means",
         )
 
@@ -175,7 +176,8 @@ def require_family(model: Model) -> None:
     if family not in FAMILIES:
         raise HeadlabError(
             f"{model.name} is of the family {family}, which headlab cannot shrink; it can shrink "
-            f"{', '.join(FAMILIES)} and headlab's All-attention models. The mask itself still works on {model.name}",
+            f"{', '.join(FAMILIES)} and headlab's All-attention models. The mask itself still "
+            f"works on {model.name}",
             code="shrink.family_unknown",
         )
 
@@ -197,8 +199,8 @@ def _kept_by_layer(model: Model, mask: Mask) -> list[tuple[AttentionLayer, Bools
         own = [row for row in own if len(row)]
         if [unit.heads for unit in layers if unit.heads] != [len(row) for row in own]:
             raise HeadlabError(
-                f"{model.name} is a {type(model.module).__name__}, whose {name} heads are not where headlab looks for "
-                "them; it cannot be shrunk",
+                f"{model.name} is a {type(model.module).__name__}, whose {name} heads are not "
+                "where headlab looks for them; it cannot be shrunk",
                 code="shrink.heads_not_found",
             )
         remaining_rows = iter(own)
@@ -245,7 +247,8 @@ def _build(
     )
     if loading_info["missing_keys"] or loading_info["mismatched_keys"]:
         raise HeadlabError(
-            f"{type(module).__name__} keeps weights in places that headlab does not know; it cannot be shrunk",
+            f"{type(module).__name__} keeps weights in places that headlab does not know; it "
+            "cannot be shrunk",
             code="shrink.weights_not_found",
         )
     torch.nn.Module.to(smaller, device=module.device)

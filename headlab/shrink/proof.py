@@ -148,14 +148,17 @@ class Proof:
         """
         if not math.isfinite(self.tolerance + self.mask_changes):
             raise HeadlabError(
-                f"{compared_name} cannot be compared: the original itself gives NaN or inf on these examples, so nothing was "
-                "written; use --dtype float32, and if that does not help, other weights: these are broken",
+                f"{compared_name} cannot be compared: the original itself gives NaN or inf on "
+                "these examples, so nothing was written; use --dtype float32, and if that does "
+                "not help, other weights: these are broken",
                 code="shrink.original_not_finite",
             )
         if not self.holds:
             raise HeadlabError(
-                f"{compared_name} differs from the masked model by up to {self.max_logit_difference:.3g} in its logits, more "
-                f"than the {self.tolerance:.3g} that rounding explains, so nothing was written; please report this",
+                f"{compared_name} differs from the masked model by up to "
+                f"{self.max_logit_difference:.3g} in its logits, more than the "
+                f"{self.tolerance:.3g} that rounding explains, so nothing was written; please "
+                "report this",
                 code="shrink.model_differs",
             )
 
@@ -305,9 +308,10 @@ def model_card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed |
     parts = [
         FRONT_MATTER,
         f"# {name}, {removed_count} of {model.grid.size} attention heads removed\n",
-        f"Made with `headlab shrink` from {name} (fingerprint `{model.fingerprint[:16]}`), without fine-tuning. Query, "
-        f"key and value rows and output columns of the removed heads are gone from the weights; {_rounding_clause(record)}. "
-        f"The licence of the original model holds for this one.\n",
+        f"Made with `headlab shrink` from {name} (fingerprint `{model.fingerprint[:16]}`), "
+        "without fine-tuning. Query, key and value rows and output columns of the removed heads "
+        f"are gone from the weights; {_rounding_clause(record)}. The licence of the original "
+        "model holds for this one.\n",
         "\n".join(_before_after(model, shrunk, record, speed)) + "\n",
         _comparison(record, masked_count),
         "\n".join(_accuracies(shrunk.mask)),
@@ -342,14 +346,23 @@ def _before_after(
     parameters_before, parameters_after = shrunk.parameters_before, shrunk.parameters_after
     yield "| | before | after |"
     yield "| --- | ---: | ---: |"
-    yield f"| parameters | {parameters_before:,} | {parameters_after:,} ({(parameters_after - parameters_before) / parameters_before:+.1%}) |"
+    yield (
+        f"| parameters | {parameters_before:,} | {parameters_after:,} "
+        f"({(parameters_after - parameters_before) / parameters_before:+.1%}) |"
+    )
     yield f"| dtype of the weights | {record['dtype_before']} | {record['dtype_after']} |"
     yield f"| weights | {size_words(record['bytes_before'])} | {size_words(record['bytes_after'])} |"
     yield f"| attention heads | {model.grid.size} | {model.grid.size - shrunk.removed_count} |"
     layers = [n for stack in model.grid.stacks for n in stack.heads]
-    yield f"| attention layers with heads | {sum(n > 0 for n in layers)} | {layers_with_heads(model, shrunk)} |"
+    yield (
+        f"| attention layers with heads | {sum(n > 0 for n in layers)} | "
+        f"{layers_with_heads(model, shrunk)} |"
+    )
     if speed is not None:
-        yield f"| time of a forward pass | 1 | {speed.ratio:.2f} [{speed.low:.2f}, {speed.high:.2f}] |"
+        yield (
+            f"| time of a forward pass | 1 | {speed.ratio:.2f} [{speed.low:.2f}, "
+            f"{speed.high:.2f}] |"
+        )
         yield f"\nTimes: {speed.where}; the interval is of the median."
 
 
@@ -365,19 +378,23 @@ def _comparison(record: ProofRecord, masked_count: int) -> str:
         f"task {escape_markdown(compared_on['task'])}" if compared_on.get("task") else "sentences"
     )
     text = (
-        f"On {record['examples']} examples ({source}), computed in {record['computed_in']}, its logits differ from those "
-        f"of the original under the mask by at most {record['max_logit_difference']:.2g} (tolerance "
-        f"{record['tolerance']:.2g}); switching the heads off changed them by up to {record['mask_changes']:.2g}.\n"
+        f"On {record['examples']} examples ({source}), computed in {record['computed_in']}, its "
+        "logits differ from those of the original under the mask by at most "
+        f"{record['max_logit_difference']:.2g} (tolerance {record['tolerance']:.2g}); switching "
+        f"the heads off changed them by up to {record['mask_changes']:.2g}.\n"
     )
     if (removal_proof := record["cut_alone"]) is not None:
         text += (
-            f"\nThat is the rounding to {record['dtype_after']}. From the original with its weights so rounded, under "
-            f"the mask, they differ by at most {removal_proof['max_logit_difference']:.2g} (tolerance {removal_proof['tolerance']:.2g}).\n"
+            f"\nThat is the rounding to {record['dtype_after']}. From the original with its "
+            "weights so rounded, under the mask, they differ by at most "
+            f"{removal_proof['max_logit_difference']:.2g} (tolerance "
+            f"{removal_proof['tolerance']:.2g}).\n"
         )
     if masked_count:
         text += (
-            f"\n{masked_count} heads of the mask stay in the weights, as other query heads of their group need the same key "
-            "and value; their output columns are zero, so they give nothing.\n"
+            f"\n{masked_count} heads of the mask stay in the weights, as other query heads of "
+            "their group need the same key and value; their output columns are zero, so they "
+            "give nothing.\n"
         )
     return text
 
@@ -387,8 +404,8 @@ def _accuracies(mask: Mask) -> Iterator[str]:
     for split, part in mask.evaluated.items():
         yield f"## Accuracy on {split} of task {escape_markdown(part['task'])}\n"
         yield (
-            "As recorded in the mask file: measured with the heads switched off; the proof shows that the outputs are "
-            "the same.\n"
+            "As recorded in the mask file: measured with the heads switched off; the proof shows "
+            "that the outputs are the same.\n"
         )
         yield "| language | before | after | difference, points | n |"
         yield "| --- | ---: | ---: | ---: | ---: |"

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from numbers import Integral
 from pathlib import Path
 from types import NoneType
@@ -66,13 +67,17 @@ class Example:
     @property
     def reference(self) -> str:
         """Its id, with the place it was read from."""
-        return f"{self.id} ({self.place})" if self.place else self.id
+        if not self.place:
+            return self.id
+        return f"{self.id} ({self.place})"
 
     @property
     def whole(self) -> str:
         """The text with its target; the right choice, where no text stands before the choices."""
         text = self.text + (self.target or "")
-        return self.choices[self.label] if self.choices and not text else text
+        if self.choices and not text:
+            return self.choices[self.label]
+        return text
 
     @property
     def cluster(self) -> str:
@@ -134,7 +139,8 @@ class Task:
         rows = tuple(self.read(language, split, self.seed))
         if not rows:
             raise HeadlabError(
-                f"{self.name} has no {split} examples in {language}; choose another language or split",
+                f"{self.name} has no {split} examples in {language}; choose another language or "
+                "split",
                 code="task.no_examples",
             )
         require_type(
@@ -150,7 +156,8 @@ class Task:
         """Raise HeadlabError unless the task has this language and split."""
         if language not in self.languages:
             raise HeadlabError(
-                f"task {self.name} has no language {language!r:.60}; it has {listed(self.languages)}",
+                f"task {self.name} has no language {language!r:.60}; it has "
+                f"{listed(self.languages)}",
                 code="task.language_unknown",
             )
         check_split(split)
@@ -158,7 +165,10 @@ class Task:
     def data_hash(self, examples: Sequence[Example]) -> str:
         """sha256 over what a score depends on: ids, texts, labels, in order; with a salt, also salt and groups."""
         rows = [[e.id, e.text, e.pair, e.label, *_answer_parts(e)] for e in examples]
-        return content_key([rows, self.salt, [e.group for e in examples]] if self.salt else rows)
+        if not self.salt:
+            return content_key(rows)
+        groups = [example.group for example in examples]
+        return content_key([rows, self.salt, groups])
 
     def restricted(self, languages: Sequence[str]) -> Task:
         """The same task with only these languages. Raises HeadlabError for one it lacks."""
@@ -174,7 +184,8 @@ class Task:
     def mapped(self, label_map: Mapping[str, str] | None) -> Task:
         """The same task with the model's class for each label; None changes nothing.
 
-        Raises HeadlabError for a task without labels; a map of other labels is refused where the model is known.
+        Raises HeadlabError for a task without labels; a map of other labels is refused where the
+        model is known.
         """
         if label_map is None:
             return self
@@ -202,7 +213,9 @@ def _answer_parts(example: Example) -> list[object]:
         return [list(example.words), list(example.labels)]
     if example.choices:
         return [list(example.choices)]
-    return [] if example.target is None else [example.target]
+    if example.target is not None:
+        return [example.target]
+    return []
 
 
 def answer_names(
@@ -213,11 +226,15 @@ def answer_names(
     Args:
         units: int [example], answers per example.
     """
-    asked = [
-        (e, place, n) for e, n in zip(examples, units.tolist(), strict=True) for place in range(n)
-    ]
-    ids = tuple(e.id if n == 1 else f"{e.id}#{place}" for e, place, n in asked)
-    return ids, tuple(e.cluster for e, _, _ in asked)
+    ids: list[str] = []
+    groups: list[str] = []
+    for example, count in zip(examples, units.tolist(), strict=True):
+        if count == 1:
+            ids.append(example.id)
+        else:
+            ids += [f"{example.id}#{number}" for number in range(count)]
+        groups += [example.cluster] * count
+    return tuple(ids), tuple(groups)
 
 
 # The order of a split: random and seeded, so that any prefix is a random subset.
@@ -225,13 +242,12 @@ def answer_names(
 
 def in_random_order(examples: Sequence[Example], seed: int) -> tuple[Example, ...]:
     """Groups in a random order that depends only on the seed and their number; examples of a group stay together."""
-    rows: dict[str, list[Example]] = {}
+    examples_by_group: dict[str, list[Example]] = {}
     for example in examples:
-        rows.setdefault(example.group, []).append(example)
-    groups = list(rows.values())
-    return tuple(
-        e for at in np.random.default_rng([seed, 11]).permutation(len(groups)) for e in groups[at]
-    )
+        examples_by_group.setdefault(example.group, []).append(example)
+    groups = list(examples_by_group.values())
+    order = np.random.default_rng([seed, 11]).permutation(len(groups))
+    return tuple(chain.from_iterable(groups[index] for index in order))
 
 
 # Languages that put no space between words, by the first part of their codes (ISO 639-1 and 639-3).
@@ -268,21 +284,29 @@ def data_root(data: Path | None) -> Path | None:
 
     Raises HeadlabError if it is not a folder.
     """
-    environment_folder = os.environ.get(DATA_VARIABLE)
-    root = data if data is not None else Path(environment_folder) if environment_folder else None
+    root = data
+    named_by = "--data"
+    if data is None and os.environ.get(DATA_VARIABLE):
+        root = Path(os.environ[DATA_VARIABLE])
+        named_by = f"${DATA_VARIABLE}"
     if root is not None and not is_folder(root):
-        named_by = "--data" if data is not None else f"${DATA_VARIABLE}"
         raise HeadlabError(
-            f"{named_by} is {root}, which is not a folder; name the folder that holds the task's files",
+            f"{named_by} is {root}, which is not a folder; name the folder that holds the task's "
+            "files",
             code="data.not_a_folder",
         )
     return root
 
 
 def subfolder(data: Path | None, name: str) -> Path | None:
-    """A task's subfolder of the data folder; None if there is none. Raises HeadlabError as `data_root` does."""
+    """A task's subfolder of the data folder; None if there is none.
+
+    Raises HeadlabError as `data_root` does.
+    """
     root = data_root(data)
-    return root / name if root is not None and is_folder(root / name) else None
+    if root is None or not is_folder(root / name):
+        return None
+    return root / name
 
 
 def languages_in(data: Path | None, folder: str, suffix: str) -> tuple[str, ...]:
@@ -291,11 +315,13 @@ def languages_in(data: Path | None, folder: str, suffix: str) -> tuple[str, ...]
     Empty if there is no such folder: the error is raised when an example is read.
     """
     data_folder = data or os.environ.get(DATA_VARIABLE)
-    files = sorted(Path(data_folder, folder).glob(f"*.*.{suffix}")) if data_folder else []
-    parts = [file.name.removesuffix(f".{suffix}").split(".") for file in files]
-    languages = dict.fromkeys(
-        part[0] for part in parts if len(part) == 2 and part[0] and part[1] in SPLITS
-    )
+    if not data_folder:
+        return ()
+    languages = set[str]()
+    for file in Path(data_folder, folder).glob(f"*.*.{suffix}"):
+        language, *splits = file.name.removesuffix(f".{suffix}").split(".")
+        if language and len(splits) == 1 and splits[0] in SPLITS:
+            languages.add(language)
     return tuple(sorted(languages, key=lambda language: (language != "en", language)))
 
 
@@ -324,19 +350,25 @@ def folder_or_hub(task: str, data: Path | None, folder: str, repository: str) ->
     if task_folder is not None:
         return Source(str(task_folder))
     return Source(
-        f"{repository} on the hub", False,
-        f"the data of task {task} are in no folder here: set {DATA_VARIABLE} (or give --data) to one that holds {folder}/; "
-        f"without, they come from the hub ({repository}) or its local cache, which takes the network once",
-    )  # fmt: skip
+        f"{repository} on the hub",
+        False,
+        f"the data of task {task} are in no folder here: set {DATA_VARIABLE} (or give --data) to "
+        f"one that holds {folder}/; without, they come from the hub ({repository}) or its local "
+        "cache, which takes the network once",
+    )
 
 
 def only_language(task: Task, language: str | None) -> str:
-    """The given language, or the task's only one. Raises HeadlabError if it is ambiguous or not the task's."""
+    """The given language, or the task's only one.
+
+    Raises HeadlabError if it is ambiguous or not the task's.
+    """
     require_type("task", task, Task, "a task that headlab.task returns")
     if language is None:
         if len(task.languages) != 1:
             raise HeadlabError(
-                f"task {task.name} has {len(task.languages)} languages; say which, e.g. language={task.languages[0]!r}",
+                f"task {task.name} has {len(task.languages)} languages; say which, e.g. "
+                f"language={task.languages[0]!r}",
                 code="language.ambiguous",
             )
         return task.languages[0]

@@ -29,7 +29,8 @@ from headlab.tasks.equal_texts import VERSIONS
 from headlab.tasks.record_files import KINDS, Record, blank_row, read_records, state_of
 from headlab.tasks.text_files import FileName, is_missing, is_visible, read_text
 
-# The declaration of a task: a TOML file that says where its examples are and what their columns mean.
+# The declaration of a task: a TOML file that says where its examples are and what their columns
+# mean.
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 WHOLE_AS_DECIMAL = re.compile(r"([-+]?[0-9]+)\.0+")  # as a table of numbers with gaps writes 1
@@ -145,8 +146,8 @@ def declaration(text: str, path: Path) -> Declaration:
         label_map, division = _label_map(content), _division(content)
         if (labels or label_map) and not {"label", "labels"} & {*columns}:
             raise HeadlabError(
-                "labels are listed or mapped where the columns say that texts are generated or continued; leave them "
-                "out",
+                "labels are listed or mapped where the columns say that texts are generated or "
+                "continued; leave them out",
                 code="declaration.labels_unused",
             )
     except HeadlabError as error:
@@ -176,7 +177,10 @@ class DeclarationContent(TypedDict, total=False):
 
 
 def _check_content(document: Mapping[str, object]) -> DeclarationContent:
-    """The content of a declaration. Raises HeadlabError for an invalid key, type, name, format or file path."""
+    """The content of a declaration.
+
+    Raises HeadlabError for an invalid key, type, name, format or file path.
+    """
     for key, value in document.items():
         if key not in KEYS:
             raise HeadlabError(
@@ -206,7 +210,8 @@ def _check_content(document: Mapping[str, object]) -> DeclarationContent:
     files = PurePosixPath(raw["files"])
     if not files.parts or files.is_absolute() or ".." in files.parts or "\0" in raw["files"]:
         raise HeadlabError(
-            f"files is {raw['files']!r:.80}; name files below the declaration's folder, relative to it",
+            f"files is {raw['files']!r:.80}; name files below the declaration's folder, relative "
+            "to it",
             code="declaration.files_invalid",
         )
     return raw
@@ -217,21 +222,25 @@ def _division(raw: DeclarationContent) -> int | None:
     division = raw.get("division")
     if division is not None and division not in VERSIONS:
         raise HeadlabError(
-            f"division is {division!r:.60}, and this headlab knows {', '.join(map(str, VERSIONS))}; leave it out where "
-            "the files came divided",
+            f"division is {division!r:.60}, and this headlab knows "
+            f"{', '.join(map(str, VERSIONS))}; leave it out where the files came divided",
             code="declaration.division_unknown",
         )
     return division
 
 
 def _label_map(raw: DeclarationContent) -> dict[str, str] | None:
-    """The label map, if any. Raises HeadlabError for a class that is neither a name nor a number."""
+    """The label map, if any.
+
+    Raises HeadlabError for a class that is neither a name nor a number.
+    """
     if "label_map" not in raw:
         return None
     for label, class_name in raw["label_map"].items():
         if not isinstance(class_name, str | int) or isinstance(class_name, bool):
             raise HeadlabError(
-                f"label_map.{label:.60} is {class_name!r:.60}; give the name of a class of the model, or its number",
+                f"label_map.{label:.60} is {class_name!r:.60}; give the name of a class of the "
+                "model, or its number",
                 code="declaration.label_map_invalid",
             )
     return {label: str(class_name) for label, class_name in raw["label_map"].items()}
@@ -254,8 +263,9 @@ def _columns(raw: DeclarationContent) -> dict[str, str]:
         columns[key] = value
     if set(columns) - {"group", "id", "language", "split"} not in MEANINGS:
         raise HeadlabError(
-            "columns must name text and label (and pair, if any), or text and target, or words and labels, or choices "
-            "and answer (and context, if any), or text alone for a language model",
+            "columns must name text and label (and pair, if any), or text and target, or words "
+            "and labels, or choices and answer (and context, if any), or text alone for a "
+            "language model",
             code="declaration.columns_mismatch",
         )
     for place in ("language", "split"):
@@ -274,7 +284,8 @@ def _splits(raw: Mapping[str, object]) -> dict[Split, str]:
     for key, value in raw.items():
         if key not in SPLITS or not isinstance(value, str) or not value or "/" in value:
             raise HeadlabError(
-                f"splits.{key} is {value!r:.60}; give the names that the data use for {', '.join(SPLITS)}",
+                f"splits.{key} is {value!r:.60}; give the names that the data use for "
+                f"{', '.join(SPLITS)}",
                 code="declaration.split_invalid",
             )
     names = {split: str(raw.get(split, split)) for split in SPLITS}
@@ -286,7 +297,10 @@ def _splits(raw: Mapping[str, object]) -> dict[Split, str]:
 def _strings(
     raw: DeclarationContent, key: Literal["labels", "languages"]
 ) -> tuple[str, ...] | None:
-    """The texts of a list, whole numbers as texts; None without one. Raises HeadlabError for anything else."""
+    """The texts of a list, whole numbers as texts; None without one.
+
+    Raises HeadlabError for anything else.
+    """
     if key not in raw:
         return None
     texts = map(_as_text, raw[key])
@@ -338,7 +352,10 @@ def declared_task(path: Path, data: Path | None = None, seed: int = 0) -> Task:
 
 
 def declared_source(path: Path, data: Path | None = None) -> Source:
-    """Where the examples of a declared task come from. Raises HeadlabError if the declaration cannot be read."""
+    """Where the examples of a declared task come from.
+
+    Raises HeadlabError if the declaration cannot be read.
+    """
     contents, root = read_declaration(path), _root(path, data)
     description = f"{root}, as {path.name} declares"
     return (
@@ -366,8 +383,9 @@ def _advice_on_no_rows(contents: Declaration, root: Path) -> str:
         )
     if "language" in places:
         return (
-            f"{contents.path}: {path.name} matches {contents.files!r}, and {places['language']!r:.60} in it is no language of "
-            "the task; give a code like de or zh-CN, or list it in languages"
+            f"{contents.path}: {path.name} matches {contents.files!r}, and "
+            f"{places['language']!r:.60} in it is no language of the task; give a code like de or "
+            "zh-CN, or list it in languages"
         )
     return f"{contents.path}: {path.name} has no rows; give a file with examples"
 
@@ -471,7 +489,10 @@ def _is_word(value: object) -> TypeGuard[str]:
 
 
 def _rows_of_file(contents: Declaration, path: Path) -> Iterator[DeclaredRow]:
-    """The records of one file. Raises HeadlabError for an unknown split or an invalid language code."""
+    """The records of one file.
+
+    Raises HeadlabError for an unknown split or an invalid language code.
+    """
     for record in read_records(path, contents.format, tuple(contents.columns.values())):
         row = DeclaredRow(contents, path, record)
         check_place(row)
@@ -564,7 +585,8 @@ def _languages_and_labels(
 def labels_alike(labels: Sequence[str]) -> str:
     """What two labels have in common that are one label written in two ways; empty if there are none such.
 
-    Spaces around a label do not count, nor the point of a whole number: 1 and 1.0 are one, 3.1 and 3.10 are two.
+    Spaces around a label do not count, nor the point of a whole number: 1 and 1.0 are one, 3.1 and
+    3.10 are two.
     """
     first_labels: dict[str, str] = {}
     for label in labels:
@@ -573,8 +595,8 @@ def labels_alike(labels: Sequence[str]) -> str:
         earlier = first_labels.setdefault(whole_number[1] if whole_number else text, label)
         if earlier != label:
             return (
-                f"the labels {earlier!r:.60} and {label!r:.60}, which are the same but for how they are written; "
-                "write them alike"
+                f"the labels {earlier!r:.60} and {label!r:.60}, which are the same but for how "
+                "they are written; write them alike"
             )
     return ""
 
@@ -602,8 +624,8 @@ def _check_same_rows(
     """Raise HeadlabError if row i cannot mean the same in both languages."""
     if len(rows) != len(reference_rows):
         raise HeadlabError(
-            f"{part_name} has {len(rows)} rows, {reference_language} has {len(reference_rows)}; row i of an aligned task must mean the same in "
-            "every language",
+            f"{part_name} has {len(rows)} rows, {reference_language} has {len(reference_rows)}; "
+            "row i of an aligned task must mean the same in every language",
             code="data.rows_mismatch",
         )
     for row, reference_row in zip(rows, reference_rows, strict=True):
@@ -611,8 +633,9 @@ def _check_same_rows(
             if row.has(key) and row.text(key) != reference_row.text(key):
                 raise row.field_error(
                     key,
-                    f"{row.text(key)!r:.60}, where {reference_language} has {reference_row.text(key)!r:.60}; "
-                    "row i of an aligned task must mean the same in every language",
+                    f"{row.text(key)!r:.60}, where {reference_language} has "
+                    f"{reference_row.text(key)!r:.60}; row i of an aligned task must mean the "
+                    "same in every language",
                     code="data.rows_differ",
                 )
 
@@ -642,8 +665,9 @@ def _choice_example(row: DeclaredRow, example_id: str, group: str, language: str
     ]
     if len(answer_numbers) > 1:
         raise row.field_error(
-            "answer", f"{answer!r:.60} is one of the choices, and also the number of another; write all answers of the "
-            "file as texts that are not numbers, or use choices that are not numbers",
+            "answer", f"{answer!r:.60} is one of the choices, and also the number of another; write all "
+                "answers of the file as texts that are not numbers, or use choices that are not "
+                "numbers",
             code="data.answer_unknown",
         )  # fmt: skip
     if not answer_numbers:
@@ -669,7 +693,10 @@ def _context(row: DeclaredRow) -> str:
 
 
 def _choices(row: DeclaredRow) -> list[str]:
-    """The choices: a JSON list, or texts separated by |. Raises HeadlabError for fewer than two, or two alike."""
+    """The choices: a JSON list, or texts separated by |.
+
+    Raises HeadlabError for fewer than two, or two alike.
+    """
     value = row.value("choices")
     if isinstance(value, str):
         try:
@@ -681,7 +708,10 @@ def _choices(row: DeclaredRow) -> list[str]:
     values = [_as_text(choice) for choice in value] if isinstance(value, list) else []
     texts = [text for text in values if _is_word(text)]
     if len(texts) < 2 or len(texts) < len(values):
-        problem = f"{value!r:.60}, expected two texts or more, none of them empty: a JSON list, or separated by |"
+        problem = (
+            f"{value!r:.60}, expected two texts or more, none of them empty: a JSON list, or "
+            "separated by |"
+        )
         raise row.field_error("choices", problem, code="data.choices_invalid")
     choices = [choice.strip() for choice in texts]
     if len({*choices}) < len(choices):

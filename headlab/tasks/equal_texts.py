@@ -6,6 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import cast
 
 import numpy as np
@@ -50,8 +51,9 @@ def comparable(text: str) -> str:
 def text_of(example: Example) -> Text:
     """What a model is given of an example, as it is compared.
 
-    That is a text, both texts of a pair, the words of a sentence, a context with its choices in any order, or the text
-    of which every token is predicted. Labels, and texts to be generated, are answers.
+    That is a text, both texts of a pair, the words of a sentence, a context with its choices in any
+    order, or the text of which every token is predicted. Labels, and texts to be generated, are
+    answers.
     """
     if example.choices:
         return (comparable(example.text), *sorted(map(comparable, example.choices)))
@@ -98,12 +100,12 @@ class EqualTexts:
         if not self.equal:
             return ""
         verb = "is" if self.equal == 1 else "are"
-        answers = (
-            f", {self.contradicted:,} of them with another answer" if self.contradicted else ""
-        )
+        answers = ""
+        if self.contradicted:
+            answers = f", {self.contradicted:,} of them with another answer"
         return (
-            f"{self.equal:,} of the {self.examples:,} {self.split} texts {verb} in {self.other} too{answers}"
-            f"{CONSEQUENCES[self.split, self.other]}"
+            f"{self.equal:,} of the {self.examples:,} {self.split} texts {verb} in {self.other} "
+            f"too{answers}{CONSEQUENCES[self.split, self.other]}"
         )
 
 
@@ -184,11 +186,11 @@ def notes_by_language(task: Task, size: int | None) -> list[str]:
 def notes_of_record(stored_result: Mapping[str, object], split: str) -> list[str]:
     """The sentences of counts that `equal_texts_record` wrote beside a result on a split."""
     records_by_split = stored_result.get("equal_texts")
+    if not isinstance(records_by_split, Mapping):
+        return []
     counts = [
         EqualTexts(cast(Split, split), other_split, **numbers)
-        for other_split, numbers in (
-            records_by_split.items() if isinstance(records_by_split, Mapping) else ()
-        )
+        for other_split, numbers in records_by_split.items()
     ]
     return equal_texts_notes(counts)
 
@@ -211,19 +213,12 @@ def notes_of_examples(
         A sentence for each language that has texts in two splits, or equal texts with different answers, and for two
         languages that share most of their texts; and one on what the division did.
     """
-    languages = list(dict.fromkeys(language for language, _ in examples))
-    by_language = {
-        language: [
-            example
-            for (code, _), members in examples.items()
-            if code == language
-            for example in members
-        ]
-        for language in languages
-    }
+    by_language: dict[str, list[Example]] = {}
+    for (language, _), members in examples.items():
+        by_language.setdefault(language, []).extend(members)
     if is_divided:
         yield from _repeated_texts_note(by_language)
-    for language in languages:
+    for language in by_language:
         for split, other_split in COMPARED_SPLITS:
             count = compared_with(
                 examples.get((language, split), ()),
@@ -239,10 +234,13 @@ def notes_of_examples(
 
 def _repeated_texts_note(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
     """How many rows have the text of another row."""
-    counts = Counter(text_of(example) for members in examples.values() for example in members)
+    counts = Counter(map(text_of, chain.from_iterable(examples.values())))
     rows = sum(count for count in counts.values() if count > 1)
     if rows:
-        yield f"{rows:,} rows have the text of another row; rows with equal texts are all in dev or all in test"
+        yield (
+            f"{rows:,} rows have the text of another row; rows with equal texts are all in dev or "
+            "all in test"
+        )
 
 
 def _contradictions(language: str, examples: Sequence[Example]) -> Iterator[str]:
@@ -256,8 +254,13 @@ def _contradictions(language: str, examples: Sequence[Example]) -> Iterator[str]
             contradictions.setdefault(text, (earlier, example))
     if contradictions:
         earlier, later = next(iter(contradictions.values()))
-        subject = f"{len(contradictions):,} texts have" if len(contradictions) > 1 else "1 text has"
-        yield f"{language}: {subject} different answers in different rows, such as {earlier.place} and {later.place}"
+        subject = "1 text has"
+        if len(contradictions) > 1:
+            subject = f"{len(contradictions):,} texts have"
+        yield (
+            f"{language}: {subject} different answers in different rows, such as {earlier.place} "
+            f"and {later.place}"
+        )
 
 
 def _same_languages(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
@@ -272,8 +275,8 @@ def _same_languages(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
             equal = len([text for text in texts if text in known_texts])
             if equal >= SAME_FILE * len(texts):
                 yield (
-                    f"{equal:,} of the {len(texts):,} texts in {language} are in {earlier} too; check that no file was "
-                    "given for two languages"
+                    f"{equal:,} of the {len(texts):,} texts in {language} are in {earlier} too; "
+                    "check that no file was given for two languages"
                 )
                 break
         earlier_texts[language] = set(texts)
@@ -284,7 +287,8 @@ def _same_languages(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
 # 1: a share of the groups of each language, file by file.
 # 2: also, rows with equal texts are on the same side, and so are row i of all languages of an aligned task.
 VERSIONS = (1, 2)
-FIRST_VERSION, NEWEST_VERSION = VERSIONS[0], VERSIONS[-1]
+FIRST_VERSION = VERSIONS[0]
+NEWEST_VERSION = VERSIONS[-1]
 SEED = (0, 29)
 
 
@@ -331,13 +335,13 @@ def _by_groups_alone(rows: Sequence[DividedRow], share: float) -> set[int]:
         groups = groups_by_place.setdefault((row.file, row.language), {})
         groups.setdefault(row.group or index, []).append(index)
     dev = set[int]()
-    for groups in (
-        groups_by_place.values()
-    ):  # one seed: rows that mean the same in every language stay together
+    for groups in groups_by_place.values():
         members = list(groups.values())
+        # One seed, so that rows that mean the same in every language stay together.
         order = np.random.default_rng(SEED).permutation(len(members))
         dev_size = max(1, min(round(share * len(members)), len(members) - 1))
-        dev |= {index for group in order[:dev_size] for index in members[group]}
+        for group in order[:dev_size]:
+            dev.update(members[group])
     return dev
 
 
@@ -370,7 +374,7 @@ def _by_components(rows: Sequence[DividedRow], share: float, is_aligned: bool) -
     for language in totals:
         if not _has_language(test, language):
             _give_to_test(dev, test, language)
-    return {row for component in dev for row in component.rows}
+    return set(chain.from_iterable(component.rows for component in dev))
 
 
 def _deal(
@@ -382,7 +386,8 @@ def _deal(
         dev_sizes: Dev rows by language.
     """
     missing = dict(dev_sizes)
-    dev, test = list[_Component](), list[_Component]()
+    dev: list[_Component] = []
+    test: list[_Component] = []
     for component in components:
         closer = sum(
             abs(missing[language]) - abs(missing[language] - size)
@@ -424,8 +429,9 @@ def _give_to_test(dev: list[_Component], test: list[_Component], language: str) 
 def _components(rows: Sequence[DividedRow], is_aligned: bool) -> list[_Component]:
     """The rows that must be on one side, tied by groups, equal texts and, where aligned, by their place.
 
-    In random order: that of the groups of the longest language, so that without equal texts the rows that have the
-    same place in several languages stay together, and version 1's division comes out.
+    In random order: that of the groups of the longest language, so that without equal texts the
+    rows that have the same place in several languages stay together, and version 1's division comes
+    out.
     """
     groups = _group_numbers(rows)
     ties = [
@@ -478,9 +484,8 @@ def _component_numbers(size: int, ties: Sequence[tuple[int, int]]) -> Ints:
     Args:
         ties: Pairs of rows that are in the same one.
     """
-    from scipy.sparse import (
-        coo_array,
-    )  # takes a moment to import, which pages that divide nothing need not wait for
+    # takes a moment to import, which pages that divide nothing need not wait for
+    from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     starts, ends = np.array(ties).T

@@ -1,10 +1,11 @@
 """Tasks for language models made of our own words, where it is known beforehand what the important heads do.
 
-`repeats`: random words said twice, for induction and previous-token heads.  `ioi`: indirect object identification,
-for heads that find the name said once.  `agreement`: the number of the verb, for heads that find the subject past
-other nouns.  The splits of a task are drawn together and share no text; templates, nouns and words stand in all of
-them, so a mask chosen on dev may rely on a template that test has too.  A split is in random order, so that any prefix
-is a random subset of it.
+`repeats`: random words said twice, for induction and previous-token heads.  `ioi`: indirect object
+identification, for heads that find the name said once.  `agreement`: the number of the verb, for
+heads that find the subject past other nouns.  The splits of a task are drawn together and share no
+text; templates, nouns and words stand in all of them, so a mask chosen on dev may rely on a
+template that test has too.  A split is in random order, so that any prefix is a random subset of
+it.
 """
 
 from __future__ import annotations
@@ -89,7 +90,10 @@ def _splits(name: str, language: str, seed: int) -> Mapping[Split, tuple[Example
 
 
 def _draw_unseen(draw: Callable[[], Example], drawn_texts: set[str]) -> Example:
-    """The next example whose text is new. There are far more texts than are drawn, so there always is one."""
+    """The next example whose text is new.
+
+    There are far more texts than are drawn, so there always is one.
+    """
     example = draw()
     while example.text in drawn_texts:
         example = draw()
@@ -97,8 +101,8 @@ def _draw_unseen(draw: Callable[[], Example], drawn_texts: set[str]) -> Example:
     return example
 
 
-# Each task draws an example without id. The binary digits of the row's number set what is to be balanced, all
-# combinations alike; the rows are shuffled afterwards.
+# Each task draws an example without id. The binary digits of the row's number set what is to be
+# balanced, all combinations alike; the rows are shuffled afterwards.
 
 
 def _bit(row: int, digit: int) -> int:
@@ -203,7 +207,8 @@ TEMPLATES = (
     "On the bus to {place}, {a} sat down beside {b}. Soon {s} handed {thing} over to",
     "{a} ran into {b} at {place} this morning, and {s} returned {thing} to",
     "Every Sunday {a} meets {b} at {place}. Last week {s} took along {thing} for",
-    "There was hardly anybody at {place} when {a} and {b} arrived. Smiling, {s} presented {thing} to",
+    "There was hardly anybody at {place} when {a} and {b} arrived. Smiling, {s} presented "
+    "{thing} to",
     "Although {a} and {b} had argued at {place}, {s} later sent {thing} to",
     "When {a} and {b} said goodbye near {place}, {s} quickly tossed {thing} to",
     "Two weeks after {a} and {b} had visited {place}, {s} mailed {thing} to",

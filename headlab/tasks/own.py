@@ -54,7 +54,8 @@ from headlab.tasks.text_files import decode_text, lines_of, require_no_nul
 # Files as they were sent, and what is to be made of them.
 
 MAX_LABELS = 200
-# Each needs a column of its own; a group may be a text, such as the premise that several pairs share.
+# Each needs a column of its own; a group may be a text, such as the premise that several pairs
+# share.
 DISTINCT_MEANINGS = (
     "text", "pair", "label", "target", "words", "labels", "context", "choices", "answer", "language", "split",
 )  # fmt: skip
@@ -157,8 +158,8 @@ def format_of(upload: Upload) -> str:
     is_tokens = not has_header and looks_like_tokens(text, kind)
     if kind == "conll" and not is_tokens:
         raise HeadlabError(
-            f"{upload.name} does not have one token a line with its label in another column; save a table as csv, tsv "
-            "or jsonl, with that ending",
+            f"{upload.name} does not have one token a line with its label in another column; save "
+            "a table as csv, tsv or jsonl, with that ending",
             code="upload.not_tokens",
         )
     return "conll" if is_tokens else kind
@@ -180,8 +181,9 @@ def _text(upload: Upload) -> str:
     """A file's text. Raises HeadlabError for one that is too large, empty or no text."""
     if len(upload.data) > MAX_SENT_BYTES:
         raise HeadlabError(
-            f"{upload.name} has {len(upload.data) / (1 << 20):,.0f} MiB, and {MAX_SENT_BYTES >> 20} may be sent; give "
-            "fewer rows, or write a declaration beside the file (docs/tasks.md)",
+            f"{upload.name} has {len(upload.data) / (1 << 20):,.0f} MiB, and "
+            f"{MAX_SENT_BYTES >> 20} may be sent; give fewer rows, or write a declaration beside "
+            "the file (docs/tasks.md)",
             code="upload.too_large",
         )
     if not upload.data.strip():
@@ -234,7 +236,10 @@ class UploadedRow(NamedTuple):
 
 
 def check(draft: Draft) -> Checked:
-    """Read every row as the task would. Raises HeadlabError for a name, columns or files that fit no task."""
+    """Read every row as the task would.
+
+    Raises HeadlabError for a name, columns or files that fit no task.
+    """
     if unknown := [
         name for name in draft.columns if name not in COLUMNS
     ]:  # they become keys of the declaration
@@ -358,7 +363,8 @@ def _check_division(draft: Draft) -> None:
         )
     if draft.division not in VERSIONS:
         raise HeadlabError(
-            f"division is {draft.division!r:.60}, and this headlab knows {', '.join(map(str, VERSIONS))}",
+            f"division is {draft.division!r:.60}, and this headlab knows "
+            f"{', '.join(map(str, VERSIONS))}",
             code="upload.division_unknown",
         )
 
@@ -369,8 +375,8 @@ def _check_files(draft: Draft) -> None:
         raise HeadlabError("no file is given; give one or more", code="upload.none")
     if (size := sum(len(upload.data) for upload in draft.files)) > MAX_SENT_BYTES:
         raise HeadlabError(
-            f"the files have {size / (1 << 20):,.0f} MiB together, and {MAX_SENT_BYTES >> 20} may be sent; give fewer "
-            "rows, or write a declaration beside the files (docs/tasks.md)",
+            f"the files have {size / (1 << 20):,.0f} MiB together, and {MAX_SENT_BYTES >> 20} may "
+            "be sent; give fewer rows, or write a declaration beside the files (docs/tasks.md)",
             code="upload.too_large",
         )
     names_by_place = dict[str, str]()
@@ -379,8 +385,9 @@ def _check_files(draft: Draft) -> None:
         file_name = _file_name(draft, upload.language, upload.split or "dev")
         if file_name in names_by_place or upload.name in names_by_place.values():
             raise HeadlabError(
-                f"{upload.name} and {names_by_place.get(file_name, upload.name)} are the same language, split and name, or a column "
-                "tells these; give each file its own, or put the rows into one file",
+                f"{upload.name} and {names_by_place.get(file_name, upload.name)} are the same "
+                "language, split and name, or a column tells these; give each file its own, or "
+                "put the rows into one file",
                 code="upload.place_twice",
             )
         names_by_place[file_name] = upload.name
@@ -401,7 +408,8 @@ def _check_file(draft: Draft, upload: Upload) -> None:
         )
     if ("split" in draft.columns) + (draft.share is not None) + (upload.split is not None) != 1:
         raise HeadlabError(
-            f"which examples are in {upload.name}? Name a column that says it, a split, or a share for dev",
+            f"which examples are in {upload.name}? Name a column that says it, a split, or a "
+            "share for dev",
             code="upload.no_split",
         )
 
@@ -449,7 +457,10 @@ def _read_row(
     labels: tuple[str, ...],
     lines_by_id: dict[tuple[str, str, str], int],
 ) -> UploadedRow:
-    """A row as an example; its id, if it has one, is noted in lines_by_id. Raises HeadlabError for a wrong row."""
+    """A row as an example; its id, if it has one, is noted in lines_by_id.
+
+    Raises HeadlabError for a wrong row.
+    """
     _check_row_place(row)
     language = _language(row, upload)
     example = replace(example_of(row, "", labels, language), place=row.place)
@@ -473,8 +484,8 @@ def _label_errors(
     column = contents.columns["labels" if contents.by_word else "label"]
     if len(labels) > MAX_LABELS:
         yield HeadlabError(
-            f"column {column} has {len(labels):,} different values, and a task {MAX_LABELS} labels at most; choose the "
-            "column that holds the labels",
+            f"column {column} has {len(labels):,} different values, and a task {MAX_LABELS} "
+            "labels at most; choose the column that holds the labels",
             code="upload.labels_too_many",
         )
     problem = labels_alike(labels)
@@ -585,8 +596,8 @@ def _toml_string(text: str) -> str:
 def save(draft: Draft, cache: Path) -> Checked:
     """Save a task as `tasks/NAME/` below the cache folder; the same task sent again changes nothing.
 
-    Raises HeadlabError for the first error of its rows, for a name that another task has, and for a folder that cannot
-    be written.
+    Raises HeadlabError for the first error of its rows, for a name that another task has, and for a
+    folder that cannot be written.
     """
     checked = _saved_before(draft, cache) or check(draft)
     if checked.errors:
@@ -602,8 +613,8 @@ def save(draft: Draft, cache: Path) -> Checked:
         raise _name_taken(draft.name)
     if root.is_dir() and sum(1 for _ in root.iterdir()) >= MAX_SAVED_TASKS:
         raise HeadlabError(
-            f"{MAX_SAVED_TASKS} tasks have been saved already; whoever runs headlab can remove some from {SAVED}/ below its cache "
-            "and restart it",
+            f"{MAX_SAVED_TASKS} tasks have been saved already; whoever runs headlab can remove "
+            f"some from {SAVED}/ below its cache and restart it",
             code="upload.tasks_too_many",
         )
     _write_task(root, draft.name, files, checked)
@@ -669,6 +680,7 @@ def _verify(folder: Path, name: str, checked: Checked) -> None:
         raise HeadlabError(str(error).replace(f"{folder}/", ""), code=error.code) from error
     if sizes != checked.sizes or set(written_task.languages) != set(checked.languages):
         raise HeadlabError(
-            f"the task {name} would not have the examples that its files have; report this, with the files' first rows",
+            f"the task {name} would not have the examples that its files have; report this, with "
+            "the files' first rows",
             code="upload.not_the_same",
         )

@@ -23,9 +23,9 @@ from headlab.tasks.text_files import FileName, is_blank, lines_of, paragraphs, r
 def read_table(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
     """The named columns of a tab-separated file with one header row and no quoting, one tuple per row.
 
-    Row i stands on line i + 2: blank lines may only follow the last row, since rows of several languages are compared
-    by their place.  Raises HeadlabError naming file, line and column for a missing column, file and line for a row of
-    another length and for a blank one.
+    Row i stands on line i + 2: blank lines may only follow the last row, since rows of several
+    languages are compared by their place.  Raises HeadlabError naming file, line and column for a
+    missing column, file and line for a row of another length and for a blank one.
     """
     first_line, *lines = read_lines(path)
     header = _check_header(first_line.split("\t"), path)
@@ -44,8 +44,8 @@ def read_table(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
 def blank_row(file_name: FileName, line: int) -> HeadlabError:
     """The error for a blank line among rows that are compared by their place."""
     return HeadlabError(
-        f"{file_name}, line {line}: a blank line, though row i must mean the same in every language; remove the line, or "
-        "put the row there",
+        f"{file_name}, line {line}: a blank line, though row i must mean the same in every "
+        "language; remove the line, or put the row there",
         code="data.row_blank",
     )
 
@@ -54,7 +54,8 @@ def whole_number(text: str, path: Path, line: int, column: str, limit: int) -> i
     """A number from 0 to below - 1. Raises HeadlabError naming file, line and column."""
     if not (text.isascii() and text.isdigit() and int(text) < limit):
         raise HeadlabError(
-            f"{path}, line {line}, column {column}: {text!r:.60}, expected a number from 0 to {limit - 1}",
+            f"{path}, line {line}, column {column}: {text!r:.60}, expected a number from 0 to "
+            f"{limit - 1}",
             code="data.number_invalid",
         )
     return int(text)
@@ -128,13 +129,10 @@ def require_columns(record: Record, file_name: FileName, columns: Sequence[str],
 def _advice_on_names(absent: Sequence[str], present: Sequence[str], kind: str) -> str:
     """What to do about columns that are called a little otherwise, or not at all; empty if neither is so."""
     by_letters = {name.strip().casefold(): name for name in present}
-    similar = [
-        by_letters[name.strip().casefold()]
-        for name in absent
-        if name.strip().casefold() in by_letters
-    ]
-    if similar:
-        return f"case and spaces count: its name is {similar[0]!r:.60}"
+    for name in absent:
+        similar = by_letters.get(name.strip().casefold())
+        if similar is not None:
+            return f"case and spaces count: its name is {similar!r:.60}"
     if kind in ("csv", "tsv"):
         return "its first row must hold the names of the columns"
     return ""
@@ -151,8 +149,8 @@ def _require_record(record: Record | HeadlabError) -> Record:
     return record
 
 
-# Each reader yields a record, or in its place the error of one that cannot be read, so that a file's errors can be
-# listed; it raises HeadlabError for what leaves nothing after it readable.
+# Each reader yields a record, or in its place the error of one that cannot be read, so that a
+# file's errors can be listed; it raises HeadlabError for what leaves nothing after it readable.
 RecordsOrErrors = Iterator[Record | HeadlabError]
 
 
@@ -160,7 +158,8 @@ RecordsOrErrors = Iterator[Record | HeadlabError]
 ADVICE_ON_SEPARATORS: Mapping[str, Mapping[str, str]] = {
     "csv": {
         "\t": "tabs in its name; give the file the ending .tsv",
-        "|": "vertical bars in its name; put commas between the columns, or tabs and give the file the ending .tsv",
+        "|": "vertical bars in its name; put commas between the columns, or tabs and give the "
+        "file the ending .tsv",
     },
     "tsv": {
         ",": "commas in its name; give the file the ending .csv",
@@ -191,9 +190,8 @@ def separator_advice(columns: Sequence[str], kind: str) -> str:
     return f"the header is one column alone, with {ADVICE_ON_SEPARATORS[kind][mark]}"
 
 
-SEPARATOR_LINE = re.compile(
-    r'"?sep=([^\w\s"]|\t)"?\s*'
-)  # the first line of a csv file, written for Excel
+# The first line of a csv file, written for Excel.
+SEPARATOR_LINE = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*')
 LINE_END = re.compile("[\r\n]")
 
 
@@ -202,9 +200,8 @@ def _csv(text: str, file_name: FileName) -> RecordsOrErrors:
 
     Raises HeadlabError for malformed quoting and for other separators.
     """
-    csv.field_size_limit(
-        max(csv.field_size_limit(), len(text) + 1)
-    )  # of the process; it is never lowered
+    # The limit is the process's, so it is never lowered.
+    csv.field_size_limit(max(csv.field_size_limit(), len(text) + 1))
     first_line = LINE_END.split(text, maxsplit=1)[0]
     separator_line = SEPARATOR_LINE.fullmatch(first_line)
     separator = separator_line[1] if separator_line else csv_separator(first_line)
@@ -249,11 +246,15 @@ def _tsv(text: str, file_name: FileName) -> RecordsOrErrors:
 
 
 def _check_header(header: list[str], file_name: FileName) -> list[str]:
-    """The names of the columns, of which some may have none. Raises HeadlabError for a name that stands twice."""
+    """The names of the columns, of which some may have none.
+
+    Raises HeadlabError for a name that stands twice.
+    """
     repeated_names = sorted({name for name in header if name and header.count(name) > 1})
     if repeated_names:
         raise HeadlabError(
-            f"{file_name}, line 1: the column {repeated_names[0]!r:.60} appears twice; give each column its own name",
+            f"{file_name}, line 1: the column {repeated_names[0]!r:.60} appears twice; give each "
+            "column its own name",
             code="data.column_twice",
         )
     return header
@@ -264,8 +265,8 @@ def _record(
 ) -> Record | HeadlabError:
     """A row as a record, or the error of one with too many or too few fields, or with the names of the columns.
 
-    Raises HeadlabError where the header has other separators than a file of this kind: all other rows would be wrong
-    for the same reason.
+    Raises HeadlabError where the header has other separators than a file of this kind: all other
+    rows would be wrong for the same reason.
     """
     if len(fields) != len(header):
         return _uneven_record(header, fields, file_name, line, kind)
@@ -300,7 +301,10 @@ def _uneven_record(
 
 
 def _jsonl(text: str, file_name: FileName) -> RecordsOrErrors:
-    """One JSON object per line. Raises HeadlabError for objects over several lines, or in one list."""
+    """One JSON object per line.
+
+    Raises HeadlabError for objects over several lines, or in one list.
+    """
     _require_lines_of_json(text, file_name)
     for number, line in enumerate(lines_of(text), start=1):
         if not is_blank(line):
@@ -321,8 +325,8 @@ def _require_lines_of_json(text: str, file_name: FileName) -> None:
         return  # the line with the error is named when it is read
     if spans_lines:
         raise HeadlabError(
-            f"{file_name} is one JSON list or has objects over several lines; write each object on a line of its own "
-            "(jq -c '.[]' does that with a list, jq -c . with objects)",
+            f"{file_name} is one JSON list or has objects over several lines; write each object "
+            "on a line of its own (jq -c '.[]' does that with a list, jq -c . with objects)",
             code="data.json_not_lines",
         )
 
@@ -331,18 +335,16 @@ def _json_record(line: str, file_name: FileName, number: int) -> Record | Headla
     try:
         values = json.loads(line)
         if isinstance(values, dict) and line.count('":') + line.count('" :') > len(values):
-            values = json.loads(
-                line, object_pairs_hook=_unique_fields
-            )  # slower, so only where a name may stand twice
+            # Slower, so only where a name may stand twice.
+            values = json.loads(line, object_pairs_hook=_unique_fields)
     except json.JSONDecodeError as error:
         return HeadlabError(
-            f"{file_name}, line {number}, character {error.colno}: {error.msg}; give one JSON object a line",
+            f"{file_name}, line {number}, character {error.colno}: {error.msg}; give one JSON "
+            "object a line",
             code="data.json_malformed",
         )
-    except (
-        RecursionError,
-        ValueError,
-    ) as error:  # nested too deep, or a number with too many digits
+    # Nested too deep, or a number with too many digits.
+    except (RecursionError, ValueError) as error:
         return HeadlabError(f"{file_name}, line {number}: {error}", code="data.json_unusable")
     if not isinstance(values, dict):
         return HeadlabError(
@@ -359,7 +361,8 @@ def _unique_fields(fields: list[tuple[str, Json]]) -> JsonObject:
         names = [name for name, _ in fields]
         repeated_name = next(name for name in names if names.count(name) > 1)
         raise ValueError(
-            f"the name {repeated_name!r:.60} stands twice in one object; give each field a name of its own"
+            f"the name {repeated_name!r:.60} stands twice in one object; give each field a name "
+            "of its own"
         )
     return values
 
@@ -367,7 +370,8 @@ def _unique_fields(fields: list[tuple[str, Json]]) -> JsonObject:
 def _conllu(text: str, file_name: FileName) -> RecordsOrErrors:
     """One record a sentence: the columns of CoNLL-U, each a list with the value of every word, None where it is _.
 
-    Raises HeadlabError for one token a line in other columns: every sentence would be wrong for the same reason.
+    Raises HeadlabError for one token a line in other columns: every sentence would be wrong for the
+    same reason.
     """
     if looks_like_tokens(text, "conllu"):
         raise HeadlabError(f"{file_name}: {TOKENS_ADVICE}", code="data.tokens_as_rows")
@@ -387,17 +391,19 @@ def _sentence(sentence: ConlluSentence) -> Record | HeadlabError | None:
         return None
     values: dict[str, list[str | None]] = {}
     for column in CONLLU:
-        absent = None if column == "FORM" else "_"
-        values[column] = [None if fields[column] == absent else fields[column] for fields in words]
+        # A word may be written as _.
+        values[column] = [
+            None if column != "FORM" and fields[column] == "_" else fields[column]
+            for fields in words
+        ]
     return Record(sentence.line, values)
 
 
 # One token a line in columns without names, as XTREME and CoNLL-2003 have them.
 
 DOCUMENT_START = "-DOCSTART-"
-COMMENT = re.compile(
-    r"#\s+(id|newdoc|newpar)\b|#\s*[^\s=]+\s*="
-)  # "# id 3f2a domain=en", "# sent_id = 7"
+# Such as "# id 3f2a domain=en" and "# sent_id = 7".
+COMMENT = re.compile(r"#\s+(id|newdoc|newpar)\b|#\s*[^\s=]+\s*=")
 TOKENS_ADVICE = (
     'it looks like one token a line, a blank line between sentences; declare it with format = "conll", where columns '
     "are called by their numbers, the first one 1 (on the page: give the file the ending .conll)"
@@ -407,8 +413,8 @@ TOKENS_ADVICE = (
 def _token_lines(text: str, file_name: FileName) -> RecordsOrErrors:
     """One record a sentence: the columns by their numbers from 1, each a list with the value of every token.
 
-    Columns stand between tabs, or between spaces where a line has no tab. Lines that begin a document, and comments
-    before a sentence, are left out.
+    Columns stand between tabs, or between spaces where a line has no tab. Lines that begin a
+    document, and comments before a sentence, are left out.
     """
     width = 0
     for tokens in token_sentences(text):
@@ -420,8 +426,8 @@ def _token_lines(text: str, file_name: FileName) -> RecordsOrErrors:
             yield Record(tokens[0][0], values)
             continue
         yield HeadlabError(
-            f"{file_name}, line {tokens[unfit_index][0]}: {len(rows[unfit_index])} fields where the first token has {width}: "
-            f"{tokens[unfit_index][1]!r:.60}",
+            f"{file_name}, line {tokens[unfit_index][0]}: {len(rows[unfit_index])} fields where "
+            f"the first token has {width}: {tokens[unfit_index][1]!r:.60}",
             code="data.fields_mismatch",
         )
 
@@ -429,8 +435,9 @@ def _token_lines(text: str, file_name: FileName) -> RecordsOrErrors:
 def token_sentences(text: str) -> Iterator[list[tuple[int, str]]]:
     """The lines of each sentence that hold tokens, with their numbers; no sentence is empty.
 
-    A line that begins with # is a comment where it stands before a sentence and is like none of the file's other
-    lines, as it has no tab or another number of columns, or reads like one that these files have.
+    A line that begins with # is a comment where it stands before a sentence and is like none of the
+    file's other lines, as it has no tab or another number of columns, or reads like one that these
+    files have.
     """
     marks = ("#", DOCUMENT_START)
     first_token = next(

@@ -17,8 +17,8 @@ from headlab.tasks.declared import declared_source, declared_task, read_declarat
 from headlab.tasks.intents import intents_task
 from headlab.tasks.slots import slots_task
 
-# $HEADLAB_TASKS, set by whoever runs headlab, lists the declarations that a request may use, beside those that the
-# dashboard has saved below the cache folder (`headlab.tasks.own`).
+# $HEADLAB_TASKS, set by whoever runs headlab, lists the declarations that a request may use, beside
+# those that the dashboard has saved below the cache folder (`headlab.tasks.own`).
 
 TASKS_VARIABLE = "HEADLAB_TASKS"
 SAVED = "tasks"  # folder below the cache: tasks/NAME/NAME.toml, with the files that it declares
@@ -47,7 +47,8 @@ def declared_tasks(reserved: Collection[str]) -> DeclaredTasks:
             continue
         if contents.name in (*reserved, *declared.makers, TREEBANK):
             declared.problems.append(
-                f"{listed_in}: {path} declares {contents.name}, which is another task's name; change it"
+                f"{listed_in}: {path} declares {contents.name}, which is another task's name; "
+                "change it"
             )
             continue
         declared.makers[contents.name] = partial(declared_task, path)
@@ -58,17 +59,16 @@ def declared_tasks(reserved: Collection[str]) -> DeclaredTasks:
 
 def _declarations() -> list[tuple[str, Path]]:
     """Every declaration, with the word for where it is listed."""
-    listed_paths = [
-        Path(text.strip())
-        for text in os.environ.get(TASKS_VARIABLE, "").split(os.pathsep)
-        if text.strip()
-    ]
+    declarations = []
+    for text in os.environ.get(TASKS_VARIABLE, "").split(os.pathsep):
+        if text.strip():
+            declarations.append((TASKS_VARIABLE, Path(text.strip())))
     root = default_root() / SAVED
-    saved_paths = [folder / f"{folder.name}.toml" for folder in sorted(root.glob("[!.]*"))]
-    return [
-        *((TASKS_VARIABLE, path) for path in listed_paths),
-        *((str(root), path) for path in saved_paths if path.is_file()),
-    ]
+    for folder in sorted(root.glob("[!.]*")):
+        path = folder / f"{folder.name}.toml"
+        if path.is_file():
+            declarations.append((str(root), path))
+    return declarations
 
 
 __all__ = ["TASKS", "Example", "Split", "Task", "names", "problems", "source", "task"]
@@ -94,7 +94,9 @@ def _misfit(key: str, entry: object) -> str:
     """Why a package's entry makes no task of this name; empty if it does."""
     if key == TREEBANK:
         return f"{key} names headlab's treebanks"
-    return "" if callable(entry) else other_kind(entry, "a function that makes a Task")
+    if not callable(entry):
+        return other_kind(entry, "a function that makes a Task")
+    return ""
 
 
 TASKS: Mapping[str, Maker] = Registry(BUILT_IN, "headlab.tasks", _misfit)
@@ -115,10 +117,8 @@ def names() -> tuple[str, ...]:
 
 def problems() -> list[str]:
     """Why some entry points and declarations in $HEADLAB_TASKS were left out."""
-    return [
-        *(TASKS.problems if isinstance(TASKS, Registry) else ()),
-        *declared_tasks(TASKS).problems,
-    ]
+    entry_point_problems = TASKS.problems if isinstance(TASKS, Registry) else ()
+    return [*entry_point_problems, *declared_tasks(TASKS).problems]
 
 
 def task(
@@ -134,15 +134,17 @@ def task(
         data: Folder of the task's files; None means $HEADLAB_DATA.
     """
     restricted_task = with_languages(maker(name)(data), languages)
-    return restricted_task if data is None else replace(restricted_task, data=data.absolute())
+    if data is None:
+        return restricted_task
+    return replace(restricted_task, data=data.absolute())
 
 
 def declaration_of(name: str) -> Path | None:
     """The file that declares the task of this name; None where no declared task has it."""
     if name in TASKS:
         return None
-    declarations = declared_tasks(TASKS).declarations
-    return declarations[name].absolute() if name in declarations else None
+    path = declared_tasks(TASKS).declarations.get(name)
+    return None if path is None else path.absolute()
 
 
 def maker(name: str) -> Maker:
@@ -161,37 +163,46 @@ def maker(name: str) -> Maker:
     if "/" in name or "\\" in name or name.endswith(".toml"):
         sentences.insert(
             1,
-            f"a task of one's own is asked for by its name, once {TASKS_VARIABLE} lists its declaration",
+            f"a task of one's own is asked for by its name, once {TASKS_VARIABLE} lists its "
+            "declaration",
         )
     raise HeadlabError("; ".join(sentences), code="task.unknown")
 
 
 def _make_from_package(name: str, data: Path | None) -> Task:
-    """The task made by an installed package. Raises HeadlabError if that fails or returns no task of this name."""
+    """The task made by an installed package.
+
+    Raises HeadlabError if that fails or returns no task of this name.
+    """
     try:
         package_task: object = TASKS[name](data)
     except HeadlabError:
         raise
     except Exception as error:  # the package can raise anything
         raise HeadlabError(
-            f"the installed package that has task {name} could not create it ({type(error).__name__}: {error}); "
-            "fix or remove that package",
+            f"the installed package that has task {name} could not create it "
+            f"({type(error).__name__}: {error}); fix or remove that package",
             code="task.package_failed",
         ) from error
     if not isinstance(package_task, Task) or package_task.name != name:
         raise HeadlabError(
-            f"the installed package that has task {name} did not return a task; fix or remove that package",
+            f"the installed package that has task {name} did not return a task; fix or remove "
+            "that package",
             code="task.package_failed",
         )
     return package_task
 
 
 def with_languages(full_task: Task, languages: Sequence[str] | str | None) -> Task:
-    """The task restricted to these languages. Raises HeadlabError if none is given or the task lacks one."""
+    """The task restricted to these languages.
+
+    Raises HeadlabError if none is given or the task lacks one.
+    """
     if languages is None or languages == "all":
         return full_task
     require_type("languages", languages, (str, Iterable), "a language, or a list of them")
-    codes = tuple(dict.fromkeys([languages] if isinstance(languages, str) else languages))
+    named_languages = [languages] if isinstance(languages, str) else languages
+    codes = tuple(dict.fromkeys(named_languages))
     if not codes:
         raise HeadlabError(
             f"no language given; task {full_task.name} has {', '.join(full_task.languages)}",
@@ -201,11 +212,13 @@ def with_languages(full_task: Task, languages: Sequence[str] | str | None) -> Ta
 
 
 def source(name: str, data: Path | None = None) -> Source:
-    """Where a task's examples come from and whether they are on this machine; never raises for a name in `names()`."""
+    """Where a task's examples come from, and whether they are on this machine.
+
+    Never raises for a name in `names()`.
+    """
     if name not in SOURCES:
-        return declared_tasks(TASKS).sources.get(
-            name, Source(f"comes with {'headlab' if name in BUILT_IN else 'an installed package'}")
-        )
+        package = "headlab" if name in BUILT_IN else "an installed package"
+        return declared_tasks(TASKS).sources.get(name, Source(f"comes with {package}"))
     try:
         return SOURCES[name](data)
     except HeadlabError as error:

@@ -56,6 +56,6 @@ def source(name: str, data: Path | None = None) -> Source:
     Args:
         name, data: As given to `task`.
     """
-    return (
-        declared_source(Path(name), data) if name.endswith(ENDING) else registry.source(name, data)
-    )
+    if name.endswith(ENDING):
+        return declared_source(Path(name), data)
+    return registry.source(name, data)

@@ -15,15 +15,17 @@ from headlab.tasks.intents import read as read_intents
 from headlab.tasks.intents.templates import LANGUAGES, DrawnSentence
 
 OUTSIDE_LABEL = "O"
-# The slots of English train, most frequent first; a slot found only in other languages (`domain`) counts as outside.
-# No B- and I- prefixes: two fillers of one slot are never adjacent, so they would only make more and rarer labels.
+# The slots of English train, most frequent first; a slot found only in other languages (`domain`)
+# counts as outside. No B- and I- prefixes: two fillers of one slot are never adjacent, so they
+# would only make more and rarer labels.
 LABELS = (
     OUTSIDE_LABEL, "name", "area", "floor", "temperature", "item", "position", "state", "minutes", "hours", "seconds",
     "device_class", "start_minutes", "volume_step", "start_seconds", "conversation_command", "brightness",
     "start_hours", "volume_level", "color",
 )  # fmt: skip
-# Written without spaces: a word is then one piece of the template, a filler or the text between two choices.
-# Tokenizers treat such pieces as words; single characters would separate Thai vowels from their consonants.
+# Written without spaces: a word is then one piece of the template, a filler or the text between two
+# choices. Tokenizers treat such pieces as words; single characters would separate Thai vowels from
+# their consonants.
 LANGUAGES_WITHOUT_SPACES = frozenset({"th", "zh-CN"})
 NO_PIECE = -1  # mark of a character that comes from no piece
 
@@ -32,7 +34,9 @@ Word = tuple[str, str]
 
 
 def slots_task(data: Path | None = None, seed: int = 0) -> Task:
-    """The task: 20 labels, one per word, in the 15 languages of `intents`; train in English only; not aligned.
+    """The task: 20 labels, one per word, in the 15 languages of `intents`.
+
+    Train is in English only; rows are not aligned across languages.
 
     Args:
         data: Not used; the sentences come with the packages.
@@ -41,7 +45,10 @@ def slots_task(data: Path | None = None, seed: int = 0) -> Task:
 
 
 def read(language: str, split: Split, seed: int) -> Sequence[Example]:
-    """The sentences of `intents` in the same splits and order, with a label for each word. Raises as `intents` does."""
+    """The sentences of `intents` in the same splits and order, with a label for each word.
+
+    Raises as `intents` does.
+    """
     intents = read_intents(language, split, seed)  # first, because it names a missing package
     from headlab.tasks.intents.splits import build
 
@@ -58,6 +65,7 @@ def read(language: str, split: Split, seed: int) -> Sequence[Example]:
 
 
 def _example(name: str, group: str, words: Sequence[Word]) -> Example:
+    """An example of tagged words; a slot that is no label counts as outside."""
     slots = [slot if slot in LABELS else OUTSIDE_LABEL for _, slot in words]
     return Example(
         name,
@@ -71,44 +79,61 @@ def _example(name: str, group: str, words: Sequence[Word]) -> Example:
 def words_of(
     sentence: DrawnSentence, clean: Sequence[tuple[re.Pattern[str], str]], language: str
 ) -> list[Word]:
-    """The words of a sentence, each with the slot that fills most of its characters; OUTSIDE if none does.
+    """The words of a sentence, each with the slot that fills most of its characters.
 
-    Characters outside any slot do not count: "30%" has the slot of 30, and a name with a case ending is a name.
+    A word that no slot fills has OUTSIDE_LABEL.
+
+    Characters outside any slot do not count: "30%" has the slot of 30, and a name with a case
+    ending is a name.
     """
     text, marks = tidy_with_marks(sentence, clean)
     tagged_words = []
     for match in re.finditer(r"\S+", text):
-        letters = list(zip(match.group(), marks[match.start() : match.end()], strict=True))
-        pieces = [list(of_one) for _, of_one in groupby(letters, key=itemgetter(1))]
-        for part in pieces if language in LANGUAGES_WITHOUT_SPACES else [letters]:
-            slots = Counter(
-                sentence.pieces[mark].slot
-                for _, mark in part
-                if mark != NO_PIECE and sentence.pieces[mark].slot
-            )
-            tagged_words.append(
-                (
-                    "".join(letter for letter, _ in part),
-                    slots.most_common(1)[0][0] if slots else OUTSIDE_LABEL,
-                )
-            )
+        marked_letters = list(zip(match.group(), marks[match.start() : match.end()], strict=True))
+        words = [marked_letters]
+        if language in LANGUAGES_WITHOUT_SPACES:
+            words = [list(of_piece) for _, of_piece in groupby(marked_letters, key=itemgetter(1))]
+        for word in words:
+            word_text = "".join(letter for letter, _ in word)
+            tagged_words.append((word_text, _most_frequent_slot(sentence, word)))
     return tagged_words
+
+
+def _most_frequent_slot(sentence: DrawnSentence, word: Sequence[tuple[str, int]]) -> str:
+    """The slot of most letters of a word; letters outside any slot do not count.
+
+    Args:
+        sentence: That the word is from.
+        word: Its letters, each with its mark.
+    """
+    slots = Counter[str]()
+    for _, mark in word:
+        if mark != NO_PIECE and sentence.pieces[mark].slot:
+            slots[sentence.pieces[mark].slot] += 1
+    return slots.most_common(1)[0][0] if slots else OUTSIDE_LABEL
 
 
 def tidy_with_marks(
     sentence: DrawnSentence, clean: Sequence[tuple[re.Pattern[str], str]]
 ) -> MarkedText:
-    """The tidied sentence, and for each of its characters the index in `sentence.pieces` it came from.
+    """The tidied sentence, and its marks.
+
+    The mark of a character is the index in `sentence.pieces` of the piece that it came from.
 
     Follows `templates.tidy` step by step.
     """
-    text = "".join(piece.text for piece in sentence.pieces)
-    marks = [number for number, piece in enumerate(sentence.pieces) for _ in piece.text]
-    words = [(m.group(), marks[m.start() : m.end()]) for m in re.finditer(r"\S+", text)]
-    text, marks = (
-        " ".join(word for word, _ in words),
-        [mark for _, some in words for mark in (*some, NO_PIECE)][:-1],
-    )
+    untidy_text = "".join(piece.text for piece in sentence.pieces)
+    untidy_marks: list[int] = []
+    for index, piece in enumerate(sentence.pieces):
+        untidy_marks += [index] * len(piece.text)
+    words: list[str] = []
+    marks: list[int] = []
+    for match in re.finditer(r"\S+", untidy_text):
+        if words:
+            marks.append(NO_PIECE)  # of the space between two words
+        words.append(match.group())
+        marks += untidy_marks[match.start() : match.end()]
+    text = " ".join(words)
     for pattern, replacement in clean:
         text, marks = replace_with_marks(pattern, replacement, text, marks)
     start = len(text) - len(text.lstrip())
@@ -118,28 +143,39 @@ def tidy_with_marks(
 def replace_with_marks(
     pattern: re.Pattern[str], replacement: str, text: str, marks: Sequence[int]
 ) -> MarkedText:
-    """`pattern.sub` that carries the marks along; for those of replaced text see `_marks_of_replacement`."""
-    out, kept, at = "", list[int](), 0
+    """`pattern.sub` that carries the marks along.
+
+    Marks of replaced text are those of `_marks_of_replacement`.
+    """
+    new_text = ""
+    new_marks: list[int] = []
+    end_of_last = 0
     for match in pattern.finditer(text):
-        new, (start, end) = match.expand(replacement), match.span()
-        before = [*kept, *marks[at:start]]
-        kept = [
-            *before,
-            *_marks_of_replacement(
-                match.group(), new, marks[start:end], before[-1] if before else NO_PIECE
-            ),
-        ]
-        out, at = out + text[at:start] + new, end
-    return out + text[at:], [*kept, *marks[at:]]
+        start, end = match.span()
+        replaced_by = match.expand(replacement)
+        new_text += text[end_of_last:start] + replaced_by
+        new_marks += marks[end_of_last:start]
+        mark_before = new_marks[-1] if new_marks else NO_PIECE
+        new_marks += _marks_of_replacement(
+            match.group(), replaced_by, marks[start:end], mark_before
+        )
+        end_of_last = end
+    return new_text + text[end_of_last:], [*new_marks, *marks[end_of_last:]]
 
 
 def _marks_of_replacement(
     old_text: str, new_text: str, marks: Sequence[int], mark: int
 ) -> Iterator[int]:
-    """Marks of a replacement: for each character that of the one it replaced, or else of the one before it."""
-    for operation, start, end, new_start, new_end in SequenceMatcher(
-        None, old_text, new_text, autojunk=False
-    ).get_opcodes():
+    """Marks of a replacement: of each character that of the one it replaced, or of the one before it.
+
+    Args:
+        old_text: What is replaced.
+        new_text: What it is replaced by.
+        marks: Of the characters of old_text.
+        mark: Of the character before them.
+    """
+    matcher = SequenceMatcher(None, old_text, new_text, autojunk=False)
+    for operation, start, end, new_start, new_end in matcher.get_opcodes():
         for offset in range(new_end - new_start):
             if operation != "insert":
                 mark = marks[min(start + offset, end - 1)]

@@ -22,9 +22,12 @@ from headlab.tasks.base import (
 from headlab.tasks.record_files import read_table
 from headlab.tasks.text_files import is_missing
 
-NAME, FOLDER, SUFFIX = "translation", "mt", "tsv"
+NAME = "translation"
+FOLDER = "mt"
+SUFFIX = "tsv"
 COLUMNS = ("source", "target")
-# Pairs to list if there is no data folder: reading a sentence then raises the error that names the missing file.
+# Pairs to list if there is no data folder: reading a sentence then raises the error that names the
+# missing file.
 PAIRS = ("en-de", "en-fr")
 PAIR = re.compile(r"[A-Za-z][A-Za-z0-9_]*-[A-Za-z][A-Za-z0-9_-]*")
 PLACE = re.compile(r"[A-Z]{2}|[A-Z][a-z]{3}|[0-9]{3}")  # a country, a script, or a UN M49 region
@@ -44,16 +47,16 @@ def translation_task(data: Path | None = None, seed: int = 0) -> Task:
 def source(data: Path | None) -> Source:
     """Where the examples come from. Raises HeadlabError if the data folder is not a folder."""
     folder = subfolder(data, FOLDER)
-    return (
-        Source("a folder of your own", False, _advice()) if folder is None else Source(str(folder))
-    )
+    if folder is None:
+        return Source("a folder of your own", False, _advice())
+    return Source(str(folder))
 
 
 def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[Example]:
     """The sentence pairs of a split in random order; empty for train if it has no file.
 
-    Raises HeadlabError for a pair that could be read as one language and, naming file, line and column, for an empty
-    side.
+    Raises HeadlabError for a pair that could be read as one language and, naming file, line and
+    column, for an empty side.
     """
     _check_pair(language)
     folder = subfolder(data, FOLDER)
@@ -66,13 +69,17 @@ def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[
 
 
 def examples(path: Path, split: Split) -> list[Example]:
-    """The rows of a file as examples, in the file's order. Raises HeadlabError naming file, line and column."""
+    """The rows of a file as examples, in the file's order.
+
+    Raises HeadlabError naming file, line and column.
+    """
     sentence_pairs = []
     for row, sides in enumerate(read_table(path, COLUMNS)):
         for column, text in zip(COLUMNS, sides, strict=True):
             if not _visible(text):
                 raise HeadlabError(
-                    f"{path}, line {row + 2}, column {column}: it is empty; give a text, or drop the row",
+                    f"{path}, line {row + 2}, column {column}: it is empty; give a text, or drop "
+                    "the row",
                     code="data.text_empty",
                 )
         name = f"{split}-{row}"
@@ -90,9 +97,12 @@ def _check_pair(language: str) -> None:
     if source_language != target_language:
         return
     lower = language.lower()
-    advice = f"write {lower}" if len(set(sides(lower))) > 1 else "name two languages, like en-de"
+    advice = "name two languages, like en-de"
+    if len(set(sides(lower))) > 1:
+        advice = f"write {lower}"
     raise HeadlabError(
-        f"the pair {language} could be read as one language, {source_language}; {advice}, in the names of its files too",
+        f"the pair {language} could be read as one language, {source_language}; {advice}, in the "
+        "names of its files too",
         code="translation.pair_invalid",
     )
 
@@ -112,6 +122,7 @@ def sides(language: str) -> tuple[str, str]:
 
 def _advice() -> str:
     return (
-        f"no folder was found with the data of task {NAME}: set {DATA_VARIABLE} (or give --data) to one that holds "
-        f"{FOLDER}/en-de.dev.{SUFFIX} and the like, with the columns {' and '.join(COLUMNS)}"
+        f"no folder was found with the data of task {NAME}: set {DATA_VARIABLE} (or give --data) "
+        f"to one that holds {FOLDER}/en-de.dev.{SUFFIX} and the like, with the columns "
+        f"{' and '.join(COLUMNS)}"
     )

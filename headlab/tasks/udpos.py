@@ -39,10 +39,10 @@ PARTS = {
     "hi": "Hindi", "ru": "Russian", "tr": "Turkish", "ur": "Urdu", "vi": "Vietnamese", "zh": "Chinese",
 }  # fmt: skip
 LANGUAGES = tuple(PARTS)
-HUB = HubData(
-    "udpos", "google/xtreme", ("tokens", "pos_tags")
-)  # unpinned; the data hash shows a changed revision
-FOLDER, SUFFIX = "ud", "conllu"
+# Not pinned; the data's hash shows a changed revision.
+HUB = HubData("udpos", "google/xtreme", ("tokens", "pos_tags"))
+FOLDER = "ud"
+SUFFIX = "conllu"
 
 TaggedSentence = tuple[tuple[str, int], ...]
 
@@ -102,7 +102,10 @@ def examples(rows: Iterator[TaggedSentence], split: Split) -> list[Example]:
 
 
 def hub_sentences(language: str, split: Split) -> Iterator[TaggedSentence]:
-    """Sentences of the hub's data set. Raises HeadlabError naming the row if words and labels do not match."""
+    """Sentences of the hub's data set.
+
+    Raises HeadlabError naming the row if words and labels do not match.
+    """
     if language not in PARTS:
         raise HeadlabError(
             f"from {HUB.repository} on the hub, headlab reads {', '.join(PARTS)}, not {language}",
@@ -112,13 +115,15 @@ def hub_sentences(language: str, split: Split) -> Iterator[TaggedSentence]:
     for row, (words, tags) in enumerate(zip(*split_rows.columns.values(), strict=True)):
         if not words or len(words) != len(tags):
             raise HeadlabError(
-                f"{split_rows.place}, row {row}: {len(words)} words and {len(tags)} parts of speech",
+                f"{split_rows.place}, row {row}: {len(words)} words and {len(tags)} parts of "
+                "speech",
                 code="data.tags_mismatch",
             )
         for tag in tags:
             if tag not in LABELS:
                 raise HeadlabError(
-                    f"{split_rows.place}, row {row}, column pos_tags: {tag!r:.60} is none of {LABELS}",
+                    f"{split_rows.place}, row {row}, column pos_tags: {tag!r:.60} is none of "
+                    f"{LABELS}",
                     code="data.tag_unknown",
                 )
         yield tuple((word, LABELS.index(tag)) for word, tag in zip(words, tags, strict=True))
@@ -127,8 +132,8 @@ def hub_sentences(language: str, split: Split) -> Iterator[TaggedSentence]:
 def sentences(path: Path) -> Iterator[TaggedSentence]:
     """Syntactic words of a CoNLL-U file, sentence by sentence, each with the index of its part of speech in LABELS.
 
-    Multiword tokens ("4-5", whose parts follow) and empty nodes ("8.1") are skipped.  Raises HeadlabError
-    naming file, line and column.
+    Multiword tokens ("4-5", whose parts follow) and empty nodes ("8.1") are skipped.  Raises
+    HeadlabError naming file, line and column.
     """
     for sentence in conllu_sentences(read_text(path), path):
         words = tuple(_tagged_word(word, path) for word in sentence.words(needs_tags=True))
@@ -189,12 +194,13 @@ def treebank(data: Path | None, language: str, split: Split) -> tuple[Tree, ...]
     Raises HeadlabError if there is no such file, and as `read_trees` does.
     """
     check_split(split)
-    folder, name = subfolder(data, FOLDER), f"{language}.{split}.{SUFFIX}"
+    folder = subfolder(data, FOLDER)
+    name = f"{language}.{split}.{SUFFIX}"
     if folder is None or not (folder / name).is_file():
         present_languages = ", ".join(treebank_languages(data)) or "no language"
         raise HeadlabError(
-            f"no treebank {FOLDER}/{name} in the data folder, which has {present_languages}; set {DATA_VARIABLE} or give --data, or "
-            "name a CoNLL-U file of your own with --conllu",
+            f"no treebank {FOLDER}/{name} in the data folder, which has {present_languages}; set "
+            f"{DATA_VARIABLE} or give --data, or name a CoNLL-U file of your own with --conllu",
             code="treebank.missing",
         )
     return read_trees(folder / name)
@@ -206,7 +212,8 @@ def treebank_languages(data: Path | None, split: str | None = None) -> tuple[str
     Args:
         split: One that the treebank must have; None for any.
     """
-    folder, languages = subfolder(data, FOLDER), languages_in(data, FOLDER, SUFFIX)
+    folder = subfolder(data, FOLDER)
+    languages = languages_in(data, FOLDER, SUFFIX)
     if folder is None or split is None:
         return languages
     return tuple(
@@ -217,15 +224,15 @@ def treebank_languages(data: Path | None, split: str | None = None) -> tuple[str
 def read_trees(path: Path) -> tuple[Tree, ...]:
     """Every tree of a CoNLL-U file, in file order.
 
-    Multiword tokens ("4-5", whose parts follow) and empty nodes ("8.1") are skipped.  Raises HeadlabError naming
-    file, line and column of a sentence that is not a tree: no root or two, a cycle, a governor that is not a word;
-    and for a file without any tree.
+    Multiword tokens ("4-5", whose parts follow) and empty nodes ("8.1") are skipped.  Raises
+    HeadlabError naming file, line and column of a sentence that is not a tree: no root or two, a
+    cycle, a governor that is not a word; and for a file without any tree.
     """
     trees = tuple(_trees(path))
     if not trees:
         raise HeadlabError(
-            f"{path}, line 1: there is no tree in it; a CoNLL-U file has one line of {len(CONLLU)} fields for each "
-            "word",
+            f"{path}, line 1: there is no tree in it; a CoNLL-U file has one line of "
+            f"{len(CONLLU)} fields for each word",
             code="treebank.empty",
         )
     return trees
@@ -248,7 +255,8 @@ def _trees(path: Path) -> Iterator[Tree]:
 def _tree_row(word: ConlluWord, path: Path) -> _TreeRow:
     """A word with its governor. Raises HeadlabError if it lacks this, a form or a relation."""
     line, fields = word
-    head, form = fields["HEAD"], fields["FORM"]
+    head = fields["HEAD"]
+    form = fields["FORM"]
     if not NUMBER.fullmatch(head):
         raise HeadlabError(
             f"{path}, line {line}, column HEAD: {head!r:.60} where the number of the governor "
@@ -256,11 +264,8 @@ def _tree_row(word: ConlluWord, path: Path) -> _TreeRow:
             code="treebank.head_invalid",
         )
     relation = fields["DEPREL"].split(":")[0].strip()
-    for column, text in (
-        ("FORM", form.strip()),
-        ("DEPREL", relation if relation != "_" else ""),
-    ):
-        if not text:
+    for column, is_absent in (("FORM", not form.strip()), ("DEPREL", relation in ("", "_"))):
+        if is_absent:
             raise HeadlabError(
                 f"{path}, line {line}, column {column}: {fields[column]!r:.60}, which is not a "
                 "value",
@@ -279,25 +284,29 @@ def _tree(rows: Sequence[_TreeRow], name: str, path: Path, first_line: int) -> T
     for row in rows:
         if row.governor >= len(rows):
             raise HeadlabError(
-                f"{path}, line {row.line}, column HEAD: {row.governor + 1}, but the sentence has {len(rows)} words",
+                f"{path}, line {row.line}, column HEAD: {row.governor + 1}, but the sentence has "
+                f"{len(rows)} words",
                 code="treebank.head_out_of_range",
             )
     roots = [row for row in rows if row.governor < 0]
     if not roots:
         raise HeadlabError(
-            f"{path}, line {rows[0].line}, column HEAD: this sentence has no root; one word must have HEAD 0",
+            f"{path}, line {rows[0].line}, column HEAD: this sentence has no root; one word must "
+            "have HEAD 0",
             code="treebank.root_missing",
         )
     if len(roots) > 1:
         raise HeadlabError(
-            f"{path}, line {roots[1].line}, column HEAD: a second root; line {roots[0].line} already is the root",
+            f"{path}, line {roots[1].line}, column HEAD: a second root; line {roots[0].line} "
+            "already is the root",
             code="treebank.root_twice",
         )
     governors = tuple(row.governor for row in rows)
     detached = _first_detached_word(governors)
     if detached is not None:
         raise HeadlabError(
-            f"{path}, line {rows[detached].line}, column HEAD: a cycle: this word's governors do not lead to the root",
+            f"{path}, line {rows[detached].line}, column HEAD: a cycle: this word's governors do "
+            "not lead to the root",
             code="treebank.cycle",
         )
     return Tree(
@@ -309,7 +318,8 @@ def _first_detached_word(governors: Sequence[int]) -> int | None:
     """The first word whose chain of governors does not reach the root; None if there is none."""
     reaches_root = [governor < 0 for governor in governors]
     for start in range(len(governors)):
-        word, chain = start, list[int]()
+        word = start
+        chain: list[int] = []
         while not reaches_root[word]:
             if len(chain) > len(governors):
                 return start

@@ -150,9 +150,9 @@ NO_LOSS = -100  # label of positions without a loss
 class AllAttention(nn.Module):
     """Causal attention over tokens and persistent vectors with one softmax, in a number of heads.
 
-    Sukhbaatar et al. (2019), section 4: every head has its own persistent keys and values, which all positions see
-    without a distance term; they are stored divided by the square roots of the head's width and of their number,
-    respectively, so that they learn as fast as other weights.
+    Sukhbaatar et al. (2019), section 4: every head has its own persistent keys and values, which
+    all positions see without a distance term; they are stored divided by the square roots of the
+    head's width and of their number, respectively, so that they learn as fast as other weights.
     """
 
     is_causal = True
@@ -214,8 +214,8 @@ class AllAttention(nn.Module):
     def _by_distance(self, query: torch.Tensor) -> torch.Tensor:
         """Query times the vector of the distance, [row, head, query, key]; entries of future keys are arbitrary.
 
-        One product with all distances, largest first, then each row is shifted into place (Dai et al., 2019,
-        appendix B).
+        One product with all distances, largest first, then each row is shifted into place (Dai et
+        al., 2019, appendix B).
         """
         tokens = query.shape[2]
         largest_first = torch.arange(tokens - 1, -1, -1, device=query.device).clamp(
@@ -363,7 +363,8 @@ class AllAttentionModel(AllAttentionPreTrainedModel):
         longest, max_positions = int(is_token.sum(dim=1).max()), self.config.max_position_embeddings
         if longest > max_positions:
             raise HeadlabError(
-                f"{longest} tokens given; this model has {max_positions} positions; shorten the text",
+                f"{longest} tokens given; this model has {max_positions} positions; shorten the "
+                "text",
                 code="model.text_too_long",
             )
         vectors: torch.Tensor = self.places(positions)
@@ -448,7 +449,8 @@ def kept_heads_by_layer(config: AllAttentionConfig, mask: Mask) -> list[Bools]:
     head_counts = tuple(n for n in config.heads_per_layer if n)
     if len(mask.grid.stacks) != 1 or mask.grid.stacks[0].heads != head_counts:
         raise HeadlabError(
-            f"the mask is for a model with {mask.grid}; this model has layers of {list(head_counts)} heads",
+            f"the mask is for a model with {mask.grid}; this model has layers of "
+            f"{list(head_counts)} heads",
             code="mask.other_grid",
         )
     ends = np.cumsum(config.heads_per_layer)

@@ -180,7 +180,10 @@ def short_table(all_splits: dict[str, Splits]) -> str:
                 for i in range(len(LABELS))
                 if class_counts[i] < share
             ]
-    text = "## Classes below an equal share\nTheir templates cannot say more; the other classes fill up evenly.\n\n"
+    text = (
+        "## Classes below an equal share\nTheir templates cannot say more; the other classes "
+        "fill up evenly.\n\n"
+    )
     return text + table(["language", "split", "class", "examples", "equal share"], rows)
 
 
@@ -266,7 +269,8 @@ def percent(counts: Counter[int], label: int) -> str:
     return f"{100 * counts[label] / counts.total():.1f} %"
 
 
-# Templates whose sentences hassil also assigns to another class ("stop the timer": pause or cancel).
+# Templates whose sentences hassil also assigns to another class ("stop the timer": pause or
+# cancel).
 
 SAMPLES = 3
 DOMAINS = {"opening": "binary_sensor", "occupancy": "binary_sensor"}

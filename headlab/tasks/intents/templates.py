@@ -214,7 +214,8 @@ def numbers(name: str, start: int, stop: int) -> tuple[str, ...]:
 
 # Templates of one language: parsed with hassil, merged if they differ only in optional words.
 
-# "<turn> on {name} <light>": the name there is a place ("the kitchen lights"), not a lamp ("the floor lamp lights").
+# "<turn> on {name} <light>": the name there is a place ("the kitchen lights"), not a lamp ("the
+# floor lamp lights").
 LIGHT_RULE = re.compile(r"<(light|lights|luces|licht|lichter|lumiere|valo)>")
 OPEN_STATES = ("bs_open", "bs_door", "bs_opening")
 MAX_CAPACITY = 10**6  # enough, since capacities are compared only up to a few hundred
@@ -281,7 +282,8 @@ def read_book(language: str, *, ambiguous: bool = False) -> TemplateBook:
     raw = get_intents(language)
     if raw is None:
         raise HeadlabError(
-            f"the installed home-assistant-intents lacks {language}; install the pinned version with pip",
+            f"the installed home-assistant-intents lacks {language}; install the pinned version "
+            "with pip",
             code="intents.language_missing",
         )
     intents, words = Intents.from_dict(raw), load_words(language)
@@ -419,7 +421,8 @@ def capacity(
 
 # Random sentences from a parsed template: a random walk through its tree.
 
-# Rules that contain only articles: a sentence of articles and names alone ("the kitchen lamp") is no command.
+# Rules that contain only articles: a sentence of articles and names alone ("the kitchen lamp") is
+# no command.
 ARTICLES = frozenset({"the", "le", "artikel_bestimmt"})
 PLACES = frozenset({"name", "area", "floor"})
 BROKEN = re.compile(r"[{}<>\[\]()|;\\]")
@@ -476,7 +479,8 @@ class DrawnSentence(NamedTuple):
 class Walk:
     """A random walk that builds one sentence.
 
-    says_something: whether it has anything besides articles, names and places.  used: fillers already in the sentence.
+    says_something: whether it has anything besides articles, names and places.  used: fillers
+    already in the sentence.
     """
 
     def __init__(self, book: TemplateBook, variant: Variant, dice: Dice) -> None:
