@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Literal, TypedDict, TypeGuard, cast
+from typing import Literal, TypedDict, TypeGuard, TypeVar, cast
 
 from headlab.core import HeadlabError, JsonLike, content_key, is_text
 from headlab.tasks.base import (
@@ -35,8 +35,18 @@ from headlab.tasks.text_files import FileName, is_missing, is_visible, read_text
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 WHOLE_AS_DECIMAL = re.compile(r"([-+]?[0-9]+)\.0+")  # as a table of numbers with gaps writes 1
 LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}")
-KEYS = {"name": str, "format": str, "files": str, "columns": dict, "splits": dict, "labels": list, "languages": list,
-        "aligned": bool, "label_map": dict, "division": int}  # fmt: skip
+KEYS = {
+    "name": str,
+    "format": str,
+    "files": str,
+    "columns": dict,
+    "splits": dict,
+    "labels": list,
+    "languages": list,
+    "aligned": bool,
+    "label_map": dict,
+    "division": int,
+}
 KINDS_OF_VALUES = {
     str: "a text in quotes",
     dict: "a table",
@@ -44,13 +54,31 @@ KINDS_OF_VALUES = {
     bool: "true or false",
     int: "a whole number",
 }
-COLUMNS = ("text", "pair", "label", "target", "words", "labels", "context", "choices", "answer", "group", "id",
-           "language", "split")  # fmt: skip
+COLUMNS = (
+    "text",
+    "pair",
+    "label",
+    "target",
+    "words",
+    "labels",
+    "context",
+    "choices",
+    "answer",
+    "group",
+    "id",
+    "language",
+    "split",
+)
 # What an example consists of: the columns of each kind of task.
 MEANINGS = (
-    {"text", "label"}, {"text", "pair", "label"}, {"text", "target"}, {"words", "labels"},
-    {"context", "choices", "answer"}, {"choices", "answer"}, {"text"},
-)  # fmt: skip
+    {"text", "label"},
+    {"text", "pair", "label"},
+    {"text", "target"},
+    {"words", "labels"},
+    {"context", "choices", "answer"},
+    {"choices", "answer"},
+    {"text"},
+)
 PLACES = re.compile(r"\{(language|split)\}")
 
 
@@ -89,8 +117,11 @@ class Declaration:
     @property
     def likelihood(self) -> Likelihood:
         """Whether a language model continues a text, and how."""
-        tokens = not {"words", "label", "target"} & {*self.columns}
-        return "choices" if "choices" in self.columns else "tokens" if tokens else ""
+        if "choices" in self.columns:
+            return "choices"
+        if {"words", "label", "target"} & {*self.columns}:
+            return ""
+        return "tokens"
 
     @property
     def has_no_labels(self) -> bool:
@@ -104,18 +135,23 @@ class Declaration:
 
     def matching_files(self, root: Path) -> list[tuple[Path, Mapping[str, str]]]:
         """Every file that matches `files`, with the values of {language} and {split} in its name."""
-        parts = PLACES.split(self.files)  # text, place, text, ...
-        wild = "".join("*" if i % 2 else glob.escape(part) for i, part in enumerate(parts))
-        seen, pattern = set[str](), ""
-        for i, part in enumerate(parts):
-            again = f"(?P={part})" if part in seen else rf"(?P<{part}>[^/]+?)"
-            pattern += again if i % 2 else re.escape(part)
-            seen |= {part} if i % 2 else set()
-        files = (
-            (path, re.fullmatch(pattern, path.relative_to(root).as_posix()))
-            for path in sorted(root.glob(wild))
-        )
-        return [(path, match.groupdict()) for path, match in files if match]
+        wildcards = ""
+        pattern = ""
+        places = set[str]()
+        for index, part in enumerate(PLACES.split(self.files)):  # text, place, text, ...
+            if index % 2 == 0:
+                wildcards += glob.escape(part)
+                pattern += re.escape(part)
+                continue
+            wildcards += "*"
+            pattern += f"(?P={part})" if part in places else rf"(?P<{part}>[^/]+?)"
+            places.add(part)
+        files: list[tuple[Path, Mapping[str, str]]] = []
+        for path in sorted(root.glob(wildcards)):
+            match = re.fullmatch(pattern, path.relative_to(root).as_posix())
+            if match is not None:
+                files.append((path, match.groupdict()))
+        return files
 
 
 def read_declaration(path: Path) -> Declaration:
@@ -141,9 +177,12 @@ def declaration(text: str, path: Path) -> Declaration:
         ) from error
     try:
         content = _check_content(raw)
-        columns, splits = _columns(content), _splits(content.get("splits", {}))
-        labels, languages = _strings(content, "labels"), _strings(content, "languages")
-        label_map, division = _label_map(content), _division(content)
+        columns = _columns(content)
+        splits = _splits(content.get("splits", {}))
+        labels = _strings(content, "labels")
+        languages = _strings(content, "languages")
+        label_map = _label_map(content)
+        division = _division(content)
         if (labels or label_map) and not {"label", "labels"} & {*columns}:
             raise HeadlabError(
                 "labels are listed or mapped where the columns say that texts are generated or "
@@ -155,10 +194,18 @@ def declaration(text: str, path: Path) -> Declaration:
             f"{path}: {error} (docs/tasks.md says how a task is declared)", code=error.code
         ) from error
     return Declaration(
-        path, content["name"], content["format"], content["files"], columns, splits, labels, languages,
+        path,
+        content["name"],
+        content["format"],
+        content["files"],
+        columns,
+        splits,
+        labels,
+        languages,
         content.get("aligned", False),
-        label_map, division,
-    )  # fmt: skip
+        label_map,
+        division,
+    )
 
 
 class DeclarationContent(TypedDict, total=False):
@@ -321,6 +368,7 @@ def _strings(
 # The task made from a declaration, read from csv, tsv or jsonl files.
 
 Stamps = tuple[tuple[Path, int, int], ...]
+Default = TypeVar("Default")
 
 
 def declared_task(path: Path, data: Path | None = None, seed: int = 0) -> Task:
@@ -331,8 +379,9 @@ def declared_task(path: Path, data: Path | None = None, seed: int = 0) -> Task:
     Args:
         data: Folder that its files are relative to; None means the declaration's folder.
     """
-    contents, root = read_declaration(path), _root(path, data)
-    files = (path, *(file for file, _ in _task_files(contents, root)))
+    contents = read_declaration(path)
+    root = _root(path, data)
+    files = [path, *(file for file, _ in _task_files(contents, root))]
     languages, labels = _languages_and_labels(path, root, tuple(map(state_of, files)))
     salt = content_key([list(labels), contents.aligned])
     reader = partial(read, contents, root, labels, languages[0])
@@ -356,17 +405,19 @@ def declared_source(path: Path, data: Path | None = None) -> Source:
 
     Raises HeadlabError if the declaration cannot be read.
     """
-    contents, root = read_declaration(path), _root(path, data)
+    contents = read_declaration(path)
+    root = _root(path, data)
     description = f"{root}, as {path.name} declares"
-    return (
-        Source(description)
-        if contents.matching_files(root)
-        else Source(description, False, _advice_on_no_rows(contents, root))
-    )
+    if contents.matching_files(root):
+        return Source(description)
+    return Source(description, False, _advice_on_no_rows(contents, root))
 
 
 def _root(path: Path, data: Path | None) -> Path:
-    return (None if data is None else data_root(data)) or path.parent
+    """The folder that a task's files are relative to: the data folder, or the declaration's own."""
+    if data is None:
+        return path.parent
+    return data_root(data) or path.parent
 
 
 def _advice_on_no_rows(contents: Declaration, root: Path) -> str:
@@ -405,29 +456,24 @@ def read(
         reference_language: The language that the rows of an aligned task are compared with.
     """
     rows = _rows(contents, root, language, split)
-    if (
-        contents.aligned
-        and contents.format == "tsv"
-        and not {"language", "split"} & {*contents.columns}
-    ):
+    has_file_of_its_own = not {"language", "split"} & {*contents.columns}
+    if contents.aligned and contents.format == "tsv" and has_file_of_its_own:
         _require_no_blank_line(rows)
     if contents.aligned and language != reference_language:
-        _check_same_rows(
-            rows,
-            _rows(contents, root, reference_language, split),
-            f"{contents.name}, {split}: {language}",
-            reference_language,
-        )
-    examples, lines = [], dict[str, int]()
+        reference_rows = _rows(contents, root, reference_language, split)
+        part_name = f"{contents.name}, {split}: {language}"
+        _check_same_rows(rows, reference_rows, part_name, reference_language)
+    examples: list[Example] = []
+    lines_by_id: dict[str, int] = {}
     for number, row in enumerate(rows):
         example = replace(example_of(row, f"{split}-{number}", labels, language), place=row.place)
-        if example.id in lines:
+        if example.id in lines_by_id:
             raise row.field_error(
                 "id",
-                f"{example.id!r:.60} is already on line {lines[example.id]}",
+                f"{example.id!r:.60} is already on line {lines_by_id[example.id]}",
                 code="data.id_twice",
             )
-        lines[example.id] = row.record.line
+        lines_by_id[example.id] = row.record.line
         examples.append(example)
     return in_random_order(examples, seed)
 
@@ -460,12 +506,19 @@ class DeclaredRow:
             raise self.field_error(key, f"{value!r:.60}, expected a text", code="data.text_invalid")
         return value
 
+    def text_or(self, key: str, default: Default) -> str | Default:
+        """A text, or the default where no column has this meaning.
+
+        Raises HeadlabError as `text` does.
+        """
+        return self.text(key) if self.has(key) else default
+
     def texts(self, key: str) -> list[str]:
         """Texts: a JSON list, or separated by spaces. Raises HeadlabError for anything else."""
         value = self.value(key)
-        texts: object = (
-            value.split() if isinstance(value, str) and self.contents.format != "jsonl" else value
-        )
+        texts: object = value
+        if isinstance(value, str) and self.contents.format != "jsonl":
+            texts = value.split()
         if not isinstance(texts, list) or not texts or not all(map(_is_word, texts)):
             raise self.field_error(
                 key, f"{value!r:.60}, expected a list of texts", code="data.texts_invalid"
@@ -481,7 +534,9 @@ class DeclaredRow:
 
 def _as_text(value: object) -> object:
     """An integer as a text; anything else as it is."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value
 
 
 def _is_word(value: object) -> TypeGuard[str]:
@@ -510,66 +565,77 @@ def check_place(row: DeclaredRow) -> None:
         )
     if row.has("language") and not LANGUAGE.fullmatch(row.text("language")):
         raise row.field_error(
-            "language", f"{row.text('language')!r:.60} is not a language code like de or zh-CN",
+            "language",
+            f"{row.text('language')!r:.60} is not a language code like de or zh-CN",
             code="data.language_invalid",
-        )  # fmt: skip
+        )
 
 
 def _rows(contents: Declaration, root: Path, language: str, split: Split) -> list[DeclaredRow]:
-    """The records of a language's split; empty for train if it should have its own file and does not."""
+    """The records of a language's split.
+
+    Empty for train if it should have a file of its own, and there is none.
+    """
     path = contents.file(root, language, split)
     if split == "train" and "{split}" in contents.files and is_missing(path):
         return []
     values_of_part = {"language": language, "split": contents.splits[split]}
-    return [
-        row
-        for row in _rows_of_file(contents, path)
-        if all(row.text(k) == v for k, v in values_of_part.items() if row.has(k))
-    ]
+    rows = []
+    for row in _rows_of_file(contents, path):
+        if all(row.text(key) == value for key, value in values_of_part.items() if row.has(key)):
+            rows.append(row)
+    return rows
 
 
 def _task_files(contents: Declaration, root: Path) -> list[tuple[Path, Mapping[str, str]]]:
-    """The files of the task as `found` gives them, without those of a language or split it does not have."""
+    """The files of the task with the values in their names, as `Declaration.matching_files`.
 
-    def of_task(split: str | None = None, language: str | None = None) -> bool:
-        has_language = language is None or (
-            LANGUAGE.fullmatch(language) and language in (contents.languages or (language,))
-        )
-        return split in (None, *contents.splits.values()) and bool(has_language)
+    Files of a language or split that the task does not have are left out.
+    """
 
-    return [(path, places) for path, places in contents.matching_files(root) if of_task(**places)]
+    def is_of_task(split: str | None = None, language: str | None = None) -> bool:
+        if split not in (None, *contents.splits.values()):
+            return False
+        if language is None:
+            return True
+        is_code = LANGUAGE.fullmatch(language) is not None
+        return is_code and language in (contents.languages or (language,))
+
+    return [
+        (path, places) for path, places in contents.matching_files(root) if is_of_task(**places)
+    ]
 
 
 @lru_cache(maxsize=64)
 def _languages_and_labels(
     path: Path, root: Path, _stamps: Stamps
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Languages (English first) and labels (sorted), as declared or else collected in one pass over the files.
+    """Languages, English first, and labels, sorted: as declared, or else collected from the files.
 
     Cached while no file changes: a worker makes the task anew for every request.
     """
     contents = read_declaration(path)
-    codes, labels = set[str](), set[str]()
+    knows_labels = bool(contents.labels) or contents.has_no_labels
+    codes = set[str]()
+    labels = set[str]()
     for file, places in _task_files(contents, root):
-        language = places.get("language")
-        codes |= {language} if language else set()
-        # everything is known without reading the rows
-        is_declared = (contents.labels or contents.has_no_labels) and (
-            language or contents.languages
-        )
-        for row in () if is_declared else _rows_of_file(contents, file):
-            row_language = row.text("language") if row.has("language") else language
-            codes |= {row_language} if row_language else set()
-            split = row.text("split") if row.has("split") else places.get("split")
-            if split != contents.splits["test"] and (
-                not row_language or row_language in (contents.languages or (row_language,))
-            ):
+        if places.get("language"):
+            codes.add(places["language"])
+        if knows_labels and (places.get("language") or contents.languages):
+            continue  # everything is known without reading the rows
+        for row in _rows_of_file(contents, file):
+            language = row.text_or("language", places.get("language"))
+            if language:
+                codes.add(language)
+            split = row.text_or("split", places.get("split"))
+            is_of_task = not language or language in (contents.languages or (language,))
+            if split != contents.splits["test"] and is_of_task:
                 labels.update(labels_of(row))
     languages = contents.languages or tuple(sorted(codes, key=lambda code: (code != "en", code)))
     if not languages:
         raise HeadlabError(_advice_on_no_rows(contents, root), code="data.files_missing")
-    problem = "" if contents.labels else labels_alike(sorted(labels))
-    if problem:
+    problem = labels_alike(sorted(labels))
+    if problem and not contents.labels:
         raise HeadlabError(
             f"{contents.path}: the data have {problem}, or list the labels",
             code="data.labels_alike",
@@ -583,16 +649,18 @@ def _languages_and_labels(
 
 
 def labels_alike(labels: Sequence[str]) -> str:
-    """What two labels have in common that are one label written in two ways; empty if there are none such.
+    """What is said of two labels that are one, written in two ways; empty if there are none.
 
     Spaces around a label do not count, nor the point of a whole number: 1 and 1.0 are one, 3.1 and
     3.10 are two.
     """
     first_labels: dict[str, str] = {}
     for label in labels:
-        text = label.strip()
-        whole_number = WHOLE_AS_DECIMAL.fullmatch(text)
-        earlier = first_labels.setdefault(whole_number[1] if whole_number else text, label)
+        plain_label = label.strip()
+        decimal = WHOLE_AS_DECIMAL.fullmatch(plain_label)
+        if decimal is not None:
+            plain_label = decimal[1]
+        earlier = first_labels.setdefault(plain_label, label)
         if earlier != label:
             return (
                 f"the labels {earlier!r:.60} and {label!r:.60}, which are the same but for how "
@@ -605,7 +673,9 @@ def labels_of(row: DeclaredRow) -> list[str]:
     """The labels of a record."""
     if row.contents.has_no_labels:
         return []
-    return row.texts("labels") if row.contents.by_word else [row.text("label")]
+    if row.contents.by_word:
+        return row.texts("labels")
+    return [row.text("label")]
 
 
 def _require_no_blank_line(rows: Sequence[DeclaredRow]) -> None:
@@ -646,7 +716,8 @@ def example_of(row: DeclaredRow, name: str, labels: tuple[str, ...], language: s
     Args:
         name: Its id and group where no column gives them.
     """
-    example_id, group = (row.text(key) if row.has(key) else name for key in ("id", "group"))
+    example_id = row.text_or("id", name)
+    group = row.text_or("group", name)
     if row.has("choices"):
         return _choice_example(row, example_id, group, language)
     if row.contents.likelihood:
@@ -657,24 +728,30 @@ def example_of(row: DeclaredRow, name: str, labels: tuple[str, ...], language: s
 
 
 def _choice_example(row: DeclaredRow, example_id: str, group: str, language: str) -> Example:
-    """A context, if any, with its choices; a space goes between them, unless the language writes none."""
-    context, choices = _context(row), _choices(row)
+    """A context, if any, with its choices.
+
+    A space goes between them, unless the language writes none.
+    """
+    context = _context(row)
+    choices = _choices(row)
     answer = row.text("answer").strip()
     answer_numbers = [
         number for number, choice in enumerate(choices) if answer in (choice, str(number))
     ]
     if len(answer_numbers) > 1:
         raise row.field_error(
-            "answer", f"{answer!r:.60} is one of the choices, and also the number of another; write all "
-                "answers of the file as texts that are not numbers, or use choices that are not "
-                "numbers",
+            "answer",
+            f"{answer!r:.60} is one of the choices, and also the number of another; write all "
+            "answers of the file as texts that are not numbers, or use choices that are not "
+            "numbers",
             code="data.answer_unknown",
-        )  # fmt: skip
+        )
     if not answer_numbers:
         raise row.field_error(
-            "answer", f"{answer!r:.60} is none of the choices, nor a number from 0 to {len(choices) - 1}",
+            "answer",
+            f"{answer!r:.60} is none of the choices, nor a number from 0 to {len(choices) - 1}",
             code="data.answer_unknown",
-        )  # fmt: skip
+        )
     space = " " if context and not unspaced(language) else ""
     return Example(
         example_id,
@@ -686,10 +763,13 @@ def _choice_example(row: DeclaredRow, example_id: str, group: str, language: str
 
 
 def _context(row: DeclaredRow) -> str:
-    """The context without the space behind it; empty without such a column, or where that is blank."""
-    value = row.value("context") if row.has("context") else ""
-    blank = isinstance(value, str) and not value.strip()
-    return "" if blank else row.text("context").rstrip()
+    """The context without the space behind it; empty without such a column, or where it is blank."""
+    if not row.has("context"):
+        return ""
+    value = row.value("context")
+    if isinstance(value, str) and not value.strip():
+        return ""
+    return row.text("context").rstrip()
 
 
 def _choices(row: DeclaredRow) -> list[str]:
@@ -700,7 +780,8 @@ def _choices(row: DeclaredRow) -> list[str]:
     value = row.value("choices")
     if isinstance(value, str):
         try:
-            value = json.loads(value) if value.lstrip().startswith("[") else value.split("|")
+            is_json = value.lstrip().startswith("[")
+            value = json.loads(value) if is_json else value.split("|")
         except (ValueError, RecursionError) as error:
             raise row.field_error(
                 "choices", f"{value!r:.60} is not a JSON list", code="data.choices_invalid"
@@ -736,9 +817,10 @@ def _labelled_example(
         return labels.index(label)
 
     if not row.contents.by_word:
-        pair = row.text("pair") if row.has("pair") else None
+        pair = row.text_or("pair", None)
         return Example(example_id, row.text("text"), index(row.text("label"), "label"), pair, group)
-    words, tags = row.texts("words"), row.texts("labels")
+    words = row.texts("words")
+    tags = row.texts("labels")
     if len(words) != len(tags):
         raise row.field_error(
             "labels", f"{len(tags)} labels for {len(words)} words", code="data.labels_mismatch"

@@ -71,21 +71,25 @@ def _read(name: str, language: str, split: Split, seed: int) -> Sequence[Example
 
 @lru_cache(maxsize=16)
 def _splits(name: str, language: str, seed: int) -> Mapping[Split, tuple[Example, ...]]:
-    """All splits of a task in a language; drawn together, so that no text stands twice in one split or in two."""
+    """All splits of a task in a language.
+
+    They are drawn together, so that no text stands twice in one split or in two.
+    """
     dice = np.random.default_rng([seed, *f"{name}/{language}".encode()])
-    stem = f"{name}-{language}" if name == "agreement" else name
+    id_stem = f"{name}-{language}" if name == "agreement" else name
     drawn_texts: set[str] = set()
     examples_by_split: dict[Split, tuple[Example, ...]] = {}
     for split, size in SIZES.items():
-        rows = [
+        drawn_examples = [
             _draw_unseen(partial(DRAWS[name], language, dice, row), drawn_texts)
             for row in range(size)
         ]
-        shuffled = [rows[index] for index in dice.permutation(size)]
-        numbered = [
-            replace(example, id=f"{stem}-{split}-{row}") for row, example in enumerate(shuffled)
-        ]
-        examples_by_split[split] = tuple(e if e.group else replace(e, group=e.id) for e in numbered)
+        examples = []
+        for row, index in enumerate(dice.permutation(size)):
+            example_id = f"{id_stem}-{split}-{row}"
+            group = drawn_examples[index].group or example_id
+            examples.append(replace(drawn_examples[index], id=example_id, group=group))
+        examples_by_split[split] = tuple(examples)
     return examples_by_split
 
 
@@ -120,8 +124,19 @@ def _draw_items(dice: np.random.Generator, items: Sequence[str], count: int) -> 
 def _choice_example(
     text: str, right_choice: str, wrong_choice: str, label: int, group: str
 ) -> Example:
+    """An example of two choices, without an id.
+
+    Args:
+        text: Before the choices.
+        right_choice: The one that continues the text.
+        wrong_choice: The other one.
+        label: Which of the two is right: 0 or 1.
+        group: Of the example.
+    """
     choices = (f" {right_choice}", f" {wrong_choice}")
-    return Example("", text, label, group=group, choices=choices[::-1] if label else choices)
+    if label:
+        choices = choices[::-1]
+    return Example("", text, label, group=group, choices=choices)
 
 
 def _repeats(language: str, dice: np.random.Generator, row: int) -> Example:
@@ -136,20 +151,19 @@ def _repeats(language: str, dice: np.random.Generator, row: int) -> Example:
 def _ioi(language: str, dice: np.random.Generator, row: int) -> Example:
     template_number = int(dice.integers(len(TEMPLATES)))
     first_name, second_name = _draw_items(dice, [*_items_of(WOMEN), *_items_of(MEN)], 2)
-    repeated_name, single_name = (
-        (second_name, first_name) if _bit(row, 1) else (first_name, second_name)
-    )
-    place, thing = _draw_item(dice, _items_of(PLACES)), _draw_item(dice, _items_of(THINGS, ","))
+    if _bit(row, 1):
+        order = "ABBA"
+        repeated_name, single_name = second_name, first_name
+    else:
+        order = "BABA"
+        repeated_name, single_name = first_name, second_name
+    place = _draw_item(dice, _items_of(PLACES))
+    thing = _draw_item(dice, _items_of(THINGS, ","))
     text = TEMPLATES[template_number].format(
         a=first_name, b=second_name, s=repeated_name, place=f"the {place}", thing=thing
     )
-    return _choice_example(
-        text,
-        single_name,
-        repeated_name,
-        _bit(row, 0),
-        f"{template_number}-{'ABBA' if _bit(row, 1) else 'BABA'}",
-    )
+    group = f"{template_number}-{order}"
+    return _choice_example(text, single_name, repeated_name, _bit(row, 0), group)
 
 
 def _agreement(language: str, dice: np.random.Generator, row: int) -> Example:
@@ -165,24 +179,22 @@ def _agreement(language: str, dice: np.random.Generator, row: int) -> Example:
         "near": prepositions[0],
         "by": prepositions[1],
     }
-    seen, helped = (_draw_item(dice, some).split() for some in (grammar.seen, grammar.helped))
+    seen_forms = _draw_item(dice, grammar.seen).split()
+    helped_forms = _draw_item(dice, grammar.helped).split()
     for letter, noun, is_plural in zip("sab", nouns, plurals, strict=False):
-        words |= {
-            f"{letter}_{form}": text for form, text in _forms(language, noun, is_plural).items()
-        }
-        words |= {f"{letter}_seen": seen[is_plural], f"{letter}_helped": helped[is_plural]}
+        for form, noun_text in _forms(language, noun, is_plural).items():
+            words[f"{letter}_{form}"] = noun_text
+        words[f"{letter}_seen"] = seen_forms[is_plural]
+        words[f"{letter}_helped"] = helped_forms[is_plural]
     text = grammar.patterns[construction_number].format_map(words)
     for uncontracted, contraction in grammar.contracted:
         text = re.sub(rf"\b{uncontracted}\b", contraction, text)
     verbs = _draw_item(dice, grammar.verbs).split()
-    right_verb, wrong_verb = verbs[plurals[0]], verbs[1 - plurals[0]]
-    return _choice_example(
-        text[0].upper() + text[1:],
-        right_verb,
-        wrong_verb,
-        _bit(row, 0),
-        f"{construction}-{nouns[0].singular}",
-    )
+    right_verb = verbs[plurals[0]]
+    wrong_verb = verbs[1 - plurals[0]]
+    group = f"{construction}-{nouns[0].singular}"
+    sentence = text[0].upper() + text[1:]
+    return _choice_example(sentence, right_verb, wrong_verb, _bit(row, 0), group)
 
 
 @lru_cache(maxsize=8)
@@ -214,49 +226,71 @@ TEMPLATES = (
     "Two weeks after {a} and {b} had visited {place}, {s} mailed {thing} to",
     "{a} knew {b} from {place}, where they had often talked. Finally {s} dared to give {thing} to",
 )
-WOMEN = """Mary Sarah Anna Emma Laura Lisa Julia Linda Karen Nancy Helen Alice Rachel Susan Maria Jane Kate Amy
-Amanda Jessica Jennifer Emily Elizabeth Christine Michelle Claire Diana Ruth Victoria Lucy Kelly Martha"""
-MEN = """John James Robert Michael David William Richard Thomas Charles Daniel Matthew Paul Andrew George Kevin Brian
-Peter Frank Henry Adam Simon Jack Ryan Eric Stephen Scott Jason Tom Ben Sam Luke Patrick"""
-PLACES = """store park library station beach market museum school office garden bakery cafe gym zoo cinema hospital
-harbor farm hotel lake bank airport castle church theater stadium pool bridge pharmacy restaurant"""
-THINGS = """a drink, a book, a letter, a ticket, a sandwich, an apple, a pen, a ring, a map, a photo, a coin, a hat,
-a scarf, a basket, a bottle of water, a key, a flower, a cookie, an umbrella, a blanket, a camera, a toy, a postcard,
-a gift, a candle, an orange, a notebook, a newspaper, a small box, a pair of gloves"""
+WOMEN = """
+Mary Sarah Anna Emma Laura Lisa Julia Linda Karen Nancy Helen Alice Rachel Susan Maria Jane Kate
+Amy Amanda Jessica Jennifer Emily Elizabeth Christine Michelle Claire Diana Ruth Victoria Lucy
+Kelly Martha
+"""
+MEN = """
+John James Robert Michael David William Richard Thomas Charles Daniel Matthew Paul Andrew George
+Kevin Brian Peter Frank Henry Adam Simon Jack Ryan Eric Stephen Scott Jason Tom Ben Sam Luke
+Patrick
+"""
+PLACES = """
+store park library station beach market museum school office garden bakery cafe gym zoo cinema
+hospital harbor farm hotel lake bank airport castle church theater stadium pool bridge pharmacy
+restaurant
+"""
+THINGS = """
+a drink, a book, a letter, a ticket, a sandwich, an apple, a pen, a ring, a map, a photo,
+a coin, a hat, a scarf, a basket, a bottle of water, a key, a flower, a cookie,
+an umbrella, a blanket, a camera, a toy, a postcard, a gift, a candle, an orange,
+a notebook, a newspaper, a small box, a pair of gloves
+"""
 
 # repeats: common English words, in most tokenizers one token each after a space.
 
-WORDS = """able actor age air angle apple arm art baby back bad bag ball band bank bar base bath battle beach bear beat
-beauty bed beer bell best big bike bill birth bit black blind block blood blue board boat body bone book boot border
-boss bottle bottom bowl box boy brain bread break brief bright broad broken brown brush bus busy butter button cake call
-calm camera camp cap car card care cash cat cell center chain chair chance change cheap cheese chief child church city
-class clean clear close cloud club coach coast code coffee coin cold color cook cool copy corn corner cost cotton court
-cousin cover cream crew cross crowd cry cup dance danger dark date day deal debt deep dinner doctor dog door double
-doubt dream dress drink drive driver drop drum dry ear early earth easy edge egg empty end energy engine enough error
-event exit eye face fact fair family famous fan far farm fast father fear field film final finger fire fish flag flat
-floor food foot force form frame free fresh friend front fruit full fun game garage garden gas gate gift girl glad glass
-gold good grain grand great green ground group guest guide guitar hair half hall hand happy hard hat head health heart
-heat heavy height help hero high hill hole home honey hope horse hot hotel hour house human idea island job joke joy
-juice jump jury key king lady lake lamp land large late laugh law lawyer lead leg lemon letter level light limit line
-lip list little lock long lost love low lucky lunch magic mail major map market master match meal medal metal middle
-milk mind minute mirror mobile model moment money month mother motor mouth movie mud museum music nail name nation
-nature near net news nice night north note number nurse ocean office oil old open order oven owner page pain paint pair
-pan paper parent park part party path peace pen people pepper phone photo piano piece pig pilot pink pipe place plan
-plane plant plate player pocket poem poet point pool poor power price prince print proud public pull pure quick quiet
-race radio rain rare raw ready record red rest rice rich ride right ring river road robot rock roof room root rose rough
-round royal sad safe salt sand school sea season second secret serve shape sharp sheet ship shop short silver simple
-sister size skill skin sky sleep slow small smart smile smooth snow soft son song soup south space speed sport spring
-stage stamp star steel stick store storm story street strong sugar summer sun sweet swim table tall tank task taste tea
-temple tennis test thing ticket tight time tired title tool top town toy track trade train tree trip truck trust truth
-tube twin union usual video view visit voice walk wall warm water week west wet wheel white whole wide wife wild wind
-window wine winter woman wood word work world worm yellow young zero"""
+WORDS = """
+able actor age air angle apple arm art baby back bad bag ball band bank bar base bath battle
+beach bear beat beauty bed beer bell best big bike bill birth bit black blind block blood blue
+board boat body bone book boot border boss bottle bottom bowl box boy brain bread break brief
+bright broad broken brown brush bus busy butter button cake call calm camera camp cap car card
+care cash cat cell center chain chair chance change cheap cheese chief child church city class
+clean clear close cloud club coach coast code coffee coin cold color cook cool copy corn corner
+cost cotton court cousin cover cream crew cross crowd cry cup dance danger dark date day deal
+debt deep dinner doctor dog door double doubt dream dress drink drive driver drop drum dry ear
+early earth easy edge egg empty end energy engine enough error event exit eye face fact fair
+family famous fan far farm fast father fear field film final finger fire fish flag flat floor
+food foot force form frame free fresh friend front fruit full fun game garage garden gas gate
+gift girl glad glass gold good grain grand great green ground group guest guide guitar hair half
+hall hand happy hard hat head health heart heat heavy height help hero high hill hole home honey
+hope horse hot hotel hour house human idea island job joke joy juice jump jury key king lady
+lake lamp land large late laugh law lawyer lead leg lemon letter level light limit line lip list
+little lock long lost love low lucky lunch magic mail major map market master match meal medal
+metal middle milk mind minute mirror mobile model moment money month mother motor mouth movie
+mud museum music nail name nation nature near net news nice night north note number nurse ocean
+office oil old open order oven owner page pain paint pair pan paper parent park part party path
+peace pen people pepper phone photo piano piece pig pilot pink pipe place plan plane plant plate
+player pocket poem poet point pool poor power price prince print proud public pull pure quick
+quiet race radio rain rare raw ready record red rest rice rich ride right ring river road robot
+rock roof room root rose rough round royal sad safe salt sand school sea season second secret
+serve shape sharp sheet ship shop short silver simple sister size skill skin sky sleep slow
+small smart smile smooth snow soft son song soup south space speed sport spring stage stamp star
+steel stick store storm story street strong sugar summer sun sweet swim table tall tank task
+taste tea temple tennis test thing ticket tight time tired title tool top town toy track trade
+train tree trip truck trust truth tube twin union usual video view visit voice walk wall warm
+water week west wet wheel white whole wide wife wild wind window wine winter woman wood word
+work world worm yellow young zero
+"""
 
 # agreement: nouns of a language are persons, things or places, each with article, singular and plural. Forms of a noun
 # in a pattern: _is (as subject or object of a relative clause), _to (after a preposition, or with a verb that takes the
 # dative), _who and _whom (the relative pronoun as subject, as object), _seen and _helped (verbs of which it is the
 # subject).
 
-PERSON, THING, PLACE = "persons", "things", "places"
+PERSON = "persons"
+THING = "things"
+PLACE = "places"
 ANY_KIND = (PERSON, THING, PLACE)
 # Kinds of subject and other nouns, in the order of a grammar's patterns.
 CONSTRUCTIONS = (
@@ -332,20 +366,9 @@ def _dictionary(language: str, kinds: tuple[str, ...]) -> tuple[Noun, ...]:
 
 def _forms(language: str, noun: Noun, plural: int) -> dict[str, str]:
     """A noun with its article, and its relative pronouns, in the cases that patterns use."""
-    word = noun.plural if plural else noun.singular
     if language == "de":
-        article = "die" if plural else noun.article
-        declined_word = word if not plural or word[-1] in "ns" else f"{word}n"
-        dative, accusative = {"der": ("dem", "den"), "das": ("dem", "das"), "die": ("der", "die")}[
-            article
-        ]
-        dative = "den" if plural else dative
-        return {
-            "is": f"{article} {word}",
-            "to": f"{dative} {declined_word}",
-            "who": article,
-            "whom": accusative,
-        }
+        return _german_forms(noun, plural)
+    word = noun.plural if plural else noun.singular
     plural_articles = {"la": "las", "el": "los"} if language == "es" else {"the": "the"}
     article = plural_articles.get(noun.article, "les") if plural else noun.article
     noun_phrase = f"{article}{word}" if article == "l'" else f"{article} {word}"
@@ -353,134 +376,263 @@ def _forms(language: str, noun: Noun, plural: int) -> dict[str, str]:
     return {"is": noun_phrase, "to": noun_phrase, "whom": object_pronoun}
 
 
-GRAMMARS: Mapping[str, Grammar] = MappingProxyType({
-    "en": Grammar(
-        persons="""the doctor doctors, the teacher teachers, the lawyer lawyers, the farmer farmers, the singer singers,
-        the driver drivers, the nurse nurses, the student students, the neighbor neighbors, the guest guests,
-        the painter painters, the writer writers, the baker bakers, the child children, the woman women, the man men""",
-        things="""the key keys, the book books, the letter letters, the picture pictures, the bottle bottles,
-        the ticket tickets, the lamp lamps, the bag bags, the cup cups, the box boxes, the phone phones, the coat coats,
-        the hat hats, the ring rings, the map maps, the knife knives, the toy toys, the camera cameras""",
-        places="""the cabinet cabinets, the table tables, the car cars, the tree trees, the house houses,
-        the window windows, the door doors, the bridge bridges, the tower towers, the garden gardens,
-        the church churches, the shop shops, the hotel hotels, the boat boats""",
-        patterns=(
-            "{s_is} {there}",
-            "{s_is} that {mine}",
-            "{s_is} {near} {a_to}",
-            "{s_is} that {a_is} {a_seen}",
-            "{s_is} who {s_helped} {a_to}",
-            "{s_is} {near} {a_to} {by} {b_to}",
-            "{s_is} {near} {a_to} that {b_is} {b_seen}",
-            "{s_is} that {a_is} {a_seen} {near} {b_to}",
-            "{s_is} who {s_helped} {a_to} {near} {b_to}",
+GERMAN_DATIVES = {"der": "dem", "das": "dem", "die": "der"}
+GERMAN_ACCUSATIVES = {"der": "den", "das": "das", "die": "die"}
+
+
+def _german_forms(noun: Noun, plural: int) -> dict[str, str]:
+    """The forms of a German noun, which declines with its article."""
+    if not plural:
+        dative = f"{GERMAN_DATIVES[noun.article]} {noun.singular}"
+        return {
+            "is": f"{noun.article} {noun.singular}",
+            "to": dative,
+            "who": noun.article,
+            "whom": GERMAN_ACCUSATIVES[noun.article],
+        }
+    dative = f"den {noun.plural}"
+    if noun.plural[-1] not in "ns":
+        dative += "n"
+    return {"is": f"die {noun.plural}", "to": dative, "who": "die", "whom": "die"}
+
+
+GRAMMARS: Mapping[str, Grammar] = MappingProxyType(
+    {
+        "en": Grammar(
+            persons="""
+            the doctor doctors, the teacher teachers, the lawyer lawyers, the farmer farmers,
+            the singer singers, the driver drivers, the nurse nurses, the student students,
+            the neighbor neighbors, the guest guests, the painter painters,
+            the writer writers, the baker bakers, the child children, the woman women,
+            the man men
+            """,
+            things="""
+            the key keys, the book books, the letter letters, the picture pictures,
+            the bottle bottles, the ticket tickets, the lamp lamps, the bag bags,
+            the cup cups, the box boxes, the phone phones, the coat coats, the hat hats,
+            the ring rings, the map maps, the knife knives, the toy toys, the camera cameras
+            """,
+            places="""
+            the cabinet cabinets, the table tables, the car cars, the tree trees,
+            the house houses, the window windows, the door doors, the bridge bridges,
+            the tower towers, the garden gardens, the church churches, the shop shops,
+            the hotel hotels, the boat boats
+            """,
+            patterns=(
+                "{s_is} {there}",
+                "{s_is} that {mine}",
+                "{s_is} {near} {a_to}",
+                "{s_is} that {a_is} {a_seen}",
+                "{s_is} who {s_helped} {a_to}",
+                "{s_is} {near} {a_to} {by} {b_to}",
+                "{s_is} {near} {a_to} that {b_is} {b_seen}",
+                "{s_is} that {a_is} {a_seen} {near} {b_to}",
+                "{s_is} who {s_helped} {a_to} {near} {b_to}",
+            ),
+            near=("near", "behind", "beside", "next to", "in front of"),
+            there=(
+                "over there",
+                "from yesterday",
+                "right here",
+                "from before",
+                "up there",
+                "down there",
+            ),
+            mine=(
+                "I saw yesterday",
+                "I told you about",
+                "you described",
+                "we saw there",
+                "you liked so much",
+            ),
+            seen=(
+                "saw saw",
+                "noticed noticed",
+                "painted painted",
+                "found found",
+                "photographed photographed",
+            ),
+            helped=(
+                "helped helped",
+                "met met",
+                "visited visited",
+                "thanked thanked",
+                "admired admired",
+            ),
+            contracted=(),
+            verbs=("is are", "was were", "has have"),
         ),
-        near=("near", "behind", "beside", "next to", "in front of"),
-        there=("over there", "from yesterday", "right here", "from before", "up there", "down there"),
-        mine=("I saw yesterday", "I told you about", "you described", "we saw there", "you liked so much"),
-        seen=("saw saw", "noticed noticed", "painted painted", "found found", "photographed photographed"),
-        helped=("helped helped", "met met", "visited visited", "thanked thanked", "admired admired"),
-        contracted=(),
-        verbs=("is are", "was were", "has have"),
-    ),
-    "de": Grammar(
-        persons="""der Arzt Ärzte, die Lehrerin Lehrerinnen, der Anwalt Anwälte, die Bäuerin Bäuerinnen,
-        der Sänger Sänger, die Fahrerin Fahrerinnen, der Gast Gäste, die Nachbarin Nachbarinnen, der Maler Maler,
-        die Autorin Autorinnen, der Bäcker Bäcker, das Kind Kinder, die Frau Frauen, der Mann Männer,
-        die Schülerin Schülerinnen, der Freund Freunde""",
-        things="""der Schlüssel Schlüssel, das Buch Bücher, der Brief Briefe, das Bild Bilder, die Flasche Flaschen,
-        die Karte Karten, die Lampe Lampen, die Tasche Taschen, der Teller Teller, die Kiste Kisten, das Handy Handys,
-        der Mantel Mäntel, der Hut Hüte, der Ring Ringe, das Messer Messer, die Kamera Kameras, der Ball Bälle,
-        die Uhr Uhren""",
-        places="""der Schrank Schränke, der Tisch Tische, das Auto Autos, der Baum Bäume, das Haus Häuser,
-        das Fenster Fenster, die Tür Türen, die Brücke Brücken, der Turm Türme, der Garten Gärten, die Kirche Kirchen,
-        der Laden Läden, das Hotel Hotels, das Boot Boote""",
-        patterns=(
-            "{s_is} {there}",
-            "{s_is}, {s_whom} {mine},",
-            "{s_is} {near} {a_to}",
-            "{s_is}, {s_whom} {a_is} {a_seen},",
-            "{s_is}, {s_who} {a_to} {s_helped},",
-            "{s_is} {near} {a_to} {by} {b_to}",
-            "{s_is} {near} {a_to}, {a_whom} {b_is} {b_seen},",
-            "{s_is}, {s_whom} {a_is} {near} {b_to} {a_seen},",
-            "{s_is}, {s_who} {a_to} {near} {b_to} {s_helped},",
+        "de": Grammar(
+            persons="""
+            der Arzt Ärzte, die Lehrerin Lehrerinnen, der Anwalt Anwälte,
+            die Bäuerin Bäuerinnen, der Sänger Sänger, die Fahrerin Fahrerinnen,
+            der Gast Gäste, die Nachbarin Nachbarinnen, der Maler Maler,
+            die Autorin Autorinnen, der Bäcker Bäcker, das Kind Kinder, die Frau Frauen,
+            der Mann Männer, die Schülerin Schülerinnen, der Freund Freunde
+            """,
+            things="""
+            der Schlüssel Schlüssel, das Buch Bücher, der Brief Briefe, das Bild Bilder,
+            die Flasche Flaschen, die Karte Karten, die Lampe Lampen, die Tasche Taschen,
+            der Teller Teller, die Kiste Kisten, das Handy Handys, der Mantel Mäntel,
+            der Hut Hüte, der Ring Ringe, das Messer Messer, die Kamera Kameras,
+            der Ball Bälle, die Uhr Uhren
+            """,
+            places="""
+            der Schrank Schränke, der Tisch Tische, das Auto Autos, der Baum Bäume,
+            das Haus Häuser, das Fenster Fenster, die Tür Türen, die Brücke Brücken,
+            der Turm Türme, der Garten Gärten, die Kirche Kirchen, der Laden Läden,
+            das Hotel Hotels, das Boot Boote
+            """,
+            patterns=(
+                "{s_is} {there}",
+                "{s_is}, {s_whom} {mine},",
+                "{s_is} {near} {a_to}",
+                "{s_is}, {s_whom} {a_is} {a_seen},",
+                "{s_is}, {s_who} {a_to} {s_helped},",
+                "{s_is} {near} {a_to} {by} {b_to}",
+                "{s_is} {near} {a_to}, {a_whom} {b_is} {b_seen},",
+                "{s_is}, {s_whom} {a_is} {near} {b_to} {a_seen},",
+                "{s_is}, {s_who} {a_to} {near} {b_to} {s_helped},",
+            ),
+            near=("neben", "hinter", "vor", "bei"),
+            there=(
+                "dort drüben",
+                "von gestern",
+                "hier vorne",
+                "von vorhin",
+                "da oben",
+                "da hinten",
+            ),
+            mine=("ich gestern gesehen habe", "du meinst", "wir suchen", "ihr kennt", "ich so mag"),
+            seen=(
+                "sah sahen",
+                "malte malten",
+                "fotografierte fotografierten",
+                "entdeckte entdeckten",
+                "suchte suchten",
+            ),
+            helped=(
+                "half halfen",
+                "dankte dankten",
+                "winkte winkten",
+                "folgte folgten",
+                "begegnete begegneten",
+            ),
+            contracted=(("bei dem", "beim"),),
+            verbs=("ist sind", "war waren", "hat haben"),
         ),
-        near=("neben", "hinter", "vor", "bei"),
-        there=("dort drüben", "von gestern", "hier vorne", "von vorhin", "da oben", "da hinten"),
-        mine=("ich gestern gesehen habe", "du meinst", "wir suchen", "ihr kennt", "ich so mag"),
-        seen=("sah sahen", "malte malten", "fotografierte fotografierten", "entdeckte entdeckten", "suchte suchten"),
-        helped=("half halfen", "dankte dankten", "winkte winkten", "folgte folgten", "begegnete begegneten"),
-        contracted=(("bei dem", "beim"),),
-        verbs=("ist sind", "war waren", "hat haben"),
-    ),
-    "fr": Grammar(
-        persons="""le médecin médecins, l'avocat avocats, la chanteuse chanteuses, le chauffeur chauffeurs,
-        l'infirmière infirmières, l'étudiant étudiants, la voisine voisines, l'invité invités, le peintre peintres,
-        l'écrivain écrivains, la boulangère boulangères, l'enfant enfants, la femme femmes, l'homme hommes,
-        le paysan paysans, la vendeuse vendeuses""",
-        things="""la clé clés, le livre livres, la lettre lettres, le tableau tableaux, la bouteille bouteilles,
-        le billet billets, la lampe lampes, la valise valises, la tasse tasses, la boîte boîtes,
-        le téléphone téléphones, le manteau manteaux, le chapeau chapeaux, la bague bagues, la carte cartes,
-        le couteau couteaux, le jouet jouets, la photo photos""",
-        places="""l'armoire armoires, la table tables, la voiture voitures, l'arbre arbres, la maison maisons,
-        la fenêtre fenêtres, la porte portes, le pont ponts, la tour tours, le jardin jardins, l'église églises,
-        la boutique boutiques, l'hôtel hôtels, le bateau bateaux""",
-        patterns=(
-            "{s_is} {there}",
-            "{s_is} que {mine}",
-            "{s_is} {near} {a_to}",
-            "{s_is} que {a_is} {a_seen}",
-            "{s_is} qui {s_helped} {a_to}",
-            "{s_is} {near} {a_to} {by} {b_to}",
-            "{s_is} {near} {a_to} que {b_is} {b_seen}",
-            "{s_is} que {a_is} {a_seen} {near} {b_to}",
-            "{s_is} qui {s_helped} {a_to} {near} {b_to}",
+        "fr": Grammar(
+            persons="""
+            le médecin médecins, l'avocat avocats, la chanteuse chanteuses,
+            le chauffeur chauffeurs, l'infirmière infirmières, l'étudiant étudiants,
+            la voisine voisines, l'invité invités, le peintre peintres, l'écrivain écrivains,
+            la boulangère boulangères, l'enfant enfants, la femme femmes, l'homme hommes,
+            le paysan paysans, la vendeuse vendeuses
+            """,
+            things="""
+            la clé clés, le livre livres, la lettre lettres, le tableau tableaux,
+            la bouteille bouteilles, le billet billets, la lampe lampes, la valise valises,
+            la tasse tasses, la boîte boîtes, le téléphone téléphones, le manteau manteaux,
+            le chapeau chapeaux, la bague bagues, la carte cartes, le couteau couteaux,
+            le jouet jouets, la photo photos
+            """,
+            places="""
+            l'armoire armoires, la table tables, la voiture voitures, l'arbre arbres,
+            la maison maisons, la fenêtre fenêtres, la porte portes, le pont ponts,
+            la tour tours, le jardin jardins, l'église églises, la boutique boutiques,
+            l'hôtel hôtels, le bateau bateaux
+            """,
+            patterns=(
+                "{s_is} {there}",
+                "{s_is} que {mine}",
+                "{s_is} {near} {a_to}",
+                "{s_is} que {a_is} {a_seen}",
+                "{s_is} qui {s_helped} {a_to}",
+                "{s_is} {near} {a_to} {by} {b_to}",
+                "{s_is} {near} {a_to} que {b_is} {b_seen}",
+                "{s_is} que {a_is} {a_seen} {near} {b_to}",
+                "{s_is} qui {s_helped} {a_to} {near} {b_to}",
+            ),
+            near=("près de", "derrière", "devant", "à côté de", "en face de"),
+            there=("là-bas", "d'hier", "d'en face", "d'à côté", "là-haut", "d'en bas"),
+            mine=(
+                "je connais bien",
+                "tu cherches",
+                "nous aimons tant",
+                "vous voyez ici",
+                "j'admire",
+            ),
+            seen=(
+                "cherchait cherchaient",
+                "admirait admiraient",
+                "photographiait photographiaient",
+                "dessinait dessinaient",
+                "regardait regardaient",
+            ),
+            helped=(
+                "aidait aidaient",
+                "écoutait écoutaient",
+                "attendait attendaient",
+                "cherchait cherchaient",
+                "suivait suivaient",
+            ),
+            contracted=(("de le", "du"), ("de les", "des")),
+            verbs=("est sont", "était étaient", "a ont"),
         ),
-        near=("près de", "derrière", "devant", "à côté de", "en face de"),
-        there=("là-bas", "d'hier", "d'en face", "d'à côté", "là-haut", "d'en bas"),
-        mine=("je connais bien", "tu cherches", "nous aimons tant", "vous voyez ici", "j'admire"),
-        seen=("cherchait cherchaient", "admirait admiraient", "photographiait photographiaient",
-              "dessinait dessinaient", "regardait regardaient"),
-        helped=("aidait aidaient", "écoutait écoutaient", "attendait attendaient", "cherchait cherchaient",
-                "suivait suivaient"),
-        contracted=(("de le", "du"), ("de les", "des")),
-        verbs=("est sont", "était étaient", "a ont"),
-    ),
-    "es": Grammar(
-        persons="""el médico médicos, la profesora profesoras, el abogado abogados, la cantante cantantes,
-        el conductor conductores, la enfermera enfermeras, el estudiante estudiantes, la vecina vecinas,
-        el invitado invitados, el pintor pintores, la escritora escritoras, el panadero panaderos, el niño niños,
-        la mujer mujeres, el hombre hombres, la amiga amigas""",
-        things="""la llave llaves, el libro libros, la carta cartas, el cuadro cuadros, la botella botellas,
-        el billete billetes, la lámpara lámparas, la maleta maletas, la taza tazas, la caja cajas,
-        el teléfono teléfonos, el abrigo abrigos, el sombrero sombreros, el anillo anillos, el mapa mapas,
-        el cuchillo cuchillos, el juguete juguetes, la foto fotos""",
-        places="""el armario armarios, la mesa mesas, el coche coches, el árbol árboles, la casa casas,
-        la ventana ventanas, la puerta puertas, el puente puentes, la torre torres, el jardín jardines,
-        la iglesia iglesias, la tienda tiendas, el hotel hoteles, el barco barcos""",
-        patterns=(
-            "{s_is} {there}",
-            "{s_is} {s_whom} {mine}",
-            "{s_is} {near} {a_to}",
-            "{s_is} que {a_is} {a_seen}",
-            "{s_is} que {s_helped} a {a_to}",
-            "{s_is} {near} {a_to} {by} {b_to}",
-            "{s_is} {near} {a_to} que {b_is} {b_seen}",
-            "{s_is} que {a_is} {a_seen} {near} {b_to}",
-            "{s_is} que {s_helped} a {a_to} {near} {b_to}",
+        "es": Grammar(
+            persons="""
+            el médico médicos, la profesora profesoras, el abogado abogados,
+            la cantante cantantes, el conductor conductores, la enfermera enfermeras,
+            el estudiante estudiantes, la vecina vecinas, el invitado invitados,
+            el pintor pintores, la escritora escritoras, el panadero panaderos, el niño niños,
+            la mujer mujeres, el hombre hombres, la amiga amigas
+            """,
+            things="""
+            la llave llaves, el libro libros, la carta cartas, el cuadro cuadros,
+            la botella botellas, el billete billetes, la lámpara lámparas, la maleta maletas,
+            la taza tazas, la caja cajas, el teléfono teléfonos, el abrigo abrigos,
+            el sombrero sombreros, el anillo anillos, el mapa mapas, el cuchillo cuchillos,
+            el juguete juguetes, la foto fotos
+            """,
+            places="""
+            el armario armarios, la mesa mesas, el coche coches, el árbol árboles,
+            la casa casas, la ventana ventanas, la puerta puertas, el puente puentes,
+            la torre torres, el jardín jardines, la iglesia iglesias, la tienda tiendas,
+            el hotel hoteles, el barco barcos
+            """,
+            patterns=(
+                "{s_is} {there}",
+                "{s_is} {s_whom} {mine}",
+                "{s_is} {near} {a_to}",
+                "{s_is} que {a_is} {a_seen}",
+                "{s_is} que {s_helped} a {a_to}",
+                "{s_is} {near} {a_to} {by} {b_to}",
+                "{s_is} {near} {a_to} que {b_is} {b_seen}",
+                "{s_is} que {a_is} {a_seen} {near} {b_to}",
+                "{s_is} que {s_helped} a {a_to} {near} {b_to}",
+            ),
+            near=("cerca de", "detrás de", "delante de", "junto a", "al lado de", "frente a"),
+            there=("de allí", "de ayer", "de aquí", "de arriba", "de enfrente", "de al lado"),
+            mine=("conozco bien", "buscas", "vemos aquí", "tanto admiro", "usted prefiere"),
+            seen=(
+                "miraba miraban",
+                "pintaba pintaban",
+                "fotografiaba fotografiaban",
+                "buscaba buscaban",
+                "admiraba admiraban",
+            ),
+            helped=(
+                "ayudaba ayudaban",
+                "saludaba saludaban",
+                "esperaba esperaban",
+                "escuchaba escuchaban",
+                "buscaba buscaban",
+            ),
+            contracted=(("de el", "del"), ("a el", "al")),
+            verbs=("es son", "era eran", "ha han", "está están"),
         ),
-        near=("cerca de", "detrás de", "delante de", "junto a", "al lado de", "frente a"),
-        there=("de allí", "de ayer", "de aquí", "de arriba", "de enfrente", "de al lado"),
-        mine=("conozco bien", "buscas", "vemos aquí", "tanto admiro", "usted prefiere"),
-        seen=("miraba miraban", "pintaba pintaban", "fotografiaba fotografiaban", "buscaba buscaban",
-              "admiraba admiraban"),
-        helped=("ayudaba ayudaban", "saludaba saludaban", "esperaba esperaban", "escuchaba escuchaban",
-                "buscaba buscaban"),
-        contracted=(("de el", "del"), ("a el", "al")),
-        verbs=("es son", "era eran", "ha han", "está están"),
-    ),
-})  # fmt: skip
+    }
+)
 
 Draw = Callable[[str, np.random.Generator, int], Example]
 DRAWS: Mapping[str, Draw] = MappingProxyType(

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
 from typing import NamedTuple
@@ -57,8 +57,18 @@ MAX_LABELS = 200
 # Each needs a column of its own; a group may be a text, such as the premise that several pairs
 # share.
 DISTINCT_MEANINGS = (
-    "text", "pair", "label", "target", "words", "labels", "context", "choices", "answer", "language", "split",
-)  # fmt: skip
+    "text",
+    "pair",
+    "label",
+    "target",
+    "words",
+    "labels",
+    "context",
+    "choices",
+    "answer",
+    "language",
+    "split",
+)
 MAX_SAVED_TASKS = 64  # tasks in a cache folder
 ENDINGS = {
     **{f".{kind}": kind for kind in KINDS},
@@ -240,9 +250,9 @@ def check(draft: Draft) -> Checked:
 
     Raises HeadlabError for a name, columns or files that fit no task.
     """
-    if unknown := [
-        name for name in draft.columns if name not in COLUMNS
-    ]:  # they become keys of the declaration
+    # They become keys of the declaration.
+    unknown = [name for name in draft.columns if name not in COLUMNS]
+    if unknown:
         raise HeadlabError(
             f"unknown column {unknown[0]!r:.60}; choose from {', '.join(COLUMNS)}",
             code="upload.column_unknown",
@@ -256,15 +266,14 @@ def check(draft: Draft) -> Checked:
     _check_columns(draft.columns)
     _check_division(draft)
     _check_files(draft)
-    rows_by_upload = {
-        upload: [
-            record
-            if isinstance(record, HeadlabError)
-            else DeclaredRow(contents, upload.name, record)
-            for record in read_upload(upload, draft.format)
-        ]
-        for upload in draft.files
-    }
+    rows_by_upload: dict[Upload, list[DeclaredRow | HeadlabError]] = {}
+    for upload in draft.files:
+        rows_by_upload[upload] = []
+        for record in read_upload(upload, draft.format):
+            if isinstance(record, HeadlabError):
+                rows_by_upload[upload].append(record)
+            else:
+                rows_by_upload[upload].append(DeclaredRow(contents, upload.name, record))
     labels, label_errors = _all_labels(contents.has_no_labels, rows_by_upload)
     rows, row_errors = _read_rows(rows_by_upload, labels)
     errors = row_errors or label_errors
@@ -277,14 +286,14 @@ def _all_labels(
     is_unlabelled: bool, rows_by_upload: Mapping[Upload, Sequence[DeclaredRow | HeadlabError]]
 ) -> tuple[tuple[str, ...], list[HeadlabError]]:
     """The labels of all rows that can be read, sorted, and what is wrong with them as a whole."""
-    rows = [
-        row
-        for rows in rows_by_upload.values()
-        for row in rows
-        if isinstance(row, DeclaredRow) and _error_of(_check_row_place, row) is None
-    ]
-    labels = tuple(sorted({label for row in rows for label in _labels(row)}))
-    return labels, list(_label_errors(is_unlabelled, labels, rows))
+    readable_rows: list[DeclaredRow] = []
+    labels_found = set[str]()
+    for row in chain.from_iterable(rows_by_upload.values()):
+        if isinstance(row, DeclaredRow) and _error_of(_check_row_place, row) is None:
+            readable_rows.append(row)
+            labels_found.update(_labels(row))
+    labels = tuple(sorted(labels_found))
+    return labels, list(_label_errors(is_unlabelled, labels, readable_rows))
 
 
 def _check_divided(draft: Draft, rows: Sequence[UploadedRow], labels: tuple[str, ...]) -> Checked:
@@ -337,7 +346,9 @@ def _files_of(
 def _label_counts(rows: Sequence[UploadedRow], labels: Sequence[str]) -> dict[tuple[str, str], int]:
     """Texts, or words, by language and label."""
     counts = Counter[tuple[str, str]]()
-    for row in rows if labels else ():
+    if not labels:
+        return {}
+    for row in rows:
         numbers = row.example.labels or (row.example.label,)
         counts.update((row.language, labels[number]) for number in numbers)
     return dict(counts)
@@ -345,11 +356,15 @@ def _label_counts(rows: Sequence[UploadedRow], labels: Sequence[str]) -> dict[tu
 
 def _check_columns(columns: Mapping[str, str]) -> None:
     """Raise HeadlabError for a column of two meanings."""
-    meant = [(name, columns[name]) for name in DISTINCT_MEANINGS if name in columns]
-    for at, (name, column) in enumerate(meant):
-        if again := [other for other, same in meant[:at] if same == column]:
+    meanings_by_column: dict[str, str] = {}
+    for name in DISTINCT_MEANINGS:
+        if name not in columns:
+            continue
+        earlier = meanings_by_column.setdefault(columns[name], name)
+        if earlier != name:
             raise HeadlabError(
-                f"{again[0]} and {name} are both column {column}; give each a column of its own",
+                f"{earlier} and {name} are both column {columns[name]}; give each a column of its "
+                "own",
                 code="upload.column_twice",
             )
 
@@ -373,7 +388,8 @@ def _check_files(draft: Draft) -> None:
     """Raise HeadlabError for no files, too many bytes, or two files that would be one."""
     if not draft.files:
         raise HeadlabError("no file is given; give one or more", code="upload.none")
-    if (size := sum(len(upload.data) for upload in draft.files)) > MAX_SENT_BYTES:
+    size = sum(len(upload.data) for upload in draft.files)
+    if size > MAX_SENT_BYTES:
         raise HeadlabError(
             f"the files have {size / (1 << 20):,.0f} MiB together, and {MAX_SENT_BYTES >> 20} may "
             "be sent; give fewer rows, or write a declaration beside the files (docs/tasks.md)",
@@ -399,9 +415,8 @@ def _check_file(draft: Draft, upload: Upload) -> None:
         raise HeadlabError(
             f"which language is {upload.name} in? Give its code, like de", code="upload.no_language"
         )
-    if upload.language and not LANGUAGE.fullmatch(
-        upload.language
-    ):  # it becomes part of a file's name
+    # It becomes part of a file's name.
+    if upload.language and not LANGUAGE.fullmatch(upload.language):
         raise HeadlabError(
             f"{upload.name}: {upload.language!r:.60} is not a language code like de or zh-CN",
             code="upload.language_invalid",
@@ -415,6 +430,7 @@ def _check_file(draft: Draft, upload: Upload) -> None:
 
 
 def _error_of(function: Callable[..., object], *arguments: object) -> HeadlabError | None:
+    """The HeadlabError that a call raises; None if it raises none."""
     try:
         function(*arguments)
     except HeadlabError as error:
@@ -423,6 +439,7 @@ def _error_of(function: Callable[..., object], *arguments: object) -> HeadlabErr
 
 
 def _check_row_place(row: DeclaredRow) -> None:
+    """Raise HeadlabError unless a row has all columns, a known split and a language code."""
     require_columns(row.record, row.path, tuple(row.contents.columns.values()), row.contents.format)
     check_place(row)
 
@@ -439,7 +456,8 @@ def _read_rows(
 ) -> tuple[list[UploadedRow], list[HeadlabError]]:
     """The rows that can be read, and the errors of the others, both in their order."""
     lines_by_id: dict[tuple[str, str, str], int] = {}
-    uploaded_rows, errors = list[UploadedRow](), list[HeadlabError]()
+    uploaded_rows: list[UploadedRow] = []
+    errors: list[HeadlabError] = []
     for upload, rows in rows_by_upload.items():
         for row in rows:
             try:
@@ -465,7 +483,7 @@ def _read_row(
     language = _language(row, upload)
     example = replace(example_of(row, "", labels, language), place=row.place)
     if row.has("id"):
-        split = row.text("split") if row.has("split") else upload.split or ""
+        split = row.text_or("split", upload.split or "")
         line = lines_by_id.setdefault((language, split, example.id), row.record.line)
         if line != row.record.line:
             raise row.field_error(
@@ -499,7 +517,7 @@ def _label_errors(
 
 
 def _language(row: DeclaredRow, upload: Upload) -> str:
-    return row.text("language") if row.has("language") else str(upload.language)
+    return row.text_or("language", str(upload.language))
 
 
 def _splits(draft: Draft, rows: Sequence[UploadedRow]) -> list[Split]:
@@ -516,7 +534,7 @@ def _splits(draft: Draft, rows: Sequence[UploadedRow]) -> list[Split]:
 
 
 def _divided_row(draft: Draft, row: UploadedRow) -> DividedRow:
-    group = row.declared_row.text("group") if row.declared_row.has("group") else ""
+    group = row.declared_row.text_or("group", "")
     return DividedRow(draft.files.index(row.upload), row.language, group, text_of(row.example))
 
 
@@ -530,7 +548,10 @@ def _row_split(row: UploadedRow) -> Split:
 
 
 def _file_name(draft: Draft, language: str | None, split: str) -> str:
-    """The file that holds a language's split, as the declaration names it; no part of it is the owner's text."""
+    """The file that holds a language's split, as the declaration names it.
+
+    No part of it is the owner's text.
+    """
     values_by_place = {"language": str(language), "split": split}
     parts = [part for place, part in values_by_place.items() if place not in draft.columns]
     return ".".join([*(parts or ["data"]), draft.format])
@@ -543,22 +564,23 @@ def _files_of_upload(
     if draft.share is None:
         return {_file_name(draft, upload.language, upload.split or "dev"): upload.data}
     text = decode_text(upload.data, upload.name)
-    # what the readers take for lines
-    lines = (
-        list(io.StringIO(text, newline=""))
-        if draft.format == "csv"
-        else [f"{line}\n" for line in lines_of(text)]
-    )
+    # What the readers take for lines.
+    if draft.format == "csv":
+        lines = list(io.StringIO(text, newline=""))
+    else:
+        lines = [f"{line}\n" for line in lines_of(text)]
     starts = [*(row.record.line - 1 for row in rows), len(lines)]
-    parts = ["".join(lines[a:b]) for a, b in pairwise(starts)]
     head = "".join(lines[: starts[0]])
-    return {
-        _file_name(draft, upload.language, split): (
-            head + "".join(p for p, s in zip(parts, splits, strict=True) if s == split)
-        ).encode()
-        for split in SPLITS
-        if split in splits
-    }
+    files: dict[str, bytes] = {}
+    for split in SPLITS:
+        if split not in splits:
+            continue
+        content = head
+        for row_split, (start, end) in zip(splits, pairwise(starts), strict=True):
+            if row_split == split:
+                content += "".join(lines[start:end])
+        files[_file_name(draft, upload.language, split)] = content.encode()
+    return files
 
 
 def _toml(draft: Draft, labels: Sequence[str]) -> str:
@@ -569,19 +591,16 @@ def _toml(draft: Draft, labels: Sequence[str]) -> str:
         f"format = {_toml_string(draft.format)}",
         f"files = {_toml_string(files)}",
     ]
-    lines += [f"labels = [{', '.join(map(_toml_string, labels))}]"] if labels else []
-    lines += ["aligned = true"] if draft.aligned else []
-    lines += (
-        [f"division = {draft.division}"]
-        if draft.share is not None and draft.division > FIRST_VERSION
-        else []
-    )
+    if labels:
+        lines.append(f"labels = [{', '.join(map(_toml_string, labels))}]")
+    if draft.aligned:
+        lines.append("aligned = true")
+    if draft.share is not None and draft.division > FIRST_VERSION:
+        lines.append(f"division = {draft.division}")
     for table, rows in (("columns", draft.columns), ("splits", draft.splits)):
-        lines += (
-            ["", f"[{table}]", *(f"{key} = {_toml_string(value)}" for key, value in rows.items())]
-            if rows
-            else []
-        )
+        if rows:
+            lines += ["", f"[{table}]"]
+            lines += [f"{key} = {_toml_string(value)}" for key, value in rows.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -601,9 +620,9 @@ def save(draft: Draft, cache: Path) -> Checked:
     """
     checked = _saved_before(draft, cache) or check(draft)
     if checked.errors:
-        remainder = (
-            f"; and {len(checked.errors) - 1} more errors" if len(checked.errors) > 1 else ""
-        )
+        remainder = ""
+        if len(checked.errors) > 1:
+            remainder = f"; and {len(checked.errors) - 1} more errors"
         raise HeadlabError(f"{checked.errors[0]}{remainder}", code=checked.errors[0].code)
     root = cache / SAVED
     files = {**checked.files, f"{draft.name}.toml": checked.declaration.encode()}
@@ -622,12 +641,13 @@ def save(draft: Draft, cache: Path) -> Checked:
 
 
 def _saved_before(draft: Draft, cache: Path) -> Checked | None:
-    """What an earlier version's division made of a draft, if that is saved: the task then stays as it is."""
-    if (
-        draft.share is None
-        or not NAME.fullmatch(draft.name)
-        or not (cache / SAVED / draft.name).is_dir()
-    ):
+    """What an earlier version's division made of a draft, if that is saved; else None.
+
+    The task then stays as it is.
+    """
+    if draft.share is None or not NAME.fullmatch(draft.name):
+        return None
+    if not (cache / SAVED / draft.name).is_dir():
         return None
     for version in range(FIRST_VERSION, draft.division):
         earlier = check(replace(draft, division=version))
