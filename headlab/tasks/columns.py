@@ -55,14 +55,37 @@ NAMES: Mapping[str, str] = {
 WEAK_TEXTS = "source|src|title|content|input|document|quelle"
 # Columns that belong together: where both are there, they are the two texts.
 PAIRS = (
-    ("premise", "hypothesis"), ("sentence1", "sentence2"), ("sentence_1", "sentence_2"), ("sentence_a", "sentence_b"),
-    ("text_a", "text_b"), ("text1", "text2"), ("text_1", "text_2"), ("text", "text2"), ("text", "text_2"),
-    ("text", "text_b"), ("text", "pair"), ("sentence", "sentence2"), ("question1", "question2"),
-    ("question_1", "question_2"), ("question", "sentence"), ("query", "passage"), ("query", "document"), ("s1", "s2"),
-    ("satz1", "satz2"), ("satz_1", "satz_2"), ("satz_a", "satz_b"), ("pramisse", "hypothese"),
-    ("praemisse", "hypothese"), ("premisse", "hypothese"), ("phrase1", "phrase2"), ("phrase_1", "phrase_2"),
-    ("texte1", "texte2"), ("texte_1", "texte_2"), ("premisa", "hipotesis"), ("premessa", "ipotesi"),
-)  # fmt: skip
+    ("premise", "hypothesis"),
+    ("sentence1", "sentence2"),
+    ("sentence_1", "sentence_2"),
+    ("sentence_a", "sentence_b"),
+    ("text_a", "text_b"),
+    ("text1", "text2"),
+    ("text_1", "text_2"),
+    ("text", "text2"),
+    ("text", "text_2"),
+    ("text", "text_b"),
+    ("text", "pair"),
+    ("sentence", "sentence2"),
+    ("question1", "question2"),
+    ("question_1", "question_2"),
+    ("question", "sentence"),
+    ("query", "passage"),
+    ("query", "document"),
+    ("s1", "s2"),
+    ("satz1", "satz2"),
+    ("satz_1", "satz_2"),
+    ("satz_a", "satz_b"),
+    ("pramisse", "hypothese"),
+    ("praemisse", "hypothese"),
+    ("premisse", "hypothese"),
+    ("phrase1", "phrase2"),
+    ("phrase_1", "phrase_2"),
+    ("texte1", "texte2"),
+    ("texte_1", "texte_2"),
+    ("premisa", "hipotesis"),
+    ("premessa", "ipotesi"),
+)
 ISO_639_1 = (
     "aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy "
     "da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht "

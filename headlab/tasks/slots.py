@@ -19,10 +19,27 @@ OUTSIDE_LABEL = "O"
 # counts as outside. No B- and I- prefixes: two fillers of one slot are never adjacent, so they
 # would only make more and rarer labels.
 LABELS = (
-    OUTSIDE_LABEL, "name", "area", "floor", "temperature", "item", "position", "state", "minutes", "hours", "seconds",
-    "device_class", "start_minutes", "volume_step", "start_seconds", "conversation_command", "brightness",
-    "start_hours", "volume_level", "color",
-)  # fmt: skip
+    OUTSIDE_LABEL,
+    "name",
+    "area",
+    "floor",
+    "temperature",
+    "item",
+    "position",
+    "state",
+    "minutes",
+    "hours",
+    "seconds",
+    "device_class",
+    "start_minutes",
+    "volume_step",
+    "start_seconds",
+    "conversation_command",
+    "brightness",
+    "start_hours",
+    "volume_level",
+    "color",
+)
 # Written without spaces: a word is then one piece of the template, a filler or the text between two
 # choices. Tokenizers treat such pieces as words; single characters would separate Thai vowels from
 # their consonants.

@@ -30,14 +30,40 @@ from headlab.tasks.text_files import is_missing, read_text
 
 # All universal parts of speech in alphabetical order, https://universaldependencies.org/u/pos/.
 LABELS = (
-    "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ",
-    "SYM", "VERB", "X",
-)  # fmt: skip
+    "ADJ",
+    "ADP",
+    "ADV",
+    "AUX",
+    "CCONJ",
+    "DET",
+    "INTJ",
+    "NOUN",
+    "NUM",
+    "PART",
+    "PRON",
+    "PROPN",
+    "PUNCT",
+    "SCONJ",
+    "SYM",
+    "VERB",
+    "X",
+)
 # The languages of Held & Yang (2023), and the part of the hub's data set with each.
 PARTS = {
-    "en": "English", "ar": "Arabic", "bg": "Bulgarian", "de": "German", "el": "Greek", "es": "Spanish", "fr": "French",
-    "hi": "Hindi", "ru": "Russian", "tr": "Turkish", "ur": "Urdu", "vi": "Vietnamese", "zh": "Chinese",
-}  # fmt: skip
+    "en": "English",
+    "ar": "Arabic",
+    "bg": "Bulgarian",
+    "de": "German",
+    "el": "Greek",
+    "es": "Spanish",
+    "fr": "French",
+    "hi": "Hindi",
+    "ru": "Russian",
+    "tr": "Turkish",
+    "ur": "Urdu",
+    "vi": "Vietnamese",
+    "zh": "Chinese",
+}
 LANGUAGES = tuple(PARTS)
 # Not pinned; the data's hash shows a changed revision.
 HUB = HubData("udpos", "google/xtreme", ("tokens", "pos_tags"))

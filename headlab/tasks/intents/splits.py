@@ -39,8 +39,7 @@ class Splits:
 
     Attributes:
         plan: Split -> class -> templates.
-        sentences: Split -> each example's sentence and its pieces. single_template_classes: classes
-            whose only template is in both dev and test.
+        sentences: Split -> each example's sentence and its pieces.
         ambiguous: Number of sentences left out because two classes can produce them.
         repeats: Draws refused because another template of the class had already produced the
             sentence.
@@ -82,22 +81,21 @@ class SentenceDraw:
     drawn: set[str] = field(default_factory=set)
 
     def draw_new(self, template: Template, min_words: int) -> DrawnSentence | None:
-        """A new sentence of at least `least` words; None if TRIES draws gave none."""
+        """A new sentence of at least `min_words` words; None if TRIES draws gave none."""
         for _ in range(TRIES):
             sentence = sample(self.book, template, self.dice)
-            if (
-                sentence is None
-                or (key := sentence.text.casefold()) in self.ambiguous
-                or len(sentence.text.split()) < min_words
-            ):
+            if sentence is None or len(sentence.text.split()) < min_words:
                 continue
-            holder = self.owner.setdefault(key, template)
-            if holder is template and key not in self.drawn:
-                self.drawn.add(key)
+            plain_text = sentence.text.casefold()
+            if plain_text in self.ambiguous:
+                continue
+            owner = self.owner.setdefault(plain_text, template)
+            if owner is template and plain_text not in self.drawn:
+                self.drawn.add(plain_text)
                 return sentence
-            self.repeats += holder is not template
-            if holder.label != template.label:
-                self.clashes.add(key)
+            self.repeats += owner is not template
+            if owner.label != template.label:
+                self.clashes.add(plain_text)
         return None
 
     def rows(self, templates: Sequence[Template], min_words: int) -> Iterator[DrawnRow]:
@@ -116,7 +114,8 @@ class SentenceDraw:
 
         A class that is used up leaves the rounds, and its share goes to the others evenly.
         """
-        size, min_words = SIZES[name], MIN_WORDS[name]
+        size = SIZES[name]
+        min_words = MIN_WORDS[name]
         streams = {label: self.rows(templates, min_words) for label, templates in plan.items()}
         rows: list[DrawnRow] = []
         while streams and len(rows) < size:
@@ -152,7 +151,7 @@ def dice_for(seed: int, language: str, purpose: str) -> Dice:
 
 
 def assign(book: TemplateBook, dice: Dice) -> TemplatesBySplit:
-    """Assign every template to one split; the only template of a class goes to both dev and test."""
+    """Assign every template to one split; the only one of a class goes to both dev and test."""
     shares = SHARES[book.language == TRAIN_LANGUAGE]
     plan: dict[str, dict[int, list[Template]]] = {
         split: {} for split in ("dev", "test", "train") if split in shares
@@ -160,8 +159,10 @@ def assign(book: TemplateBook, dice: Dice) -> TemplatesBySplit:
     for label in range(len(LABELS)):
         templates = book.templates_of(label)
         if len(templates) == 1:
-            plan["dev"][label] = plan["test"][label] = list(templates)
-        for template, split in deal(templates, shares, dice) if len(templates) > 1 else ():
+            plan["dev"][label] = list(templates)
+            plan["test"][label] = list(templates)
+            continue
+        for template, split in deal(templates, shares, dice):
             plan[split].setdefault(label, []).append(template)
     return plan
 
@@ -169,25 +170,32 @@ def assign(book: TemplateBook, dice: Dice) -> TemplatesBySplit:
 def deal(
     templates: Sequence[Template], shares: Mapping[str, float], dice: Dice
 ) -> Iterator[tuple[Template, str]]:
-    """Each template with the split that is furthest below its share, of the intent plus of the class.
+    """The templates of a class, each with a split.
 
-    Templates with most sentences come first; ties are in random order.
+    That is the split furthest below its share, of the intent plus of the class. Templates with most
+    sentences come first; ties are in random order.
+
+    Args:
+        templates: All of the class.
+        shares: Of the sentences that each split is to have, by its name.
+        dice: For the order of ties.
     """
-    weights = {t.group: min(t.capacity, MAX_WEIGHT) for t in templates}
-    class_weight, class_given = sum(weights.values()), dict.fromkeys(shares, 0.0)
-    for intent in sorted({t.intent for t in templates}):
-        templates_of_intent = [t for t in templates if t.intent == intent]
-        intent_weight, intent_given = (
-            sum(weights[t.group] for t in templates_of_intent),
-            dict.fromkeys(shares, 0.0),
-        )
-        for template in sorted(dice.shuffle(templates_of_intent), key=lambda t: -weights[t.group]):
-            split = max(
-                shares,
-                key=lambda s: (
-                    shares[s] * (intent_weight + class_weight) - intent_given[s] - class_given[s]
-                ),
-            )
+    weights = {template.group: min(template.capacity, MAX_WEIGHT) for template in templates}
+    class_weight = sum(weights.values())
+    class_given = dict.fromkeys(shares, 0.0)  # weight given to each split
+    for intent in sorted({template.intent for template in templates}):
+        templates_of_intent = [template for template in templates if template.intent == intent]
+        intent_weight = sum(weights[template.group] for template in templates_of_intent)
+        intent_given = dict.fromkeys(shares, 0.0)
+        shuffled = dice.shuffle(templates_of_intent)
+        for template in sorted(shuffled, key=lambda template: -weights[template.group]):
+            missing = {
+                split: share * (intent_weight + class_weight)
+                - intent_given[split]
+                - class_given[split]
+                for split, share in shares.items()
+            }
+            split = max(missing, key=missing.__getitem__)
             intent_given[split] += weights[template.group]
             class_given[split] += weights[template.group]
             yield template, split
@@ -198,13 +206,6 @@ def to_examples(language: str, split: str, rows: Sequence[DrawnRow]) -> tuple[Ex
     examples = []
     for position, ((text, _), template) in enumerate(rows):
         digest = hashlib.sha256(f"{text}\n{LABELS[template.label]}".encode()).hexdigest()[:8]
-        examples.append(
-            Example(
-                f"intents/{language}/{split}/{position:05d}-{digest}",
-                text,
-                template.label,
-                None,
-                template.group,
-            )
-        )
+        example_id = f"intents/{language}/{split}/{position:05d}-{digest}"
+        examples.append(Example(example_id, text, template.label, group=template.group))
     return tuple(examples)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import chain
 from math import factorial, prod
 from typing import NamedTuple, TypeVar
 
@@ -181,17 +182,17 @@ def load_words(language: str) -> Words:
         (re.compile(with_heads(pattern, data["heads"])), replacement)
         for pattern, replacement in data["clean"]
     )
-    return Words(
-        data["names"],
-        {slot: data[slot] for slot in SLOTS},
-        data["lists"],
-        clean,
-        re.compile(data["refuse"]) if data["refuse"] else None,
-    )
+    slots = {slot: data[slot] for slot in SLOTS}
+    refuse = re.compile(data["refuse"]) if data["refuse"] else None
+    return Words(data["names"], slots, data["lists"], clean, refuse)
 
 
 def ambiguous_groups(language: str) -> Mapping[str, Sequence[str]]:
-    """Groups of the templates that `ambiguous_templates` found to fit other classes too -> those classes."""
+    """The templates that `ambiguous_templates` found to fit other classes too.
+
+    Returns:
+        {group of the template: names of the other classes}.
+    """
     groups_by_language: dict[str, dict[str, list[str]]] = json.loads(
         (files(__package__) / "ambiguous.json").read_text("utf-8")
     )
@@ -235,7 +236,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Template:
-    """Sentences of one class that differ at most in optional words; the unit that is assigned to splits.
+    """Sentences of one class that differ at most in optional words; each is assigned to a split.
 
     Attributes:
         label: Index of the class.
@@ -286,31 +287,34 @@ def read_book(language: str, *, ambiguous: bool = False) -> TemplateBook:
             "with pip",
             code="intents.language_missing",
         )
-    intents, words = Intents.from_dict(raw), load_words(language)
+    intents = Intents.from_dict(raw)
+    rules = intents.expansion_rules
+    words = load_words(language)
     lists = list_values(intents, words)
     variants_by_skeleton: dict[tuple[int, str], list[tuple[str, Variant]]] = {}
-    for label, group in enumerate(CLASSES):
-        for name in group.intents:
-            for block in intents.intents[name].data if name in intents.intents else ():
-                for sentence in block.sentences:
-                    variant = make_variant(sentence, block, intents.expansion_rules, words)
-                    variants_by_skeleton.setdefault((label, skeleton(variant)), []).append(
-                        (name, variant)
-                    )
-    templates = tuple(
-        merge_variants(language, key, rows, intents.expansion_rules, lists)
-        for key, rows in variants_by_skeleton.items()
-    )
+    for label, intent_class in enumerate(CLASSES):
+        for intent in intent_class.intents:
+            for sentence, block in _sentences(intents, intent):
+                variant = make_variant(sentence, block, rules, words)
+                key = (label, skeleton(variant))
+                variants_by_skeleton.setdefault(key, []).append((intent, variant))
     excluded_groups = () if ambiguous else ambiguous_groups(language)
-    templates = tuple(t for t in templates if t.group not in excluded_groups)
-    return TemplateBook(
-        language,
-        templates,
-        intents.expansion_rules,
-        lists,
-        words,
-        sum(map(len, variants_by_skeleton.values())),
-    )
+    templates = []
+    for key, variants in variants_by_skeleton.items():
+        template = merge_variants(language, key, variants, rules, lists)
+        if template.group not in excluded_groups:
+            templates.append(template)
+    sentence_count = sum(map(len, variants_by_skeleton.values()))
+    return TemplateBook(language, tuple(templates), rules, lists, words, sentence_count)
+
+
+def _sentences(intents: Intents, intent: str) -> Iterator[tuple[Sentence, IntentData]]:
+    """The source's sentences for an intent, each with the block that it stands in."""
+    if intent not in intents.intents:
+        return
+    for block in intents.intents[intent].data:
+        for sentence in block.sentences:
+            yield sentence, block
 
 
 def list_values(intents: Intents, words: Words) -> dict[str, Sequence[Value]]:
@@ -331,19 +335,31 @@ def make_variant(
     """A sentence with the names that its context allows."""
     source = " ".join((sentence.text or "").split())
     refs = set(sentence.list_names(dict(rules)))
-    kinds = name_kinds(block.requires_context.get("domain", ()), refs) if "name" in refs else ()
-    names = [n for kind in kinds for n in words.names[kind]]
+    kinds: tuple[str, ...] = ()
+    if "name" in refs:
+        kinds = name_kinds(block.requires_context.get("domain", ()), refs)
+    names: Iterable[str] = chain.from_iterable(words.names[kind] for kind in kinds)
     if kinds == ("light",) and LIGHT_RULE.search(source):
-        names, kinds = list(words.slots["area"]), ("area",)
+        kinds = ("area",)
+        names = words.slots["area"]
     return Variant(sentence.expression, tuple(dict.fromkeys(names)), kinds, source)
 
 
 def name_kinds(domains: Sequence[str] | str, refs: set[str]) -> tuple[str, ...]:
-    """The filler kinds for the domains that a context requires; all switchable devices if it names none."""
-    required_domains = (
-        [domains] if isinstance(domains, str) else list(domains) or ["light", "switch", "fan"]
-    )
-    sensor = "opening" if any(ref.startswith(OPEN_STATES) for ref in refs) else "occupancy"
+    """The filler kinds for the domains that a context requires.
+
+    All switchable devices if it names none.
+
+    Args:
+        domains: That the context requires.
+        refs: Names of the lists that the sentence refers to.
+    """
+    required_domains = [domains] if isinstance(domains, str) else list(domains)
+    if not required_domains:
+        required_domains = ["light", "switch", "fan"]
+    sensor = "occupancy"
+    if any(ref.startswith(OPEN_STATES) for ref in refs):
+        sensor = "opening"
     alias = {"input_boolean": "switch", "input_button": "button", "binary_sensor": sensor}
     if len(required_domains) > 1 and "binary_sensor" in required_domains:
         required_domains.remove("binary_sensor")  # "is the front door on" fits no sensor
@@ -351,13 +367,15 @@ def name_kinds(domains: Sequence[str] | str, refs: set[str]) -> tuple[str, ...]:
 
 
 def skeleton(variant: Variant) -> str:
-    """The template without its optional words, or the whole template if nothing but names would be left."""
+    """The template without its optional words.
+
+    It is the whole template where nothing but names would be left.
+    """
     without_options = " ".join(render(variant.expression, optional=False).lower().split())
-    return (
-        without_options
-        if re.sub(r"\W", "", re.sub(r"\{(name|area|floor)\}", "", without_options))
-        else variant.source.lower()
-    )
+    without_names = re.sub(r"\{(name|area|floor)\}", "", without_options)
+    if re.sub(r"\W", "", without_names):
+        return without_options
+    return variant.source.lower()
 
 
 def render(expression: Expression, *, optional: bool) -> str:
@@ -401,21 +419,31 @@ def capacity(
     rules: Mapping[str, Sentence],
     lists: Mapping[str, Sequence[Value]],
 ) -> int:
-    """Upper bound on the number of sentences of an expression, at most MOST."""
+    """Upper bound on the number of sentences of an expression, at most MAX_CAPACITY.
+
+    Args:
+        expression: Parsed from a template.
+        names: How many names fit its {name}.
+        rules: That it may refer to, by name.
+        lists: Values of the lists that it may refer to, by name.
+    """
     if isinstance(expression, Group):
         sizes = [capacity(item, names, rules, lists) for item in expression.items]
-        total = sum(sizes) if isinstance(expression, Alternative) else prod(sizes)
-        return min(
-            total * (factorial(len(sizes)) if isinstance(expression, Permutation) else 1),
-            MAX_CAPACITY,
-        )
+        if isinstance(expression, Alternative):
+            return min(sum(sizes), MAX_CAPACITY)
+        total = prod(sizes)
+        if isinstance(expression, Permutation):
+            total *= factorial(len(sizes))
+        return min(total, MAX_CAPACITY)
     if isinstance(expression, RuleReference):
         return capacity(rules[expression.rule_name].expression, names, rules, lists)
     if isinstance(expression, ListReference):
         if expression.list_name == "name":
             return names
-        values = lists[expression.list_name]
-        return sum(1 if isinstance(v, str) else capacity(v, names, rules, lists) for v in values)
+        total = 0
+        for value in lists[expression.list_name]:
+            total += 1 if isinstance(value, str) else capacity(value, names, rules, lists)
+        return total
     return 1
 
 
@@ -479,22 +507,24 @@ class DrawnSentence(NamedTuple):
 class Walk:
     """A random walk that builds one sentence.
 
-    says_something: whether it has anything besides articles, names and places.  used: fillers
-    already in the sentence.
+    Attributes:
+        says_something: Whether it has anything besides articles, names and places.
+        used: Fillers already in the sentence.
     """
 
     def __init__(self, book: TemplateBook, variant: Variant, dice: Dice) -> None:
         """variant: the sentence template to walk."""
-        self.book, self.variant, self.dice = book, variant, dice
+        self.book = book
+        self.variant = variant
+        self.dice = dice
         self.says_something = False
         self.used: set[str] = set()
 
     def pieces(self, expression: Expression) -> list[Piece]:
         """Pieces of an expression, with choices made at random."""
         if isinstance(expression, TextChunk):
-            self.says_something = self.says_something or any(
-                c.isalnum() for c in expression.original_text
-            )
+            if any(character.isalnum() for character in expression.original_text):
+                self.says_something = True
             return [Piece(expression.original_text)]
         if isinstance(expression, ListReference):
             return [Piece(self.filler(expression.list_name), expression.slot_name)]
@@ -503,18 +533,18 @@ class Walk:
         assert isinstance(expression, Group)
         if isinstance(expression, Alternative):
             return self.choice(expression)
-        items = (
-            self.dice.shuffle(expression.items)
-            if isinstance(expression, Permutation)
-            else expression.items
-        )
-        return [piece for item in items for piece in self.pieces(item)]
+        items: Sequence[Expression] = expression.items
+        if isinstance(expression, Permutation):
+            items = self.dice.shuffle(items)
+        return list(chain.from_iterable(map(self.pieces, items)))
 
     def choice(self, expression: Alternative) -> list[Piece]:
         """Pieces of one alternative; an optional part is left out half of the time."""
         if not expression.is_optional:
             return self.pieces(self.dice.pick(expression.items))
-        return self.pieces(self.dice.pick(expression.items[:-1])) if self.dice.roll() < 0.5 else []
+        if self.dice.roll() >= 0.5:
+            return []
+        return self.pieces(self.dice.pick(expression.items[:-1]))
 
     def rule(self, name: str) -> list[Piece]:
         """Pieces of an expansion rule."""
@@ -553,7 +583,9 @@ def sample(book: TemplateBook, template: Template, dice: Dice) -> DrawnSentence 
     is_command = (
         walk.says_something and len(text) > 1 and not is_refused and not BROKEN.search(text)
     )
-    return DrawnSentence(text, pieces) if is_command else None
+    if not is_command:
+        return None
+    return DrawnSentence(text, pieces)
 
 
 def tidy(text: str, clean: Sequence[tuple[re.Pattern[str], str]]) -> str:
