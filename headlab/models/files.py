@@ -55,7 +55,8 @@ def check_file(path: Path, sha256: str, advice: str) -> None:
     Args:
         advice: How to get that.
     """
-    if (actual_sha256 := file_sha256(path)) != sha256:
+    actual_sha256 = file_sha256(path)
+    if actual_sha256 != sha256:
         raise HeadlabError(
             f"{path.name} has sha256 {actual_sha256[:12]}…, expected {sha256[:12]}…; {advice}",
             code="model.base_other_file",
@@ -101,7 +102,8 @@ def identify_folder(folder: Path, loaded_weights: Collection[str]) -> FolderIden
 
     Args:
         folder: of the files.
-        loaded_weights: names of the safetensors files that are loaded; if none of them is in the folder, all count.
+        loaded_weights: names of the safetensors files that are loaded; if none of them is in the
+            folder, all count.
 
     Raises:
         HeadlabError: a file that counts cannot be read.
@@ -164,7 +166,9 @@ def no_safetensors(file_names: Iterable[str], name: str) -> HeadlabError:
                 code="model.no_safetensors",
             )
     pickled_files = [file for file in names if file.endswith(PICKLE_ENDINGS) and "/" not in file]
-    remark = f", only pickled ones ({pickled_files[0]})" if pickled_files else ""
+    remark = ""
+    if pickled_files:
+        remark = f", only pickled ones ({pickled_files[0]})"
     return HeadlabError(
         f"{name} has no safetensors weights{remark}; headlab reads no pickled weights, so convert "
         "it to safetensors first",
@@ -299,19 +303,19 @@ def families() -> TriedFamilies:
 # A folder written atomically: filled under a temporary name beside its target, then renamed.
 
 STALE = 3600.0  # seconds after which a folder without a lock counts as abandoned
-NEW_SUFFIX, OLD_SUFFIX = (
-    ".new",
-    ".old",
-)  # suffixes: of a folder being filled, and of the one it replaces
-AT_WORKING_FOLDER, EXCHANGE = -100, 2  # Linux's AT_FDCWD and RENAME_EXCHANGE
+# Suffixes of a folder being filled, and of the one it replaces.
+NEW_SUFFIX = ".new"
+OLD_SUFFIX = ".old"
+# Linux's AT_FDCWD and RENAME_EXCHANGE.
+AT_WORKING_FOLDER = -100
+EXCHANGE = 2
 
 
 def require_folder(target: Path, advice: str) -> None:
     """Raise HeadlabError, with an advice, for a disk root, the working directory or an unusable path."""
     resolved_target = resolve_folder(target)
-    if (
-        ".." in target.parts and not target.parent.exists()
-    ):  # what is written could not be read back under this name
+    # What is written could not be read back under this name.
+    if ".." in target.parts and not target.parent.exists():
         raise HeadlabError(
             f"{target} leads through a folder that does not exist; give {resolved_target}",
             code="output.parent_missing",
@@ -353,7 +357,8 @@ def built(
 
     Args:
         target: the folder.
-        stays: whether a folder that another process has put there meanwhile stays, and the new one is deleted.
+        stays: whether a folder that another process has put there meanwhile stays, and the new one
+            is deleted.
         way_on: what to do if the folder cannot be written.
 
     Raises:
@@ -400,18 +405,22 @@ def _move_into_place(build: Path, target: Path) -> None:
 
 def exchange_folders(first: Path, second: Path) -> bool:
     """Swap two folders atomically; False if the system or the disk cannot."""
-    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
-    return (
-        renameat2 is not None
-        and renameat2(
-            AT_WORKING_FOLDER, os.fsencode(first), AT_WORKING_FOLDER, os.fsencode(second), EXCHANGE
-        )
-        == 0
+    if sys.platform != "linux":
+        return False
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    if renameat2 is None:
+        return False
+    status: int = renameat2(
+        AT_WORKING_FOLDER, os.fsencode(first), AT_WORKING_FOLDER, os.fsencode(second), EXCHANGE
     )
+    return status == 0
 
 
 def _new_locked_folder(target: Path) -> tuple[Path, int | None]:
-    """A new folder to fill, and its lock: a descriptor that is open while a live process uses the folder."""
+    """A new folder to fill, and its lock.
+
+    The lock is a descriptor that is open while a live process uses the folder; None on Windows.
+    """
     while True:
         build = Path(
             tempfile.mkdtemp(prefix=f".{target.name}.", suffix=NEW_SUFFIX, dir=target.parent)
@@ -439,13 +448,12 @@ def _sweep(target: Path) -> None:
 
     Earlier versions named folders that they filled without a suffix, and did not lock them.
     """
-    name_pattern = re.compile(
-        rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}(?:{re.escape(NEW_SUFFIX)}|{re.escape(OLD_SUFFIX)})?"
-    )
+    suffixes = f"{re.escape(NEW_SUFFIX)}|{re.escape(OLD_SUFFIX)}"
+    name_pattern = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}(?:{suffixes})?")
     with suppress(OSError):  # another process may be sweeping too, or access is denied
-        for leftover in [
-            p for p in target.parent.iterdir() if name_pattern.fullmatch(p.name) and p.is_dir()
-        ]:
+        for leftover in list(target.parent.iterdir()):
+            if not name_pattern.fullmatch(leftover.name) or not leftover.is_dir():
+                continue
             if leftover.suffix not in (OLD_SUFFIX, NEW_SUFFIX):
                 if time.time() - leftover.stat().st_mtime > STALE:
                     shutil.rmtree(leftover, ignore_errors=True)
@@ -491,26 +499,31 @@ class Writer:
 
 
 def check_replaced(target: Path, writer: Writer) -> None:
-    """Raise HeadlabError unless `target` is a new name, an empty folder, or a folder as the writer left it."""
+    """Raise HeadlabError unless `target` may be replaced.
+
+    It may if it is a new name, an empty folder, or a folder as the writer left it.
+    """
     require_folder(target, writer.do)
     resolved_target = resolve_folder(target)  # replacing it follows links and .. too
     if file_mode(resolved_target) is None:
-        return _require_writable(target, next(p for p in resolved_target.parents if p.exists()))
+        parent = next(folder for folder in resolved_target.parents if folder.exists())
+        return _require_writable(target, parent)
     if resolved_target.is_dir() and not any(resolved_target.iterdir()):
         return None
-    if not (
-        resolved_target.is_dir()
-        and any(all((resolved_target / name).is_file() for name in names) for names in writer.marks)
-    ):
+    is_of_writer = any(
+        all((resolved_target / name).is_file() for name in names) for names in writer.marks
+    )
+    if not resolved_target.is_dir() or not is_of_writer:
         raise HeadlabError(
             f"{target} exists and holds nothing that {writer.name} made, so it is not replaced; "
             "name another folder with --out",
             code="output.not_replaceable",
         )
-    if changed_files := _changed_files(target, resolved_target, writer):
-        be, it, files = (
-            ("is", "it", "the file") if len(changed_files) == 1 else ("are", "them", "the files")
-        )
+    changed_files = _changed_files(target, resolved_target, writer)
+    if changed_files:
+        be, it, files = "are", "them", "the files"
+        if len(changed_files) == 1:
+            be, it, files = "is", "it", "the file"
         raise HeadlabError(
             f"{target} holds {_list_files(changed_files)}, which {be} not as {writer.name} wrote "
             f"{it}, so the folder is not replaced; move {files} away, or name another folder with "
@@ -522,10 +535,12 @@ def check_replaced(target: Path, writer: Writer) -> None:
 
 def files_of(folder: Path, record: str) -> dict[str, str]:
     """{path relative to the folder: sha256} of every file in a folder except its record."""
-    names = {
-        path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()
-    }
-    return {name: file_sha256(path) for name, path in sorted(names.items()) if name != record}
+    paths_by_name: dict[str, Path] = {}
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if not path.is_dir() and name != record:
+            paths_by_name[name] = path
+    return {name: file_sha256(path) for name, path in sorted(paths_by_name.items())}
 
 
 def _changed_files(target: Path, resolved_target: Path, writer: Writer) -> list[str]:
@@ -551,7 +566,10 @@ def _changed_files(target: Path, resolved_target: Path, writer: Writer) -> list[
 
 def _list_files(files: list[str]) -> str:
     unlisted = len(files) - MAX_LISTED
-    return ", ".join(files[:MAX_LISTED]) + (f" and {unlisted} more" if unlisted > 0 else "")
+    listed_files = ", ".join(files[:MAX_LISTED])
+    if unlisted > 0:
+        return f"{listed_files} and {unlisted} more"
+    return listed_files
 
 
 def _require_writable(target: Path, parent: Path) -> None:

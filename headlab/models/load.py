@@ -103,19 +103,19 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-STRATEGIES = (
-    "auto",
-    "balanced",
-    "balanced_low_0",
-    "sequential",
-)  # by which accelerate spreads a model over devices
+# By which accelerate spreads a model over devices.
+STRATEGIES = ("auto", "balanced", "balanced_low_0", "sequential")
 DeviceMap = str | Mapping[str, str | int]
 
 
 def read(
-    name: str | Path, *, revision: str | None = None, device: str | None = None, dtype: str = "float32",
+    name: str | Path,
+    *,
+    revision: str | None = None,
+    device: str | None = None,
+    dtype: str = "float32",
     device_map: DeviceMap | None = None,
-) -> Checkpoint:  # fmt: skip
+) -> Checkpoint:
     """Load a checkpoint by embedded name, local folder or hub id; arguments as in `headlab.load`."""
     require_type("name", name, (str, Path), "an embedded name, a folder or a hub id")
     name = str(name)
@@ -140,9 +140,8 @@ def read(
         read_checkpoint = partial(read_folder, *_folder_of(name, revision), name, **device_options)
     try:
         checkpoint = read_checkpoint()
-        torch.nn.Module.to(
-            checkpoint.module, device=None if device_options else target_device, dtype=DTYPES[dtype]
-        )
+        moved_to = None if device_options else target_device
+        torch.nn.Module.to(checkpoint.module, device=moved_to, dtype=DTYPES[dtype])
     except (RuntimeError, MemoryError, OSError, HeadlabError) as error:
         if not out_of_memory(error) and not out_of_memory(error.__cause__):
             raise
@@ -180,7 +179,9 @@ def check_map(device_map: DeviceMap, name: str, device: str | None) -> None:
             f"{name} is assembled in memory, and fits one device; leave device_map out",
             code="device_map.embedded",
         )
-    for device_name in device_map.values() if isinstance(device_map, Mapping) else ():
+    if isinstance(device_map, str):
+        return
+    for device_name in device_map.values():
         require_type(
             "a device of device_map",
             device_name,
@@ -227,13 +228,19 @@ def _folder_of(name: str, revision: str | None) -> tuple[Path, str]:
 def read_folder(
     folder: Path, revision: str, name: str, **spread: Unpack[DeviceOptions]
 ) -> Checkpoint:
-    """Load a Hugging Face folder with the class its config names, or a folder of changes to the embedded base.
+    """Load a Hugging Face folder with the class its config names.
 
-    Raises HeadlabError if it lacks safetensors weights, any weight of the model, a readable config,
-    a known class or a tokenizer, or holds an adapter.
+    It may also be a folder of changes to the embedded base.
 
     Args:
-        spread: Device_map and dtype, of transformers, for a model on several devices.
+        folder: Of the model.
+        revision: As results record it.
+        name: The model, in messages.
+        spread: `device_map` and `dtype`, of transformers, for a model on several devices.
+
+    Raises:
+        HeadlabError: It lacks safetensors weights, any weight of the model, a readable config, a
+            known class or a tokenizer, or holds an adapter.
     """
     require_safetensors(folder, name)
     if (folder / ADAPTER).exists():
@@ -245,13 +252,12 @@ def read_folder(
     with library_errors(partial(_unreadable, name)):
         require_readable_names(folder, name)
         config = _config(folder, name)
+        tokenizer = None
+        problem = None
         try:
-            tokenizer, problem = (
-                _tokenizer(base_of(folder) if is_changes_only else folder, name),
-                None,
-            )
-        except HeadlabError as error:
-            tokenizer, problem = None, error  # what is wrong with the weights goes first
+            tokenizer = _tokenizer(base_of(folder) if is_changes_only else folder, name)
+        except HeadlabError as error:  # what is wrong with the weights goes first
+            problem = error
         model_class = _class_of(config, name)
         check_named_tokens(model_class, config, name)
         _undo_local_settings(config, tokenizer, folder)
@@ -283,13 +289,10 @@ def read_config(folder: Path) -> PretrainedConfig:
 
 def _stored_bytes(folder: Path) -> int:
     """The size of a folder's weights; with those of the embedded base, where it changes that."""
-    folders = [folder, base_of(folder)] if is_delta(folder) else [folder]
-    return sum(
-        path.stat().st_size
-        for place in folders
-        for path in place.glob(SAFETENSORS)
-        if path.is_file()
-    )
+    paths = list(folder.glob(SAFETENSORS))
+    if is_delta(folder):
+        paths += base_of(folder).glob(SAFETENSORS)
+    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 def _config(folder: Path, name: str) -> PretrainedConfig:
@@ -300,7 +303,8 @@ def _config(folder: Path, name: str) -> PretrainedConfig:
         name: the model, in messages.
 
     Raises:
-        HeadlabError: no model has numbers like it, or what it says of quantised weights cannot be read.
+        HeadlabError: no model has numbers like it, or what it says of quantised weights cannot be
+            read.
         what transformers raises for other bad files.
     """
     require_possible_counts(folder, name)
@@ -322,12 +326,15 @@ def _stated_quantisation(folder: Path) -> object:
         config: object = read_json(folder / "config.json")
     except HeadlabError:  # what transformers says of such a file is said
         return None
-    return config.get("quantization_config") if isinstance(config, dict) else None
+    if not isinstance(config, dict):
+        return None
+    return config.get("quantization_config")
 
 
 def _unreadable(name: str, error: BaseException) -> HeadlabError:
-    zero = "a number in its configuration, such as that of its heads, is 0"
-    reason = zero if isinstance(error, ZeroDivisionError) else first_line(error)
+    reason = first_line(error)
+    if isinstance(error, ZeroDivisionError):
+        reason = "a number in its configuration, such as that of its heads, is 0"
     return HeadlabError(
         f"{name} cannot be read as a Hugging Face model: {reason}", code="model.unreadable"
     )
@@ -336,7 +343,7 @@ def _unreadable(name: str, error: BaseException) -> HeadlabError:
 def _undo_local_settings(
     config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase | None, folder: Path
 ) -> None:
-    """Undo settings of a configuration that depend on where and how it was saved, and change no output.
+    """Undo settings of a configuration that depend on how it was saved, and change no output.
 
     A padding token that only the tokenizer or the settings of generation name, if the model has it;
     an attention kernel that may not be installed here; feed-forward layers computed in pieces,
@@ -344,10 +351,10 @@ def _undo_local_settings(
     """
     for part in {id(part): part for part in (config, config.get_text_config())}.values():
         if getattr(part, "pad_token_id", None) is None and tokenizer is not None:
-            own_padding = tokenizer.pad_token_id
-            part.pad_token_id = (
-                own_padding if is_known(own_padding, config) else generation_padding(folder, config)
-            )
+            padding = tokenizer.pad_token_id
+            if not is_known(padding, config):
+                padding = generation_padding(folder, config)
+            part.pad_token_id = padding
         if part._attn_implementation not in KERNELS:
             part._attn_implementation = None
         if getattr(part, "chunk_size_feed_forward", 0):
@@ -360,7 +367,10 @@ def _require_covered(
     device_map: Mapping[str, str | int],
     name: str,
 ) -> None:
-    """Raise HeadlabError unless every path is a module of the model, and every weight is in just one of them."""
+    """Raise HeadlabError unless the paths of a device map cover a model.
+
+    Every path must be a module of the model, and every weight be in just one of them.
+    """
     with torch.device("meta"):
         module = kind(config)
     known_paths = {path for path, _ in module.named_modules()} | {*module.state_dict()}
@@ -439,7 +449,8 @@ def _load_complete(
         spread: `device_map` and `dtype`, of transformers, for a model on several devices.
 
     Raises:
-        HeadlabError: weights are missing, which transformers would make up, or the class takes only some of them.
+        HeadlabError: weights are missing, which transformers would make up, or the class takes only
+            some of them.
     """
     device_map = spread.get("device_map")
     if isinstance(device_map, dict):
@@ -459,9 +470,9 @@ def _load_complete(
         del module  # before the second one takes memory
         module, _ = _load_module(kind, config, folder, name, spread, fit.renames)
         forget_renames(module, fit.renames)
-    return module, "" if is_delta(
-        folder
-    ) else fit.note  # a delta's base has parts that not every class takes
+    if is_delta(folder):  # its base has parts that not every class takes
+        return module, ""
+    return module, fit.note
 
 
 def _require_numbers(
@@ -506,7 +517,10 @@ def _load_module(
     spread: DeviceOptions,
     renames: Mapping[str, str],
 ) -> tuple[PreTrainedModel, LoadReport]:
-    """The model as transformers loads it, and what it reports; arguments as in `_load_complete` and `WeightFit`."""
+    """The model as transformers loads it, and what it reports.
+
+    Arguments as in `_load_complete` and `WeightFit`.
+    """
     options: LoadingOptions = {
         "config": config,
         "output_loading_info": True,
@@ -528,9 +542,8 @@ def _load_module(
             else:
                 model_and_info = kind.from_pretrained(source, **options, **devices)
             module, loading_info = with_loading_info(model_and_info)
-        except (
-            HeadlabError
-        ) as error:  # a shrunk model whose configuration lists heads it does not have
+        # A shrunk model whose configuration lists heads that it does not have.
+        except HeadlabError as error:
             raise _written_wrongly(name, error) from error
         if quantisation is not None:
             module = dequantised(module)
@@ -544,10 +557,11 @@ def _written_wrongly(name: str, error: HeadlabError) -> HeadlabError:
 
 
 def _class_of(config: PretrainedConfig, name: str) -> type[PreTrainedModel]:
+    """The class that a configuration names. Raises HeadlabError if it is none of transformers'."""
     architectures = config.architectures
-    class_name = (
-        str(architectures[0]) if isinstance(architectures, list) and architectures else "none"
-    )
+    class_name = "none"
+    if isinstance(architectures, list) and architectures:
+        class_name = str(architectures[0])
     model_class = (
         OWN_CLASSES.get(class_name)
         or class_named(config, class_name)
@@ -659,11 +673,14 @@ class Fact(NamedTuple):
 
 
 def examine(name: str, task: Task | None = None) -> list[Fact]:
-    """Whether a model can be used, as far as its files tell; of a hub model, all but the weights are fetched.
+    """Whether a model can be used, as far as its files tell.
+
+    Of a hub model, all but the weights are fetched. The list ends with the first check without
+    which the others say nothing.
 
     Args:
-        task: One whose labels its classes should be. It ends with the first check without which the
-            others say nothing.
+        name: Of the model.
+        task: One whose labels its classes should be; None for none.
     """
     if name in EMBEDDED:
         return [_embedded_fact(name)]
@@ -678,12 +695,11 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
             config = _config(folder, name)
             class_names = _class_names(config)
     except HeadlabError as error:
+        facts.append(Fact("Configuration", False, as_sentence(error)))
         problem = _unreadable_weights(folder, sizes, name)
-        return [
-            *facts,
-            Fact("Configuration", False, as_sentence(error)),
-            *([problem] if problem else []),
-        ]
+        if problem is not None:
+            facts.append(problem)
+        return facts
     sentence = f"config.json names model type {config.model_type}."
     facts.append(Fact("Configuration", True, sentence, class_names))
     weights = _weights_fact(folder, sizes, config, name)
@@ -696,21 +712,19 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
             check_named_tokens(model_class, config, name)
     except HeadlabError as error:
         return [*facts, weights, Fact("Special tokens", False, as_sentence(error))]
-    facts.append(
-        _weights_fit_fact(weights, model_class, config, folder, name) if weights.ok else weights
-    )
+    if weights.ok:
+        weights = _weights_fit_fact(weights, model_class, config, folder, name)
     facts += [
+        weights,
         _architecture_fact(model_class.__name__, str(config.model_type)),
         _heads_fact(config),
         _tokenizer_fact(folder, name),
     ]
     if task is not None and task.likelihood:
-        return [*facts, _language_model_fact(model_class.__name__, config, task)]
-    return (
-        facts
-        if task is None or not task.labels
-        else [*facts, _labels_fact(model_class.__name__, config, task)]
-    )
+        facts.append(_language_model_fact(model_class.__name__, config, task))
+    elif task is not None and task.labels:
+        facts.append(_labels_fact(model_class.__name__, config, task))
+    return facts
 
 
 def _embedded_fact(name: str) -> Fact:
@@ -723,13 +737,13 @@ def _embedded_fact(name: str) -> Fact:
 
 
 def _class_names(config: PretrainedConfig) -> tuple[str, ...]:
-    """The names of a classifier's classes; none for another model, whose config has names that mean nothing."""
-    classifies = any(str(kind).endswith("Classification") for kind in config.architectures or ())
-    return (
-        tuple(str(label) for _, label in sorted((config.id2label or {}).items()))
-        if classifies
-        else ()
-    )
+    """The names of a classifier's classes.
+
+    Another model has none: the names in its configuration mean nothing.
+    """
+    if not any(str(name).endswith("Classification") for name in config.architectures or ()):
+        return ()
+    return tuple(str(label) for _, label in sorted((config.id2label or {}).items()))
 
 
 def _folder_and_sizes(name: str) -> tuple[Path, Mapping[str, int], str]:
@@ -748,24 +762,22 @@ def _folder_and_sizes(name: str) -> tuple[Path, Mapping[str, int], str]:
         ) from error
     if is_local:
         return folder, sizes, f"A folder on the worker's machine, with {len(sizes)} files."
-    is_fetched = any(file.endswith(".safetensors") for file in sizes) and not _missing_shards(
-        folder, sizes
-    )
-    description = f"On the hub, at revision {folder.name[:7]}{'; fetched already' * is_fetched}."
-    return folder, sizes if is_fetched else hub_sizes(name), description
+    location = f"On the hub, at revision {folder.name[:7]}"
+    has_weights = any(file.endswith(".safetensors") for file in sizes)
+    if has_weights and not _missing_shards(folder, sizes):
+        return folder, sizes, f"{location}; fetched already."
+    return folder, hub_sizes(name), f"{location}."
 
 
 def _missing_shards(folder: Path, sizes: Mapping[str, int]) -> list[str]:
     """Files of weights that the folder's index names and the model does not have."""
     index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return []
     try:
-        indexed_files = read_json(index)["weight_map"].values() if index.is_file() else ()
-    except (
-        HeadlabError,
-        LookupError,
-        TypeError,
-        AttributeError,
-    ):  # reading the weights says what is wrong with it
+        indexed_files = read_json(index)["weight_map"].values()
+    # Reading the weights says what is wrong with it.
+    except (HeadlabError, LookupError, TypeError, AttributeError):
         return []
     return sorted({str(file) for file in indexed_files} - set(sizes))
 
@@ -789,16 +801,13 @@ def _weights_fact(
     except HeadlabError as error:
         return Fact("Weights", False, as_sentence(error))
     try:
-        files = (
-            [DELTA] if is_delta(folder) else weight_files(folder, sizes, named_weight_file(config))
-        )
+        files = [DELTA]
+        if not is_delta(folder):
+            files = weight_files(folder, sizes, named_weight_file(config))
         if not files:
             unread_file = next(file for file in sizes if _is_safetensors(file))
-            return Fact(
-                "Weights",
-                False,
-                f"{unread_file} is not read; name the file of weights model.safetensors.",
-            )
+            sentence = f"{unread_file} is not read; name the file of weights model.safetensors."
+            return Fact("Weights", False, sentence)
         size = f"{sum(sizes[file] for file in files) / 1e6:,.1f} MB"
         if not _are_here(folder, files):
             return Fact("Weights", True, f"safetensors, {size} to fetch.")
@@ -865,7 +874,9 @@ def _are_here(folder: Path, files: Iterable[str]) -> bool:
 def _weights_fit_fact(
     weights: Fact, kind: type[PreTrainedModel], config: PretrainedConfig, folder: Path, name: str
 ) -> Fact:
-    """The fact about the weights, and whether the class takes them all, told by the headers of their files.
+    """The fact about the weights, with whether the class takes them all.
+
+    That is told by the headers of their files.
 
     Args:
         weights: the fact so far.
@@ -878,17 +889,16 @@ def _weights_fit_fact(
         with library_errors(partial(_unreadable, name)):
             dequantising_options(config, name)  # raises where they cannot be read
             if not shows_fit_in_headers(config, name):
-                return weights._replace(
-                    words=f"{weights.words} Loading it compares them with the class."
-                )
-            is_here = is_delta(folder) or _are_here(
-                folder, weight_files(folder, _file_names(folder), named_weight_file(config)) or [""]
-            )
-            shapes = _shapes_of(folder, config) if is_here else hub_shapes(name)
+                words = f"{weights.words} Loading it compares them with the class."
+                return weights._replace(words=words)
+            shapes: Mapping[str, tuple[int, ...]] | None
+            if is_delta(folder) or _has_weights(folder, config):
+                shapes = _shapes_of(folder, config)
+            else:
+                shapes = hub_shapes(name)
             if shapes is None:
-                return weights._replace(
-                    words=f"{weights.words} Once fetched, they are compared with the class."
-                )
+                words = f"{weights.words} Once fetched, they are compared with the class."
+                return weights._replace(words=words)
             stored_bytes = MAX_BYTES_A_NUMBER * sum(map(math.prod, shapes.values()))
             with growing_no_larger(stored_bytes, name):
                 fit = fit_weights(kind, config, shapes, name)
@@ -899,8 +909,11 @@ def _weights_fit_fact(
     return weights._replace(words=f"{weights.words} {_capitalise(fit.note)}.")
 
 
-def _file_names(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir()]
+def _has_weights(folder: Path, config: PretrainedConfig) -> bool:
+    """Whether a folder has all of its files of weights."""
+    file_names = [path.name for path in folder.iterdir()]
+    files = weight_files(folder, file_names, named_weight_file(config))
+    return bool(files) and _are_here(folder, files)
 
 
 def _capitalise(sentence: str) -> str:
@@ -923,26 +936,23 @@ def _architecture_fact(kind: str, model_type: str) -> Fact:
 
 
 def _heads_fact(config: PretrainedConfig) -> Fact:
-    """The head grid where the configuration tells it: of one stack with as many heads in every layer."""
+    """The head grid where the configuration tells it.
+
+    It does for one stack with as many heads in every layer.
+    """
     text_config = config.get_text_config()
-    layers, heads = (
-        getattr(text_config, "num_hidden_layers", None),
-        getattr(text_config, "num_attention_heads", None),
-    )
-    is_hybrid = (
-        len(set(getattr(text_config, "layer_types", None) or ["attention"])) > 1
-    )  # some layers may have no attention
-    is_uneven = (
-        str(config.model_type).startswith(SHRUNK)
-        or getattr(config, "is_encoder_decoder", False)
-        or is_hybrid
-    )
+    layers = getattr(text_config, "num_hidden_layers", None)
+    heads = getattr(text_config, "num_attention_heads", None)
+    is_shrunk = str(config.model_type).startswith(SHRUNK)
+    has_two_stacks = getattr(config, "is_encoder_decoder", False)
+    # With layers of several kinds, some may have no attention.
+    is_hybrid = len(set(getattr(text_config, "layer_types", None) or ["attention"])) > 1
+    is_uneven = is_shrunk or has_two_stacks or is_hybrid
     if is_uneven or not isinstance(layers, int) or not isinstance(heads, int):
-        return Fact(
-            "Heads",
-            None,
-            "The configuration does not tell how many there are; loading the model finds them.",
+        sentence = (
+            "The configuration does not tell how many there are; loading the model finds them."
         )
+        return Fact("Heads", None, sentence)
     sentence = f"{layers} layers × {heads} heads = {layers * heads}, by its configuration."
     pairs = getattr(text_config, "num_key_value_heads", None)
     if isinstance(pairs, int) and 0 < pairs < heads:
@@ -964,26 +974,18 @@ def _tokenizer_fact(folder: Path, name: str) -> Fact:
 def _language_model_fact(kind: str, config: PretrainedConfig, task: Task) -> Fact:
     """Whether a model is a language model, as far as its class tells."""
     is_masked = kind.endswith("ForMaskedLM")
-    is_causal = kind.endswith(("ForCausalLM", "LMHeadModel")) and not config.is_encoder_decoder
-    is_decoder_of_pairs = config.is_encoder_decoder and kind.endswith(
-        ("ForConditionalGeneration", "MTModel", "EncoderDecoderModel")
-    )
-    if (
-        is_causal
-        or (is_decoder_of_pairs and task.likelihood == "choices")
-        or (is_masked and task.likelihood == "tokens")
-    ):
+    if config.is_encoder_decoder:
+        generates = kind.endswith(("ForConditionalGeneration", "MTModel", "EncoderDecoderModel"))
+        continues_texts = generates and task.likelihood == "choices"
+    else:
+        continues_texts = kind.endswith(("ForCausalLM", "LMHeadModel"))
+    if continues_texts or (is_masked and task.likelihood == "tokens"):
         return Fact("Answers", True, f"{kind} is a language model, which task {task.name} needs.")
-    problem = (
-        "predicts masked tokens, and not the next one"
-        if is_masked
-        else "does not predict the next token of a text"
-    )
-    return Fact(
-        "Answers",
-        False,
-        f"{kind} {problem}, so it cannot do task {task.name}; use one like smollm2-135m.",
-    )
+    problem = "does not predict the next token of a text"
+    if is_masked:
+        problem = "predicts masked tokens, and not the next one"
+    sentence = f"{kind} {problem}, so it cannot do task {task.name}; use one like smollm2-135m."
+    return Fact("Answers", False, sentence)
 
 
 def _labels_fact(kind: str, config: PretrainedConfig, task: Task) -> Fact:

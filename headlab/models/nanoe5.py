@@ -47,7 +47,8 @@ class TrieNode:
 
     Attributes:
         children: The prefixes longer by one byte, by that byte; no key has a byte 0.
-        replacement: Where the replacement of the key that ends here begins in the text; None where none ends.
+        replacement: Where the replacement of the key that ends here begins in the text; None where
+            none ends.
     """
 
     children: dict[int, TrieNode] = field(default_factory=dict)
@@ -189,7 +190,8 @@ class _Reader:
     """Reads values from a byte string; raises HeadlabError where it ends too soon."""
 
     def __init__(self, data: bytes, at: int) -> None:
-        self.data, self.at = data, at
+        self.data = data
+        self.at = at
 
     def integers(self, form: str) -> tuple[int, ...]:
         begin = self._pass(struct.calcsize("<" + form))
@@ -385,7 +387,8 @@ def tokenizer_config(file: E5File) -> dict[str, object]:
 
 def tokenizer(file: E5File) -> Tokenizer:
     """XLM-R style unigram tokenizer: the file's character map, single spaces, "▁" before words."""
-    header, names = file.header, special_tokens(file)
+    header = file.header
+    names = special_tokens(file)
     made_tokenizer = Tokenizer(
         models.Unigram(list(file.pieces), unk_id=header.unk, byte_fallback=False)
     )
@@ -407,7 +410,8 @@ def tokenizer(file: E5File) -> Tokenizer:
     if "mask" in names:
         tokens.append(AddedToken(names["mask"], special=True, lstrip=True, normalized=False))
     made_tokenizer.add_special_tokens(tokens)
-    bos, eos = names["bos"], names["eos"]
+    bos = names["bos"]
+    eos = names["eos"]
     made_tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{bos} $A {eos}",
         pair=f"{bos} $A {eos} {eos} $B {eos}",
@@ -593,10 +597,8 @@ def tensor_layout(header: Header) -> dict[str, tuple[str, tuple[int, ...]]]:
     }
     for layer in range(header.layers):
         for part, module_name in PARTS.items():
-            place, shape = (
-                f"encoder.layer.{layer}.{module_name}",
-                shapes_of_parts.get(part, (header.hidden, header.hidden)),
-            )
+            place = f"encoder.layer.{layer}.{module_name}"
+            shape = shapes_of_parts.get(part, (header.hidden, header.hidden))
             layout[f"l{layer}.{part}.w"] = (f"{place}.weight", shape)
             layout[f"l{layer}.{part}.b"] = (f"{place}.bias", shape[:1])
     return layout

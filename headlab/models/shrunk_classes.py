@@ -38,10 +38,21 @@ SENTENCE = "attention heads were taken out of this model; headlab.load_shrunk re
 # one of these. The base configuration requires none: AutoTokenizer reads the file with it where
 # headlab is not installed.
 SEALED_NAMES = (
-    "attention_heads", "decoder_attention_heads", "encoder_attention_heads", "n_head", "n_heads", "num_attention_heads",
-    "num_heads", "num_key_value_heads", "hidden_size", "initializer_range", "num_hidden_layers", "audio_config",
-    "text_config", "vision_config",
-)  # fmt: skip
+    "attention_heads",
+    "decoder_attention_heads",
+    "encoder_attention_heads",
+    "n_head",
+    "n_heads",
+    "num_attention_heads",
+    "num_heads",
+    "num_key_value_heads",
+    "hidden_size",
+    "initializer_range",
+    "num_hidden_layers",
+    "audio_config",
+    "text_config",
+    "vision_config",
+)
 
 
 class SealedConfig:
@@ -189,7 +200,8 @@ def make_known_folder(folder: Path) -> None:
 
 @cache
 def _register(family: str) -> None:
-    full_config, smaller_config = CONFIG_MAPPING[family], shrunk_config(family)
+    full_config = CONFIG_MAPPING[family]
+    smaller_config = shrunk_config(family)
     AutoConfig.register(smaller_config.model_type, smaller_config, exist_ok=True)
     for name in modeling_auto.__all__:
         auto = getattr(modeling_auto, name)

@@ -89,9 +89,14 @@ T5 = Family(
     biased=True,
 )
 GPT2 = Family(
-    ((r"h\.\d+\.attn", "decoder"),), ("c_attn",), "c_proj", "head_dim", fused=True, counts=("num_heads",),
+    ((r"h\.\d+\.attn", "decoder"),),
+    ("c_attn",),
+    "c_proj",
+    "head_dim",
+    fused=True,
+    counts=("num_heads",),
     widths=("split_size",),
-)  # fmt: skip
+)
 LLAMA = Family(
     ((r"layers\.\d+\.self_attn", "decoder"),), ("q_proj", "k_proj", "v_proj"), "o_proj", "head_dim"
 )
@@ -114,10 +119,9 @@ FAMILIES = {
     "qwen3": LLAMA,
 }
 PREFIX = "headlab-shrunk-"
-HEADS_KEY, MASKED_KEY = (
-    "headlab_heads",
-    "headlab_masked",
-)  # fields of a shrunk model's configuration that its family's lacks
+# fields of a shrunk model's configuration that its family's lacks
+HEADS_KEY = "headlab_heads"
+MASKED_KEY = "headlab_masked"
 
 
 @dataclass(frozen=True)
@@ -154,10 +158,8 @@ def attention_layers(module: PreTrainedModel) -> list[AttentionLayer]:
     for path, stack in _places(module, family):
         part = module.get_submodule(path)
         core = part.get_submodule(family.core)
-        size, rows = (
-            int(getattr(core, family.size)),
-            [part.get_submodule(name) for name in family.rows],
-        )
+        size = int(getattr(core, family.size))
+        rows = [part.get_submodule(name) for name in family.rows]
         heads = outputs(rows[0]) // size // (3 if family.fused else 1)
         group = 1 if family.fused or not heads else heads * size // outputs(rows[1])
         layers_found.append(
@@ -412,7 +414,8 @@ def cut_structure(module: PreTrainedModel, heads: HeadsByStack) -> None:
 
     Raises HeadlabError if the model has no such layers or heads.
     """
-    family, layers = FAMILIES[base_type(module.config)], attention_layers(module)
+    family = FAMILIES[base_type(module.config)]
+    layers = attention_layers(module)
     check_heads(layers, _without_absent_stacks(module, layers, heads))
     for layer in layers:
         if layer.stack in heads:
@@ -423,7 +426,7 @@ def cut_structure(module: PreTrainedModel, heads: HeadsByStack) -> None:
 
 def cut_state(
     module: PreTrainedModel, kept_heads: HeadsByStack, switched_off: HeadsByStack
-) -> dict[str, torch.Tensor]:  # fmt: skip
+) -> dict[str, torch.Tensor]:
     """All weights of a model without those of removed heads; the model is not changed.
 
     Args:

@@ -11,7 +11,8 @@ from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from headlab.core import HeadlabError, read_json
 from headlab.models.untrusted import can_be_built
 
-PAD, START = "pad_token_id", "decoder_start_token_id"
+PAD = "pad_token_id"
+START = "decoder_start_token_id"
 SIZES = ("vocab_size", "decoder_vocab_size", "src_vocab_size", "tgt_vocab_size")
 GENERATION = "generation_config.json"
 

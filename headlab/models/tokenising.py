@@ -283,8 +283,8 @@ class TokenNeeds:
     Attributes:
         segments: Segment ids are added.
         spaced_words: A space is put before every word.
-        padding: Rows are filled up with the padding token of the configuration, which is another than the
-            tokenizer's, and the model reads its answer before it.
+        padding: Rows are filled up with the padding token of the configuration, which is another
+            than the tokenizer's, and the model reads its answer before it.
         attention_mask: What is padding is said beside the tokens.
     """
 
@@ -450,7 +450,8 @@ def kept_token_positions(
     Special tokens stay; of a pair, the longer text loses tokens first.
 
     Args:
-        text_numbers: For every token, 0 or 1 for the first or second text, None for a special token.
+        text_numbers: For every token, 0 or 1 for the first or second text, None for a special
+            token.
         max_tokens: Tokens that are left, at most.
         truncation_side: "right" if texts lose their ends, "left" if they lose their beginnings.
     """

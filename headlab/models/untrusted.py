@@ -113,7 +113,8 @@ def _counts(config: object) -> Iterator[tuple[str, int]]:
 # While a class is built: its weights take no memory yet, but those that no file has would.
 
 # A class may have a weight several times that is stored once, and a byte may hold several numbers.
-TIMES_STORED, NUMBERS_A_BYTE = 4, 8
+TIMES_STORED = 4
+NUMBERS_A_BYTE = 8
 # Numbers beside those that are stored: of positions, of a new head.
 WEIGHT_ALLOWANCE = 1 << 22
 # Numbers in buffers, of which few are stored: GPT-Neo has a mask of 2,048 x 2,048 in each layer, StarCoder one of

@@ -280,7 +280,8 @@ def _prefix_renames(plain_names: Mapping[str, str]) -> dict[str, str]:
     for name, plain in plain_names.items():
         if name == plain:
             continue
-        stored_parts, plain_parts = name.split("."), plain.split(".")
+        stored_parts = name.split(".")
+        plain_parts = plain.split(".")
         while plain_parts and stored_parts[-1] == plain_parts[-1]:
             stored_parts.pop()
             plain_parts.pop()
@@ -305,13 +306,13 @@ def _prefix_sentence(renames: Mapping[str, str]) -> str:
 CONSTANTS = re.compile(
     r"(^|[._])(inv_freq|masked_bias|position_ids|token_type_ids|num_batches_tracked|relative_position_index|cos_cached|"
     r"sin_cached|freqs_cis|_float_tensor)$"
-)  # fmt: skip
+)
 OPTIONAL_PARTS = ("pooler", "contact_head")  # of a model's body, which read its last layer alone
 KNOWN_HEADS = re.compile(
     r"^(cls\.(seq_relationship|predictions)|classifier|classification_head|score|lm_head|qa_outputs|qa_classifier|"
     r"pred_layer|predictions|sop_classifier|lm_predictions|mask_predictions|discriminator_predictions|"
     r"generator_predictions|generator_lm_head|vocab_\w+|pre_classifier|sequence_summary|multiple_choice_head)(\.|$)"
-)  # fmt: skip
+)
 # Parts beside a class's own that change what it reads (learned prompts) or what it answers (a
 # decoder of labels).
 ACTS_ON_ANSWERS = re.compile(r"^(crf|prefix_encoder|prompt_\w+|soft_prompt\w*)$", re.IGNORECASE)
@@ -358,11 +359,12 @@ def fit_weights(
         config: its configuration.
         shapes: {name: shape} of the stored weights.
         name: the model, in messages.
-        with_new_head: whether all but the model's body is made anew, and its pooler where the file has none.
+        with_new_head: whether all but the model's body is made anew, and its pooler where the file
+            has none.
 
     Raises:
-        HeadlabError: the class needs weights that the file lacks, or the file has weights without which the class
-            computes something else.
+        HeadlabError: the class needs weights that the file lacks, or the file has weights without
+            which the class computes something else.
         what transformers raises for a configuration that it cannot build.
     """
     module, renames, report = _closest_fit(kind, config, shapes, with_new_head)
@@ -438,7 +440,8 @@ def _closest_fit(
         if len(_needed_but_absent(report, module, with_new_head)) < len(
             _needed_but_absent(best_report, module, with_new_head)
         ):
-            best_renames, best_report = renames, report
+            best_renames = renames
+            best_report = report
     return module, best_renames, best_report
 
 
@@ -603,7 +606,8 @@ def _lacking_error(
         lacking: the weights.
         config: the model's configuration.
         name: the model, in messages.
-        quantised_remedy: how the stored weights are quantised and what to do; empty if they are not.
+        quantised_remedy: how the stored weights are quantised and what to do; empty if they are
+            not.
     """
     if _pruned_heads(config) and any(IN_A_LAYER.search(key) for key in report.mismatched):
         return HeadlabError(

@@ -71,7 +71,10 @@ from headlab.shrink.proof import (
 
 # The folder of a shrunk model: what it may replace, and the state its files are left in.
 
-PROOF, MASK, CARD, CONFIG = "proof.json", "mask.json", "README.md", "config.json"
+PROOF = "proof.json"
+MASK = "mask.json"
+CARD = "README.md"
+CONFIG = "config.json"
 SHRINK = Writer(
     "shrink",
     ((CONFIG, PROOF, MASK),),
@@ -99,9 +102,8 @@ def check_out(target: Path, model: str | None = None) -> None:
 
 def finish_folder(folder: Path) -> None:
     """Give all files the same permissions and flush them to disk."""
-    mode = (
-        (folder / PROOF).stat().st_mode
-    )  # the default of new files; safetensors makes its own private
+    # The default of new files; safetensors makes its own private.
+    mode = (folder / PROOF).stat().st_mode
     for path in folder.rglob("*"):
         if not path.is_dir():
             set_mode(path, mode)
@@ -123,21 +125,28 @@ class Written:
 
 
 def write_shrunk(
-    model: Model, shrunk: Shrunk, target: Path, inputs: Inputs, *, of: JsonRecord, speed: Speed | None = None,
-    onnx: bool = False, dtype: str | None = None,
-) -> Written:  # fmt: skip
+    model: Model,
+    shrunk: Shrunk,
+    target: Path,
+    inputs: Inputs,
+    *,
+    of: JsonRecord,
+    speed: Speed | None = None,
+    onnx: bool = False,
+    dtype: str | None = None,
+) -> Written:
     """Write model, tokenizer, mask, model card and proof atomically.
 
-    Raises HeadlabError if they differ by more than rounding, or `target` holds something else.
+    Before the folder gets its name, the model is read back from it and compared with the masked
+    one, in the dtype that `model` was loaded in. Raises HeadlabError if they differ by more than
+    rounding, or `target` holds something else.
 
     Args:
         inputs: Batches of real examples.
         of: What they are (task, languages, ...), for the record.
         speed: What was measured, for the card.
         onnx: Also write model.onnx, compared with the masked model on the same inputs.
-        dtype: Of the written weights; None: the checkpoint's own. Before the folder gets its name,
-            the model is read back from it and compared, in the dtype that `model` was loaded in,
-            with the masked one.
+        dtype: Of the written weights; None: the checkpoint's own.
     """
     check_out(target, model.name if model.checkpoint.revision == "folder" else None)
     check_numbers(dtype)
@@ -176,7 +185,8 @@ def load_shrunk(folder: str | Path, device: str | None = None) -> PreTrainedMode
     Args:
         device: As in `headlab.load`.
     """
-    torch_device, path = pick_device(device), as_path("folder", folder)
+    torch_device = pick_device(device)
+    path = as_path("folder", folder)
     if not (path / PROOF).is_file():
         raise HeadlabError(
             f"{folder} is not a folder that headlab shrink wrote (it has no {PROOF}); "
@@ -232,15 +242,24 @@ def _record(
     """proof.json without the ONNX file's part and the list of files."""
     proof, removal_proof = proofs
     return {
-        "format": "headlab-proof", "version": PROOF_VERSION, **proof.record(),
+        "format": "headlab-proof",
+        "version": PROOF_VERSION,
+        **proof.record(),
         "cut_alone": None if removal_proof is None else removal_proof.record(),
-        "compared_on": dict(compared_on), "computed_in": model.dtype, "device": model.device.type,
-        "parameters_before": shrunk.parameters_before, "parameters_after": shrunk.parameters_after,
-        "heads_before": model.grid.size, "heads_removed": shrunk.removed_count,
+        "compared_on": dict(compared_on),
+        "computed_in": model.dtype,
+        "device": model.device.type,
+        "parameters_before": shrunk.parameters_before,
+        "parameters_after": shrunk.parameters_after,
+        "heads_before": model.grid.size,
+        "heads_removed": shrunk.removed_count,
         "heads_masked": [list(head) for head in shrunk.masked],
-        "model": model.identity() | {"name": short_name(model)}, "mask": shrunk.mask.digest,
-        "fingerprint": read_back.fingerprint, "versions": versions(), **sizes,
-    }  # fmt: skip
+        "model": model.identity() | {"name": short_name(model)},
+        "mask": shrunk.mask.digest,
+        "fingerprint": read_back.fingerprint,
+        "versions": versions(),
+        **sizes,
+    }
 
 
 def _sizes(model: Model, shrunk: Shrunk, build: Path, dtype_after: str) -> WeightSizes:
@@ -288,15 +307,13 @@ class Logits(nn.Module):
     def __init__(self, module: PreTrainedModel) -> None:
         super().__init__()
         self.module = module
-        self.more = (
-            {"use_cache": False}
-            if hasattr(module.config, "use_cache") and module.can_generate()
-            else {}
-        )
+        self.options: dict[str, bool] = {}
+        if hasattr(module.config, "use_cache") and module.can_generate():
+            self.options["use_cache"] = False
 
     def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         """Logits [row, ...]."""
-        return first_tensor(self.module(**inputs, **self.more))
+        return first_tensor(self.module(**inputs, **self.options))
 
 
 def require_onnx(dtype: str) -> None:
@@ -361,9 +378,14 @@ def _export(module: PreTrainedModel, path: Path, batch: dict[str, torch.Tensor])
     with quiet_exporter(), torch.no_grad():
         try:
             program = torch.onnx.export(
-                logits_module, kwargs={"inputs": batch}, dynamic_shapes=shapes, input_names=list(batch),
-                output_names=["logits"], dynamo=True, verbose=False,
-            )  # fmt: skip
+                logits_module,
+                kwargs={"inputs": batch},
+                dynamic_shapes=shapes,
+                input_names=list(batch),
+                output_names=["logits"],
+                dynamo=True,
+                verbose=False,
+            )
         except torch.onnx.errors.OnnxExporterError as error:
             reason = (str(error.__cause__ or error).splitlines() or [""])[0][:200]
             raise HeadlabError(

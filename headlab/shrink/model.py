@@ -59,12 +59,11 @@ def stored(model: Model) -> str:
 def dtype_to_write(model: Model) -> str:
     """The dtype to write a model in: its checkpoint's, if that holds its weights exactly and is no wider."""
     own_dtype = stored(model)
-    is_no_wider = DTYPES[own_dtype].itemsize <= DTYPES[model.dtype].itemsize
-    return (
-        own_dtype
-        if is_no_wider and not any(_changes_in(t, own_dtype) for t in _weights(model.module))
-        else model.dtype
-    )
+    if DTYPES[own_dtype].itemsize > DTYPES[model.dtype].itemsize:
+        return model.dtype
+    if any(_changes_in(weight, own_dtype) for weight in _weights(model.module)):
+        return model.dtype
+    return own_dtype
 
 
 @contextmanager
@@ -126,11 +125,13 @@ class Shrunk:
 
 
 def shrink_model(model: Model, mask: Mask) -> Shrunk:
-    """Remove a mask's heads from a copy of the model, whose outputs are then those of the model under the mask.
+    """A copy of the model without a mask's heads; its outputs are those of the model under the mask.
 
-    Layers may keep any number of heads, or none.  Query heads that share keys and values are
-    removed in whole groups only; the others stay and output 0.  Raises HeadlabError for another
-    model's mask, a mask chosen under mean ablation, and a family that cannot be shrunk.
+    Layers may keep any number of heads, or none. Query heads that share keys and values are removed
+    in whole groups only; the others stay and output 0.
+
+    Raises HeadlabError for another model's mask, a mask chosen under mean ablation, and a family
+    that cannot be shrunk.
     """
     mask.check(model.grid, model.fingerprint)
     require_zero(mask)
@@ -141,18 +142,14 @@ def shrink_model(model: Model, mask: Mask) -> Shrunk:
         return Shrunk(smaller.eval(), mask, (), parameters_before, parameters_of(smaller))
     require_family(model)
     kept_by_layer = _kept_by_layer(model, mask)
-    remaining = _heads_by_stack(kept_by_layer, lambda unit, row: _heads_in_kept_groups(unit, row))
-    switched_off = _heads_by_stack(
-        kept_by_layer, lambda unit, row: [h for h in _heads_in_kept_groups(unit, row) if not row[h]]
-    )
+    remaining = _heads_by_stack(kept_by_layer, _heads_in_kept_groups)
+    switched_off = _heads_by_stack(kept_by_layer, _switched_off_heads)
     smaller = _build(model.module, remaining, switched_off)
-    masked_heads = tuple(
-        Head(s, layer, h)
-        for s, rows in switched_off.items()
-        for layer, row in enumerate(rows)
-        for h in row
-    )
-    return Shrunk(smaller, mask, masked_heads, parameters_before, parameters_of(smaller))
+    masked_heads: list[Head] = []
+    for stack, layers in switched_off.items():
+        for layer, heads in enumerate(layers):
+            masked_heads += [Head(stack, layer, head) for head in heads]
+    return Shrunk(smaller, mask, tuple(masked_heads), parameters_before, parameters_of(smaller))
 
 
 def parameters_of(module: torch.nn.Module) -> int:
@@ -183,30 +180,27 @@ def require_family(model: Model) -> None:
 
 
 def _kept_by_layer(model: Model, mask: Mask) -> list[tuple[AttentionLayer, Bools]]:
-    """Every attention layer with its heads kept, bool [head]; layers without heads need not be in the grid."""
-    rows = {
-        stack.name: [
-            np.asarray(row)
-            for row in np.split(mask.kept[start : start + stack.size], np.cumsum(stack.heads)[:-1])
-        ]
-        for stack, start in zip(
-            model.grid.stacks, np.cumsum([0, *(s.size for s in model.grid.stacks)]), strict=False
-        )
-    }
+    """Every attention layer with its heads kept, bool [head].
+
+    Layers without heads need not be in the grid.
+    """
     kept_by_layer: list[tuple[AttentionLayer, Bools]] = []
-    for name, own in rows.items():
-        layers = [unit for unit in attention_layers(model.module) if unit.stack == name]
-        own = [row for row in own if len(row)]
-        if [unit.heads for unit in layers if unit.heads] != [len(row) for row in own]:
+    start = 0
+    for stack in model.grid.stacks:
+        kept_in_stack = mask.kept[start : start + stack.size]
+        start += stack.size
+        rows = [row for row in np.split(kept_in_stack, np.cumsum(stack.heads)[:-1]) if len(row)]
+        layers = [layer for layer in attention_layers(model.module) if layer.stack == stack.name]
+        if [layer.heads for layer in layers if layer.heads] != [len(row) for row in rows]:
             raise HeadlabError(
-                f"{model.name} is a {type(model.module).__name__}, whose {name} heads are not "
-                "where headlab looks for them; it cannot be shrunk",
+                f"{model.name} is a {type(model.module).__name__}, whose {stack.name} heads are "
+                "not where headlab looks for them; it cannot be shrunk",
                 code="shrink.heads_not_found",
             )
-        remaining_rows = iter(own)
-        kept_by_layer += [
-            (unit, next(remaining_rows) if unit.heads else np.zeros(0, bool)) for unit in layers
-        ]
+        next_rows = iter(rows)
+        for layer in layers:
+            kept_heads = next(next_rows) if layer.heads else np.zeros(0, bool)
+            kept_by_layer.append((layer, kept_heads))
     return kept_by_layer
 
 
@@ -227,6 +221,11 @@ def _heads_in_kept_groups(layer: AttentionLayer, kept_heads: Bools) -> list[int]
     return [head for head in range(layer.heads) if head // layer.group in groups]
 
 
+def _switched_off_heads(layer: AttentionLayer, kept_heads: Bools) -> list[int]:
+    """Heads that stay for others of their group, but output 0."""
+    return [head for head in _heads_in_kept_groups(layer, kept_heads) if not kept_heads[head]]
+
+
 def _build(
     module: PreTrainedModel, remaining: HeadsByStack, switched_off: HeadsByStack
 ) -> PreTrainedModel:
@@ -239,9 +238,12 @@ def _build(
     kind = shrunk_class(_transformers_class(module), family) if is_shrunk(config) else type(module)
     with alone():
         model_and_info = kind.from_pretrained(
-            None, config=config, state_dict=cut_state(module, remaining, switched_off), dtype=module.dtype,
+            None,
+            config=config,
+            state_dict=cut_state(module, remaining, switched_off),
+            dtype=module.dtype,
             output_loading_info=True,
-        )  # fmt: skip
+        )
     smaller, loading_info = cast(
         "tuple[PreTrainedModel, Mapping[str, Sequence[str]]]", model_and_info
     )
@@ -265,23 +267,52 @@ def _transformers_class(module: PreTrainedModel) -> Any:
 
 
 def _config(
-    old: PretrainedConfig, family: str, stay: HeadsByStack, closed: HeadsByStack
+    full_config: PretrainedConfig,
+    family: str,
+    remaining: HeadsByStack,
+    switched_off: HeadsByStack,
 ) -> PretrainedConfig:
-    """The family's configuration with the remaining heads, numbered as in the model before any removal."""
-    before: HeadsByStack | None = getattr(old, HEADS_KEY, None) if is_shrunk(old) else None
-    masked: HeadsByStack | None = getattr(old, MASKED_KEY, None) if is_shrunk(old) else None
+    """The family's configuration with the remaining heads.
 
-    def numbers(stack: str, layer: int, heads: Sequence[int]) -> list[int]:
-        return (
-            list(heads)
-            if before is None or stack not in before
-            else [before[stack][layer][h] for h in heads]
-        )
+    Heads are numbered as in the model before any removal.
 
-    heads = {s: [numbers(s, i, row) for i, row in enumerate(rows)] for s, rows in stay.items()}
-    off = {s: [numbers(s, i, row) for i, row in enumerate(rows)] for s, rows in closed.items()}
-    if masked is not None:
-        off = {s: [sorted({*row, *(set(masked[s][i]) & set(heads[s][i]))}) for i, row in enumerate(rows)]
-               for s, rows in off.items()}  # fmt: skip
-    facts = {name: value for name, value in old.to_dict().items() if name not in WRITTEN_ANEW}
-    return shrunk_config(family).from_dict(facts | {HEADS_KEY: heads, MASKED_KEY: off})
+    Args:
+        full_config: Of the model that heads are removed from, which may be a shrunk one.
+        family: Model type of the family.
+        remaining: Heads that stay in the weights, by their current numbers.
+        switched_off: Those of them whose output is 0, by their current numbers.
+    """
+    heads_before: HeadsByStack = {}
+    masked_before: HeadsByStack = {}
+    if is_shrunk(full_config):
+        heads_before = getattr(full_config, HEADS_KEY, None) or {}
+        masked_before = getattr(full_config, MASKED_KEY, None) or {}
+    heads = _numbered_as_before(remaining, heads_before)
+    masked = _numbered_as_before(switched_off, heads_before)
+    for stack in masked_before:
+        for layer, still_masked in enumerate(masked.get(stack, [])):
+            of_before = set(masked_before[stack][layer]) & set(heads[stack][layer])
+            masked[stack][layer] = sorted({*still_masked, *of_before})
+    values = {
+        name: value for name, value in full_config.to_dict().items() if name not in WRITTEN_ANEW
+    }
+    return shrunk_config(family).from_dict(values | {HEADS_KEY: heads, MASKED_KEY: masked})
+
+
+def _numbered_as_before(
+    heads: HeadsByStack, heads_before: HeadsByStack
+) -> dict[str, list[list[int]]]:
+    """Heads by their numbers before any removal.
+
+    Args:
+        heads: By their current numbers in the layer.
+        heads_before: The numbers of the current heads before any removal; without a stack that has
+            lost none.
+    """
+    numbered: dict[str, list[list[int]]] = {}
+    for stack, layers in heads.items():
+        numbered[stack] = [list(heads_of_layer) for heads_of_layer in layers]
+        if stack in heads_before:
+            for layer, numbers in enumerate(heads_before[stack]):
+                numbered[stack][layer] = [numbers[head] for head in numbered[stack][layer]]
+    return numbered

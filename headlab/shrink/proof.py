@@ -182,9 +182,13 @@ def prove(
 
 
 def compare(
-    model: Model, mask: Mask, logits_of_other: Callable[[Mapping[str, torch.Tensor]], torch.Tensor], inputs: Inputs, *,
+    model: Model,
+    mask: Mask,
+    logits_of_other: Callable[[Mapping[str, torch.Tensor]], torch.Tensor],
+    inputs: Inputs,
+    *,
     dtype: str | None = None,
-) -> Proof:  # fmt: skip
+) -> Proof:
     """The same as `prove`, with a function from a batch to logits."""
     if not inputs:
         raise HeadlabError(
@@ -192,7 +196,9 @@ def compare(
             code="shrink.no_examples",
         )
     max_logit = mask_changes = max_difference = 0.0
-    other_answers, digest, distinct_rows = 0, hashlib.sha256(), set[bytes]()
+    other_answers = 0
+    digest = hashlib.sha256()
+    distinct_rows = set[bytes]()
     for batch in map(plain, inputs):
         with torch.inference_mode():
             with model.active(Active()):
@@ -200,10 +206,8 @@ def compare(
             with gated_here(model, mask):
                 masked_logits = logits_of(model.module, batch)
         is_real = real_tokens(batch, masked_logits)
-        masked_logits, other_logits = (
-            masked_logits[is_real].double(),
-            logits_of_other(batch).to(masked_logits.device)[is_real].double(),
-        )
+        other_logits = logits_of_other(batch).to(masked_logits.device)[is_real].double()
+        masked_logits = masked_logits[is_real].double()
         max_difference = _larger(max_difference, other_logits - masked_logits)
         mask_changes = _larger(mask_changes, baseline_logits[is_real].double() - masked_logits)
         max_logit = _larger(max_logit, masked_logits)
@@ -245,8 +249,11 @@ def real_tokens(batch: Mapping[str, torch.Tensor], logits: torch.Tensor) -> torc
 
 def rows_without_padding(batch: Mapping[str, torch.Tensor]) -> set[bytes]:
     """The distinct rows of a batch, without padding."""
-    ids, mask = batch["input_ids"].cpu(), batch.get("attention_mask")
-    are_tokens = torch.ones_like(ids).bool() if mask is None else mask.cpu().bool()
+    ids = batch["input_ids"].cpu()
+    mask = batch.get("attention_mask")
+    are_tokens = torch.ones_like(ids).bool()
+    if mask is not None:
+        are_tokens = mask.cpu().bool()
     return {row[is_token].numpy().tobytes() for row, is_token in zip(ids, are_tokens, strict=True)}
 
 
@@ -292,7 +299,9 @@ class Speed(NamedTuple):
 
 def short_name(model: Model) -> str:
     """The model's name without a local path."""
-    return Path(model.name).name if model.checkpoint.revision == "folder" else model.name
+    if model.checkpoint.revision == "folder":
+        return Path(model.name).name
+    return model.name
 
 
 def model_card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed | None) -> str:
@@ -302,7 +311,8 @@ def model_card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed |
         record: The contents of proof.json.
     """
     name = escape_markdown(short_name(model))
-    removed_count, masked_count = shrunk.removed_count, len(shrunk.masked)
+    removed_count = shrunk.removed_count
+    masked_count = len(shrunk.masked)
     config = shrunk.module.config
     needs_headlab = is_shrunk(config) or config.model_type == MODEL_TYPE
     parts = [
@@ -325,25 +335,27 @@ def model_card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed |
 
 def _rounding_clause(record: ProofRecord) -> str:
     """What happened to the remaining weights."""
-    dtype_before, dtype_after = record["dtype_before"], record["dtype_after"]
+    dtype_before = record["dtype_before"]
+    dtype_after = record["dtype_after"]
     if record["cut_alone"] is not None:
         return f"the others were rounded from {dtype_before} to {dtype_after}"
-    return (
-        "nothing else changed"
-        if dtype_before == dtype_after
-        else f"the others are the same, written in {dtype_after} and not {dtype_before}"
-    )
+    if dtype_before == dtype_after:
+        return "nothing else changed"
+    return f"the others are the same, written in {dtype_after} and not {dtype_before}"
 
 
 def size_words(count: int) -> str:
     """A number of bytes in MB or kB."""
-    return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count / 1e3:,.1f} kB"
+    if count >= 1e6:
+        return f"{count / 1e6:,.1f} MB"
+    return f"{count / 1e3:,.1f} kB"
 
 
 def _before_after(
     model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed | None
-) -> Iterator[str]:  # fmt: skip
-    parameters_before, parameters_after = shrunk.parameters_before, shrunk.parameters_after
+) -> Iterator[str]:
+    parameters_before = shrunk.parameters_before
+    parameters_after = shrunk.parameters_after
     yield "| | before | after |"
     yield "| --- | ---: | ---: |"
     yield (
@@ -351,7 +363,9 @@ def _before_after(
         f"({(parameters_after - parameters_before) / parameters_before:+.1%}) |"
     )
     yield f"| dtype of the weights | {record['dtype_before']} | {record['dtype_after']} |"
-    yield f"| weights | {size_words(record['bytes_before'])} | {size_words(record['bytes_after'])} |"
+    size_before = size_words(record["bytes_before"])
+    size_after = size_words(record["bytes_after"])
+    yield f"| weights | {size_before} | {size_after} |"
     yield f"| attention heads | {model.grid.size} | {model.grid.size - shrunk.removed_count} |"
     layers = [n for stack in model.grid.stacks for n in stack.heads]
     yield (
@@ -383,7 +397,8 @@ def _comparison(record: ProofRecord, masked_count: int) -> str:
         f"{record['max_logit_difference']:.2g} (tolerance {record['tolerance']:.2g}); switching "
         f"the heads off changed them by up to {record['mask_changes']:.2g}.\n"
     )
-    if (removal_proof := record["cut_alone"]) is not None:
+    removal_proof = record["cut_alone"]
+    if removal_proof is not None:
         text += (
             f"\nThat is the rounding to {record['dtype_after']}. From the original with its "
             "weights so rounded, under the mask, they differ by at most "

@@ -135,7 +135,8 @@ def equal_texts(
         examples: those that a result is on, all of the split or some.
 
     Returns:
-        One count for each other split whose examples are on this machine: none is fetched for the count, and one that
+        One count for each other split whose examples are on this machine: none is fetched for the
+            count, and one that
         is missing or cannot be read is left out.
     """
     counts = []
@@ -210,8 +211,9 @@ def notes_of_examples(
         is_divided: whether rows with equal texts were put on the same side.
 
     Yields:
-        A sentence for each language that has texts in two splits, or equal texts with different answers, and for two
-        languages that share most of their texts; and one on what the division did.
+        A sentence for each language that has texts in two splits, or equal texts with different
+        answers, and for two languages that share most of their texts; and one on what the division
+        did.
     """
     by_language: dict[str, list[Example]] = {}
     for (language, _), members in examples.items():

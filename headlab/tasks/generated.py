@@ -153,10 +153,12 @@ def _ioi(language: str, dice: np.random.Generator, row: int) -> Example:
     first_name, second_name = _draw_items(dice, [*_items_of(WOMEN), *_items_of(MEN)], 2)
     if _bit(row, 1):
         order = "ABBA"
-        repeated_name, single_name = second_name, first_name
+        repeated_name = second_name
+        single_name = first_name
     else:
         order = "BABA"
-        repeated_name, single_name = first_name, second_name
+        repeated_name = first_name
+        single_name = second_name
     place = _draw_item(dice, _items_of(PLACES))
     thing = _draw_item(dice, _items_of(THINGS, ","))
     text = TEMPLATES[template_number].format(

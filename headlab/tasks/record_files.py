@@ -177,8 +177,8 @@ def separator_advice(columns: Sequence[str], kind: str) -> str:
         kind: a key of KINDS.
 
     Returns:
-        A sentence without its capital and full stop; empty where the file has several columns, or its only column's
-        name has no separator.
+        A sentence without its capital and full stop; empty where the file has several columns, or
+        its only column's name has no separator.
     """
     if len(columns) != 1:
         return ""

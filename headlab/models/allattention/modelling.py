@@ -21,8 +21,14 @@ from headlab.models.checkpoint import alone
 # The configuration of a model, or of an ordinary Transformer built from the same parts.
 
 MODEL_TYPE = "headlab-all-attention"
-MINIMUMS = {"vocab_size": 2, "hidden_size": 1, "head_size": 1, "persistent": 0, "feed_forward": 0,
-       "max_position_embeddings": 1}  # fmt: skip
+MINIMUMS = {
+    "vocab_size": 2,
+    "hidden_size": 1,
+    "head_size": 1,
+    "persistent": 0,
+    "feed_forward": 0,
+    "max_position_embeddings": 1,
+}
 
 
 class AllAttentionConfig(PretrainedConfig):
@@ -64,17 +70,21 @@ class AllAttentionConfig(PretrainedConfig):
         pad_token_id: int | None = None,
         **more: Any,
     ) -> None:
-        self.vocab_size, self.hidden_size, self.head_size = vocab_size, hidden_size, head_size
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.head_size = head_size
         self.heads_per_layer = list(heads_per_layer)
-        self.persistent, self.feed_forward = persistent, feed_forward
-        self.positions, self.max_position_embeddings = positions, max_position_embeddings
-        self.pre_norm, self.dropout = pre_norm, dropout
-        self.initializer_range, self.layer_norm_eps = initializer_range, layer_norm_eps
-        self.bos_token_id, self.eos_token_id, self.pad_token_id = (
-            bos_token_id,
-            eos_token_id,
-            pad_token_id,
-        )
+        self.persistent = persistent
+        self.feed_forward = feed_forward
+        self.positions = positions
+        self.max_position_embeddings = max_position_embeddings
+        self.pre_norm = pre_norm
+        self.dropout = dropout
+        self.initializer_range = initializer_range
+        self.layer_norm_eps = layer_norm_eps
+        self.bos_token_id = bos_token_id
+        self.eos_token_id = eos_token_id
+        self.pad_token_id = pad_token_id
         self._check()
         super().__init__(**more)
 
@@ -118,7 +128,10 @@ class AllAttentionConfig(PretrainedConfig):
 
 
 class Parameters(NamedTuple):
-    """Numbers of parameters of the whole model, of its layers, and of one head (with its persistent vectors)."""
+    """Numbers of parameters of the whole model, of its layers, and of one head.
+
+    A head counts with its persistent vectors.
+    """
 
     whole: int
     layers: int
@@ -127,19 +140,26 @@ class Parameters(NamedTuple):
 
 def parameters(config: AllAttentionConfig) -> Parameters:
     """Numbers of parameters of a configuration's model; a test compares them with real models."""
-    width, size = config.hidden_size, config.head_size
+    width = config.hidden_size
+    size = config.head_size
     head = 4 * width * size + 2 * config.persistent * size
-    distances = config.max_position_embeddings * size if config.positions == RELATIVE else 0
-    feed_forward = (
-        2 * width * config.feed_forward + config.feed_forward + width if config.feed_forward else 0
-    )
+    norm = 2 * width
     layers = 0
     for heads in config.heads_per_layer:
-        layers += heads * head + (distances if heads else 0) + feed_forward
-        layers += 2 * width * (bool(heads or not config.pre_norm) + bool(config.feed_forward))
-    positions = config.max_position_embeddings * width if config.positions == LEARNED else 0
-    norm = 2 * width if config.pre_norm else 0
-    return Parameters(config.vocab_size * width + positions + layers + norm, layers, head)
+        layers += heads * head
+        if heads and config.positions == RELATIVE:
+            layers += config.max_position_embeddings * size
+        if heads or not config.pre_norm:
+            layers += norm
+        if config.feed_forward:
+            layers += 2 * width * config.feed_forward + config.feed_forward + width
+            layers += norm
+    total = config.vocab_size * width + layers
+    if config.positions == LEARNED:
+        total += config.max_position_embeddings * width
+    if config.pre_norm:
+        total += norm
+    return Parameters(total, layers, head)
 
 
 # The model.
@@ -159,11 +179,13 @@ class AllAttention(nn.Module):
 
     def __init__(self, config: AllAttentionConfig, heads: int) -> None:
         super().__init__()
-        self.config, self.heads, size = config, heads, config.head_size
+        self.config = config
+        self.heads = heads
+        size = config.head_size
         self.persistent = config.persistent  # attention weights' columns after those of the tokens
         self.query, self.key, self.value = (
             nn.Linear(config.hidden_size, heads * size, bias=False) for _ in range(3)
-        )  # fmt: skip
+        )
         self.out = nn.Linear(heads * size, config.hidden_size, bias=False)
         if config.persistent:
             self.persistent_keys = nn.Parameter(torch.empty(heads, config.persistent, size))
@@ -172,9 +194,10 @@ class AllAttention(nn.Module):
             self.distances = nn.Parameter(torch.empty(config.max_position_embeddings, size))
 
     def forward(self, hidden: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
-        """Attention output for hidden [row, token, width], same shape;
+        """Attention output, of the shape of hidden.
 
         Args:
+            hidden: [row, token, width].
             visible: bool [row or 1, 1, query, key].
         """
         size = self.config.head_size
@@ -212,7 +235,9 @@ class AllAttention(nn.Module):
         return vectors.expand(rows, -1, -1, -1)
 
     def _by_distance(self, query: torch.Tensor) -> torch.Tensor:
-        """Query times the vector of the distance, [row, head, query, key]; entries of future keys are arbitrary.
+        """Query times the vector of the distance, [row, head, query, key].
+
+        Entries of future keys are arbitrary.
 
         One product with all distances, largest first, then each row is shifted into place (Dai et
         al., 2019, appendix B).
@@ -230,10 +255,21 @@ class AllAttention(nn.Module):
 
 
 def plain_attention(
-    module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor,
-    *, dropout: float, scaling: float, **_: object,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Attention written out ("eager"): the heads' outputs [row, query, head, size] and their weights."""
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    dropout: float,
+    scaling: float,
+    **_: object,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention written out ("eager").
+
+    Returns:
+        The heads' outputs [row, query, head, size], and their weights [row, head, query, key].
+    """
     weights = (query @ key.transpose(-1, -2) * scaling + mask).softmax(dim=-1)
     dropped_weights = functional.dropout(weights, dropout, module.training)
     return (dropped_weights @ value).transpose(1, 2).contiguous(), weights
@@ -258,12 +294,12 @@ class AllAttentionLayer(nn.Module):
 
     def __init__(self, config: AllAttentionConfig, heads: int) -> None:
         super().__init__()
-        self.pre_norm, self.dropout = config.pre_norm, nn.Dropout(config.dropout)
+        self.pre_norm = config.pre_norm
+        self.dropout = nn.Dropout(config.dropout)
         self.attention = AllAttention(config, heads) if heads else None
         self.feed_forward = FeedForward(config) if config.feed_forward else None
-        if (
-            heads or not config.pre_norm
-        ):  # post-norm layers without heads still normalise their input
+        # Post-norm layers without heads still normalise their input.
+        if heads or not config.pre_norm:
             self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         if self.feed_forward is not None:
             self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
@@ -272,7 +308,8 @@ class AllAttentionLayer(nn.Module):
         """The next hidden states; visible as in `AllAttention`."""
         hidden = hidden_states
         if self.attention is None:
-            hidden = hidden if self.pre_norm else self.attention_norm(hidden)
+            if not self.pre_norm:
+                hidden = self.attention_norm(hidden)
         elif self.pre_norm:
             hidden = hidden + self.dropout(self.attention(self.attention_norm(hidden), visible))
         else:
@@ -325,22 +362,21 @@ class AllAttentionModel(AllAttentionPreTrainedModel):
         self.layers = nn.ModuleList(
             AllAttentionLayer(config, heads) for heads in config.heads_per_layer
         )
-        self.norm = (
-            nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-            if config.pre_norm
-            else nn.Identity()
-        )
+        self.norm: nn.Module = nn.Identity()
+        if config.pre_norm:
+            self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.post_init()  # type: ignore[no-untyped-call]
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
     ) -> BaseModelOutput:
-        """Hidden states [row, token, width] of ids [row, token];
+        """Hidden states [row, token, width].
 
         Raises HeadlabError for a text longer than the learned positions.
 
         Args:
-            attention_mask: 0 where a token is padding.
+            input_ids: [row, token].
+            attention_mask: [row, token], 0 where a token is padding.
         """
         tokens = input_ids.shape[1]
         hidden = self.embeddings(input_ids)
@@ -358,9 +394,12 @@ class AllAttentionModel(AllAttentionPreTrainedModel):
 
     def _places(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """Position vectors of the tokens, counted from the first one that is not padding."""
-        is_token = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
+        is_token = torch.ones_like(input_ids)
+        if attention_mask is not None:
+            is_token = attention_mask.long()
         positions = (is_token.cumsum(dim=1) - 1).clamp(min=0)
-        longest, max_positions = int(is_token.sum(dim=1).max()), self.config.max_position_embeddings
+        longest = int(is_token.sum(dim=1).max())
+        max_positions = self.config.max_position_embeddings
         if longest > max_positions:
             raise HeadlabError(
                 f"{longest} tokens given; this model has {max_positions} positions; shorten the "
@@ -414,7 +453,8 @@ def make_known() -> None:
 
 # Removing heads permanently, together with their persistent vectors.
 
-ROWS, COLUMNS = ("query", "key", "value"), ("out",)
+ROWS = ("query", "key", "value")
+COLUMNS = ("out",)
 PERSISTENT = ("persistent_keys", "persistent_values")
 
 
@@ -461,45 +501,45 @@ def kept_heads_by_layer(config: AllAttentionConfig, mask: Mask) -> list[Bools]:
 def _weights_without(
     model: AllAttentionForCausalLM, kept_by_layer: Sequence[Bools], rescale: bool
 ) -> dict[str, torch.Tensor]:
+    """All weights without those of the removed heads; arguments as in `remove_heads`."""
     weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-    for number, (layer, kept_heads) in enumerate(
-        zip(model.model.layers, kept_by_layer, strict=True)
-    ):
+    layers = zip(model.model.layers, kept_by_layer, strict=True)
+    for number, (layer, kept_heads) in enumerate(layers):
         attention = layer.attention
         if not isinstance(attention, AllAttention):
             continue
         path = f"model.layers.{number}.attention"
         if not kept_heads.any():
-            removed_names = [
-                n
-                for n in weights
-                if n.startswith(f"{path}.") or (model.config.pre_norm and n.startswith(f"{path}_"))
-            ]
-            for name in removed_names:
+            # A layer's norm goes with its attention, but a post-norm layer needs it.
+            removed_prefixes = (f"{path}.", f"{path}_") if model.config.pre_norm else (f"{path}.",)
+            for name in [name for name in weights if name.startswith(removed_prefixes)]:
                 del weights[name]
             continue
         heads = torch.as_tensor(np.flatnonzero(kept_heads), device=model.device)
-        weights |= _layer_without(
-            attention, path, heads, len(kept_heads) / len(heads) if rescale else 1.0
-        )
+        scale = len(kept_heads) / len(heads) if rescale else 1.0
+        weights |= _layer_without(attention, path, heads, scale)
     return weights
 
 
 def _layer_without(
     attention: AllAttention, path: str, heads: torch.Tensor, scale: float
 ) -> dict[str, torch.Tensor]:
-    """The changed tensors of one attention, for the kept heads."""
+    """The changed tensors of one attention.
+
+    Args:
+        attention: Of the layer.
+        path: Of the attention, with which the names of its tensors begin.
+        heads: That stay, int64 [head].
+        scale: What the outputs of the heads are multiplied by.
+    """
     size = attention.config.head_size
     indices = (heads[:, None] * size + torch.arange(size, device=heads.device)).flatten()
-    tensors = {
-        f"{path}.{name}.weight": getattr(attention, name).weight[indices].clone() for name in ROWS
-    }
-    tensors |= {
-        f"{path}.{name}.weight": getattr(attention, name).weight[:, indices] * scale
-        for name in COLUMNS
-    }
+    tensors: dict[str, torch.Tensor] = {}
+    for name in ROWS:
+        tensors[f"{path}.{name}.weight"] = getattr(attention, name).weight[indices].clone()
+    for name in COLUMNS:
+        tensors[f"{path}.{name}.weight"] = getattr(attention, name).weight[:, indices] * scale
     if attention.config.persistent:
-        tensors |= {
-            f"{path}.{name}": getattr(attention, name)[heads].clone() for name in PERSISTENT
-        }
+        for name in PERSISTENT:
+            tensors[f"{path}.{name}"] = getattr(attention, name)[heads].clone()
     return tensors
