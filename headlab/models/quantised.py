@@ -271,8 +271,6 @@ def quantised_clause(names: Collection[str], config: PretrainedConfig, name: str
     quantisation = quantisation_of(config, name)
     if quantisation is not None and not quantisation.known:
         schemes.insert(0, quantisation.title)
-    return (
-        f"its weights are quantised with {schemes[0]}, which is not read this way: {WAY_ON}"
-        if schemes
-        else ""
-    )
+    if not schemes:
+        return ""
+    return f"its weights are quantised with {schemes[0]}, which is not read this way: {WAY_ON}"

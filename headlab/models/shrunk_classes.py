@@ -123,7 +123,7 @@ class ShrunkModel:
         module, loading_info = super().from_pretrained(  # type: ignore[misc]
             *arguments, output_loading_info=True, **options
         )
-        attention_prefixes = tuple(f"{unit.path}." for unit in attention_layers(module))
+        attention_prefixes = tuple(f"{layer.path}." for layer in attention_layers(module))
         absent = sorted(
             name for name in loading_info["missing_keys"] if name.startswith(attention_prefixes)
         )
@@ -222,18 +222,20 @@ NOT_COPIED = ("transformers_version", "architectures")
 
 
 def plain_config(module: PreTrainedModel, kept_heads: HeadsByStack) -> PretrainedConfig | None:
-    """The family's own configuration of a model that keeps these heads; None where one of headlab's is needed.
+    """The family's own configuration of a model that keeps these heads.
 
-    It exists if the model keeps all its heads, or if it is a Llama-like model whose layers all keep
-    the same number (its configuration has head_dim, so the width of all heads need not be that of
-    the hidden states).
+    None where one of headlab's is needed. It exists if the model keeps all its heads, or if it is a
+    Llama-like model whose layers all keep the same number (its configuration has head_dim, so the
+    width of all heads need not be that of the hidden states).
     """
-    layers = [unit for unit in attention_layers(module) if unit.stack in kept_heads]
+    layers = [layer for layer in attention_layers(module) if layer.stack in kept_heads]
     if is_shrunk(module.config):
         return None
-    if all(len(kept_heads[unit.stack][unit.layer]) == unit.heads for unit in layers):
+    if all(len(kept_heads[layer.stack][layer.layer]) == layer.heads for layer in layers):
         return _config(module, {})
-    sizes = {(len(kept_heads[unit.stack][unit.layer]), unit.group, unit.size) for unit in layers}
+    sizes = {
+        (len(kept_heads[layer.stack][layer.layer]), layer.group, layer.size) for layer in layers
+    }
     if FAMILIES[base_type(module.config)] is not LLAMA or len(sizes) != 1:
         return None
     ((heads, group, size),) = sizes
@@ -246,10 +248,8 @@ def plain_config(module: PreTrainedModel, kept_heads: HeadsByStack) -> Pretraine
             "head_dim": size,
         }
         return _config(module, names)
-    except (
-        ValueError,
-        StrictDataclassError,
-    ):  # Llama's requires a hidden size divisible by the number of heads
+    # Llama's requires a hidden size divisible by the number of heads.
+    except (ValueError, StrictDataclassError):
         return None
 
 

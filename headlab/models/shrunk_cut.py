@@ -160,14 +160,15 @@ def attention_layers(module: PreTrainedModel) -> list[AttentionLayer]:
         core = part.get_submodule(family.core)
         size = int(getattr(core, family.size))
         rows = [part.get_submodule(name) for name in family.rows]
-        heads = outputs(rows[0]) // size // (3 if family.fused else 1)
-        group = 1 if family.fused or not heads else heads * size // outputs(rows[1])
-        layers_found.append(
-            AttentionLayer(
-                path, stack, layer_counts.setdefault(stack, 0), part, core, heads, group, size
-            )
-        )
-        layer_counts[stack] += 1
+        heads = outputs(rows[0]) // size
+        group = 1
+        if family.fused:
+            heads //= 3  # query, key and value
+        elif heads:
+            group = heads * size // outputs(rows[1])
+        number = layer_counts.get(stack, 0)
+        layer_counts[stack] = number + 1
+        layers_found.append(AttentionLayer(path, stack, number, part, core, heads, group, size))
     return layers_found
 
 

@@ -285,8 +285,13 @@ def _prefix_renames(plain_names: Mapping[str, str]) -> dict[str, str]:
         while plain_parts and stored_parts[-1] == plain_parts[-1]:
             stored_parts.pop()
             plain_parts.pop()
-        renames[".".join([*stored_parts, ""])] = ".".join([*plain_parts, ""]) if plain_parts else ""
+        renames[_prefix(stored_parts)] = _prefix(plain_parts)
     return renames
+
+
+def _prefix(parts: Sequence[str]) -> str:
+    """Components of a name with a dot behind each; empty for none."""
+    return "".join(f"{part}." for part in parts)
 
 
 def _prefix_sentence(renames: Mapping[str, str]) -> str:
@@ -294,7 +299,9 @@ def _prefix_sentence(renames: Mapping[str, str]) -> str:
     components = [part for prefix in renames for part in prefix.split(".")]
     origins = sorted({WRAPPERS[part] for part in components if part in WRAPPERS})
     origin = " and ".join(origins) or "the program that saved them"
-    remainder = f" and {len(renames) - 1} more like it" if len(renames) > 1 else ""
+    remainder = ""
+    if len(renames) > 1:
+        remainder = f" and {len(renames) - 1} more like it"
     return (
         f"its weights are read without the prefix {shortest!r}{remainder}, which {origin} put "
         "before their names"
@@ -316,9 +323,8 @@ KNOWN_HEADS = re.compile(
 # Parts beside a class's own that change what it reads (learned prompts) or what it answers (a
 # decoder of labels).
 ACTS_ON_ANSWERS = re.compile(r"^(crf|prefix_encoder|prompt_\w+|soft_prompt\w*)$", re.IGNORECASE)
-HEAD_BESIDE_ANOTHER = re.compile(
-    r"^cls\.(seq_relationship|predictions)$"
-)  # both of BERT's are in one module
+# Both of BERT's are in one module.
+HEAD_BESIDE_ANOTHER = re.compile(r"^cls\.(seq_relationship|predictions)$")
 IN_A_LAYER = re.compile(r"\.\d+\.")
 ADAPTERS = re.compile(
     r"(^|\.)(lora_\w+|base_layer|modules_to_save|original_module|ia3_l|hada_w\w*|lokr_w\w*)(\.|$)"
@@ -432,9 +438,8 @@ def _closest_fit(
     known_count = sum(name in known_names for name in shapes)
     for renames in options:
         count_if_renamed = sum(_rename(name, renames) in known_names for name in shapes)
-        if (
-            known_count and count_if_renamed <= known_count
-        ):  # building a class of many layers again takes seconds
+        # Building a class of many layers again takes seconds.
+        if known_count and count_if_renamed <= known_count:
             continue
         _, report = load_without_memory(kind, config, shapes, renames)
         if len(_needed_but_absent(report, module, with_new_head)) < len(
