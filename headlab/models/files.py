@@ -50,10 +50,15 @@ BLOCK = 1 << 20
 
 
 def check_file(path: Path, sha256: str, advice: str) -> None:
-    """Raise HeadlabError unless a packaged model's file is the known one. advice: how to get that."""
-    if (found := file_sha256(path)) != sha256:
+    """Raise HeadlabError unless a packaged model's file is the known one.
+
+    Args:
+        advice: How to get that.
+    """
+    actual_sha256 = file_sha256(path)
+    if actual_sha256 != sha256:
         raise HeadlabError(
-            f"{path.name} has sha256 {found[:12]}…, expected {sha256[:12]}…; {advice}",
+            f"{path.name} has sha256 {actual_sha256[:12]}…, expected {sha256[:12]}…; {advice}",
             code="model.base_other_file",
         )
 
@@ -82,8 +87,10 @@ def fingerprint_files(parts: Iterable[tuple[str, Path]]) -> str:
 class FolderIdentity:
     """What a folder's files are known by.
 
-    fingerprint: of the files that are loaded.
-    former: fingerprints under which earlier versions recorded the same model, as they counted files that are not.
+    Attributes:
+        fingerprint: Of the files that are loaded.
+        former: Fingerprints under which earlier versions recorded the same model, as they counted
+            files that are not.
     """
 
     fingerprint: str
@@ -95,23 +102,25 @@ def identify_folder(folder: Path, loaded_weights: Collection[str]) -> FolderIden
 
     Args:
         folder: of the files.
-        loaded_weights: names of the safetensors files that are loaded; if none of them is in the folder, all count.
+        loaded_weights: names of the safetensors files that are loaded; if none of them is in the
+            folder, all count.
 
     Raises:
         HeadlabError: a file that counts cannot be read.
     """
     tokenizer_files = [path for pattern in TOKENIZER for path in folder.glob(pattern)]
     weights = set(folder.glob(SAFETENSORS))
-    loaded = {path for path in weights if path.name in loaded_weights} or weights
+    loaded_files = {path for path in weights if path.name in loaded_weights} or weights
     hashes = {
-        path: file_sha256(path) for path in {folder / "config.json", *tokenizer_files, *loaded}
+        path: file_sha256(path)
+        for path in {folder / "config.json", *tokenizer_files, *loaded_files}
     }
     fingerprint = _hash_of_hashes(hashes)
-    unused = weights - loaded - {*tokenizer_files}
-    if not unused:
+    unused_files = weights - loaded_files - {*tokenizer_files}
+    if not unused_files:
         return FolderIdentity(fingerprint)
     try:
-        hashes |= {path: file_sha256(path) for path in unused}
+        hashes |= {path: file_sha256(path) for path in unused_files}
     except HeadlabError:  # earlier versions could not load it either
         return FolderIdentity(fingerprint)
     return FolderIdentity(fingerprint, (_hash_of_hashes(hashes),))
@@ -122,7 +131,7 @@ def _hash_of_hashes(hashes: Mapping[Path, str]) -> str:
 
 
 # Files of weights that headlab does not read, by how their names end.
-CONVERTED = {
+CONVERTED_FORMATS = {
     ".gguf": "GGUF",
     ".ggml": "GGML",
     ".onnx": "ONNX",
@@ -136,7 +145,7 @@ CONVERTED = {
     ".h5": "TensorFlow",
     ".msgpack": "Flax",
 }
-PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+PICKLE_ENDINGS = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
 def no_safetensors(file_names: Iterable[str], name: str) -> HeadlabError:
@@ -147,19 +156,22 @@ def no_safetensors(file_names: Iterable[str], name: str) -> HeadlabError:
         name: the model, in messages.
     """
     names = sorted(file_names, key=lambda file: (file.count("/"), file))
-    for ending, kind in CONVERTED.items():
-        converted = [file for file in names if file.lower().endswith(ending)]
-        if converted:
+    for ending, kind in CONVERTED_FORMATS.items():
+        converted_files = [file for file in names if file.lower().endswith(ending)]
+        if converted_files:
             return HeadlabError(
-                f"{name} has no safetensors weights, but weights of {kind} ({converted[0]}), which headlab does not "
-                "read; use the safetensors checkpoint that they were converted from",
+                f"{name} has no safetensors weights, but weights of {kind} "
+                f"({converted_files[0]}), which headlab does not read; use the safetensors "
+                "checkpoint that they were converted from",
                 code="model.no_safetensors",
             )
-    pickled = [file for file in names if file.endswith(PICKLED) and "/" not in file]
-    only = f", only pickled ones ({pickled[0]})" if pickled else ""
+    pickled_files = [file for file in names if file.endswith(PICKLE_ENDINGS) and "/" not in file]
+    remark = ""
+    if pickled_files:
+        remark = f", only pickled ones ({pickled_files[0]})"
     return HeadlabError(
-        f"{name} has no safetensors weights{only}; headlab reads no pickled weights, so convert it to safetensors "
-        "first",
+        f"{name} has no safetensors weights{remark}; headlab reads no pickled weights, so convert "
+        "it to safetensors first",
         code="model.no_safetensors",
     )
 
@@ -171,7 +183,8 @@ def require_safetensors(folder: Path, name: str) -> None:
         raise no_safetensors([path.relative_to(folder).as_posix() for path in paths], name)
 
 
-# Fetching a model's files from the hub or its local cache: safetensors, configuration and tokenizer only.
+# Fetching a model's files from the hub or its local cache: safetensors, configuration and tokenizer
+# only.
 
 LIGHT = ["*.json", "*.txt", "*.model", "*.spm"]  # all but the weights
 PATTERNS = [*LIGHT, SAFETENSORS]
@@ -182,9 +195,12 @@ NEVER_LOADED = [
 
 
 def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTERNS) -> Path:
-    """Folder of a hub model: the local cache first, then the network.  patterns: of the files that it must have.
+    """Folder of a hub model: the local cache first, then the network.
 
     Raises HeadlabError if the model is in neither, or the name is not a hub id.
+
+    Args:
+        patterns: Of the files that it must have.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.constants import HF_HUB_CACHE
@@ -198,26 +214,29 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
         return Path(folder)
     except HFValidationError as error:
         raise HeadlabError(
-            f"{name!r:.100} is neither an embedded model, nor a folder here, nor a hub id like owner/name",
+            f"{name!r:.100} is neither an embedded model, nor a folder here, nor a hub id like "
+            "owner/name",
             code="model.unknown",
         ) from error
     except LocalEntryNotFoundError as error:
         raise HeadlabError(
-            f"{name} is not in the local cache, and the hub cannot be reached; pass a folder, or run once with "
-            "network access",
+            f"{name} is not in the local cache, and the hub cannot be reached; pass a folder, or "
+            "run once with network access",
             code="hub.unreachable",
         ) from error
     except HfHubHTTPError as error:
-        at = f" at revision {revision}" if revision else ""
+        at_revision = f" at revision {revision}" if revision else ""
         raise HeadlabError(
-            f"the hub has no model {name}{at} that you may read; check the id, the revision and your token",
+            f"the hub has no model {name}{at_revision} that you may read; check the id, the "
+            "revision and your token",
             code="hub.model_unknown",
         ) from error
     except Exception as error:  # the hub's client has a client of its own, and that another one
         if is_of_a_disk(error):
             raise unwritable(Path(HF_HUB_CACHE), error, CHOOSE_HUB_CACHE) from error
         raise HeadlabError(
-            f"{name} could not be fetched completely ({type(error).__name__}); try again, or pass a folder",
+            f"{name} could not be fetched completely ({type(error).__name__}); try again, or pass "
+            "a folder",
             code="hub.fetch_failed",
         ) from error
 
@@ -227,10 +246,10 @@ def hub_sizes(name: str) -> dict[str, int]:
     from huggingface_hub import HfApi
 
     try:
-        found = HfApi().model_info(name, files_metadata=True, timeout=10).siblings or []
+        hub_files = HfApi().model_info(name, files_metadata=True, timeout=10).siblings or []
     except Exception:  # whatever its client raises where it cannot be asked
         return {}
-    return {file.rfilename: file.size or 0 for file in found}
+    return {file.rfilename: file.size or 0 for file in hub_files}
 
 
 def hub_shapes(name: str) -> dict[str, tuple[int, ...]] | None:
@@ -284,112 +303,129 @@ def families() -> TriedFamilies:
 # A folder written atomically: filled under a temporary name beside its target, then renamed.
 
 STALE = 3600.0  # seconds after which a folder without a lock counts as abandoned
-NEW, OLD = ".new", ".old"  # suffixes: of a folder being filled, and of the one it replaces
-HERE, EXCHANGE = -100, 2  # Linux's AT_FDCWD and RENAME_EXCHANGE
+# Suffixes of a folder being filled, and of the one it replaces.
+NEW_SUFFIX = ".new"
+OLD_SUFFIX = ".old"
+# Linux's AT_FDCWD and RENAME_EXCHANGE.
+AT_WORKING_FOLDER = -100
+EXCHANGE = 2
 
 
-def require_folder(out: Path, do: str) -> None:
-    """Raise HeadlabError, with the advice `do`, for a disk root, the working directory or an unusable path."""
-    place = resolved(out)
-    if (
-        ".." in out.parts and not out.parent.exists()
-    ):  # what is written could not be read back under this name
+def require_folder(target: Path, advice: str) -> None:
+    """Raise HeadlabError, with an advice, for a disk root, the working directory or an unusable path."""
+    resolved_target = resolve_folder(target)
+    # What is written could not be read back under this name.
+    if ".." in target.parts and not target.parent.exists():
         raise HeadlabError(
-            f"{out} leads through a folder that does not exist; give {place}",
+            f"{target} leads through a folder that does not exist; give {resolved_target}",
             code="output.parent_missing",
         )
-    if not place.name:
-        raise HeadlabError(f"{out} is the root of a disk; {do}", code="output.is_root")
-    if place == Path.cwd():
+    if not resolved_target.name:
+        raise HeadlabError(f"{target} is the root of a disk; {advice}", code="output.is_root")
+    if resolved_target == Path.cwd():
         raise HeadlabError(
-            f"{out} is the folder you work in; {do}", code="output.is_working_folder"
+            f"{target} is the folder you work in; {advice}", code="output.is_working_folder"
         )
 
 
-def resolved(out: Path) -> Path:
-    """The absolute path, links followed. Raises HeadlabError for a link that leads back to itself."""
+def resolve_folder(target: Path) -> Path:
+    """The absolute path, links followed.
+
+    Raises HeadlabError for a link that leads back to itself.
+    """
     try:
-        return out.resolve()
+        return target.resolve()
     except (OSError, RuntimeError) as error:
         raise HeadlabError(
-            f"{out} is a broken link; name another folder with --out", code="output.link_broken"
+            f"{target} is a broken link; name another folder with --out", code="output.link_broken"
         ) from error
 
 
-def checkpoint_beside(out: Path, key: str) -> Path:
-    """Path of a training's checkpoint, beside `out`; it is used until the folder is written."""
-    place = resolved(out)
-    return place.with_name(f".{place.name}-{key[:12]}.checkpoint.safetensors")
+def checkpoint_beside(target: Path, key: str) -> Path:
+    """Path of a training's checkpoint, beside `target`; it is used until the folder is written."""
+    resolved_target = resolve_folder(target)
+    return resolved_target.with_name(f".{resolved_target.name}-{key[:12]}.checkpoint.safetensors")
 
 
 @contextmanager
 def built(
-    out: Path, kept: Callable[[Path], bool] = lambda _: False, way_on: str = WRITABLE
+    target: Path, stays: Callable[[Path], bool] = lambda _: False, way_on: str = WRITABLE
 ) -> Iterator[Path]:
-    """Yield a new folder to fill; it replaces `out` when the block ends, or is deleted if the block raises.
+    """Yield a new folder to fill; it replaces `target` when the block ends, or is deleted if the block raises.
 
-    Links are followed.  Leftovers of killed processes beside `out` are removed.
+    Links are followed.  Leftovers of killed processes beside `target` are removed.
 
     Args:
-        out: the folder.
-        kept: whether a folder that another process has put there meanwhile stays, and the new one is deleted.
+        target: the folder.
+        stays: whether a folder that another process has put there meanwhile stays, and the new one
+            is deleted.
         way_on: what to do if the folder cannot be written.
 
     Raises:
         HeadlabError: the folder cannot be written.
     """
-    out = resolved(out)
+    target = resolve_folder(target)
     try:
-        make_folder(out.parent)
-        _sweep(out)
-        build, descriptor = _held(out)
+        make_folder(target.parent)
+        _sweep(target)
+        build, descriptor = _new_locked_folder(target)
     except OSError as error:
-        raise unwritable(out, error, way_on) from error
+        raise unwritable(target, error, way_on) from error
     try:
         yield build
-        if not kept(out):
+        if not stays(target):
             try:
-                _put(build, out)
+                _move_into_place(build, target)
             except OSError:
-                if not kept(out):
+                if not stays(target):
                     raise
-        sync_folder(out.parent)
+        sync_folder(target.parent)
     except OSError as error:
-        raise unwritable(out, error, way_on) from error
+        raise unwritable(target, error, way_on) from error
     finally:
         shutil.rmtree(build, ignore_errors=True)
         if descriptor is not None:
             os.close(descriptor)
 
 
-def _put(build: Path, out: Path) -> None:
-    """Rename a finished folder to `out`; the folder it replaces is left under the other name, or deleted."""
-    if not out.exists():
-        build.replace(out)
-    elif not exchanged(build, out):
-        old = build.with_suffix(OLD)
-        out.replace(old)
+def _move_into_place(build: Path, target: Path) -> None:
+    """Rename a finished folder to `target`; the folder it replaces is left under the other name, or deleted."""
+    if not target.exists():
+        build.replace(target)
+    elif not exchange_folders(build, target):
+        old_folder = build.with_suffix(OLD_SUFFIX)
+        target.replace(old_folder)
         try:
-            build.replace(out)
+            build.replace(target)
         except OSError:
-            old.replace(out)
+            old_folder.replace(target)
             raise
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(old_folder, ignore_errors=True)
 
 
-def exchanged(one: Path, other: Path) -> bool:
+def exchange_folders(first: Path, second: Path) -> bool:
     """Swap two folders atomically; False if the system or the disk cannot."""
-    swap = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
-    return (
-        swap is not None and swap(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE) == 0
+    if sys.platform != "linux":
+        return False
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    if renameat2 is None:
+        return False
+    status: int = renameat2(
+        AT_WORKING_FOLDER, os.fsencode(first), AT_WORKING_FOLDER, os.fsencode(second), EXCHANGE
     )
+    return status == 0
 
 
-def _held(out: Path) -> tuple[Path, int | None]:
-    """A new folder to fill, and its lock: a descriptor that is open while a live process uses the folder."""
+def _new_locked_folder(target: Path) -> tuple[Path, int | None]:
+    """A new folder to fill, and its lock.
+
+    The lock is a descriptor that is open while a live process uses the folder; None on Windows.
+    """
     while True:
-        build = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=NEW, dir=out.parent))
-        descriptor = _opened(build)
+        build = Path(
+            tempfile.mkdtemp(prefix=f".{target.name}.", suffix=NEW_SUFFIX, dir=target.parent)
+        )
+        descriptor = _folder_descriptor(build)
         if descriptor is not None:
             lock(descriptor, wait=True)
         if build.is_dir():  # not swept away before it was locked
@@ -399,7 +435,7 @@ def _held(out: Path) -> tuple[Path, int | None]:
             os.close(descriptor)
 
 
-def _opened(folder: Path) -> int | None:
+def _folder_descriptor(folder: Path) -> int | None:
     """Descriptor of a folder; None on Windows, which opens no folders."""
     try:
         return os.open(folder, os.O_RDONLY)
@@ -407,29 +443,30 @@ def _opened(folder: Path) -> int | None:
         return None
 
 
-def _sweep(out: Path) -> None:
-    """Remove abandoned folders for `out`, and replaced ones if `out` exists.
+def _sweep(target: Path) -> None:
+    """Remove abandoned folders for `target`, and replaced ones if `target` exists.
 
     Earlier versions named folders that they filled without a suffix, and did not lock them.
     """
-    ours = re.compile(
-        rf"\.{re.escape(out.name)}\.[a-z0-9_]{{8}}(?:{re.escape(NEW)}|{re.escape(OLD)})?"
-    )
+    suffixes = f"{re.escape(NEW_SUFFIX)}|{re.escape(OLD_SUFFIX)}"
+    name_pattern = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}(?:{suffixes})?")
     with suppress(OSError):  # another process may be sweeping too, or access is denied
-        for left in [p for p in out.parent.iterdir() if ours.fullmatch(p.name) and p.is_dir()]:
-            if left.suffix not in (OLD, NEW):
-                if time.time() - left.stat().st_mtime > STALE:
-                    shutil.rmtree(left, ignore_errors=True)
-            elif left.suffix == OLD:
-                if out.exists():
-                    shutil.rmtree(left, ignore_errors=True)
+        for leftover in list(target.parent.iterdir()):
+            if not name_pattern.fullmatch(leftover.name) or not leftover.is_dir():
+                continue
+            if leftover.suffix not in (OLD_SUFFIX, NEW_SUFFIX):
+                if time.time() - leftover.stat().st_mtime > STALE:
+                    shutil.rmtree(leftover, ignore_errors=True)
+            elif leftover.suffix == OLD_SUFFIX:
+                if target.exists():
+                    shutil.rmtree(leftover, ignore_errors=True)
             else:
-                _remove_abandoned(left)
+                _remove_abandoned(leftover)
 
 
 def _remove_abandoned(build: Path) -> None:
     """Remove a folder that was being filled, unless a live process still fills it."""
-    descriptor = _opened(build)
+    descriptor = _folder_descriptor(build)
     if descriptor is None:
         return
     try:
@@ -441,15 +478,18 @@ def _remove_abandoned(build: Path) -> None:
 
 # What a folder may replace: nothing, or the unchanged output of the same kind of run.
 
-SHOWN = 3  # file names listed in a message
+MAX_LISTED = 3  # file names listed in a message
 
 
 @dataclass(frozen=True)
 class Writer:
     """A kind of run that writes folders.
 
-    name: in messages.  marks: sets of files; a folder with all files of one set is of this kind.  record: the one of
-    these files that lists the others, under `files`, with their sha256.  do: advice if `out` cannot be used.
+    Attributes:
+        name: In messages.
+        marks: Sets of files; a folder with all files of one set is of this kind.
+        record: The one of these files that lists the others, under `files`, with their sha256.
+        do: Advice if `out` cannot be used.
     """
 
     name: str
@@ -458,30 +498,36 @@ class Writer:
     do: str
 
 
-def check_replaced(out: Path, writer: Writer) -> None:
-    """Raise HeadlabError unless `out` is a new name, an empty folder, or a folder as the writer left it."""
-    require_folder(out, writer.do)
-    place = resolved(out)  # replacing it follows links and .. too
-    if file_mode(place) is None:
-        return _writable(out, next(p for p in place.parents if p.exists()))
-    if place.is_dir() and not any(place.iterdir()):
+def check_replaced(target: Path, writer: Writer) -> None:
+    """Raise HeadlabError unless `target` may be replaced.
+
+    It may if it is a new name, an empty folder, or a folder as the writer left it.
+    """
+    require_folder(target, writer.do)
+    resolved_target = resolve_folder(target)  # replacing it follows links and .. too
+    if file_mode(resolved_target) is None:
+        parent = next(folder for folder in resolved_target.parents if folder.exists())
+        return _require_writable(target, parent)
+    if resolved_target.is_dir() and not any(resolved_target.iterdir()):
         return None
-    if not (
-        place.is_dir()
-        and any(all((place / name).is_file() for name in names) for names in writer.marks)
-    ):
+    is_of_writer = any(
+        all((resolved_target / name).is_file() for name in names) for names in writer.marks
+    )
+    if not resolved_target.is_dir() or not is_of_writer:
         raise HeadlabError(
-            f"{out} exists and holds nothing that {writer.name} made, so it is not replaced; name another folder with "
-            "--out",
+            f"{target} exists and holds nothing that {writer.name} made, so it is not replaced; "
+            "name another folder with --out",
             code="output.not_replaceable",
         )
-    if found := _others(out, place, writer):
-        be, it, files = (
-            ("is", "it", "the file") if len(found) == 1 else ("are", "them", "the files")
-        )
+    changed_files = _changed_files(target, resolved_target, writer)
+    if changed_files:
+        be, it, files = "are", "them", "the files"
+        if len(changed_files) == 1:
+            be, it, files = "is", "it", "the file"
         raise HeadlabError(
-            f"{out} holds {_named(found)}, which {be} not as {writer.name} wrote {it}, so the folder is not replaced; "
-            f"move {files} away, or name another folder with --out",
+            f"{target} holds {_list_files(changed_files)}, which {be} not as {writer.name} wrote "
+            f"{it}, so the folder is not replaced; move {files} away, or name another folder with "
+            "--out",
             code="output.files_changed",
         )
     return None
@@ -489,38 +535,47 @@ def check_replaced(out: Path, writer: Writer) -> None:
 
 def files_of(folder: Path, record: str) -> dict[str, str]:
     """{path relative to the folder: sha256} of every file in a folder except its record."""
-    names = {
-        path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()
-    }
-    return {name: file_sha256(path) for name, path in sorted(names.items()) if name != record}
+    paths_by_name: dict[str, Path] = {}
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if not path.is_dir() and name != record:
+            paths_by_name[name] = path
+    return {name: file_sha256(path) for name, path in sorted(paths_by_name.items())}
 
 
-def _others(out: Path, place: Path, writer: Writer) -> list[str]:
+def _changed_files(target: Path, resolved_target: Path, writer: Writer) -> list[str]:
     """Files added to the folder, or changed, since it was written."""
     try:
-        record: object = read_json(place / writer.record)
+        record: object = read_json(resolved_target / writer.record)
     except HeadlabError:
         return [writer.record]
-    listed = record.get("files") if isinstance(record, dict) else None
-    if not isinstance(listed, dict):
+    recorded_hashes = record.get("files") if isinstance(record, dict) else None
+    if not isinstance(recorded_hashes, dict):
         raise HeadlabError(
-            f"{out} does not say which of its files {writer.name} wrote ({writer.record} of an older version, or "
-            "changed), so it is not replaced; delete it if nothing in it is yours, or name another folder with --out",
+            f"{target} does not say which of its files {writer.name} wrote ({writer.record} of an "
+            "older version, or changed), so it is not replaced; delete it if nothing in it is "
+            "yours, or name another folder with --out",
             code="output.record_unreadable",
         )
     return [
-        name for name, found in files_of(place, writer.record).items() if listed.get(name) != found
+        name
+        for name, file_hash in files_of(resolved_target, writer.record).items()
+        if recorded_hashes.get(name) != file_hash
     ]
 
 
-def _named(files: list[str]) -> str:
-    more = len(files) - SHOWN
-    return ", ".join(files[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+def _list_files(files: list[str]) -> str:
+    unlisted = len(files) - MAX_LISTED
+    listed_files = ", ".join(files[:MAX_LISTED])
+    if unlisted > 0:
+        return f"{listed_files} and {unlisted} more"
+    return listed_files
 
 
-def _writable(out: Path, parent: Path) -> None:
+def _require_writable(target: Path, parent: Path) -> None:
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise HeadlabError(
-            f"cannot write {out}: {parent} is not a folder you may write to; name another with --out",
+            f"cannot write {target}: {parent} is not a folder you may write to; name another with "
+            "--out",
             code="output.unwritable",
         )

@@ -33,7 +33,7 @@ from headlab.core import (
     require_type,
 )
 from headlab.masks import UNVERSIONED
-from headlab.models.allattention.modelling import OWN, make_known
+from headlab.models.allattention.modelling import OWN_CLASSES, make_known
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.embedded import (
     DELTA,
@@ -95,7 +95,7 @@ from headlab.models.weights import (
 from headlab.tasks import Task, told_by_names
 
 ADAPTER = "adapter_config.json"
-MOST_BYTES = 4  # of a number in a file of weights that headlab loads
+MAX_BYTES_A_NUMBER = 4  # of a number in a file of weights that headlab loads
 KERNELS = (None, "eager", "sdpa")  # attention that every installation of torch can compute
 DTYPES = {
     "float32": torch.float32,
@@ -103,19 +103,19 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-STRATEGIES = (
-    "auto",
-    "balanced",
-    "balanced_low_0",
-    "sequential",
-)  # by which accelerate spreads a model over devices
+# By which accelerate spreads a model over devices.
+STRATEGIES = ("auto", "balanced", "balanced_low_0", "sequential")
 DeviceMap = str | Mapping[str, str | int]
 
 
 def read(
-    name: str | Path, *, revision: str | None = None, device: str | None = None, dtype: str = "float32",
+    name: str | Path,
+    *,
+    revision: str | None = None,
+    device: str | None = None,
+    dtype: str = "float32",
     device_map: DeviceMap | None = None,
-) -> Checkpoint:  # fmt: skip
+) -> Checkpoint:
     """Load a checkpoint by embedded name, local folder or hub id; arguments as in `headlab.load`."""
     require_type("name", name, (str, Path), "an embedded name, a folder or a hub id")
     name = str(name)
@@ -123,30 +123,32 @@ def read(
         raise HeadlabError(
             f"unknown dtype {dtype!r}; use one of {', '.join(DTYPES)}", code="dtype.unknown"
         )
-    place = pick_device(device)
-    spread: DeviceOptions = {}
+    target_device = pick_device(device)
+    device_options: DeviceOptions = {}
     if device_map is not None:
         check_map(device_map, name, device)
         plain_map = device_map if isinstance(device_map, str) else dict(device_map)
-        spread = {"device_map": plain_map, "dtype": DTYPES[dtype]}
+        device_options = {"device_map": plain_map, "dtype": DTYPES[dtype]}
     if name in EMBEDDED:
         if revision is not None:
             raise HeadlabError(
                 f"{name} is embedded and has one revision; leave the revision out",
                 code="model.revision_fixed",
             )
-        read = partial(read_embedded, name)
+        read_checkpoint = partial(read_embedded, name)
     else:
-        read = partial(read_folder, *_folder_of(name, revision), name, **spread)
+        read_checkpoint = partial(read_folder, *_folder_of(name, revision), name, **device_options)
     try:
-        checkpoint = read()
-        torch.nn.Module.to(checkpoint.module, device=None if spread else place, dtype=DTYPES[dtype])
+        checkpoint = read_checkpoint()
+        moved_to = None if device_options else target_device
+        torch.nn.Module.to(checkpoint.module, device=moved_to, dtype=DTYPES[dtype])
     except (RuntimeError, MemoryError, OSError, HeadlabError) as error:
         if not out_of_memory(error) and not out_of_memory(error.__cause__):
             raise
-        where = "the devices of its device_map" if spread else place
+        devices = "the devices of its device_map" if device_options else target_device
         raise HeadlabError(
-            f"{name} does not fit in the memory of {where}; use a smaller model, another device, or dtype bfloat16",
+            f"{name} does not fit in the memory of {devices}; use a smaller model, another "
+            "device, or dtype bfloat16",
             code="memory.model_too_large",
         ) from error
     checkpoint.module.eval().requires_grad_(False)
@@ -162,12 +164,14 @@ def check_map(device_map: DeviceMap, name: str, device: str | None) -> None:
     )
     if device is not None:
         raise HeadlabError(
-            "device puts a model on one device, device_map spreads it over several; give one of them",
+            "device puts a model on one device, device_map spreads it over several; give one of "
+            "them",
             code="device_map.and_device",
         )
     if isinstance(device_map, str) and device_map not in STRATEGIES:
         raise HeadlabError(
-            f"unknown device_map {device_map!r}; use one of {', '.join(STRATEGIES)}, or {{module path: device}}",
+            f"unknown device_map {device_map!r}; use one of {', '.join(STRATEGIES)}, or {{module "
+            f"path: device}}",
             code="device_map.unknown",
         )
     if name in EMBEDDED or is_delta(Path(name)):
@@ -175,27 +179,36 @@ def check_map(device_map: DeviceMap, name: str, device: str | None) -> None:
             f"{name} is assembled in memory, and fits one device; leave device_map out",
             code="device_map.embedded",
         )
-    for place in device_map.values() if isinstance(device_map, Mapping) else ():
+    if isinstance(device_map, str):
+        return
+    for device_name in device_map.values():
         require_type(
-            "a device of device_map", place, (str, int), 'its name, such as "cuda:1", or "disk"'
+            "a device of device_map",
+            device_name,
+            (str, int),
+            'its name, such as "cuda:1", or "disk"',
         )
-        if place != "disk":
-            pick_device(place)
+        if device_name != "disk":
+            pick_device(device_name)
 
 
 def pick_device(device: str | int | None) -> torch.device:
-    """The requested device, by default a GPU if there is one. Raises HeadlabError if it cannot be used."""
+    """The requested device, by default a GPU if there is one.
+
+    Raises HeadlabError if it cannot be used.
+    """
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        chosen = torch.device(device)
-        torch.empty(1, device=chosen).item()
+        torch_device = torch.device(device)
+        torch.empty(1, device=torch_device).item()
     except (RuntimeError, AssertionError, ValueError) as error:
         raise HeadlabError(
-            f"device {device!r} cannot be used here ({first_line(error)}); use cpu, or leave the device out",
+            f"device {device!r} cannot be used here ({first_line(error)}); use cpu, or leave the "
+            "device out",
             code="device.unusable",
         ) from error
-    return chosen
+    return torch_device
 
 
 def _folder_of(name: str, revision: str | None) -> tuple[Path, str]:
@@ -215,10 +228,19 @@ def _folder_of(name: str, revision: str | None) -> tuple[Path, str]:
 def read_folder(
     folder: Path, revision: str, name: str, **spread: Unpack[DeviceOptions]
 ) -> Checkpoint:
-    """Load a Hugging Face folder with the class its config names, or a folder of changes to the embedded base.
+    """Load a Hugging Face folder with the class its config names.
 
-    spread: device_map and dtype, of transformers, for a model on several devices.  Raises HeadlabError if it lacks
-    safetensors weights, any weight of the model, a readable config, a known class or a tokenizer, or holds an adapter.
+    It may also be a folder of changes to the embedded base.
+
+    Args:
+        folder: Of the model.
+        revision: As results record it.
+        name: The model, in messages.
+        spread: `device_map` and `dtype`, of transformers, for a model on several devices.
+
+    Raises:
+        HeadlabError: It lacks safetensors weights, any weight of the model, a readable config, a
+            known class or a tokenizer, or holds an adapter.
     """
     require_safetensors(folder, name)
     if (folder / ADAPTER).exists():
@@ -226,25 +248,27 @@ def read_folder(
             f"{name} holds an adapter, not a whole model; merge it into its base and save that",
             code="model.is_adapter",
         )
-    changes = is_delta(folder)
+    is_changes_only = is_delta(folder)
     with library_errors(partial(_unreadable, name)):
         require_readable_names(folder, name)
         config = _config(folder, name)
+        tokenizer = None
+        problem = None
         try:
-            tokenizer, problem = _tokenizer(base_of(folder) if changes else folder, name), None
-        except HeadlabError as error:
-            tokenizer, problem = None, error  # what is wrong with the weights goes first
-        kind = _class_of(config, name)
-        check_named_tokens(kind, config, name)
-        _settle(config, tokenizer, folder)
+            tokenizer = _tokenizer(base_of(folder) if is_changes_only else folder, name)
+        except HeadlabError as error:  # what is wrong with the weights goes first
+            problem = error
+        model_class = _class_of(config, name)
+        check_named_tokens(model_class, config, name)
+        _undo_local_settings(config, tokenizer, folder)
         with alone(), growing_no_larger(_stored_bytes(folder), name):
-            module, note = _complete(kind, config, folder, name, spread)
+            module, note = _load_complete(model_class, config, folder, name, spread)
         if tokenizer is not None and (folder / TRAINING).is_file():
             state_earlier_training(tokenizer, config, labels_words=classifies_words(module))
     if problem is not None:
         raise problem
     assert tokenizer is not None
-    identity = fingerprint_delta(folder) if changes else identity_of(folder).fingerprint
+    identity = fingerprint_delta(folder) if is_changes_only else identity_of(folder).fingerprint
     named_folder = folder.absolute() if revision == UNVERSIONED else None
     return Checkpoint(str(name), revision, identity, module, tokenizer, note, named_folder)
 
@@ -265,13 +289,10 @@ def read_config(folder: Path) -> PretrainedConfig:
 
 def _stored_bytes(folder: Path) -> int:
     """The size of a folder's weights; with those of the embedded base, where it changes that."""
-    folders = [folder, base_of(folder)] if is_delta(folder) else [folder]
-    return sum(
-        path.stat().st_size
-        for place in folders
-        for path in place.glob(SAFETENSORS)
-        if path.is_file()
-    )
+    paths = list(folder.glob(SAFETENSORS))
+    if is_delta(folder):
+        paths += base_of(folder).glob(SAFETENSORS)
+    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 def _config(folder: Path, name: str) -> PretrainedConfig:
@@ -282,7 +303,8 @@ def _config(folder: Path, name: str) -> PretrainedConfig:
         name: the model, in messages.
 
     Raises:
-        HeadlabError: no model has numbers like it, or what it says of quantised weights cannot be read.
+        HeadlabError: no model has numbers like it, or what it says of quantised weights cannot be
+            read.
         what transformers raises for other bad files.
     """
     require_possible_counts(folder, name)
@@ -301,34 +323,38 @@ def _config(folder: Path, name: str) -> PretrainedConfig:
 def _stated_quantisation(folder: Path) -> object:
     """The `quantization_config` of a folder's config.json as it stands there; None if there is none."""
     try:
-        stated: object = read_json(folder / "config.json")
+        config: object = read_json(folder / "config.json")
     except HeadlabError:  # what transformers says of such a file is said
         return None
-    return stated.get("quantization_config") if isinstance(stated, dict) else None
+    if not isinstance(config, dict):
+        return None
+    return config.get("quantization_config")
 
 
 def _unreadable(name: str, error: BaseException) -> HeadlabError:
-    zero = "a number in its configuration, such as that of its heads, is 0"
-    reason = zero if isinstance(error, ZeroDivisionError) else first_line(error)
+    reason = first_line(error)
+    if isinstance(error, ZeroDivisionError):
+        reason = "a number in its configuration, such as that of its heads, is 0"
     return HeadlabError(
         f"{name} cannot be read as a Hugging Face model: {reason}", code="model.unreadable"
     )
 
 
-def _settle(
+def _undo_local_settings(
     config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase | None, folder: Path
 ) -> None:
-    """Undo settings of a configuration that depend on where and how it was saved, and change no output.
+    """Undo settings of a configuration that depend on how it was saved, and change no output.
 
-    A padding token that only the tokenizer or the settings of generation name, if the model has it; an attention kernel
-    that may not be installed here; feed-forward layers computed in pieces, which needs sentences of a suitable length.
+    A padding token that only the tokenizer or the settings of generation name, if the model has it;
+    an attention kernel that may not be installed here; feed-forward layers computed in pieces,
+    which needs sentences of a suitable length.
     """
     for part in {id(part): part for part in (config, config.get_text_config())}.values():
         if getattr(part, "pad_token_id", None) is None and tokenizer is not None:
-            own_padding = tokenizer.pad_token_id
-            part.pad_token_id = (
-                own_padding if is_known(own_padding, config) else generation_padding(folder, config)
-            )
+            padding = tokenizer.pad_token_id
+            if not is_known(padding, config):
+                padding = generation_padding(folder, config)
+            part.pad_token_id = padding
         if part._attn_implementation not in KERNELS:
             part._attn_implementation = None
         if getattr(part, "chunk_size_feed_forward", 0):
@@ -341,20 +367,28 @@ def _require_covered(
     device_map: Mapping[str, str | int],
     name: str,
 ) -> None:
-    """Raise HeadlabError unless every path is a module of the model, and every weight is in just one of them."""
+    """Raise HeadlabError unless the paths of a device map cover a model.
+
+    Every path must be a module of the model, and every weight be in just one of them.
+    """
     with torch.device("meta"):
         module = kind(config)
-    known = {path for path, _ in module.named_modules()} | {*module.state_dict()}
-    wrong = [
-        f"names {path}, which the model does not have" for path in device_map if path not in known
+    known_paths = {path for path, _ in module.named_modules()} | {*module.state_dict()}
+    problems = [
+        f"names {path}, which the model does not have"
+        for path in device_map
+        if path not in known_paths
     ]
     for weight in module.state_dict():
-        over = [path for path in device_map if not path or f"{weight}.".startswith(f"{path}.")]
-        if len(over) != 1:
-            wrong.append(f"has {weight} under {len(over)} of its paths")
-    if wrong:
+        covering_paths = [
+            path for path in device_map if not path or f"{weight}.".startswith(f"{path}.")
+        ]
+        if len(covering_paths) != 1:
+            problems.append(f"has {weight} under {len(covering_paths)} of its paths")
+    if problems:
         raise HeadlabError(
-            f"the device_map for {name} {wrong[0]}; have every weight under one path, or use auto",
+            f"the device_map for {name} {problems[0]}; have every weight under one path, or use "
+            "auto",
             code="device_map.not_covering",
         )
 
@@ -387,16 +421,18 @@ def _spread_out(
 ) -> object:
     """`from_pretrained` with a folder for weights that no device takes, which is there as long as the model."""
     with ExitStack() as undo:
-        place = undo.enter_context(
+        offload_folder = undo.enter_context(
             TemporaryDirectory(prefix="headlab-", ignore_cleanup_errors=True)
         )
-        loaded: object = kind.from_pretrained(folder, offload_folder=place, **options, **devices)
-        module, _ = with_loading_info(loaded)
+        model_and_info: object = kind.from_pretrained(
+            folder, offload_folder=offload_folder, **options, **devices
+        )
+        module, _ = with_loading_info(model_and_info)
         weakref.finalize(module, undo.pop_all().close)
-    return loaded
+    return model_and_info
 
 
-def _complete(
+def _load_complete(
     kind: type[PreTrainedModel],
     config: PretrainedConfig,
     folder: Path,
@@ -413,13 +449,14 @@ def _complete(
         spread: `device_map` and `dtype`, of transformers, for a model on several devices.
 
     Raises:
-        HeadlabError: weights are missing, which transformers would make up, or the class takes only some of them.
+        HeadlabError: weights are missing, which transformers would make up, or the class takes only
+            some of them.
     """
     device_map = spread.get("device_map")
     if isinstance(device_map, dict):
         _require_covered(kind, config, device_map, name)
     is_packed = quantisation_of(config, name) is not None  # reading the weights forgets it
-    module, report = _loaded(kind, config, folder, name, spread, {})
+    module, report = _load_module(kind, config, folder, name, spread, {})
     if not is_packed:
         _require_numbers(module, folder, config, name)
     if report.is_clean and not getattr(config, "pruned_heads", None):
@@ -431,11 +468,11 @@ def _complete(
         fit = judge_report(module, report, shapes, name)
     if fit.renames:
         del module  # before the second one takes memory
-        module, _ = _loaded(kind, config, folder, name, spread, fit.renames)
+        module, _ = _load_module(kind, config, folder, name, spread, fit.renames)
         forget_renames(module, fit.renames)
-    return module, "" if is_delta(
-        folder
-    ) else fit.note  # a delta's base has parts that not every class takes
+    if is_delta(folder):  # its base has parts that not every class takes
+        return module, ""
+    return module, fit.note
 
 
 def _require_numbers(
@@ -458,8 +495,8 @@ def _require_numbers(
     wrong = sorted(key for key in integers if key in weights or key.removeprefix(prefix) in weights)
     if wrong:
         raise HeadlabError(
-            f"{name} has {wrong[0]} as {integers[wrong[0]]}, which holds no weights, and its config.json names no way "
-            "to unpack them; use a checkpoint of floating-point numbers",
+            f"{name} has {wrong[0]} as {integers[wrong[0]]}, which holds no weights, and its "
+            "config.json names no way to unpack them; use a checkpoint of floating-point numbers",
             code="model.weights_of_integers",
         )
 
@@ -472,7 +509,7 @@ def _shapes_of(folder: Path, config: PretrainedConfig) -> dict[str, tuple[int, .
     return named_as_in_classifier(base) | stored_shapes(folder, [DELTA])
 
 
-def _loaded(
+def _load_module(
     kind: type[PreTrainedModel],
     config: PretrainedConfig,
     folder: Path,
@@ -480,7 +517,10 @@ def _loaded(
     spread: DeviceOptions,
     renames: Mapping[str, str],
 ) -> tuple[PreTrainedModel, LoadReport]:
-    """The model as transformers loads it, and what it reports; arguments as in `_complete` and `WeightFit`."""
+    """The model as transformers loads it, and what it reports.
+
+    Arguments as in `_load_complete` and `WeightFit`.
+    """
     options: LoadingOptions = {
         "config": config,
         "output_loading_info": True,
@@ -498,13 +538,12 @@ def _loaded(
     with reading(quantisation, name):
         try:
             if spread:
-                loaded = _spread_out(kind, source, options, devices)
+                model_and_info = _spread_out(kind, source, options, devices)
             else:
-                loaded = kind.from_pretrained(source, **options, **devices)
-            module, loading_info = with_loading_info(loaded)
-        except (
-            HeadlabError
-        ) as error:  # a shrunk model whose configuration lists heads it does not have
+                model_and_info = kind.from_pretrained(source, **options, **devices)
+            module, loading_info = with_loading_info(model_and_info)
+        # A shrunk model whose configuration lists heads that it does not have.
+        except HeadlabError as error:
             raise _written_wrongly(name, error) from error
         if quantisation is not None:
             module = dequantised(module)
@@ -518,21 +557,28 @@ def _written_wrongly(name: str, error: HeadlabError) -> HeadlabError:
 
 
 def _class_of(config: PretrainedConfig, name: str) -> type[PreTrainedModel]:
-    given = config.architectures
-    named = str(given[0]) if isinstance(given, list) and given else "none"
-    found = OWN.get(named) or class_named(config, named) or getattr(transformers, named, None)
-    if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
+    """The class that a configuration names. Raises HeadlabError if it is none of transformers'."""
+    architectures = config.architectures
+    class_name = "none"
+    if isinstance(architectures, list) and architectures:
+        class_name = str(architectures[0])
+    model_class = (
+        OWN_CLASSES.get(class_name)
+        or class_named(config, class_name)
+        or getattr(transformers, class_name, None)
+    )
+    if not (isinstance(model_class, type) and issubclass(model_class, PreTrainedModel)):
         raise HeadlabError(
-            f"{name} names the class {named}, which transformers {transformers.__version__} does not have; "
-            "use a model whose class it has",
+            f"{name} names the class {class_name}, which transformers {transformers.__version__} "
+            "does not have; use a model whose class it has",
             code="model.class_unknown",
         )
-    _require_its_configuration(found, config, name)
-    return found
+    _require_its_configuration(model_class, config, name)
+    return model_class
 
 
 # Of every configuration, and no part of what a model computes.
-OF_NO_CLASS = ("model_type", "transformers_version", "architectures", "_name_or_path")
+KEYS_OF_NO_CLASS = ("model_type", "transformers_version", "architectures", "_name_or_path")
 
 
 def _require_its_configuration(
@@ -540,36 +586,45 @@ def _require_its_configuration(
 ) -> None:
     """Raise HeadlabError where a class would compute with the values of another family's configuration.
 
-    So it is if a config.json names a model type that is not its class's: what the type does not know of is then left
-    out, or has another default.  What is left out does no harm if the class does not read it: transformers itself has
-    classes that serve several model types.
+    So it is if a config.json names a model type that is not its class's: what the type does not
+    know of is then left out, or has another default.  What is left out does no harm if the class
+    does not read it: transformers itself has classes that serve several model types.
 
     Args:
         kind: the class that the configuration names.
         config: the configuration.
         name: the model, in messages.
     """
-    of_kind = kind.config_class
-    if not isinstance(of_kind, type) or isinstance(config, of_kind):
+    config_class = kind.config_class
+    if not isinstance(config_class, type) or isinstance(config, config_class):
         return
     values = config.to_dict()
-    own_values = of_kind.from_dict(values).to_dict()
-    own_keys = [key for key in own_values if key not in OF_NO_CLASS]
-    others = [key for key in own_keys if key in values and values[key] != own_values[key]]
-    absent = [key for key in own_keys if key not in values]
-    if not others and absent and not can_be_built(kind, config):
-        others = absent
-    if others:
+    values_of_class = config_class.from_dict(values).to_dict()
+    keys_of_class = [key for key in values_of_class if key not in KEYS_OF_NO_CLASS]
+    differing_keys = [
+        key for key in keys_of_class if key in values and values[key] != values_of_class[key]
+    ]
+    absent_keys = [key for key in keys_of_class if key not in values]
+    if not differing_keys and absent_keys and not can_be_built(kind, config):
+        differing_keys = absent_keys
+    if differing_keys:
         raise HeadlabError(
-            f"{name} names the class {kind.__name__}, but the model type {config.model_type}, whose configuration has "
-            f"another {others[0]}; put the model type {of_kind.model_type} into its config.json, or the class that "
-            "the model type belongs to",
+            f"{name} names the class {kind.__name__}, but the model type {config.model_type}, "
+            f"whose configuration has another {differing_keys[0]}; put the model type "
+            f"{config_class.model_type} into its config.json, or the class that the model type "
+            "belongs to",
             code="model.type_of_another_class",
         )
 
 
 def _tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
-    """A folder's tokenizer.  name: the model, in messages.  Raises HeadlabError if it has none that can be read."""
+    """A folder's tokenizer.
+
+    Raises HeadlabError if it has none that can be read.
+
+    Args:
+        name: The model, in messages.
+    """
     with library_errors(partial(_no_tokenizer, name)):
         with alone():
             tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
@@ -589,9 +644,8 @@ def _tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
 def _no_tokenizer(name: str, error: BaseException) -> HeadlabError:
     if isinstance(error, ImportError):
         return HeadlabError(
-            f"the tokenizer of {name} needs a package that is not installed ({first_line(error)}); translation "
-            "models take "
-            "pip install 'headlab[translation]'",
+            f"the tokenizer of {name} needs a package that is not installed "
+            f"({first_line(error)}); translation models take pip install 'headlab[translation]'",
             code="tokenizer.package_missing",
         )
     return HeadlabError(
@@ -604,9 +658,12 @@ def _no_tokenizer(name: str, error: BaseException) -> HeadlabError:
 
 
 class Fact(NamedTuple):
-    """One check of a model.  ok: None if only loading it can tell.  words: a sentence.
+    """One check of a model.
 
-    classes: of the check of its configuration, the names of a classifier's classes.
+    Attributes:
+        ok: None if only loading it can tell.
+        words: A sentence.
+        classes: Of the check of its configuration, the names of a classifier's classes.
     """
 
     what: str
@@ -616,57 +673,61 @@ class Fact(NamedTuple):
 
 
 def examine(name: str, task: Task | None = None) -> list[Fact]:
-    """Whether a model can be used, as far as its files tell; of a hub model, all but the weights are fetched.
+    """Whether a model can be used, as far as its files tell.
 
-    task: one whose labels its classes should be.  It ends with the first check without which the others say nothing.
+    Of a hub model, all but the weights are fetched. The list ends with the first check without
+    which the others say nothing.
+
+    Args:
+        name: Of the model.
+        task: One whose labels its classes should be; None for none.
     """
     if name in EMBEDDED:
-        return [_embedded(name)]
+        return [_embedded_fact(name)]
     try:
-        folder, sizes, words = _seen(name)
+        folder, sizes, location = _folder_and_sizes(name)
     except HeadlabError as error:
         return [Fact("Found", False, as_sentence(error))]
-    facts = [Fact("Found", True, words)]
+    facts = [Fact("Found", True, location)]
     try:
         with library_errors(partial(_unreadable, name)):
             require_readable_names(folder, name)
             config = _config(folder, name)
             class_names = _class_names(config)
     except HeadlabError as error:
+        facts.append(Fact("Configuration", False, as_sentence(error)))
         problem = _unreadable_weights(folder, sizes, name)
-        return [
-            *facts,
-            Fact("Configuration", False, as_sentence(error)),
-            *([problem] if problem else []),
-        ]
+        if problem is not None:
+            facts.append(problem)
+        return facts
     sentence = f"config.json names model type {config.model_type}."
     facts.append(Fact("Configuration", True, sentence, class_names))
-    weights = _weights(folder, sizes, config, name)
+    weights = _weights_fact(folder, sizes, config, name)
     try:
-        kind = _class_of(config, name)
+        model_class = _class_of(config, name)
     except HeadlabError as error:
         return [*facts, weights, Fact("Architecture", False, as_sentence(error))]
     try:
         with library_errors(partial(_unreadable, name)):
-            check_named_tokens(kind, config, name)
+            check_named_tokens(model_class, config, name)
     except HeadlabError as error:
         return [*facts, weights, Fact("Special tokens", False, as_sentence(error))]
-    facts.append(_fitting(weights, kind, config, folder, name) if weights.ok else weights)
+    if weights.ok:
+        weights = _weights_fit_fact(weights, model_class, config, folder, name)
     facts += [
-        _architecture(kind.__name__, str(config.model_type)),
-        _grid(config),
-        _vocabulary(folder, name),
+        weights,
+        _architecture_fact(model_class.__name__, str(config.model_type)),
+        _heads_fact(config),
+        _tokenizer_fact(folder, name),
     ]
     if task is not None and task.likelihood:
-        return [*facts, _continues(kind.__name__, config, task)]
-    return (
-        facts
-        if task is None or not task.labels
-        else [*facts, _classes(kind.__name__, config, task)]
-    )
+        facts.append(_language_model_fact(model_class.__name__, config, task))
+    elif task is not None and task.labels:
+        facts.append(_labels_fact(model_class.__name__, config, task))
+    return facts
 
 
-def _embedded(name: str) -> Fact:
+def _embedded_fact(name: str) -> Fact:
     """Whether an embedded model is there, with the names of its classes if it is a classifier."""
     try:
         classes = read_labels(adapter_folder(name)).labels if EMBEDDED[name].adapter else ()
@@ -676,19 +737,22 @@ def _embedded(name: str) -> Fact:
 
 
 def _class_names(config: PretrainedConfig) -> tuple[str, ...]:
-    """The names of a classifier's classes; none for another model, whose config has names that mean nothing."""
-    classifies = any(str(kind).endswith("Classification") for kind in config.architectures or ())
-    return (
-        tuple(str(label) for _, label in sorted((config.id2label or {}).items()))
-        if classifies
-        else ()
-    )
+    """The names of a classifier's classes.
+
+    Another model has none: the names in its configuration mean nothing.
+    """
+    if not any(str(name).endswith("Classification") for name in config.architectures or ()):
+        return ()
+    return tuple(str(label) for _, label in sorted((config.id2label or {}).items()))
 
 
-def _seen(name: str) -> tuple[Path, Mapping[str, int], str]:
-    """A model's folder, the bytes of its files, and where it is. Raises HeadlabError if it is nowhere."""
-    here = is_folder(name)
-    folder = Path(name) if here else hub_folder(name, None, LIGHT)
+def _folder_and_sizes(name: str) -> tuple[Path, Mapping[str, int], str]:
+    """A model's folder, the bytes of its files, and where it is.
+
+    Raises HeadlabError if it is nowhere.
+    """
+    is_local = is_folder(name)
+    folder = Path(name) if is_local else hub_folder(name, None, LIGHT)
     try:
         sizes = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
     except OSError as error:
@@ -696,29 +760,31 @@ def _seen(name: str) -> tuple[Path, Mapping[str, int], str]:
             f"the folder {name} cannot be read ({error.strerror}); check its permissions",
             code="model.folder_unreadable",
         ) from error
-    if here:
+    if is_local:
         return folder, sizes, f"A folder on the worker's machine, with {len(sizes)} files."
-    whole = any(file.endswith(".safetensors") for file in sizes) and not _lacking(folder, sizes)
-    words = f"On the hub, at revision {folder.name[:7]}{'; fetched already' * whole}."
-    return folder, sizes if whole else hub_sizes(name), words
+    location = f"On the hub, at revision {folder.name[:7]}"
+    has_weights = any(file.endswith(".safetensors") for file in sizes)
+    if has_weights and not _missing_shards(folder, sizes):
+        return folder, sizes, f"{location}; fetched already."
+    return folder, hub_sizes(name), f"{location}."
 
 
-def _lacking(folder: Path, sizes: Mapping[str, int]) -> list[str]:
+def _missing_shards(folder: Path, sizes: Mapping[str, int]) -> list[str]:
     """Files of weights that the folder's index names and the model does not have."""
     index = folder / "model.safetensors.index.json"
-    try:
-        named = read_json(index)["weight_map"].values() if index.is_file() else ()
-    except (
-        HeadlabError,
-        LookupError,
-        TypeError,
-        AttributeError,
-    ):  # reading the weights says what is wrong with it
+    if not index.is_file():
         return []
-    return sorted({str(file) for file in named} - set(sizes))
+    try:
+        indexed_files = read_json(index)["weight_map"].values()
+    # Reading the weights says what is wrong with it.
+    except (HeadlabError, LookupError, TypeError, AttributeError):
+        return []
+    return sorted({str(file) for file in indexed_files} - set(sizes))
 
 
-def _weights(folder: Path, sizes: Mapping[str, int], config: PretrainedConfig, name: str) -> Fact:
+def _weights_fact(
+    folder: Path, sizes: Mapping[str, int], config: PretrainedConfig, name: str
+) -> Fact:
     """Whether the weights are safetensors, and how large they are.
 
     Args:
@@ -735,28 +801,28 @@ def _weights(folder: Path, sizes: Mapping[str, int], config: PretrainedConfig, n
     except HeadlabError as error:
         return Fact("Weights", False, as_sentence(error))
     try:
-        files = (
-            [DELTA] if is_delta(folder) else weight_files(folder, sizes, named_weight_file(config))
-        )
+        files = [DELTA]
+        if not is_delta(folder):
+            files = weight_files(folder, sizes, named_weight_file(config))
         if not files:
-            other = next(file for file in sizes if _is_safetensors(file))
-            return Fact(
-                "Weights",
-                False,
-                f"{other} is not read; name the file of weights model.safetensors.",
-            )
+            unread_file = next(file for file in sizes if _is_safetensors(file))
+            sentence = f"{unread_file} is not read; name the file of weights model.safetensors."
+            return Fact("Weights", False, sentence)
         size = f"{sum(sizes[file] for file in files) / 1e6:,.1f} MB"
         if not _are_here(folder, files):
             return Fact("Weights", True, f"safetensors, {size} to fetch.")
         if quantisation is not None and quantisation.known:
-            words = f"safetensors quantised with {quantisation.title}, {size}; loading dequantises them."
-            return Fact("Weights", True, words)
+            sentence = (
+                f"safetensors quantised with {quantisation.title}, {size}; loading dequantises "
+                "them."
+            )
+            return Fact("Weights", True, sentence)
         with library_errors(_torn_weights):
             count = sum(map(math.prod, stored_shapes(folder, files).values()))
     except HeadlabError as error:
         return Fact("Weights", False, f"{name}: {as_sentence(error)}")
-    what = "numbers that change the embedded base" if is_delta(folder) else "parameters"
-    return Fact("Weights", True, f"safetensors, {count / 1e6:,.1f} million {what}, {size}.")
+    counted = "numbers that change the embedded base" if is_delta(folder) else "parameters"
+    return Fact("Weights", True, f"safetensors, {count / 1e6:,.1f} million {counted}, {size}.")
 
 
 def _torn_weights(error: BaseException) -> HeadlabError:
@@ -767,7 +833,10 @@ def _torn_weights(error: BaseException) -> HeadlabError:
 
 
 def _unreadable_weights(folder: Path, sizes: Mapping[str, int], name: str) -> Fact | None:
-    """What is wrong with the files of weights, by their names; None if nothing is.  Arguments as in `_weights`."""
+    """What is wrong with the files of weights, by their names; None if nothing is.
+
+    Arguments as in `_weights_fact`.
+    """
     if ADAPTER in sizes:
         return Fact(
             "Weights",
@@ -780,10 +849,12 @@ def _unreadable_weights(folder: Path, sizes: Mapping[str, int], name: str) -> Fa
         return Fact(
             "Weights", False, as_sentence(no_safetensors([*sizes, *_nested_files(folder)], name))
         )
-    absent = _lacking(folder, sizes)
+    absent = _missing_shards(folder, sizes)
     if absent:
-        words = f"{absent[0]} is missing, which the index of weights names; copy the model again."
-        return Fact("Weights", False, words)
+        sentence = (
+            f"{absent[0]} is missing, which the index of weights names; copy the model again."
+        )
+        return Fact("Weights", False, sentence)
     return None
 
 
@@ -800,10 +871,12 @@ def _are_here(folder: Path, files: Iterable[str]) -> bool:
     return all((folder / file).is_file() for file in files)
 
 
-def _fitting(
+def _weights_fit_fact(
     weights: Fact, kind: type[PreTrainedModel], config: PretrainedConfig, folder: Path, name: str
 ) -> Fact:
-    """The fact about the weights, and whether the class takes them all, told by the headers of their files.
+    """The fact about the weights, with whether the class takes them all.
+
+    That is told by the headers of their files.
 
     Args:
         weights: the fact so far.
@@ -816,74 +889,81 @@ def _fitting(
         with library_errors(partial(_unreadable, name)):
             dequantising_options(config, name)  # raises where they cannot be read
             if not shows_fit_in_headers(config, name):
-                return weights._replace(
-                    words=f"{weights.words} Loading it compares them with the class."
-                )
-            is_here = is_delta(folder) or _are_here(
-                folder, weight_files(folder, _file_names(folder), named_weight_file(config)) or [""]
-            )
-            shapes = _shapes_of(folder, config) if is_here else hub_shapes(name)
+                words = f"{weights.words} Loading it compares them with the class."
+                return weights._replace(words=words)
+            shapes: Mapping[str, tuple[int, ...]] | None
+            if is_delta(folder) or _has_weights(folder, config):
+                shapes = _shapes_of(folder, config)
+            else:
+                shapes = hub_shapes(name)
             if shapes is None:
-                return weights._replace(
-                    words=f"{weights.words} Once fetched, they are compared with the class."
-                )
-            stored_bytes = MOST_BYTES * sum(map(math.prod, shapes.values()))
+                words = f"{weights.words} Once fetched, they are compared with the class."
+                return weights._replace(words=words)
+            stored_bytes = MAX_BYTES_A_NUMBER * sum(map(math.prod, shapes.values()))
             with growing_no_larger(stored_bytes, name):
                 fit = fit_weights(kind, config, shapes, name)
     except HeadlabError as error:
         return Fact("Weights", False, as_sentence(error))
     if not fit.note or is_delta(folder):
         return weights
-    return weights._replace(words=f"{weights.words} {_capitalised(fit.note)}.")
+    return weights._replace(words=f"{weights.words} {_capitalise(fit.note)}.")
 
 
-def _file_names(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir()]
+def _has_weights(folder: Path, config: PretrainedConfig) -> bool:
+    """Whether a folder has all of its files of weights."""
+    file_names = [path.name for path in folder.iterdir()]
+    files = weight_files(folder, file_names, named_weight_file(config))
+    return bool(files) and _are_here(folder, files)
 
 
-def _capitalised(sentence: str) -> str:
+def _capitalise(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def _architecture(kind: str, model_type: str) -> Fact:
-    known = families()["families"].get(model_type.removeprefix(SHRUNK))
-    if known is None:
-        words = f"{kind}: model type {model_type} has not been tried yet; loading it tries whether its heads can be gated."
-        return Fact("Architecture", None, words)
-    if not known["gated"]:
-        return Fact("Architecture", False, f"Model type {model_type} was tried: {known['why']}.")
+def _architecture_fact(kind: str, model_type: str) -> Fact:
+    tried_family = families()["families"].get(model_type.removeprefix(SHRUNK))
+    if tried_family is None:
+        sentence = (
+            f"{kind}: model type {model_type} has not been tried yet; loading it tries whether "
+            "its heads can be gated."
+        )
+        return Fact("Architecture", None, sentence)
+    if not tried_family["gated"]:
+        return Fact(
+            "Architecture", False, f"Model type {model_type} was tried: {tried_family['why']}."
+        )
     return Fact("Architecture", True, f"{kind}: the heads of model type {model_type} can be gated.")
 
 
-def _grid(config: PretrainedConfig) -> Fact:
-    """The head grid where the configuration tells it: of one stack with as many heads in every layer."""
-    text = config.get_text_config()
-    layers, heads = (
-        getattr(text, "num_hidden_layers", None),
-        getattr(text, "num_attention_heads", None),
-    )
-    hybrid = (
-        len(set(getattr(text, "layer_types", None) or ["attention"])) > 1
-    )  # some layers may have no attention
-    uneven = (
-        str(config.model_type).startswith(SHRUNK)
-        or getattr(config, "is_encoder_decoder", False)
-        or hybrid
-    )
-    if uneven or not isinstance(layers, int) or not isinstance(heads, int):
-        return Fact(
-            "Heads",
-            None,
-            "The configuration does not tell how many there are; loading the model finds them.",
+def _heads_fact(config: PretrainedConfig) -> Fact:
+    """The head grid where the configuration tells it.
+
+    It does for one stack with as many heads in every layer.
+    """
+    text_config = config.get_text_config()
+    layers = getattr(text_config, "num_hidden_layers", None)
+    heads = getattr(text_config, "num_attention_heads", None)
+    is_shrunk = str(config.model_type).startswith(SHRUNK)
+    has_two_stacks = getattr(config, "is_encoder_decoder", False)
+    # With layers of several kinds, some may have no attention.
+    is_hybrid = len(set(getattr(text_config, "layer_types", None) or ["attention"])) > 1
+    is_uneven = is_shrunk or has_two_stacks or is_hybrid
+    if is_uneven or not isinstance(layers, int) or not isinstance(heads, int):
+        sentence = (
+            "The configuration does not tell how many there are; loading the model finds them."
         )
-    words = f"{layers} layers × {heads} heads = {layers * heads}, by its configuration."
-    pairs = getattr(text, "num_key_value_heads", None)
+        return Fact("Heads", None, sentence)
+    sentence = f"{layers} layers × {heads} heads = {layers * heads}, by its configuration."
+    pairs = getattr(text_config, "num_key_value_heads", None)
     if isinstance(pairs, int) and 0 < pairs < heads:
-        words += f" Queries are grouped: heads 0 to {heads // pairs - 1} of a layer share keys and values, and so on."
-    return Fact("Heads", True, words)
+        sentence += (
+            f" Queries are grouped: heads 0 to {heads // pairs - 1} of a layer share keys and "
+            "values, and so on."
+        )
+    return Fact("Heads", True, sentence)
 
 
-def _vocabulary(folder: Path, name: str) -> Fact:
+def _tokenizer_fact(folder: Path, name: str) -> Fact:
     try:
         tokenizer = _tokenizer(base_of(folder) if is_delta(folder) else folder, name)
     except HeadlabError as error:
@@ -891,45 +971,41 @@ def _vocabulary(folder: Path, name: str) -> Fact:
     return Fact("Tokenizer", True, f"{type(tokenizer).__name__} with {len(tokenizer):,} tokens.")
 
 
-def _continues(kind: str, config: PretrainedConfig, task: Task) -> Fact:
+def _language_model_fact(kind: str, config: PretrainedConfig, task: Task) -> Fact:
     """Whether a model is a language model, as far as its class tells."""
-    masked = kind.endswith("ForMaskedLM")
-    causal = kind.endswith(("ForCausalLM", "LMHeadModel")) and not config.is_encoder_decoder
-    decodes = config.is_encoder_decoder and kind.endswith(
-        ("ForConditionalGeneration", "MTModel", "EncoderDecoderModel")
-    )
-    if (
-        causal
-        or (decodes and task.likelihood == "choices")
-        or (masked and task.likelihood == "tokens")
-    ):
+    is_masked = kind.endswith("ForMaskedLM")
+    if config.is_encoder_decoder:
+        generates = kind.endswith(("ForConditionalGeneration", "MTModel", "EncoderDecoderModel"))
+        continues_texts = generates and task.likelihood == "choices"
+    else:
+        continues_texts = kind.endswith(("ForCausalLM", "LMHeadModel"))
+    if continues_texts or (is_masked and task.likelihood == "tokens"):
         return Fact("Answers", True, f"{kind} is a language model, which task {task.name} needs.")
-    what = (
-        "predicts masked tokens, and not the next one"
-        if masked
-        else "does not predict the next token of a text"
-    )
-    return Fact(
-        "Answers",
-        False,
-        f"{kind} {what}, so it cannot do task {task.name}; use one like smollm2-135m.",
-    )
+    problem = "does not predict the next token of a text"
+    if is_masked:
+        problem = "predicts masked tokens, and not the next one"
+    sentence = f"{kind} {problem}, so it cannot do task {task.name}; use one like smollm2-135m."
+    return Fact("Answers", False, sentence)
 
 
-def _classes(kind: str, config: PretrainedConfig, task: Task) -> Fact:
+def _labels_fact(kind: str, config: PretrainedConfig, task: Task) -> Fact:
     if not kind.endswith("Classification"):
-        words = f"{kind} is no classifier, so it answers no task with labels such as {task.name}; use a fine-tuned one."
-        return Fact("Labels", False, words)
+        sentence = (
+            f"{kind} is no classifier, so it answers no task with labels such as {task.name}; use "
+            "a fine-tuned one."
+        )
+        return Fact("Labels", False, sentence)
     try:
         by_word = bool(task.examples(task.languages[0], "dev", 1)[0].words)
     except HeadlabError:  # its data are not here, which its examples will say
         by_word = kind.endswith("ForTokenClassification")
     if by_word != kind.endswith("ForTokenClassification"):
-        what = "words" if by_word else "texts"
+        texts_or_words = "words" if by_word else "texts"
         return Fact(
             "Labels",
             False,
-            f"{kind} does not label {what}, as task {task.name} asks; use a model that does.",
+            f"{kind} does not label {texts_or_words}, as task {task.name} asks; use a model that "
+            "does.",
         )
     names = [str(label) for _, label in sorted((config.id2label or {}).items())]
     try:

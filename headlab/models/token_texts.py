@@ -17,7 +17,8 @@ from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 SPACE = "▁"  # as SentencePiece writes it
-# Tokens of single bytes in vocabularies of letters: SentencePiece's <0xE6>, GPT-NeoX Japanese's <|byte230|>.
+# Tokens of single bytes in vocabularies of letters: SentencePiece's <0xE6>, GPT-NeoX Japanese's
+# <|byte230|>.
 HEXADECIMAL_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 DECIMAL_BYTE = re.compile(r"<\|byte(\d{1,3})\|>")
 # Tokenizers in Python whose tokens are bytes, each written as the character of that number.
@@ -100,14 +101,19 @@ def _bytes_of_symbols(token: str) -> bytes | None:
 
 
 def _byte_of_character(token: str) -> bytes | None:
-    return token.encode("latin-1") if len(token) == 1 and ord(token) < 256 else None
+    if len(token) != 1 or ord(token) > 255:
+        return None
+    return token.encode("latin-1")
 
 
 def _byte_of_name(token: str) -> bytes | None:
-    if hexadecimal := HEXADECIMAL_BYTE.fullmatch(token):
+    hexadecimal = HEXADECIMAL_BYTE.fullmatch(token)
+    if hexadecimal is not None:
         return bytes.fromhex(hexadecimal[1])
     decimal = DECIMAL_BYTE.fullmatch(token)
-    return bytes([int(decimal[1])]) if decimal and int(decimal[1]) < 256 else None
+    if decimal is None or int(decimal[1]) > 255:
+        return None
+    return bytes([int(decimal[1])])
 
 
 def texts_of_bytes(tokens: Sequence[bytes]) -> list[str]:
@@ -117,17 +123,19 @@ def texts_of_bytes(tokens: Sequence[bytes]) -> list[str]:
         tokens: Bytes of each token.
     """
     texts = [""] * len(tokens)
-    token_of_byte = [number for number, token in enumerate(tokens) for _ in token]
+    token_of_byte: list[int] = []
+    for number, token in enumerate(tokens):
+        token_of_byte += [number] * len(token)
     start = 0
     for character in b"".join(tokens).decode("utf-8", "surrogateescape"):
         character_bytes = character.encode("utf-8", "surrogateescape")
         owners = sorted({*token_of_byte[start : start + len(character_bytes)]})
-        shown = (
-            character
-            if character.isascii() or len(character_bytes) > 1
-            else f"[0x{character_bytes.hex().upper()}]"
-        )
+        character_text = character
+        if not character.isascii() and len(character_bytes) == 1:  # a byte that encodes nothing
+            character_text = f"[0x{character_bytes.hex().upper()}]"
         for part, owner in enumerate(owners, start=1):
-            texts[owner] += shown if len(owners) == 1 else f"{shown}[{part}/{len(owners)}]"
+            texts[owner] += character_text
+            if len(owners) > 1:
+                texts[owner] += f"[{part}/{len(owners)}]"
         start += len(character_bytes)
     return texts

@@ -49,8 +49,9 @@ class TokenizerOptions(TypedDict, total=False):
     verbose: bool
 
 
-# A tokenizer may be told to truncate, to pad or to use another language only by changing it, for all
-# its users at once. headlab cuts rows itself, and changes nothing but languages, under this lock.
+# A tokenizer may be told to truncate, to pad or to use another language only by changing it, for
+# all its users at once. headlab cuts rows itself, and changes nothing but languages, under this
+# lock.
 
 
 class TokenizerLocks:
@@ -94,8 +95,8 @@ def tokenizer_output(
 def _cannot_tokenise(tokenizer: PreTrainedTokenizerBase, error: BaseException) -> HeadlabError:
     folder = Path(str(tokenizer.name_or_path)).name or "the model"
     return HeadlabError(
-        f"the tokenizer of {folder} was read, but makes no tokens of a text ({first_line(error)}); save the model's "
-        "own tokenizer into its folder",
+        f"the tokenizer of {folder} was read, but makes no tokens of a text "
+        f"({first_line(error)}); save the model's own tokenizer into its folder",
         code="tokenizer.unusable",
     )
 
@@ -105,8 +106,9 @@ def _cannot_tokenise(tokenizer: PreTrainedTokenizerBase, error: BaseException) -
 SEGMENT_IDS = "token_type_ids"
 INPUT_NAMES = "model_input_names"
 PADDING_MASK = "attention_mask"
-# Model types that were pretrained with segment ids, and whose tokenizers gave them for every pair up
-# to transformers 4. Some tokenizers of transformers 5 do not: that of ALBERT, and the generic class.
+# Model types that were pretrained with segment ids, and whose tokenizers gave them for every pair
+# up to transformers 4. Some tokenizers of transformers 5 do not: that of ALBERT, and the generic
+# class.
 SEGMENT_FAMILIES = frozenset(
     {
         "albert",
@@ -169,8 +171,8 @@ def missing_segment_ids(tokenizer: PreTrainedTokenizerBase, config: PretrainedCo
     if stated_names is not None and SEGMENT_IDS not in stated_names:
         return SegmentIds()
     with held(tokenizer):
-        given = tokenizer_output(tokenizer, ["a"], ["a"], verbose=False).get(SEGMENT_IDS)
-        if given is not None and any(given[0]):
+        segment_ids = tokenizer_output(tokenizer, ["a"], ["a"], verbose=False).get(SEGMENT_IDS)
+        if segment_ids is not None and any(segment_ids[0]):
             return SegmentIds()
         of_pairs = any(with_segment_ids(tokenizer, ["a"], ["a"])[SEGMENT_IDS][0])
     return SegmentIds(of_pairs, of_pairs and family in CLASS_SEGMENT_FAMILIES)
@@ -206,7 +208,7 @@ def with_segment_ids(
     the first separator.
     """
     options |= {"return_token_type_ids": True, "verbose": False}
-    batch = tokenizer_output(tokenizer, _listed(texts), second, **options)
+    batch = tokenizer_output(tokenizer, _as_list(texts), second, **options)
     if second is not None and not tokenizer.is_fast:
         for segment_ids, tokens in zip(batch[SEGMENT_IDS], batch["input_ids"], strict=True):
             if not any(segment_ids) and tokenizer.sep_token_id in tokens:
@@ -264,8 +266,11 @@ def spaced(words: Sequence[str], spaces: WordSpaces) -> list[str]:
     """The words of a sentence with the spaces that they get; a word of nothing gets none."""
     if spaces == "none":
         return list(words)
-    unspaced = 1 if spaces == "inner" else 0
-    return [*words[:unspaced], *(f" {word}" if word else word for word in words[unspaced:])]
+    words_without_space = 1 if spaces == "inner" else 0
+    return [
+        *words[:words_without_space],
+        *(f" {word}" if word else word for word in words[words_without_space:]),
+    ]
 
 
 # What a training says in tokenizer_config.json, for those who load the model.
@@ -278,8 +283,8 @@ class TokenNeeds:
     Attributes:
         segments: Segment ids are added.
         spaced_words: A space is put before every word.
-        padding: Rows are filled up with the padding token of the configuration, which is another than the
-            tokenizer's, and the model reads its answer before it.
+        padding: Rows are filled up with the padding token of the configuration, which is another
+            than the tokenizer's, and the model reads its answer before it.
         attention_mask: What is padding is said beside the tokens.
     """
 
@@ -290,7 +295,7 @@ class TokenNeeds:
 
     def version(self) -> dict[str, bool]:
         """What a result's spec says of its tokens; earlier results without it had other ones."""
-        return {name: True for name, needed in vars(self).items() if needed}
+        return {name: True for name, is_needed in vars(self).items() if is_needed}
 
     def settings(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, bool | list[str]]:
         """Settings for tokenizer_config.json that say with which tokens a model was trained."""
@@ -368,8 +373,8 @@ class Tokenised:
 
     def of_row(self, row: int, values: list[Value]) -> list[Value]:
         """What is left of values by token, like word ids, of a text before it was cut."""
-        places = self.kept.get(row)
-        return values if places is None else [values[place] for place in places]
+        positions = self.kept.get(row)
+        return values if positions is None else [values[position] for position in positions]
 
     def word_ids(self, row: int) -> list[int | None]:
         """The word of every token of a text, None for special tokens; for fast tokenizers."""
@@ -402,75 +407,85 @@ def tokenise(
         options |= {"truncation": True, "max_length": max_tokens}
     with held(tokenizer):
         if target:
-            options["text_target"] = _listed(texts)
+            options["text_target"] = _as_list(texts)
             batch = tokenizer_output(tokenizer, **options)
         elif segments:
             batch = with_segment_ids(tokenizer, texts, second, **options)
         else:
-            batch = tokenizer_output(tokenizer, _listed(texts), second, **options)
-    kept: dict[int, list[int]] = {}
+            batch = tokenizer_output(tokenizer, _as_list(texts), second, **options)
+    kept_positions: dict[int, list[int]] = {}
     if tokenizer.is_fast and max_tokens is not None:
-        kept = rows_cut(batch, max_tokens, tokenizer.truncation_side)
+        kept_positions = kept_positions_by_row(batch, max_tokens, tokenizer.truncation_side)
     columns = {name: list(batch[name]) for name in batch}
-    # Without it, a model attends to the padding, and its answers depend on the batch that they are computed in.
+    # Without it, a model attends to the padding, and its answers depend on the batch that they are
+    # computed in.
     columns.setdefault(PADDING_MASK, [[1] * len(row) for row in columns["input_ids"]])
-    for row, places in kept.items():
+    for row, positions in kept_positions.items():
         for values in columns.values():
-            values[row] = [values[row][place] for place in places]
-    return Tokenised(columns, batch, kept)
+            values[row] = [values[row][position] for position in positions]
+    return Tokenised(columns, batch, kept_positions)
 
 
-def _listed(texts: Texts) -> Texts:
+def _as_list(texts: Texts) -> Texts:
     """The texts as a list, which is what tokenizers take."""
     return list(texts)
 
 
-def rows_cut(batch: BatchEncoding, max_tokens: int, truncation_side: str) -> dict[int, list[int]]:
+def kept_positions_by_row(
+    batch: BatchEncoding, max_tokens: int, truncation_side: str
+) -> dict[int, list[int]]:
     """Places of the tokens that are left of each row that is longer than a limit."""
     return {
-        row: places_kept(batch.sequence_ids(row), max_tokens, truncation_side)
+        row: kept_token_positions(batch.sequence_ids(row), max_tokens, truncation_side)
         for row, ids in enumerate(batch["input_ids"])
         if len(ids) > max_tokens
     }
 
 
-def places_kept(sides: Sequence[int | None], max_tokens: int, truncation_side: str) -> list[int]:
+def kept_token_positions(
+    text_numbers: Sequence[int | None], max_tokens: int, truncation_side: str
+) -> list[int]:
     """Places of the tokens that are left when a text or pair is cut, as tokenizers cut them.
 
     Special tokens stay; of a pair, the longer text loses tokens first.
 
     Args:
-        sides: For every token, 0 or 1 for the first or second text, None for a special token.
+        text_numbers: For every token, 0 or 1 for the first or second text, None for a special
+            token.
         max_tokens: Tokens that are left, at most.
         truncation_side: "right" if texts lose their ends, "left" if they lose their beginnings.
     """
-    places: tuple[list[int], list[int]] = ([], [])
-    for place, side in enumerate(sides):
-        if side is not None:
-            places[side].append(place)
-    room = max(0, max_tokens - sides.count(None))
-    removed: set[int] = set()
-    for own_places, share in zip(
-        places, shares_of(len(places[0]), len(places[1]), room), strict=True
+    positions_by_text: tuple[list[int], list[int]] = ([], [])
+    for position, text_number in enumerate(text_numbers):
+        if text_number is not None:
+            positions_by_text[text_number].append(position)
+    room = max(0, max_tokens - text_numbers.count(None))
+    removed_positions: set[int] = set()
+    for positions, share in zip(
+        positions_by_text,
+        shares_of(len(positions_by_text[0]), len(positions_by_text[1]), room),
+        strict=True,
     ):
-        surplus = len(own_places) - share
-        removed.update(own_places[:surplus] if truncation_side == "left" else own_places[share:])
-    return [place for place in range(len(sides)) if place not in removed]
+        surplus = len(positions) - share
+        removed_positions.update(
+            positions[:surplus] if truncation_side == "left" else positions[share:]
+        )
+    return [position for position in range(len(text_numbers)) if position not in removed_positions]
 
 
-def shares_of(first: int, second: int, room: int) -> tuple[int, int]:
+def shares_of(first_length: int, second_length: int, room: int) -> tuple[int, int]:
     """Tokens that are left of each text of a pair, as the package tokenizers shares the room.
 
     Args:
-        first: Number of tokens of the first text.
-        second: Number of tokens of the second text; 0 for a single text.
+        first_length: Number of tokens of the first text.
+        second_length: Number of tokens of the second text; 0 for a single text.
         room: Number of tokens that are left of both.
     """
-    if first + second <= room:
-        return first, second
-    shorter = min(first, second)
+    if first_length + second_length <= room:
+        return first_length, second_length
+    shorter = min(first_length, second_length)
     longer = shorter if shorter > room else max(shorter, room - shorter)
     if shorter + longer > room:
         shorter = room // 2
         longer = shorter + room % 2
-    return (shorter, longer) if first <= second else (longer, shorter)
+    return (shorter, longer) if first_length <= second_length else (longer, shorter)

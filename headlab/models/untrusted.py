@@ -1,8 +1,8 @@
 """Reading the files of a model that anybody may have written.
 
-What is looked at before they are read: that each is a file, that their numbers are those of a model, and that the class
-which they name does not grow beyond the weights that are there. What libraries raise meanwhile is made a sentence by
-`headlab.core.errors.library_errors`.
+What is looked at before they are read: that each is a file, that their numbers are those of a
+model, and that the class which they name does not grow beyond the weights that are there. What
+libraries raise meanwhile is made a sentence by `headlab.core.errors.library_errors`.
 """
 
 from __future__ import annotations
@@ -47,12 +47,14 @@ def require_readable_names(folder: Path, name: str) -> None:
             continue
         if not is_text(path.name):
             raise HeadlabError(
-                f"{name} has a file whose name is not text ({path.name!a}); give it another name, or take it away",
+                f"{name} has a file whose name is not text ({path.name!a}); give it another name, "
+                "or take it away",
                 code="model.file_name_not_text",
             )
         if _is_endless(path):
             raise HeadlabError(
-                f"{name}: {path.name} is a pipe or a device, not a file; put a file there, or take it away",
+                f"{name}: {path.name} is a pipe or a device, not a file; put a file there, or "
+                "take it away",
                 code="model.not_a_file",
             )
 
@@ -68,7 +70,7 @@ def _is_endless(path: Path) -> bool:
 # Before a configuration is built: transformers makes a list of as many elements as it says.
 
 COUNT = re.compile(r"(^|_)(layers?|labels|blocks|stages)$")
-MOST = 100_000
+MAX_COUNT = 100_000
 
 
 def require_possible_counts(folder: Path, name: str) -> None:
@@ -83,10 +85,11 @@ def require_possible_counts(folder: Path, name: str) -> None:
     except (OSError, ValueError, RecursionError):  # transformers says what is wrong with it
         return
     for key, count in _counts(config):
-        if count > MOST:
+        if count > MAX_COUNT:
             raise HeadlabError(
-                f"{name} cannot be read as a Hugging Face model: config.json has {key} = {str(count)[:20]}, more than "
-                "any model has; use the config.json that it was saved with",
+                f"{name} cannot be read as a Hugging Face model: config.json has {key} = "
+                f"{str(count)[:20]}, more than any model has; use the config.json that it was "
+                "saved with",
                 code="model.unreadable",
             )
 
@@ -110,12 +113,13 @@ def _counts(config: object) -> Iterator[tuple[str, int]]:
 # While a class is built: its weights take no memory yet, but those that no file has would.
 
 # A class may have a weight several times that is stored once, and a byte may hold several numbers.
-TIMES_STORED, PACKED = 4, 8
+TIMES_STORED = 4
+NUMBERS_A_BYTE = 8
 # Numbers beside those that are stored: of positions, of a new head.
-ALWAYS = 1 << 22
+WEIGHT_ALLOWANCE = 1 << 22
 # Numbers in buffers, of which few are stored: GPT-Neo has a mask of 2,048 x 2,048 in each layer, StarCoder one of
 # 8,192 x 8,192, however few weights there are.
-BUFFERED = 1 << 28
+BUFFER_ALLOWANCE = 1 << 28
 
 
 def can_be_built(
@@ -143,7 +147,7 @@ class _Overgrown(Exception):
     """The class has more numbers than can belong to the weights that are there."""
 
 
-def _overgrown(module: nn.Module, key: str, tensor: torch.Tensor) -> _Overgrown:
+def _overgrown_error(module: nn.Module, key: str, tensor: torch.Tensor) -> _Overgrown:
     return _Overgrown(f"{type(module).__name__}.{key} is {list(tensor.shape)}")
 
 
@@ -163,8 +167,8 @@ class _Allowance:
 def growing_no_larger(stored_bytes: int, name: str) -> Iterator[None]:
     """Stop building a class in this thread once it is far larger than the weights that are there.
 
-    Without this, a wrong number in a configuration fills the memory: transformers makes up the weights that it asks
-    for, and only then does anybody learn that they are not in the files.
+    Without this, a wrong number in a configuration fills the memory: transformers makes up the
+    weights that it asks for, and only then does anybody learn that they are not in the files.
 
     Args:
         stored_bytes: size of the files of weights.
@@ -173,9 +177,9 @@ def growing_no_larger(stored_bytes: int, name: str) -> Iterator[None]:
     Raises:
         HeadlabError: the class is too large.
     """
-    largest_weight = PACKED * stored_bytes + ALWAYS
-    all_weights = _Allowance(TIMES_STORED * stored_bytes + ALWAYS)
-    all_buffers = _Allowance(TIMES_STORED * stored_bytes + BUFFERED)
+    largest_weight = NUMBERS_A_BYTE * stored_bytes + WEIGHT_ALLOWANCE
+    all_weights = _Allowance(TIMES_STORED * stored_bytes + WEIGHT_ALLOWANCE)
+    all_buffers = _Allowance(TIMES_STORED * stored_bytes + BUFFER_ALLOWANCE)
     thread = threading.get_ident()
 
     def is_built_here(tensor: torch.Tensor | None) -> TypeGuard[torch.Tensor]:
@@ -185,11 +189,11 @@ def growing_no_larger(stored_bytes: int, name: str) -> Iterator[None]:
         if is_built_here(weight) and (
             all_weights.is_exceeded_by(weight) or weight.numel() > largest_weight
         ):
-            raise _overgrown(module, key, weight)
+            raise _overgrown_error(module, key, weight)
 
     def count_buffer(module: nn.Module, key: str, buffer: torch.Tensor | None) -> None:
         if is_built_here(buffer) and all_buffers.is_exceeded_by(buffer):
-            raise _overgrown(module, key, buffer)
+            raise _overgrown_error(module, key, buffer)
 
     hooks = [
         register_module_parameter_registration_hook(count_weight),
@@ -200,8 +204,8 @@ def growing_no_larger(stored_bytes: int, name: str) -> Iterator[None]:
     except _Overgrown as error:
         raise HeadlabError(
             f"{name} lacks most of the weights that its config.json asks for: its files have "
-            f"{stored_bytes / 1e6:,.1f} MB, and with {error} it would be far larger; use the config.json that it was "
-            "saved with",
+            f"{stored_bytes / 1e6:,.1f} MB, and with {error} it would be far larger; use the "
+            "config.json that it was saved with",
             code="model.weights_missing",
         ) from error
     finally:

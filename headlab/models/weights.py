@@ -46,14 +46,14 @@ def weight_files(
         HeadlabError: the index cannot be read.
     """
     candidates = [SINGLE, INDEX] if named_file is None else [named_file]
-    chosen = next((name for name in candidates if name in file_names), None)
-    if chosen is None:
+    weight_file = next((name for name in candidates if name in file_names), None)
+    if weight_file is None:
         return []
-    if not chosen.endswith(".index.json"):
-        return [chosen]
-    if not (folder / chosen).is_file():
+    if not weight_file.endswith(".index.json"):
+        return [weight_file]
+    if not (folder / weight_file).is_file():
         return sorted(name for name in file_names if _is_weight_file(name))
-    return _shards(folder / chosen)
+    return _shards(folder / weight_file)
 
 
 def _is_weight_file(name: str) -> bool:
@@ -131,15 +131,17 @@ def integer_weights(folder: Path, config: PretrainedConfig) -> dict[str, str]:
     return types
 
 
-# What transformers reports after loading, and the same before it: a class built without memory for its weights.
+# What transformers reports after loading, and the same before it: a class built without memory for
+# its weights.
 
 
 class LoadReport(NamedTuple):
     """Differences between a file's weights and a class's.
 
-    missing: weights of the class that the file lacks.
-    mismatched: {name: (shape in the file, shape in the class)}.
-    unexpected: weights of the file that the class does not take.
+    Attributes:
+        missing: Weights of the class that the file lacks.
+        mismatched: {name: (shape in the file, shape in the class)}.
+        unexpected: Weights of the file that the class does not take.
     """
 
     missing: frozenset[str]
@@ -149,10 +151,10 @@ class LoadReport(NamedTuple):
     @classmethod
     def of(cls, info: LoadingInfo) -> LoadReport:
         """The report in transformers' `output_loading_info`."""
-        mismatched = {}
-        for name, stored, built in info["mismatched_keys"]:
-            mismatched[name] = (tuple(stored), tuple(built))
-        return cls(frozenset(info["missing_keys"]), mismatched, frozenset(info["unexpected_keys"]))
+        mismatches = {}
+        for name, stored_shape, class_shape in info["mismatched_keys"]:
+            mismatches[name] = (tuple(stored_shape), tuple(class_shape))
+        return cls(frozenset(info["missing_keys"]), mismatches, frozenset(info["unexpected_keys"]))
 
     @property
     def absent(self) -> list[str]:
@@ -184,7 +186,7 @@ def load_without_memory(
     """
     numbers = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
     with alone():
-        loaded: object = kind.from_pretrained(
+        model_and_info: object = kind.from_pretrained(
             None,
             config=config,
             state_dict=numbers,
@@ -193,13 +195,13 @@ def load_without_memory(
             output_loading_info=True,
             ignore_mismatched_sizes=True,
         )
-    module, loading_info = with_loading_info(loaded)
+    module, loading_info = with_loading_info(model_and_info)
     return module, LoadReport.of(loading_info)
 
 
-def with_loading_info(loaded: object) -> tuple[PreTrainedModel, LoadingInfo]:
+def with_loading_info(model_and_info: object) -> tuple[PreTrainedModel, LoadingInfo]:
     """What `from_pretrained` gives with `output_loading_info`, which its type does not tell."""
-    return cast(tuple[PreTrainedModel, LoadingInfo], loaded)
+    return cast(tuple[PreTrainedModel, LoadingInfo], model_and_info)
 
 
 # Prefixes that training leaves in the names of weights.
@@ -211,7 +213,7 @@ WRAPPERS = {
     "_fpw_module": "sharded training",
     "_checkpoint_wrapped_module": "activation checkpointing",
 }
-OUTER = 3  # components of a prefix that a program may put before the name of every weight
+MAX_OUTER_PARTS = 3  # components of a prefix that a program may put before the name of every weight
 
 
 def key_mapping(renames: Mapping[str, str]) -> dict[str, str] | None:
@@ -240,12 +242,14 @@ def forget_renames(module: PreTrainedModel, renames: Mapping[str, str]) -> None:
 
 def possible_renames(names: Collection[str]) -> list[dict[str, str]]:
     """Ways to drop what wrappers and programs put into the names of weights, fewest dropped first."""
-    unwrapped = {name: _unwrapped(name) for name in names}
-    options = [unwrapped]
-    for depth in range(1, OUTER + 1):
-        outer = _common_prefix(unwrapped.values(), depth)
+    unwrapped_names = {name: _without_wrappers(name) for name in names}
+    options = [unwrapped_names]
+    for depth in range(1, MAX_OUTER_PARTS + 1):
+        outer = _common_prefix(unwrapped_names.values(), depth)
         if outer is not None:
-            options.append({name: plain.removeprefix(outer) for name, plain in unwrapped.items()})
+            options.append(
+                {name: plain.removeprefix(outer) for name, plain in unwrapped_names.items()}
+            )
     renames = []
     for option in options:
         is_injective = len(set(option.values())) == len(option)
@@ -254,7 +258,7 @@ def possible_renames(names: Collection[str]) -> list[dict[str, str]]:
     return renames
 
 
-def _unwrapped(name: str) -> str:
+def _without_wrappers(name: str) -> str:
     *modules, leaf = name.split(".")
     return ".".join([*(module for module in modules if module not in WRAPPERS), leaf])
 
@@ -276,12 +280,18 @@ def _prefix_renames(plain_names: Mapping[str, str]) -> dict[str, str]:
     for name, plain in plain_names.items():
         if name == plain:
             continue
-        stored_parts, plain_parts = name.split("."), plain.split(".")
+        stored_parts = name.split(".")
+        plain_parts = plain.split(".")
         while plain_parts and stored_parts[-1] == plain_parts[-1]:
             stored_parts.pop()
             plain_parts.pop()
-        renames[".".join([*stored_parts, ""])] = ".".join([*plain_parts, ""]) if plain_parts else ""
+        renames[_prefix(stored_parts)] = _prefix(plain_parts)
     return renames
+
+
+def _prefix(parts: Sequence[str]) -> str:
+    """Components of a name with a dot behind each; empty for none."""
+    return "".join(f"{part}." for part in parts)
 
 
 def _prefix_sentence(renames: Mapping[str, str]) -> str:
@@ -289,8 +299,13 @@ def _prefix_sentence(renames: Mapping[str, str]) -> str:
     components = [part for prefix in renames for part in prefix.split(".")]
     origins = sorted({WRAPPERS[part] for part in components if part in WRAPPERS})
     origin = " and ".join(origins) or "the program that saved them"
-    more = f" and {len(renames) - 1} more like it" if len(renames) > 1 else ""
-    return f"its weights are read without the prefix {shortest!r}{more}, which {origin} put before their names"
+    remainder = ""
+    if len(renames) > 1:
+        remainder = f" and {len(renames) - 1} more like it"
+    return (
+        f"its weights are read without the prefix {shortest!r}{remainder}, which {origin} put "
+        "before their names"
+    )
 
 
 # How stored weights fit a class: what is left out, why that is harmless, and what is refused.
@@ -298,18 +313,18 @@ def _prefix_sentence(renames: Mapping[str, str]) -> str:
 CONSTANTS = re.compile(
     r"(^|[._])(inv_freq|masked_bias|position_ids|token_type_ids|num_batches_tracked|relative_position_index|cos_cached|"
     r"sin_cached|freqs_cis|_float_tensor)$"
-)  # fmt: skip
+)
 OPTIONAL_PARTS = ("pooler", "contact_head")  # of a model's body, which read its last layer alone
 KNOWN_HEADS = re.compile(
     r"^(cls\.(seq_relationship|predictions)|classifier|classification_head|score|lm_head|qa_outputs|qa_classifier|"
     r"pred_layer|predictions|sop_classifier|lm_predictions|mask_predictions|discriminator_predictions|"
     r"generator_predictions|generator_lm_head|vocab_\w+|pre_classifier|sequence_summary|multiple_choice_head)(\.|$)"
-)  # fmt: skip
-# Parts beside a class's own that change what it reads (learned prompts) or what it answers (a decoder of labels).
+)
+# Parts beside a class's own that change what it reads (learned prompts) or what it answers (a
+# decoder of labels).
 ACTS_ON_ANSWERS = re.compile(r"^(crf|prefix_encoder|prompt_\w+|soft_prompt\w*)$", re.IGNORECASE)
-HEAD_BESIDE_ANOTHER = re.compile(
-    r"^cls\.(seq_relationship|predictions)$"
-)  # both of BERT's are in one module
+# Both of BERT's are in one module.
+HEAD_BESIDE_ANOTHER = re.compile(r"^cls\.(seq_relationship|predictions)$")
 IN_A_LAYER = re.compile(r"\.\d+\.")
 ADAPTERS = re.compile(
     r"(^|\.)(lora_\w+|base_layer|modules_to_save|original_module|ia3_l|hada_w\w*|lokr_w\w*)(\.|$)"
@@ -320,8 +335,10 @@ ADAPTERS = re.compile(
 class WeightFit:
     """How a file's weights are read into a class that has all it needs.
 
-    renames: {prefix of stored names: what it becomes}; empty if names are as the class has them.
-    sentences: what is left out or renamed, and why that changes no answer.
+    Attributes:
+        renames: {prefix of stored names: what it becomes}; empty if names are as the class has
+            them.
+        sentences: What is left out or renamed, and why that changes no answer.
     """
 
     renames: Mapping[str, str]
@@ -348,14 +365,15 @@ def fit_weights(
         config: its configuration.
         shapes: {name: shape} of the stored weights.
         name: the model, in messages.
-        with_new_head: whether all but the model's body is made anew, and its pooler where the file has none.
+        with_new_head: whether all but the model's body is made anew, and its pooler where the file
+            has none.
 
     Raises:
-        HeadlabError: the class needs weights that the file lacks, or the file has weights without which the class
-            computes something else.
+        HeadlabError: the class needs weights that the file lacks, or the file has weights without
+            which the class computes something else.
         what transformers raises for a configuration that it cannot build.
     """
-    module, renames, report = _closest(kind, config, shapes, with_new_head)
+    module, renames, report = _closest_fit(kind, config, shapes, with_new_head)
     return judge_report(module, report, shapes, name, renames=renames, with_new_head=with_new_head)
 
 
@@ -383,9 +401,9 @@ def judge_report(
     """
     renames = renames or {}
     config = module.config
-    plain_shapes = {_renamed(key, renames): shape for key, shape in shapes.items()}
+    plain_shapes = {_rename(key, renames): shape for key, shape in shapes.items()}
     inspection = _Inspection(module, plain_shapes)
-    absent = _lacking(report, module, with_new_head)
+    absent = _needed_but_absent(report, module, with_new_head)
     foreign = inspection.not_harmless(report.unexpected, with_new_head)
     if absent or foreign:
         _require_no_adapter(shapes, name)
@@ -398,12 +416,13 @@ def judge_report(
         sentences.insert(0, _prefix_sentence(renames))
     if _pruned_heads(config):
         sentences.append(
-            "its config.json names pruned heads, but its weights have them all, so that all are used"
+            "its config.json names pruned heads, but its weights have them all, so that all are "
+            "used"
         )
     return WeightFit(renames, tuple(sentences))
 
 
-def _closest(
+def _closest_fit(
     kind: type[PreTrainedModel], config: PretrainedConfig, shapes: Shapes, with_new_head: bool
 ) -> tuple[PreTrainedModel, Mapping[str, str], LoadReport]:
     """The class without memory, the renames with which it lacks fewest weights, and the report with these.
@@ -412,20 +431,22 @@ def _closest(
     """
     best_renames: Mapping[str, str] = {}
     module, best_report = load_without_memory(kind, config, shapes, best_renames)
-    options = possible_renames(shapes) if _lacking(best_report, module, with_new_head) else []
+    options = (
+        possible_renames(shapes) if _needed_but_absent(best_report, module, with_new_head) else []
+    )
     known_names = _known_names(module)
-    known = sum(name in known_names for name in shapes)
+    known_count = sum(name in known_names for name in shapes)
     for renames in options:
-        known_if_renamed = sum(_renamed(name, renames) in known_names for name in shapes)
-        if (
-            known and known_if_renamed <= known
-        ):  # building a class of many layers again takes seconds
+        count_if_renamed = sum(_rename(name, renames) in known_names for name in shapes)
+        # Building a class of many layers again takes seconds.
+        if known_count and count_if_renamed <= known_count:
             continue
         _, report = load_without_memory(kind, config, shapes, renames)
-        if len(_lacking(report, module, with_new_head)) < len(
-            _lacking(best_report, module, with_new_head)
+        if len(_needed_but_absent(report, module, with_new_head)) < len(
+            _needed_but_absent(best_report, module, with_new_head)
         ):
-            best_renames, best_report = renames, report
+            best_renames = renames
+            best_report = report
     return module, best_renames, best_report
 
 
@@ -436,7 +457,9 @@ def _known_names(module: PreTrainedModel) -> set[str]:
     return names | {name.removeprefix(prefix) for name in names}
 
 
-def _lacking(report: LoadReport, module: PreTrainedModel, with_new_head: bool) -> list[str]:
+def _needed_but_absent(
+    report: LoadReport, module: PreTrainedModel, with_new_head: bool
+) -> list[str]:
     """Weights that transformers would make up, and that nobody else makes anew."""
     if not with_new_head:
         return report.absent
@@ -444,7 +467,7 @@ def _lacking(report: LoadReport, module: PreTrainedModel, with_new_head: bool) -
     return [key for key in report.absent if key.startswith(body) and "pooler" not in key]
 
 
-def _renamed(name: str, renames: Mapping[str, str]) -> str:
+def _rename(name: str, renames: Mapping[str, str]) -> str:
     prefix = max((prefix for prefix in renames if name.startswith(prefix)), key=len, default="")
     return renames[prefix] + name.removeprefix(prefix) if prefix else name
 
@@ -526,13 +549,13 @@ class _Inspection:
         sentences = []
         if parts:
             sentences.append(
-                f"{_listed(parts)} in its files {_is_are(parts)} left out: {self.kind} has no such part, and all "
-                "that it computes with is there"
+                f"{_weights_listed(parts)} in its files {_is_are(parts)} left out: {self.kind} "
+                "has no such part, and all that it computes with is there"
             )
         if constants:
             sentences.append(
-                f"{_listed(constants)} in its files {_is_are(constants)} left out: no trained weights, but constants "
-                "that transformers makes itself"
+                f"{_weights_listed(constants)} in its files {_is_are(constants)} left out: no "
+                "trained weights, but constants that transformers makes itself"
             )
         return sentences
 
@@ -551,7 +574,7 @@ class _Inspection:
         return layers, counts[layers], len(built)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _weights_listed(names: Sequence[str]) -> str:
     return f"the weight {names[0]}" if len(names) == 1 else f"{len(names)} weights ({names[0]}…)"
 
 
@@ -568,14 +591,18 @@ def _require_no_adapter(names: Iterable[str], name: str) -> None:
     parts = sorted(key for key in names if ADAPTERS.search(key))
     if parts:
         raise HeadlabError(
-            f"{name} holds {_listed(parts)} of an adapter that is not merged; merge it into its base (peft's "
-            "merge_and_unload) and save that",
+            f"{name} holds {_weights_listed(parts)} of an adapter that is not merged; merge it "
+            "into its base (peft's merge_and_unload) and save that",
             code="model.is_adapter",
         )
 
 
 def _lacking_error(
-    report: LoadReport, lacking: Sequence[str], config: PretrainedConfig, name: str, quantised: str
+    report: LoadReport,
+    lacking: Sequence[str],
+    config: PretrainedConfig,
+    name: str,
+    quantised_remedy: str,
 ) -> HeadlabError:
     """The error for weights that the class needs and the file lacks, or has in another shape.
 
@@ -584,35 +611,42 @@ def _lacking_error(
         lacking: the weights.
         config: the model's configuration.
         name: the model, in messages.
-        quantised: how the stored weights are quantised and what to do; empty if they are not.
+        quantised_remedy: how the stored weights are quantised and what to do; empty if they are
+            not.
     """
     if _pruned_heads(config) and any(IN_A_LAYER.search(key) for key in report.mismatched):
         return HeadlabError(
-            f"{name} has fewer heads than its class: transformers 4 pruned them (pruned_heads in its config.json), and "
-            "later versions cannot build such a model; load the model it was pruned from, with the mask that "
-            "headlab mask convert config.json prints",
+            f"{name} has fewer heads than its class: transformers 4 pruned them (pruned_heads in "
+            "its config.json), and later versions cannot build such a model; load the model it "
+            "was pruned from, with the mask that headlab mask convert config.json prints",
             code="model.heads_pruned",
         )
     details = []
-    mismatched = sorted({*report.mismatched} & {*lacking})
-    if mismatched:
-        stored, built = (list(shape) for shape in report.mismatched[mismatched[0]])
-        details.append(f"{mismatched[0]} is {stored} in its files, {built} by its config")
+    mismatched_names = sorted({*report.mismatched} & {*lacking})
+    if mismatched_names:
+        stored_shape, class_shape = (
+            list(shape) for shape in report.mismatched[mismatched_names[0]]
+        )
+        details.append(
+            f"{mismatched_names[0]} is {stored_shape} in its files, {class_shape} by its config"
+        )
     if report.missing and report.unexpected:
         details.append(
-            f"its files have {_listed(sorted(report.unexpected))} instead: they are of another class"
+            f"its files have {_weights_listed(sorted(report.unexpected))} instead: they are of "
+            "another class"
         )
     detail = f": {'; '.join(details)}" if details else ""
     count = "1 weight" if len(lacking) == 1 else f"{len(lacking)} weights"
-    remedy = quantised or "use a complete model, with the config.json it was saved with"
+    remedy = quantised_remedy or "use a complete model, with the config.json it was saved with"
     return HeadlabError(
-        f"{name} lacks {count} its config asks for, or has them in another shape ({lacking[0]}…){detail}; {remedy}",
+        f"{name} lacks {count} its config asks for, or has them in another shape "
+        f"({lacking[0]}…){detail}; {remedy}",
         code="model.weights_missing",
     )
 
 
 def _foreign_error(
-    names: Sequence[str], inspection: _Inspection, name: str, quantised: str
+    names: Sequence[str], inspection: _Inspection, name: str, quantised_remedy: str
 ) -> HeadlabError:
     """The error for weights that a class would ignore though the model was trained with them.
 
@@ -620,19 +654,20 @@ def _foreign_error(
         names: of the weights.
         inspection: of the class.
         name: the model, in messages.
-        quantised: as in `_lacking_error`.
+        quantised_remedy: as in `_lacking_error`.
     """
-    beyond = inspection.layers_beyond(names)
-    if beyond is not None:
-        layers, stored, built = beyond
+    layer_counts = inspection.layers_beyond(names)
+    if layer_counts is not None:
+        layers, stored_count, class_count = layer_counts
         return HeadlabError(
-            f"{name} has weights of {stored} layers ({layers}), but its config asks for {built}, so it would run "
-            "without the others; correct its config.json, or save the model again",
+            f"{name} has weights of {stored_count} layers ({layers}), but its config asks for "
+            f"{class_count}, so it would run without the others; correct its config.json, or save "
+            "the model again",
             code="model.weights_unused",
         )
-    remedy = quantised or "use the class and the config.json it was saved with"
+    remedy = quantised_remedy or "use the class and the config.json it was saved with"
     return HeadlabError(
-        f"{name} holds {_listed(names)} that {inspection.kind} with this config does not take, so it would compute "
-        f"something else than it was trained for; {remedy}",
+        f"{name} holds {_weights_listed(names)} that {inspection.kind} with this config does not "
+        f"take, so it would compute something else than it was trained for; {remedy}",
         code="model.weights_unused",
     )

@@ -43,10 +43,17 @@ from headlab.models import (
     pick_device,
     read_folder,
     require_folder,
-    resolved,
+    resolve_folder,
     versions,
 )
-from headlab.shrink.model import Shrunk, bytes_in, check_numbers, rounded, stored, written_in
+from headlab.shrink.model import (
+    Shrunk,
+    bytes_in,
+    check_numbers,
+    dtype_to_write,
+    rounded_weights,
+    stored,
+)
 from headlab.shrink.proof import (
     ExportRecord,
     Inputs,
@@ -55,16 +62,19 @@ from headlab.shrink.proof import (
     Speed,
     WeightSizes,
     WrittenRecord,
-    card,
     compare,
     first_tensor,
+    model_card,
     prove,
     short_name,
 )
 
 # The folder of a shrunk model: what it may replace, and the state its files are left in.
 
-PROOF, MASK, CARD, CONFIG = "proof.json", "mask.json", "README.md", "config.json"
+PROOF = "proof.json"
+MASK = "mask.json"
+CARD = "README.md"
+CONFIG = "config.json"
 SHRINK = Writer(
     "shrink",
     ((CONFIG, PROOF, MASK),),
@@ -73,26 +83,27 @@ SHRINK = Writer(
 )
 
 
-def check_out(out: Path, model: str | None = None) -> None:
-    """Raise HeadlabError unless `out` is a new name, an empty folder, or a shrunk model as it was written.
+def check_out(target: Path, model: str | None = None) -> None:
+    """Raise HeadlabError unless `target` is a new name, an empty folder, or a shrunk model as it was written.
 
-    model: name or folder of the model to shrink, which must not be replaced.
+    Args:
+        model: Name or folder of the model to shrink, which must not be replaced.
     """
-    require_folder(out, SHRINK.do)
-    place = resolved(out)
-    if model is not None and is_folder(model) and Path(model).resolve() == place:
+    require_folder(target, SHRINK.do)
+    resolved_target = resolve_folder(target)
+    if model is not None and is_folder(model) and Path(model).resolve() == resolved_target:
         raise HeadlabError(
-            f"{out} is the model that is shrunk, and would be lost; name another folder with --out",
+            f"{target} is the model that is shrunk, and would be lost; name another folder with "
+            "--out",
             code="output.is_model",
         )
-    check_replaced(out, SHRINK)
+    check_replaced(target, SHRINK)
 
 
-def finish(folder: Path) -> None:
+def finish_folder(folder: Path) -> None:
     """Give all files the same permissions and flush them to disk."""
-    mode = (
-        (folder / PROOF).stat().st_mode
-    )  # the default of new files; safetensors makes its own private
+    # The default of new files; safetensors makes its own private.
+    mode = (folder / PROOF).stat().st_mode
     for path in folder.rglob("*"):
         if not path.is_dir():
             set_mode(path, mode)
@@ -114,118 +125,150 @@ class Written:
 
 
 def write_shrunk(
-    model: Model, shrunk: Shrunk, out: Path, inputs: Inputs, *, of: JsonRecord, speed: Speed | None = None,
-    onnx: bool = False, dtype: str | None = None,
-) -> Written:  # fmt: skip
+    model: Model,
+    shrunk: Shrunk,
+    target: Path,
+    inputs: Inputs,
+    *,
+    of: JsonRecord,
+    speed: Speed | None = None,
+    onnx: bool = False,
+    dtype: str | None = None,
+) -> Written:
     """Write model, tokenizer, mask, model card and proof atomically.
 
-    inputs: batches of real examples.  of: what they are (task, languages, ...), for the record.  speed: what was
-    measured, for the card.  onnx: also write model.onnx, compared with the masked model on the same inputs.  dtype: of
-    the written weights; None: the checkpoint's own.  Before the folder gets its name, the model is read back from it
-    and compared, in the dtype that `model` was loaded in, with the masked one.  Raises HeadlabError if they differ by
-    more than rounding, or `out` holds something else.
+    Before the folder gets its name, the model is read back from it and compared with the masked
+    one, in the dtype that `model` was loaded in. Raises HeadlabError if they differ by more than
+    rounding, or `target` holds something else.
+
+    Args:
+        inputs: Batches of real examples.
+        of: What they are (task, languages, ...), for the record.
+        speed: What was measured, for the card.
+        onnx: Also write model.onnx, compared with the masked model on the same inputs.
+        dtype: Of the written weights; None: the checkpoint's own.
     """
-    check_out(out, model.name if model.checkpoint.revision == "folder" else None)
+    check_out(target, model.name if model.checkpoint.revision == "folder" else None)
     check_numbers(dtype)
-    numbers = dtype or written_in(model)
+    written_dtype = dtype or dtype_to_write(model)
     try:
-        with built(out) as build:
-            _save(shrunk, model, build, numbers)
-            again = read_folder(build, "folder", out.name)
-            proof, cut = _proved(model, shrunk, again, inputs, out, numbers)
-            sizes = _sizes(model, shrunk, build, numbers)
-            record = cast("WrittenRecord", _record(model, shrunk, (proof, cut), again, of, sizes))
+        with built(target) as build:
+            _save(shrunk, model, build, written_dtype)
+            read_back = read_folder(build, "folder", target.name)
+            proof, removal_proof = _prove_written(
+                model, shrunk, read_back, inputs, target, written_dtype
+            )
+            sizes = _sizes(model, shrunk, build, written_dtype)
+            record = cast(
+                "WrittenRecord",
+                _record(model, shrunk, (proof, removal_proof), read_back, of, sizes),
+            )
             if onnx:
-                with rounded(model.module, numbers):
+                with rounded_weights(model.module, written_dtype):
                     record["onnx"] = write_onnx(
-                        again.module, build, model, shrunk.mask, inputs
+                        read_back.module, build, model, shrunk.mask, inputs
                     ).record()
             shrunk.mask.save(build / MASK)
-            write_atomic(build / CARD, card(model, shrunk, record, speed).encode())
+            write_atomic(build / CARD, model_card(model, shrunk, record, speed).encode())
             write_json(build / PROOF, record | {"files": files_of(build, PROOF)})
-            finish(build)
+            finish_folder(build)
     except SafetensorError as error:
-        raise unwritable(out, OSError(0, str(error))) from error
-    return Written(out, proof, again.fingerprint, record)
+        raise unwritable(target, OSError(0, str(error))) from error
+    return Written(target, proof, read_back.fingerprint, record)
 
 
 def load_shrunk(folder: str | Path, device: str | None = None) -> PreTrainedModel:
     """The model in a folder that `headlab shrink` wrote, in evaluation mode, its weights trainable.
 
-    device: as in `headlab.load`.  Raises HeadlabError if the folder holds no such model, or only part of it.
+    Raises HeadlabError if the folder holds no such model, or only part of it.
+
+    Args:
+        device: As in `headlab.load`.
     """
-    place, path = pick_device(device), as_path("folder", folder)
+    torch_device = pick_device(device)
+    path = as_path("folder", folder)
     if not (path / PROOF).is_file():
         raise HeadlabError(
-            f"{folder} is not a folder that headlab shrink wrote (it has no {PROOF}); headlab.load reads other models",
+            f"{folder} is not a folder that headlab shrink wrote (it has no {PROOF}); "
+            "headlab.load reads other models",
             code="shrink.not_a_folder",
         )
     module = read_folder(path, "folder", str(folder)).module
-    torch.nn.Module.to(module, device=place)
+    torch.nn.Module.to(module, device=torch_device)
     module.eval()
     return module
 
 
-def _save(shrunk: Shrunk, model: Model, build: Path, numbers: str) -> None:
+def _save(shrunk: Shrunk, model: Model, build: Path, dtype: str) -> None:
     module = shrunk.module
-    if module.dtype != DTYPES[numbers]:
+    if module.dtype != DTYPES[dtype]:
         module = copy.deepcopy(module)
-        torch.nn.Module.to(module, dtype=DTYPES[numbers])
+        torch.nn.Module.to(module, dtype=DTYPES[dtype])
     with alone():
         module.save_pretrained(build)
         model.tokenizer.save_pretrained(str(build))
 
 
-def _proved(
-    model: Model, shrunk: Shrunk, again: Checkpoint, inputs: Inputs, out: Path, numbers: str
+def _prove_written(
+    model: Model, shrunk: Shrunk, read_back: Checkpoint, inputs: Inputs, target: Path, dtype: str
 ) -> tuple[Proof, Proof | None]:
     """The comparison with the masked model, and, if weights were rounded too, that of head removal alone."""
-    torch.nn.Module.to(again.module, device=model.device, dtype=model.module.dtype)
-    again.module.eval()
-    with rounded(model.module, numbers) as changed:
-        cut = prove(model, shrunk.mask, again.module, inputs)
-        cut.check(f"the model for {out}")
-    if not changed:
-        return cut, None
-    proof = prove(model, shrunk.mask, again.module, inputs, numbers=numbers)
+    torch.nn.Module.to(read_back.module, device=model.device, dtype=model.module.dtype)
+    read_back.module.eval()
+    with rounded_weights(model.module, dtype) as is_changed:
+        removal_proof = prove(model, shrunk.mask, read_back.module, inputs)
+        removal_proof.check(f"the model for {target}")
+    if not is_changed:
+        return removal_proof, None
+    proof = prove(model, shrunk.mask, read_back.module, inputs, dtype=dtype)
     if not proof.holds:
         raise HeadlabError(
-            f"rounding the weights to {numbers} changes the logits by up to {proof.max_logit_difference:.3g}, more "
-            f"than the {proof.tolerance:.3g} allowed for rounding, so nothing was written; leave --dtype out",
+            f"rounding the weights to {dtype} changes the logits by up to "
+            f"{proof.max_logit_difference:.3g}, more than the {proof.tolerance:.3g} allowed for "
+            "rounding, so nothing was written; leave --dtype out",
             code="shrink.rounding_too_large",
         )
-    return proof, cut
+    return proof, removal_proof
 
 
 def _record(
     model: Model,
     shrunk: Shrunk,
     proofs: tuple[Proof, Proof | None],
-    again: Checkpoint,
-    of: JsonRecord,
+    read_back: Checkpoint,
+    compared_on: JsonRecord,
     sizes: WeightSizes,
 ) -> ProofRecord:
     """proof.json without the ONNX file's part and the list of files."""
-    proof, cut = proofs
+    proof, removal_proof = proofs
     return {
-        "format": "headlab-proof", "version": PROOF_VERSION, **proof.record(),
-        "cut_alone": None if cut is None else cut.record(),
-        "compared_on": dict(of), "computed_in": model.dtype, "device": model.device.type,
-        "parameters_before": shrunk.parameters_before, "parameters_after": shrunk.parameters_after,
-        "heads_before": model.grid.size, "heads_removed": shrunk.gone,
+        "format": "headlab-proof",
+        "version": PROOF_VERSION,
+        **proof.record(),
+        "cut_alone": None if removal_proof is None else removal_proof.record(),
+        "compared_on": dict(compared_on),
+        "computed_in": model.dtype,
+        "device": model.device.type,
+        "parameters_before": shrunk.parameters_before,
+        "parameters_after": shrunk.parameters_after,
+        "heads_before": model.grid.size,
+        "heads_removed": shrunk.removed_count,
         "heads_masked": [list(head) for head in shrunk.masked],
-        "model": model.identity() | {"name": short_name(model)}, "mask": shrunk.mask.digest,
-        "fingerprint": again.fingerprint, "versions": versions(), **sizes,
-    }  # fmt: skip
+        "model": model.identity() | {"name": short_name(model)},
+        "mask": shrunk.mask.digest,
+        "fingerprint": read_back.fingerprint,
+        "versions": versions(),
+        **sizes,
+    }
 
 
-def _sizes(model: Model, shrunk: Shrunk, build: Path, numbers: str) -> WeightSizes:
+def _sizes(model: Model, shrunk: Shrunk, build: Path, dtype_after: str) -> WeightSizes:
     """Dtype and size of the weights, before and after; bytes before are computed from the number of parameters."""
-    before = stored(model)
+    dtype_before = stored(model)
     return {
-        "dtype_before": before,
-        "dtype_after": numbers,
-        "bytes_before": bytes_in(shrunk.parameters_before, before),
+        "dtype_before": dtype_before,
+        "dtype_after": dtype_after,
+        "bytes_before": bytes_in(shrunk.parameters_before, dtype_before),
         "bytes_after": sum(path.stat().st_size for path in build.glob(SAFETENSORS)),
     }
 
@@ -233,7 +276,7 @@ def _sizes(model: Model, shrunk: Shrunk, build: Path, numbers: str) -> WeightSiz
 # The same model as an ONNX file, compared with the masked model through onnxruntime.
 
 FILE = "model.onnx"
-NEEDED = ("onnx", "onnxscript", "onnxruntime")
+ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 CPU = ["CPUExecutionProvider"]
 
 
@@ -264,29 +307,29 @@ class Logits(nn.Module):
     def __init__(self, module: PreTrainedModel) -> None:
         super().__init__()
         self.module = module
-        self.more = (
-            {"use_cache": False}
-            if hasattr(module.config, "use_cache") and module.can_generate()
-            else {}
-        )
+        self.options: dict[str, bool] = {}
+        if hasattr(module.config, "use_cache") and module.can_generate():
+            self.options["use_cache"] = False
 
     def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         """Logits [row, ...]."""
-        return first_tensor(self.module(**inputs, **self.more))
+        return first_tensor(self.module(**inputs, **self.options))
 
 
 def require_onnx(dtype: str) -> None:
     """Raise HeadlabError, with advice, unless a model of this dtype can be written and run as ONNX here."""
     if dtype == "bfloat16":
         raise HeadlabError(
-            "onnxruntime does not compute in bfloat16 on a processor; load the model in float32 to write it as ONNX",
+            "onnxruntime does not compute in bfloat16 on a processor; load the model in float32 "
+            "to write it as ONNX",
             code="onnx.bfloat16",
         )
-    missing = [name for name in NEEDED if find_spec(name) is None]
+    missing = [name for name in ONNX_PACKAGES if find_spec(name) is None]
     if missing:
         raise HeadlabError(
-            f"ONNX export needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed; run: "
-            "pip install 'headlab[onnx]'",
+            f"ONNX export needs {', '.join(missing)}, which "
+            f"{'is' if len(missing) == 1 else 'are'} not installed; run: pip install "
+            "'headlab[onnx]'",
             code="package.onnx_missing",
         )
 
@@ -296,62 +339,69 @@ def write_onnx(
 ) -> Exported:
     """Write model.onnx into a folder and compare it with the model under the mask on the same inputs.
 
-    Numbers of rows and tokens are dynamic.  Raises HeadlabError if a package is missing, the model cannot be exported,
-    or the logits differ by more than rounding.
+    Numbers of rows and tokens are dynamic.  Raises HeadlabError if a package is missing, the model
+    cannot be exported, or the logits differ by more than rounding.
     """
     require_onnx(model.dtype)
     import onnxruntime
 
     names = tuple(inputs[0]) if inputs else ()
-    _export(module, folder / FILE, widest(inputs))
+    _export(module, folder / FILE, widest_batch(inputs))
     session = onnxruntime.InferenceSession(str(folder / FILE), providers=CPU)
-    used = [given.name for given in session.get_inputs()]
+    input_names = [session_input.name for session_input in session.get_inputs()]
 
-    def run(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        (found,) = session.run(None, {name: batch[name].cpu().numpy() for name in used})
+    def run_session(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        (found,) = session.run(None, {name: batch[name].cpu().numpy() for name in input_names})
         return torch.as_tensor(found)
 
-    proof = compare(model, mask, run, inputs)
+    proof = compare(model, mask, run_session, inputs)
     proof.check(f"{FILE} for {folder.name}")
     return Exported(
         FILE,
         proof.max_logit_difference,
         proof.tolerance,
         names,
-        {name: version(name) for name in NEEDED},
+        {name: version(name) for name in ONNX_PACKAGES},
     )
 
 
-def widest(inputs: Inputs) -> dict[str, torch.Tensor]:
+def widest_batch(inputs: Inputs) -> dict[str, torch.Tensor]:
     """A batch to trace with, of two rows or more: torch treats a dimension of 1 as constant."""
-    batch = max(inputs, key=lambda b: b["input_ids"].numel())
+    batch = max(inputs, key=lambda inputs_of_batch: inputs_of_batch["input_ids"].numel())
     return {name: t.repeat(2, 1)[: max(2, len(t))].cpu() for name, t in batch.items()}
 
 
 def _export(module: PreTrainedModel, path: Path, batch: dict[str, torch.Tensor]) -> None:
-    free = torch.export.Dim.DYNAMIC
-    shapes = {"inputs": {name: {0: free, 1: free} for name in batch}}
-    whole = Logits(torch.nn.Module.cpu(module).eval())
-    with quiet(), torch.no_grad():
+    dynamic = torch.export.Dim.DYNAMIC
+    shapes = {"inputs": {name: {0: dynamic, 1: dynamic} for name in batch}}
+    logits_module = Logits(torch.nn.Module.cpu(module).eval())
+    with quiet_exporter(), torch.no_grad():
         try:
             program = torch.onnx.export(
-                whole, kwargs={"inputs": batch}, dynamic_shapes=shapes, input_names=list(batch),
-                output_names=["logits"], dynamo=True, verbose=False,
-            )  # fmt: skip
+                logits_module,
+                kwargs={"inputs": batch},
+                dynamic_shapes=shapes,
+                input_names=list(batch),
+                output_names=["logits"],
+                dynamo=True,
+                verbose=False,
+            )
         except torch.onnx.errors.OnnxExporterError as error:
             reason = (str(error.__cause__ or error).splitlines() or [""])[0][:200]
             raise HeadlabError(
-                f"{type(module).__name__} cannot be written as ONNX by torch {torch.__version__} ({reason}); leave "
-                "--onnx out, the folder without it is complete",
+                f"{type(module).__name__} cannot be written as ONNX by torch {torch.__version__} "
+                f"({reason}); leave --onnx out, the folder without it is complete",
                 code="onnx.export_failed",
             ) from error
         assert program is not None
-        size = sum(p.numel() * p.element_size() for p in module.parameters())
+        size = sum(
+            parameter.numel() * parameter.element_size() for parameter in module.parameters()
+        )
         program.save(str(path), external_data=size >= 1 << 30)  # an ONNX file is limited to 2 GB
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet_exporter() -> Iterator[None]:
     """Silence the exporter's messages about missing torchvision and about its own deprecated calls."""
     log = logging.getLogger("torch.onnx")
     level = log.level

@@ -27,14 +27,14 @@ from headlab.models.shrunk_classes import (
 )
 from headlab.models.shrunk_cut import (
     FAMILIES,
-    HEADS,
-    MASKED,
+    HEADS_KEY,
+    MASKED_KEY,
     PREFIX,
-    Layers,
-    Unit,
+    AttentionLayer,
+    HeadsByStack,
+    attention_layers,
     base_type,
     cut_state,
-    units,
 )
 
 # The dtype that weights are written in: the checkpoint's own, unless another is given.
@@ -44,7 +44,8 @@ def check_numbers(name: str | None) -> None:
     """Raise HeadlabError unless weights can be written in this dtype; None is the checkpoint's own."""
     if name is not None and name not in DTYPES:
         raise HeadlabError(
-            f"unknown dtype {name!r}; use one of {', '.join(DTYPES)}, or leave it out for the model's own",
+            f"unknown dtype {name!r}; use one of {', '.join(DTYPES)}, or leave it out for the "
+            "model's own",
             code="dtype.unknown",
         )
 
@@ -55,57 +56,60 @@ def stored(model: Model) -> str:
     return name if name in DTYPES else model.dtype
 
 
-def written_in(model: Model) -> str:
+def dtype_to_write(model: Model) -> str:
     """The dtype to write a model in: its checkpoint's, if that holds its weights exactly and is no wider."""
-    own = stored(model)
-    narrow = DTYPES[own].itemsize <= DTYPES[model.dtype].itemsize
-    return (
-        own if narrow and not any(_changed(t, own) for t in _weights(model.module)) else model.dtype
-    )
+    own_dtype = stored(model)
+    if DTYPES[own_dtype].itemsize > DTYPES[model.dtype].itemsize:
+        return model.dtype
+    if any(_changes_in(weight, own_dtype) for weight in _weights(model.module)):
+        return model.dtype
+    return own_dtype
 
 
 @contextmanager
-def rounded(module: PreTrainedModel, numbers: str) -> Iterator[bool]:
+def rounded_weights(module: PreTrainedModel, dtype: str) -> Iterator[bool]:
     """Round every weight to this dtype within the block. Yields whether that changes any."""
     with torch.no_grad():
-        kept = [
-            (weight, weight.clone()) for weight in _weights(module) if _changed(weight, numbers)
+        changed_weights = [
+            (weight, weight.clone()) for weight in _weights(module) if _changes_in(weight, dtype)
         ]
-        for weight, _ in kept:
-            weight.copy_(weight.to(DTYPES[numbers]))
+        for weight, _ in changed_weights:
+            weight.copy_(weight.to(DTYPES[dtype]))
     try:
-        yield bool(kept)
+        yield bool(changed_weights)
     finally:
         with torch.no_grad():
-            for weight, before in kept:
-                weight.copy_(before)
+            for weight, exact_weight in changed_weights:
+                weight.copy_(exact_weight)
 
 
-def bytes_in(parameters: int, numbers: str) -> int:
+def bytes_in(parameters: int, dtype: str) -> int:
     """Size in bytes of this many parameters."""
-    return parameters * DTYPES[numbers].itemsize
+    return parameters * DTYPES[dtype].itemsize
 
 
 def _weights(module: nn.Module) -> list[torch.Tensor]:
     return [tensor for tensor in module.state_dict().values() if tensor.is_floating_point()]
 
 
-def _changed(weight: torch.Tensor, numbers: str) -> bool:
-    there = weight.to(DTYPES[numbers]).to(weight.dtype)
-    return not torch.equal(there.nan_to_num(), weight.nan_to_num())
+def _changes_in(weight: torch.Tensor, dtype: str) -> bool:
+    rounded_weight = weight.to(DTYPES[dtype]).to(weight.dtype)
+    return not torch.equal(rounded_weight.nan_to_num(), weight.nan_to_num())
 
 
 # A smaller model with the masked model's outputs.
 
-RECORDED = ("model_type", "transformers_version", "architectures", HEADS, MASKED)
+WRITTEN_ANEW = ("model_type", "transformers_version", "architectures", HEADS_KEY, MASKED_KEY)
 
 
 @dataclass(frozen=True)
 class Shrunk:
     """A model without the heads of a mask, and what became of them.
 
-    module: transformers module of its own, in evaluation mode; the original is unchanged.  masked: removed heads whose
-    weights stay because others of their group need the same key and value; their output is 0.
+    Attributes:
+        module: Transformers module of its own, in evaluation mode; the original is unchanged.
+        masked: Removed heads whose weights stay because others of their group need the same key and
+            value; their output is 0.
     """
 
     module: PreTrainedModel
@@ -115,37 +119,37 @@ class Shrunk:
     parameters_after: int
 
     @property
-    def gone(self) -> int:
+    def removed_count(self) -> int:
         """Number of heads whose weights were removed."""
         return len(self.mask.removed) - len(self.masked)
 
 
 def shrink_model(model: Model, mask: Mask) -> Shrunk:
-    """Remove a mask's heads from a copy of the model, whose outputs are then those of the model under the mask.
+    """A copy of the model without a mask's heads; its outputs are those of the model under the mask.
 
-    Layers may keep any number of heads, or none.  Query heads that share keys and values are removed in whole groups
-    only; the others stay and output 0.  Raises HeadlabError for another model's mask, a mask chosen under mean
-    ablation, and a family that cannot be shrunk.
+    Layers may keep any number of heads, or none. Query heads that share keys and values are removed
+    in whole groups only; the others stay and output 0.
+
+    Raises HeadlabError for another model's mask, a mask chosen under mean ablation, and a family
+    that cannot be shrunk.
     """
     mask.check(model.grid, model.fingerprint)
     require_zero(mask)
     model.require_whole("shrinking")
-    before = parameters_of(model.module)
+    parameters_before = parameters_of(model.module)
     if isinstance(model.module, AllAttentionForCausalLM):
         smaller: PreTrainedModel = remove_heads(model.module, mask)
-        return Shrunk(smaller.eval(), mask, (), before, parameters_of(smaller))
+        return Shrunk(smaller.eval(), mask, (), parameters_before, parameters_of(smaller))
     require_family(model)
-    kept = _by_unit(model, mask)
-    stay = _layers(kept, lambda unit, row: _whole_groups(unit, row))
-    closed = _layers(kept, lambda unit, row: [h for h in _whole_groups(unit, row) if not row[h]])
-    smaller = _build(model.module, stay, closed)
-    masked = tuple(
-        Head(s, layer, h)
-        for s, rows in closed.items()
-        for layer, row in enumerate(rows)
-        for h in row
-    )
-    return Shrunk(smaller, mask, masked, before, parameters_of(smaller))
+    kept_by_layer = _kept_by_layer(model, mask)
+    remaining = _heads_by_stack(kept_by_layer, _heads_in_kept_groups)
+    switched_off = _heads_by_stack(kept_by_layer, _switched_off_heads)
+    smaller = _build(model.module, remaining, switched_off)
+    masked_heads: list[Head] = []
+    for stack, layers in switched_off.items():
+        for layer, heads in enumerate(layers):
+            masked_heads += [Head(stack, layer, head) for head in heads]
+    return Shrunk(smaller, mask, tuple(masked_heads), parameters_before, parameters_of(smaller))
 
 
 def parameters_of(module: torch.nn.Module) -> int:
@@ -157,8 +161,8 @@ def require_zero(mask: Mask) -> None:
     """Raise HeadlabError for a mask chosen under mean ablation, as a removed head outputs 0."""
     if mask.of_means:
         raise HeadlabError(
-            "this mask, or one it was made of, was chosen under mean ablation: its heads give their mean, but a "
-            "removed head gives 0; choose a mask made with --ablation zero",
+            "this mask, or one it was made of, was chosen under mean ablation: its heads give "
+            "their mean, but a removed head gives 0; choose a mask made with --ablation zero",
             code="shrink.mask_of_means",
         )
 
@@ -169,68 +173,84 @@ def require_family(model: Model) -> None:
     if family not in FAMILIES:
         raise HeadlabError(
             f"{model.name} is of the family {family}, which headlab cannot shrink; it can shrink "
-            f"{', '.join(FAMILIES)} and headlab's All-attention models. The mask itself still works on {model.name}",
+            f"{', '.join(FAMILIES)} and headlab's All-attention models. The mask itself still "
+            f"works on {model.name}",
             code="shrink.family_unknown",
         )
 
 
-def _by_unit(model: Model, mask: Mask) -> list[tuple[Unit, Bools]]:
-    """Every attention layer with its heads kept, bool [head]; layers without heads need not be in the grid."""
-    rows = {
-        stack.name: [
-            np.asarray(row)
-            for row in np.split(mask.kept[at : at + stack.size], np.cumsum(stack.heads)[:-1])
-        ]
-        for stack, at in zip(
-            model.grid.stacks, np.cumsum([0, *(s.size for s in model.grid.stacks)]), strict=False
-        )
-    }
-    found: list[tuple[Unit, Bools]] = []
-    for name, own in rows.items():
-        layers = [unit for unit in units(model.module) if unit.stack == name]
-        own = [row for row in own if len(row)]
-        if [unit.heads for unit in layers if unit.heads] != [len(row) for row in own]:
+def _kept_by_layer(model: Model, mask: Mask) -> list[tuple[AttentionLayer, Bools]]:
+    """Every attention layer with its heads kept, bool [head].
+
+    Layers without heads need not be in the grid.
+    """
+    kept_by_layer: list[tuple[AttentionLayer, Bools]] = []
+    start = 0
+    for stack in model.grid.stacks:
+        kept_in_stack = mask.kept[start : start + stack.size]
+        start += stack.size
+        rows = [row for row in np.split(kept_in_stack, np.cumsum(stack.heads)[:-1]) if len(row)]
+        layers = [layer for layer in attention_layers(model.module) if layer.stack == stack.name]
+        if [layer.heads for layer in layers if layer.heads] != [len(row) for row in rows]:
             raise HeadlabError(
-                f"{model.name} is a {type(model.module).__name__}, whose {name} heads are not where headlab looks for "
-                "them; it cannot be shrunk",
+                f"{model.name} is a {type(model.module).__name__}, whose {stack.name} heads are "
+                "not where headlab looks for them; it cannot be shrunk",
                 code="shrink.heads_not_found",
             )
-        left = iter(own)
-        found += [(unit, next(left) if unit.heads else np.zeros(0, bool)) for unit in layers]
-    return found
+        next_rows = iter(rows)
+        for layer in layers:
+            kept_heads = next(next_rows) if layer.heads else np.zeros(0, bool)
+            kept_by_layer.append((layer, kept_heads))
+    return kept_by_layer
 
 
-def _layers(
-    kept_by_layer: Sequence[tuple[Unit, Bools]], choose: Callable[[Unit, Bools], list[int]]
+def _heads_by_stack(
+    kept_by_layer: Sequence[tuple[AttentionLayer, Bools]],
+    choose: Callable[[AttentionLayer, Bools], list[int]],
 ) -> dict[str, list[list[int]]]:
     """{stack: [layer][heads]} that a function picks in each layer."""
     heads_by_stack: dict[str, list[list[int]]] = {}
-    for unit, kept in kept_by_layer:
-        heads_by_stack.setdefault(unit.stack, []).append(choose(unit, kept))
+    for layer, kept_heads in kept_by_layer:
+        heads_by_stack.setdefault(layer.stack, []).append(choose(layer, kept_heads))
     return heads_by_stack
 
 
-def _whole_groups(unit: Unit, row: Bools) -> list[int]:
+def _heads_in_kept_groups(layer: AttentionLayer, kept_heads: Bools) -> list[int]:
     """Heads that stay: all heads of a group in which any is kept."""
-    groups = {int(head) // unit.group for head in np.flatnonzero(row)}
-    return [head for head in range(unit.heads) if head // unit.group in groups]
+    groups = {int(head) // layer.group for head in np.flatnonzero(kept_heads)}
+    return [head for head in range(layer.heads) if head // layer.group in groups]
 
 
-def _build(module: PreTrainedModel, stay: Layers, closed: Layers) -> PreTrainedModel:
+def _switched_off_heads(layer: AttentionLayer, kept_heads: Bools) -> list[int]:
+    """Heads that stay for others of their group, but output 0."""
+    return [head for head in _heads_in_kept_groups(layer, kept_heads) if not kept_heads[head]]
+
+
+def _build(
+    module: PreTrainedModel, remaining: HeadsByStack, switched_off: HeadsByStack
+) -> PreTrainedModel:
     """The smaller model with its weights, on the same device and in the same dtype."""
     family = base_type(module.config)
     make_known(PREFIX + family)
-    config = plain_config(module, stay) or _config(module.config, family, stay, closed)
-    kind = shrunk_class(_whole_class(module), family) if is_shrunk(config) else type(module)
+    config = plain_config(module, remaining) or _config(
+        module.config, family, remaining, switched_off
+    )
+    kind = shrunk_class(_transformers_class(module), family) if is_shrunk(config) else type(module)
     with alone():
-        loaded = kind.from_pretrained(
-            None, config=config, state_dict=cut_state(module, stay, closed), dtype=module.dtype,
+        model_and_info = kind.from_pretrained(
+            None,
+            config=config,
+            state_dict=cut_state(module, remaining, switched_off),
+            dtype=module.dtype,
             output_loading_info=True,
-        )  # fmt: skip
-    smaller, loading = cast("tuple[PreTrainedModel, Mapping[str, Sequence[str]]]", loaded)
-    if loading["missing_keys"] or loading["mismatched_keys"]:
+        )
+    smaller, loading_info = cast(
+        "tuple[PreTrainedModel, Mapping[str, Sequence[str]]]", model_and_info
+    )
+    if loading_info["missing_keys"] or loading_info["mismatched_keys"]:
         raise HeadlabError(
-            f"{type(module).__name__} keeps weights in places that headlab does not know; it cannot be shrunk",
+            f"{type(module).__name__} keeps weights in places that headlab does not know; it "
+            "cannot be shrunk",
             code="shrink.weights_not_found",
         )
     torch.nn.Module.to(smaller, device=module.device)
@@ -240,28 +260,59 @@ def _build(module: PreTrainedModel, stay: Layers, closed: Layers) -> PreTrainedM
     return smaller
 
 
-def _whole_class(module: PreTrainedModel) -> Any:
+def _transformers_class(module: PreTrainedModel) -> Any:
     """The transformers class of a model, whether it was shrunk before or not."""
     classes = (kind for kind in type(module).__mro__ if kind.__module__.startswith("transformers."))
     return next(classes)
 
 
-def _config(old: PretrainedConfig, family: str, stay: Layers, closed: Layers) -> PretrainedConfig:
-    """The family's configuration with the remaining heads, numbered as in the model before any removal."""
-    before: Layers | None = getattr(old, HEADS, None) if is_shrunk(old) else None
-    masked: Layers | None = getattr(old, MASKED, None) if is_shrunk(old) else None
+def _config(
+    full_config: PretrainedConfig,
+    family: str,
+    remaining: HeadsByStack,
+    switched_off: HeadsByStack,
+) -> PretrainedConfig:
+    """The family's configuration with the remaining heads.
 
-    def numbers(stack: str, layer: int, heads: Sequence[int]) -> list[int]:
-        return (
-            list(heads)
-            if before is None or stack not in before
-            else [before[stack][layer][h] for h in heads]
-        )
+    Heads are numbered as in the model before any removal.
 
-    heads = {s: [numbers(s, i, row) for i, row in enumerate(rows)] for s, rows in stay.items()}
-    off = {s: [numbers(s, i, row) for i, row in enumerate(rows)] for s, rows in closed.items()}
-    if masked is not None:
-        off = {s: [sorted({*row, *(set(masked[s][i]) & set(heads[s][i]))}) for i, row in enumerate(rows)]
-               for s, rows in off.items()}  # fmt: skip
-    facts = {name: value for name, value in old.to_dict().items() if name not in RECORDED}
-    return shrunk_config(family).from_dict(facts | {HEADS: heads, MASKED: off})
+    Args:
+        full_config: Of the model that heads are removed from, which may be a shrunk one.
+        family: Model type of the family.
+        remaining: Heads that stay in the weights, by their current numbers.
+        switched_off: Those of them whose output is 0, by their current numbers.
+    """
+    heads_before: HeadsByStack = {}
+    masked_before: HeadsByStack = {}
+    if is_shrunk(full_config):
+        heads_before = getattr(full_config, HEADS_KEY, None) or {}
+        masked_before = getattr(full_config, MASKED_KEY, None) or {}
+    heads = _numbered_as_before(remaining, heads_before)
+    masked = _numbered_as_before(switched_off, heads_before)
+    for stack in masked_before:
+        for layer, still_masked in enumerate(masked.get(stack, [])):
+            of_before = set(masked_before[stack][layer]) & set(heads[stack][layer])
+            masked[stack][layer] = sorted({*still_masked, *of_before})
+    values = {
+        name: value for name, value in full_config.to_dict().items() if name not in WRITTEN_ANEW
+    }
+    return shrunk_config(family).from_dict(values | {HEADS_KEY: heads, MASKED_KEY: masked})
+
+
+def _numbered_as_before(
+    heads: HeadsByStack, heads_before: HeadsByStack
+) -> dict[str, list[list[int]]]:
+    """Heads by their numbers before any removal.
+
+    Args:
+        heads: By their current numbers in the layer.
+        heads_before: The numbers of the current heads before any removal; without a stack that has
+            lost none.
+    """
+    numbered: dict[str, list[list[int]]] = {}
+    for stack, layers in heads.items():
+        numbered[stack] = [list(heads_of_layer) for heads_of_layer in layers]
+        if stack in heads_before:
+            for layer, numbers in enumerate(heads_before[stack]):
+                numbered[stack][layer] = [numbers[head] for head in numbered[stack][layer]]
+    return numbered

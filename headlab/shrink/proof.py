@@ -24,7 +24,7 @@ from headlab.shrink.model import Shrunk
 Inputs = Sequence[Mapping[str, torch.Tensor]]
 # Largest difference due to rounding (float sums in another order), relative to 1 + largest logit.
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 5e-2, "float16": 1e-2}
-HASHED = 16  # hex digits of the inputs' sha256
+HASH_DIGITS = 16  # hex digits of the inputs' sha256
 
 
 class ProofNumbers(TypedDict):
@@ -98,7 +98,11 @@ class ProofRecord(ProofNumbers, WeightSizes):
 
 
 class WrittenRecord(ProofRecord, total=False):
-    """The contents of proof.json without the list of files. onnx: the ONNX file, if one was written."""
+    """The contents of proof.json without the list of files.
+
+    Attributes:
+        onnx: The ONNX file, if one was written.
+    """
 
     onnx: ExportRecord
 
@@ -107,11 +111,16 @@ class WrittenRecord(ProofRecord, total=False):
 class Proof:
     """Result of the comparison.
 
-    max_logit_difference: largest difference between masked and shrunk, over all logits of real tokens.  tolerance:
-    largest difference that counts as rounding.  max_logit: largest logit of the masked model.  mask_changes: largest
-    difference between untouched and masked, which shows that the mask has an effect on these inputs.  other_answers:
-    rows or tokens with a different largest logit.  examples: distinct rows compared.  inputs: sha256 of their token
-    ids, shortened.
+    Attributes:
+        max_logit_difference: Largest difference between masked and shrunk, over all logits of real
+            tokens.
+        tolerance: Largest difference that counts as rounding.
+        max_logit: Largest logit of the masked model.
+        mask_changes: Largest difference between untouched and masked, which shows that the mask has
+            an effect on these inputs.
+        other_answers: Rows or tokens with a different largest logit.
+        examples: Distinct rows compared.
+        inputs: SHA-256 of their token ids, shortened.
     """
 
     max_logit_difference: float
@@ -131,67 +140,89 @@ class Proof:
         """The record, ready for JSON."""
         return cast("ProofNumbers", asdict(self) | {"holds": self.holds})
 
-    def check(self, what: str) -> None:
-        """Raise HeadlabError unless the proof holds. what: name of what was compared."""
+    def check(self, compared_name: str) -> None:
+        """Raise HeadlabError unless the proof holds.
+
+        Args:
+            compared_name: Name of what was compared.
+        """
         if not math.isfinite(self.tolerance + self.mask_changes):
             raise HeadlabError(
-                f"{what} cannot be compared: the original itself gives NaN or inf on these examples, so nothing was "
-                "written; use --dtype float32, and if that does not help, other weights: these are broken",
+                f"{compared_name} cannot be compared: the original itself gives NaN or inf on "
+                "these examples, so nothing was written; use --dtype float32, and if that does "
+                "not help, other weights: these are broken",
                 code="shrink.original_not_finite",
             )
         if not self.holds:
             raise HeadlabError(
-                f"{what} differs from the masked model by up to {self.max_logit_difference:.3g} in its logits, more "
-                f"than the {self.tolerance:.3g} that rounding explains, so nothing was written; please report this",
+                f"{compared_name} differs from the masked model by up to "
+                f"{self.max_logit_difference:.3g} in its logits, more than the "
+                f"{self.tolerance:.3g} that rounding explains, so nothing was written; please "
+                "report this",
                 code="shrink.model_differs",
             )
 
 
 def prove(
-    model: Model, mask: Mask, module: nn.Module, inputs: Inputs, *, numbers: str | None = None
+    model: Model, mask: Mask, module: nn.Module, inputs: Inputs, *, dtype: str | None = None
 ) -> Proof:
     """Compare a model under a mask with a module that should have the same outputs, on batches of model inputs.
 
-    numbers: dtype that the module's weights were rounded to; None: the model's.  Raises HeadlabError if there is no
-    batch.
+    Raises HeadlabError if there is no batch.
+
+    Args:
+        dtype: Dtype that the module's weights were rounded to; None: the model's.
     """
 
-    def other(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def logits_of_other(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         with torch.inference_mode():
             return logits_of(module, batch)
 
-    return compare(model, mask, other, inputs, numbers=numbers)
+    return compare(model, mask, logits_of_other, inputs, dtype=dtype)
 
 
 def compare(
-    model: Model, mask: Mask, other: Callable[[Mapping[str, torch.Tensor]], torch.Tensor], inputs: Inputs, *,
-    numbers: str | None = None,
-) -> Proof:  # fmt: skip
+    model: Model,
+    mask: Mask,
+    logits_of_other: Callable[[Mapping[str, torch.Tensor]], torch.Tensor],
+    inputs: Inputs,
+    *,
+    dtype: str | None = None,
+) -> Proof:
     """The same as `prove`, with a function from a batch to logits."""
     if not inputs:
         raise HeadlabError(
             "there is no example to compare the models on; give one or more",
             code="shrink.no_examples",
         )
-    largest = changes = difference = 0.0
-    others, digest, different = 0, hashlib.sha256(), set[bytes]()
+    max_logit = mask_changes = max_difference = 0.0
+    other_answers = 0
+    digest = hashlib.sha256()
+    distinct_rows = set[bytes]()
     for batch in map(plain, inputs):
         with torch.inference_mode():
             with model.active(Active()):
-                untouched = logits_of(model.module, batch)
+                baseline_logits = logits_of(model.module, batch)
             with gated_here(model, mask):
-                masked = logits_of(model.module, batch)
-        real = real_tokens(batch, masked)
-        masked, got = masked[real].double(), other(batch).to(masked.device)[real].double()
-        difference = _larger(difference, got - masked)
-        changes = _larger(changes, untouched[real].double() - masked)
-        largest = _larger(largest, masked)
-        others += int((got.argmax(-1) != masked.argmax(-1)).sum())
+                masked_logits = logits_of(model.module, batch)
+        is_real = real_tokens(batch, masked_logits)
+        other_logits = logits_of_other(batch).to(masked_logits.device)[is_real].double()
+        masked_logits = masked_logits[is_real].double()
+        max_difference = _larger(max_difference, other_logits - masked_logits)
+        mask_changes = _larger(mask_changes, baseline_logits[is_real].double() - masked_logits)
+        max_logit = _larger(max_logit, masked_logits)
+        other_answers += int((other_logits.argmax(-1) != masked_logits.argmax(-1)).sum())
         digest.update(batch["input_ids"].cpu().numpy().tobytes())
-        different |= rows_of(batch)
-    tolerance = TOLERANCE[numbers or model.dtype] * (1 + largest)
+        distinct_rows |= rows_without_padding(batch)
+    tolerance = TOLERANCE[dtype or model.dtype] * (1 + max_logit)
     return Proof(
-        difference, tolerance, largest, changes, others, len(different), digest.hexdigest()[:HASHED]
+        max_difference,
+        tolerance,
+        max_logit,
+        mask_changes,
+        other_answers,
+        len(distinct_rows),
+        digest.hexdigest()[:HASH_DIGITS],
     )
 
 
@@ -200,10 +231,10 @@ def logits_of(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Ten
     return first_tensor(module(**batch))
 
 
-def first_tensor(out: Mapping[str, object]) -> torch.Tensor:
+def first_tensor(output: Mapping[str, object]) -> torch.Tensor:
     """The first tensor of two dimensions or more in a model's output, which skips a loss."""
     return next(
-        value for value in out.values() if isinstance(value, torch.Tensor) and value.dim() >= 2
+        value for value in output.values() if isinstance(value, torch.Tensor) and value.dim() >= 2
     )
 
 
@@ -216,29 +247,32 @@ def real_tokens(batch: Mapping[str, torch.Tensor], logits: torch.Tensor) -> torc
     return mask.bool()
 
 
-def rows_of(batch: Mapping[str, torch.Tensor]) -> set[bytes]:
+def rows_without_padding(batch: Mapping[str, torch.Tensor]) -> set[bytes]:
     """The distinct rows of a batch, without padding."""
-    ids, mask = batch["input_ids"].cpu(), batch.get("attention_mask")
-    real = torch.ones_like(ids).bool() if mask is None else mask.cpu().bool()
-    return {row[there].numpy().tobytes() for row, there in zip(ids, real, strict=True)}
+    ids = batch["input_ids"].cpu()
+    mask = batch.get("attention_mask")
+    are_tokens = torch.ones_like(ids).bool()
+    if mask is not None:
+        are_tokens = mask.cpu().bool()
+    return {row[is_token].numpy().tobytes() for row, is_token in zip(ids, are_tokens, strict=True)}
 
 
 def _larger(so_far: float, values: torch.Tensor) -> float:
     """The larger of a number and the largest absolute value; infinite where there is a NaN."""
-    found = values.abs().max() if values.numel() else torch.zeros(())
-    return max(so_far, float(found.nan_to_num(torch.inf)))
+    largest = values.abs().max() if values.numel() else torch.zeros(())
+    return max(so_far, float(largest.nan_to_num(torch.inf)))
 
 
 # The model card of a shrunk model: before and after, side by side.
 
-HEAD = """---
+FRONT_MATTER = """---
 library_name: transformers
 tags:
 - headlab
 - attention-head-pruning
 ---
 """
-OWN_CLASS = """It loads with headlab, which knows its class:
+LOADS_WITH_HEADLAB = """It loads with headlab, which knows its class:
 
 ```python
 import headlab
@@ -250,7 +284,7 @@ model = headlab.load("FOLDER")  # the same with its heads known, for headlab eva
 `from headlab.shrink import make_known; make_known()` lets transformers' `AutoModel` classes read it. Without headlab
 they refuse it, by its model type; a class called by its name (`BertModel.from_pretrained` and the like) refuses it
 as well, whatever its family: `config.json` has strings where such a class expects numbers."""
-PLAIN = """It is an ordinary model of its family: transformers loads it without headlab, and so does
+LOADS_WITHOUT_HEADLAB = """It is an ordinary model of its family: transformers loads it without headlab, and so does
 `headlab.load_shrunk("FOLDER")`."""
 
 
@@ -265,87 +299,117 @@ class Speed(NamedTuple):
 
 def short_name(model: Model) -> str:
     """The model's name without a local path."""
-    return Path(model.name).name if model.checkpoint.revision == "folder" else model.name
+    if model.checkpoint.revision == "folder":
+        return Path(model.name).name
+    return model.name
 
 
-def card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed | None) -> str:
-    """The text of README.md. record: the contents of proof.json."""
-    name = cell(short_name(model))
-    removed, masked = shrunk.gone, len(shrunk.masked)
+def model_card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed | None) -> str:
+    """The text of README.md.
+
+    Args:
+        record: The contents of proof.json.
+    """
+    name = escape_markdown(short_name(model))
+    removed_count = shrunk.removed_count
+    masked_count = len(shrunk.masked)
     config = shrunk.module.config
-    own = is_shrunk(config) or config.model_type == MODEL_TYPE
+    needs_headlab = is_shrunk(config) or config.model_type == MODEL_TYPE
     parts = [
-        HEAD,
-        f"# {name}, {removed} of {model.grid.size} attention heads removed\n",
-        f"Made with `headlab shrink` from {name} (fingerprint `{model.fingerprint[:16]}`), without fine-tuning. Query, "
-        f"key and value rows and output columns of the removed heads are gone from the weights; {_numbers(record)}. "
-        f"The licence of the original model holds for this one.\n",
+        FRONT_MATTER,
+        f"# {name}, {removed_count} of {model.grid.size} attention heads removed\n",
+        f"Made with `headlab shrink` from {name} (fingerprint `{model.fingerprint[:16]}`), "
+        "without fine-tuning. Query, key and value rows and output columns of the removed heads "
+        f"are gone from the weights; {_rounding_clause(record)}. The licence of the original "
+        "model holds for this one.\n",
         "\n".join(_before_after(model, shrunk, record, speed)) + "\n",
-        _same(record, masked),
+        _comparison(record, masked_count),
         "\n".join(_accuracies(shrunk.mask)),
-        "## How to load it\n\n" + (OWN_CLASS if own else PLAIN) + "\n",
+        "## How to load it\n\n"
+        + (LOADS_WITH_HEADLAB if needs_headlab else LOADS_WITHOUT_HEADLAB)
+        + "\n",
         "`mask.json` is the mask, `proof.json` the comparison in full.\n",
     ]
     return "\n".join(part for part in parts if part)
 
 
-def _numbers(record: ProofRecord) -> str:
+def _rounding_clause(record: ProofRecord) -> str:
     """What happened to the remaining weights."""
-    before, after = record["dtype_before"], record["dtype_after"]
+    dtype_before = record["dtype_before"]
+    dtype_after = record["dtype_after"]
     if record["cut_alone"] is not None:
-        return f"the others were rounded from {before} to {after}"
-    return (
-        "nothing else changed"
-        if before == after
-        else f"the others are the same, written in {after} and not {before}"
-    )
+        return f"the others were rounded from {dtype_before} to {dtype_after}"
+    if dtype_before == dtype_after:
+        return "nothing else changed"
+    return f"the others are the same, written in {dtype_after} and not {dtype_before}"
 
 
 def size_words(count: int) -> str:
     """A number of bytes in MB or kB."""
-    return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count / 1e3:,.1f} kB"
+    if count >= 1e6:
+        return f"{count / 1e6:,.1f} MB"
+    return f"{count / 1e3:,.1f} kB"
 
 
 def _before_after(
     model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed | None
-) -> Iterator[str]:  # fmt: skip
-    before, after = shrunk.parameters_before, shrunk.parameters_after
+) -> Iterator[str]:
+    parameters_before = shrunk.parameters_before
+    parameters_after = shrunk.parameters_after
     yield "| | before | after |"
     yield "| --- | ---: | ---: |"
-    yield f"| parameters | {before:,} | {after:,} ({(after - before) / before:+.1%}) |"
+    yield (
+        f"| parameters | {parameters_before:,} | {parameters_after:,} "
+        f"({(parameters_after - parameters_before) / parameters_before:+.1%}) |"
+    )
     yield f"| dtype of the weights | {record['dtype_before']} | {record['dtype_after']} |"
-    yield f"| weights | {size_words(record['bytes_before'])} | {size_words(record['bytes_after'])} |"
-    yield f"| attention heads | {model.grid.size} | {model.grid.size - shrunk.gone} |"
+    size_before = size_words(record["bytes_before"])
+    size_after = size_words(record["bytes_after"])
+    yield f"| weights | {size_before} | {size_after} |"
+    yield f"| attention heads | {model.grid.size} | {model.grid.size - shrunk.removed_count} |"
     layers = [n for stack in model.grid.stacks for n in stack.heads]
-    yield f"| attention layers with heads | {sum(n > 0 for n in layers)} | {layers_left(model, shrunk)} |"
+    yield (
+        f"| attention layers with heads | {sum(n > 0 for n in layers)} | "
+        f"{layers_with_heads(model, shrunk)} |"
+    )
     if speed is not None:
-        yield f"| time of a forward pass | 1 | {speed.ratio:.2f} [{speed.low:.2f}, {speed.high:.2f}] |"
+        yield (
+            f"| time of a forward pass | 1 | {speed.ratio:.2f} [{speed.low:.2f}, "
+            f"{speed.high:.2f}] |"
+        )
         yield f"\nTimes: {speed.where}; the interval is of the median."
 
 
-def layers_left(model: Model, shrunk: Shrunk) -> int:
+def layers_with_heads(model: Model, shrunk: Shrunk) -> int:
     """Number of attention layers that still have a head."""
-    there = set(model.grid.heads) - (set(shrunk.mask.removed) - set(shrunk.masked))
-    return len({(head.stack, head.layer) for head in there})
+    remaining_heads = set(model.grid.heads) - (set(shrunk.mask.removed) - set(shrunk.masked))
+    return len({(head.stack, head.layer) for head in remaining_heads})
 
 
-def _same(record: ProofRecord, masked: int) -> str:
-    compared = record["compared_on"]
-    of = f"task {cell(compared['task'])}" if compared.get("task") else "sentences"
-    text = (
-        f"On {record['examples']} examples ({of}), computed in {record['computed_in']}, its logits differ from those "
-        f"of the original under the mask by at most {record['max_logit_difference']:.2g} (tolerance "
-        f"{record['tolerance']:.2g}); switching the heads off changed them by up to {record['mask_changes']:.2g}.\n"
+def _comparison(record: ProofRecord, masked_count: int) -> str:
+    compared_on = record["compared_on"]
+    source = (
+        f"task {escape_markdown(compared_on['task'])}" if compared_on.get("task") else "sentences"
     )
-    if (cut := record["cut_alone"]) is not None:
+    text = (
+        f"On {record['examples']} examples ({source}), computed in {record['computed_in']}, its "
+        "logits differ from those of the original under the mask by at most "
+        f"{record['max_logit_difference']:.2g} (tolerance {record['tolerance']:.2g}); switching "
+        f"the heads off changed them by up to {record['mask_changes']:.2g}.\n"
+    )
+    removal_proof = record["cut_alone"]
+    if removal_proof is not None:
         text += (
-            f"\nThat is the rounding to {record['dtype_after']}. From the original with its weights so rounded, under "
-            f"the mask, they differ by at most {cut['max_logit_difference']:.2g} (tolerance {cut['tolerance']:.2g}).\n"
+            f"\nThat is the rounding to {record['dtype_after']}. From the original with its "
+            "weights so rounded, under the mask, they differ by at most "
+            f"{removal_proof['max_logit_difference']:.2g} (tolerance "
+            f"{removal_proof['tolerance']:.2g}).\n"
         )
-    if masked:
+    if masked_count:
         text += (
-            f"\n{masked} heads of the mask stay in the weights, as other query heads of their group need the same key "
-            "and value; their output columns are zero, so they give nothing.\n"
+            f"\n{masked_count} heads of the mask stay in the weights, as other query heads of "
+            "their group need the same key and value; their output columns are zero, so they "
+            "give nothing.\n"
         )
     return text
 
@@ -353,34 +417,34 @@ def _same(record: ProofRecord, masked: int) -> str:
 def _accuracies(mask: Mask) -> Iterator[str]:
     """The accuracies recorded in the mask file, split by split."""
     for split, part in mask.evaluated.items():
-        yield f"## Accuracy on {split} of task {cell(part['task'])}\n"
+        yield f"## Accuracy on {split} of task {escape_markdown(part['task'])}\n"
         yield (
-            "As recorded in the mask file: measured with the heads switched off; the proof shows that the outputs are "
-            "the same.\n"
+            "As recorded in the mask file: measured with the heads switched off; the proof shows "
+            "that the outputs are the same.\n"
         )
         yield "| language | before | after | difference, points | n |"
         yield "| --- | ---: | ---: | ---: | ---: |"
         for language, figure in part["languages"].items():
-            cells = (cell(language), *_figures(figure), str(figure["n"]))
+            cells = (escape_markdown(language), *_accuracy_cells(figure), str(figure["n"]))
             yield f"| {' | '.join(cells)} |"
         yield ""
 
 
-def _figures(figure: RecordedAccuracy) -> tuple[str, str, str]:
+def _accuracy_cells(figure: RecordedAccuracy) -> tuple[str, str, str]:
     """Accuracy before and after and their difference, as far as the mask file has them."""
-    after = f"{figure['accuracy']:.1%}"
+    accuracy = f"{figure['accuracy']:.1%}"
     if "accuracy_low" in figure and "accuracy_high" in figure:
-        after += f" [{figure['accuracy_low']:.1%}, {figure['accuracy_high']:.1%}]"
-    before = f"{figure['baseline']:.1%}" if "baseline" in figure else "–"
+        accuracy += f" [{figure['accuracy_low']:.1%}, {figure['accuracy_high']:.1%}]"
+    baseline = f"{figure['baseline']:.1%}" if "baseline" in figure else "–"
     if "difference" not in figure:
-        return before, after, "–"
-    gap = f"{100 * figure['difference']:+.1f}"
+        return baseline, accuracy, "–"
+    difference = f"{100 * figure['difference']:+.1f}"
     if "low" in figure and "high" in figure:
-        gap += f" [{100 * figure['low']:+.1f}, {100 * figure['high']:+.1f}]"
-    return before, after, gap
+        difference += f" [{100 * figure['low']:+.1f}, {100 * figure['high']:+.1f}]"
+    return baseline, accuracy, difference
 
 
-def cell(text: object) -> str:
+def escape_markdown(text: object) -> str:
     """A name from outside, escaped for Markdown."""
     plain = " ".join(str(text).split())
     for mark in "\\`*_[]<>|#":

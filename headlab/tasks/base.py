@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from numbers import Integral
 from pathlib import Path
 from types import NoneType
@@ -39,12 +40,17 @@ def check_split(split: str) -> None:
 class Example:
     """One labelled input.
 
-    id: stable for a given task version and seed.  label: index into the task's labels.
-    pair: second text of a sentence pair.  group: examples of one group are resampled together
-    (for template data the template, for XNLI the prompt).  words, labels: in a token task, the words
-    and a label for each, instead of `label`.  target: the text to generate, or to predict after `text`, instead of
-    `label`.  choices: in a task of likelihood, possible continuations of `text`, of which number `label` is right.
-    place: file and line, where it was read from a file; for errors alone, so it is in no hash.
+    Attributes:
+        id: Stable for a given task version and seed.
+        label: Index into the task's labels.
+        pair: Second text of a sentence pair.
+        group: Examples of one group are resampled together (for template data the template, for
+            XNLI the prompt).
+        words, labels: In a token task, the words and a label for each, instead of `label`.
+        target: The text to generate, or to predict after `text`, instead of `label`.
+        choices: In a task of likelihood, possible continuations of `text`, of which number `label`
+            is right.
+        place: File and line, where it was read from a file; for errors alone, so it is in no hash.
     """
 
     id: str
@@ -61,13 +67,17 @@ class Example:
     @property
     def reference(self) -> str:
         """Its id, with the place it was read from."""
-        return f"{self.id} ({self.place})" if self.place else self.id
+        if not self.place:
+            return self.id
+        return f"{self.id} ({self.place})"
 
     @property
     def whole(self) -> str:
         """The text with its target; the right choice, where no text stands before the choices."""
         text = self.text + (self.target or "")
-        return self.choices[self.label] if self.choices and not text else text
+        if self.choices and not text:
+            return self.choices[self.label]
+        return text
 
     @property
     def cluster(self) -> str:
@@ -79,14 +89,20 @@ class Example:
 class Task:
     """A named task: its labels, its languages and where its examples come from.
 
-    aligned: row i means the same in every language.  read: (language, split, seed) -> examples,
-    the whole split, in a fixed order.  salt: for a task that its user may change, what its results depend on
-    besides the texts and labels of its examples.  label_map: {label: class of the model}, for models whose names of
-    their classes do not say which is which.  likelihood: examples are continued by a language model, whose answers are
-    what it finds likeliest: each next token of `target` ("tokens"), or one of `choices` ("choices").  present:
-    (language, split) -> whether reading that split fetches nothing.  declaration, data: the file that declares the
-    task, and the folder that its files were asked for in; None where there is no such file, or no folder was named.
-    all_languages: of a task that is restricted to `languages`, those that it has; empty where it is not restricted.
+    Attributes:
+        aligned: Row i means the same in every language.
+        read: (language, split, seed) -> examples, the whole split, in a fixed order.
+        salt: For a task that its user may change, what its results depend on besides the texts and
+            labels of its examples.
+        label_map: {label: class of the model}, for models whose names of their classes do not say
+            which is which.
+        likelihood: Examples are continued by a language model, whose answers are what it finds
+            likeliest: each next token of `target` ("tokens"), or one of `choices` ("choices").
+        present: (language, split) -> whether reading that split fetches nothing.
+        declaration, data: The file that declares the task, and the folder that its files were asked
+            for in; None where there is no such file, or no folder was named.
+        all_languages: Of a task that is restricted to `languages`, those that it has; empty where
+            it is not restricted.
     """
 
     name: str
@@ -123,7 +139,8 @@ class Task:
         rows = tuple(self.read(language, split, self.seed))
         if not rows:
             raise HeadlabError(
-                f"{self.name} has no {split} examples in {language}; choose another language or split",
+                f"{self.name} has no {split} examples in {language}; choose another language or "
+                "split",
                 code="task.no_examples",
             )
         require_type(
@@ -139,15 +156,19 @@ class Task:
         """Raise HeadlabError unless the task has this language and split."""
         if language not in self.languages:
             raise HeadlabError(
-                f"task {self.name} has no language {language!r:.60}; it has {listed(self.languages)}",
+                f"task {self.name} has no language {language!r:.60}; it has "
+                f"{listed(self.languages)}",
                 code="task.language_unknown",
             )
         check_split(split)
 
     def data_hash(self, examples: Sequence[Example]) -> str:
         """sha256 over what a score depends on: ids, texts, labels, in order; with a salt, also salt and groups."""
-        rows = [[e.id, e.text, e.pair, e.label, *_asked(e)] for e in examples]
-        return content_key([rows, self.salt, [e.group for e in examples]] if self.salt else rows)
+        rows = [[e.id, e.text, e.pair, e.label, *_answer_parts(e)] for e in examples]
+        if not self.salt:
+            return content_key(rows)
+        groups = [example.group for example in examples]
+        return content_key([rows, self.salt, groups])
 
     def restricted(self, languages: Sequence[str]) -> Task:
         """The same task with only these languages. Raises HeadlabError for one it lacks."""
@@ -163,7 +184,8 @@ class Task:
     def mapped(self, label_map: Mapping[str, str] | None) -> Task:
         """The same task with the model's class for each label; None changes nothing.
 
-        Raises HeadlabError for a task without labels; a map of other labels is refused where the model is known.
+        Raises HeadlabError for a task without labels; a map of other labels is refused where the
+        model is known.
         """
         if label_map is None:
             return self
@@ -185,42 +207,51 @@ class Task:
         }
 
 
-def _asked(example: Example) -> list[object]:
+def _answer_parts(example: Example) -> list[object]:
     """Words with labels, choices, or the target; empty for a text with one label, whose hash predates them."""
     if example.words:
         return [list(example.words), list(example.labels)]
     if example.choices:
         return [list(example.choices)]
-    return [] if example.target is None else [example.target]
+    if example.target is not None:
+        return [example.target]
+    return []
 
 
 def answer_names(
     examples: Sequence[Example], units: Ints
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Ids and groups of all answers, example by example. units: int [example], answers per example."""
-    asked = [
-        (e, place, n) for e, n in zip(examples, units.tolist(), strict=True) for place in range(n)
-    ]
-    ids = tuple(e.id if n == 1 else f"{e.id}#{place}" for e, place, n in asked)
-    return ids, tuple(e.cluster for e, _, _ in asked)
+    """Ids and groups of all answers, example by example.
+
+    Args:
+        units: int [example], answers per example.
+    """
+    ids: list[str] = []
+    groups: list[str] = []
+    for example, count in zip(examples, units.tolist(), strict=True):
+        if count == 1:
+            ids.append(example.id)
+        else:
+            ids += [f"{example.id}#{number}" for number in range(count)]
+        groups += [example.cluster] * count
+    return tuple(ids), tuple(groups)
 
 
 # The order of a split: random and seeded, so that any prefix is a random subset.
 
 
-def in_order(examples: Sequence[Example], seed: int) -> tuple[Example, ...]:
+def in_random_order(examples: Sequence[Example], seed: int) -> tuple[Example, ...]:
     """Groups in a random order that depends only on the seed and their number; examples of a group stay together."""
-    rows: dict[str, list[Example]] = {}
+    examples_by_group: dict[str, list[Example]] = {}
     for example in examples:
-        rows.setdefault(example.group, []).append(example)
-    groups = list(rows.values())
-    return tuple(
-        e for at in np.random.default_rng([seed, 11]).permutation(len(groups)) for e in groups[at]
-    )
+        examples_by_group.setdefault(example.group, []).append(example)
+    groups = list(examples_by_group.values())
+    order = np.random.default_rng([seed, 11]).permutation(len(groups))
+    return tuple(chain.from_iterable(groups[index] for index in order))
 
 
 # Languages that put no space between words, by the first part of their codes (ISO 639-1 and 639-3).
-UNSPACED = (
+LANGUAGES_WITHOUT_SPACES = (
     "zh",
     "zho",
     "cmn",
@@ -240,7 +271,7 @@ UNSPACED = (
 
 def unspaced(language: str) -> bool:
     """Whether a language puts no space between words."""
-    return re.split("[-_]", language)[0].lower() in UNSPACED
+    return re.split("[-_]", language)[0].lower() in LANGUAGES_WITHOUT_SPACES
 
 
 # Finding a task's files.
@@ -248,47 +279,62 @@ def unspaced(language: str) -> bool:
 DATA_VARIABLE = "HEADLAB_DATA"
 
 
-def data_root(given: Path | None) -> Path | None:
+def data_root(data: Path | None) -> Path | None:
     """The given data folder, or else $HEADLAB_DATA; None if neither is set.
 
     Raises HeadlabError if it is not a folder.
     """
-    named = os.environ.get(DATA_VARIABLE)
-    root = given if given is not None else Path(named) if named else None
+    root = data
+    named_by = "--data"
+    if data is None and os.environ.get(DATA_VARIABLE):
+        root = Path(os.environ[DATA_VARIABLE])
+        named_by = f"${DATA_VARIABLE}"
     if root is not None and not is_folder(root):
-        where = "--data" if given is not None else f"${DATA_VARIABLE}"
         raise HeadlabError(
-            f"{where} is {root}, which is not a folder; name the folder that holds the task's files",
+            f"{named_by} is {root}, which is not a folder; name the folder that holds the task's "
+            "files",
             code="data.not_a_folder",
         )
     return root
 
 
-def subfolder(given: Path | None, name: str) -> Path | None:
-    """A task's subfolder of the data folder; None if there is none. Raises HeadlabError as `data_root` does."""
-    root = data_root(given)
-    return root / name if root is not None and is_folder(root / name) else None
+def subfolder(data: Path | None, name: str) -> Path | None:
+    """A task's subfolder of the data folder; None if there is none.
+
+    Raises HeadlabError as `data_root` does.
+    """
+    root = data_root(data)
+    if root is None or not is_folder(root / name):
+        return None
+    return root / name
 
 
-def languages_in(given: Path | None, folder: str, suffix: str) -> tuple[str, ...]:
+def languages_in(data: Path | None, folder: str, suffix: str) -> tuple[str, ...]:
     """Languages with a file `folder/{language}.{split}.{suffix}` below the data folder, English first.
 
     Empty if there is no such folder: the error is raised when an example is read.
     """
-    named = given or os.environ.get(DATA_VARIABLE)
-    files = sorted(Path(named, folder).glob(f"*.*.{suffix}")) if named else []
-    parts = [file.name.removesuffix(f".{suffix}").split(".") for file in files]
-    found = dict.fromkeys(
-        part[0] for part in parts if len(part) == 2 and part[0] and part[1] in SPLITS
-    )
-    return tuple(sorted(found, key=lambda language: (language != "en", language)))
+    data_folder = data or os.environ.get(DATA_VARIABLE)
+    if not data_folder:
+        return ()
+    languages = set[str]()
+    for file in Path(data_folder, folder).glob(f"*.*.{suffix}"):
+        language, *splits = file.name.removesuffix(f".{suffix}").split(".")
+        if language and len(splits) == 1 and splits[0] in SPLITS:
+            languages.add(language)
+    return tuple(sorted(languages, key=lambda language: (language != "en", language)))
 
 
 # Where a task's examples come from, and whether they are on this machine.
 
 
 class Source(NamedTuple):
-    """Where examples come from, in words.  here: whether they are on this machine.  advice: what to do if not."""
+    """Where examples come from, in words.
+
+    Attributes:
+        here: Whether they are on this machine.
+        advice: What to do if not.
+    """
 
     words: str
     here: bool = True
@@ -300,23 +346,29 @@ def folder_or_hub(task: str, data: Path | None, folder: str, repository: str) ->
 
     Raises HeadlabError if the data folder is not a folder.
     """
-    found = subfolder(data, folder)
-    if found is not None:
-        return Source(str(found))
+    task_folder = subfolder(data, folder)
+    if task_folder is not None:
+        return Source(str(task_folder))
     return Source(
-        f"{repository} on the hub", False,
-        f"the data of task {task} are in no folder here: set {DATA_VARIABLE} (or give --data) to one that holds {folder}/; "
-        f"without, they come from the hub ({repository}) or its local cache, which takes the network once",
-    )  # fmt: skip
+        f"{repository} on the hub",
+        False,
+        f"the data of task {task} are in no folder here: set {DATA_VARIABLE} (or give --data) to "
+        f"one that holds {folder}/; without, they come from the hub ({repository}) or its local "
+        "cache, which takes the network once",
+    )
 
 
 def only_language(task: Task, language: str | None) -> str:
-    """The given language, or the task's only one. Raises HeadlabError if it is ambiguous or not the task's."""
+    """The given language, or the task's only one.
+
+    Raises HeadlabError if it is ambiguous or not the task's.
+    """
     require_type("task", task, Task, "a task that headlab.task returns")
     if language is None:
         if len(task.languages) != 1:
             raise HeadlabError(
-                f"task {task.name} has {len(task.languages)} languages; say which, e.g. language={task.languages[0]!r}",
+                f"task {task.name} has {len(task.languages)} languages; say which, e.g. "
+                f"language={task.languages[0]!r}",
                 code="language.ambiguous",
             )
         return task.languages[0]

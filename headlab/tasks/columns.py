@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from headlab.tasks.labels import class_text, meaning, nameless, write_map
 from headlab.tasks.labels import plain as plain_name
 
-# Names of columns by what they mean, as `plain_header` writes them: in English, German, French, Spanish and Italian.
+# Names of columns by what they mean, as `plain_header` writes them: in English, German, French,
+# Spanish and Italian.
 
 NAMES: Mapping[str, str] = {
     "text": (
@@ -54,20 +55,45 @@ NAMES: Mapping[str, str] = {
 WEAK_TEXTS = "source|src|title|content|input|document|quelle"
 # Columns that belong together: where both are there, they are the two texts.
 PAIRS = (
-    ("premise", "hypothesis"), ("sentence1", "sentence2"), ("sentence_1", "sentence_2"), ("sentence_a", "sentence_b"),
-    ("text_a", "text_b"), ("text1", "text2"), ("text_1", "text_2"), ("text", "text2"), ("text", "text_2"),
-    ("text", "text_b"), ("text", "pair"), ("sentence", "sentence2"), ("question1", "question2"),
-    ("question_1", "question_2"), ("question", "sentence"), ("query", "passage"), ("query", "document"), ("s1", "s2"),
-    ("satz1", "satz2"), ("satz_1", "satz_2"), ("satz_a", "satz_b"), ("pramisse", "hypothese"),
-    ("praemisse", "hypothese"), ("premisse", "hypothese"), ("phrase1", "phrase2"), ("phrase_1", "phrase_2"),
-    ("texte1", "texte2"), ("texte_1", "texte_2"), ("premisa", "hipotesis"), ("premessa", "ipotesi"),
-)  # fmt: skip
+    ("premise", "hypothesis"),
+    ("sentence1", "sentence2"),
+    ("sentence_1", "sentence_2"),
+    ("sentence_a", "sentence_b"),
+    ("text_a", "text_b"),
+    ("text1", "text2"),
+    ("text_1", "text_2"),
+    ("text", "text2"),
+    ("text", "text_2"),
+    ("text", "text_b"),
+    ("text", "pair"),
+    ("sentence", "sentence2"),
+    ("question1", "question2"),
+    ("question_1", "question_2"),
+    ("question", "sentence"),
+    ("query", "passage"),
+    ("query", "document"),
+    ("s1", "s2"),
+    ("satz1", "satz2"),
+    ("satz_1", "satz_2"),
+    ("satz_a", "satz_b"),
+    ("pramisse", "hypothese"),
+    ("praemisse", "hypothese"),
+    ("premisse", "hypothese"),
+    ("phrase1", "phrase2"),
+    ("phrase_1", "phrase_2"),
+    ("texte1", "texte2"),
+    ("texte_1", "texte_2"),
+    ("premisa", "hipotesis"),
+    ("premessa", "ipotesi"),
+)
 ISO_639_1 = (
-    "aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo "
-    "es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka "
-    "kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng "
-    "nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su "
-    "sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
+    "aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy "
+    "da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht "
+    "hu hy hz ia id ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky "
+    "la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny "
+    "oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss "
+    "st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo "
+    "za zh zu"
 )
 CODES = frozenset(ISO_639_1.split())
 # Codes that are answers or small words too, so that these alone do not tell a column of languages.
@@ -88,10 +114,24 @@ def plain_header(name: str) -> str:
     ).strip("_")
 
 
+# Meanings in the order in which columns are chosen for them, after languages, splits and pairs.
+GUESSED_BY_NAME = (
+    "words",
+    "labels",
+    "choices",
+    "label",
+    "answer",
+    "target",
+    "text",
+    "pair",
+    "context",
+)
+
+
 def guess_columns(
     values: Values, meanings: Iterable[str], classes: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The columns whose meaning is certain enough to be chosen; the others are for a person to choose.
+    """The columns whose meaning is certain enough; the others are for a person to choose.
 
     Args:
         values: the first values of each column, in the order of the columns.
@@ -99,45 +139,48 @@ def guess_columns(
         classes: the names of the classes of the model that the file is for, if it is known.
 
     Returns:
-        A column for a meaning, none of them twice. A meaning that no column, or more than one, could have is left out.
+        A column for a meaning, none of them twice. A meaning that no column, or more than one,
+        could have is left out.
     """
-    wanted = list(meanings)
-    chosen: dict[str, str] = {}
+    wanted_meanings = list(meanings)
+    columns_by_meaning: dict[str, str] = {}
     for name in ("language", "split"):
-        _choose(chosen, wanted, name, _by_name(values, name, chosen))
-    _choose_pair(chosen, wanted, values)
-    for name in (
-        "words",
-        "labels",
-        "choices",
-        "label",
-        "answer",
-        "target",
-        "text",
-        "pair",
-        "context",
-    ):
-        columns = _label_columns(values, chosen, classes) if name == "label" else None
-        _choose(chosen, wanted, name, columns or _by_name(values, name, chosen))
-    _choose(chosen, wanted, "language", _by_codes(values, chosen))
-    return {name: chosen[name] for name in wanted if name in chosen}
+        columns = _columns_named(values, name, columns_by_meaning)
+        _choose(columns_by_meaning, wanted_meanings, name, columns)
+    _choose_pair(columns_by_meaning, wanted_meanings, values)
+    for name in GUESSED_BY_NAME:
+        columns = _columns_named(values, name, columns_by_meaning)
+        if name == "label":
+            columns = _label_columns(values, columns_by_meaning, classes) or columns
+        _choose(columns_by_meaning, wanted_meanings, name, columns)
+    columns = _columns_of_codes(values, columns_by_meaning)
+    _choose(columns_by_meaning, wanted_meanings, "language", columns)
+    return {
+        name: columns_by_meaning[name] for name in wanted_meanings if name in columns_by_meaning
+    }
 
 
-def unsure_meanings(values: Values, meanings: Iterable[str], chosen: Mapping[str, str]) -> set[str]:
+def unsure_meanings(
+    values: Values, meanings: Iterable[str], columns_by_meaning: Mapping[str, str]
+) -> set[str]:
     """The meanings without a column although some column may have it, so that only a person can tell.
 
     Args:
         values: the first values of each column.
         meanings: what columns are wanted for; keys of NAMES.
-        chosen: a column for each meaning that is certain, as `guess_columns` gives it.
+        columns_by_meaning: a column for each meaning that is certain, as `guess_columns` gives it.
     """
-    free = [column for column in values if column not in chosen.values()]
+    free = [column for column in values if column not in columns_by_meaning.values()]
     unsure = {
         name
         for name in meanings
-        if name not in chosen and any(_is_named(column, name) for column in free)
+        if name not in columns_by_meaning and any(_is_named(column, name) for column in free)
     }
-    if "language" in meanings and "language" not in chosen and _by_codes(values, chosen):
+    if (
+        "language" in meanings
+        and "language" not in columns_by_meaning
+        and _columns_of_codes(values, columns_by_meaning)
+    ):
         unsure.add("language")
     return unsure
 
@@ -150,33 +193,43 @@ def is_known_name(column: str) -> bool:
 def columns_named_as_values(values: Values) -> list[str]:
     """The columns whose name is one of their values too, as where the first row of a file is no header.
 
-    values: the first values of each column.
+    Args:
+        values: The first values of each column.
     """
     return [column for column, of_column in values.items() if column.strip() in _texts(of_column)]
 
 
 def _choose(
-    chosen: dict[str, str], wanted: Sequence[str], name: str, columns: Sequence[str]
+    columns_by_meaning: dict[str, str],
+    wanted_meanings: Sequence[str],
+    name: str,
+    columns: Sequence[str],
 ) -> None:
     """Choose a column for a meaning that is wanted and has none, if there is only one for it."""
-    if name in wanted and name not in chosen and len(columns) == 1:
-        chosen[name] = columns[0]
+    if name in wanted_meanings and name not in columns_by_meaning and len(columns) == 1:
+        columns_by_meaning[name] = columns[0]
 
 
-def _choose_pair(chosen: dict[str, str], wanted: Sequence[str], values: Values) -> None:
+def _choose_pair(
+    columns_by_meaning: dict[str, str], wanted_meanings: Sequence[str], values: Values
+) -> None:
     """Choose the two texts of a pair, if only one pair of columns can be it."""
     columns = {plain_header(column): column for column in values}
-    pairs = [(columns[a], columns[b]) for a, b in PAIRS if a in columns and b in columns]
-    if "pair" in wanted and len(pairs) == 1:
-        chosen["text"], chosen["pair"] = pairs[0]
+    pairs = [
+        (columns[first], columns[second])
+        for first, second in PAIRS
+        if first in columns and second in columns
+    ]
+    if "pair" in wanted_meanings and len(pairs) == 1:
+        columns_by_meaning["text"], columns_by_meaning["pair"] = pairs[0]
 
 
-def _by_name(values: Values, name: str, chosen: Mapping[str, str]) -> list[str]:
+def _columns_named(values: Values, name: str, columns_by_meaning: Mapping[str, str]) -> list[str]:
     """The columns that are named so, have such values and are not chosen."""
     return [
         column
         for column, of_column in values.items()
-        if column not in chosen.values()
+        if column not in columns_by_meaning.values()
         and _is_named(column, name)
         and _fits(column, name, of_column)
     ]
@@ -190,43 +243,50 @@ def _fits(column: str, name: str, values: Sequence[object]) -> bool:
     """Whether the values of a column of this name are such; a name that says enough needs none."""
     if name == "text" and not re.fullmatch(WEAK_TEXTS, plain_header(column)):
         return True
-    return VALUES_FIT.get(name, _any)(values)
+    return VALUES_FIT.get(name, _fits_any_values)(values)
 
 
-def _label_columns(values: Values, chosen: Mapping[str, str], classes: Sequence[str]) -> list[str]:
-    """The columns of labels: those that hold the classes' names, else those named so, else those with their numbers."""
-    free = {
-        column: of_column for column, of_column in values.items() if column not in chosen.values()
-    }
-    named = _by_name(free, "label", {})
-    with_names = [column for column, of_column in free.items() if _are_classes(of_column, classes)]
-    with_numbers = [
-        column for column, of_column in free.items() if _are_numbers(of_column, len(classes))
-    ]
-    if with_names:
-        return (
-            [column for column in with_names if column in named]
-            if len(with_names) > 1
-            else with_names
-        )
-    if len(named) > 1:
-        return [column for column in named if column in with_numbers]
-    return named or with_numbers
+def _label_columns(
+    values: Values, columns_by_meaning: Mapping[str, str], classes: Sequence[str]
+) -> list[str]:
+    """The columns of labels.
+
+    Those that hold the classes' names, else those named so, else those with the classes' numbers.
+    """
+    free: dict[str, Sequence[object]] = {}
+    columns_of_names: list[str] = []
+    columns_of_numbers: list[str] = []
+    for column, of_column in values.items():
+        if column in columns_by_meaning.values():
+            continue
+        free[column] = of_column
+        if _are_classes(of_column, classes):
+            columns_of_names.append(column)
+        if _are_numbers(of_column, len(classes)):
+            columns_of_numbers.append(column)
+    columns_named_label = _columns_named(free, "label", {})
+    if len(columns_of_names) > 1:
+        return [column for column in columns_of_names if column in columns_named_label]
+    if columns_of_names:
+        return columns_of_names
+    if len(columns_named_label) > 1:
+        return [column for column in columns_named_label if column in columns_of_numbers]
+    return columns_named_label or columns_of_numbers
 
 
-def _by_codes(values: Values, chosen: Mapping[str, str]) -> list[str]:
+def _columns_of_codes(values: Values, columns_by_meaning: Mapping[str, str]) -> list[str]:
     """The columns that hold language codes and nothing else."""
     return [
         column
         for column, of_column in values.items()
-        if column not in chosen.values() and _are_codes(of_column)
+        if column not in columns_by_meaning.values() and _are_codes(of_column)
     ]
 
 
 # What the values of a column can be.
 
 
-def _any(_values: Sequence[object]) -> bool:
+def _fits_any_values(_values: Sequence[object]) -> bool:
     return True
 
 
@@ -318,7 +378,9 @@ def label_each_word(values: Values) -> bool:
 
 
 def _count(value: object) -> int:
-    return len(value) if isinstance(value, list) else len(str(value).split())
+    if isinstance(value, list):
+        return len(value)
+    return len(str(value).split())
 
 
 # The labels of a file beside the classes of a model.
@@ -327,42 +389,55 @@ def _count(value: object) -> int:
 def labels_beside_classes(
     counts: Mapping[str, int], classes: Sequence[str], model: str
 ) -> tuple[bool, str]:
-    """Whether a model's classes have the names of a file's labels, and a sentence with the way on where not.
+    """Whether a model's classes have the names of a file's labels, and a sentence.
 
     Args:
-        counts: rows, or words, by label.
-        classes: the model's own names of its classes.
-        model: its name.
+        counts: Rows, or words, by label.
+        classes: The model's own names of its classes.
+        model: Its name.
+
+    Returns:
+        Whether they have; and a sentence, which says what to do where they have not.
     """
     names = {meaning(plain_name(name)) for name in classes}
-    unknown = [label for label in counts if meaning(plain_name(label)) not in names]
-    if not unknown:
+    unknown_labels = [label for label in counts if meaning(plain_name(label)) not in names]
+    if not unknown_labels:
         return True, f"Each label is the name of a class of {model}."
-    named = ", ".join(classes[:6]) + ("…" if len(classes) > 6 else "")
+    class_names = ", ".join(classes[:6])
+    if len(classes) > 6:
+        class_names += "…"
     if all(label.isascii() and label.isdigit() and int(label) < len(classes) for label in counts):
         numbers = {label: class_text(classes, int(label)) for label in sorted(counts, key=int)}
-        typed = f"--label-map {shlex.quote(write_map(numbers))} into the command"
+        typed_map = f"--label-map {shlex.quote(write_map(numbers))} into the command"
         if not any(name.isdigit() for name in numbers.values()):  # the sidebar takes names alone
-            typed = f"{write_map(numbers)} into Label map in the sidebar, or {typed}"
-        return (
-            False,
-            f"The labels are numbers. If they are the numbers of the classes of {model}, type {typed}.",
+            typed_map = f"{write_map(numbers)} into Label map in the sidebar, or {typed_map}"
+        return False, (
+            f"The labels are numbers. If they are the numbers of the classes of {model}, type "
+            f"{typed_map}."
         )
     if nameless(classes):
         return False, (
-            f"The classes of {model} are called {named}, which says nothing. Up to six are matched on examples; of "
-            "more, say which label each is (Label map in the sidebar, or --label-map)."
+            f"The classes of {model} are called {class_names}, which says nothing. Up to six are "
+            "matched on examples; of more, say which label each is (Label map in the sidebar, or "
+            "--label-map)."
         )
-    rows = sum(counts[label] for label in unknown)
-    listed = ", ".join(f"{label:.40}" for label in unknown[:5]) + ("…" if len(unknown) > 5 else "")
-    if len(unknown) == len(counts):
-        which = f"None of the {len(counts)} labels is a class of {model}"
-    elif len(unknown) > 1:
-        which = f"{len(unknown)} of the {len(counts)} labels are not classes of {model} ({rows:,} times)"
+    rows = sum(counts[label] for label in unknown_labels)
+    unknown_names = ", ".join(f"{label:.40}" for label in unknown_labels[:5])
+    if len(unknown_labels) > 5:
+        unknown_names += "…"
+    if len(unknown_labels) == len(counts):
+        finding = f"None of the {len(counts)} labels is a class of {model}"
+    elif len(unknown_labels) > 1:
+        finding = (
+            f"{len(unknown_labels)} of the {len(counts)} labels are not classes of {model} "
+            f"({rows:,} times)"
+        )
     else:
-        which = f"1 of the {len(counts)} labels is not a class of {model} ({rows:,} times)"
-    mapped = f", or say which of {named} each label is (Label map in the sidebar, or --label-map)"
-    return False, (
-        f"{which}: {listed}. Correct the file, choose the model that was trained "
-        f"on these labels{mapped if len(counts) <= len(classes) else ''}."
-    )
+        finding = f"1 of the {len(counts)} labels is not a class of {model} ({rows:,} times)"
+    advice = "Correct the file, choose the model that was trained on these labels"
+    if len(counts) <= len(classes):
+        advice += (
+            f", or say which of {class_names} each label is (Label map in the sidebar, or "
+            "--label-map)"
+        )
+    return False, f"{finding}: {unknown_names}. {advice}."

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from headlab.core import HeadlabError
-from headlab.tasks.text_files import Where, is_blank, paragraphs
+from headlab.tasks.text_files import FileName, is_blank, paragraphs
 
 CONLLU = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 MUST_BE_WRITTEN = CONLLU[:4]
@@ -54,7 +54,7 @@ class ConlluSentence(NamedTuple):
         lines: With their numbers from 1, comments included.
     """
 
-    where: Where
+    where: FileName
     lines: Sequence[tuple[int, str]]
 
     @property
@@ -79,13 +79,13 @@ class ConlluSentence(NamedTuple):
                 sentence_id = match.group(1)
         return sentence_id
 
-    def words(self, *, tagged: bool = False) -> Iterator[ConlluWord]:
+    def words(self, *, needs_tags: bool = False) -> Iterator[ConlluWord]:
         """Its syntactic words.
 
         Multiword tokens ("4-5", whose parts follow) and empty nodes ("8.1") are skipped.
 
         Args:
-            tagged: Whether all ids must be those of the format, and no field of
+            needs_tags: Whether all ids must be those of the format, and no field of
                 `MUST_BE_WRITTEN` be blank.
 
         Raises:
@@ -96,7 +96,7 @@ class ConlluSentence(NamedTuple):
             if line.startswith("#"):
                 continue
             fields = _fields(line, self.where, number)
-            if tagged:
+            if needs_tags:
                 _require_written(fields, self.where, number)
             word_id = fields["ID"]
             if word_id == str(next_id):
@@ -111,23 +111,23 @@ class ConlluSentence(NamedTuple):
                 )
 
 
-def conllu_sentences(text: str, where: Where) -> Iterator[ConlluSentence]:
+def conllu_sentences(text: str, file_name: FileName) -> Iterator[ConlluSentence]:
     """The sentences of a text; a blank line ends a sentence, and one may be of comments alone.
 
     Args:
         text: Of the file, its line ends unchanged.
-        where: The file's name, in errors.
+        file_name: The file's name, in errors.
     """
     for lines in paragraphs(text):
-        yield ConlluSentence(where, lines)
+        yield ConlluSentence(file_name, lines)
 
 
-def _fields(line: str, where: Where, number: int) -> dict[str, str]:
+def _fields(line: str, file_name: FileName, number: int) -> dict[str, str]:
     """The fields of a line by column. Raises HeadlabError unless there is one for each."""
     fields = line.split("\t")
     if len(fields) != len(CONLLU):
         raise HeadlabError(
-            f"{where}, line {number}: {len(fields)} fields separated by tabs where CoNLL-U has "
+            f"{file_name}, line {number}: {len(fields)} fields separated by tabs where CoNLL-U has "
             f"{len(CONLLU)} ({', '.join(CONLLU)}): {line!r:.60}; a file with one token a line in "
             'columns of its own can be declared as a task with format = "conll" (docs/tasks.md)',
             code="treebank.fields_mismatch",
@@ -135,18 +135,18 @@ def _fields(line: str, where: Where, number: int) -> dict[str, str]:
     return dict(zip(CONLLU, fields, strict=True))
 
 
-def _require_written(fields: dict[str, str], where: Where, number: int) -> None:
+def _require_written(fields: dict[str, str], file_name: FileName, number: int) -> None:
     """Raise HeadlabError for a blank field of `MUST_BE_WRITTEN`, and for an id that is none."""
     for column in MUST_BE_WRITTEN:
         if is_blank(fields[column]):
             raise HeadlabError(
-                f"{where}, line {number}, column {column}: it is empty; CoNLL-U writes _ for a "
+                f"{file_name}, line {number}, column {column}: it is empty; CoNLL-U writes _ for a "
                 "missing value",
                 code="treebank.field_empty",
             )
     if not is_id(fields["ID"]):
         raise HeadlabError(
-            f"{where}, line {number}, column ID: {fields['ID']!r:.60} is not a CoNLL-U id",
+            f"{file_name}, line {number}, column ID: {fields['ID']!r:.60} is not a CoNLL-U id",
             code="treebank.id_invalid",
         )
 

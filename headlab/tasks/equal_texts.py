@@ -6,6 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import cast
 
 import numpy as np
@@ -31,7 +32,11 @@ CONSEQUENCES: Mapping[tuple[Split, Split], str] = {
 }
 
 # What is compared in files of one's own, which are small and at hand.
-COMPARED: tuple[tuple[Split, Split], ...] = (("test", "dev"), ("dev", "train"), ("test", "train"))
+COMPARED_SPLITS: tuple[tuple[Split, Split], ...] = (
+    ("test", "dev"),
+    ("dev", "train"),
+    ("test", "train"),
+)
 
 Text = tuple[str, ...]
 Answer = tuple[str | int, ...]
@@ -39,15 +44,16 @@ Answer = tuple[str | int, ...]
 
 def comparable(text: str) -> str:
     """A text as it is compared: in Unicode's composed form (NFC), without case, with single spaces."""
-    folded = unicodedata.normalize("NFC", text).casefold()
-    return " ".join(unicodedata.normalize("NFC", folded).split())
+    folded_text = unicodedata.normalize("NFC", text).casefold()
+    return " ".join(unicodedata.normalize("NFC", folded_text).split())
 
 
 def text_of(example: Example) -> Text:
     """What a model is given of an example, as it is compared.
 
-    That is a text, both texts of a pair, the words of a sentence, a context with its choices in any order, or the text
-    of which every token is predicted. Labels, and texts to be generated, are answers.
+    That is a text, both texts of a pair, the words of a sentence, a context with its choices in any
+    order, or the text of which every token is predicted. Labels, and texts to be generated, are
+    answers.
     """
     if example.choices:
         return (comparable(example.text), *sorted(map(comparable, example.choices)))
@@ -71,8 +77,11 @@ def answer_of(example: Example) -> Answer:
 class EqualTexts:
     """How many examples of one split have a text that another split of the same language has too.
 
-    split, other: the two splits.  examples: of `split`, those that were compared.  equal: of these, those whose text
-    is in `other`.  contradicted: of the equal ones, those whose answer no equal text of `other` has.
+    Attributes:
+        split, other: The two splits.
+        examples: Of `split`, those that were compared.
+        equal: Of these, those whose text is in `other`.
+        contradicted: Of the equal ones, those whose answer no equal text of `other` has.
     """
 
     split: Split
@@ -91,12 +100,12 @@ class EqualTexts:
         if not self.equal:
             return ""
         verb = "is" if self.equal == 1 else "are"
-        answers = (
-            f", {self.contradicted:,} of them with another answer" if self.contradicted else ""
-        )
+        answers = ""
+        if self.contradicted:
+            answers = f", {self.contradicted:,} of them with another answer"
         return (
-            f"{self.equal:,} of the {self.examples:,} {self.split} texts {verb} in {self.other} too{answers}"
-            f"{CONSEQUENCES[self.split, self.other]}"
+            f"{self.equal:,} of the {self.examples:,} {self.split} texts {verb} in {self.other} "
+            f"too{answers}{CONSEQUENCES[self.split, self.other]}"
         )
 
 
@@ -126,14 +135,15 @@ def equal_texts(
         examples: those that a result is on, all of the split or some.
 
     Returns:
-        One count for each other split whose examples are on this machine: none is fetched for the count, and one that
+        One count for each other split whose examples are on this machine: none is fetched for the
+            count, and one that
         is missing or cannot be read is left out.
     """
     counts = []
-    for other in OTHER_SPLITS[split]:
-        other_examples = _present_examples(task, language, other)
+    for other_split in OTHER_SPLITS[split]:
+        other_examples = _present_examples(task, language, other_split)
         if other_examples:
-            counts.append(compared_with(examples, split, other_examples, other))
+            counts.append(compared_with(examples, split, other_examples, other_split))
     return tuple(counts)
 
 
@@ -161,7 +171,8 @@ def equal_texts_notes(counts: Iterable[EqualTexts]) -> list[str]:
 def notes_by_language(task: Task, size: int | None) -> list[str]:
     """What the first dev examples of each language of a task have in common with test, in sentences.
 
-    size: of dev; None for all.
+    Args:
+        size: Of dev; None for all.
     """
     notes = []
     for language in task.languages:
@@ -173,12 +184,14 @@ def notes_by_language(task: Task, size: int | None) -> list[str]:
     return notes
 
 
-def notes_of_record(stored: Mapping[str, object], split: str) -> list[str]:
+def notes_of_record(stored_result: Mapping[str, object], split: str) -> list[str]:
     """The sentences of counts that `equal_texts_record` wrote beside a result on a split."""
-    record = stored.get("equal_texts")
+    records_by_split = stored_result.get("equal_texts")
+    if not isinstance(records_by_split, Mapping):
+        return []
     counts = [
-        EqualTexts(cast(Split, split), other, **numbers)
-        for other, numbers in (record.items() if isinstance(record, Mapping) else ())
+        EqualTexts(cast(Split, split), other_split, **numbers)
+        for other_split, numbers in records_by_split.items()
     ]
     return equal_texts_notes(counts)
 
@@ -189,37 +202,31 @@ SAME_FILE = 0.5  # share of a language's texts in another language from which bo
 
 
 def notes_of_examples(
-    examples: Mapping[tuple[str, Split], Sequence[Example]], *, divided: bool
+    examples: Mapping[tuple[str, Split], Sequence[Example]], *, is_divided: bool
 ) -> Iterator[str]:
     """Say which texts of a task's examples are equal, in sentences without their full stop.
 
     Args:
         examples: those of each language and split.
-        divided: whether rows with equal texts were put on the same side.
+        is_divided: whether rows with equal texts were put on the same side.
 
     Yields:
-        A sentence for each language that has texts in two splits, or equal texts with different answers, and for two
-        languages that share most of their texts; and one on what the division did.
+        A sentence for each language that has texts in two splits, or equal texts with different
+        answers, and for two languages that share most of their texts; and one on what the division
+        did.
     """
-    languages = list(dict.fromkeys(language for language, _ in examples))
-    by_language = {
-        language: [
-            example
-            for (code, _), members in examples.items()
-            if code == language
-            for example in members
-        ]
-        for language in languages
-    }
-    if divided:
-        yield from _repeated(by_language)
-    for language in languages:
-        for split, other in COMPARED:
+    by_language: dict[str, list[Example]] = {}
+    for (language, _), members in examples.items():
+        by_language.setdefault(language, []).extend(members)
+    if is_divided:
+        yield from _repeated_texts_note(by_language)
+    for language in by_language:
+        for split, other_split in COMPARED_SPLITS:
             count = compared_with(
                 examples.get((language, split), ()),
                 split,
-                examples.get((language, other), ()),
-                other,
+                examples.get((language, other_split), ()),
+                other_split,
             )
             if count.note:
                 yield f"{language}: {count.note}"
@@ -227,27 +234,35 @@ def notes_of_examples(
     yield from _same_languages(by_language)
 
 
-def _repeated(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
+def _repeated_texts_note(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
     """How many rows have the text of another row."""
-    counts = Counter(text_of(example) for members in examples.values() for example in members)
+    counts = Counter(map(text_of, chain.from_iterable(examples.values())))
     rows = sum(count for count in counts.values() if count > 1)
     if rows:
-        yield f"{rows:,} rows have the text of another row; rows with equal texts are all in dev or all in test"
+        yield (
+            f"{rows:,} rows have the text of another row; rows with equal texts are all in dev or "
+            "all in test"
+        )
 
 
 def _contradictions(language: str, examples: Sequence[Example]) -> Iterator[str]:
     """How many texts of a language have several answers, with the first two places."""
-    first: dict[Text, Example] = {}
+    first_examples: dict[Text, Example] = {}
     contradictions: dict[Text, tuple[Example, Example]] = {}
     for example in examples:
         text = text_of(example)
-        earlier = first.setdefault(text, example)
+        earlier = first_examples.setdefault(text, example)
         if answer_of(earlier) != answer_of(example):
             contradictions.setdefault(text, (earlier, example))
     if contradictions:
         earlier, later = next(iter(contradictions.values()))
-        many = f"{len(contradictions):,} texts have" if len(contradictions) > 1 else "1 text has"
-        yield f"{language}: {many} different answers in different rows, such as {earlier.place} and {later.place}"
+        subject = "1 text has"
+        if len(contradictions) > 1:
+            subject = f"{len(contradictions):,} texts have"
+        yield (
+            f"{language}: {subject} different answers in different rows, such as {earlier.place} "
+            f"and {later.place}"
+        )
 
 
 def _same_languages(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
@@ -262,8 +277,8 @@ def _same_languages(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
             equal = len([text for text in texts if text in known_texts])
             if equal >= SAME_FILE * len(texts):
                 yield (
-                    f"{equal:,} of the {len(texts):,} texts in {language} are in {earlier} too; check that no file was "
-                    "given for two languages"
+                    f"{equal:,} of the {len(texts):,} texts in {language} are in {earlier} too; "
+                    "check that no file was given for two languages"
                 )
                 break
         earlier_texts[language] = set(texts)
@@ -274,7 +289,8 @@ def _same_languages(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
 # 1: a share of the groups of each language, file by file.
 # 2: also, rows with equal texts are on the same side, and so are row i of all languages of an aligned task.
 VERSIONS = (1, 2)
-FIRST, NEWEST = VERSIONS[0], VERSIONS[-1]
+FIRST_VERSION = VERSIONS[0]
+NEWEST_VERSION = VERSIONS[-1]
 SEED = (0, 29)
 
 
@@ -282,8 +298,11 @@ SEED = (0, 29)
 class DividedRow:
     """What the division looks at of a row.
 
-    file: number of its file.  language: of the row.  group: the name of what it belongs to; empty for a group of its
-    own.  text: as `text_of` gives it.
+    Attributes:
+        file: Number of its file.
+        language: Of the row.
+        group: The name of what it belongs to; empty for a group of its own.
+        text: As `text_of` gives it.
     """
 
     file: int
@@ -292,21 +311,23 @@ class DividedRow:
     text: Text
 
 
-def dev_rows(rows: Sequence[DividedRow], share: float, *, aligned: bool, version: int) -> set[int]:
+def dev_rows(
+    rows: Sequence[DividedRow], share: float, *, is_aligned: bool, version: int
+) -> set[int]:
     """Divide the rows of all files of a task.
 
     Args:
         rows: of all files, in their order.
         share: of the rows that become dev, between 0 and 1.
-        aligned: whether row i means the same in every language.
+        is_aligned: whether row i means the same in every language.
         version: one of VERSIONS.
 
     Returns:
         The indices of the rows that become dev; the others become test.
     """
-    if version == FIRST:
+    if version == FIRST_VERSION:
         return _by_groups_alone(rows, share)
-    return _by_components(rows, share, aligned)
+    return _by_components(rows, share, is_aligned)
 
 
 def _by_groups_alone(rows: Sequence[DividedRow], share: float) -> set[int]:
@@ -316,52 +337,59 @@ def _by_groups_alone(rows: Sequence[DividedRow], share: float) -> set[int]:
         groups = groups_by_place.setdefault((row.file, row.language), {})
         groups.setdefault(row.group or index, []).append(index)
     dev = set[int]()
-    for groups in (
-        groups_by_place.values()
-    ):  # one seed: rows that mean the same in every language stay together
+    for groups in groups_by_place.values():
         members = list(groups.values())
+        # One seed, so that rows that mean the same in every language stay together.
         order = np.random.default_rng(SEED).permutation(len(members))
         dev_size = max(1, min(round(share * len(members)), len(members) - 1))
-        dev |= {index for group in order[:dev_size] for index in members[group]}
+        for group in order[:dev_size]:
+            dev.update(members[group])
     return dev
 
 
 @dataclass
 class _Component:
-    """Rows that must be on one side.  rank: place in the random order.  sizes: rows by language."""
+    """Rows that must be on one side.
+
+    Attributes:
+        rank: Place in the random order.
+        sizes: Rows by language.
+    """
 
     rank: int
     rows: list[int] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
 
 
-def _by_components(rows: Sequence[DividedRow], share: float, aligned: bool) -> set[int]:
+def _by_components(rows: Sequence[DividedRow], share: float, is_aligned: bool) -> set[int]:
     """Version 2: rows that must be on one side go to dev or test together."""
     totals: dict[str, int] = {}
     for row in rows:
         totals[row.language] = totals.get(row.language, 0) + 1
-    wanted = {
+    dev_sizes = {
         language: max(1, min(round(share * total), total - 1)) for language, total in totals.items()
     }
-    dev, test = _dealt(_components(rows, aligned), wanted)
+    dev, test = _deal(_components(rows, is_aligned), dev_sizes)
     for language in totals:  # heads are chosen on dev, so every language needs some
-        if not _has(dev, language):
-            _move(_smallest(test, language), test, dev)
+        if not _has_language(dev, language):
+            _move(_smallest_component(test, language), test, dev)
     for language in totals:
-        if not _has(test, language):
+        if not _has_language(test, language):
             _give_to_test(dev, test, language)
-    return {row for component in dev for row in component.rows}
+    return set(chain.from_iterable(component.rows for component in dev))
 
 
-def _dealt(
-    components: Sequence[_Component], wanted: Mapping[str, int]
+def _deal(
+    components: Sequence[_Component], dev_sizes: Mapping[str, int]
 ) -> tuple[list[_Component], list[_Component]]:
     """Dev and test: each component goes to dev if that brings the languages closer to the rows that are wanted there.
 
-    wanted: dev rows by language.
+    Args:
+        dev_sizes: Dev rows by language.
     """
-    missing = dict(wanted)
-    dev, test = list[_Component](), list[_Component]()
+    missing = dict(dev_sizes)
+    dev: list[_Component] = []
+    test: list[_Component] = []
     for component in components:
         closer = sum(
             abs(missing[language]) - abs(missing[language] - size)
@@ -376,13 +404,15 @@ def _dealt(
     return dev, test
 
 
-def _has(side: Sequence[_Component], language: str) -> bool:
-    return any(language in component.sizes for component in side)
+def _has_language(components: Sequence[_Component], language: str) -> bool:
+    return any(language in component.sizes for component in components)
 
 
-def _smallest(side: Sequence[_Component], language: str) -> _Component:
+def _smallest_component(components: Sequence[_Component], language: str) -> _Component:
     """The component of a language with the fewest rows."""
-    return min((c for c in side if language in c.sizes), key=lambda component: len(component.rows))
+    return min(
+        (c for c in components if language in c.sizes), key=lambda component: len(component.rows)
+    )
 
 
 def _move(component: _Component, source: list[_Component], target: list[_Component]) -> None:
@@ -392,26 +422,27 @@ def _move(component: _Component, source: list[_Component], target: list[_Compone
 
 def _give_to_test(dev: list[_Component], test: list[_Component], language: str) -> None:
     """Move the smallest component of a language to test, if every language then still has dev rows."""
-    component = _smallest(dev, language)
-    remaining = [other for other in dev if other is not component]
-    if all(_has(remaining, code) for code in component.sizes):
+    component = _smallest_component(dev, language)
+    remaining = [dev_component for dev_component in dev if dev_component is not component]
+    if all(_has_language(remaining, code) for code in component.sizes):
         _move(component, dev, test)
 
 
-def _components(rows: Sequence[DividedRow], aligned: bool) -> list[_Component]:
+def _components(rows: Sequence[DividedRow], is_aligned: bool) -> list[_Component]:
     """The rows that must be on one side, tied by groups, equal texts and, where aligned, by their place.
 
-    In random order: that of the groups of the longest language, so that without equal texts the rows that have the
-    same place in several languages stay together, and version 1's division comes out.
+    In random order: that of the groups of the longest language, so that without equal texts the
+    rows that have the same place in several languages stay together, and version 1's division comes
+    out.
     """
     groups = _group_numbers(rows)
     ties = [
         *_ties([row.text for row in rows]),
         *_ties([row.group or index for index, row in enumerate(rows)]),
     ]
-    if aligned:
-        ties += _ties(_places(rows))
-    labels = _connected(len(rows), ties)
+    if is_aligned:
+        ties += _ties(_row_positions(rows))
+    labels = _component_numbers(len(rows), ties)
     ranks = np.argsort(np.random.default_rng(SEED).permutation(max(groups) + 1))
     components: dict[int, _Component] = {}
     for index, (row, label) in enumerate(zip(rows, labels.tolist(), strict=True)):
@@ -433,27 +464,30 @@ def _group_numbers(rows: Sequence[DividedRow]) -> list[int]:
     return group_numbers
 
 
-def _places(rows: Sequence[DividedRow]) -> list[int]:
+def _row_positions(rows: Sequence[DividedRow]) -> list[int]:
     """The place of each row among those of its language, from 0."""
     counts: dict[str, int] = {}
-    places = []
+    positions = []
     for row in rows:
-        places.append(counts.get(row.language, 0))
-        counts[row.language] = places[-1] + 1
-    return places
+        positions.append(counts.get(row.language, 0))
+        counts[row.language] = positions[-1] + 1
+    return positions
 
 
 def _ties(keys: Sequence[object]) -> list[tuple[int, int]]:
     """Each row with the first one of the same key."""
-    first: dict[object, int] = {}
-    return [(first.setdefault(key, index), index) for index, key in enumerate(keys)]
+    first_indices: dict[object, int] = {}
+    return [(first_indices.setdefault(key, index), index) for index, key in enumerate(keys)]
 
 
-def _connected(size: int, ties: Sequence[tuple[int, int]]) -> Ints:
-    """The number of each row's component, int [row]. ties: pairs of rows that are in the same one."""
-    from scipy.sparse import (
-        coo_array,
-    )  # takes a moment to import, which pages that divide nothing need not wait for
+def _component_numbers(size: int, ties: Sequence[tuple[int, int]]) -> Ints:
+    """The number of each row's component, int [row].
+
+    Args:
+        ties: Pairs of rows that are in the same one.
+    """
+    # takes a moment to import, which pages that divide nothing need not wait for
+    from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     starts, ends = np.array(ties).T

@@ -1,10 +1,11 @@
 """Tasks for language models made of our own words, where it is known beforehand what the important heads do.
 
-`repeats`: random words said twice, for induction and previous-token heads.  `ioi`: indirect object identification,
-for heads that find the name said once.  `agreement`: the number of the verb, for heads that find the subject past
-other nouns.  The splits of a task are drawn together and share no text; templates, nouns and words stand in all of
-them, so a mask chosen on dev may rely on a template that test has too.  A split is in random order, so that any prefix
-is a random subset of it.
+`repeats`: random words said twice, for induction and previous-token heads.  `ioi`: indirect object
+identification, for heads that find the name said once.  `agreement`: the number of the verb, for
+heads that find the subject past other nouns.  The splits of a task are drawn together and share no
+text; templates, nouns and words stand in all of them, so a mask chosen on dev may rely on a
+template that test has too.  A split is in random order, so that any prefix is a random subset of
+it.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 
 SIZES: Mapping[Split, int] = MappingProxyType({"train": 512, "dev": DEV_SIZE, "test": 1000})
 ENGLISH = ("en",)
-REPEATED = 28  # words in each half of an example of `repeats`
+REPEATED_WORDS = 28  # words in each half of an example of `repeats`
 
 
 def repeats_task(data: Path | None = None, seed: int = 0) -> Task:
     """Random words said twice: every word of `target` stands in `text`, after the word it follows again.
 
-    data: not used.  Each example is its own group.
+    Args:
+        data: Not used. Each example is its own group.
     """
     return Task("repeats", (), ENGLISH, False, partial(_read, "repeats"), seed, likelihood="tokens")
 
@@ -38,7 +40,9 @@ def repeats_task(data: Path | None = None, seed: int = 0) -> Task:
 def ioi_task(data: Path | None = None, seed: int = 0) -> Task:
     """Indirect object identification: two names, one of them said again; the right choice is the other.
 
-    data: not used.  A group is a template in one order: ABBA (the name said again stands second) or BABA (first).
+    Args:
+        data: Not used. A group is a template in one order: ABBA (the name said again stands second)
+            or BABA (first).
     """
     return Task("ioi", (), ENGLISH, False, partial(_read, "ioi"), seed, likelihood="choices")
 
@@ -46,8 +50,9 @@ def ioi_task(data: Path | None = None, seed: int = 0) -> Task:
 def agreement_task(data: Path | None = None, seed: int = 0) -> Task:
     """Agreement of verb and subject in number, with 0, 1 or 2 other nouns between them; the choices are verbs.
 
-    data: not used.  Numbers of subject and other nouns are balanced.  A group is a subject in one construction.  Rows
-    are not aligned across languages.
+    Args:
+        data: Not used. Numbers of subject and other nouns are balanced. A group is a subject in one
+            construction. Rows are not aligned across languages.
     """
     return Task(
         "agreement",
@@ -66,53 +71,76 @@ def _read(name: str, language: str, split: Split, seed: int) -> Sequence[Example
 
 @lru_cache(maxsize=16)
 def _splits(name: str, language: str, seed: int) -> Mapping[Split, tuple[Example, ...]]:
-    """All splits of a task in a language; drawn together, so that no text stands twice in one split or in two."""
+    """All splits of a task in a language.
+
+    They are drawn together, so that no text stands twice in one split or in two.
+    """
     dice = np.random.default_rng([seed, *f"{name}/{language}".encode()])
-    stem = f"{name}-{language}" if name == "agreement" else name
-    seen: set[str] = set()
-    out: dict[Split, tuple[Example, ...]] = {}
+    id_stem = f"{name}-{language}" if name == "agreement" else name
+    drawn_texts: set[str] = set()
+    examples_by_split: dict[Split, tuple[Example, ...]] = {}
     for split, size in SIZES.items():
-        rows = [_fresh(partial(DRAWS[name], language, dice, row), seen) for row in range(size)]
-        shuffled = [rows[at] for at in dice.permutation(size)]
-        named = [
-            replace(example, id=f"{stem}-{split}-{row}") for row, example in enumerate(shuffled)
+        drawn_examples = [
+            _draw_unseen(partial(DRAWS[name], language, dice, row), drawn_texts)
+            for row in range(size)
         ]
-        out[split] = tuple(e if e.group else replace(e, group=e.id) for e in named)
-    return out
+        examples = []
+        for row, index in enumerate(dice.permutation(size)):
+            example_id = f"{id_stem}-{split}-{row}"
+            group = drawn_examples[index].group or example_id
+            examples.append(replace(drawn_examples[index], id=example_id, group=group))
+        examples_by_split[split] = tuple(examples)
+    return examples_by_split
 
 
-def _fresh(draw: Callable[[], Example], seen: set[str]) -> Example:
-    """The next example whose text is new. There are far more texts than are drawn, so there always is one."""
+def _draw_unseen(draw: Callable[[], Example], drawn_texts: set[str]) -> Example:
+    """The next example whose text is new.
+
+    There are far more texts than are drawn, so there always is one.
+    """
     example = draw()
-    while example.text in seen:
+    while example.text in drawn_texts:
         example = draw()
-    seen.add(example.text)
+    drawn_texts.add(example.text)
     return example
 
 
-# Each task draws an example without id. The binary digits of the row's number set what is to be balanced, all
-# combinations alike; the rows are shuffled afterwards.
+# Each task draws an example without id. The binary digits of the row's number set what is to be
+# balanced, all combinations alike; the rows are shuffled afterwards.
 
 
 def _bit(row: int, digit: int) -> int:
     return row >> digit & 1
 
 
-def _one(dice: np.random.Generator, items: Sequence[str]) -> str:
+def _draw_item(dice: np.random.Generator, items: Sequence[str]) -> str:
     return items[int(dice.integers(len(items)))]
 
 
-def _some(dice: np.random.Generator, items: Sequence[str], count: int) -> list[str]:
-    return [items[at] for at in dice.permutation(len(items))[:count]]
+def _draw_items(dice: np.random.Generator, items: Sequence[str], count: int) -> list[str]:
+    return [items[index] for index in dice.permutation(len(items))[:count]]
 
 
-def _choice(text: str, right: str, wrong: str, label: int, group: str) -> Example:
-    choices = (f" {right}", f" {wrong}")
-    return Example("", text, label, group=group, choices=choices[::-1] if label else choices)
+def _choice_example(
+    text: str, right_choice: str, wrong_choice: str, label: int, group: str
+) -> Example:
+    """An example of two choices, without an id.
+
+    Args:
+        text: Before the choices.
+        right_choice: The one that continues the text.
+        wrong_choice: The other one.
+        label: Which of the two is right: 0 or 1.
+        group: Of the example.
+    """
+    choices = (f" {right_choice}", f" {wrong_choice}")
+    if label:
+        choices = choices[::-1]
+    return Example("", text, label, group=group, choices=choices)
 
 
 def _repeats(language: str, dice: np.random.Generator, row: int) -> Example:
-    words = _some(dice, _listed(WORDS), REPEATED)
+    words = _draw_items(dice, _items_of(WORDS), REPEATED_WORDS)
     return Example(
         "",
         f"Words: {' '.join([*words, words[0]])}",
@@ -121,47 +149,60 @@ def _repeats(language: str, dice: np.random.Generator, row: int) -> Example:
 
 
 def _ioi(language: str, dice: np.random.Generator, row: int) -> Example:
-    number = int(dice.integers(len(TEMPLATES)))
-    first, second = _some(dice, [*_listed(WOMEN), *_listed(MEN)], 2)
-    again, once = (second, first) if _bit(row, 1) else (first, second)
-    place, thing = _one(dice, _listed(PLACES)), _one(dice, _listed(THINGS, ","))
-    text = TEMPLATES[number].format(a=first, b=second, s=again, place=f"the {place}", thing=thing)
-    return _choice(
-        text, once, again, _bit(row, 0), f"{number}-{'ABBA' if _bit(row, 1) else 'BABA'}"
+    template_number = int(dice.integers(len(TEMPLATES)))
+    first_name, second_name = _draw_items(dice, [*_items_of(WOMEN), *_items_of(MEN)], 2)
+    if _bit(row, 1):
+        order = "ABBA"
+        repeated_name = second_name
+        single_name = first_name
+    else:
+        order = "BABA"
+        repeated_name = first_name
+        single_name = second_name
+    place = _draw_item(dice, _items_of(PLACES))
+    thing = _draw_item(dice, _items_of(THINGS, ","))
+    text = TEMPLATES[template_number].format(
+        a=first_name, b=second_name, s=repeated_name, place=f"the {place}", thing=thing
     )
+    group = f"{template_number}-{order}"
+    return _choice_example(text, single_name, repeated_name, _bit(row, 0), group)
 
 
 def _agreement(language: str, dice: np.random.Generator, row: int) -> Example:
     grammar = GRAMMARS[language]
-    number = int(dice.integers(len(CONSTRUCTIONS)))
-    name, kinds = CONSTRUCTIONS[number]
-    plural = [_bit(row, digit) for digit in (1, 2, 3)][: len(kinds)]
+    construction_number = int(dice.integers(len(CONSTRUCTIONS)))
+    construction, kinds = CONSTRUCTIONS[construction_number]
+    plurals = [_bit(row, digit) for digit in (1, 2, 3)][: len(kinds)]
     nouns = _nouns(language, kinds, dice)
-    near = _some(dice, grammar.near, 2)
+    prepositions = _draw_items(dice, grammar.near, 2)
     words = {
-        "there": _one(dice, grammar.there),
-        "mine": _one(dice, grammar.mine),
-        "near": near[0],
-        "by": near[1],
+        "there": _draw_item(dice, grammar.there),
+        "mine": _draw_item(dice, grammar.mine),
+        "near": prepositions[0],
+        "by": prepositions[1],
     }
-    seen, helped = (_one(dice, some).split() for some in (grammar.seen, grammar.helped))
-    for letter, noun, many in zip("sab", nouns, plural, strict=False):
-        words |= {f"{letter}_{form}": text for form, text in _forms(language, noun, many).items()}
-        words |= {f"{letter}_seen": seen[many], f"{letter}_helped": helped[many]}
-    text = grammar.patterns[number].format_map(words)
-    for apart, together in grammar.contracted:
-        text = re.sub(rf"\b{apart}\b", together, text)
-    verbs = _one(dice, grammar.verbs).split()
-    right, wrong = verbs[plural[0]], verbs[1 - plural[0]]
-    return _choice(
-        text[0].upper() + text[1:], right, wrong, _bit(row, 0), f"{name}-{nouns[0].singular}"
-    )
+    seen_forms = _draw_item(dice, grammar.seen).split()
+    helped_forms = _draw_item(dice, grammar.helped).split()
+    for letter, noun, is_plural in zip("sab", nouns, plurals, strict=False):
+        for form, noun_text in _forms(language, noun, is_plural).items():
+            words[f"{letter}_{form}"] = noun_text
+        words[f"{letter}_seen"] = seen_forms[is_plural]
+        words[f"{letter}_helped"] = helped_forms[is_plural]
+    text = grammar.patterns[construction_number].format_map(words)
+    for uncontracted, contraction in grammar.contracted:
+        text = re.sub(rf"\b{uncontracted}\b", contraction, text)
+    verbs = _draw_item(dice, grammar.verbs).split()
+    right_verb = verbs[plurals[0]]
+    wrong_verb = verbs[1 - plurals[0]]
+    group = f"{construction}-{nouns[0].singular}"
+    sentence = text[0].upper() + text[1:]
+    return _choice_example(sentence, right_verb, wrong_verb, _bit(row, 0), group)
 
 
 @lru_cache(maxsize=8)
-def _listed(text: str, between: str | None = None) -> tuple[str, ...]:
+def _items_of(text: str, separator: str | None = None) -> tuple[str, ...]:
     """The words of a compact table, or what stands between its commas."""
-    return tuple(" ".join(item.split()) for item in text.split(between))
+    return tuple(" ".join(item.split()) for item in text.split(separator))
 
 
 # ioi: texts that end before a name. "{s}" is the name said again; each template is drawn in both orders.
@@ -180,65 +221,88 @@ TEMPLATES = (
     "On the bus to {place}, {a} sat down beside {b}. Soon {s} handed {thing} over to",
     "{a} ran into {b} at {place} this morning, and {s} returned {thing} to",
     "Every Sunday {a} meets {b} at {place}. Last week {s} took along {thing} for",
-    "There was hardly anybody at {place} when {a} and {b} arrived. Smiling, {s} presented {thing} to",
+    "There was hardly anybody at {place} when {a} and {b} arrived. Smiling, {s} presented "
+    "{thing} to",
     "Although {a} and {b} had argued at {place}, {s} later sent {thing} to",
     "When {a} and {b} said goodbye near {place}, {s} quickly tossed {thing} to",
     "Two weeks after {a} and {b} had visited {place}, {s} mailed {thing} to",
     "{a} knew {b} from {place}, where they had often talked. Finally {s} dared to give {thing} to",
 )
-WOMEN = """Mary Sarah Anna Emma Laura Lisa Julia Linda Karen Nancy Helen Alice Rachel Susan Maria Jane Kate Amy
-Amanda Jessica Jennifer Emily Elizabeth Christine Michelle Claire Diana Ruth Victoria Lucy Kelly Martha"""
-MEN = """John James Robert Michael David William Richard Thomas Charles Daniel Matthew Paul Andrew George Kevin Brian
-Peter Frank Henry Adam Simon Jack Ryan Eric Stephen Scott Jason Tom Ben Sam Luke Patrick"""
-PLACES = """store park library station beach market museum school office garden bakery cafe gym zoo cinema hospital
-harbor farm hotel lake bank airport castle church theater stadium pool bridge pharmacy restaurant"""
-THINGS = """a drink, a book, a letter, a ticket, a sandwich, an apple, a pen, a ring, a map, a photo, a coin, a hat,
-a scarf, a basket, a bottle of water, a key, a flower, a cookie, an umbrella, a blanket, a camera, a toy, a postcard,
-a gift, a candle, an orange, a notebook, a newspaper, a small box, a pair of gloves"""
+WOMEN = """
+Mary Sarah Anna Emma Laura Lisa Julia Linda Karen Nancy Helen Alice Rachel Susan Maria Jane Kate
+Amy Amanda Jessica Jennifer Emily Elizabeth Christine Michelle Claire Diana Ruth Victoria Lucy
+Kelly Martha
+"""
+MEN = """
+John James Robert Michael David William Richard Thomas Charles Daniel Matthew Paul Andrew George
+Kevin Brian Peter Frank Henry Adam Simon Jack Ryan Eric Stephen Scott Jason Tom Ben Sam Luke
+Patrick
+"""
+PLACES = """
+store park library station beach market museum school office garden bakery cafe gym zoo cinema
+hospital harbor farm hotel lake bank airport castle church theater stadium pool bridge pharmacy
+restaurant
+"""
+THINGS = """
+a drink, a book, a letter, a ticket, a sandwich, an apple, a pen, a ring, a map, a photo,
+a coin, a hat, a scarf, a basket, a bottle of water, a key, a flower, a cookie,
+an umbrella, a blanket, a camera, a toy, a postcard, a gift, a candle, an orange,
+a notebook, a newspaper, a small box, a pair of gloves
+"""
 
 # repeats: common English words, in most tokenizers one token each after a space.
 
-WORDS = """able actor age air angle apple arm art baby back bad bag ball band bank bar base bath battle beach bear beat
-beauty bed beer bell best big bike bill birth bit black blind block blood blue board boat body bone book boot border
-boss bottle bottom bowl box boy brain bread break brief bright broad broken brown brush bus busy butter button cake call
-calm camera camp cap car card care cash cat cell center chain chair chance change cheap cheese chief child church city
-class clean clear close cloud club coach coast code coffee coin cold color cook cool copy corn corner cost cotton court
-cousin cover cream crew cross crowd cry cup dance danger dark date day deal debt deep dinner doctor dog door double
-doubt dream dress drink drive driver drop drum dry ear early earth easy edge egg empty end energy engine enough error
-event exit eye face fact fair family famous fan far farm fast father fear field film final finger fire fish flag flat
-floor food foot force form frame free fresh friend front fruit full fun game garage garden gas gate gift girl glad glass
-gold good grain grand great green ground group guest guide guitar hair half hall hand happy hard hat head health heart
-heat heavy height help hero high hill hole home honey hope horse hot hotel hour house human idea island job joke joy
-juice jump jury key king lady lake lamp land large late laugh law lawyer lead leg lemon letter level light limit line
-lip list little lock long lost love low lucky lunch magic mail major map market master match meal medal metal middle
-milk mind minute mirror mobile model moment money month mother motor mouth movie mud museum music nail name nation
-nature near net news nice night north note number nurse ocean office oil old open order oven owner page pain paint pair
-pan paper parent park part party path peace pen people pepper phone photo piano piece pig pilot pink pipe place plan
-plane plant plate player pocket poem poet point pool poor power price prince print proud public pull pure quick quiet
-race radio rain rare raw ready record red rest rice rich ride right ring river road robot rock roof room root rose rough
-round royal sad safe salt sand school sea season second secret serve shape sharp sheet ship shop short silver simple
-sister size skill skin sky sleep slow small smart smile smooth snow soft son song soup south space speed sport spring
-stage stamp star steel stick store storm story street strong sugar summer sun sweet swim table tall tank task taste tea
-temple tennis test thing ticket tight time tired title tool top town toy track trade train tree trip truck trust truth
-tube twin union usual video view visit voice walk wall warm water week west wet wheel white whole wide wife wild wind
-window wine winter woman wood word work world worm yellow young zero"""
+WORDS = """
+able actor age air angle apple arm art baby back bad bag ball band bank bar base bath battle
+beach bear beat beauty bed beer bell best big bike bill birth bit black blind block blood blue
+board boat body bone book boot border boss bottle bottom bowl box boy brain bread break brief
+bright broad broken brown brush bus busy butter button cake call calm camera camp cap car card
+care cash cat cell center chain chair chance change cheap cheese chief child church city class
+clean clear close cloud club coach coast code coffee coin cold color cook cool copy corn corner
+cost cotton court cousin cover cream crew cross crowd cry cup dance danger dark date day deal
+debt deep dinner doctor dog door double doubt dream dress drink drive driver drop drum dry ear
+early earth easy edge egg empty end energy engine enough error event exit eye face fact fair
+family famous fan far farm fast father fear field film final finger fire fish flag flat floor
+food foot force form frame free fresh friend front fruit full fun game garage garden gas gate
+gift girl glad glass gold good grain grand great green ground group guest guide guitar hair half
+hall hand happy hard hat head health heart heat heavy height help hero high hill hole home honey
+hope horse hot hotel hour house human idea island job joke joy juice jump jury key king lady
+lake lamp land large late laugh law lawyer lead leg lemon letter level light limit line lip list
+little lock long lost love low lucky lunch magic mail major map market master match meal medal
+metal middle milk mind minute mirror mobile model moment money month mother motor mouth movie
+mud museum music nail name nation nature near net news nice night north note number nurse ocean
+office oil old open order oven owner page pain paint pair pan paper parent park part party path
+peace pen people pepper phone photo piano piece pig pilot pink pipe place plan plane plant plate
+player pocket poem poet point pool poor power price prince print proud public pull pure quick
+quiet race radio rain rare raw ready record red rest rice rich ride right ring river road robot
+rock roof room root rose rough round royal sad safe salt sand school sea season second secret
+serve shape sharp sheet ship shop short silver simple sister size skill skin sky sleep slow
+small smart smile smooth snow soft son song soup south space speed sport spring stage stamp star
+steel stick store storm story street strong sugar summer sun sweet swim table tall tank task
+taste tea temple tennis test thing ticket tight time tired title tool top town toy track trade
+train tree trip truck trust truth tube twin union usual video view visit voice walk wall warm
+water week west wet wheel white whole wide wife wild wind window wine winter woman wood word
+work world worm yellow young zero
+"""
 
 # agreement: nouns of a language are persons, things or places, each with article, singular and plural. Forms of a noun
 # in a pattern: _is (as subject or object of a relative clause), _to (after a preposition, or with a verb that takes the
 # dative), _who and _whom (the relative pronoun as subject, as object), _seen and _helped (verbs of which it is the
 # subject).
 
-PERSON, THING, PLACE = "persons", "things", "places"
-ANY = (PERSON, THING, PLACE)
+PERSON = "persons"
+THING = "things"
+PLACE = "places"
+ANY_KIND = (PERSON, THING, PLACE)
 # Kinds of subject and other nouns, in the order of a grammar's patterns.
 CONSTRUCTIONS = (
-    ("adverb", (ANY,)),
-    ("pronoun-clause", (ANY,)),
-    ("phrase", (ANY, (PERSON, PLACE))),
+    ("adverb", (ANY_KIND,)),
+    ("pronoun-clause", (ANY_KIND,)),
+    ("phrase", (ANY_KIND, (PERSON, PLACE))),
     ("object-clause", ((THING, PLACE), (PERSON,))),
     ("subject-clause", ((PERSON,), (PERSON,))),
-    ("two-phrases", (ANY, (PLACE,), (PERSON, PLACE))),
-    ("phrase-clause", (ANY, (PLACE,), (PERSON,))),
+    ("two-phrases", (ANY_KIND, (PLACE,), (PERSON, PLACE))),
+    ("phrase-clause", (ANY_KIND, (PLACE,), (PERSON,))),
     ("object-clause-phrase", ((THING,), (PERSON,), (PLACE,))),
     ("subject-clause-phrase", ((PERSON,), (PERSON,), (PLACE,))),
 )
@@ -256,9 +320,16 @@ class Noun(NamedTuple):
 class Grammar(NamedTuple):
     """What sentences of a language are made of.
 
-    persons, things, places: "article singular plural" by commas.  patterns: one per construction.  near: prepositions.
-    there: adverbs that follow a noun.  mine: clauses without their relative pronoun.  seen: "singular plural" of verbs
-    whose object is a thing or place; helped: a person.  contracted: (words, what they become).  verbs: the choices.
+    Attributes:
+        persons, things, places: "article singular plural" by commas.
+        patterns: One per construction.
+        near: Prepositions.
+        there: Adverbs that follow a noun.
+        mine: Clauses without their relative pronoun.
+        seen: "singular plural" of verbs whose object is a thing or place.
+        helped: A person.
+        contracted: (words, what they become).
+        verbs: The choices.
     """
 
     persons: str
@@ -278,174 +349,292 @@ def _nouns(
     language: str, kinds: Sequence[tuple[str, ...]], dice: np.random.Generator
 ) -> list[Noun]:
     """Different nouns, one of each kind."""
-    found: list[Noun] = []
+    nouns: list[Noun] = []
     for kind in kinds:
-        fitting = [noun for noun in _dictionary(language, kind) if noun not in found]
-        found.append(fitting[int(dice.integers(len(fitting)))])
-    return found
+        unused_nouns = [noun for noun in _dictionary(language, kind) if noun not in nouns]
+        nouns.append(unused_nouns[int(dice.integers(len(unused_nouns)))])
+    return nouns
 
 
 @lru_cache(maxsize=32)
 def _dictionary(language: str, kinds: tuple[str, ...]) -> tuple[Noun, ...]:
-    out = []
+    nouns = []
     for kind in kinds:
-        for entry in _listed(getattr(GRAMMARS[language], kind), ","):
+        for entry in _items_of(getattr(GRAMMARS[language], kind), ","):
             article, singular, plural = entry.replace("l'", "l' ").split()
-            out.append(Noun(article, singular, plural, kind == PERSON))
-    return tuple(out)
+            nouns.append(Noun(article, singular, plural, kind == PERSON))
+    return tuple(nouns)
 
 
 def _forms(language: str, noun: Noun, plural: int) -> dict[str, str]:
     """A noun with its article, and its relative pronouns, in the cases that patterns use."""
-    word = noun.plural if plural else noun.singular
     if language == "de":
-        article = "die" if plural else noun.article
-        declined = word if not plural or word[-1] in "ns" else f"{word}n"
-        dative, accusative = {"der": ("dem", "den"), "das": ("dem", "das"), "die": ("der", "die")}[
-            article
-        ]
-        dative = "den" if plural else dative
+        return _german_forms(noun, plural)
+    word = noun.plural if plural else noun.singular
+    plural_articles = {"la": "las", "el": "los"} if language == "es" else {"the": "the"}
+    article = plural_articles.get(noun.article, "les") if plural else noun.article
+    noun_phrase = f"{article}{word}" if article == "l'" else f"{article} {word}"
+    object_pronoun = f"a {article} que" if language == "es" and noun.person else "que"
+    return {"is": noun_phrase, "to": noun_phrase, "whom": object_pronoun}
+
+
+GERMAN_DATIVES = {"der": "dem", "das": "dem", "die": "der"}
+GERMAN_ACCUSATIVES = {"der": "den", "das": "das", "die": "die"}
+
+
+def _german_forms(noun: Noun, plural: int) -> dict[str, str]:
+    """The forms of a German noun, which declines with its article."""
+    if not plural:
+        dative = f"{GERMAN_DATIVES[noun.article]} {noun.singular}"
         return {
-            "is": f"{article} {word}",
-            "to": f"{dative} {declined}",
-            "who": article,
-            "whom": accusative,
+            "is": f"{noun.article} {noun.singular}",
+            "to": dative,
+            "who": noun.article,
+            "whom": GERMAN_ACCUSATIVES[noun.article],
         }
-    many = {"la": "las", "el": "los"} if language == "es" else {"the": "the"}
-    article = many.get(noun.article, "les") if plural else noun.article
-    whole = f"{article}{word}" if article == "l'" else f"{article} {word}"
-    whom = f"a {article} que" if language == "es" and noun.person else "que"
-    return {"is": whole, "to": whole, "whom": whom}
+    dative = f"den {noun.plural}"
+    if noun.plural[-1] not in "ns":
+        dative += "n"
+    return {"is": f"die {noun.plural}", "to": dative, "who": "die", "whom": "die"}
 
 
-GRAMMARS: Mapping[str, Grammar] = MappingProxyType({
-    "en": Grammar(
-        persons="""the doctor doctors, the teacher teachers, the lawyer lawyers, the farmer farmers, the singer singers,
-        the driver drivers, the nurse nurses, the student students, the neighbor neighbors, the guest guests,
-        the painter painters, the writer writers, the baker bakers, the child children, the woman women, the man men""",
-        things="""the key keys, the book books, the letter letters, the picture pictures, the bottle bottles,
-        the ticket tickets, the lamp lamps, the bag bags, the cup cups, the box boxes, the phone phones, the coat coats,
-        the hat hats, the ring rings, the map maps, the knife knives, the toy toys, the camera cameras""",
-        places="""the cabinet cabinets, the table tables, the car cars, the tree trees, the house houses,
-        the window windows, the door doors, the bridge bridges, the tower towers, the garden gardens,
-        the church churches, the shop shops, the hotel hotels, the boat boats""",
-        patterns=(
-            "{s_is} {there}",
-            "{s_is} that {mine}",
-            "{s_is} {near} {a_to}",
-            "{s_is} that {a_is} {a_seen}",
-            "{s_is} who {s_helped} {a_to}",
-            "{s_is} {near} {a_to} {by} {b_to}",
-            "{s_is} {near} {a_to} that {b_is} {b_seen}",
-            "{s_is} that {a_is} {a_seen} {near} {b_to}",
-            "{s_is} who {s_helped} {a_to} {near} {b_to}",
+GRAMMARS: Mapping[str, Grammar] = MappingProxyType(
+    {
+        "en": Grammar(
+            persons="""
+            the doctor doctors, the teacher teachers, the lawyer lawyers, the farmer farmers,
+            the singer singers, the driver drivers, the nurse nurses, the student students,
+            the neighbor neighbors, the guest guests, the painter painters,
+            the writer writers, the baker bakers, the child children, the woman women,
+            the man men
+            """,
+            things="""
+            the key keys, the book books, the letter letters, the picture pictures,
+            the bottle bottles, the ticket tickets, the lamp lamps, the bag bags,
+            the cup cups, the box boxes, the phone phones, the coat coats, the hat hats,
+            the ring rings, the map maps, the knife knives, the toy toys, the camera cameras
+            """,
+            places="""
+            the cabinet cabinets, the table tables, the car cars, the tree trees,
+            the house houses, the window windows, the door doors, the bridge bridges,
+            the tower towers, the garden gardens, the church churches, the shop shops,
+            the hotel hotels, the boat boats
+            """,
+            patterns=(
+                "{s_is} {there}",
+                "{s_is} that {mine}",
+                "{s_is} {near} {a_to}",
+                "{s_is} that {a_is} {a_seen}",
+                "{s_is} who {s_helped} {a_to}",
+                "{s_is} {near} {a_to} {by} {b_to}",
+                "{s_is} {near} {a_to} that {b_is} {b_seen}",
+                "{s_is} that {a_is} {a_seen} {near} {b_to}",
+                "{s_is} who {s_helped} {a_to} {near} {b_to}",
+            ),
+            near=("near", "behind", "beside", "next to", "in front of"),
+            there=(
+                "over there",
+                "from yesterday",
+                "right here",
+                "from before",
+                "up there",
+                "down there",
+            ),
+            mine=(
+                "I saw yesterday",
+                "I told you about",
+                "you described",
+                "we saw there",
+                "you liked so much",
+            ),
+            seen=(
+                "saw saw",
+                "noticed noticed",
+                "painted painted",
+                "found found",
+                "photographed photographed",
+            ),
+            helped=(
+                "helped helped",
+                "met met",
+                "visited visited",
+                "thanked thanked",
+                "admired admired",
+            ),
+            contracted=(),
+            verbs=("is are", "was were", "has have"),
         ),
-        near=("near", "behind", "beside", "next to", "in front of"),
-        there=("over there", "from yesterday", "right here", "from before", "up there", "down there"),
-        mine=("I saw yesterday", "I told you about", "you described", "we saw there", "you liked so much"),
-        seen=("saw saw", "noticed noticed", "painted painted", "found found", "photographed photographed"),
-        helped=("helped helped", "met met", "visited visited", "thanked thanked", "admired admired"),
-        contracted=(),
-        verbs=("is are", "was were", "has have"),
-    ),
-    "de": Grammar(
-        persons="""der Arzt Ärzte, die Lehrerin Lehrerinnen, der Anwalt Anwälte, die Bäuerin Bäuerinnen,
-        der Sänger Sänger, die Fahrerin Fahrerinnen, der Gast Gäste, die Nachbarin Nachbarinnen, der Maler Maler,
-        die Autorin Autorinnen, der Bäcker Bäcker, das Kind Kinder, die Frau Frauen, der Mann Männer,
-        die Schülerin Schülerinnen, der Freund Freunde""",
-        things="""der Schlüssel Schlüssel, das Buch Bücher, der Brief Briefe, das Bild Bilder, die Flasche Flaschen,
-        die Karte Karten, die Lampe Lampen, die Tasche Taschen, der Teller Teller, die Kiste Kisten, das Handy Handys,
-        der Mantel Mäntel, der Hut Hüte, der Ring Ringe, das Messer Messer, die Kamera Kameras, der Ball Bälle,
-        die Uhr Uhren""",
-        places="""der Schrank Schränke, der Tisch Tische, das Auto Autos, der Baum Bäume, das Haus Häuser,
-        das Fenster Fenster, die Tür Türen, die Brücke Brücken, der Turm Türme, der Garten Gärten, die Kirche Kirchen,
-        der Laden Läden, das Hotel Hotels, das Boot Boote""",
-        patterns=(
-            "{s_is} {there}",
-            "{s_is}, {s_whom} {mine},",
-            "{s_is} {near} {a_to}",
-            "{s_is}, {s_whom} {a_is} {a_seen},",
-            "{s_is}, {s_who} {a_to} {s_helped},",
-            "{s_is} {near} {a_to} {by} {b_to}",
-            "{s_is} {near} {a_to}, {a_whom} {b_is} {b_seen},",
-            "{s_is}, {s_whom} {a_is} {near} {b_to} {a_seen},",
-            "{s_is}, {s_who} {a_to} {near} {b_to} {s_helped},",
+        "de": Grammar(
+            persons="""
+            der Arzt Ärzte, die Lehrerin Lehrerinnen, der Anwalt Anwälte,
+            die Bäuerin Bäuerinnen, der Sänger Sänger, die Fahrerin Fahrerinnen,
+            der Gast Gäste, die Nachbarin Nachbarinnen, der Maler Maler,
+            die Autorin Autorinnen, der Bäcker Bäcker, das Kind Kinder, die Frau Frauen,
+            der Mann Männer, die Schülerin Schülerinnen, der Freund Freunde
+            """,
+            things="""
+            der Schlüssel Schlüssel, das Buch Bücher, der Brief Briefe, das Bild Bilder,
+            die Flasche Flaschen, die Karte Karten, die Lampe Lampen, die Tasche Taschen,
+            der Teller Teller, die Kiste Kisten, das Handy Handys, der Mantel Mäntel,
+            der Hut Hüte, der Ring Ringe, das Messer Messer, die Kamera Kameras,
+            der Ball Bälle, die Uhr Uhren
+            """,
+            places="""
+            der Schrank Schränke, der Tisch Tische, das Auto Autos, der Baum Bäume,
+            das Haus Häuser, das Fenster Fenster, die Tür Türen, die Brücke Brücken,
+            der Turm Türme, der Garten Gärten, die Kirche Kirchen, der Laden Läden,
+            das Hotel Hotels, das Boot Boote
+            """,
+            patterns=(
+                "{s_is} {there}",
+                "{s_is}, {s_whom} {mine},",
+                "{s_is} {near} {a_to}",
+                "{s_is}, {s_whom} {a_is} {a_seen},",
+                "{s_is}, {s_who} {a_to} {s_helped},",
+                "{s_is} {near} {a_to} {by} {b_to}",
+                "{s_is} {near} {a_to}, {a_whom} {b_is} {b_seen},",
+                "{s_is}, {s_whom} {a_is} {near} {b_to} {a_seen},",
+                "{s_is}, {s_who} {a_to} {near} {b_to} {s_helped},",
+            ),
+            near=("neben", "hinter", "vor", "bei"),
+            there=(
+                "dort drüben",
+                "von gestern",
+                "hier vorne",
+                "von vorhin",
+                "da oben",
+                "da hinten",
+            ),
+            mine=("ich gestern gesehen habe", "du meinst", "wir suchen", "ihr kennt", "ich so mag"),
+            seen=(
+                "sah sahen",
+                "malte malten",
+                "fotografierte fotografierten",
+                "entdeckte entdeckten",
+                "suchte suchten",
+            ),
+            helped=(
+                "half halfen",
+                "dankte dankten",
+                "winkte winkten",
+                "folgte folgten",
+                "begegnete begegneten",
+            ),
+            contracted=(("bei dem", "beim"),),
+            verbs=("ist sind", "war waren", "hat haben"),
         ),
-        near=("neben", "hinter", "vor", "bei"),
-        there=("dort drüben", "von gestern", "hier vorne", "von vorhin", "da oben", "da hinten"),
-        mine=("ich gestern gesehen habe", "du meinst", "wir suchen", "ihr kennt", "ich so mag"),
-        seen=("sah sahen", "malte malten", "fotografierte fotografierten", "entdeckte entdeckten", "suchte suchten"),
-        helped=("half halfen", "dankte dankten", "winkte winkten", "folgte folgten", "begegnete begegneten"),
-        contracted=(("bei dem", "beim"),),
-        verbs=("ist sind", "war waren", "hat haben"),
-    ),
-    "fr": Grammar(
-        persons="""le médecin médecins, l'avocat avocats, la chanteuse chanteuses, le chauffeur chauffeurs,
-        l'infirmière infirmières, l'étudiant étudiants, la voisine voisines, l'invité invités, le peintre peintres,
-        l'écrivain écrivains, la boulangère boulangères, l'enfant enfants, la femme femmes, l'homme hommes,
-        le paysan paysans, la vendeuse vendeuses""",
-        things="""la clé clés, le livre livres, la lettre lettres, le tableau tableaux, la bouteille bouteilles,
-        le billet billets, la lampe lampes, la valise valises, la tasse tasses, la boîte boîtes,
-        le téléphone téléphones, le manteau manteaux, le chapeau chapeaux, la bague bagues, la carte cartes,
-        le couteau couteaux, le jouet jouets, la photo photos""",
-        places="""l'armoire armoires, la table tables, la voiture voitures, l'arbre arbres, la maison maisons,
-        la fenêtre fenêtres, la porte portes, le pont ponts, la tour tours, le jardin jardins, l'église églises,
-        la boutique boutiques, l'hôtel hôtels, le bateau bateaux""",
-        patterns=(
-            "{s_is} {there}",
-            "{s_is} que {mine}",
-            "{s_is} {near} {a_to}",
-            "{s_is} que {a_is} {a_seen}",
-            "{s_is} qui {s_helped} {a_to}",
-            "{s_is} {near} {a_to} {by} {b_to}",
-            "{s_is} {near} {a_to} que {b_is} {b_seen}",
-            "{s_is} que {a_is} {a_seen} {near} {b_to}",
-            "{s_is} qui {s_helped} {a_to} {near} {b_to}",
+        "fr": Grammar(
+            persons="""
+            le médecin médecins, l'avocat avocats, la chanteuse chanteuses,
+            le chauffeur chauffeurs, l'infirmière infirmières, l'étudiant étudiants,
+            la voisine voisines, l'invité invités, le peintre peintres, l'écrivain écrivains,
+            la boulangère boulangères, l'enfant enfants, la femme femmes, l'homme hommes,
+            le paysan paysans, la vendeuse vendeuses
+            """,
+            things="""
+            la clé clés, le livre livres, la lettre lettres, le tableau tableaux,
+            la bouteille bouteilles, le billet billets, la lampe lampes, la valise valises,
+            la tasse tasses, la boîte boîtes, le téléphone téléphones, le manteau manteaux,
+            le chapeau chapeaux, la bague bagues, la carte cartes, le couteau couteaux,
+            le jouet jouets, la photo photos
+            """,
+            places="""
+            l'armoire armoires, la table tables, la voiture voitures, l'arbre arbres,
+            la maison maisons, la fenêtre fenêtres, la porte portes, le pont ponts,
+            la tour tours, le jardin jardins, l'église églises, la boutique boutiques,
+            l'hôtel hôtels, le bateau bateaux
+            """,
+            patterns=(
+                "{s_is} {there}",
+                "{s_is} que {mine}",
+                "{s_is} {near} {a_to}",
+                "{s_is} que {a_is} {a_seen}",
+                "{s_is} qui {s_helped} {a_to}",
+                "{s_is} {near} {a_to} {by} {b_to}",
+                "{s_is} {near} {a_to} que {b_is} {b_seen}",
+                "{s_is} que {a_is} {a_seen} {near} {b_to}",
+                "{s_is} qui {s_helped} {a_to} {near} {b_to}",
+            ),
+            near=("près de", "derrière", "devant", "à côté de", "en face de"),
+            there=("là-bas", "d'hier", "d'en face", "d'à côté", "là-haut", "d'en bas"),
+            mine=(
+                "je connais bien",
+                "tu cherches",
+                "nous aimons tant",
+                "vous voyez ici",
+                "j'admire",
+            ),
+            seen=(
+                "cherchait cherchaient",
+                "admirait admiraient",
+                "photographiait photographiaient",
+                "dessinait dessinaient",
+                "regardait regardaient",
+            ),
+            helped=(
+                "aidait aidaient",
+                "écoutait écoutaient",
+                "attendait attendaient",
+                "cherchait cherchaient",
+                "suivait suivaient",
+            ),
+            contracted=(("de le", "du"), ("de les", "des")),
+            verbs=("est sont", "était étaient", "a ont"),
         ),
-        near=("près de", "derrière", "devant", "à côté de", "en face de"),
-        there=("là-bas", "d'hier", "d'en face", "d'à côté", "là-haut", "d'en bas"),
-        mine=("je connais bien", "tu cherches", "nous aimons tant", "vous voyez ici", "j'admire"),
-        seen=("cherchait cherchaient", "admirait admiraient", "photographiait photographiaient",
-              "dessinait dessinaient", "regardait regardaient"),
-        helped=("aidait aidaient", "écoutait écoutaient", "attendait attendaient", "cherchait cherchaient",
-                "suivait suivaient"),
-        contracted=(("de le", "du"), ("de les", "des")),
-        verbs=("est sont", "était étaient", "a ont"),
-    ),
-    "es": Grammar(
-        persons="""el médico médicos, la profesora profesoras, el abogado abogados, la cantante cantantes,
-        el conductor conductores, la enfermera enfermeras, el estudiante estudiantes, la vecina vecinas,
-        el invitado invitados, el pintor pintores, la escritora escritoras, el panadero panaderos, el niño niños,
-        la mujer mujeres, el hombre hombres, la amiga amigas""",
-        things="""la llave llaves, el libro libros, la carta cartas, el cuadro cuadros, la botella botellas,
-        el billete billetes, la lámpara lámparas, la maleta maletas, la taza tazas, la caja cajas,
-        el teléfono teléfonos, el abrigo abrigos, el sombrero sombreros, el anillo anillos, el mapa mapas,
-        el cuchillo cuchillos, el juguete juguetes, la foto fotos""",
-        places="""el armario armarios, la mesa mesas, el coche coches, el árbol árboles, la casa casas,
-        la ventana ventanas, la puerta puertas, el puente puentes, la torre torres, el jardín jardines,
-        la iglesia iglesias, la tienda tiendas, el hotel hoteles, el barco barcos""",
-        patterns=(
-            "{s_is} {there}",
-            "{s_is} {s_whom} {mine}",
-            "{s_is} {near} {a_to}",
-            "{s_is} que {a_is} {a_seen}",
-            "{s_is} que {s_helped} a {a_to}",
-            "{s_is} {near} {a_to} {by} {b_to}",
-            "{s_is} {near} {a_to} que {b_is} {b_seen}",
-            "{s_is} que {a_is} {a_seen} {near} {b_to}",
-            "{s_is} que {s_helped} a {a_to} {near} {b_to}",
+        "es": Grammar(
+            persons="""
+            el médico médicos, la profesora profesoras, el abogado abogados,
+            la cantante cantantes, el conductor conductores, la enfermera enfermeras,
+            el estudiante estudiantes, la vecina vecinas, el invitado invitados,
+            el pintor pintores, la escritora escritoras, el panadero panaderos, el niño niños,
+            la mujer mujeres, el hombre hombres, la amiga amigas
+            """,
+            things="""
+            la llave llaves, el libro libros, la carta cartas, el cuadro cuadros,
+            la botella botellas, el billete billetes, la lámpara lámparas, la maleta maletas,
+            la taza tazas, la caja cajas, el teléfono teléfonos, el abrigo abrigos,
+            el sombrero sombreros, el anillo anillos, el mapa mapas, el cuchillo cuchillos,
+            el juguete juguetes, la foto fotos
+            """,
+            places="""
+            el armario armarios, la mesa mesas, el coche coches, el árbol árboles,
+            la casa casas, la ventana ventanas, la puerta puertas, el puente puentes,
+            la torre torres, el jardín jardines, la iglesia iglesias, la tienda tiendas,
+            el hotel hoteles, el barco barcos
+            """,
+            patterns=(
+                "{s_is} {there}",
+                "{s_is} {s_whom} {mine}",
+                "{s_is} {near} {a_to}",
+                "{s_is} que {a_is} {a_seen}",
+                "{s_is} que {s_helped} a {a_to}",
+                "{s_is} {near} {a_to} {by} {b_to}",
+                "{s_is} {near} {a_to} que {b_is} {b_seen}",
+                "{s_is} que {a_is} {a_seen} {near} {b_to}",
+                "{s_is} que {s_helped} a {a_to} {near} {b_to}",
+            ),
+            near=("cerca de", "detrás de", "delante de", "junto a", "al lado de", "frente a"),
+            there=("de allí", "de ayer", "de aquí", "de arriba", "de enfrente", "de al lado"),
+            mine=("conozco bien", "buscas", "vemos aquí", "tanto admiro", "usted prefiere"),
+            seen=(
+                "miraba miraban",
+                "pintaba pintaban",
+                "fotografiaba fotografiaban",
+                "buscaba buscaban",
+                "admiraba admiraban",
+            ),
+            helped=(
+                "ayudaba ayudaban",
+                "saludaba saludaban",
+                "esperaba esperaban",
+                "escuchaba escuchaban",
+                "buscaba buscaban",
+            ),
+            contracted=(("de el", "del"), ("a el", "al")),
+            verbs=("es son", "era eran", "ha han", "está están"),
         ),
-        near=("cerca de", "detrás de", "delante de", "junto a", "al lado de", "frente a"),
-        there=("de allí", "de ayer", "de aquí", "de arriba", "de enfrente", "de al lado"),
-        mine=("conozco bien", "buscas", "vemos aquí", "tanto admiro", "usted prefiere"),
-        seen=("miraba miraban", "pintaba pintaban", "fotografiaba fotografiaban", "buscaba buscaban",
-              "admiraba admiraban"),
-        helped=("ayudaba ayudaban", "saludaba saludaban", "esperaba esperaban", "escuchaba escuchaban",
-                "buscaba buscaban"),
-        contracted=(("de el", "del"), ("a el", "al")),
-        verbs=("es son", "era eran", "ha han", "está están"),
-    ),
-})  # fmt: skip
+    }
+)
 
 Draw = Callable[[str, np.random.Generator, int], Example]
 DRAWS: Mapping[str, Draw] = MappingProxyType(

@@ -34,8 +34,10 @@ SYNONYMS = (
 class LabelOrder:
     """The column of a model's logits for each of a task's labels.
 
-    assumed: {label: the model's own name of its class}, where that name is not the label's; results record it.
-    note: what was assumed and why, in a sentence; empty if nothing was.
+    Attributes:
+        assumed: {label: the model's own name of its class}, where that name is not the label's;
+            results record it.
+        note: What was assumed and why, in a sentence; empty if nothing was.
     """
 
     columns: tuple[int, ...]
@@ -44,7 +46,10 @@ class LabelOrder:
 
     @property
     def words(self) -> str:
-        """What stands beside every figure: the note, or the label map; empty where the names are the labels'."""
+        """What stands beside every figure: the note, or the label map.
+
+        It is empty where the names of the classes are the labels'.
+        """
         if self.note or self.assumed is None:
             return self.note
         return "Label map: " + ", ".join(
@@ -55,22 +60,34 @@ class LabelOrder:
 def by_name(labels: Sequence[str], names: Sequence[str]) -> tuple[int, ...] | None:
     """The class of each label by its name: the same, but for case or punctuation, or a known synonym; else None."""
     for key in (str, str.casefold, plain, meaning):
-        found = _matches(labels, names, key)
-        if found is not None:
-            return found
+        columns = _matches(labels, names, key)
+        if columns is not None:
+            return columns
     return None
 
 
 def _matches(
     labels: Sequence[str], names: Sequence[str], key: Callable[[str], str]
 ) -> tuple[int, ...] | None:
-    places: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        places.setdefault(key(name), []).append(place)
-    found = [places.get(key(label), []) for label in labels]
-    if any(len(places) != 1 for places in found) or len({own for (own,) in found}) < len(labels):
+    """The class of each label where just one has its name, and no two labels have the same; else None.
+
+    Args:
+        labels: Of the task.
+        names: Of the model's classes.
+        key: What is compared of a name.
+    """
+    columns_by_key: dict[str, list[int]] = {}
+    for column, name in enumerate(names):
+        columns_by_key.setdefault(key(name), []).append(column)
+    columns: list[int] = []
+    for label in labels:
+        matches = columns_by_key.get(key(label), [])
+        if len(matches) != 1:
+            return None
+        columns += matches
+    if len(set(columns)) < len(labels):
         return None
-    return tuple(own for (own,) in found)
+    return tuple(columns)
 
 
 def plain(name: str) -> str:
@@ -94,14 +111,18 @@ def read_map(text: str) -> dict[str, str]:
     Raises HeadlabError for any other form.
     """
     pairs = _pairs(text)
-    found = dict(pairs)
-    if not pairs or len(found) < len(pairs) or not all(label and told for label, told in pairs):
+    label_map = dict(pairs)
+    if (
+        not pairs
+        or len(label_map) < len(pairs)
+        or not all(label and class_name for label, class_name in pairs)
+    ):
         raise HeadlabError(
             f"the label map is {text!r:.100}; write each label once with the model's class for it, like "
             'LABEL=CLASS,LABEL=CLASS, or as a JSON object of texts where names have commas: {"LABEL": "CLASS"}',
             code="label_map.malformed",
         )
-    return found
+    return label_map
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
@@ -111,21 +132,22 @@ def _pairs(text: str) -> list[tuple[str, str]]:
             pairs: list[tuple[str, Any]] = json.loads(text, object_pairs_hook=list)
         except (ValueError, RecursionError):
             return []
-        return pairs if all(isinstance(told, str) for _, told in pairs) else []
+        are_texts = all(isinstance(class_name, str) for _, class_name in pairs)
+        return pairs if are_texts else []
     parts = (part.partition("=") for part in text.split(","))
-    return [(label.strip(), told.strip()) for label, _, told in parts]
+    return [(label.strip(), class_name.strip()) for label, _, class_name in parts]
 
 
-def write_map(told: Mapping[str, str]) -> str:
+def write_map(label_map: Mapping[str, str]) -> str:
     """A label map as `read_map` takes it, on one line."""
-    plain_text = ",".join(f"{label}={name}" for label, name in told.items())
+    plain_text = ",".join(f"{label}={name}" for label, name in label_map.items())
     typed_as_it_is = plain_text.isprintable() and not plain_text.lstrip().startswith("{")
-    if typed_as_it_is and _pairs(plain_text) == list(told.items()):
+    if typed_as_it_is and _pairs(plain_text) == list(label_map.items()):
         return plain_text
-    return quoted(dict(told))
+    return printable_json(dict(label_map))
 
 
-def quoted(value: object) -> str:
+def printable_json(value: object) -> str:
     """A value as JSON that can be printed: on one line, with escapes where a character has no picture."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(value)
@@ -140,11 +162,13 @@ LISTED = 20  # labels and classes that a hint lists in full
 def sure_classes(labels: Sequence[str], names: Sequence[str]) -> dict[str, int]:
     """The class of each label whose name says it without a doubt; other labels are left out.
 
-    A label and a class belong together where their names mean the same and no other name, of either, does.
+    A label and a class belong together where their names mean the same and no other name, of
+    either, does.
     """
     columns: dict[str, int] = {}
     for key in (str, certain_meaning):
-        label_keys, class_keys = Counter(map(key, labels)), Counter(map(key, names))
+        label_keys = Counter(map(key, labels))
+        class_keys = Counter(map(key, names))
         for label in labels:
             if label in columns or label_keys[key(label)] != 1 or class_keys[key(label)] != 1:
                 continue
@@ -166,13 +190,16 @@ def certain_meaning(name: str) -> str:
 def class_text(names: Sequence[str], column: int) -> str:
     """How a label map names a class: by its name, or by its number where that names no other or several."""
     name = names[column]
-    return name if name and list(names).count(name) == 1 else str(column)
+    if not name or list(names).count(name) > 1:
+        return str(column)
+    return name
 
 
 def map_hint(labels: Sequence[str], names: Sequence[str]) -> str:
     """How to say which class is which label: what to type, in a clause.
 
-    A class is paired with a label only where `sure_classes` is; the others are for the reader to choose.
+    A class is paired with a label only where `sure_classes` is; the others are for the reader to
+    choose.
 
     Args:
         labels: Of the task.
@@ -183,18 +210,18 @@ def map_hint(labels: Sequence[str], names: Sequence[str]) -> str:
     while placeholder.casefold() in {name.casefold() for name in names}:
         placeholder = f"{placeholder}_"
     shown_labels = labels if len(labels) <= LISTED else labels[:2]
-    stated = {
-        label: class_text(names, columns[label]) if label in columns else placeholder
-        for label in shown_labels
-    }
-    text = write_map(stated)
+    class_texts = dict.fromkeys(shown_labels, placeholder)
+    for label in shown_labels:
+        if label in columns:
+            class_texts[label] = class_text(names, columns[label])
+    text = write_map(class_texts)
     remarks = []
     if len(shown_labels) < len(labels):
-        remarks.append(f"and so on, for all {len(labels)} labels: {listed(labels)}")
-    if placeholder in stated.values():
+        remarks.append(f"and so on, for all {len(labels)} labels: {list_names(labels)}")
+    if placeholder in class_texts.values():
         remarks.append(
-            f"in place of each {placeholder} one of the model's classes: {listed(names)}, or its "
-            f"number, 0 to {len(names) - 1}"
+            f"in place of each {placeholder} one of the model's classes: {list_names(names)}, or "
+            f"its number, 0 to {len(names) - 1}"
         )
     remarks.append("in Python: label_map of the task")
     remarks.append(f"in the app, by names alone: Label map in the sidebar{in_the_app(text)}")
@@ -206,63 +233,71 @@ def in_the_app(text: str) -> str:
     in_a_shell = shlex.quote(text)
     if in_a_shell == text:
         return ""
-    return ", without the outer quotes" if in_a_shell == f"'{text}'" else f", as {text}"
+    if in_a_shell == f"'{text}'":
+        return ", without the outer quotes"
+    return f", as {text}"
 
 
-def told_apart(name: str) -> str:
+def quoted_if_odd(name: str) -> str:
     """A name as one of several with commas between them: an odd one stands between quotes."""
-    return name if ORDINARY.fullmatch(name) else quoted(name)
+    return name if ORDINARY.fullmatch(name) else printable_json(name)
 
 
-def listed(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
     """Names that are to be told apart and typed: the odd ones between quotes, the same ones with their numbers."""
     counts = Counter(names)
     texts = []
     for number, name in enumerate(names[:LISTED]):
-        text = told_apart(name)
-        texts.append(text if counts[name] == 1 else f"{text} (number {number})")
-    more = f", … ({len(names)} in all)" if len(names) > LISTED else ""
-    return ", ".join(texts) + more
+        text = quoted_if_odd(name)
+        if counts[name] > 1:
+            text += f" (number {number})"
+        texts.append(text)
+    list_text = ", ".join(texts)
+    if len(names) > LISTED:
+        list_text += f", … ({len(names)} in all)"
+    return list_text
 
 
-def same_classes(stored: Mapping[str, Any], told: Mapping[str, str] | None) -> bool:
+def same_classes(stored_task: Mapping[str, Any], label_map: Mapping[str, str] | None) -> bool:
     """Whether a result's classes are those of a label map; without a map, any are.
 
-    stored: the task in the result's spec, which has names: what a number in the map stands for is known to the model
-    alone, so that such a map is never the same.
+    Args:
+        stored_task: The task in the result's spec, which has names: what a number in the map stands
+            for is known to the model alone, so that such a map is never the same.
     """
-    if told is None:
+    if label_map is None:
         return True
-    named = stored.get("classes") or {label: label for label in told}
-    same = {label: name.casefold() for label, name in named.items()}
-    return same == {label: name.casefold() for label, name in told.items()}
+    stored_classes = stored_task.get("classes") or {label: label for label in label_map}
+    folded_classes = {label: name.casefold() for label, name in stored_classes.items()}
+    return folded_classes == {label: name.casefold() for label, name in label_map.items()}
 
 
-def check_map(task: str, labels: Sequence[str], told: Mapping[str, str]) -> None:
+def check_map(task: str, labels: Sequence[str], label_map: Mapping[str, str]) -> None:
     """Raise HeadlabError unless a label map names each of a task's labels and nothing else."""
-    lacking = [label for label in labels if label not in told]
-    unknown = [label for label in told if label not in labels]
-    if lacking or unknown:
-        problem = (
-            f"has no class for {lacking[0]!r}"
-            if lacking
-            else f"names {unknown[0]!r:.60}, which is no label"
-        )
+    lacking = [label for label in labels if label not in label_map]
+    unknown = [label for label in label_map if label not in labels]
+    problem = ""
+    if lacking:
+        problem = f"has no class for {lacking[0]!r}"
+    elif unknown:
+        problem = f"names {unknown[0]!r:.60}, which is no label"
+    if problem:
         raise HeadlabError(
-            f"the label map of task {task} {problem}; give one class for each of {listed(labels)}",
+            f"the label map of task {task} {problem}; give one class for each of "
+            f"{list_names(labels)}",
             code="label_map.labels_mismatch",
         )
 
 
 def as_stated(
-    task: str, labels: Sequence[str], names: Sequence[str], told: Mapping[str, str]
+    task: str, labels: Sequence[str], names: Sequence[str], label_map: Mapping[str, str]
 ) -> tuple[int, ...]:
-    """The class of each label as `told` has it, by name or by number.
+    """The class of each label as `label_map` has it, by name or by number.
 
     Raises HeadlabError unless every label has a class of its own.
     """
-    check_map(task, labels, told)
-    columns = [_class(names, told[label]) for label in labels]
+    check_map(task, labels, label_map)
+    columns = [_class_column(names, label_map[label]) for label in labels]
     if len(set(columns)) < len(columns):
         raise HeadlabError(
             f"the label map of task {task} gives two labels one class; give each its own",
@@ -271,78 +306,92 @@ def as_stated(
     return tuple(columns)
 
 
-def _class(names: Sequence[str], told: str) -> int:
+def _class_column(names: Sequence[str], class_name: str) -> int:
+    """The class that a label map names. Raises HeadlabError for one that the model does not have."""
     for key in (str, str.casefold):
-        if (
-            places := [place for place, name in enumerate(names) if key(name) == key(told)]
-        ) and len(places) == 1:
-            return places[0]
-    if told.isascii() and told.isdigit() and int(told) < len(names):
-        return int(told)
+        columns = [column for column, name in enumerate(names) if key(name) == key(class_name)]
+        if len(columns) == 1:
+            return columns[0]
+    if class_name.isascii() and class_name.isdigit() and int(class_name) < len(names):
+        return int(class_name)
     raise HeadlabError(
-        f"the label map names class {told!r:.60}; the model's classes are {listed(names)}, or 0 to {len(names) - 1}",
+        f"the label map names class {class_name!r:.60}; the model's classes are "
+        f"{list_names(names)}, or 0 to {len(names) - 1}",
         code="label_map.class_unknown",
     )
 
 
 def told_by_names(
-    task: str, labels: Sequence[str], names: Sequence[str], told: Mapping[str, str] | None
+    task: str, labels: Sequence[str], names: Sequence[str], label_map: Mapping[str, str] | None
 ) -> tuple[bool | None, str]:
-    """Whether a model's names of its classes tell which is which label, and a sentence; None: examples must tell.
+    """Whether it is known which class is which label before any example is read.
 
-    told: the label map, if any.  Raises HeadlabError for one that does not fit.
+    Args:
+        task: Name of the task, in the sentence.
+        labels: Of the task.
+        names: The model's own names of its classes.
+        label_map: The label map, if any.
+
+    Returns:
+        True or False, or None where examples with labels must tell; and a sentence that says why.
+
+    Raises:
+        HeadlabError: The label map does not fit the labels or the classes.
     """
     classes = some(names)
-    if told is not None:
-        as_stated(task, labels, names, told)
+    if label_map is not None:
+        as_stated(task, labels, names, label_map)
         return True, f"The label map gives each of the {len(labels)} labels of task {task} a class."
     if by_name(labels, names) is not None:
-        return (
-            True,
-            f"The model's classes have the names of the {len(labels)} labels of task {task}.",
-        )
+        sentence = f"The model's classes have the names of the {len(labels)} labels of task {task}."
+        return True, sentence
     advice = f"Say which is which: {map_hint(labels, names)}."
     if len(names) < len(labels):
-        what = f"The model has {len(names)} classes ({classes}), fewer than the {len(labels)} labels of task {task}"
-        return False, f"{what}. Choose the task that it was trained on."
+        finding = (
+            f"The model has {len(names)} classes ({classes}), fewer than the {len(labels)} labels "
+            f"of task {task}"
+        )
+        return False, f"{finding}. Choose the task that it was trained on."
     if len(names) != len(labels) or not nameless(names):
-        what = (
+        finding = (
             f"The model has {len(names)} classes ({classes}), task {task} has {len(labels)} labels"
         )
-        return (
-            False,
-            f"{what}, and their names do not match. Choose the task that it was trained on. {advice}",
+        return False, (
+            f"{finding}, and their names do not match. Choose the task that it was trained on. "
+            f"{advice}"
         )
     if len(labels) > FEW:
-        return (
-            False,
-            f"The model's classes are {classes}, which says nothing, and too many to try all orders. {advice}",
+        return False, (
+            f"The model's classes are {classes}, which says nothing, and too many to try all "
+            f"orders. {advice}"
         )
-    return (
-        None,
-        f"The model's classes are {classes}, which says nothing: all orders are tried on dev examples. {advice}",
+    return None, (
+        f"The model's classes are {classes}, which says nothing: all orders are tried on dev "
+        f"examples. {advice}"
     )
 
 
 def some(names: Sequence[str]) -> str:
     """The first names of many."""
-    return ", ".join(map(told_apart, names[:4])) + ("…" if len(names) > 4 else "")
+    first_names = ", ".join(map(quoted_if_odd, names[:4]))
+    return f"{first_names}…" if len(names) > 4 else first_names
 
 
-def below_chance(right: int, answers: int, labels: int) -> bool:
+def below_chance(right_answers: int, answers: int, labels: int) -> bool:
     """Whether so few right answers are surely worse than guessing one of the labels at random."""
-    from scipy.stats import (
-        binom,
-    )  # takes a second to import, which pages that only read a label map need not wait for
+    # takes a second to import, which pages that only read a label map need not wait for
+    from scipy.stats import binom
 
-    return labels > 1 and bool(binom.cdf(right, answers, 1 / labels) < LEVEL)
+    return labels > 1 and bool(binom.cdf(right_answers, answers, 1 / labels) < LEVEL)
 
 
 @dataclass(frozen=True)
-class Tried:
+class BestOrder:
     """The best order of a model's classes on some examples.
 
-    right, next: its share of right answers, and the runner-up's.  p: of its being better, corrected for all orders.
+    Attributes:
+        right, next: Its share of right answers, and the runner-up's.
+        p: Of its being better, corrected for all orders.
     """
 
     columns: tuple[int, ...]
@@ -351,25 +400,35 @@ class Tried:
     p: float
 
 
-def try_orders(counts: Ints) -> Tried:
-    """Compare all orders of the classes.  counts: examples by answer and label, int [class, label].
+def try_orders(counts: Ints) -> BestOrder:
+    """Compare all orders of the classes.
 
-    Two orders differ only on examples that one of them has right and the other wrong. If the other is at least as good,
-    its share of these is one half or more, so the best one's is tested against one half (the sign test), and its
-    p-value against each other order is corrected for their number (Bonferroni).
+    Two orders differ only on examples that one of them has right and the other wrong. If the other
+    is at least as good, its share of these is one half or more, so the best one's is tested against
+    one half (the sign test), and its p-value against each other order is corrected for their number
+    (Bonferroni).
+
+    Args:
+        counts: Examples by answer and label, int [class, label].
     """
     from scipy.stats import binom
 
     labels = np.arange(counts.shape[1])
     orders = np.array(list(permutations(range(len(counts)), counts.shape[1])))
     hits = counts[orders, labels]  # [order, label]
-    right = hits.sum(axis=1)
-    best = int(right.argmax())
-    differs = orders != orders[best]
-    won, lost = (hits[best] * differs).sum(axis=1), (hits * differs).sum(axis=1)
-    others = np.arange(len(orders)) != best
-    p = np.asarray(binom.sf(won - 1, won + lost, 0.5))[others]
+    right_counts = hits.sum(axis=1)
+    best_order = int(right_counts.argmax())
+    differs = orders != orders[best_order]
+    won = (hits[best_order] * differs).sum(axis=1)
+    lost = (hits * differs).sum(axis=1)
+    is_other = np.arange(len(orders)) != best_order
+    p_values = np.asarray(binom.sf(won - 1, won + lost, 0.5))[is_other]
     total = max(1, int(counts.sum()))
-    second = int(right[others].max(initial=0))
-    whole = float(min(1.0, p.max(initial=0.0) * others.sum()))
-    return Tried(tuple(orders[best].tolist()), int(right[best]) / total, second / total, whole)
+    runner_up = int(right_counts[is_other].max(initial=0))
+    p_value = float(min(1.0, p_values.max(initial=0.0) * is_other.sum()))
+    return BestOrder(
+        tuple(orders[best_order].tolist()),
+        int(right_counts[best_order]) / total,
+        runner_up / total,
+        p_value,
+    )

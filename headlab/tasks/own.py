@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
 from typing import NamedTuple
@@ -30,7 +30,7 @@ from headlab.tasks.declared import (
     COLUMNS,
     LANGUAGE,
     NAME,
-    Row,
+    DeclaredRow,
     check_place,
     declaration,
     declared_task,
@@ -39,8 +39,8 @@ from headlab.tasks.declared import (
     labels_of,
 )
 from headlab.tasks.equal_texts import (
-    FIRST,
-    NEWEST,
+    FIRST_VERSION,
+    NEWEST_VERSION,
     VERSIONS,
     DividedRow,
     dev_rows,
@@ -49,16 +49,27 @@ from headlab.tasks.equal_texts import (
 )
 from headlab.tasks.record_files import KINDS, Record, looks_like_tokens, require_columns
 from headlab.tasks.registry import SAVED, names
-from headlab.tasks.text_files import decoded, lines_of, require_no_nul
+from headlab.tasks.text_files import decode_text, lines_of, require_no_nul
 
 # Files as they were sent, and what is to be made of them.
 
 MAX_LABELS = 200
-# Each needs a column of its own; a group may be a text, such as the premise that several pairs share.
-ASKED = (
-    "text", "pair", "label", "target", "words", "labels", "context", "choices", "answer", "language", "split",
-)  # fmt: skip
-MOST = 64  # tasks in a cache folder
+# Each needs a column of its own; a group may be a text, such as the premise that several pairs
+# share.
+DISTINCT_MEANINGS = (
+    "text",
+    "pair",
+    "label",
+    "target",
+    "words",
+    "labels",
+    "context",
+    "choices",
+    "answer",
+    "language",
+    "split",
+)
+MAX_SAVED_TASKS = 64  # tasks in a cache folder
 ENDINGS = {
     **{f".{kind}": kind for kind in KINDS},
     ".ndjson": "jsonl",
@@ -69,9 +80,12 @@ ENDINGS = {
 
 @dataclass(frozen=True, eq=False)
 class Upload:
-    """A file as it was sent.  name: its owner's, which is shown and never a path.
+    """A file as it was sent.
 
-    language, split: of all its rows; None where a column says it, and for the split where its rows are divided.
+    Attributes:
+        name: Its owner's, which is shown and never a path.
+        language, split: Of all its rows; None where a column says it, and for the split where its
+            rows are divided.
     """
 
     name: str
@@ -82,10 +96,13 @@ class Upload:
 
 @dataclass(frozen=True)
 class Draft:
-    """A task to be made.  columns, splits, aligned: as in a declaration.
+    """A task to be made.
 
-    share: of the rows that become dev, the others being test; None where a column or the files tell the split.
-    division: the version of the division by share (`headlab.tasks.equal_texts`).
+    Attributes:
+        columns, splits, aligned: As in a declaration.
+        share: Of the rows that become dev, the others being test; None where a column or the files
+            tell the split.
+        division: The version of the division by share (`headlab.tasks.equal_texts`).
     """
 
     name: str
@@ -95,11 +112,11 @@ class Draft:
     splits: Mapping[Split, str] = field(default_factory=dict)
     aligned: bool = False
     share: float | None = None
-    division: int = NEWEST
+    division: int = NEWEST_VERSION
 
     def to_json(self) -> dict[str, JsonLike]:
         """As the worker takes it."""
-        sent = [
+        sent_files = [
             {
                 "name": f.name,
                 "data": b64encode(f.data).decode(),
@@ -108,7 +125,7 @@ class Draft:
             }
             for f in self.files
         ]
-        plain: dict[str, JsonLike] = {
+        fields: dict[str, JsonLike] = {
             "name": self.name,
             "format": self.format,
             "aligned": self.aligned,
@@ -116,7 +133,12 @@ class Draft:
             "division": self.division,
         }
         names_by_split: dict[str, str] = dict(self.splits.items())
-        return {**plain, "columns": dict(self.columns), "splits": names_by_split, "sent": sent}
+        return {
+            **fields,
+            "columns": dict(self.columns),
+            "splits": names_by_split,
+            "sent": sent_files,
+        }
 
 
 def kind_of(name: str) -> str:
@@ -146,8 +168,8 @@ def format_of(upload: Upload) -> str:
     is_tokens = not has_header and looks_like_tokens(text, kind)
     if kind == "conll" and not is_tokens:
         raise HeadlabError(
-            f"{upload.name} does not have one token a line with its label in another column; save a table as csv, tsv "
-            "or jsonl, with that ending",
+            f"{upload.name} does not have one token a line with its label in another column; save "
+            "a table as csv, tsv or jsonl, with that ending",
             code="upload.not_tokens",
         )
     return "conll" if is_tokens else kind
@@ -155,12 +177,12 @@ def format_of(upload: Upload) -> str:
 
 def read_upload(upload: Upload, kind: str) -> list[Record | HeadlabError]:
     """The records of a file in their order, errors in the place of those that cannot be read; never empty."""
-    found: list[Record | HeadlabError] = []
+    records: list[Record | HeadlabError] = []
     try:
-        found.extend(KINDS[kind](_text(upload), upload.name))
+        records.extend(KINDS[kind](_text(upload), upload.name))
     except HeadlabError as error:
-        found.append(error)
-    return found or [
+        records.append(error)
+    return records or [
         HeadlabError(f"{upload.name} has no rows; give a file with examples", code="upload.no_rows")
     ]
 
@@ -169,15 +191,16 @@ def _text(upload: Upload) -> str:
     """A file's text. Raises HeadlabError for one that is too large, empty or no text."""
     if len(upload.data) > MAX_SENT_BYTES:
         raise HeadlabError(
-            f"{upload.name} has {len(upload.data) / (1 << 20):,.0f} MiB, and {MAX_SENT_BYTES >> 20} may be sent; give "
-            "fewer rows, or write a declaration beside the file (docs/tasks.md)",
+            f"{upload.name} has {len(upload.data) / (1 << 20):,.0f} MiB, and "
+            f"{MAX_SENT_BYTES >> 20} may be sent; give fewer rows, or write a declaration beside "
+            "the file (docs/tasks.md)",
             code="upload.too_large",
         )
     if not upload.data.strip():
         raise HeadlabError(
             f"{upload.name} is empty; give a file with examples", code="upload.empty"
         )
-    text = decoded(upload.data, upload.name)
+    text = decode_text(upload.data, upload.name)
     require_no_nul(text, upload.name, code="upload.not_text")
     return text
 
@@ -189,13 +212,14 @@ def _text(upload: Upload) -> str:
 class Checked:
     """What was found.
 
-    labels: the labels of all rows, sorted.
-    sizes: examples by language and split.
-    errors: of rows and files, in their order; if there are none, the task can be saved.
-    declaration: its text.
-    files: by the name that the declaration gives them.
-    label_counts: texts, or words, by language and label.
-    notes: sentences on equal texts, without their full stop.
+    Attributes:
+        labels: The labels of all rows, sorted.
+        sizes: Examples by language and split.
+        errors: Of rows and files, in their order; if there are none, the task can be saved.
+        declaration: Its text.
+        files: By the name that the declaration gives them.
+        label_counts: Texts, or words, by language and label.
+        notes: Sentences on equal texts, without their full stop.
     """
 
     labels: tuple[str, ...]
@@ -216,16 +240,19 @@ class UploadedRow(NamedTuple):
     """A row of a file that can be read, as an example of a language."""
 
     upload: Upload
-    row: Row
+    declared_row: DeclaredRow
     language: str
     example: Example
 
 
 def check(draft: Draft) -> Checked:
-    """Read every row as the task would. Raises HeadlabError for a name, columns or files that fit no task."""
-    if unknown := [
-        name for name in draft.columns if name not in COLUMNS
-    ]:  # they become keys of the declaration
+    """Read every row as the task would.
+
+    Raises HeadlabError for a name, columns or files that fit no task.
+    """
+    # They become keys of the declaration.
+    unknown = [name for name in draft.columns if name not in COLUMNS]
+    if unknown:
         raise HeadlabError(
             f"unknown column {unknown[0]!r:.60}; choose from {', '.join(COLUMNS)}",
             code="upload.column_unknown",
@@ -235,40 +262,41 @@ def check(draft: Draft) -> Checked:
         raise HeadlabError(
             "a column's name is no text in UTF-8; give it another", code="upload.column_invalid"
         )
-    said = declaration(text, Path(f"{draft.name}.toml"))
+    contents = declaration(text, Path(f"{draft.name}.toml"))
     _check_columns(draft.columns)
     _check_division(draft)
     _check_files(draft)
-    rows_by_upload = {
-        upload: [
-            record if isinstance(record, HeadlabError) else Row(said, upload.name, record)
-            for record in read_upload(upload, draft.format)
-        ]
-        for upload in draft.files
-    }
-    labels, label_errors = _all_labels(said.unlabelled, rows_by_upload)
+    rows_by_upload: dict[Upload, list[DeclaredRow | HeadlabError]] = {}
+    for upload in draft.files:
+        rows_by_upload[upload] = []
+        for record in read_upload(upload, draft.format):
+            if isinstance(record, HeadlabError):
+                rows_by_upload[upload].append(record)
+            else:
+                rows_by_upload[upload].append(DeclaredRow(contents, upload.name, record))
+    labels, label_errors = _all_labels(contents.has_no_labels, rows_by_upload)
     rows, row_errors = _read_rows(rows_by_upload, labels)
     errors = row_errors or label_errors
     if errors:
         return Checked(labels, {}, errors, _toml(draft, labels), {})
-    return _divided(draft, rows, labels)
+    return _check_divided(draft, rows, labels)
 
 
 def _all_labels(
-    unlabelled: bool, rows_by_upload: Mapping[Upload, Sequence[Row | HeadlabError]]
+    is_unlabelled: bool, rows_by_upload: Mapping[Upload, Sequence[DeclaredRow | HeadlabError]]
 ) -> tuple[tuple[str, ...], list[HeadlabError]]:
     """The labels of all rows that can be read, sorted, and what is wrong with them as a whole."""
-    rows = [
-        row
-        for rows in rows_by_upload.values()
-        for row in rows
-        if isinstance(row, Row) and _error(_placed, row) is None
-    ]
-    labels = tuple(sorted({label for row in rows for label in _labels(row)}))
-    return labels, list(_of_labels(unlabelled, labels, rows))
+    readable_rows: list[DeclaredRow] = []
+    labels_found = set[str]()
+    for row in chain.from_iterable(rows_by_upload.values()):
+        if isinstance(row, DeclaredRow) and _error_of(_check_row_place, row) is None:
+            readable_rows.append(row)
+            labels_found.update(_labels(row))
+    labels = tuple(sorted(labels_found))
+    return labels, list(_label_errors(is_unlabelled, labels, readable_rows))
 
 
-def _divided(draft: Draft, rows: Sequence[UploadedRow], labels: tuple[str, ...]) -> Checked:
+def _check_divided(draft: Draft, rows: Sequence[UploadedRow], labels: tuple[str, ...]) -> Checked:
     """What the task has, once every row can be read."""
     splits = _splits(draft, rows)
     examples: dict[tuple[str, Split], list[Example]] = {}
@@ -291,7 +319,9 @@ def _divided(draft: Draft, rows: Sequence[UploadedRow], labels: tuple[str, ...])
         _files_of(draft, rows, splits),
         _label_counts(rows, labels),
         tuple(
-            notes_of_examples(examples, divided=draft.share is not None and draft.division > FIRST)
+            notes_of_examples(
+                examples, is_divided=draft.share is not None and draft.division > FIRST_VERSION
+            )
         ),
     )
 
@@ -303,18 +333,22 @@ def _files_of(
     files: dict[str, bytes] = {}
     for upload in draft.files:
         members = [
-            (row.row, split)
+            (row.declared_row, split)
             for row, split in zip(rows, splits, strict=True)
             if row.upload is upload
         ]
-        files |= _files(draft, upload, [row for row, _ in members], [split for _, split in members])
+        files |= _files_of_upload(
+            draft, upload, [row for row, _ in members], [split for _, split in members]
+        )
     return files
 
 
 def _label_counts(rows: Sequence[UploadedRow], labels: Sequence[str]) -> dict[tuple[str, str], int]:
     """Texts, or words, by language and label."""
     counts = Counter[tuple[str, str]]()
-    for row in rows if labels else ():
+    if not labels:
+        return {}
+    for row in rows:
         numbers = row.example.labels or (row.example.label,)
         counts.update((row.language, labels[number]) for number in numbers)
     return dict(counts)
@@ -322,11 +356,15 @@ def _label_counts(rows: Sequence[UploadedRow], labels: Sequence[str]) -> dict[tu
 
 def _check_columns(columns: Mapping[str, str]) -> None:
     """Raise HeadlabError for a column of two meanings."""
-    meant = [(name, columns[name]) for name in ASKED if name in columns]
-    for at, (name, column) in enumerate(meant):
-        if again := [other for other, same in meant[:at] if same == column]:
+    meanings_by_column: dict[str, str] = {}
+    for name in DISTINCT_MEANINGS:
+        if name not in columns:
+            continue
+        earlier = meanings_by_column.setdefault(columns[name], name)
+        if earlier != name:
             raise HeadlabError(
-                f"{again[0]} and {name} are both column {column}; give each a column of its own",
+                f"{earlier} and {name} are both column {columns[name]}; give each a column of its "
+                "own",
                 code="upload.column_twice",
             )
 
@@ -340,7 +378,8 @@ def _check_division(draft: Draft) -> None:
         )
     if draft.division not in VERSIONS:
         raise HeadlabError(
-            f"division is {draft.division!r:.60}, and this headlab knows {', '.join(map(str, VERSIONS))}",
+            f"division is {draft.division!r:.60}, and this headlab knows "
+            f"{', '.join(map(str, VERSIONS))}",
             code="upload.division_unknown",
         )
 
@@ -349,23 +388,25 @@ def _check_files(draft: Draft) -> None:
     """Raise HeadlabError for no files, too many bytes, or two files that would be one."""
     if not draft.files:
         raise HeadlabError("no file is given; give one or more", code="upload.none")
-    if (size := sum(len(upload.data) for upload in draft.files)) > MAX_SENT_BYTES:
+    size = sum(len(upload.data) for upload in draft.files)
+    if size > MAX_SENT_BYTES:
         raise HeadlabError(
-            f"the files have {size / (1 << 20):,.0f} MiB together, and {MAX_SENT_BYTES >> 20} may be sent; give fewer "
-            "rows, or write a declaration beside the files (docs/tasks.md)",
+            f"the files have {size / (1 << 20):,.0f} MiB together, and {MAX_SENT_BYTES >> 20} may "
+            "be sent; give fewer rows, or write a declaration beside the files (docs/tasks.md)",
             code="upload.too_large",
         )
-    seen = dict[str, str]()
+    names_by_place = dict[str, str]()
     for upload in draft.files:
         _check_file(draft, upload)
-        place = _name(draft, upload.language, upload.split or "dev")
-        if place in seen or upload.name in seen.values():
+        file_name = _file_name(draft, upload.language, upload.split or "dev")
+        if file_name in names_by_place or upload.name in names_by_place.values():
             raise HeadlabError(
-                f"{upload.name} and {seen.get(place, upload.name)} are the same language, split and name, or a column "
-                "tells these; give each file its own, or put the rows into one file",
+                f"{upload.name} and {names_by_place.get(file_name, upload.name)} are the same "
+                "language, split and name, or a column tells these; give each file its own, or "
+                "put the rows into one file",
                 code="upload.place_twice",
             )
-        seen[place] = upload.name
+        names_by_place[file_name] = upload.name
 
 
 def _check_file(draft: Draft, upload: Upload) -> None:
@@ -374,34 +415,36 @@ def _check_file(draft: Draft, upload: Upload) -> None:
         raise HeadlabError(
             f"which language is {upload.name} in? Give its code, like de", code="upload.no_language"
         )
-    if upload.language and not LANGUAGE.fullmatch(
-        upload.language
-    ):  # it becomes part of a file's name
+    # It becomes part of a file's name.
+    if upload.language and not LANGUAGE.fullmatch(upload.language):
         raise HeadlabError(
             f"{upload.name}: {upload.language!r:.60} is not a language code like de or zh-CN",
             code="upload.language_invalid",
         )
     if ("split" in draft.columns) + (draft.share is not None) + (upload.split is not None) != 1:
         raise HeadlabError(
-            f"which examples are in {upload.name}? Name a column that says it, a split, or a share for dev",
+            f"which examples are in {upload.name}? Name a column that says it, a split, or a "
+            "share for dev",
             code="upload.no_split",
         )
 
 
-def _error(do: Callable[..., object], *given: object) -> HeadlabError | None:
+def _error_of(function: Callable[..., object], *arguments: object) -> HeadlabError | None:
+    """The HeadlabError that a call raises; None if it raises none."""
     try:
-        do(*given)
+        function(*arguments)
     except HeadlabError as error:
         return error
     return None
 
 
-def _placed(row: Row) -> None:
-    require_columns(row.record, row.path, tuple(row.said.columns.values()), row.said.format)
+def _check_row_place(row: DeclaredRow) -> None:
+    """Raise HeadlabError unless a row has all columns, a known split and a language code."""
+    require_columns(row.record, row.path, tuple(row.contents.columns.values()), row.contents.format)
     check_place(row)
 
 
-def _labels(row: Row) -> list[str]:
+def _labels(row: DeclaredRow) -> list[str]:
     """The labels of a row; none where they cannot be read, which is said elsewhere."""
     with suppress(HeadlabError):
         return labels_of(row)
@@ -409,11 +452,12 @@ def _labels(row: Row) -> list[str]:
 
 
 def _read_rows(
-    rows_by_upload: Mapping[Upload, Sequence[Row | HeadlabError]], labels: tuple[str, ...]
+    rows_by_upload: Mapping[Upload, Sequence[DeclaredRow | HeadlabError]], labels: tuple[str, ...]
 ) -> tuple[list[UploadedRow], list[HeadlabError]]:
     """The rows that can be read, and the errors of the others, both in their order."""
     lines_by_id: dict[tuple[str, str, str], int] = {}
-    uploaded_rows, errors = list[UploadedRow](), list[HeadlabError]()
+    uploaded_rows: list[UploadedRow] = []
+    errors: list[HeadlabError] = []
     for upload, rows in rows_by_upload.items():
         for row in rows:
             try:
@@ -426,39 +470,45 @@ def _read_rows(
 
 
 def _read_row(
-    row: Row, upload: Upload, labels: tuple[str, ...], lines_by_id: dict[tuple[str, str, str], int]
+    row: DeclaredRow,
+    upload: Upload,
+    labels: tuple[str, ...],
+    lines_by_id: dict[tuple[str, str, str], int],
 ) -> UploadedRow:
-    """A row as an example; its id, if it has one, is noted in lines_by_id. Raises HeadlabError for a wrong row."""
-    _placed(row)
+    """A row as an example; its id, if it has one, is noted in lines_by_id.
+
+    Raises HeadlabError for a wrong row.
+    """
+    _check_row_place(row)
     language = _language(row, upload)
     example = replace(example_of(row, "", labels, language), place=row.place)
     if row.has("id"):
-        split = row.text("split") if row.has("split") else upload.split or ""
+        split = row.text_or("split", upload.split or "")
         line = lines_by_id.setdefault((language, split, example.id), row.record.line)
         if line != row.record.line:
-            raise row.wrong(
+            raise row.field_error(
                 "id", f"{example.id!r:.60} is already on line {line}", code="data.id_twice"
             )
     return UploadedRow(upload, row, language, example)
 
 
-def _of_labels(
-    unlabelled: bool, labels: Sequence[str], rows: Sequence[Row]
+def _label_errors(
+    is_unlabelled: bool, labels: Sequence[str], rows: Sequence[DeclaredRow]
 ) -> Iterator[HeadlabError]:
     """What is wrong with the labels as a whole."""
-    if unlabelled or not rows:
+    if is_unlabelled or not rows:
         return
-    said = rows[0].said
-    column = said.columns["labels" if said.by_word else "label"]
+    contents = rows[0].contents
+    column = contents.columns["labels" if contents.by_word else "label"]
     if len(labels) > MAX_LABELS:
         yield HeadlabError(
-            f"column {column} has {len(labels):,} different values, and a task {MAX_LABELS} labels at most; choose the "
-            "column that holds the labels",
+            f"column {column} has {len(labels):,} different values, and a task {MAX_LABELS} "
+            "labels at most; choose the column that holds the labels",
             code="upload.labels_too_many",
         )
-    alike = labels_alike(labels)
-    if alike:
-        yield HeadlabError(f"column {column} has {alike}", code="data.labels_alike")
+    problem = labels_alike(labels)
+    if problem:
+        yield HeadlabError(f"column {column} has {problem}", code="data.labels_alike")
     if len(labels) == 1:
         yield HeadlabError(
             f"column {column} has {labels[0]!r:.60} in every row; a task needs two labels or more",
@@ -466,8 +516,8 @@ def _of_labels(
         )
 
 
-def _language(row: Row, upload: Upload) -> str:
-    return row.text("language") if row.has("language") else str(upload.language)
+def _language(row: DeclaredRow, upload: Upload) -> str:
+    return row.text_or("language", str(upload.language))
 
 
 def _splits(draft: Draft, rows: Sequence[UploadedRow]) -> list[Split]:
@@ -476,84 +526,85 @@ def _splits(draft: Draft, rows: Sequence[UploadedRow]) -> list[Split]:
         dev = dev_rows(
             [_divided_row(draft, row) for row in rows],
             draft.share,
-            aligned=draft.aligned,
+            is_aligned=draft.aligned,
             version=draft.division,
         )
         return ["dev" if index in dev else "test" for index in range(len(rows))]
-    return [_told_split(row) for row in rows]
+    return [_row_split(row) for row in rows]
 
 
 def _divided_row(draft: Draft, row: UploadedRow) -> DividedRow:
-    group = row.row.text("group") if row.row.has("group") else ""
+    group = row.declared_row.text_or("group", "")
     return DividedRow(draft.files.index(row.upload), row.language, group, text_of(row.example))
 
 
-def _told_split(row: UploadedRow) -> Split:
+def _row_split(row: UploadedRow) -> Split:
     """The split that a row's column or file tells."""
-    if row.row.has("split"):
-        splits = {name: split for split, name in row.row.said.splits.items()}
-        return splits[row.row.text("split")]
+    if row.declared_row.has("split"):
+        splits = {name: split for split, name in row.declared_row.contents.splits.items()}
+        return splits[row.declared_row.text("split")]
     assert row.upload.split is not None
     return row.upload.split
 
 
-def _name(draft: Draft, language: str | None, split: str) -> str:
-    """The file that holds a language's split, as the declaration names it; no part of it is the owner's text."""
-    told = {"language": str(language), "split": split}
-    parts = [part for place, part in told.items() if place not in draft.columns]
+def _file_name(draft: Draft, language: str | None, split: str) -> str:
+    """The file that holds a language's split, as the declaration names it.
+
+    No part of it is the owner's text.
+    """
+    values_by_place = {"language": str(language), "split": split}
+    parts = [part for place, part in values_by_place.items() if place not in draft.columns]
     return ".".join([*(parts or ["data"]), draft.format])
 
 
-def _files(
-    draft: Draft, upload: Upload, rows: Sequence[Row], splits: Sequence[Split]
+def _files_of_upload(
+    draft: Draft, upload: Upload, rows: Sequence[DeclaredRow], splits: Sequence[Split]
 ) -> dict[str, bytes]:
     """The files that an upload becomes: itself, unchanged, or one for dev and one for test."""
     if draft.share is None:
-        return {_name(draft, upload.language, upload.split or "dev"): upload.data}
-    text = decoded(upload.data, upload.name)
-    # what the readers take for lines
-    lines = (
-        list(io.StringIO(text, newline=""))
-        if draft.format == "csv"
-        else [f"{line}\n" for line in lines_of(text)]
-    )
+        return {_file_name(draft, upload.language, upload.split or "dev"): upload.data}
+    text = decode_text(upload.data, upload.name)
+    # What the readers take for lines.
+    if draft.format == "csv":
+        lines = list(io.StringIO(text, newline=""))
+    else:
+        lines = [f"{line}\n" for line in lines_of(text)]
     starts = [*(row.record.line - 1 for row in rows), len(lines)]
-    parts = ["".join(lines[a:b]) for a, b in pairwise(starts)]
     head = "".join(lines[: starts[0]])
-    return {
-        _name(draft, upload.language, split): (
-            head + "".join(p for p, s in zip(parts, splits, strict=True) if s == split)
-        ).encode()
-        for split in SPLITS
-        if split in splits
-    }
+    files: dict[str, bytes] = {}
+    for split in SPLITS:
+        if split not in splits:
+            continue
+        content = head
+        for row_split, (start, end) in zip(splits, pairwise(starts), strict=True):
+            if row_split == split:
+                content += "".join(lines[start:end])
+        files[_file_name(draft, upload.language, split)] = content.encode()
+    return files
 
 
 def _toml(draft: Draft, labels: Sequence[str]) -> str:
     """The declaration's text."""
-    files = _name(draft, "{language}", "{split}")
+    files = _file_name(draft, "{language}", "{split}")
     lines = [
-        f"name = {_quoted(draft.name)}",
-        f"format = {_quoted(draft.format)}",
-        f"files = {_quoted(files)}",
+        f"name = {_toml_string(draft.name)}",
+        f"format = {_toml_string(draft.format)}",
+        f"files = {_toml_string(files)}",
     ]
-    lines += [f"labels = [{', '.join(map(_quoted, labels))}]"] if labels else []
-    lines += ["aligned = true"] if draft.aligned else []
-    lines += (
-        [f"division = {draft.division}"]
-        if draft.share is not None and draft.division > FIRST
-        else []
-    )
+    if labels:
+        lines.append(f"labels = [{', '.join(map(_toml_string, labels))}]")
+    if draft.aligned:
+        lines.append("aligned = true")
+    if draft.share is not None and draft.division > FIRST_VERSION:
+        lines.append(f"division = {draft.division}")
     for table, rows in (("columns", draft.columns), ("splits", draft.splits)):
-        lines += (
-            ["", f"[{table}]", *(f"{key} = {_quoted(value)}" for key, value in rows.items())]
-            if rows
-            else []
-        )
+        if rows:
+            lines += ["", f"[{table}]"]
+            lines += [f"{key} = {_toml_string(value)}" for key, value in rows.items()]
     return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
+def _toml_string(text: str) -> str:
     """A TOML string: JSON's, but for DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
@@ -564,52 +615,55 @@ def _quoted(text: str) -> str:
 def save(draft: Draft, cache: Path) -> Checked:
     """Save a task as `tasks/NAME/` below the cache folder; the same task sent again changes nothing.
 
-    Raises HeadlabError for the first error of its rows, for a name that another task has, and for a folder that cannot
-    be written.
+    Raises HeadlabError for the first error of its rows, for a name that another task has, and for a
+    folder that cannot be written.
     """
-    found = _saved_before(draft, cache) or check(draft)
-    if found.errors:
-        more = f"; and {len(found.errors) - 1} more errors" if len(found.errors) > 1 else ""
-        raise HeadlabError(f"{found.errors[0]}{more}", code=found.errors[0].code)
+    checked = _saved_before(draft, cache) or check(draft)
+    if checked.errors:
+        remainder = ""
+        if len(checked.errors) > 1:
+            remainder = f"; and {len(checked.errors) - 1} more errors"
+        raise HeadlabError(f"{checked.errors[0]}{remainder}", code=checked.errors[0].code)
     root = cache / SAVED
-    files = {**found.files, f"{draft.name}.toml": found.declaration.encode()}
-    if _same(root / draft.name, files):
-        return found
+    files = {**checked.files, f"{draft.name}.toml": checked.declaration.encode()}
+    if _holds_just(root / draft.name, files):
+        return checked
     if draft.name in (*names(), TREEBANK) or (root / draft.name).exists():
-        raise _taken(draft.name)
-    if root.is_dir() and sum(1 for _ in root.iterdir()) >= MOST:
+        raise _name_taken(draft.name)
+    if root.is_dir() and sum(1 for _ in root.iterdir()) >= MAX_SAVED_TASKS:
         raise HeadlabError(
-            f"{MOST} tasks have been saved already; whoever runs headlab can remove some from {SAVED}/ below its cache "
-            "and restart it",
+            f"{MAX_SAVED_TASKS} tasks have been saved already; whoever runs headlab can remove "
+            f"some from {SAVED}/ below its cache and restart it",
             code="upload.tasks_too_many",
         )
-    _put(root, draft.name, files, found)
-    return found
+    _write_task(root, draft.name, files, checked)
+    return checked
 
 
 def _saved_before(draft: Draft, cache: Path) -> Checked | None:
-    """What an earlier version's division made of a draft, if that is saved: the task then stays as it is."""
-    if (
-        draft.share is None
-        or not NAME.fullmatch(draft.name)
-        or not (cache / SAVED / draft.name).is_dir()
-    ):
+    """What an earlier version's division made of a draft, if that is saved; else None.
+
+    The task then stays as it is.
+    """
+    if draft.share is None or not NAME.fullmatch(draft.name):
         return None
-    for version in range(FIRST, draft.division):
+    if not (cache / SAVED / draft.name).is_dir():
+        return None
+    for version in range(FIRST_VERSION, draft.division):
         earlier = check(replace(draft, division=version))
         files = {**earlier.files, f"{draft.name}.toml": earlier.declaration.encode()}
-        if not earlier.errors and _same(cache / SAVED / draft.name, files):
+        if not earlier.errors and _holds_just(cache / SAVED / draft.name, files):
             return earlier
     return None
 
 
-def _taken(name: str) -> HeadlabError:
+def _name_taken(name: str) -> HeadlabError:
     return HeadlabError(
         f"there is already another task {name}; choose another name", code="upload.taken"
     )
 
 
-def _same(folder: Path, files: Mapping[str, bytes]) -> bool:
+def _holds_just(folder: Path, files: Mapping[str, bytes]) -> bool:
     """Whether a folder holds just these files."""
     try:
         return {path.name: path.read_bytes() for path in folder.iterdir()} == files
@@ -617,35 +671,36 @@ def _same(folder: Path, files: Mapping[str, bytes]) -> bool:
         return False
 
 
-def _put(root: Path, name: str, files: Mapping[str, bytes], found: Checked) -> None:
+def _write_task(root: Path, name: str, files: Mapping[str, bytes], checked: Checked) -> None:
     """Write the files under a temporary name, read them as the task, and move them into place."""
-    made = root / f".{name}.{token_hex(4)}.tmp"
+    temporary_folder = root / f".{name}.{token_hex(4)}.tmp"
     try:
-        make_folder(made)
+        make_folder(temporary_folder)
         for file, data in files.items():
-            write_atomic(made / file, data)
-        _verify(made, name, found)
-        made.rename(root / name)
+            write_atomic(temporary_folder / file, data)
+        _verify(temporary_folder, name, checked)
+        temporary_folder.rename(root / name)
     except OSError as error:
         if (root / name).exists():  # saved by someone else meanwhile
-            raise _taken(name) from error
+            raise _name_taken(name) from error
         raise unwritable(root / name, error) from error
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(temporary_folder, ignore_errors=True)
 
 
-def _verify(folder: Path, name: str, found: Checked) -> None:
+def _verify(folder: Path, name: str, checked: Checked) -> None:
     """Raise HeadlabError unless the written task has just the examples that were found."""
     try:
-        made = declared_task(folder / f"{name}.toml")
+        written_task = declared_task(folder / f"{name}.toml")
         sizes = {
-            (language, split): len(made.read(language, split, made.seed))
-            for language, split in found.sizes
+            (language, split): len(written_task.read(language, split, written_task.seed))
+            for language, split in checked.sizes
         }
     except HeadlabError as error:
         raise HeadlabError(str(error).replace(f"{folder}/", ""), code=error.code) from error
-    if sizes != found.sizes or set(made.languages) != set(found.languages):
+    if sizes != checked.sizes or set(written_task.languages) != set(checked.languages):
         raise HeadlabError(
-            f"the task {name} would not have the examples that its files have; report this, with the files' first rows",
+            f"the task {name} would not have the examples that its files have; report this, with "
+            "the files' first rows",
             code="upload.not_the_same",
         )

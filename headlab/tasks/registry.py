@@ -17,14 +17,14 @@ from headlab.tasks.declared import declared_source, declared_task, read_declarat
 from headlab.tasks.intents import intents_task
 from headlab.tasks.slots import slots_task
 
-# $HEADLAB_TASKS, set by whoever runs headlab, lists the declarations that a request may use, beside those that the
-# dashboard has saved below the cache folder (`headlab.tasks.own`).
+# $HEADLAB_TASKS, set by whoever runs headlab, lists the declarations that a request may use, beside
+# those that the dashboard has saved below the cache folder (`headlab.tasks.own`).
 
 TASKS_VARIABLE = "HEADLAB_TASKS"
 SAVED = "tasks"  # folder below the cache: tasks/NAME/NAME.toml, with the files that it declares
 
 
-class Named(NamedTuple):
+class DeclaredTasks(NamedTuple):
     """Declared tasks by name, the sources of their examples, and the problems of declarations that are left out."""
 
     makers: dict[str, Callable[[Path | None], Task]]
@@ -33,42 +33,42 @@ class Named(NamedTuple):
     declarations: dict[str, Path]
 
 
-def named_tasks(taken: Collection[str]) -> Named:
+def declared_tasks(reserved: Collection[str]) -> DeclaredTasks:
     """The tasks of the TOML files in $HEADLAB_TASKS, separated as in $PATH, and the saved ones.
 
     taken: names they must not have.
     """
-    found = Named({}, {}, [], {})
-    for where, path in _declarations():
+    declared = DeclaredTasks({}, {}, [], {})
+    for listed_in, path in _declarations():
         try:
-            said = read_declaration(path)
+            contents = read_declaration(path)
         except HeadlabError as error:
-            found.problems.append(f"{where}: {error}")
+            declared.problems.append(f"{listed_in}: {error}")
             continue
-        if said.name in (*taken, *found.makers, TREEBANK):
-            found.problems.append(
-                f"{where}: {path} declares {said.name}, which is another task's name; change it"
+        if contents.name in (*reserved, *declared.makers, TREEBANK):
+            declared.problems.append(
+                f"{listed_in}: {path} declares {contents.name}, which is another task's name; "
+                "change it"
             )
             continue
-        found.makers[said.name] = partial(declared_task, path)
-        found.sources[said.name] = declared_source(path)
-        found.declarations[said.name] = path
-    return found
+        declared.makers[contents.name] = partial(declared_task, path)
+        declared.sources[contents.name] = declared_source(path)
+        declared.declarations[contents.name] = path
+    return declared
 
 
 def _declarations() -> list[tuple[str, Path]]:
     """Every declaration, with the word for where it is listed."""
-    listed = [
-        Path(text.strip())
-        for text in os.environ.get(TASKS_VARIABLE, "").split(os.pathsep)
-        if text.strip()
-    ]
+    declarations = []
+    for text in os.environ.get(TASKS_VARIABLE, "").split(os.pathsep):
+        if text.strip():
+            declarations.append((TASKS_VARIABLE, Path(text.strip())))
     root = default_root() / SAVED
-    saved = [folder / f"{folder.name}.toml" for folder in sorted(root.glob("[!.]*"))]
-    return [
-        *((TASKS_VARIABLE, path) for path in listed),
-        *((str(root), path) for path in saved if path.is_file()),
-    ]
+    for folder in sorted(root.glob("[!.]*")):
+        path = folder / f"{folder.name}.toml"
+        if path.is_file():
+            declarations.append((str(root), path))
+    return declarations
 
 
 __all__ = ["TASKS", "Example", "Split", "Task", "names", "problems", "source", "task"]
@@ -94,7 +94,9 @@ def _misfit(key: str, entry: object) -> str:
     """Why a package's entry makes no task of this name; empty if it does."""
     if key == TREEBANK:
         return f"{key} names headlab's treebanks"
-    return "" if callable(entry) else other_kind(entry, "a function that makes a Task")
+    if not callable(entry):
+        return other_kind(entry, "a function that makes a Task")
+    return ""
 
 
 TASKS: Mapping[str, Maker] = Registry(BUILT_IN, "headlab.tasks", _misfit)
@@ -110,12 +112,13 @@ SOURCES: Mapping[str, Callable[[Path | None], Source]] = MappingProxyType(
 
 def names() -> tuple[str, ...]:
     """Names of the available tasks."""
-    return (*TASKS, *named_tasks(TASKS).makers)
+    return (*TASKS, *declared_tasks(TASKS).makers)
 
 
 def problems() -> list[str]:
     """Why some entry points and declarations in $HEADLAB_TASKS were left out."""
-    return [*(TASKS.problems if isinstance(TASKS, Registry) else ()), *named_tasks(TASKS).problems]
+    entry_point_problems = TASKS.problems if isinstance(TASKS, Registry) else ()
+    return [*entry_point_problems, *declared_tasks(TASKS).problems]
 
 
 def task(
@@ -123,20 +126,25 @@ def task(
 ) -> Task:
     """A task restricted to some of its languages; all of them for None or "all".
 
-    name: never a path, so that a request cannot read arbitrary files; `headlab.task` also takes the path of a
-    declaration.  data: folder of the task's files; None means $HEADLAB_DATA.  Raises HeadlabError for an unknown
-    task or language, listing those that exist.
+    Raises HeadlabError for an unknown task or language, listing those that exist.
+
+    Args:
+        name: Never a path, so that a request cannot read arbitrary files; `headlab.task` also takes
+            the path of a declaration.
+        data: Folder of the task's files; None means $HEADLAB_DATA.
     """
-    whole = chosen(maker(name)(data), languages)
-    return whole if data is None else replace(whole, data=data.absolute())
+    restricted_task = with_languages(maker(name)(data), languages)
+    if data is None:
+        return restricted_task
+    return replace(restricted_task, data=data.absolute())
 
 
 def declaration_of(name: str) -> Path | None:
     """The file that declares the task of this name; None where no declared task has it."""
     if name in TASKS:
         return None
-    declarations = named_tasks(TASKS).declarations
-    return declarations[name].absolute() if name in declarations else None
+    path = declared_tasks(TASKS).declarations.get(name)
+    return None if path is None else path.absolute()
 
 
 def maker(name: str) -> Maker:
@@ -144,62 +152,73 @@ def maker(name: str) -> Maker:
     if name in BUILT_IN:
         return TASKS[name]
     if name in TASKS:
-        return partial(_made_elsewhere, name)
-    own = named_tasks(TASKS)
-    if name in own.makers:
-        return own.makers[name]
-    told = [
-        f"unknown task {name!r:.300}; choose from {', '.join((*TASKS, *own.makers))}",
-        *own.problems,
+        return partial(_make_from_package, name)
+    declared = declared_tasks(TASKS)
+    if name in declared.makers:
+        return declared.makers[name]
+    sentences = [
+        f"unknown task {name!r:.300}; choose from {', '.join((*TASKS, *declared.makers))}",
+        *declared.problems,
     ]
     if "/" in name or "\\" in name or name.endswith(".toml"):
-        told.insert(
+        sentences.insert(
             1,
-            f"a task of one's own is asked for by its name, once {TASKS_VARIABLE} lists its declaration",
+            f"a task of one's own is asked for by its name, once {TASKS_VARIABLE} lists its "
+            "declaration",
         )
-    raise HeadlabError("; ".join(told), code="task.unknown")
+    raise HeadlabError("; ".join(sentences), code="task.unknown")
 
 
-def _made_elsewhere(name: str, data: Path | None) -> Task:
-    """The task made by an installed package. Raises HeadlabError if that fails or returns no task of this name."""
+def _make_from_package(name: str, data: Path | None) -> Task:
+    """The task made by an installed package.
+
+    Raises HeadlabError if that fails or returns no task of this name.
+    """
     try:
-        made: object = TASKS[name](data)
+        package_task: object = TASKS[name](data)
     except HeadlabError:
         raise
     except Exception as error:  # the package can raise anything
         raise HeadlabError(
-            f"the installed package that has task {name} could not create it ({type(error).__name__}: {error}); "
-            "fix or remove that package",
+            f"the installed package that has task {name} could not create it "
+            f"({type(error).__name__}: {error}); fix or remove that package",
             code="task.package_failed",
         ) from error
-    if not isinstance(made, Task) or made.name != name:
+    if not isinstance(package_task, Task) or package_task.name != name:
         raise HeadlabError(
-            f"the installed package that has task {name} did not return a task; fix or remove that package",
+            f"the installed package that has task {name} did not return a task; fix or remove "
+            "that package",
             code="task.package_failed",
         )
-    return made
+    return package_task
 
 
-def chosen(whole: Task, languages: Sequence[str] | str | None) -> Task:
-    """The task restricted to these languages. Raises HeadlabError if none is given or the task lacks one."""
+def with_languages(full_task: Task, languages: Sequence[str] | str | None) -> Task:
+    """The task restricted to these languages.
+
+    Raises HeadlabError if none is given or the task lacks one.
+    """
     if languages is None or languages == "all":
-        return whole
+        return full_task
     require_type("languages", languages, (str, Iterable), "a language, or a list of them")
-    some = tuple(dict.fromkeys([languages] if isinstance(languages, str) else languages))
-    if not some:
+    named_languages = [languages] if isinstance(languages, str) else languages
+    codes = tuple(dict.fromkeys(named_languages))
+    if not codes:
         raise HeadlabError(
-            f"no language given; task {whole.name} has {', '.join(whole.languages)}",
+            f"no language given; task {full_task.name} has {', '.join(full_task.languages)}",
             code="language.none",
         )
-    return whole.restricted(some)
+    return full_task.restricted(codes)
 
 
 def source(name: str, data: Path | None = None) -> Source:
-    """Where a task's examples come from and whether they are on this machine; never raises for a name in `names()`."""
+    """Where a task's examples come from, and whether they are on this machine.
+
+    Never raises for a name in `names()`.
+    """
     if name not in SOURCES:
-        return named_tasks(TASKS).sources.get(
-            name, Source(f"comes with {'headlab' if name in BUILT_IN else 'an installed package'}")
-        )
+        package = "headlab" if name in BUILT_IN else "an installed package"
+        return declared_tasks(TASKS).sources.get(name, Source(f"comes with {package}"))
     try:
         return SOURCES[name](data)
     except HeadlabError as error:

@@ -22,34 +22,40 @@ def task(
 ) -> Task:
     """A task restricted to some of its languages; all of them for None or "all".
 
-    name: a built-in task, one declared in $HEADLAB_TASKS, or the path of a declaration (TOML).
-    data: folder of the task's files; None means $HEADLAB_DATA, or the declaration's own folder.  label_map: {label:
-    class of the model, by its name or number}, for a model whose names of its classes do not say which is which; None
-    matches names, or tries all orders on dev.  Raises HeadlabError for an unknown task or language, listing those that
-    exist, for data that are not a folder, whether or not the task reads any, and for a label map of a task without
-    labels.
+    Raises HeadlabError for an unknown task or language, listing those that exist, for data that are
+    not a folder, whether or not the task reads any, and for a label map of a task without labels.
+
+    Args:
+        name: A built-in task, one declared in $HEADLAB_TASKS, or the path of a declaration (TOML).
+        data: Folder of the task's files; None means $HEADLAB_DATA, or the declaration's own folder.
+        label_map: {label: class of the model, by its name or number}, for a model whose names of
+            its classes do not say which is which; None matches names, or tries all orders on dev.
     """
-    return _named(name, languages, data).mapped(label_map)
+    return _task_named(name, languages, data).mapped(label_map)
 
 
-def _named(
+def _task_named(
     name: str | Path, languages: Sequence[str] | str | None, data: Path | str | None
 ) -> Task:
     name = str(name)
     folder = None if data is None else data_root(Path(data))
     if not name.endswith(ENDING):
         return registry.task(name, languages, data=folder)
-    whole = declared_task(Path(name), folder)
-    if whole.name in (*registry.TASKS, TREEBANK):
+    declared = declared_task(Path(name), folder)
+    if declared.name in (*registry.TASKS, TREEBANK):
         raise HeadlabError(
-            f"{name} declares {whole.name}, which is a built-in task's name; change it",
+            f"{name} declares {declared.name}, which is a built-in task's name; change it",
             code="declaration.name_taken",
         )
-    return registry.chosen(whole, languages)
+    return registry.with_languages(declared, languages)
 
 
 def source(name: str, data: Path | None = None) -> Source:
-    """Where the examples of a task made by `task` come from.  name, data: as given to `task`."""
-    return (
-        declared_source(Path(name), data) if name.endswith(ENDING) else registry.source(name, data)
-    )
+    """Where the examples of a task made by `task` come from.
+
+    Args:
+        name, data: As given to `task`.
+    """
+    if name.endswith(ENDING):
+        return declared_source(Path(name), data)
+    return registry.source(name, data)

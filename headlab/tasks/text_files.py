@@ -12,16 +12,12 @@ from pathlib import Path
 
 from headlab.core import HeadlabError
 
-Where = Path | str  # the name of a file, in its errors
+FileName = Path | str  # the name of a file, in its errors
 
-INVISIBLE = (
-    "Cc",
-    "Cf",
-    "Zs",
-    "Zl",
-    "Zp",
-)  # Unicode's categories of controls, format characters and spaces
-# Byte-order marks of text that is not UTF-8, with the codec that reads them; UTF-32's begins with that of UTF-16.
+# Unicode's categories of controls, format characters and spaces.
+INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")
+# Byte-order marks of text that is not UTF-8, with the codec that reads them; UTF-32's begins with
+# that of UTF-16.
 BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -34,7 +30,10 @@ BYTE_ORDER_MARKS = (
 class ForeignFormat:
     """A format of files that hold no text.
 
-    signature: the bytes that it begins with.  name: with its article.  advice: what to do with such a file.
+    Attributes:
+        signature: The bytes that it begins with.
+        name: With its article.
+        advice: What to do with such a file.
     """
 
     signature: bytes
@@ -76,8 +75,8 @@ def read_lines(path: Path) -> list[str]:
 def lines_of(text: str) -> list[str]:
     """Lines of a text, without their ends.
 
-    Lines end as on Linux, as on Windows, as an old Mac ended them where no line ends otherwise, and as an editor
-    leaves them that ended the lines of Windows once more.
+    Lines end as on Linux, as on Windows, as an old Mac ended them where no line ends otherwise, and
+    as an editor leaves them that ended the lines of Windows once more.
     """
     # not splitlines: a sentence may contain a form feed or a Unicode line separator
     while "\r\n" in text:
@@ -116,12 +115,12 @@ def is_visible(text: str) -> bool:
 def read_text(path: Path) -> str:
     """The text of a file, line ends unchanged.
 
-    Raises HeadlabError for a file that cannot be read, for one that holds no text, and as `decoded` does.
+    Raises HeadlabError for a file that cannot be read, for one that holds no text, and as
+    `decode_text` does.
     """
     try:
-        if not path.is_dir() and not stat.S_ISREG(
-            path.stat().st_mode
-        ):  # reading a pipe might never end
+        # Reading a pipe might never end.
+        if not path.is_dir() and not stat.S_ISREG(path.stat().st_mode):
             raise HeadlabError(
                 f"cannot read {path}, which is a pipe or a device; give a file",
                 code="data.not_a_file",
@@ -136,52 +135,60 @@ def read_text(path: Path) -> str:
             f"cannot read {str(path)!r:.200}, which no file can be called ({error})",
             code="data.unreadable",
         ) from error
-    text = decoded(data, path)
+    text = decode_text(data, path)
     require_no_nul(text, path, code="data.not_text")
     return text
 
 
-def decoded(data: bytes, where: Where) -> str:
+def decode_text(data: bytes, file_name: FileName) -> str:
     """Bytes as text, line ends unchanged: UTF-8, or UTF-16 and UTF-32 where a byte-order mark says so.
 
-    Raises HeadlabError naming `where` for a format that holds no text, and line and byte of what is not UTF-8.
+    Raises HeadlabError naming `where` for a format that holds no text, and line and byte of what is
+    not UTF-8.
     """
     foreign = foreign_format(data)
     if foreign is not None:
-        raise HeadlabError(f"{where} is {foreign.name}; {foreign.advice}", code="data.not_text")
+        raise HeadlabError(f"{file_name} is {foreign.name}; {foreign.advice}", code="data.not_text")
     codec = next((codec for mark, codec in BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8-sig")
     try:
         return data.decode(codec)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         byte = error.start - data.rfind(b"\n", 0, error.start)
-        as_written = "" if codec == "utf-8-sig" else f", nor {codec.upper()} as its first bytes say"
+        as_written = ""
+        if codec != "utf-8-sig":
+            as_written = f", nor {codec.upper()} as its first bytes say"
         raise HeadlabError(
-            f"{where}, line {line}, byte {byte}: not UTF-8{as_written}; save the file as UTF-8 (in Excel as CSV UTF-8)",
+            f"{file_name}, line {line}, byte {byte}: not UTF-8{as_written}; save the file as "
+            "UTF-8 (in Excel as CSV UTF-8)",
             code="data.not_utf8",
         ) from error
 
 
 def foreign_format(data: bytes) -> ForeignFormat | None:
     """The format of a file that holds no text, by its first bytes; None for any other."""
+    if data.startswith(WORKBOOK.signature) and b"xl/workbook" in data:
+        return WORKBOOK
     for foreign in FOREIGN_FORMATS:
         if data.startswith(foreign.signature):
-            return (
-                WORKBOOK
-                if foreign.signature == WORKBOOK.signature and b"xl/workbook" in data
-                else foreign
-            )
+            return foreign
     return None
 
 
-def require_no_nul(text: str, where: Where, *, code: str) -> None:
-    """Raise HeadlabError naming `where` and line of a NUL character. code: of that error."""
+def require_no_nul(text: str, file_name: FileName, *, code: str) -> None:
+    """Raise HeadlabError naming `file_name` and line of a NUL character.
+
+    Args:
+        code: Of that error.
+    """
     if "\0" not in text:
         return
     line = text.count("\n", 0, text.index("\0")) + 1
-    looks_wide = 4 * text.count("\0") > len(text)
-    guess = " (it looks like UTF-16)" if looks_wide else ""
+    guess = ""
+    if 4 * text.count("\0") > len(text):
+        guess = " (it looks like UTF-16)"
     raise HeadlabError(
-        f"{where}, line {line}: a NUL character, which no text has{guess}; save the file as text in UTF-8",
+        f"{file_name}, line {line}: a NUL character, which no text has{guess}; save the file as "
+        "text in UTF-8",
         code=code,
     )

@@ -22,7 +22,9 @@ from headlab.tasks.base import (
 )
 from headlab.tasks.text_files import is_missing, read_lines
 
-NAME, FOLDER, SUFFIX = "lm", "lm", "txt"
+NAME = "lm"
+FOLDER = "lm"
+SUFFIX = "txt"
 WIKITEXT = "wikitext2"  # English, used where there is no folder `lm`; its files are named by its own splits
 WIKITEXT_SPLITS = {"train": "train", "dev": "valid", "test": "test"}
 WINDOW = 240  # characters: about 60 tokens of English
@@ -32,17 +34,21 @@ TITLE = re.compile(r" ?= [^=].* = ?")  # of an article of WikiText
 def lm_task(data: Path | None = None, seed: int = 0) -> Task:
     """The task: an example is a window of a text, a group the document it is from; every token is an answer.
 
-    data: a folder with `lm/{language}.{train,dev,test}.txt`, or `wikitext2/`; None means $HEADLAB_DATA.  A document
-    ends at an empty line, an article of WikiText at the next one's title.
+    Args:
+        data: A folder with `lm/{language}.{train,dev,test}.txt`, or `wikitext2/`; None means
+            $HEADLAB_DATA. A document ends at an empty line, an article of WikiText at the next
+            one's title.
     """
-    found = languages_in(data, FOLDER, SUFFIX) or ("en",)
-    return Task(NAME, (), found, False, partial(read, data), seed, likelihood="tokens")
+    languages = languages_in(data, FOLDER, SUFFIX) or ("en",)
+    return Task(NAME, (), languages, False, partial(read, data), seed, likelihood="tokens")
 
 
 def source(data: Path | None) -> Source:
     """Where the texts come from. Raises HeadlabError if the data folder is not a folder."""
-    found = subfolder(data, FOLDER) or subfolder(data, WIKITEXT)
-    return Source("a folder of your own", False, _advice()) if found is None else Source(str(found))
+    folder = subfolder(data, FOLDER) or subfolder(data, WIKITEXT)
+    if folder is None:
+        return Source("a folder of your own", False, _advice())
+    return Source(str(folder))
 
 
 def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[Example]:
@@ -56,53 +62,77 @@ def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[
     windows = list(_windows(path, split, articles=path.parent.name == WIKITEXT))
     if not windows:
         raise HeadlabError(
-            f"{path}: no document has {WINDOW} characters, the length of a window; give longer texts",
+            f"{path}: no document has {WINDOW} characters, the length of a window; give longer "
+            "texts",
             code="data.text_too_short",
         )
     order = np.random.default_rng([seed, SPLITS.index(split), 17]).permutation(len(windows))
-    return tuple(windows[at] for at in order.tolist())
+    return tuple(windows[window] for window in order.tolist())
 
 
 def _file(data: Path | None, language: str, split: Split) -> Path:
-    own = subfolder(data, FOLDER)
-    if own is not None:
-        return own / f"{language}.{split}.{SUFFIX}"
-    shared = subfolder(data, WIKITEXT)
-    if shared is None:
+    texts_folder = subfolder(data, FOLDER)
+    if texts_folder is not None:
+        return texts_folder / f"{language}.{split}.{SUFFIX}"
+    wikitext_folder = subfolder(data, WIKITEXT)
+    if wikitext_folder is None:
         raise HeadlabError(_advice(), code="data.folder_missing")
-    return shared / f"{WIKITEXT_SPLITS[split]}.{SUFFIX}"
+    return wikitext_folder / f"{WIKITEXT_SPLITS[split]}.{SUFFIX}"
 
 
 def _windows(path: Path, split: Split, *, articles: bool) -> Iterator[Example]:
-    """The windows of all documents of a file, in their order; what is left at a document's end is left out.
+    """The windows of all documents of a file, in their order.
 
-    articles: a document ends at the next one's title, not at an empty line.
+    The rest of a document, behind its last whole window, is left out.
+
+    Args:
+        articles: A document ends at the next one's title, not at an empty line.
     """
-    lines, parts, line = read_lines(path), list[str](), 0
+    lines = read_lines(path)
+    document: list[str] = []
+    first_line = 0
     for number, text in enumerate([*lines, ""], start=1):
-        ends = bool(TITLE.fullmatch(text)) or number > len(lines) if articles else not text.strip()
-        if ends:
-            yield from _cut(
-                " ".join(parts), f"{split}-{line}", f"{path}, in the document from line {line}"
-            )
-            parts, line = [], 0
+        if articles:
+            ends_document = number > len(lines) or TITLE.fullmatch(text) is not None
+        else:
+            ends_document = not text.strip()
+        if ends_document:
+            place = f"{path}, in the document from line {first_line}"
+            yield from _cut(" ".join(document), f"{split}-{first_line}", place)
+            document = []
+            first_line = 0
         if text.strip():
-            parts, line = [*parts, text.strip()], line or number
+            document.append(text.strip())
+            first_line = first_line or number
 
 
 def _cut(document: str, name: str, place: str) -> Iterator[Example]:
-    """Windows of a document: WINDOW characters, and up to the end of the word; of unspaced text, WINDOW alone."""
-    start, number = 0, 0
+    """The windows of a document: WINDOW characters each, and the rest of the last word.
+
+    A text without spaces is cut after WINDOW characters.
+
+    Args:
+        document: Its text on one line.
+        name: The group of the windows, with which their ids begin.
+        place: The document's file and line, in errors.
+    """
+    start = 0
+    number = 0
     while len(document) - start >= WINDOW:
         end = document.find(" ", start + WINDOW)
-        end = len(document) if end < 0 else end
-        end = end if end - start < 2 * WINDOW else start + WINDOW
+        if end < 0:
+            end = len(document)
+        if end - start >= 2 * WINDOW:
+            end = start + WINDOW
         yield Example(f"{name}-{number}", "", group=name, target=document[start:end], place=place)
-        start, number = end + (document[end : end + 1] == " "), number + 1
+        start = end
+        if document[end : end + 1] == " ":
+            start += 1
+        number += 1
 
 
 def _advice() -> str:
     return (
-        f"no folder was found with the texts of task {NAME}: set {DATA_VARIABLE} (or give --data) to one that holds "
-        f"{FOLDER}/en.dev.{SUFFIX} and the like, or {WIKITEXT}/"
+        f"no folder was found with the texts of task {NAME}: set {DATA_VARIABLE} (or give --data) "
+        f"to one that holds {FOLDER}/en.dev.{SUFFIX} and the like, or {WIKITEXT}/"
     )

@@ -15,16 +15,19 @@ from headlab.tasks.base import (
     Source,
     Split,
     Task,
-    in_order,
+    in_random_order,
     languages_in,
     subfolder,
 )
 from headlab.tasks.record_files import read_table
 from headlab.tasks.text_files import is_missing
 
-NAME, FOLDER, SUFFIX = "translation", "mt", "tsv"
+NAME = "translation"
+FOLDER = "mt"
+SUFFIX = "tsv"
 COLUMNS = ("source", "target")
-# Pairs to list if there is no data folder: reading a sentence then raises the error that names the missing file.
+# Pairs to list if there is no data folder: reading a sentence then raises the error that names the
+# missing file.
 PAIRS = ("en-de", "en-fr")
 PAIR = re.compile(r"[A-Za-z][A-Za-z0-9_]*-[A-Za-z][A-Za-z0-9_-]*")
 PLACE = re.compile(r"[A-Z]{2}|[A-Z][a-z]{3}|[0-9]{3}")  # a country, a script, or a UN M49 region
@@ -33,24 +36,27 @@ PLACE = re.compile(r"[A-Z]{2}|[A-Z][a-z]{3}|[0-9]{3}")  # a country, a script, o
 def translation_task(data: Path | None = None, seed: int = 0) -> Task:
     """The task: a language is a pair, like en-de, source first; there are no labels, since texts are generated.
 
-    data: a folder with `mt/{pair}.{train,dev,test}.tsv`, which define the pairs; None means $HEADLAB_DATA.
-    Rows are not aligned across pairs, and each row is its own group.
+    Args:
+        data: A folder with `mt/{pair}.{train,dev,test}.tsv`, which define the pairs; None means
+            $HEADLAB_DATA. Rows are not aligned across pairs, and each row is its own group.
     """
-    found = tuple(pair for pair in languages_in(data, FOLDER, SUFFIX) if PAIR.fullmatch(pair))
-    return Task(NAME, (), found or PAIRS, False, partial(read, data), seed)
+    pairs = tuple(pair for pair in languages_in(data, FOLDER, SUFFIX) if PAIR.fullmatch(pair))
+    return Task(NAME, (), pairs or PAIRS, False, partial(read, data), seed)
 
 
 def source(data: Path | None) -> Source:
     """Where the examples come from. Raises HeadlabError if the data folder is not a folder."""
-    found = subfolder(data, FOLDER)
-    return Source("a folder of your own", False, _advice()) if found is None else Source(str(found))
+    folder = subfolder(data, FOLDER)
+    if folder is None:
+        return Source("a folder of your own", False, _advice())
+    return Source(str(folder))
 
 
 def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[Example]:
     """The sentence pairs of a split in random order; empty for train if it has no file.
 
-    Raises HeadlabError for a pair that could be read as one language and, naming file, line and column, for an empty
-    side.
+    Raises HeadlabError for a pair that could be read as one language and, naming file, line and
+    column, for an empty side.
     """
     _check_pair(language)
     folder = subfolder(data, FOLDER)
@@ -59,22 +65,26 @@ def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[
     path = folder / f"{language}.{split}.{SUFFIX}"
     if split == "train" and is_missing(path):
         return ()
-    return in_order(examples(path, split), seed)
+    return in_random_order(examples(path, split), seed)
 
 
 def examples(path: Path, split: Split) -> list[Example]:
-    """The rows of a file as examples, in the file's order. Raises HeadlabError naming file, line and column."""
-    found = []
+    """The rows of a file as examples, in the file's order.
+
+    Raises HeadlabError naming file, line and column.
+    """
+    sentence_pairs = []
     for row, sides in enumerate(read_table(path, COLUMNS)):
         for column, text in zip(COLUMNS, sides, strict=True):
             if not _visible(text):
                 raise HeadlabError(
-                    f"{path}, line {row + 2}, column {column}: it is empty; give a text, or drop the row",
+                    f"{path}, line {row + 2}, column {column}: it is empty; give a text, or drop "
+                    "the row",
                     code="data.text_empty",
                 )
         name = f"{split}-{row}"
-        found.append(Example(name, sides[0], group=name, target=sides[1]))
-    return found
+        sentence_pairs.append(Example(name, sides[0], group=name, target=sides[1]))
+    return sentence_pairs
 
 
 def _visible(text: str) -> bool:
@@ -83,13 +93,16 @@ def _visible(text: str) -> bool:
 
 
 def _check_pair(language: str) -> None:
-    one, other = sides(language)
-    if one != other:
+    source_language, target_language = sides(language)
+    if source_language != target_language:
         return
     lower = language.lower()
-    do = f"write {lower}" if len(set(sides(lower))) > 1 else "name two languages, like en-de"
+    advice = "name two languages, like en-de"
+    if len(set(sides(lower))) > 1:
+        advice = f"write {lower}"
     raise HeadlabError(
-        f"the pair {language} could be read as one language, {one}; {do}, in the names of its files too",
+        f"the pair {language} could be read as one language, {source_language}; {advice}, in the "
+        "names of its files too",
         code="translation.pair_invalid",
     )
 
@@ -100,15 +113,16 @@ def sides(language: str) -> tuple[str, str]:
     A country (CN), script (Hans) or region code belongs to the language before it.
     """
     parts = language.split("-")
-    own = 1
-    while parts[0].islower() and own < len(parts) and PLACE.fullmatch(parts[own]):
-        own += 1
-    source = "-".join(parts[:own])
-    return source, "-".join(parts[own:]) or source
+    source_parts = 1
+    while parts[0].islower() and source_parts < len(parts) and PLACE.fullmatch(parts[source_parts]):
+        source_parts += 1
+    source = "-".join(parts[:source_parts])
+    return source, "-".join(parts[source_parts:]) or source
 
 
 def _advice() -> str:
     return (
-        f"no folder was found with the data of task {NAME}: set {DATA_VARIABLE} (or give --data) to one that holds "
-        f"{FOLDER}/en-de.dev.{SUFFIX} and the like, with the columns {' and '.join(COLUMNS)}"
+        f"no folder was found with the data of task {NAME}: set {DATA_VARIABLE} (or give --data) "
+        f"to one that holds {FOLDER}/en-de.dev.{SUFFIX} and the like, with the columns "
+        f"{' and '.join(COLUMNS)}"
     )

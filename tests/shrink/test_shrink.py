@@ -75,7 +75,7 @@ def test_parameters_go_as_counted_by_hand():
         for n in per_layer
     )
     assert shrunk.parameters_before - shrunk.parameters_after == want
-    assert (shrunk.gone, shrunk.masked) == (len(mask.removed), ())
+    assert (shrunk.removed_count, shrunk.masked) == (len(mask.removed), ())
 
 
 def test_a_model_may_lose_all_its_heads():
@@ -110,7 +110,7 @@ def test_query_heads_that_share_a_key_go_together_and_the_others_are_silenced(fa
         ("decoder", 1, 2),
         ("decoder", 2, 2),
     ]
-    assert shrunk.gone == 4
+    assert shrunk.removed_count == 4
     layers = shrunk.module.base_model.layers
     assert [layer.self_attn.q_proj.weight.shape[0] for layer in layers] == [12, 24, 12]
     assert [layer.self_attn.k_proj.weight.shape[0] for layer in layers] == [6, 12, 6]
@@ -264,7 +264,7 @@ def test_a_mask_with_mean_ablation_anywhere_in_its_making_is_refused(chosen):
 def test_masks_combined_under_zero_ablation_are_taken():
     model = model_of("bert")
     parts = [mask_of(model, uneven(model, seed=seed).kept, ablation="zero") for seed in (0, 1)]
-    assert shrink_model(model, combine(parts, "and")).gone
+    assert shrink_model(model, combine(parts, "and")).removed_count
     mixed = combine([parts[0], mask_of(model, parts[1].kept, ablation="mean")], "and")
     with raises("shrink.mask_of_means"):
         shrink_model(model, mixed)

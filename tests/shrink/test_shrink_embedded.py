@@ -52,7 +52,7 @@ def mask_of(model):
 
 def test_an_adapter_loses_the_parameters_of_the_heads_that_go(whole):
     shrunk = shrink_model(whole, mask_of(whole))
-    assert shrunk.parameters_before - shrunk.parameters_after == shrunk.gone * (
+    assert shrunk.parameters_before - shrunk.parameters_after == shrunk.removed_count * (
         4 * 384 * 32 + 3 * 32
     )
 

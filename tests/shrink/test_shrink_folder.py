@@ -27,7 +27,7 @@ from headlab.models.load import read_folder
 from headlab.shrink import proof as proofs
 from headlab.shrink import shrink_model
 from headlab.shrink.folder import write_shrunk
-from headlab.shrink.proof import Speed, cell
+from headlab.shrink.proof import Speed, escape_markdown
 
 FILES = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "README.md", "mask.json",
          "proof.json"}  # fmt: skip
@@ -169,7 +169,7 @@ def test_the_model_card_shows_before_and_after_and_what_the_mask_file_says(model
 
 
 def test_names_in_the_card_are_plain_text():
-    assert cell("a\n|b <script>`") == "a \\|b \\<script\\>\\`"
+    assert escape_markdown("a\n|b <script>`") == "a \\|b \\<script\\>\\`"
 
 
 def test_a_model_that_answers_otherwise_leaves_no_folder(model, tmp_path):

@@ -15,7 +15,7 @@ import headlab
 from headlab.hooks import gated
 from headlab.shrink import shrink_model
 from headlab.shrink.folder import write_shrunk
-from headlab.shrink.model import rounded, stored, written_in
+from headlab.shrink.model import dtype_to_write, rounded_weights, stored
 
 
 def on_disk(folder, family, numbers, *, loaded="float32"):
@@ -109,22 +109,24 @@ def test_rounding_that_changes_too_much_is_refused(tmp_path, monkeypatch):
 
 def test_weights_that_were_changed_since_they_were_loaded_are_not_rounded_unasked(tmp_path):
     model = on_disk(tmp_path / "m", "bert", "bfloat16")
-    assert (stored(model), written_in(model)) == ("bfloat16", "bfloat16")
+    assert (stored(model), dtype_to_write(model)) == ("bfloat16", "bfloat16")
     with torch.no_grad():
         model.module.classifier.bias.add_(1e-4)
-    assert written_in(model) == "float32"
-    assert written_in(on_disk(tmp_path / "n", "bert", "float32", loaded="bfloat16")) == "bfloat16"
+    assert dtype_to_write(model) == "float32"
+    assert (
+        dtype_to_write(on_disk(tmp_path / "n", "bert", "float32", loaded="bfloat16")) == "bfloat16"
+    )
 
 
 def test_rounding_is_undone_whatever_happens():
     module = model_of("t5", dtype=torch.float32).module
     before = {name: t.clone() for name, t in module.state_dict().items()}
-    with rounded(module, "bfloat16") as changed:
+    with rounded_weights(module, "bfloat16") as changed:
         assert changed
         assert all(torch.equal(t, t.bfloat16().float()) for t in module.state_dict().values())
     assert all(torch.equal(before[name], t) for name, t in module.state_dict().items())
-    with pytest.raises(KeyboardInterrupt), rounded(module, "bfloat16"):
+    with pytest.raises(KeyboardInterrupt), rounded_weights(module, "bfloat16"):
         raise KeyboardInterrupt
     assert all(torch.equal(before[name], t) for name, t in module.state_dict().items())
-    with rounded(module, "float32") as changed:
+    with rounded_weights(module, "float32") as changed:
         assert not changed

@@ -13,9 +13,9 @@ from tiny_task import tiny_tokenizer
 
 from headlab.hooks import gated
 from headlab.shrink import shrink_model
-from headlab.shrink.folder import NEEDED, widest, write_shrunk
+from headlab.shrink.folder import ONNX_PACKAGES, widest_batch, write_shrunk
 
-LACKING = [name for name in NEEDED if find_spec(name) is None]
+LACKING = [name for name in ONNX_PACKAGES if find_spec(name) is None]
 # An encoder; the soak has a decoder alone, and two with both.
 FAMILIES = (
     "bert",
@@ -55,6 +55,6 @@ def test_onnxruntime_answers_as_the_masked_model(family, tmp_path):
 
 def test_a_trace_is_made_of_two_rows_or_more():
     batch = tiny_batch(model_of("bert").module, (4,))
-    wide = widest([batch])
+    wide = widest_batch([batch])
     assert {name: tuple(t.shape) for name, t in wide.items()} == dict.fromkeys(batch, (2, 4))
     assert torch.equal(wide["input_ids"][0], wide["input_ids"][1])

@@ -50,7 +50,7 @@ def names(folder):
 @pytest.mark.parametrize("exchange", [True, False])
 def test_a_folder_is_replaced_by_a_newer_one(model, folder, tmp_path, exchange, monkeypatch):
     if not exchange:
-        monkeypatch.setattr(files, "exchanged", lambda one, other: False)
+        monkeypatch.setattr(files, "exchange_folders", lambda one, other: False)
     second = written(model, folder, mask_of(model, np.arange(12) != 3))
     assert second.fingerprint == headlab.load(str(folder)).fingerprint
     assert names(tmp_path) == ["m"]
@@ -147,7 +147,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
 def test_where_two_folders_cannot_be_swapped_the_older_one_is_kept_until_there_is_another(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(files, "exchanged", lambda one, other: False)
+    monkeypatch.setattr(files, "exchange_folders", lambda one, other: False)
     out = tmp_path / "m"
     with built(out) as build:
         (build / "first").write_text("")
@@ -163,7 +163,7 @@ def test_where_two_folders_cannot_be_swapped_the_older_one_is_kept_until_there_i
 
 
 def test_a_name_that_cannot_be_given_brings_the_older_folder_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "exchanged", lambda one, other: False)
+    monkeypatch.setattr(files, "exchange_folders", lambda one, other: False)
     out = tmp_path / "m"
     with built(out) as build:
         (build / "first").write_text("")

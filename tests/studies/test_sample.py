@@ -8,7 +8,7 @@ from tiny import tiny_model
 from tiny_task import tiny_tokenizer
 
 import headlab
-from headlab.shrink.proof import rows_of
+from headlab.shrink.proof import rows_without_padding
 from headlab.studies.savings_run import batches_of, different_batches
 from headlab.tasks import Example, Task
 
@@ -20,13 +20,15 @@ def test_no_example_is_drawn_twice_and_languages_are_drawn_by_lot(tmp_path):
     )
     batches = different_batches(model, task, rows=16, size=130, seed=0)
     assert [len(batch["input_ids"]) for batch in batches] == [16] * 8 + [2]
-    rows = set().union(*map(rows_of, batches))
+    rows = set().union(*map(rows_without_padding, batches))
     assert len(rows) == 130
     again = different_batches(model, task, rows=16, size=130, seed=0)
     assert all(
         torch.equal(a["input_ids"], b["input_ids"]) for a, b in zip(batches, again, strict=True)
     )
-    other = set().union(*map(rows_of, different_batches(model, task, rows=16, size=130, seed=1)))
+    other = set().union(
+        *map(rows_without_padding, different_batches(model, task, rows=16, size=130, seed=1))
+    )
     assert other != rows
 
 

@@ -224,7 +224,7 @@ def test_reported_11_no_text_and_no_group_is_ever_on_both_sides(
     told: list[tuple[str, str, int]], share: float, aligned: bool
 ) -> None:
     rows = [DividedRow(0, language, group, (str(number),)) for language, group, number in told]
-    dev = dev_rows(rows, share, aligned=aligned, version=2)
+    dev = dev_rows(rows, share, is_aligned=aligned, version=2)
     test = set(range(len(rows))) - dev
     assert not {rows[index].text for index in dev} & {rows[index].text for index in test}
     assert not {rows[index].group for index in dev} & {rows[index].group for index in test} - {""}

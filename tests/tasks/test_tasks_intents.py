@@ -16,14 +16,14 @@ from errors import raises
 import headlab.tasks.intents
 from headlab.tasks import task
 from headlab.tasks.intents import data_versions, intents_task, read
-from headlab.tasks.intents.card import Judge, ambiguous_templates, card, data_hash
+from headlab.tasks.intents.card import TemplateJudge, ambiguous_templates, card, data_hash
 from headlab.tasks.intents.splits import Splits, build
 from headlab.tasks.intents.templates import (
     CLASSES,
     KINDS,
     LABELS,
     LANGUAGES,
-    PINNED,
+    PINNED_VERSIONS,
     SIZES,
     SLOTS,
     ambiguous_groups,
@@ -86,7 +86,9 @@ def test_no_template_stands_in_two_splits(language: str) -> None:
     per_class = Counter(t.label for t in splits.book.templates)
     single = {t.group for t in splits.book.templates if per_class[t.label] == 1}
     assert crossing == single
-    assert {LABELS[i] for i in splits.shared} == ({"set_volume"} if language == "vi" else set())
+    assert {LABELS[i] for i in splits.single_template_classes} == (
+        {"set_volume"} if language == "vi" else set()
+    )
 
 
 @every_language
@@ -172,7 +174,7 @@ def test_ids_are_unique_and_the_data_is_the_known_one(language: str) -> None:
     assert re.fullmatch(
         rf"intents/{language}/dev/00017-[0-9a-f]{{8}}", splits.examples["dev"][17].id
     )
-    if data_versions() != PINNED:
+    if data_versions() != PINNED_VERSIONS:
         pytest.skip("the golden hashes are of the pinned source packages")
     assert data_hash(splits) == GOLDEN[language]
 
@@ -226,7 +228,7 @@ def test_fillers_are_complete_and_kinds_do_not_mix(language: str) -> None:
 @every_language
 def test_names_fit_the_context(language: str, label: str, domain: str) -> None:
     book = build(language, 0).book
-    named = [v for t in book.of(LABELS.index(label)) for v in t.variants if v.names]
+    named = [v for t in book.templates_of(LABELS.index(label)) for v in t.variants if v.names]
     assert named
     for variant in named:
         assert variant.kinds == (domain,)
@@ -246,7 +248,7 @@ def test_no_vacuum_is_called_radiator() -> None:
 
 def test_the_card_is_the_data() -> None:
     committed = (Path(__file__).parents[2] / "docs" / "data-card.md").read_text("utf-8")
-    if data_versions() != PINNED:
+    if data_versions() != PINNED_VERSIONS:
         pytest.skip("the card is of the pinned source packages")
     assert card() == committed
 
@@ -254,14 +256,14 @@ def test_the_card_is_the_data() -> None:
 @pytest.mark.parametrize("language", ["en", "th", "vi"])
 def test_hassil_finds_the_labelled_class_and_no_other(language: str) -> None:
     splits = build(language, 0)
-    judge = Judge(splits.book)
+    judge = TemplateJudge(splits.book)
     for e in splits.examples["test"][:40]:
         assert judge.classes(e.text) == {e.label}, e.text
 
 
 def test_templates_of_two_classes_are_left_out() -> None:
     whole = read_book("ru", ambiguous=True)
-    found = ambiguous_templates(whole, whole.of(LABELS.index("media_pause")))
+    found = ambiguous_templates(whole, whole.templates_of(LABELS.index("media_pause")))
     assert found
     assert found == {group: ambiguous_groups("ru")[group] for group in found}
     assert not set(found) & {t.group for t in build("ru", 0).book.templates}

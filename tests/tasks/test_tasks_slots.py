@@ -11,15 +11,22 @@ from hypothesis import strategies as st
 
 from headlab.tasks import task
 from headlab.tasks.intents.splits import build
-from headlab.tasks.intents.templates import LANGUAGES, SIZES, Piece, Said, tidy
-from headlab.tasks.slots import LABELS, OUTSIDE, UNSPACED, mended, replaced, words_of
+from headlab.tasks.intents.templates import LANGUAGES, SIZES, DrawnSentence, Piece, tidy
+from headlab.tasks.slots import (
+    LABELS,
+    LANGUAGES_WITHOUT_SPACES,
+    OUTSIDE_LABEL,
+    replace_with_marks,
+    tidy_with_marks,
+    words_of,
+)
 
 SOME = ("en", "de", "th", "hu", "zh-CN")  # spaces, repairs, neither, endings, neither
 
 
-def said(*pieces: tuple[str, str]) -> Said:
+def said(*pieces: tuple[str, str]) -> DrawnSentence:
     found = tuple(Piece(*piece) for piece in pieces)
-    return Said(tidy("".join(p.text for p in found), ()), found)
+    return DrawnSentence(tidy("".join(p.text for p in found), ()), found)
 
 
 def test_a_word_has_the_slot_it_fills() -> None:
@@ -29,7 +36,7 @@ def test_a_word_has_the_slot_it_fills() -> None:
         "en",
     )
     assert found == [
-        ("turn", OUTSIDE), ("on", OUTSIDE), ("the", OUTSIDE), ("floor", "name"), ("lamp", "name"), ("in", OUTSIDE),
+        ("turn", OUTSIDE_LABEL), ("on", OUTSIDE_LABEL), ("the", OUTSIDE_LABEL), ("floor", "name"), ("lamp", "name"), ("in", OUTSIDE_LABEL),
         ("kitchen", "area"),
     ]  # fmt: skip
 
@@ -49,9 +56,9 @@ def test_without_spaces_a_word_is_a_piece_of_the_template() -> None:
         said(("打开", ""), ("书房", "area"), ("的", ""), ("灯 带", "name")), (), "zh-CN"
     )
     assert found == [
-        ("打开", OUTSIDE),
+        ("打开", OUTSIDE_LABEL),
         ("书房", "area"),
-        ("的", OUTSIDE),
+        ("的", OUTSIDE_LABEL),
         ("灯", "name"),
         ("带", "name"),
     ]
@@ -62,9 +69,9 @@ def test_a_repair_moves_no_slot() -> None:
     sentence = said(
         ("Licht in dem ", ""), ("Bad", "area"), (" zu ", ""), ("Küches", "floor"), (" aus", "")
     )
-    found = words_of(Said(tidy(sentence.text, clean), sentence.pieces), clean, "de")
+    found = words_of(DrawnSentence(tidy(sentence.text, clean), sentence.pieces), clean, "de")
     assert found == [
-        ("Licht", OUTSIDE), ("im", OUTSIDE), ("Bad", "area"), ("zur", OUTSIDE), ("Küche", "floor"), ("aus", OUTSIDE),
+        ("Licht", OUTSIDE_LABEL), ("im", OUTSIDE_LABEL), ("Bad", "area"), ("zur", OUTSIDE_LABEL), ("Küche", "floor"), ("aus", OUTSIDE_LABEL),
     ]  # fmt: skip
 
 
@@ -74,7 +81,7 @@ def test_a_repair_moves_no_slot() -> None:
     st.sampled_from(["", "x", "aba", "b"]),
 )
 def test_replacing_with_marks_replaces_as_python_does(text: str, pattern: str, to: str) -> None:
-    found, marks = replaced(re.compile(pattern), to, text, list(range(len(text))))
+    found, marks = replace_with_marks(re.compile(pattern), to, text, list(range(len(text))))
     assert found == re.sub(pattern, to, text)
     assert len(marks) == len(found)
     assert all(
@@ -95,10 +102,10 @@ def test_sentences_and_splits_are_those_of_intents(language: str) -> None:
         assert [e.id for e in whole] == [e.id.replace("intents/", "slots/") for e in other]
         assert ["".join(e.words) for e in whole] == ["".join(e.text.split()) for e in other]
         assert all(len(e.words) == len(e.labels) > 0 and e.text == " ".join(e.words) for e in whole)
-        assert language in UNSPACED or all(
+        assert language in LANGUAGES_WITHOUT_SPACES or all(
             e.text == o.text for e, o in zip(whole, other, strict=True)
         )
-        assert all(mended(one, clean)[0] == one.text for one in splits.said[split])
+        assert all(tidy_with_marks(one, clean)[0] == one.text for one in splits.sentences[split])
 
 
 @pytest.mark.parametrize("language", SOME)
@@ -106,13 +113,13 @@ def test_every_slot_that_was_filled_is_seen_and_no_two_fillers_of_one_slot_meet(
     language: str,
 ) -> None:
     splits, lost = build(language, 0), 0
-    for one in splits.said["test"]:
+    for one in splits.sentences["test"]:
         found = [slot for _, slot in words_of(one, splits.book.words.clean, language)]
         fillers = [piece.slot for piece in one.pieces if piece.slot and piece.text.strip()]
         starts = [
             slot
             for i, slot in enumerate(found)
-            if slot != OUTSIDE and (i == 0 or found[i - 1] != slot)
+            if slot != OUTSIDE_LABEL and (i == 0 or found[i - 1] != slot)
         ]
         lost += sorted(starts) != sorted(fillers)
     assert lost <= 1  # "Liste Pack", mended to "Packliste", has lost its slot

@@ -175,7 +175,9 @@ def test_the_treebanks_of_a_data_folder_are_found_by_language_and_split(tmp_path
 def test_treebanks_are_read_as_the_package_conllu_reads_them() -> None:
     for path in sorted((data_with("ud") / "ud").glob("*.test.conllu")):
         beginning = read_text(path)[:100_000].rpartition("\n\n")[0]
-        ours = [list(sentence.words(tagged=True)) for sentence in conllu_sentences(beginning, path)]
+        ours = [
+            list(sentence.words(needs_tags=True)) for sentence in conllu_sentences(beginning, path)
+        ]
         theirs = [
             [token for token in tokens if isinstance(token["id"], int)]
             for tokens in parse(beginning)

@@ -2,5 +2,6 @@
 
 from __future__ import annotations
 
-RELATIVE, LEARNED = "relative", "learned"
+RELATIVE = "relative"
+LEARNED = "learned"
 POSITIONS = (RELATIVE, LEARNED)

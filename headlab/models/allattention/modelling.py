@@ -21,20 +21,32 @@ from headlab.models.checkpoint import alone
 # The configuration of a model, or of an ordinary Transformer built from the same parts.
 
 MODEL_TYPE = "headlab-all-attention"
-LOW = {"vocab_size": 2, "hidden_size": 1, "head_size": 1, "persistent": 0, "feed_forward": 0,
-       "max_position_embeddings": 1}  # fmt: skip
+MINIMUMS = {
+    "vocab_size": 2,
+    "hidden_size": 1,
+    "head_size": 1,
+    "persistent": 0,
+    "feed_forward": 0,
+    "max_position_embeddings": 1,
+}
 
 
 class AllAttentionConfig(PretrainedConfig):
     """Configuration of a decoder-only language model whose layers may differ in their number of heads.
 
-    heads_per_layer: heads of each layer; a layer with 0 has no attention.  head_size: width of a head's queries,
-    keys and values.  persistent: trained key and value vectors per head, besides those of the tokens (Sukhbaatar et
-    al., 2019, section 4).  feed_forward: inner width of a feed-forward part after the attention (0: none); with it and
-    persistent 0 the model is an ordinary Transformer.  positions: "relative" (a trained vector per distance, up to
-    max_position_embeddings - 1, which also serves larger distances; Shaw et al., 2018) or "learned" (a trained vector
-    per position, so that no text may be longer).  pre_norm: normalise before each part, not after it.
     Raises HeadlabError for invalid sizes.
+
+    Args:
+        heads_per_layer: Heads of each layer; a layer with 0 has no attention.
+        head_size: Width of a head's queries, keys and values.
+        persistent: Trained key and value vectors per head, besides those of the tokens (Sukhbaatar
+            et al., 2019, section 4).
+        feed_forward: Inner width of a feed-forward part after the attention (0: none); with it and
+            persistent 0 the model is an ordinary Transformer.
+        positions: "relative" (a trained vector per distance, up to max_position_embeddings - 1,
+            which also serves larger distances; Shaw et al., 2018) or "learned" (a trained vector
+            per position, so that no text may be longer).
+        pre_norm: Normalise before each part, not after it.
     """
 
     model_type = MODEL_TYPE
@@ -58,17 +70,21 @@ class AllAttentionConfig(PretrainedConfig):
         pad_token_id: int | None = None,
         **more: Any,
     ) -> None:
-        self.vocab_size, self.hidden_size, self.head_size = vocab_size, hidden_size, head_size
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.head_size = head_size
         self.heads_per_layer = list(heads_per_layer)
-        self.persistent, self.feed_forward = persistent, feed_forward
-        self.positions, self.max_position_embeddings = positions, max_position_embeddings
-        self.pre_norm, self.dropout = pre_norm, dropout
-        self.initializer_range, self.layer_norm_eps = initializer_range, layer_norm_eps
-        self.bos_token_id, self.eos_token_id, self.pad_token_id = (
-            bos_token_id,
-            eos_token_id,
-            pad_token_id,
-        )
+        self.persistent = persistent
+        self.feed_forward = feed_forward
+        self.positions = positions
+        self.max_position_embeddings = max_position_embeddings
+        self.pre_norm = pre_norm
+        self.dropout = dropout
+        self.initializer_range = initializer_range
+        self.layer_norm_eps = layer_norm_eps
+        self.bos_token_id = bos_token_id
+        self.eos_token_id = eos_token_id
+        self.pad_token_id = pad_token_id
         self._check()
         super().__init__(**more)
 
@@ -83,7 +99,7 @@ class AllAttentionConfig(PretrainedConfig):
         return max(self.heads_per_layer)
 
     def _check(self) -> None:
-        for name, low in LOW.items():
+        for name, low in MINIMUMS.items():
             value = getattr(self, name)
             if type(value) is not int or value < low:
                 raise HeadlabError(
@@ -112,7 +128,10 @@ class AllAttentionConfig(PretrainedConfig):
 
 
 class Parameters(NamedTuple):
-    """Numbers of parameters of the whole model, of its layers, and of one head (with its persistent vectors)."""
+    """Numbers of parameters of the whole model, of its layers, and of one head.
+
+    A head counts with its persistent vectors.
+    """
 
     whole: int
     layers: int
@@ -121,43 +140,52 @@ class Parameters(NamedTuple):
 
 def parameters(config: AllAttentionConfig) -> Parameters:
     """Numbers of parameters of a configuration's model; a test compares them with real models."""
-    wide, size = config.hidden_size, config.head_size
-    head = 4 * wide * size + 2 * config.persistent * size
-    distances = config.max_position_embeddings * size if config.positions == RELATIVE else 0
-    feed_forward = (
-        2 * wide * config.feed_forward + config.feed_forward + wide if config.feed_forward else 0
-    )
+    width = config.hidden_size
+    size = config.head_size
+    head = 4 * width * size + 2 * config.persistent * size
+    norm = 2 * width
     layers = 0
     for heads in config.heads_per_layer:
-        layers += heads * head + (distances if heads else 0) + feed_forward
-        layers += 2 * wide * (bool(heads or not config.pre_norm) + bool(config.feed_forward))
-    places = config.max_position_embeddings * wide if config.positions == LEARNED else 0
-    norm = 2 * wide if config.pre_norm else 0
-    return Parameters(config.vocab_size * wide + places + layers + norm, layers, head)
+        layers += heads * head
+        if heads and config.positions == RELATIVE:
+            layers += config.max_position_embeddings * size
+        if heads or not config.pre_norm:
+            layers += norm
+        if config.feed_forward:
+            layers += 2 * width * config.feed_forward + config.feed_forward + width
+            layers += norm
+    total = config.vocab_size * width + layers
+    if config.positions == LEARNED:
+        total += config.max_position_embeddings * width
+    if config.pre_norm:
+        total += norm
+    return Parameters(total, layers, head)
 
 
 # The model.
 
-IGNORED = -100  # label of positions without a loss
+NO_LOSS = -100  # label of positions without a loss
 
 
 class AllAttention(nn.Module):
     """Causal attention over tokens and persistent vectors with one softmax, in a number of heads.
 
-    Sukhbaatar et al. (2019), section 4: every head has its own persistent keys and values, which all positions see
-    without a distance term; they are stored divided by the square roots of the head's width and of their number,
-    respectively, so that they learn as fast as other weights.
+    Sukhbaatar et al. (2019), section 4: every head has its own persistent keys and values, which
+    all positions see without a distance term; they are stored divided by the square roots of the
+    head's width and of their number, respectively, so that they learn as fast as other weights.
     """
 
     is_causal = True
 
     def __init__(self, config: AllAttentionConfig, heads: int) -> None:
         super().__init__()
-        self.config, self.heads, size = config, heads, config.head_size
+        self.config = config
+        self.heads = heads
+        size = config.head_size
         self.persistent = config.persistent  # attention weights' columns after those of the tokens
         self.query, self.key, self.value = (
             nn.Linear(config.hidden_size, heads * size, bias=False) for _ in range(3)
-        )  # fmt: skip
+        )
         self.out = nn.Linear(heads * size, config.hidden_size, bias=False)
         if config.persistent:
             self.persistent_keys = nn.Parameter(torch.empty(heads, config.persistent, size))
@@ -166,18 +194,23 @@ class AllAttention(nn.Module):
             self.distances = nn.Parameter(torch.empty(config.max_position_embeddings, size))
 
     def forward(self, hidden: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
-        """Attention output for hidden [row, token, width], same shape; visible: bool [row or 1, 1, query, key]."""
+        """Attention output, of the shape of hidden.
+
+        Args:
+            hidden: [row, token, width].
+            visible: bool [row or 1, 1, query, key].
+        """
         size = self.config.head_size
         query, key, value = (
             part(hidden).unflatten(-1, (self.heads, size)).transpose(1, 2)
             for part in (self.query, self.key, self.value)
         )
         scaling = size**-0.5
-        added = torch.zeros_like(visible, dtype=hidden.dtype).masked_fill(
+        added_scores = torch.zeros_like(visible, dtype=hidden.dtype).masked_fill(
             ~visible, torch.finfo(hidden.dtype).min
         )
         if self.config.positions == RELATIVE:
-            added = added + scaling * self._by_distance(query)
+            added_scores = added_scores + scaling * self._by_distance(query)
         if self.persistent:
             # After the tokens, so that the first columns of the weights are still the tokens'.
             key = torch.cat(
@@ -186,45 +219,60 @@ class AllAttention(nn.Module):
             value = torch.cat(
                 [value, self._for_rows(self.persistent_values * self.persistent**0.5, len(key))], 2
             )
-            added = functional.pad(added, (0, self.persistent))
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(
+            added_scores = functional.pad(added_scores, (0, self.persistent))
+        attention_function = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, plain_attention
         )
         dropout = self.config.dropout if self.training else 0.0
-        context, _ = attend(self, query, key, value, added, dropout=dropout, scaling=scaling)
-        found: torch.Tensor = self.out(context.flatten(2))
-        return found
+        context, _ = attention_function(
+            self, query, key, value, added_scores, dropout=dropout, scaling=scaling
+        )
+        output: torch.Tensor = self.out(context.flatten(2))
+        return output
 
     @staticmethod
     def _for_rows(vectors: torch.Tensor, rows: int) -> torch.Tensor:
         return vectors.expand(rows, -1, -1, -1)
 
     def _by_distance(self, query: torch.Tensor) -> torch.Tensor:
-        """Query times the vector of the distance, [row, head, query, key]; entries of future keys are arbitrary.
+        """Query times the vector of the distance, [row, head, query, key].
 
-        One product with all distances, largest first, then each row is shifted into place (Dai et al., 2019,
-        appendix B).
+        Entries of future keys are arbitrary.
+
+        One product with all distances, largest first, then each row is shifted into place (Dai et
+        al., 2019, appendix B).
         """
         tokens = query.shape[2]
         largest_first = torch.arange(tokens - 1, -1, -1, device=query.device).clamp(
             max=len(self.distances) - 1
         )
         products = query @ self.distances[largest_first].T
-        padded = functional.pad(products, (1, 0)).reshape(
+        shifted_by_row = functional.pad(products, (1, 0)).reshape(
             len(query), self.heads, tokens + 1, tokens
         )
-        moved: torch.Tensor = padded[:, :, 1:]
-        return moved
+        by_distance: torch.Tensor = shifted_by_row[:, :, 1:]
+        return by_distance
 
 
 def plain_attention(
-    module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor,
-    *, dropout: float, scaling: float, **_: object,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Attention written out ("eager"): the heads' outputs [row, query, head, size] and their weights."""
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    dropout: float,
+    scaling: float,
+    **_: object,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention written out ("eager").
+
+    Returns:
+        The heads' outputs [row, query, head, size], and their weights [row, head, query, key].
+    """
     weights = (query @ key.transpose(-1, -2) * scaling + mask).softmax(dim=-1)
-    dropped = functional.dropout(weights, dropout, module.training)
-    return (dropped @ value).transpose(1, 2).contiguous(), weights
+    dropped_weights = functional.dropout(weights, dropout, module.training)
+    return (dropped_weights @ value).transpose(1, 2).contiguous(), weights
 
 
 class FeedForward(nn.Module):
@@ -237,8 +285,8 @@ class FeedForward(nn.Module):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """The output at each position."""
-        found: torch.Tensor = self.outer(functional.relu(self.inner(hidden)))
-        return found
+        output: torch.Tensor = self.outer(functional.relu(self.inner(hidden)))
+        return output
 
 
 class AllAttentionLayer(nn.Module):
@@ -246,12 +294,12 @@ class AllAttentionLayer(nn.Module):
 
     def __init__(self, config: AllAttentionConfig, heads: int) -> None:
         super().__init__()
-        self.pre_norm, self.dropout = config.pre_norm, nn.Dropout(config.dropout)
+        self.pre_norm = config.pre_norm
+        self.dropout = nn.Dropout(config.dropout)
         self.attention = AllAttention(config, heads) if heads else None
         self.feed_forward = FeedForward(config) if config.feed_forward else None
-        if (
-            heads or not config.pre_norm
-        ):  # post-norm layers without heads still normalise their input
+        # Post-norm layers without heads still normalise their input.
+        if heads or not config.pre_norm:
             self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         if self.feed_forward is not None:
             self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
@@ -260,7 +308,8 @@ class AllAttentionLayer(nn.Module):
         """The next hidden states; visible as in `AllAttention`."""
         hidden = hidden_states
         if self.attention is None:
-            hidden = hidden if self.pre_norm else self.attention_norm(hidden)
+            if not self.pre_norm:
+                hidden = self.attention_norm(hidden)
         elif self.pre_norm:
             hidden = hidden + self.dropout(self.attention(self.attention_norm(hidden), visible))
         else:
@@ -313,19 +362,21 @@ class AllAttentionModel(AllAttentionPreTrainedModel):
         self.layers = nn.ModuleList(
             AllAttentionLayer(config, heads) for heads in config.heads_per_layer
         )
-        self.norm = (
-            nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-            if config.pre_norm
-            else nn.Identity()
-        )
+        self.norm: nn.Module = nn.Identity()
+        if config.pre_norm:
+            self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.post_init()  # type: ignore[no-untyped-call]
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
     ) -> BaseModelOutput:
-        """Hidden states [row, token, width] of ids [row, token]; attention_mask: 0 where a token is padding.
+        """Hidden states [row, token, width].
 
         Raises HeadlabError for a text longer than the learned positions.
+
+        Args:
+            input_ids: [row, token].
+            attention_mask: [row, token], 0 where a token is padding.
         """
         tokens = input_ids.shape[1]
         hidden = self.embeddings(input_ids)
@@ -343,16 +394,20 @@ class AllAttentionModel(AllAttentionPreTrainedModel):
 
     def _places(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """Position vectors of the tokens, counted from the first one that is not padding."""
-        there = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
-        places = (there.cumsum(dim=1) - 1).clamp(min=0)
-        needed, most = int(there.sum(dim=1).max()), self.config.max_position_embeddings
-        if needed > most:
+        is_token = torch.ones_like(input_ids)
+        if attention_mask is not None:
+            is_token = attention_mask.long()
+        positions = (is_token.cumsum(dim=1) - 1).clamp(min=0)
+        longest = int(is_token.sum(dim=1).max())
+        max_positions = self.config.max_position_embeddings
+        if longest > max_positions:
             raise HeadlabError(
-                f"{needed} tokens given; this model has {most} positions; shorten the text",
+                f"{longest} tokens given; this model has {max_positions} positions; shorten the "
+                "text",
                 code="model.text_too_long",
             )
-        found: torch.Tensor = self.places(places)
-        return found
+        vectors: torch.Tensor = self.places(positions)
+        return vectors
 
 
 class AllAttentionForCausalLM(AllAttentionPreTrainedModel):
@@ -371,21 +426,23 @@ class AllAttentionForCausalLM(AllAttentionPreTrainedModel):
     ) -> CausalLMOutput:
         """Scores [row, token, vocabulary] of each token's successor; arguments as in `AllAttentionModel`.
 
-        labels: ids [row, token] as in input_ids, -100 where there is no loss; the loss is in nats per token.
+        Args:
+            labels: Ids [row, token] as in input_ids, -100 where there is no loss; the loss is in
+                nats per token.
         """
         hidden = self.model(input_ids, attention_mask).last_hidden_state
         logits = functional.linear(hidden, self.model.embeddings.weight)
         loss = None
         if labels is not None:
             loss = functional.cross_entropy(
-                logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED
+                logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=NO_LOSS
             )
         return CausalLMOutput(loss=loss, logits=logits)
 
 
 # Registering headlab's own model classes with transformers.
 
-OWN: dict[str, type[PreTrainedModel]] = {"AllAttentionForCausalLM": AllAttentionForCausalLM}
+OWN_CLASSES: dict[str, type[PreTrainedModel]] = {"AllAttentionForCausalLM": AllAttentionForCausalLM}
 
 
 def make_known() -> None:
@@ -396,7 +453,8 @@ def make_known() -> None:
 
 # Removing heads permanently, together with their persistent vectors.
 
-ROWS, COLUMNS = ("query", "key", "value"), ("out",)
+ROWS = ("query", "key", "value")
+COLUMNS = ("out",)
 PERSISTENT = ("persistent_keys", "persistent_values")
 
 
@@ -405,27 +463,34 @@ def remove_heads(
 ) -> AllAttentionForCausalLM:
     """A smaller model without the heads the mask removes and their persistent vectors; the given one is unchanged.
 
-    Its outputs equal those of the given one with these heads' gates at 0.  rescale: multiply each layer's attention
-    output by heads before / heads after, as in gates trained with output scaling (Shim et al., 2021).  A layer may lose
-    all its heads.  Raises HeadlabError if the mask has another grid.
+    Its outputs equal those of the given one with these heads' gates at 0.
+
+    Raises HeadlabError if the mask has another grid.
+
+    Args:
+        rescale: Multiply each layer's attention output by heads before / heads after, as in gates
+            trained with output scaling (Shim et al., 2021). A layer may lose all its heads.
     """
-    kept = by_layer(model.config, mask)
-    sizes = model.config.to_dict() | {"heads_per_layer": [int(layer.sum()) for layer in kept]}
+    kept_by_layer = kept_heads_by_layer(model.config, mask)
+    sizes = model.config.to_dict() | {
+        "heads_per_layer": [int(layer.sum()) for layer in kept_by_layer]
+    }
     config = AllAttentionConfig.from_dict(sizes)
     with alone():
         smaller = AllAttentionForCausalLM(config)
     torch.nn.Module.to(smaller, device=model.device, dtype=model.dtype)
-    smaller.load_state_dict(_weights_without(model, kept, rescale))
+    smaller.load_state_dict(_weights_without(model, kept_by_layer, rescale))
     smaller.train(model.training)
     return smaller
 
 
-def by_layer(config: AllAttentionConfig, mask: Mask) -> list[Bools]:
+def kept_heads_by_layer(config: AllAttentionConfig, mask: Mask) -> list[Bools]:
     """Heads kept, bool [head], of every layer; layers without heads are not rows of the mask's grid."""
-    found = tuple(n for n in config.heads_per_layer if n)
-    if len(mask.grid.stacks) != 1 or mask.grid.stacks[0].heads != found:
+    head_counts = tuple(n for n in config.heads_per_layer if n)
+    if len(mask.grid.stacks) != 1 or mask.grid.stacks[0].heads != head_counts:
         raise HeadlabError(
-            f"the mask is for a model with {mask.grid}; this model has layers of {list(found)} heads",
+            f"the mask is for a model with {mask.grid}; this model has layers of "
+            f"{list(head_counts)} heads",
             code="mask.other_grid",
         )
     ends = np.cumsum(config.heads_per_layer)
@@ -434,41 +499,47 @@ def by_layer(config: AllAttentionConfig, mask: Mask) -> list[Bools]:
 
 @torch.no_grad()
 def _weights_without(
-    model: AllAttentionForCausalLM, kept: Sequence[Bools], rescale: bool
+    model: AllAttentionForCausalLM, kept_by_layer: Sequence[Bools], rescale: bool
 ) -> dict[str, torch.Tensor]:
-    found = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-    for number, (layer, stay) in enumerate(zip(model.model.layers, kept, strict=True)):
+    """All weights without those of the removed heads; arguments as in `remove_heads`."""
+    weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    layers = zip(model.model.layers, kept_by_layer, strict=True)
+    for number, (layer, kept_heads) in enumerate(layers):
         attention = layer.attention
         if not isinstance(attention, AllAttention):
             continue
         path = f"model.layers.{number}.attention"
-        if not stay.any():
-            gone = [
-                n
-                for n in found
-                if n.startswith(f"{path}.") or (model.config.pre_norm and n.startswith(f"{path}_"))
-            ]
-            for name in gone:
-                del found[name]
+        if not kept_heads.any():
+            # A layer's norm goes with its attention, but a post-norm layer needs it.
+            removed_prefixes = (f"{path}.", f"{path}_") if model.config.pre_norm else (f"{path}.",)
+            for name in [name for name in weights if name.startswith(removed_prefixes)]:
+                del weights[name]
             continue
-        heads = torch.as_tensor(np.flatnonzero(stay), device=model.device)
-        found |= _layer_without(attention, path, heads, len(stay) / len(heads) if rescale else 1.0)
-    return found
+        heads = torch.as_tensor(np.flatnonzero(kept_heads), device=model.device)
+        scale = len(kept_heads) / len(heads) if rescale else 1.0
+        weights |= _layer_without(attention, path, heads, scale)
+    return weights
 
 
 def _layer_without(
     attention: AllAttention, path: str, heads: torch.Tensor, scale: float
 ) -> dict[str, torch.Tensor]:
-    """The changed tensors of one attention, for the kept heads."""
+    """The changed tensors of one attention.
+
+    Args:
+        attention: Of the layer.
+        path: Of the attention, with which the names of its tensors begin.
+        heads: That stay, int64 [head].
+        scale: What the outputs of the heads are multiplied by.
+    """
     size = attention.config.head_size
-    places = (heads[:, None] * size + torch.arange(size, device=heads.device)).flatten()
-    out = {
-        f"{path}.{name}.weight": getattr(attention, name).weight[places].clone() for name in ROWS
-    }
-    out |= {
-        f"{path}.{name}.weight": getattr(attention, name).weight[:, places] * scale
-        for name in COLUMNS
-    }
+    indices = (heads[:, None] * size + torch.arange(size, device=heads.device)).flatten()
+    tensors: dict[str, torch.Tensor] = {}
+    for name in ROWS:
+        tensors[f"{path}.{name}.weight"] = getattr(attention, name).weight[indices].clone()
+    for name in COLUMNS:
+        tensors[f"{path}.{name}.weight"] = getattr(attention, name).weight[:, indices] * scale
     if attention.config.persistent:
-        out |= {f"{path}.{name}": getattr(attention, name)[heads].clone() for name in PERSISTENT}
-    return out
+        for name in PERSISTENT:
+            tensors[f"{path}.{name}"] = getattr(attention, name)[heads].clone()
+    return tensors

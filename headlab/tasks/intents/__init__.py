@@ -8,15 +8,16 @@ from pathlib import Path
 
 from headlab.core import HeadlabError
 from headlab.tasks.base import Example, Split, Task
-from headlab.tasks.intents.templates import LABELS, LANGUAGES, PINNED
+from headlab.tasks.intents.templates import LABELS, LANGUAGES, PINNED_VERSIONS
 
-INSTALL = "pip install " + " ".join(f"{name}=={number}" for name, number in PINNED.items())
+INSTALL = "pip install " + " ".join(f"{name}=={number}" for name, number in PINNED_VERSIONS.items())
 
 
 def intents_task(data: Path | None = None, seed: int = 0) -> Task:
     """The task: 17 classes, 15 languages, train in English only; rows are not aligned across languages.
 
-    data: not used; the templates come with the packages.
+    Args:
+        data: Not used; the templates come with the packages.
     """
     return Task("intents", LABELS, LANGUAGES, False, read, seed)
 
@@ -43,7 +44,7 @@ def data_versions() -> dict[str, str]:
     Raises HeadlabError with the pip command if one is missing.
     """
     try:
-        return {name: version(name) for name in PINNED}
+        return {name: version(name) for name in PINNED_VERSIONS}
     except PackageNotFoundError as error:
         raise HeadlabError(
             f"task intents needs the package {error.name}, which is not installed: {INSTALL}",

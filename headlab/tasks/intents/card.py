@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from hassil import Intents, TextSlotList, recognize_all
@@ -12,23 +13,23 @@ from home_assistant_intents import get_intents
 from headlab.core import content_key
 from headlab.tasks.base import SPLITS, Split
 from headlab.tasks.intents import data_versions
-from headlab.tasks.intents.splits import Splits, build, seeded
+from headlab.tasks.intents.splits import Splits, build, dice_for
 from headlab.tasks.intents.templates import (
     CLASSES,
     LABELS,
     LANGUAGES,
-    PINNED,
+    PINNED_VERSIONS,
     SIZES,
     TRAIN_LANGUAGE,
     WILDCARDS,
-    Book,
     Template,
+    TemplateBook,
     Words,
     ambiguous_groups,
     sample,
 )
 from headlab.tasks.slots import LABELS as SLOT_LABELS
-from headlab.tasks.slots import OUTSIDE, UNSPACED, read
+from headlab.tasks.slots import LANGUAGES_WITHOUT_SPACES, OUTSIDE_LABEL, read
 
 INTRO = """# Data card: tasks `intents` and `slots`
 
@@ -100,10 +101,12 @@ def card() -> str:
     classes: list[list[object]] = [
         [i, f"`{c.name}`", ", ".join(c.intents), c.meaning] for i, c in enumerate(CLASSES)
     ]
-    pinned = "" if versions == PINNED else f"\n**Not the pinned versions** ({PINNED}).\n"
+    version_note = ""
+    if versions != PINNED_VERSIONS:
+        version_note = f"\n**Not the pinned versions** ({PINNED_VERSIONS}).\n"
     parts = [
         intro,
-        pinned,
+        version_note,
         "## Classes\n" + table(["", "class", "intents", "meaning"], classes),
         METHOD,
         language_table(splits),
@@ -128,12 +131,13 @@ def counts(splits: Splits, split: str) -> Counter[int]:
 
 def data_hash(splits: Splits) -> str:
     """sha256 over all splits of a language: ids, texts, labels, in order."""
-    return content_key(
-        {s: [[e.id, e.text, e.label] for e in rows] for s, rows in splits.examples.items()}
-    )
+    rows_by_split = {}
+    for split, examples in splits.examples.items():
+        rows_by_split[split] = [[example.id, example.text, example.label] for example in examples]
+    return content_key(rows_by_split)
 
 
-def slashed(numbers: dict[str, int]) -> str:
+def per_split(numbers: dict[str, int]) -> str:
     """Numbers per split as train/dev/test, without splits the language lacks."""
     return "/".join(str(numbers[split]) for split in SPLITS if split in numbers)
 
@@ -142,19 +146,22 @@ def language_table(all_splits: dict[str, Splits]) -> str:
     """One row per language: templates, examples, exceptions."""
     rows: list[dict[str, object]] = []
     for language, splits in all_splits.items():
-        templates = {s: sum(len(some) for some in plan.values()) for s, plan in splits.plan.items()}
-        examples = {s: len(some) for s, some in splits.examples.items()}
+        template_counts = {
+            split: sum(map(len, templates_by_class.values()))
+            for split, templates_by_class in splits.plan.items()
+        }
+        example_counts = {split: len(examples) for split, examples in splits.examples.items()}
+        single = ", ".join(LABELS[label] for label in splits.single_template_classes)
         rows.append(
             {
                 "language": language,
                 "source sentences": splits.book.sentences,
                 "ambiguous templates left out": len(ambiguous_groups(language)),
                 "templates": len(splits.book.templates),
-                "templates per split": slashed(templates),
-                "examples per split": slashed(examples),
+                "templates per split": per_split(template_counts),
+                "examples per split": per_split(example_counts),
                 "classes": len({template.label for template in splits.book.templates}),
-                "single-template classes": ", ".join(LABELS[label] for label in splits.shared)
-                or "none",
+                "single-template classes": single or "none",
                 "ambiguous sentences left out": splits.ambiguous,
                 "repeats refused": splits.repeats,
                 "data hash": data_hash(splits)[:12],
@@ -168,25 +175,30 @@ def short_table(all_splits: dict[str, Splits]) -> str:
     rows: list[list[object]] = []
     for language, splits in all_splits.items():
         for split, examples in splits.examples.items():
-            got, share = counts(splits, split), len(examples) // len(LABELS)
-            rows += [
-                [language, split, f"`{LABELS[i]}`", got[i], share]
-                for i in range(len(LABELS))
-                if got[i] < share
-            ]
-    text = "## Classes below an equal share\nTheir templates cannot say more; the other classes fill up evenly.\n\n"
+            class_counts = counts(splits, split)
+            share = len(examples) // len(LABELS)
+            for label, name in enumerate(LABELS):
+                if class_counts[label] < share:
+                    rows.append([language, split, f"`{name}`", class_counts[label], share])
+    text = (
+        "## Classes below an equal share\nTheir templates cannot say more; the other classes "
+        "fill up evenly.\n\n"
+    )
     return text + table(["language", "split", "class", "examples", "equal share"], rows)
 
 
 def template_table(all_splits: dict[str, Splits]) -> str:
     """Templates per class and split."""
     rows: list[list[object]] = []
-    for i, label in enumerate(LABELS):
-        cells = (
-            {s: len(plan.get(i, ())) for s, plan in splits.plan.items()}
-            for splits in all_splits.values()
-        )
-        rows.append([f"`{label}`", *(slashed(cell) for cell in cells)])
+    for label, name in enumerate(LABELS):
+        row: list[object] = [f"`{name}`"]
+        for splits in all_splits.values():
+            template_counts = {
+                split: len(templates_by_class.get(label, ()))
+                for split, templates_by_class in splits.plan.items()
+            }
+            row.append(per_split(template_counts))
+        rows.append(row)
     head = ["class", *all_splits]
     return "## Templates per class\nEnglish train/dev/test, other languages dev/test.\n\n" + table(
         head, rows
@@ -222,28 +234,43 @@ or `{outside}`. {labels} labels, plain; which they are, and their share of the w
 
 def slots_section(languages: Sequence[str]) -> str:
     """The section on the task `slots`, at seed 0."""
-    counts = {
-        language: {
-            split: Counter(label for e in read(language, split, 0) for label in e.labels)
-            for split in SPLITS
-        }
-        for language in languages
-    }
-    train = counts["en"]["train"]
-    shares = ", ".join(f"`{label}` {percent(train, i)}" for i, label in enumerate(SLOT_LABELS))
-    rows = [slot_row(language, splits) for language, splits in counts.items()]
-    head = ["language", "words per split", "labels per split", f"share of `{OUTSIDE}` per split"]
+    counts_by_language = {language: word_counts(language) for language in languages}
+    train = counts_by_language["en"]["train"]
+    shares = ", ".join(
+        f"`{name}` {percent(train, label)}" for label, name in enumerate(SLOT_LABELS)
+    )
+    rows = [slot_row(language, counts) for language, counts in counts_by_language.items()]
+    head = [
+        "language",
+        "words per split",
+        "labels per split",
+        f"share of `{OUTSIDE_LABEL}` per split",
+    ]
     return SLOTS.format(
-        outside=OUTSIDE, labels=len(SLOT_LABELS), shares=shares, unspaced=" and ".join(sorted(UNSPACED)),
+        outside=OUTSIDE_LABEL,
+        labels=len(SLOT_LABELS),
+        shares=shares,
+        unspaced=" and ".join(sorted(LANGUAGES_WITHOUT_SPACES)),
         table=table(head, rows),
-    )  # fmt: skip
+    )
+
+
+def word_counts(language: str) -> dict[Split, Counter[int]]:
+    """Words of each label in the splits of a language of `slots`."""
+    counts_by_split: dict[Split, Counter[int]] = {}
+    for split in SPLITS:
+        labels = (example.labels for example in read(language, split, 0))
+        counts_by_split[split] = Counter(chain.from_iterable(labels))
+    return counts_by_split
 
 
 def slot_row(language: str, splits: Mapping[Split, Counter[int]]) -> list[object]:
     """One table row: a language's counts as train/dev/test, without the splits it lacks."""
-    there = [counts for counts in splits.values() if counts]
-    columns = ([c.total() for c in there], [len(c) for c in there], [percent(c, 0) for c in there])
-    return [language, *("/".join(map(str, column)) for column in columns)]
+    present_counts = [counts for counts in splits.values() if counts]
+    words = "/".join(str(counts.total()) for counts in present_counts)
+    labels = "/".join(str(len(counts)) for counts in present_counts)
+    outside = "/".join(percent(counts, 0) for counts in present_counts)
+    return [language, words, labels, outside]
 
 
 def percent(counts: Counter[int], label: int) -> str:
@@ -251,19 +278,20 @@ def percent(counts: Counter[int], label: int) -> str:
     return f"{100 * counts[label] / counts.total():.1f} %"
 
 
-# Templates whose sentences hassil also assigns to another class ("stop the timer": pause or cancel).
+# Templates whose sentences hassil also assigns to another class ("stop the timer": pause or
+# cancel).
 
 SAMPLES = 3
 DOMAINS = {"opening": "binary_sensor", "occupancy": "binary_sensor"}
 
 
-class Judge:
+class TemplateJudge:
     """Finds the classes a sentence of one language may belong to, with hassil's own matcher."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: TemplateBook) -> None:
         """book: templates and fillers of the language."""
         raw = dict(get_intents(book.language) or {})
-        used = {intent for c in CLASSES for intent in c.intents}
+        used = set(chain.from_iterable(intent_class.intents for intent_class in CLASSES))
         raw["intents"] = {name: data for name, data in raw["intents"].items() if name in used}
         self._book = book
         self._intents = Intents.from_dict(raw)
@@ -280,39 +308,52 @@ class Judge:
             language=self._book.language,
         )
         names = {result.intent.name for result in results}
-        return {label for label, c in enumerate(CLASSES) if names & set(c.intents)}
+        return {
+            label for label, intent_class in enumerate(CLASSES) if names & set(intent_class.intents)
+        }
 
-    def others(self, template: Template) -> set[int]:
-        """Other classes that match sentences of a template, if most of SAMPLES sentences match one."""
-        dice = seeded(0, self._book.language, template.group)
-        said = [sample(self._book, template, dice) for _ in range(SAMPLES)]
-        found = [self.classes(one.text) - {template.label} for one in said if one is not None]
-        return set().union(*found) if 2 * sum(map(bool, found)) > len(found) else set()
+    def other_classes(self, template: Template) -> set[int]:
+        """Other classes that match sentences of a template; none if most sentences match none."""
+        dice = dice_for(0, self._book.language, template.group)
+        other_classes: set[int] = set()
+        sentence_count = 0
+        matching_count = 0
+        for _ in range(SAMPLES):
+            sentence = sample(self._book, template, dice)
+            if sentence is None:
+                continue
+            matches = self.classes(sentence.text) - {template.label}
+            other_classes |= matches
+            sentence_count += 1
+            matching_count += bool(matches)
+        return other_classes if 2 * matching_count > sentence_count else set()
 
 
 def slot_lists(words: Words) -> dict[str, TextSlotList]:
     """Fillers of each open slot; the source's wildcards would match any words."""
-    names = [
-        (name, name, {"domain": DOMAINS.get(kind, kind)})
-        for kind, some in words.names.items()
-        for name in some
-    ]
-    rooms = [
-        (room, room, {"domain": "light"}) for room in words.slots["area"]
-    ]  # "the kitchen lights"
-    out = {"name": TextSlotList.from_tuples([*names, *rooms], allow_template=False)}
-    return out | {
+    names = []
+    for kind, names_of_kind in words.names.items():
+        context = {"domain": DOMAINS.get(kind, kind)}
+        names += [(name, name, context) for name in names_of_kind]
+    # As in "the kitchen lights".
+    rooms = [(room, room, {"domain": "light"}) for room in words.slots["area"]]
+    lists = {"name": TextSlotList.from_tuples([*names, *rooms], allow_template=False)}
+    return lists | {
         name: TextSlotList.from_strings(words.slots[slot], allow_template=False)
         for name, slot in WILDCARDS.items()
     }
 
 
-def ambiguous_templates(book: Book, templates: Iterable[Template]) -> dict[str, list[str]]:
-    """Group -> names of the other classes, for the templates that hassil also assigns to another class."""
-    judge = Judge(book)
-    found = {template.group: judge.others(template) for template in templates}
-    names = {
-        group: [CLASSES[label].name for label in sorted(labels)]
-        for group, labels in sorted(found.items())
-    }
-    return {group: others for group, others in names.items() if others}
+def ambiguous_templates(book: TemplateBook, templates: Iterable[Template]) -> dict[str, list[str]]:
+    """The templates that hassil also assigns to another class.
+
+    Returns:
+        {group of the template: names of the other classes}.
+    """
+    judge = TemplateJudge(book)
+    labels_by_group = {template.group: judge.other_classes(template) for template in templates}
+    names_by_group = {}
+    for group, labels in sorted(labels_by_group.items()):
+        if labels:
+            names_by_group[group] = [CLASSES[label].name for label in sorted(labels)]
+    return names_by_group

@@ -14,145 +14,155 @@ from headlab.tasks.intents.templates import (
     LABELS,
     SIZES,
     TRAIN_LANGUAGE,
-    Book,
     Dice,
-    Said,
+    DrawnSentence,
     Template,
+    TemplateBook,
     read_book,
     sample,
 )
 
 # Share of a class's templates, weighted by how many sentences they can give (up to ENOUGH).
 SHARES = {True: {"test": 0.3, "dev": 0.2, "train": 0.5}, False: {"test": 0.6, "dev": 0.4}}
-ENOUGH = 100
+MAX_WEIGHT = 100
 # A single word may also be a sentence in another language ("pause"), so train has none.
-LEAST_WORDS = {"train": 2, "dev": 1, "test": 1}
+MIN_WORDS = {"train": 2, "dev": 1, "test": 1}
 TRIES = 25  # draws in a row without a new sentence before a template counts as used up
 
-Plan = Mapping[str, Mapping[int, Sequence[Template]]]
-Row = tuple[Said, Template]
+TemplatesBySplit = Mapping[str, Mapping[int, Sequence[Template]]]
+DrawnRow = tuple[DrawnSentence, Template]
 
 
 @dataclass(frozen=True)
 class Splits:
     """The splits of one language and how they were made.
 
-    plan: split -> class -> templates.  said: split -> each example's sentence and its pieces.
-    shared: classes whose only template is in both dev and test.
-    ambiguous: number of sentences left out because two classes can produce them.
-    repeats: draws refused because another template of the class had already produced the sentence.
+    Attributes:
+        plan: Split -> class -> templates.
+        sentences: Split -> each example's sentence and its pieces.
+        ambiguous: Number of sentences left out because two classes can produce them.
+        repeats: Draws refused because another template of the class had already produced the
+            sentence.
     """
 
-    book: Book
-    plan: Plan
+    book: TemplateBook
+    plan: TemplatesBySplit
     examples: Mapping[str, tuple[Example, ...]]
-    said: Mapping[str, tuple[Said, ...]]
+    sentences: Mapping[str, tuple[DrawnSentence, ...]]
     ambiguous: int
     repeats: int
 
     @property
-    def shared(self) -> tuple[int, ...]:
+    def single_template_classes(self) -> tuple[int, ...]:
         """Classes with a single template, whose dev and test differ only in their sentences."""
-        return tuple(label for label in range(len(LABELS)) if len(self.book.of(label)) == 1)
+        return tuple(
+            label for label in range(len(LABELS)) if len(self.book.templates_of(label)) == 1
+        )
 
 
 @dataclass
-class Draw:
+class SentenceDraw:
     """The state of one drawing of sentences.
 
-    banned: sentences that two classes can produce.  owner: sentence -> template that produced it.  clashes: newly
-    found ambiguous sentences.  repeats: refused draws, as in `Splits`.  said: sentences drawn so far.
+    Attributes:
+        ambiguous: Sentences that two classes can produce.
+        owner: Sentence -> template that produced it.
+        clashes: Newly found ambiguous sentences.
+        repeats: Refused draws, as in `Splits`.
+        drawn: Sentences drawn so far.
     """
 
-    book: Book
+    book: TemplateBook
     dice: Dice
-    banned: frozenset[str]
+    ambiguous: frozenset[str]
     owner: dict[str, Template] = field(default_factory=dict)
     clashes: set[str] = field(default_factory=set)
     repeats: int = 0
-    said: set[str] = field(default_factory=set)
+    drawn: set[str] = field(default_factory=set)
 
-    def fresh(self, template: Template, least: int) -> Said | None:
-        """A new sentence of at least `least` words; None if TRIES draws gave none."""
+    def draw_new(self, template: Template, min_words: int) -> DrawnSentence | None:
+        """A new sentence of at least `min_words` words; None if TRIES draws gave none."""
         for _ in range(TRIES):
-            said = sample(self.book, template, self.dice)
-            if (
-                said is None
-                or (key := said.text.casefold()) in self.banned
-                or len(said.text.split()) < least
-            ):
+            sentence = sample(self.book, template, self.dice)
+            if sentence is None or len(sentence.text.split()) < min_words:
                 continue
-            holder = self.owner.setdefault(key, template)
-            if holder is template and key not in self.said:
-                self.said.add(key)
-                return said
-            self.repeats += holder is not template
-            if holder.label != template.label:
-                self.clashes.add(key)
+            plain_text = sentence.text.casefold()
+            if plain_text in self.ambiguous:
+                continue
+            owner = self.owner.setdefault(plain_text, template)
+            if owner is template and plain_text not in self.drawn:
+                self.drawn.add(plain_text)
+                return sentence
+            self.repeats += owner is not template
+            if owner.label != template.label:
+                self.clashes.add(plain_text)
         return None
 
-    def rows(self, templates: Sequence[Template], least: int) -> Iterator[Row]:
+    def rows(self, templates: Sequence[Template], min_words: int) -> Iterator[DrawnRow]:
         """New sentences of a class, taking templates in turn until all are used up."""
-        left = self.dice.shuffled(templates)
-        while left:
-            for template in tuple(left):
-                said = self.fresh(template, least)
-                if said is not None:
-                    yield said, template
+        remaining = self.dice.shuffle(templates)
+        while remaining:
+            for template in tuple(remaining):
+                sentence = self.draw_new(template, min_words)
+                if sentence is not None:
+                    yield sentence, template
                 else:
-                    left.remove(template)
+                    remaining.remove(template)
 
-    def split(self, name: str, plan: Mapping[int, Sequence[Template]]) -> list[Row]:
+    def split(self, name: str, plan: Mapping[int, Sequence[Template]]) -> list[DrawnRow]:
         """The sentences of a split in rounds of one per class, so that every prefix is balanced.
 
         A class that is used up leaves the rounds, and its share goes to the others evenly.
         """
-        size, least = SIZES[name], LEAST_WORDS[name]
-        streams = {label: self.rows(templates, least) for label, templates in plan.items()}
-        out: list[Row] = []
-        while streams and len(out) < size:
-            for label in self.dice.shuffled(tuple(streams)):
+        size = SIZES[name]
+        min_words = MIN_WORDS[name]
+        streams = {label: self.rows(templates, min_words) for label, templates in plan.items()}
+        rows: list[DrawnRow] = []
+        while streams and len(rows) < size:
+            for label in self.dice.shuffle(tuple(streams)):
                 row = next(streams[label], None)
                 if row is None:
                     del streams[label]
                 else:
-                    out.append(row)
-        return out[:size]
+                    rows.append(row)
+        return rows[:size]
 
 
 @lru_cache(maxsize=32)
 def build(language: str, seed: int) -> Splits:
     """All splits of one language; the same for the same seed in any process and on any machine."""
     book = read_book(language)
-    plan = assign(book, seeded(seed, language, "plan"))
-    banned: frozenset[str] = frozenset()
+    plan = assign(book, dice_for(seed, language, "plan"))
+    ambiguous: frozenset[str] = frozenset()
     while True:
-        draw = Draw(book, seeded(seed, language, "draw"), banned)
+        draw = SentenceDraw(book, dice_for(seed, language, "draw"), ambiguous)
         rows = {split: draw.split(split, plan[split]) for split in plan}
         if not draw.clashes:
             examples = {split: to_examples(language, split, rows[split]) for split in rows}
-            said = {split: tuple(one for one, _ in rows[split]) for split in rows}
-            return Splits(book, plan, examples, said, len(banned), draw.repeats)
-        banned |= draw.clashes
+            sentences = {split: tuple(sentence for sentence, _ in rows[split]) for split in rows}
+            return Splits(book, plan, examples, sentences, len(ambiguous), draw.repeats)
+        ambiguous |= draw.clashes
 
 
-def seeded(seed: int, language: str, purpose: str) -> Dice:
+def dice_for(seed: int, language: str, purpose: str) -> Dice:
     """Dice for one purpose: different languages and purposes get independent streams."""
-    word = hashlib.sha256(f"{language}/{purpose}".encode()).digest()
-    return Dice(np.random.default_rng([seed, int.from_bytes(word[:8], "big")]))
+    digest = hashlib.sha256(f"{language}/{purpose}".encode()).digest()
+    return Dice(np.random.default_rng([seed, int.from_bytes(digest[:8], "big")]))
 
 
-def assign(book: Book, dice: Dice) -> Plan:
-    """Assign every template to one split; the only template of a class goes to both dev and test."""
+def assign(book: TemplateBook, dice: Dice) -> TemplatesBySplit:
+    """Assign every template to one split; the only one of a class goes to both dev and test."""
     shares = SHARES[book.language == TRAIN_LANGUAGE]
     plan: dict[str, dict[int, list[Template]]] = {
         split: {} for split in ("dev", "test", "train") if split in shares
     }
     for label in range(len(LABELS)):
-        templates = book.of(label)
+        templates = book.templates_of(label)
         if len(templates) == 1:
-            plan["dev"][label] = plan["test"][label] = list(templates)
-        for template, split in deal(templates, shares, dice) if len(templates) > 1 else ():
+            plan["dev"][label] = list(templates)
+            plan["test"][label] = list(templates)
+            continue
+        for template, split in deal(templates, shares, dice):
             plan[split].setdefault(label, []).append(template)
     return plan
 
@@ -160,34 +170,42 @@ def assign(book: Book, dice: Dice) -> Plan:
 def deal(
     templates: Sequence[Template], shares: Mapping[str, float], dice: Dice
 ) -> Iterator[tuple[Template, str]]:
-    """Each template with the split that is furthest below its share, of the intent plus of the class.
+    """The templates of a class, each with a split.
 
-    Templates with most sentences come first; ties are in random order.
+    That is the split furthest below its share, of the intent plus of the class. Templates with most
+    sentences come first; ties are in random order.
+
+    Args:
+        templates: All of the class.
+        shares: Of the sentences that each split is to have, by its name.
+        dice: For the order of ties.
     """
-    weights = {t.group: min(t.capacity, ENOUGH) for t in templates}
-    whole, given = sum(weights.values()), dict.fromkeys(shares, 0.0)
-    for intent in sorted({t.intent for t in templates}):
-        mine = [t for t in templates if t.intent == intent]
-        total, got = sum(weights[t.group] for t in mine), dict.fromkeys(shares, 0.0)
-        for template in sorted(dice.shuffled(mine), key=lambda t: -weights[t.group]):
-            split = max(shares, key=lambda s: shares[s] * (total + whole) - got[s] - given[s])
-            got[split] += weights[template.group]
-            given[split] += weights[template.group]
+    weights = {template.group: min(template.capacity, MAX_WEIGHT) for template in templates}
+    class_weight = sum(weights.values())
+    class_given = dict.fromkeys(shares, 0.0)  # weight given to each split
+    for intent in sorted({template.intent for template in templates}):
+        templates_of_intent = [template for template in templates if template.intent == intent]
+        intent_weight = sum(weights[template.group] for template in templates_of_intent)
+        intent_given = dict.fromkeys(shares, 0.0)
+        shuffled = dice.shuffle(templates_of_intent)
+        for template in sorted(shuffled, key=lambda template: -weights[template.group]):
+            missing = {
+                split: share * (intent_weight + class_weight)
+                - intent_given[split]
+                - class_given[split]
+                for split, share in shares.items()
+            }
+            split = max(missing, key=missing.__getitem__)
+            intent_given[split] += weights[template.group]
+            class_given[split] += weights[template.group]
             yield template, split
 
 
-def to_examples(language: str, split: str, rows: Sequence[Row]) -> tuple[Example, ...]:
+def to_examples(language: str, split: str, rows: Sequence[DrawnRow]) -> tuple[Example, ...]:
     """Rows as examples with stable ids: position in the split and hash of text and label."""
-    out = []
-    for i, ((text, _), template) in enumerate(rows):
+    examples = []
+    for position, ((text, _), template) in enumerate(rows):
         digest = hashlib.sha256(f"{text}\n{LABELS[template.label]}".encode()).hexdigest()[:8]
-        out.append(
-            Example(
-                f"intents/{language}/{split}/{i:05d}-{digest}",
-                text,
-                template.label,
-                None,
-                template.group,
-            )
-        )
-    return tuple(out)
+        example_id = f"intents/{language}/{split}/{position:05d}-{digest}"
+        examples.append(Example(example_id, text, template.label, group=template.group))
+    return tuple(examples)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import chain
 from math import factorial, prod
 from typing import NamedTuple, TypeVar
 
@@ -50,7 +51,7 @@ LANGUAGES = (
     "ml",
 )
 TRAIN_LANGUAGE = "en"
-PINNED = {"home-assistant-intents": "2026.10.27", "hassil": "3.12.1"}
+PINNED_VERSIONS = {"home-assistant-intents": "2026.10.27", "hassil": "3.12.1"}
 SIZES = {"train": 8000, "dev": 512, "test": 1000}
 
 
@@ -157,10 +158,14 @@ PERCENT = (5, 100, 5)
 class Words:
     """The fillers of one language.
 
-    names: kind -> device names.  slots: values of area, floor, item, timer_name, command, zone.
-    refuse: pattern of sentences that two classes can produce ("stop the timer": pause or cancel), which are left out.
-    lists: values that replace a list of the source whose templates give broken forms.
-    clean: (pattern, replacement) pairs that correct articles and endings in a finished sentence.
+    Attributes:
+        names: Kind -> device names.
+        slots: Values of area, floor, item, timer_name, command, zone.
+        refuse: Pattern of sentences that two classes can produce ("stop the timer": pause or
+            cancel), which are left out.
+        lists: Values that replace a list of the source whose templates give broken forms.
+        clean: (pattern, replacement) pairs that correct articles and endings in a finished
+            sentence.
     """
 
     names: Mapping[str, Sequence[str]]
@@ -174,23 +179,24 @@ def load_words(language: str) -> Words:
     """The fillers of a language, from its file."""
     data = json.loads((files(__package__) / "fillers" / f"{language}.json").read_text("utf-8"))
     clean = tuple(
-        (re.compile(with_heads(pattern, data["heads"])), to) for pattern, to in data["clean"]
+        (re.compile(with_heads(pattern, data["heads"])), replacement)
+        for pattern, replacement in data["clean"]
     )
-    return Words(
-        data["names"],
-        {slot: data[slot] for slot in SLOTS},
-        data["lists"],
-        clean,
-        re.compile(data["refuse"]) if data["refuse"] else None,
-    )
+    slots = {slot: data[slot] for slot in SLOTS}
+    refuse = re.compile(data["refuse"]) if data["refuse"] else None
+    return Words(data["names"], slots, data["lists"], clean, refuse)
 
 
 def ambiguous_groups(language: str) -> Mapping[str, Sequence[str]]:
-    """Groups of the templates that `ambiguous_templates` found to fit other classes too -> those classes."""
-    found: dict[str, dict[str, list[str]]] = json.loads(
+    """The templates that `ambiguous_templates` found to fit other classes too.
+
+    Returns:
+        {group of the template: names of the other classes}.
+    """
+    groups_by_language: dict[str, dict[str, list[str]]] = json.loads(
         (files(__package__) / "ambiguous.json").read_text("utf-8")
     )
-    return found.get(language, {})
+    return groups_by_language.get(language, {})
 
 
 def with_heads(pattern: str, heads: Mapping[str, str]) -> str:
@@ -202,17 +208,18 @@ def with_heads(pattern: str, heads: Mapping[str, str]) -> str:
 
 def numbers(name: str, start: int, stop: int) -> tuple[str, ...]:
     """Values of a number list, as digits: the usual ones in [start, stop], or all if none is."""
-    first, last, step = NUMBERS.get(name, PERCENT)
-    usual = [n for n in range(first, last + 1, step) if start <= n <= stop]
-    return tuple(map(str, usual or range(start, stop + 1)))
+    usual_start, usual_end, step = NUMBERS.get(name, PERCENT)
+    usual_numbers = [n for n in range(usual_start, usual_end + 1, step) if start <= n <= stop]
+    return tuple(map(str, usual_numbers or range(start, stop + 1)))
 
 
 # Templates of one language: parsed with hassil, merged if they differ only in optional words.
 
-# "<turn> on {name} <light>": the name there is a place ("the kitchen lights"), not a lamp ("the floor lamp lights").
+# "<turn> on {name} <light>": the name there is a place ("the kitchen lights"), not a lamp ("the
+# floor lamp lights").
 LIGHT_RULE = re.compile(r"<(light|lights|luces|licht|lichter|lumiere|valo)>")
 OPEN_STATES = ("bs_open", "bs_door", "bs_opening")
-MOST = 10**6  # enough, since capacities are compared only up to a few hundred
+MAX_CAPACITY = 10**6  # enough, since capacities are compared only up to a few hundred
 
 Value = str | Expression
 
@@ -229,10 +236,12 @@ class Variant:
 
 @dataclass(frozen=True)
 class Template:
-    """Sentences of one class that differ at most in optional words; the unit that is assigned to splits.
+    """Sentences of one class that differ at most in optional words; each is assigned to a split.
 
-    label: index of the class.  group: 8 hex digits of the sha256 of (language, class, skeleton).
-    capacity: upper bound on the number of different sentences.
+    Attributes:
+        label: Index of the class.
+        group: 8 hex digits of the sha256 of (language, class, skeleton).
+        capacity: Upper bound on the number of different sentences.
     """
 
     label: int
@@ -244,10 +253,11 @@ class Template:
 
 
 @dataclass(frozen=True)
-class Book:
+class TemplateBook:
     """All templates of one language, with the rules and lists they refer to.
 
-    sentences: number of source sentences before merging.
+    Attributes:
+        sentences: Number of source sentences before merging.
     """
 
     language: str
@@ -257,52 +267,66 @@ class Book:
     words: Words
     sentences: int
 
-    def of(self, label: int) -> tuple[Template, ...]:
+    def templates_of(self, label: int) -> tuple[Template, ...]:
         """The templates of one class."""
         return tuple(t for t in self.templates if t.label == label)
 
 
-def read_book(language: str, *, ambiguous: bool = False) -> Book:
+def read_book(language: str, *, ambiguous: bool = False) -> TemplateBook:
     """Parse the source's sentences for the 17 classes.
 
-    ambiguous: keep the templates that `ambiguous_templates` found to belong to two classes.
     Raises HeadlabError if the source lacks the language.
+
+    Args:
+        ambiguous: Keep the templates that `ambiguous_templates` found to belong to two classes.
     """
     raw = get_intents(language)
     if raw is None:
         raise HeadlabError(
-            f"the installed home-assistant-intents lacks {language}; install the pinned version with pip",
+            f"the installed home-assistant-intents lacks {language}; install the pinned version "
+            "with pip",
             code="intents.language_missing",
         )
-    intents, words = Intents.from_dict(raw), load_words(language)
+    intents = Intents.from_dict(raw)
+    rules = intents.expansion_rules
+    words = load_words(language)
     lists = list_values(intents, words)
-    found: dict[tuple[int, str], list[tuple[str, Variant]]] = {}
-    for label, group in enumerate(CLASSES):
-        for name in group.intents:
-            for block in intents.intents[name].data if name in intents.intents else ():
-                for sentence in block.sentences:
-                    variant = make_variant(sentence, block, intents.expansion_rules, words)
-                    found.setdefault((label, skeleton(variant)), []).append((name, variant))
-    templates = tuple(
-        merged(language, key, rows, intents.expansion_rules, lists) for key, rows in found.items()
-    )
-    dropped = () if ambiguous else ambiguous_groups(language)
-    templates = tuple(t for t in templates if t.group not in dropped)
-    return Book(
-        language, templates, intents.expansion_rules, lists, words, sum(map(len, found.values()))
-    )
+    variants_by_skeleton: dict[tuple[int, str], list[tuple[str, Variant]]] = {}
+    for label, intent_class in enumerate(CLASSES):
+        for intent in intent_class.intents:
+            for sentence, block in _sentences(intents, intent):
+                variant = make_variant(sentence, block, rules, words)
+                key = (label, skeleton(variant))
+                variants_by_skeleton.setdefault(key, []).append((intent, variant))
+    excluded_groups = () if ambiguous else ambiguous_groups(language)
+    templates = []
+    for key, variants in variants_by_skeleton.items():
+        template = merge_variants(language, key, variants, rules, lists)
+        if template.group not in excluded_groups:
+            templates.append(template)
+    sentence_count = sum(map(len, variants_by_skeleton.values()))
+    return TemplateBook(language, tuple(templates), rules, lists, words, sentence_count)
+
+
+def _sentences(intents: Intents, intent: str) -> Iterator[tuple[Sentence, IntentData]]:
+    """The source's sentences for an intent, each with the block that it stands in."""
+    if intent not in intents.intents:
+        return
+    for block in intents.intents[intent].data:
+        for sentence in block.sentences:
+            yield sentence, block
 
 
 def list_values(intents: Intents, words: Words) -> dict[str, Sequence[Value]]:
     """The values of each list of the source, except {name}."""
-    out: dict[str, Sequence[Value]] = {}
+    values_by_list: dict[str, Sequence[Value]] = {}
     for name, slots in intents.slot_lists.items():
         if isinstance(slots, RangeSlotList):
-            out[name] = numbers(name, slots.start, slots.stop)
+            values_by_list[name] = numbers(name, slots.start, slots.stop)
         elif isinstance(slots, TextSlotList):
-            out[name] = [value.text_in for value in slots.values]
-    out |= {name: words.slots[slot] for name, slot in WILDCARDS.items()}
-    return out | dict(words.lists)
+            values_by_list[name] = [value.text_in for value in slots.values]
+    values_by_list |= {name: words.slots[slot] for name, slot in WILDCARDS.items()}
+    return values_by_list | dict(words.lists)
 
 
 def make_variant(
@@ -311,31 +335,47 @@ def make_variant(
     """A sentence with the names that its context allows."""
     source = " ".join((sentence.text or "").split())
     refs = set(sentence.list_names(dict(rules)))
-    kinds = name_kinds(block.requires_context.get("domain", ()), refs) if "name" in refs else ()
-    names = [n for kind in kinds for n in words.names[kind]]
+    kinds: tuple[str, ...] = ()
+    if "name" in refs:
+        kinds = name_kinds(block.requires_context.get("domain", ()), refs)
+    names: Iterable[str] = chain.from_iterable(words.names[kind] for kind in kinds)
     if kinds == ("light",) and LIGHT_RULE.search(source):
-        names, kinds = list(words.slots["area"]), ("area",)
+        kinds = ("area",)
+        names = words.slots["area"]
     return Variant(sentence.expression, tuple(dict.fromkeys(names)), kinds, source)
 
 
 def name_kinds(domains: Sequence[str] | str, refs: set[str]) -> tuple[str, ...]:
-    """The filler kinds for the domains that a context requires; all switchable devices if it names none."""
-    wanted = [domains] if isinstance(domains, str) else list(domains) or ["light", "switch", "fan"]
-    sensor = "opening" if any(ref.startswith(OPEN_STATES) for ref in refs) else "occupancy"
+    """The filler kinds for the domains that a context requires.
+
+    All switchable devices if it names none.
+
+    Args:
+        domains: That the context requires.
+        refs: Names of the lists that the sentence refers to.
+    """
+    required_domains = [domains] if isinstance(domains, str) else list(domains)
+    if not required_domains:
+        required_domains = ["light", "switch", "fan"]
+    sensor = "occupancy"
+    if any(ref.startswith(OPEN_STATES) for ref in refs):
+        sensor = "opening"
     alias = {"input_boolean": "switch", "input_button": "button", "binary_sensor": sensor}
-    if len(wanted) > 1 and "binary_sensor" in wanted:
-        wanted.remove("binary_sensor")  # "is the front door on" fits no sensor
-    return tuple(dict.fromkeys(alias.get(d, d) for d in wanted))
+    if len(required_domains) > 1 and "binary_sensor" in required_domains:
+        required_domains.remove("binary_sensor")  # "is the front door on" fits no sensor
+    return tuple(dict.fromkeys(alias.get(d, d) for d in required_domains))
 
 
 def skeleton(variant: Variant) -> str:
-    """The template without its optional words, or the whole template if nothing but names would be left."""
-    bare = " ".join(render(variant.expression, optional=False).lower().split())
-    return (
-        bare
-        if re.sub(r"\W", "", re.sub(r"\{(name|area|floor)\}", "", bare))
-        else variant.source.lower()
-    )
+    """The template without its optional words.
+
+    It is the whole template where nothing but names would be left.
+    """
+    without_options = " ".join(render(variant.expression, optional=False).lower().split())
+    without_names = re.sub(r"\{(name|area|floor)\}", "", without_options)
+    if re.sub(r"\W", "", without_names):
+        return without_options
+    return variant.source.lower()
 
 
 def render(expression: Expression, *, optional: bool) -> str:
@@ -356,7 +396,7 @@ def render(expression: Expression, *, optional: bool) -> str:
     return "".join(render(item, optional=optional) for item in expression.items)
 
 
-def merged(
+def merge_variants(
     language: str,
     key: tuple[int, str],
     rows: Sequence[tuple[str, Variant]],
@@ -364,11 +404,13 @@ def merged(
     lists: Mapping[str, Sequence[Value]],
 ) -> Template:
     """One template of the sentences that share a class and a skeleton."""
-    label, bare = key
-    group = hashlib.sha256(f"{language}\n{CLASSES[label].name}\n{bare}".encode()).hexdigest()[:8]
+    label, template_skeleton = key
+    group = hashlib.sha256(
+        f"{language}\n{CLASSES[label].name}\n{template_skeleton}".encode()
+    ).hexdigest()[:8]
     variants = tuple({(v.source, v.kinds): v for _, v in rows}.values())
     room = sum(capacity(v.expression, len(v.names), rules, lists) for v in variants)
-    return Template(label, rows[0][0], bare, group, variants, min(room, MOST))
+    return Template(label, rows[0][0], template_skeleton, group, variants, min(room, MAX_CAPACITY))
 
 
 def capacity(
@@ -377,26 +419,38 @@ def capacity(
     rules: Mapping[str, Sentence],
     lists: Mapping[str, Sequence[Value]],
 ) -> int:
-    """Upper bound on the number of sentences of an expression, at most MOST."""
+    """Upper bound on the number of sentences of an expression, at most MAX_CAPACITY.
+
+    Args:
+        expression: Parsed from a template.
+        names: How many names fit its {name}.
+        rules: That it may refer to, by name.
+        lists: Values of the lists that it may refer to, by name.
+    """
     if isinstance(expression, Group):
         sizes = [capacity(item, names, rules, lists) for item in expression.items]
-        total = sum(sizes) if isinstance(expression, Alternative) else prod(sizes)
-        return min(
-            total * (factorial(len(sizes)) if isinstance(expression, Permutation) else 1), MOST
-        )
+        if isinstance(expression, Alternative):
+            return min(sum(sizes), MAX_CAPACITY)
+        total = prod(sizes)
+        if isinstance(expression, Permutation):
+            total *= factorial(len(sizes))
+        return min(total, MAX_CAPACITY)
     if isinstance(expression, RuleReference):
         return capacity(rules[expression.rule_name].expression, names, rules, lists)
     if isinstance(expression, ListReference):
         if expression.list_name == "name":
             return names
-        values = lists[expression.list_name]
-        return sum(1 if isinstance(v, str) else capacity(v, names, rules, lists) for v in values)
+        total = 0
+        for value in lists[expression.list_name]:
+            total += 1 if isinstance(value, str) else capacity(value, names, rules, lists)
+        return total
     return 1
 
 
 # Random sentences from a parsed template: a random walk through its tree.
 
-# Rules that contain only articles: a sentence of articles and names alone ("the kitchen lamp") is no command.
+# Rules that contain only articles: a sentence of articles and names alone ("the kitchen lamp") is
+# no command.
 ARTICLES = frozenset({"the", "le", "artikel_bestimmt"})
 PLACES = frozenset({"name", "area", "floor"})
 BROKEN = re.compile(r"[{}<>\[\]()|;\\]")
@@ -423,23 +477,27 @@ class Dice:
         """One of the items, uniformly at random."""
         return items[int(self.roll() * len(items))]
 
-    def shuffled(self, items: Sequence[T]) -> list[T]:
+    def shuffle(self, items: Sequence[T]) -> list[T]:
         """The items in random order (Fisher-Yates)."""
-        out = list(items)
-        for i in range(len(out) - 1, 0, -1):
+        shuffled_items = list(items)
+        for i in range(len(shuffled_items) - 1, 0, -1):
             j = int(self.roll() * (i + 1))
-            out[i], out[j] = out[j], out[i]
-        return out
+            shuffled_items[i], shuffled_items[j] = shuffled_items[j], shuffled_items[i]
+        return shuffled_items
 
 
 class Piece(NamedTuple):
-    """A part of a sentence inserted in one step.  slot: the one it fills; empty for the template's own words."""
+    """A part of a sentence inserted in one step.
+
+    Attributes:
+        slot: The one it fills; empty for the template's own words.
+    """
 
     text: str
     slot: str = ""
 
 
-class Said(NamedTuple):
+class DrawnSentence(NamedTuple):
     """A sentence, and the pieces it was assembled from, before corrections."""
 
     text: str
@@ -449,19 +507,24 @@ class Said(NamedTuple):
 class Walk:
     """A random walk that builds one sentence.
 
-    said: whether it has anything besides articles, names and places.  used: fillers already in the sentence.
+    Attributes:
+        says_something: Whether it has anything besides articles, names and places.
+        used: Fillers already in the sentence.
     """
 
-    def __init__(self, book: Book, variant: Variant, dice: Dice) -> None:
+    def __init__(self, book: TemplateBook, variant: Variant, dice: Dice) -> None:
         """variant: the sentence template to walk."""
-        self.book, self.variant, self.dice = book, variant, dice
-        self.said = False
+        self.book = book
+        self.variant = variant
+        self.dice = dice
+        self.says_something = False
         self.used: set[str] = set()
 
     def pieces(self, expression: Expression) -> list[Piece]:
         """Pieces of an expression, with choices made at random."""
         if isinstance(expression, TextChunk):
-            self.said = self.said or any(c.isalnum() for c in expression.original_text)
+            if any(character.isalnum() for character in expression.original_text):
+                self.says_something = True
             return [Piece(expression.original_text)]
         if isinstance(expression, ListReference):
             return [Piece(self.filler(expression.list_name), expression.slot_name)]
@@ -470,55 +533,59 @@ class Walk:
         assert isinstance(expression, Group)
         if isinstance(expression, Alternative):
             return self.choice(expression)
-        items = (
-            self.dice.shuffled(expression.items)
-            if isinstance(expression, Permutation)
-            else expression.items
-        )
-        return [piece for item in items for piece in self.pieces(item)]
+        items: Sequence[Expression] = expression.items
+        if isinstance(expression, Permutation):
+            items = self.dice.shuffle(items)
+        return list(chain.from_iterable(map(self.pieces, items)))
 
     def choice(self, expression: Alternative) -> list[Piece]:
         """Pieces of one alternative; an optional part is left out half of the time."""
         if not expression.is_optional:
             return self.pieces(self.dice.pick(expression.items))
-        return self.pieces(self.dice.pick(expression.items[:-1])) if self.dice.roll() < 0.5 else []
+        if self.dice.roll() >= 0.5:
+            return []
+        return self.pieces(self.dice.pick(expression.items[:-1]))
 
     def rule(self, name: str) -> list[Piece]:
         """Pieces of an expansion rule."""
-        before = self.said
+        said_before = self.says_something
         pieces = self.pieces(self.book.rules[name].expression)
         if name in ARTICLES:
-            self.said = before
+            self.says_something = said_before
         return pieces
 
     def filler(self, name: str) -> str:
         """A value of a list, if possible one that is not in the sentence yet."""
         values: Sequence[Value] = self.variant.names if name == "name" else self.book.lists[name]
-        self.said = self.said or name not in PLACES
+        self.says_something = self.says_something or name not in PLACES
         text = ""
         for _ in range(8):
             value = self.dice.pick(values)
-            text = value if isinstance(value, str) else joined(self.pieces(value))
+            text = value if isinstance(value, str) else join_pieces(self.pieces(value))
             if text not in self.used:
                 break
         self.used.add(text)
         return text
 
 
-def joined(pieces: Sequence[Piece]) -> str:
+def join_pieces(pieces: Sequence[Piece]) -> str:
     """The text of some pieces."""
     return "".join(piece.text for piece in pieces)
 
 
-def sample(book: Book, template: Template, dice: Dice) -> Said | None:
+def sample(book: TemplateBook, template: Template, dice: Dice) -> DrawnSentence | None:
     """One random sentence of a template; None if it is a bare name, broken or refused."""
     variant = dice.pick(template.variants)
     walk = Walk(book, variant, dice)
     pieces = tuple(walk.pieces(variant.expression))
-    text = tidy(joined(pieces), book.words.clean)
-    refused = book.words.refuse and book.words.refuse.search(text)
-    said = walk.said and len(text) > 1 and not refused and not BROKEN.search(text)
-    return Said(text, pieces) if said else None
+    text = tidy(join_pieces(pieces), book.words.clean)
+    is_refused = book.words.refuse and book.words.refuse.search(text)
+    is_command = (
+        walk.says_something and len(text) > 1 and not is_refused and not BROKEN.search(text)
+    )
+    if not is_command:
+        return None
+    return DrawnSentence(text, pieces)
 
 
 def tidy(text: str, clean: Sequence[tuple[re.Pattern[str], str]]) -> str:
