@@ -35,7 +35,7 @@ from made_roles import made_roles
 import headlab
 from bad_inputs.case import Answer, BadInput, answer_to, process_answer
 from bad_inputs.json_values import dumped, shown, spots
-from headlab.cli.lists import row
+from headlab.cli.lists import result_record
 from headlab.core import HeadGrid, HeadlabError, Stack, content_key
 from headlab.dashboard.frame import stored_scores
 from headlab.dashboard.names import head_from
@@ -515,7 +515,7 @@ def _use_results(root: Path) -> None:
     listings: list[Any] = [store.scan(), store.curves(), store.reports(), store.gates()]
     for listing in listings:
         for result in listing.results:
-            json.dumps(row(result))
+            json.dumps(result_record(result))
             write_report([result.key], root / "report.html", store)
             for table in getattr(result.record, "tables", ()):
                 table.markdown()
