@@ -14,7 +14,7 @@ from headlab.jobs import (
     OnTask,
     Outcome,
     RunningJob,
-    named,
+    listed_languages,
     setting,
 )
 from headlab.methods import Forecast
@@ -47,7 +47,7 @@ class WordsJob(Job, OnTask):
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """Count the words."""
         counts = {}
-        for language in named(self.languages):
+        for language in listed_languages(self.languages):
             texts = [example.text for example in lab.task(self.task).examples(language, "dev")]
             words = [word for text in texts for word in text.split()]
             counts[language] = sum(len(word) == self.length for word in words)

@@ -158,7 +158,7 @@ class FakeBench:
         LEAK.set("a job's")
         for language in spec.get("languages", ()):
             run = self.run_of(running.job.params, language)
-            running.began(run.folder.name, language)
+            running.record_folder(run.folder.name, language)
             running.log(f"{language}: scores started")
             run.save({"draws": np.array(1)})
         kept = self.folder / f"job-{running.job.id}.txt"

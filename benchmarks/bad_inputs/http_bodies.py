@@ -41,7 +41,7 @@ from headlab.results import Store
 from headlab.worker.engine import Engine
 from headlab.worker.jobs import Jobs
 from headlab.worker.model_host import Resident
-from headlab.worker.process import TOKEN_VARIABLE, Local, start_local
+from headlab.worker.process import TOKEN_VARIABLE, LocalWorker, start_local
 from headlab.worker.server import create_app
 
 MODEL = "model"
@@ -543,7 +543,7 @@ class Process(Place):
         super().__init__()
         self._token = secrets.token_urlsafe(32)
         os.environ[TOKEN_VARIABLE] = self._token
-        self._worker: Local = start_local(cache)
+        self._worker: LocalWorker = start_local(cache)
 
     def answer(self, request: Request) -> Response:
         """Send a request as bytes, and read the answer."""

@@ -619,7 +619,7 @@ def _job_list(path: Path) -> bytes:
             job = jobs.claim()
             if job is None:
                 raise RuntimeError("no job to claim")
-            jobs.began(job.id, "a" * 64, "de")
+            jobs.record_folder(job.id, "a" * 64, "de")
             jobs.end(job.id, state, None if state == "done" else "it failed", {"key": "x"})
         jobs.claim()
     with closing(sqlite3.connect(path)) as database:
@@ -693,10 +693,10 @@ def _use_jobs(path: Path) -> None:
         for job in listed:
             job.model_dump_json()
             _unless_refused(partial(jobs.log, job.id))
-        jobs.unfinished()
+        jobs.unfinished_jobs()
         claimed = jobs.claim()
         if claimed is not None:
-            jobs.runs(claimed.id)
+            jobs.run_folders(claimed.id)
             jobs.end(claimed.id, "failed", "x")
         jobs.submit("score", {"model": "another"})
 

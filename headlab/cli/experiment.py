@@ -132,7 +132,8 @@ def write_report(report: Report, folder: Path) -> None:
     write_figures(report, folder)
 
 
-# `headlab front`: the smallest model that is good enough in every language, or the best one of a given size.
+# `headlab front`: the smallest model that is good enough in every language, or the best one of a
+# given size.
 
 CHOICE_TABLES = ("front-choice", "front-confirmed")
 

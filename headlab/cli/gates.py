@@ -49,7 +49,7 @@ def gates(
     task.check(language, "dev")
     lab = LocalLab(compute.store(), compute.load, device=compute.device)
     with progress_display("loading") as show_progress:
-        runs = job.learned(
+        runs = job.learn_gates(
             lab, LocalJob(show_progress, print_line), task, _watch_factory(show_progress)
         )
     mask_files = {} if out is None else write_masks(runs, out)

@@ -88,7 +88,8 @@ def tasks(
     import headlab
     from headlab.tasks import names, problems
 
-    # --data holds the files of built-in tasks; it applies to a declared task only if --task names it
+    # --data holds the files of built-in tasks; it applies to a declared task only if --task names
+    # it
     if name:
         rows = [task_row(name, headlab.task(name, data=data), data)]
         unreadable = []

@@ -64,8 +64,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         # typer always exits this way: done, help shown, a wrong argument, Ctrl-C.
         if exit_request.code == INTERRUPTED:
             print_error(
-                "interrupted; score, curve, front, experiment, reproduce, gates, finetune and train "
-                "resume where they stopped when run again"
+                "interrupted; score, curve, front, experiment, reproduce, gates, finetune and "
+                "train resume where they stopped when run again"
             )
         if exit_request.code is None:
             return OK

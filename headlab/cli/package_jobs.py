@@ -12,7 +12,7 @@ from headlab.cli.job_command import Command, FlagGroup, command, parameter_of
 from headlab.cli.job_run import run_announced
 from headlab.cli.output import AsJson, ComputeSettings, DataFolder, print_json, progress_bar
 from headlab.core import Option
-from headlab.jobs import Job, Outcome, flag_name, kept_outcome
+from headlab.jobs import Job, Outcome, checked_outcome, flag_name
 from headlab.jobs.local import LocalLab, task_files
 
 
@@ -74,11 +74,11 @@ def run_in_process(job: Job, compute: ComputeSettings, data: Path | None) -> Out
     Raises:
         HeadlabError: For a job that does not fit, and for an outcome that is no JSON.
     """
-    with task_files(job.validated(), data) as job_by_name:
-        checked_job = job_by_name.checked()
+    with task_files(job.with_checked_fields(), data) as job_by_name:
+        checked_job = job_by_name.resolve_or_refuse()
         lab = LocalLab(compute.store(), compute.load, device=compute.device)
         outcome = run_announced(checked_job, lab, progress_bar(job.key))
-    return kept_outcome(job.key, outcome)
+    return checked_outcome(job.key, outcome)
 
 
 def outcome_lines(outcome: Outcome) -> list[str]:

@@ -307,8 +307,9 @@ def _missing_scores_message(
         remarks += f" ({same_settings} of {kind}another model, split or version of the data)"
     if other_settings:
         remarks += f" ({other_settings} made with other options or settings)"
+    skipped = ""
     if listing.problems:
-        remarks += f" ({len(listing.problems)} files skipped: see headlab cache)"
+        skipped = f" ({len(listing.problems)} files skipped: see headlab cache)"
     words = ["headlab", "score"]
     for flag, value in score_arguments.items():
         if value is not None:
@@ -319,7 +320,7 @@ def _missing_scores_message(
             words += [flag, str(scored_with[name])]
     command = shlex.join([*words, "--languages", language])
     description = f"{method} scores of {score_arguments['--model']} for {language}"
-    return f"no {description} in {store.root}{remarks}; run: {command}"
+    return f"no {description} in {store.root}{remarks}{skipped}; run: {command}"
 
 
 def _warn_about_choice(choice: Chosen, rule: str) -> None:

@@ -322,7 +322,8 @@ def shim(
         print_report(report)
 
 
-# `headlab reproduce voita-roles`: roles of heads, across languages and before and after fine-tuning.
+# `headlab reproduce voita-roles`: roles of heads, across languages and before and after
+# fine-tuning.
 
 
 def voita_roles(

@@ -85,7 +85,7 @@ class RolesProgress(LocalJob):
 
     def part_progress(self, part: JobPart) -> Callable[[Progress], None]:
         """A callback that shows how far the report is."""
-        return progress_callback(self._show, part.label)
+        return progress_callback(self._show_progress, part.label)
 
 
 def sentences_of(

@@ -152,7 +152,7 @@ class ScoreProgress(LocalJob):
             return
         at_work = [language for language, step in steps.items() if step.done < step.total]
         languages = ", ".join(at_work) or next(reversed(steps))
-        self._show(
+        self._show_progress(
             f"{self._method} {languages} ({len(steps)}/{self._languages_count})",
             sum(step.done for step in steps.values()),
             sum(step.total for step in steps.values()),
@@ -284,7 +284,7 @@ class CurveProgress(LocalJob):
         """A callback that shows how far the scores or the curve of a language are."""
         number = self._languages.index(part.language) + 1
         return progress_callback(
-            self._show, f"{part.work} {part.language} ({number}/{len(self._languages)})"
+            self._show_progress, f"{part.work} {part.language} ({number}/{len(self._languages)})"
         )
 
 

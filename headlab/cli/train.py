@@ -57,7 +57,8 @@ def print_steps(log: Sequence[LoggedStep]) -> None:
         typer.echo(f"step {entry['step']:5.0f}  loss {entry['loss']:.4f}  {entry['seconds']:.0f} s")
 
 
-# `headlab train lm` and `headlab train lm-prune`: train a language model on a text, and remove heads from it.
+# `headlab train lm` and `headlab train lm-prune`: train a language model on a text, and remove
+# heads from it.
 
 
 def train_lm(job: LmJob, *, device: str | None, json: AsJson = False) -> None:
@@ -123,7 +124,8 @@ def _number_text(value: float | None, digits: int = 2) -> str:
     return NOTHING if value is None else f"{value:.{digits}f}"
 
 
-# `headlab train translation`: a Marian translation model and its vocabulary, trained from a TSV file.
+# `headlab train translation`: a Marian translation model and its vocabulary, trained from a TSV
+# file.
 
 
 def train_translation(

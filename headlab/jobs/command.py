@@ -62,7 +62,8 @@ class Flag:
         repeated: Whether it can be given several times.
         required: Whether it must be given.
         negated: Whether a switch has a second name that turns it off, like `--no-fast` of `--fast`.
-        beside: Whether it says what no job can ask for: where things are, or what the command alone can do.
+        command_only: Whether it says what no job can ask for: where things are, or what the command
+            alone can do.
         metavar: What stands for an argument in the help.
         parameter: Its key, if that is not its name without dashes.
     """
@@ -76,7 +77,7 @@ class Flag:
     repeated: bool = False
     required: bool = False
     negated: bool = False
-    beside: bool = False
+    command_only: bool = False
     metavar: str = ""
     parameter: str = ""
 
@@ -177,7 +178,7 @@ def setting_words(
 
 
 def where_words(
-    around: Surroundings,
+    context: Surroundings,
     *,
     model: str | None = None,
     task: str | None = None,
@@ -187,19 +188,19 @@ def where_words(
     """The flags of the model, the task, its data, the label map and the languages, as far as they are given.
 
     Args:
-        around: Paths in place of names, and the folder of data.
+        context: Paths in place of names, and the folder of data.
         model: Its name.
         task: Its name.
         label_map: The model's class of each label.
         languages: Their codes, or "all".
     """
     words: list[str] = []
-    if (model_text := around.model or model) is not None:
+    if (model_text := context.model or model) is not None:
         words += ["--model", model_text]
-    if (task_text := around.task or task) is not None:
+    if (task_text := context.task or task) is not None:
         words += ["--task", task_text]
-    if around.data is not None:
-        words += ["--data", around.data]
+    if context.data is not None:
+        words += ["--data", context.data]
     if label_map:
         words += ["--label-map", write_map(label_map)]
     if languages is not None:
@@ -237,11 +238,12 @@ def check_about_task(values: Mapping[str, object]) -> None:
     Raises:
         HeadlabError: One is given.
     """
-    given = " and ".join(name for name, value in values.items() if value is not None)
-    if given:
+    flags_given = " and ".join(name for name, value in values.items() if value is not None)
+    if flags_given:
         task = f"--task {WHERE['task'].default}"
         raise HeadlabError(
-            f"{given} would be about a task, but none is given; add --task, like {task}, or leave {given} out",
+            f"{flags_given} would be about a task, but none is given; add --task, like {task}, or "
+            f"leave {flags_given} out",
             code="option.needs_task",
         )
 
@@ -255,16 +257,21 @@ WHERE = {
     ),
     "label_map": Flag(
         "--label-map",
-        "which of the model's classes is which label, where its own names do not say so: label=class, "
-        "comma-separated",
+        "which of the model's classes is which label, where its own names do not say so: "
+        "label=class, comma-separated",
     ),
     "languages": Flag("--languages", 'comma-separated, or "all"', default="all"),
 }
 """The flags that say what a job is about, by the fields that they fill."""
 DATA = Flag(
-    "--data", "folder of the task's files; default $HEADLAB_DATA, else the hub", Path, beside=True
+    "--data",
+    "folder of the task's files; default $HEADLAB_DATA, else the hub",
+    Path,
+    command_only=True,
 )
-DEVICE = Flag("--device", "cpu, cuda, cuda:1, ...; default: a GPU where there is one", beside=True)
+DEVICE = Flag(
+    "--device", "cpu, cuda, cuda:1, ...; default: a GPU where there is one", command_only=True
+)
 METHOD_OPTIONS_FLAG = Flag(
     "--option", "name=value of the method, e.g. samples=512", short=OPTION_FLAG, repeated=True
 )

@@ -1,4 +1,7 @@
-"""Experiment jobs: an analysis from a paper. Front jobs: the choice of a smaller model among nested masks."""
+"""Experiment jobs: an analysis from a paper.
+
+Front jobs: the choice of a smaller model among nested masks.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from headlab.jobs import (
     ABLATION,
     CHOOSING,
     HERE,
-    LARGEST,
     METHOD_OPTIONS_FLAG,
     OPTION_FLAG,
+    OPTION_LIMITS,
     SEED,
     TESTING,
     Ablation,
@@ -41,15 +44,15 @@ from headlab.jobs import (
     examples_of_dev,
     examples_of_test,
     flag_of,
-    how_fields,
-    named,
+    listed_languages,
     pairs_of,
+    seed_and_ablation,
     setting,
     setting_words,
     shown_value,
     spec_fields,
     where_flags,
-    within,
+    within_limits,
 )
 from headlab.methods import DEFAULT_METHOD, METHODS, Forecast, method
 from headlab.results import HeadScores, Run, Store
@@ -111,7 +114,11 @@ class ExperimentJob(TaskJob):
     assembled: ClassVar[bool] = True
 
     def study(self) -> Experiment:
-        """The experiment itself. Raises HeadlabError for an unknown one, or one that another job runs."""
+        """The experiment itself.
+
+        Raises:
+            HeadlabError: For an unknown one, or one that another job runs.
+        """
         return study_run_by(self.key, self.experiment)
 
     def known_study(self) -> Experiment | None:
@@ -120,11 +127,11 @@ class ExperimentJob(TaskJob):
 
     def study_options(self) -> dict[str, Any]:
         """The options as the experiment takes them, including the method and its options if it uses one."""
-        accepted = self.study().options
+        study_option_table = self.study().options
         options: dict[str, Any] = dict(self.options)
-        if METHOD in accepted:
+        if METHOD in study_option_table:
             options[METHOD] = method(self.method).key
-        if METHOD_OPTIONS in accepted and self.method_options:
+        if METHOD_OPTIONS in study_option_table and self.method_options:
             options[METHOD_OPTIONS] = dict(self.method_options)
         return options
 
@@ -154,8 +161,10 @@ class ExperimentJob(TaskJob):
             update={
                 "languages": list(chosen_task.languages),
                 "method": chosen_method,
-                "method_options": modest(within(method_options, LARGEST)),
-                "options": modest(options),
+                "method_options": within_limits_of_jobs(
+                    within_limits(method_options, OPTION_LIMITS)
+                ),
+                "options": within_limits_of_jobs(options),
             }
         )
 
@@ -177,8 +186,8 @@ class ExperimentJob(TaskJob):
     def _option_rows(self) -> Details:
         """The experiment's options, then those of the method, which show a default they differ from."""
         rows = [(f"Option {name}", shown_value(value)) for name, value in self.options.items()]
-        of_method = Job._option_rows(self.model_copy(update={"options": self.method_options}))
-        return [*rows, *of_method]
+        method_rows = Job._option_rows(self.model_copy(update={"options": self.method_options}))
+        return [*rows, *method_rows]
 
     # The work.
 
@@ -195,8 +204,10 @@ class ExperimentJob(TaskJob):
         store = lab.store
         if running is not None:
             log = PieceLog(running, lab.need(self.model).grid)
-            store = WatchedStore(lab.store.root, kept=log)
-        chosen_task = lab.task(self.task, self.label_map).restricted(named(self.languages))
+            store = WatchedStore(lab.store.root, on_stored=log)
+        chosen_task = lab.task(self.task, self.label_map).restricted(
+            listed_languages(self.languages)
+        )
         return self.pieces_on(chosen_task, lab, store, tick)
 
     def pieces_on(self, task: Task, lab: Lab, store: Store, tick: Callable[[], None]) -> Pieces:
@@ -287,7 +298,8 @@ class ExperimentJob(TaskJob):
             *where_flags(),
             Flag(
                 "--method",
-                f"method whose scores are used (default {DEFAULT_METHOD}), where the experiment has one",
+                f"method whose scores are used (default {DEFAULT_METHOD}), where the experiment "
+                "has one",
             ),
             replace(METHOD_OPTIONS_FLAG, name=OPTION_FLAG, short="", parameter="method_option"),
             Flag("--option", "name=value of the experiment (--list shows them)", repeated=True),
@@ -296,7 +308,11 @@ class ExperimentJob(TaskJob):
 
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
-        """The job of a command. Raises HeadlabError for an experiment or an option that is unknown or invalid."""
+        """The job of a command.
+
+        Raises:
+            HeadlabError: For an experiment or an option that is unknown or invalid.
+        """
         study = study_run_by(cls.key, str(values.get("key") or ""))
         options = parse_options(pairs_of(values, "option"), study.options)
         if values.get("method") is not None:
@@ -320,16 +336,16 @@ class ExperimentJob(TaskJob):
             **cls._setting_fields(values),
         )
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
         """The command of the experiment; none if it is unknown here."""
         study = self.known_study()
         if study is None:
             return []
-        words = ["headlab", self.key, study.key, *self.where_words(around)]
+        words = ["headlab", self.key, study.key, *self.where_words(context)]
         if METHOD in study.options and self.method is not None:
             words += self.method_words("method_options")
         words += option_words("--option", self._shortened(study), study.options)
-        return [[*words, *self.setting_words(around), *around.dtype_words]]
+        return [[*words, *self.setting_words(context), *context.dtype_words]]
 
     def _shortened(self, study: Experiment) -> dict[str, Any]:
         """The experiment's own options; those that hold a method's options keep only non-default ones."""
@@ -339,22 +355,23 @@ class ExperimentJob(TaskJob):
         for name, key in study.options_of.items():
             inner = options.get(name)
             if isinstance(inner, Mapping):
-                known = METHODS[key].options
+                method_option_table = METHODS[key].options
                 options[name] = {
                     inner_name: value
                     for inner_name, value in inner.items()
-                    if inner_name not in known or value != known[inner_name].default
+                    if inner_name not in method_option_table
+                    or value != method_option_table[inner_name].default
                 }
         return options
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
         """The job that makes a stored report: the method and its options are separate from the other options."""
-        given = spec.get("options")
-        options = dict(given) if isinstance(given, Mapping) else {}
+        stored_options = spec.get("options")
+        options = dict(stored_options) if isinstance(stored_options, Mapping) else {}
         return cls.model_construct(
             **spec_fields(spec),
-            **how_fields(spec),
+            **seed_and_ablation(spec),
             dev_size=largest(part(spec, "task", "sizes", "dev")),
             test_size=largest(part(spec, "task", "sizes", "test")),
             experiment=spec.get("experiment"),
@@ -434,17 +451,17 @@ class FrontJob(ExperimentJob):
             **cls._setting_fields(values),
         )
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
         """The command of the front."""
         question = "heads" if self.options.get("heads") is not None else "within"
-        words = ["headlab", self.key, *self.where_words(around)]
+        words = ["headlab", self.key, *self.where_words(context)]
         words += [f"--{question}", exactly(self.options[question])]
         if self.options["points"] is None:
             words.append("--every")
-        stated = {name: value for name, value in self.options.items() if value is not None}
-        shown = {name: FRONT.options[name] for name in ("by", "orders", "points")}
-        words += [*setting_words(stated, shown), *self.method_words("method_options")]
-        return [[*words, *self.setting_words(around), *around.dtype_words]]
+        given_options = {name: value for name, value in self.options.items() if value is not None}
+        flag_options = {name: FRONT.options[name] for name in ("by", "orders", "points")}
+        words += [*setting_words(given_options, flag_options), *self.method_words("method_options")]
+        return [[*words, *self.setting_words(context), *context.dtype_words]]
 
 
 QUESTION = ("within", "heads", "by", "orders", "points")
@@ -481,8 +498,8 @@ def _check_takes_method_options(study: Experiment, options: Mapping[str, Any]) -
 
 def exactly(value: Any) -> str:
     """A number as text: `%g` where that is exact, else all digits."""
-    short = f"{value:g}"
-    return short if float(short) == value else str(value)
+    short_text = f"{value:g}"
+    return short_text if float(short_text) == value else str(value)
 
 
 def largest(sizes: object) -> int | None:
@@ -491,18 +508,18 @@ def largest(sizes: object) -> int | None:
     return max(counts, default=None)
 
 
-def modest(options: dict[str, Any]) -> dict[str, Any]:
+def within_limits_of_jobs(options: dict[str, Any]) -> dict[str, Any]:
     """The options, unchanged. Raises Refusal (422) if one exceeds its limit."""
     for name, value in options.items():
         if isinstance(value, dict):
-            modest(within(value, LARGEST))
+            within_limits_of_jobs(within_limits(value, OPTION_LIMITS))
         if isinstance(value, str) and len(value) > MAX_TEXT:
             raise Refusal(
                 f"{name} has {len(value)} characters; a job may have {MAX_TEXT} at most",
                 422,
                 code="job.text_too_long",
             )
-    return within(options, LIMITS)
+    return within_limits(options, LIMITS)
 
 
 def _ticking(task: Task, tick: Callable[[], None]) -> Task:
@@ -530,15 +547,15 @@ class PieceLog:
         if run.key not in self._keys_seen:
             self._keys_seen.add(run.key)
             if kind in ("scores", "curve"):
-                self.running.began(run.folder.name, language)
+                self.running.record_folder(run.folder.name, language)
             if not finished or kind == "answers":
-                self.running.log(f"{language}: {_run_words(run)} started")
+                self.running.log(f"{language}: {_run_label(run)} started")
         if finished and kind != "answers":
-            self.running.log(f"{language}: {_run_words(run)} stored")
-        self.running.look = lambda: (
+            self.running.log(f"{language}: {_run_label(run)} stored")
+        self.running.scores_so_far = lambda: (
             None if finished or kind != "scores" else _scores_so_far(run, self._grid)
         )
-        self.running.kept()
+        self.running.note_stored()
 
 
 def _scores_so_far(run: Run, grid: HeadGrid) -> HeadScores | None:
@@ -547,7 +564,7 @@ def _scores_so_far(run: Run, grid: HeadGrid) -> HeadScores | None:
     return peek(run, grid)
 
 
-def _run_words(run: Run) -> str:
+def _run_label(run: Run) -> str:
     """The method or the order of a run, and its kind."""
     kind = str(run.spec.get("kind", "scores"))
     method_record = run.spec.get("method") or run.spec.get("order")

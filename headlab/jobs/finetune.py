@@ -77,7 +77,8 @@ class FinetuneJob(Job):
     key: ClassVar[str] = "finetune"
     name: ClassVar[str] = "Fine-tuning"
     about: ClassVar[str] = (
-        "A LoRA adapter for the task on the embedded base, trained on English, measured in every language."
+        "A LoRA adapter for the task on the embedded base, trained on English, measured in every "
+        "language."
     )
     summary: ClassVar[str] = "A fine-tuning job, run on the worker's own device."
     on_jobs_page: ClassVar[bool] = True
@@ -88,7 +89,11 @@ class FinetuneJob(Job):
         return FinetuneOptions(seed=self.seed, steps=self.steps, learning_rate=self.learning_rate)
 
     def resolve(self) -> Self:
-        """The job, checked. Raises HeadlabError for an unknown task, one without English, or invalid options."""
+        """The job, checked.
+
+        Raises:
+            HeadlabError: For an unknown task, one without English, or invalid options.
+        """
         task(self.task).check(LANGUAGE, "train")
         self.training_options().check()
         return self
@@ -98,28 +103,28 @@ class FinetuneJob(Job):
         from headlab.models import BASE_SHA256  # takes a while
 
         examples = chosen_task.examples(LANGUAGE, "train")
-        made_of = {
+        adapter_spec = {
             "task": chosen_task.name,
             "data": chosen_task.data_hash(examples),
             "options": self.training_options().record(),
             "base": BASE_SHA256,
         }
-        return f"{ADAPTERS}/{content_key(made_of)[:24]}"
+        return f"{ADAPTERS}/{content_key(adapter_spec)[:24]}"
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """Train and measure, unless the adapter is in the cache."""
         chosen_task = lab.task(self.task)
         folder = self.adapter(chosen_task)
-        out = lab.store.root / folder
-        if (out / RECORD).is_file():
+        folder_path = lab.store.root / folder
+        if (folder_path / RECORD).is_file():
             running.log("the adapter is in the cache already")
-            return {"folder": folder, "accuracy": read_json(out / RECORD)["accuracy"]}
-        running.began(folder, LANGUAGE)
+            return {"folder": folder, "accuracy": read_json(folder_path / RECORD)["accuracy"]}
+        running.record_folder(folder, LANGUAGE)
         options = self.training_options()
         progress = TrainingProgress(running, chosen_task, options)
-        Finetuning(chosen_task, LANGUAGE, chosen_task, options, out).train(lab, progress)
+        Finetuning(chosen_task, LANGUAGE, chosen_task, options, folder_path).train(lab, progress)
         progress.done()
-        return {"folder": folder, "accuracy": read_json(out / RECORD)["accuracy"]}
+        return {"folder": folder, "accuracy": read_json(folder_path / RECORD)["accuracy"]}
 
     def forecast(self, known: Known) -> Estimate:
         """Cost of the steps, at the pace of earlier trainings on such a device, and a forward pass a dev example."""
@@ -147,7 +152,10 @@ class FinetuneJob(Job):
             Flag("--task", "the same, as an option", parameter="task_named"),
             DATA,
             *base_flags(),
-            *(replace(flag, beside=flag.key not in cls.model_fields) for flag in training_flags()),
+            *(
+                replace(flag, command_only=flag.key not in cls.model_fields)
+                for flag in training_flags()
+            ),
             DEVICE,
             flag_of("seed", SEED),
         )
@@ -162,10 +170,10 @@ class FinetuneJob(Job):
         settings = {name: values[name] for name in cls.settings() if values.get(name) is not None}
         return cls.model_construct(_fields_set=None, task=_task_of(values), **settings)
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
         """The command, which names the steps and the rate whatever they are: its own defaults depend on the task."""
-        words = ["headlab", self.key, around.task or self.task]
-        return [[*words, *self.setting_words(around, ("steps", "learning_rate"))]]
+        words = ["headlab", self.key, context.task or self.task]
+        return [[*words, *self.setting_words(context, ("steps", "learning_rate"))]]
 
 
 def base_flags() -> Iterator[Flag]:
@@ -184,7 +192,7 @@ def base_flags() -> Iterator[Flag]:
         Flag("--targets", "layers of the LoRA, comma-separated"),
     )
     for flag in flags:
-        yield replace(flag, beside=True)
+        yield replace(flag, command_only=True)
 
 
 def training_flags() -> Iterator[Flag]:
@@ -225,7 +233,7 @@ class FinetuneProgress(Protocol):
     def step(self, step: FinetuneStep, /) -> None:
         """Called after each step; the first may continue from a checkpoint."""
 
-    def measuring(self, language: str, begun: int, /) -> None:
+    def measuring(self, language: str, examples_begun: int, /) -> None:
         """Called between batches of a language's dev examples; may raise to stop.
 
         Args:
@@ -265,7 +273,8 @@ class Finetuning:
             lab: Has the task.
 
         Raises:
-            HeadlabError: Two tasks are given, or the task, a language, the preset or an option does not fit.
+            HeadlabError: Two tasks are given, or the task, a language, the preset or an option does
+                not fit.
         """
         task = lab.task(_task_of(values))
         language = str(values["language"])
@@ -312,7 +321,8 @@ class Finetuning:
         """As `run`, for a progress of one's own.
 
         Raises:
-            HeadlabError: The folder would be lost, a language has no dev examples, or the base cannot be trained.
+            HeadlabError: The folder would be lost, a language has no dev examples, or the base
+                cannot be trained.
         """
         from headlab.training import check_out, embedded_base, find_base
         from headlab.training.finetune import finetune, on_dev  # these import torch
@@ -354,9 +364,9 @@ class FolderProgress(LoggedProgress):
         self._running = running
         self._size = size
 
-    def measuring(self, language: str, begun: int) -> None:
+    def measuring(self, language: str, examples_begun: int) -> None:
         """Called between batches of a language's dev examples."""
-        self._running.progress(begun, self._size, f"measuring {language}")
+        self._running.progress(examples_begun, self._size, f"measuring {language}")
 
 
 class TrainingProgress:
@@ -371,15 +381,19 @@ class TrainingProgress:
         self._steps = StepProgress(running)
         running.progress(0, self._total, "getting ready", fresh=True)
 
-    def step(self, made: FinetuneStep) -> None:
+    def step(self, finetune_step: FinetuneStep) -> None:
         """Called after each step; the first may continue from a checkpoint."""
-        note = f"step {made.step} of {made.steps}, loss {made.loss:.3f}"
-        self._steps.made(made, made.step * self._forwards_a_step, self._total, note)
+        note = f"step {finetune_step.step} of {finetune_step.steps}, loss {finetune_step.loss:.3f}"
+        self._steps.report_step(
+            finetune_step, finetune_step.step * self._forwards_a_step, self._total, note
+        )
 
-    def measuring(self, language: str, begun: int) -> None:
+    def measuring(self, language: str, examples_begun: int) -> None:
         """Called between batches of a language's dev examples."""
-        before = self._training + self._task.languages.index(language) * DEV_SIZE
-        self.running.progress(before + min(begun, DEV_SIZE), self._total, f"measuring {language}")
+        earlier_forwards = self._training + self._task.languages.index(language) * DEV_SIZE
+        self.running.progress(
+            earlier_forwards + min(examples_begun, DEV_SIZE), self._total, f"measuring {language}"
+        )
 
     def done(self) -> None:
         """Called after the last language."""
@@ -399,8 +413,11 @@ def _step_pace(known: Known) -> tuple[float | None, str]:
 
 def _step_paces(known: Known) -> Iterator[float]:
     """Seconds per step in the records of earlier trainings, including those of the embedded models."""
-    shipped = Path(str(files("headlab"))) / "embedded"
-    for path in [*shipped.glob(f"*/{RECORD}"), *(known.root / ADAPTERS).glob(f"*/{RECORD}")]:
+    embedded_models = Path(str(files("headlab"))) / "embedded"
+    for path in [
+        *embedded_models.glob(f"*/{RECORD}"),
+        *(known.root / ADAPTERS).glob(f"*/{RECORD}"),
+    ]:
         try:
             record = read_json(path)
             if str(record["device"]).split(":")[0] == known.device:

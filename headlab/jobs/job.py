@@ -1,7 +1,8 @@
 """What a kind of job is: its fields, the check before it is queued, its forecast, its work, and how it reads.
 
-From such a class alone come its command and flags, its request and schema over HTTP, its form on the Jobs page, the
-line under "The same from a terminal" and the way back from it, and its row in the list of jobs.
+From such a class alone come its command and flags, its request and schema over HTTP, its form on
+the Jobs page, the line under "The same from a terminal" and the way back from it, and its row in
+the list of jobs.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ Outcome = Mapping[str, Any]
 """What a finished job says: `keys` of its results in the store, or figures of its own; ready for JSON."""
 
 
-LARGEST = {"batch_size": 1024}
+OPTION_LIMITS = {"batch_size": 1024}
 """Upper limits of options that determine how much is held in memory at once."""
 
 
@@ -78,7 +79,7 @@ class Job(Strict):
             where it is typed.
         refusal_status: HTTP status of a job that `resolve` refuses, if it is not that of a wrong request.
         assembled: Whether it is put together from pieces that other jobs may need too.
-        beside: Settings of its command alone.
+        command_only: Settings of its command alone.
         help_order: Its settings in the order of its command's help, if it writes them in another one.
     """
 
@@ -92,7 +93,7 @@ class Job(Strict):
     places: ClassVar[tuple[Place, ...]] = ("here",)
     refusal_status: ClassVar[int | None] = None
     assembled: ClassVar[bool] = False
-    beside: ClassVar[Settings] = {}
+    command_only: ClassVar[Settings] = {}
     help_order: ClassVar[tuple[str, ...]] = ()
 
     # The work.
@@ -117,7 +118,7 @@ class Job(Strict):
         """Measure what a forecast lacks; called in the device's thread if a request names this job."""
         raise NotImplementedError(f"jobs of kind {self.key} ask for plain passes to be timed")
 
-    def checked(self) -> Self:
+    def resolve_or_refuse(self) -> Self:
         """As `resolve`, with the HTTP status of this kind in the error."""
         try:
             return self.resolve()
@@ -126,7 +127,7 @@ class Job(Strict):
                 raise
             raise Refusal(str(error), self.refusal_status, code=error.code) from error
 
-    def validated(self) -> Self:
+    def with_checked_fields(self) -> Self:
         """The job with its fields checked one by one, as those of a request are; see `resolve` for the whole.
 
         Raises:
@@ -135,14 +136,14 @@ class Job(Strict):
         try:
             return type(self).model_validate(self.params())
         except ValidationError as error:
-            first = error.errors()[0]
-            field = str(first["loc"][0]) if first["loc"] else self.key
+            problem = error.errors()[0]
+            field = str(problem["loc"][0]) if problem["loc"] else self.key
             option = self.settings().get(field)
-            expected = (
-                f"choose {option.range}" if option else reason_of(first["type"], first["msg"])
+            advice = (
+                f"choose {option.range}" if option else reason_of(problem["type"], problem["msg"])
             )
             raise HeadlabError(
-                f"{field.replace('_', ' ')} is {first['input']!r:.40}; {expected}",
+                f"{field.replace('_', ' ')} is {problem['input']!r:.40}; {advice}",
                 code="job.field_invalid",
             ) from error
 
@@ -150,7 +151,7 @@ class Job(Strict):
         """The fields that were given, ready for JSON, whether they fit or not."""
         return self.model_dump(exclude_unset=True, warnings=False)
 
-    def kept_params(self) -> dict[str, Any]:
+    def queued_params(self) -> dict[str, Any]:
         """The fields, as the list of jobs keeps them. The job is resolved.
 
         Raises:
@@ -164,8 +165,9 @@ class Job(Strict):
             problem = str(error)
         if problem:
             raise Refusal(
-                f"the fields of a job of kind {self.key} are no JSON object ({problem:.200}), so it cannot be queued; "
-                "mend their types, or `resolve`, in the package that brings it",
+                f"the fields of a job of kind {self.key} are no JSON object ({problem:.200}), so "
+                "it cannot be queued; mend their types, or `resolve`, in the package that brings "
+                "it",
                 422,
                 code="job.params_invalid",
             )
@@ -240,17 +242,17 @@ class Job(Strict):
         if self.value("seed") is not None:
             rows.append(("Seed", str(self.value("seed"))))
         rows += self._option_rows()
-        shown = {
+        shown_fields = {
             *plain_fields,
             *("split", "method", "languages", "seed", "options", "method_options", "training"),
             "experiment",
         }
         if isinstance(mask, Mapping):
-            shown.add("mask")
+            shown_fields.add("mask")
         if self.has("split"):
-            shown.add("size")
+            shown_fields.add("size")
         for field in type(self).model_fields:
-            if field not in shown:
+            if field not in shown_fields:
                 rows.append((field.capitalize().replace("_", " "), shown_value(self.value(field))))
         return rows
 
@@ -262,11 +264,11 @@ class Job(Strict):
     def _option_rows(self) -> Details:
         """The options; one that differs from its default shows this too."""
         rows = []
-        known = self.options_known()
+        options = self.options_known()
         for name, value in (self.value("options") or {}).items():
-            usual = known[name].default if name in known else value
-            default = "" if value == usual else f" (default {shown_value(usual)})"
-            rows.append((f"Option {name}", shown_value(value) + default))
+            default_value = options[name].default if name in options else value
+            remark = "" if value == default_value else f" (default {shown_value(default_value)})"
+            rows.append((f"Option {name}", shown_value(value) + remark))
         return rows
 
     def options_known(self) -> Settings:
@@ -296,14 +298,14 @@ class Job(Strict):
         """The flags of its settings, and of those that its command alone has."""
         settings = cls.command_settings()
         return tuple(
-            replace(flag_of(name, settings[name]), beside=name in cls.beside)
+            replace(flag_of(name, settings[name]), command_only=name in cls.command_only)
             for name in cls.help_order or settings
         )
 
     @classmethod
     def command_settings(cls) -> Settings:
         """The settings in the order of its command."""
-        return {**cls.settings(), **cls.beside}
+        return {**cls.settings(), **cls.command_only}
 
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
@@ -351,47 +353,47 @@ class Job(Strict):
         """The words that its command begins with."""
         return ["headlab", *cls.key.split()]
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
         """The commands that do this work, each as words; none if there are none.
 
         Args:
-            around: What a command names besides the job.
+            context: What a command names besides the job.
         """
-        words = [*self.program_words(), *self.where_words(around), *self.method_words("options")]
-        return [[*words, *self.setting_words(around), *around.dtype_words]]
+        words = [*self.program_words(), *self.where_words(context), *self.method_words("options")]
+        return [[*words, *self.setting_words(context), *context.dtype_words]]
 
     def terminal_lines(self) -> str:
         """The commands, quoted for a shell, one a line.
 
-        A declared task is named by its file, which can be read wherever the command is typed; its name is known only
-        where $HEADLAB_TASKS or the cache folder is the same.
+        A declared task is named by its file, which can be read wherever the command is typed; its
+        name is known only where $HEADLAB_TASKS or the cache folder is the same.
         """
         declaration = declaration_of(self.value("task")) if self.value("task") else None
-        around = Surroundings(task=None if declaration is None else str(declaration))
-        return "\n".join(map(shlex.join, self.commands(around)))
+        context = Surroundings(task=None if declaration is None else str(declaration))
+        return "\n".join(map(shlex.join, self.commands(context)))
 
-    def commands_by_language(self, around: Surroundings, words: list[str]) -> list[list[str]]:
+    def commands_by_language(self, context: Surroundings, words: list[str]) -> list[list[str]]:
         """A command for each language, for kinds whose command takes one.
 
         Args:
-            around: Paths in place of names.
+            context: Paths in place of names.
             words: What follows the language, the same in every command.
         """
-        where = self.where_words(around, languages=False)
+        where_words = self.where_words(context, languages=False)
         return [
-            ["headlab", self.key, *where, "--language", language, *words]
+            ["headlab", self.key, *where_words, "--language", language, *words]
             for language in self.languages_named
         ]
 
-    def where_words(self, around: Surroundings, *, languages: bool = True) -> list[str]:
+    def where_words(self, context: Surroundings, *, languages: bool = True) -> list[str]:
         """The flags of the model, the task, its data, the label map and the languages.
 
         Args:
-            around: Paths in place of names.
+            context: Paths in place of names.
             languages: Whether the languages are among them.
         """
         return where_words(
-            around,
+            context,
             model=self.value("model"),
             task=self.value("task"),
             label_map=self.value("label_map"),
@@ -407,20 +409,20 @@ class Job(Strict):
         key = self.value("method")
         if key is None:
             return []
-        known = METHODS[key].options if key in METHODS else {}
-        words = option_words(OPTION_FLAG, self.value(field) or {}, known)
+        options = METHODS[key].options if key in METHODS else {}
+        words = option_words(OPTION_FLAG, self.value(field) or {}, options)
         return ["--method", str(key), *words]
 
-    def setting_words(self, around: Surroundings, always: Sequence[str] = ()) -> list[str]:
+    def setting_words(self, context: Surroundings, always: Sequence[str] = ()) -> list[str]:
         """The flags of the settings that are not at their defaults.
 
         Args:
-            around: Has the values of settings that the job itself lacks.
+            context: Has the values of settings that the job itself lacks.
             always: Settings whose flag is written whatever its value.
         """
         values = {name: self.value(name) for name in type(self).settings() if hasattr(self, name)}
-        for name in type(self).beside:
-            if (value := getattr(around, name, None)) is not None:
+        for name in type(self).command_only:
+            if (value := getattr(context, name, None)) is not None:
                 values[name] = value
         return setting_words(values, type(self).command_settings(), always)
 
@@ -460,7 +462,7 @@ def spec_fields(spec: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def how_fields(spec: Mapping[str, Any]) -> dict[str, Any]:
+def seed_and_ablation(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The seed and the ablation of a result's spec, as fields of a job."""
     return {"seed": spec.get("seed", 0), "ablation": spec.get("ablation", "zero")}
 
@@ -474,7 +476,7 @@ def shown_value(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def named(languages: list[str] | str) -> list[str]:
+def listed_languages(languages: list[str] | str) -> list[str]:
     """The languages of a resolved job. Raises HeadlabError for "all" in place of a list."""
     if isinstance(languages, str):
         raise HeadlabError(
@@ -484,7 +486,7 @@ def named(languages: list[str] | str) -> list[str]:
     return languages
 
 
-def within(
+def within_limits(
     options: dict[str, Any], limits: Mapping[str, int], number_format: str = ""
 ) -> dict[str, Any]:
     """The options, unchanged.
@@ -508,7 +510,7 @@ def within(
     return options
 
 
-def kept_outcome(kind: str, outcome: object) -> Outcome:
+def checked_outcome(kind: str, outcome: object) -> Outcome:
     """What a job of a kind returned, unchanged.
 
     Args:
@@ -522,8 +524,8 @@ def kept_outcome(kind: str, outcome: object) -> Outcome:
     if not problem:
         return cast("Outcome", outcome)
     raise HeadlabError(
-        f"what a job of kind {kind} returned is no JSON object ({problem:.200}), so it cannot be kept; mend `run` in "
-        "the package that brings it",
+        f"what a job of kind {kind} returned is no JSON object ({problem:.200}), so it cannot be "
+        "kept; mend `run` in the package that brings it",
         code="job.outcome_invalid",
     )
 
@@ -546,14 +548,19 @@ class TaskJob(Job, OnTask):
     languages: Languages
 
     def resolve(self) -> Self:
-        """The job with its languages filled in. Raises HeadlabError for an unknown task or language."""
+        """The job with its languages filled in.
+
+        Raises:
+            HeadlabError: For an unknown task or language.
+        """
         return self.model_copy(update={"languages": list(self.chosen_task().languages)})
 
     def chosen_task(self) -> Task:
         """The task in these languages.
 
         Raises:
-            HeadlabError: The task or a language is unknown, or the label map is one of other labels.
+            HeadlabError: The task or a language is unknown, or the label map is one of other
+                labels.
         """
         task = task_named(self.task, self.languages).mapped(self.label_map)
         if self.label_map is not None:
@@ -566,7 +573,7 @@ class TaskJob(Job, OnTask):
             model=self.model,
             task=self.task,
             label_map=self.label_map,
-            language=named(self.languages)[0],
+            language=listed_languages(self.languages)[0],
         )
 
 

@@ -16,7 +16,8 @@ from headlab.results import Curve, HeadScores, Result, Store
 class Measured(Strict):
     """What was just measured of a model: its number of heads, and seconds per forward pass of the work in question.
 
-    resumable: whether a pass can start at any layer.  forecast: the cost of the whole job, if that was asked for.
+    resumable: whether a pass can start at any layer.  forecast: the cost of the whole job, if that
+    was asked for.
     """
 
     heads: int
@@ -86,7 +87,7 @@ class Known:
                 return result.record.grid.size
         return None if self.measured is None else self.measured.heads
 
-    def median_pace(self, seen: Sequence[float], why: str) -> tuple[float | None, str]:
+    def median_pace(self, paces: Sequence[float], basis: str) -> tuple[float | None, str]:
         """The median of earlier results' paces, or the pace just measured.
 
         Args:
@@ -96,10 +97,10 @@ class Known:
         Returns:
             Seconds a forward pass, None where unknown, and what that is based on.
         """
-        if not seen:
+        if not paces:
             return self.measured_pace()
-        pace = float(np.median(seen))
-        return pace, pace_words(pace, f"as in {why}")
+        pace = float(np.median(paces))
+        return pace, pace_words(pace, f"as in {basis}")
 
     def measured_pace(self, method_name: str | None = None) -> tuple[float | None, str]:
         """The pace just measured, None if it was not, and what that is based on."""
@@ -135,9 +136,9 @@ def estimate(parts: Sequence[Part], ask: MeasureRequest | None = None) -> Estima
     return Estimate(forecast, ask if forecast.seconds is None else None)
 
 
-def pace_words(pace: float, why: str) -> str:
+def pace_words(pace: float, basis: str) -> str:
     """A pace in words. pace: seconds a forward pass."""
-    return f"{1000 * pace:.3g} ms a forward, {why}"
+    return f"{1000 * pace:.3g} ms a forward, {basis}"
 
 
 def is_of(record: HeadScores | Curve, model: str, task_name: str) -> bool:

@@ -31,7 +31,7 @@ from headlab.jobs import (
     setting,
 )
 from headlab.jobs.training import (
-    OUT,
+    OUT_FLAG,
     RECORD,
     TrainingJob,
     TrainingOutcome,
@@ -49,23 +49,23 @@ if TYPE_CHECKING:
     from headlab.models.allattention.modelling import AllAttentionConfig
     from headlab.training import Watch
 
-DATA = Flag(
+DATA_FLAG = Flag(
     "--data",
     "text file, or folder with train.txt, valid.txt and test.txt; a line a paragraph",
     Path,
     required=True,
 )
-OTHERS = Flag(
+OPTION_FLAG_OF_TRAINING = Flag(
     "--option", "name=value of any other option, like clip=0.5", short="-o", repeated=True
 )
-WORDS = Option(
+WORDS_OPTION = Option(
     None,
     "use only the first N words of the training text; default all",
     kind=int,
     low=1,
     optional=True,
 )
-SUMS = "perplexity.json"
+SUMS_FILE = "perplexity.json"
 """In the folder of a language model: what its perplexity was computed from."""
 BLOCK, MODEL_RATE, TUNE_RATE = "block", "model_rate", "tune_rate"
 
@@ -74,22 +74,30 @@ class TextJob(TrainingJob):
     """A training on a text. words: of its training part, None for all."""
 
     data: LocalPath
-    words: int | None = setting(WORDS)
+    words: int | None = setting(WORDS_OPTION)
 
     @classmethod
     def flags(cls) -> tuple[Flag, ...]:
         """The text, the folder, the options, and what all such commands have."""
-        folder = replace(OUT, default=cls.model_fields["out"].default, required=False)
-        words = flag_of("words", WORDS)
-        return (DATA, folder, *cls.training_flags(), OTHERS, words, DEVICE, flag_of("seed", SEED))
+        folder = replace(OUT_FLAG, default=cls.model_fields["out"].default, required=False)
+        words = flag_of("words", WORDS_OPTION)
+        return (
+            DATA_FLAG,
+            folder,
+            *cls.training_flags(),
+            OPTION_FLAG_OF_TRAINING,
+            words,
+            DEVICE,
+            flag_of("seed", SEED),
+        )
 
     @classmethod
     def text_fields(cls, values: Mapping[str, FlagValue]) -> dict[str, Any]:
         """The text and the folder of a command."""
-        out = values.get("out") or cls.model_fields["out"].default
+        folder = values.get("out") or cls.model_fields["out"].default
         return {
             "data": Path(str(values["data"])),
-            "out": Path(str(out)),
+            "out": Path(str(folder)),
             "words": values.get("words"),
         }
 
@@ -130,7 +138,7 @@ class LmProgress:
         if step.part != self._part:
             self._part = step.part
             self._steps = StepProgress(self._running)
-        self._steps.made(step, step.step, step.steps, step.note)
+        self._steps.report_step(step, step.step, step.steps, step.note)
 
 
 class LmJob(TextJob):
@@ -170,7 +178,11 @@ class LmJob(TextJob):
         return f"{self.name}, {self.training.kind}, trained on {self.data.name}"
 
     def resolve(self) -> Self:
-        """The job, checked. Raises HeadlabError for invalid options, and for a folder that would be lost."""
+        """The job, checked.
+
+        Raises:
+            HeadlabError: For invalid options, and for a folder that would be lost.
+        """
         from headlab.training import check_out  # imports torch
 
         self.training.check()
@@ -212,9 +224,9 @@ class LmJob(TextJob):
         training = LmOptions.of(by_flag | pairs)
         return cls.model_construct(training=training, **cls.text_fields(values))
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
         """The command, with the options that differ from their defaults."""
-        return [[*self.program_words(), *self.text_words(), *self.training_words(around)]]
+        return [[*self.program_words(), *self.text_words(), *self.training_words(context)]]
 
 
 class LmPruneJob(TextJob):
@@ -257,7 +269,8 @@ class LmPruneJob(TextJob):
         """The job with the window length of the model's own training filled in.
 
         Raises:
-            HeadlabError: The folder holds no language model, an option is invalid, or a folder would be lost.
+            HeadlabError: The folder holds no language model, an option is invalid, or a folder
+                would be lost.
         """
         from headlab.training import (
             check_apart,  # these import torch
@@ -323,7 +336,11 @@ class LmPruneJob(TextJob):
 
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
-        """The job of a command. Raises HeadlabError for options that do not fit; the model is not read."""
+        """The job of a command.
+
+        Raises:
+            HeadlabError: For options that do not fit; the model is not read.
+        """
         by_flag, pairs = cls.options_given(values)
         if BLOCK in pairs:
             raise HeadlabError(
@@ -333,9 +350,9 @@ class LmPruneJob(TextJob):
         model = Path(str(values["model"]))
         return cls.model_construct(model=model, training=training, **cls.text_fields(values))
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
         """The command, with the options that differ from their defaults."""
-        words = self.training_words(around, left_out=(BLOCK, TUNE_RATE))
+        words = self.training_words(context, left_out=(BLOCK, TUNE_RATE))
         if self.training.tune_rate != self.training.model_rate:
             words += ["-o", f"{TUNE_RATE}={self.training.tune_rate}"]
         return [[*self.program_words(), str(self.model), *self.text_words(), *words]]
@@ -350,8 +367,8 @@ def windows_part(training: Windows, steps: int, pace: float | None, pace_basis: 
         pace: Seconds a window, forward and back; None where unknown.
         pace_basis: What that is based on.
     """
-    what = f"windows of {training.block} tokens"
-    return steps_part(steps, training.batch, what, pace, pace_basis)
+    unit = f"windows of {training.block} tokens"
+    return steps_part(steps, training.batch, unit, pace, pace_basis)
 
 
 def timed_windows(config: AllAttentionConfig, training: Windows, device: str) -> Measured:
@@ -380,16 +397,16 @@ def block_of(model: Path) -> int:
     Raises:
         HeadlabError: It is not a language model's folder.
     """
-    if not (model / SUMS).is_file():
+    if not (model / SUMS_FILE).is_file():
         raise HeadlabError(
             f"{model} is not a folder that headlab train lm wrote; train a model first",
             code="lm.folder_missing",
         )
-    sums = read_json(model / SUMS)
+    sums = read_json(model / SUMS_FILE)
     block = sums.get(BLOCK) if isinstance(sums, dict) else None
     if type(block) is not int or block < 1:
         raise HeadlabError(
-            f"{model / SUMS} does not give the window length; train the model again",
+            f"{model / SUMS_FILE} does not give the window length; train the model again",
             code="lm.window_unknown",
         )
     return block

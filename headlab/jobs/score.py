@@ -1,4 +1,7 @@
-"""Score jobs: head scores by one method. Curve jobs: accuracy as heads are removed in the order of their scores."""
+"""Score jobs: head scores by one method.
+
+Curve jobs: accuracy as heads are removed in the order of their scores.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from headlab.core import Option, part
 from headlab.jobs import (
     ABLATION,
     HERE,
-    LARGEST,
+    OPTION_LIMITS,
     SEED,
     Ablation,
     Estimate,
@@ -34,15 +37,15 @@ from headlab.jobs import (
     estimate,
     examples_of_dev,
     examples_of_test,
-    for_each_language,
-    how_fields,
     is_of,
     keys_of,
-    named,
+    listed_languages,
     pace_words,
+    result_for_each_language,
+    seed_and_ablation,
     setting,
     spec_fields,
-    within,
+    within_limits,
 )
 from headlab.methods import DEFAULT_METHOD, METHODS, Part, costs, method
 from headlab.results import Curve, HeadScores, counts
@@ -72,7 +75,7 @@ class MethodJob(TaskJob):
         """
         method(self.method)  # an unknown one is refused before the task is read
         job = self.resolved_on(self.chosen_task())
-        within(job.options, LARGEST)
+        within_limits(job.options, OPTION_LIMITS)
         return job
 
     def resolved_on(self, task: Task) -> Self:
@@ -137,7 +140,7 @@ class ScoreJob(MethodJob):
         ask = self.plain_passes()
         if not method(self.method).costs.in_walks:
             ask = replace(ask, method=self.method, options=dict(self.options))
-        return estimate([scores_part(self, named(self.languages), known)], ask)
+        return estimate([scores_part(self, listed_languages(self.languages), known)], ask)
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """Score every language; stored scores are not computed again."""
@@ -152,13 +155,13 @@ class ScoreJob(MethodJob):
             running: The job.
             task: That it is on.
         """
-        languages = named(self.languages)
+        languages = listed_languages(self.languages)
 
-        def score_language(place: int, language: str, tick: Tick) -> HeadScores:
-            part = JobPart(self.method, language, language, place, len(languages))
+        def score_language(index: int, language: str, tick: Tick) -> HeadScores:
+            part = JobPart(self.method, language, language, index, len(languages))
             return self.score(lab, running, task, part, tick)
 
-        return for_each_language(lab, running, languages, score_language)
+        return result_for_each_language(lab, running, languages, score_language)
 
     def score(
         self, lab: Lab, running: RunningJob, task: Task, part: JobPart, tick: Tick
@@ -184,23 +187,23 @@ class ScoreJob(MethodJob):
             split=self.split,
             size=self.size,
             ablation=self.ablation,
-            store=lab.watched(running, part.language),
+            store=lab.watched_store(running, part.language),
             on_progress=running.part_progress(part),
             tick=tick,
             helpers=lab.helpers,
             **options,
         )
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
         """The command; none for another split than dev, where heads are not chosen: Python alone scores on one."""
-        return super().commands(around) if self.split == "dev" else []
+        return super().commands(context) if self.split == "dev" else []
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
         """The job that makes stored scores."""
         return cls.model_construct(
             **spec_fields(spec),
-            **how_fields(spec),
+            **seed_and_ablation(spec),
             method=part(spec, "method", "name"),
             options=spec["method"]["options"],
             size=part(spec, "task", "size"),
@@ -246,7 +249,9 @@ class CurveJob(MethodJob):
     summary: ClassVar[str] = (
         "Pruning curves, and where the scores that order the heads are computed."
     )
-    beside: ClassVar[Settings] = {"dev_size": examples_of_dev("dev examples that order the heads")}
+    command_only: ClassVar[Settings] = {
+        "dev_size": examples_of_dev("dev examples that order the heads")
+    }
 
     def subject(self) -> str:
         """The curve and the method that orders its heads."""
@@ -266,7 +271,7 @@ class CurveJob(MethodJob):
     @classmethod
     def command_settings(cls) -> Settings:
         """What is measured, then the scores that order the heads, then how both are made."""
-        settings = {**cls.settings(), **cls.beside}
+        settings = {**cls.settings(), **cls.command_only}
         order = ("split", "size", "dev_size", "points", "seed", "ablation")
         return {name: settings[name] for name in order}
 
@@ -276,8 +281,8 @@ class CurveJob(MethodJob):
         Args:
             dev_size: Examples of dev; a command may ask for more than a job.
         """
-        shared = {name: getattr(self, name) for name in MethodJob.model_fields}
-        return ScoreJob.model_construct(**shared, size=dev_size)
+        shared_fields = {name: getattr(self, name) for name in MethodJob.model_fields}
+        return ScoreJob.model_construct(**shared_fields, size=dev_size)
 
     def check_model(self, model: Model) -> None:
         """Refuse what the model cannot do, before anything is computed.
@@ -290,7 +295,7 @@ class CurveJob(MethodJob):
 
     def forecast(self, known: Known) -> Estimate:
         """Cost of the missing scores and of the points, each one forward pass per example."""
-        languages = named(self.languages)
+        languages = listed_languages(self.languages)
         scores = scores_part(self.ordering(), languages, known)
         return estimate([scores, self._points_part(languages, known)], self.plain_passes())
 
@@ -330,7 +335,7 @@ class CurveJob(MethodJob):
     def _makes(self, curve: Curve, language: str) -> bool:
         """Whether a curve is what the job would compute, as far as can be known without the model."""
         order = curve.spec["order"]
-        stored = (
+        stored_settings = (
             curve.language,
             curve.split,
             order["method"],
@@ -340,8 +345,16 @@ class CurveJob(MethodJob):
             curve.spec["ablation"],
         )
         options: dict[str, Any] = dict(self.options)
-        asked = (language, self.split, self.method, options, self.seed, self.seed, self.ablation)
-        if not is_of(curve, self.model, self.task) or stored != asked:
+        job_settings = (
+            language,
+            self.split,
+            self.method,
+            options,
+            self.seed,
+            self.seed,
+            self.ablation,
+        )
+        if not is_of(curve, self.model, self.task) or stored_settings != job_settings:
             return False
         if not same_classes(curve.spec["task"], self.label_map):
             return False
@@ -369,12 +382,12 @@ class CurveJob(MethodJob):
         """
         from headlab.studies.curves import prune_curve  # imports torch
 
-        languages = named(self.languages)
+        languages = listed_languages(self.languages)
         parts = 2 * len(languages)
 
-        def measure_curve(place: int, language: str, tick: Tick) -> Curve:
-            scoring = JobPart(self.method, language, language, 2 * place, parts)
-            walking = JobPart(self.key, language, f"{language}, curve", 2 * place + 1, parts)
+        def measure_curve(index: int, language: str, tick: Tick) -> Curve:
+            scoring = JobPart(self.method, language, language, 2 * index, parts)
+            walking = JobPart(self.key, language, f"{language}, curve", 2 * index + 1, parts)
             scores = ordering.score(lab, running, task, scoring, tick)
             return prune_curve(
                 lab.need(self.model),
@@ -385,28 +398,28 @@ class CurveJob(MethodJob):
                 size=self.size,
                 points=self.points,
                 ablation=self.ablation,
-                store=lab.watched(running, language),
+                store=lab.watched_store(running, language),
                 on_progress=running.part_progress(walking),
                 tick=tick,
                 seed=self.seed,
             )
 
-        return for_each_language(lab, running, languages, measure_curve, parts=2)
+        return result_for_each_language(lab, running, languages, measure_curve, parts=2)
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
         """The job that makes a stored curve."""
         order = spec["order"]
-        removed = spec["removed"]
-        every_count = len(removed) == removed[-1] + 1
+        removed_counts = spec["removed"]
+        every_count = len(removed_counts) == removed_counts[-1] + 1
         return cls.model_construct(
             **spec_fields(spec),
-            **how_fields(spec),
+            **seed_and_ablation(spec),
             method=order["method"],
             options=order["options"] or {},
             split=part(spec, "task", "split"),
             size=part(spec, "task", "size"),
-            points=None if every_count else len(removed),
+            points=None if every_count else len(removed_counts),
         )
 
 
@@ -419,11 +432,13 @@ def scores_part(job: ScoreJob, languages: Sequence[str], known: Known) -> Part:
     Raises:
         HeadlabError: The model has too many heads for the method.
     """
-    stored = [r for r in known.results if is_of(r.record, job.model, job.task)]
+    stored_results = [
+        result for result in known.results if is_of(result.record, job.model, job.task)
+    ]
     available = {
-        r.record.language
-        for r in stored
-        if r.record.language in languages and _makes(job, r.record)
+        result.record.language
+        for result in stored_results
+        if result.record.language in languages and _makes(job, result.record)
     }
     missing = [language for language in languages if language not in available]
     if not missing:
@@ -435,13 +450,17 @@ def scores_part(job: ScoreJob, languages: Sequence[str], known: Known) -> Part:
     chosen_method = method(job.method)
     costs.refuse(chosen_method, heads)
     examples = task(job.task).examples(missing[0], job.split, job.size)
-    alike = [r.record for r in stored if costs.alike(r.record, chosen_method, job.options)]
+    similar_scores = [
+        result.record
+        for result in stored_results
+        if costs.alike(result.record, chosen_method, job.options)
+    ]
     forwards, forwards_basis = costs.expected_forwards(
         chosen_method,
         job.options,
         heads,
         len(examples),
-        alike,
+        similar_scores,
         resumable=known.measured is None or known.measured.resumable,
     )
     words = [*_available_words(len(available), len(languages)), forwards_basis]
@@ -462,9 +481,9 @@ def _pace(job: ScoreJob, known: Known) -> tuple[float | None, str]:
     """Seconds a forward pass in earlier scores on such a device, or as just timed; and its basis."""
     chosen_method = method(job.method)
     on_device = [
-        r.record
-        for r in known.results
-        if r.meta.get("device") == known.device and is_of(r.record, job.model, job.task)
+        result.record
+        for result in known.results
+        if result.meta.get("device") == known.device and is_of(result.record, job.model, job.task)
     ]
     comparable = [scores for scores in on_device if costs.current(scores, chosen_method)]
     pace = costs.pace(comparable, job.model, job.task, job.method)
@@ -481,7 +500,7 @@ def _makes(job: ScoreJob, scores: HeadScores) -> bool:
     The version of the method does not matter: see `headlab.methods.run.stored`.
     """
     stored_task = scores.spec["task"]
-    stored = (
+    stored_settings = (
         scores.spec["method"]["name"],
         scores.spec["method"]["options"],
         scores.spec["seed"],
@@ -489,8 +508,8 @@ def _makes(job: ScoreJob, scores: HeadScores) -> bool:
         stored_task["split"],
     )
     options: dict[str, Any] = dict(job.options)
-    asked = (job.method, options, job.seed, job.ablation, job.split)
-    if stored != asked or not same_classes(stored_task, job.label_map):
+    job_settings = (job.method, options, job.seed, job.ablation, job.split)
+    if stored_settings != job_settings or not same_classes(stored_task, job.label_map):
         return False
     # A split may have fewer examples than were asked for; then all of them were taken.
     examples = task(job.task).examples(stored_task["language"], job.split, job.size)

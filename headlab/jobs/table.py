@@ -118,7 +118,8 @@ def check_queued(key: object) -> None:
     if isinstance(key, str) and key in JOBS and not JOBS[key].places:
         command = " ".join(JOBS[key].program_words())
         raise Refusal(
-            f"{key} works on files of the machine where it is typed, so no worker takes it; run {command} there",
+            f"{key} works on files of the machine where it is typed, so no worker takes it; run "
+            f"{command} there",
             422,
             code="job.terminal_only",
         )

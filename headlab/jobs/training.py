@@ -36,7 +36,7 @@ FORWARDS_LEARNED = 3
 """Forward passes that a training example costs: it goes forward and back."""
 RECORD = "training.json"
 SEED_OPTION = "seed"
-OUT = Flag("--out", "folder to write", Path, required=True)
+OUT_FLAG = Flag("--out", "folder to write", Path, required=True)
 
 
 class TrainingOutcome(TypedDict):
@@ -73,7 +73,7 @@ class LoggedProgress:
         self.steps.append(
             {"step": step.step, "loss": round(step.loss, 4), "seconds": round(step.seconds, 1)}
         )
-        self._progress.made(step, step.step, step.steps, step.note)
+        self._progress.report_step(step, step.step, step.steps, step.note)
 
 
 class TrainingJob(Job):
@@ -153,27 +153,27 @@ class TrainingJob(Job):
         )
 
     def training_words(
-        self, around: Surroundings = HERE, *, left_out: Sequence[str] = ()
+        self, context: Surroundings = HERE, *, left_out: Sequence[str] = ()
     ) -> list[str]:
         """The flags of all settings and options that differ from their defaults, the seed last.
 
         Args:
-            around: What the command names besides the job.
+            context: What the command names besides the job.
             left_out: Options that follow from others.
         """
         table = self.options_class.table()
         values = self.training_record()
         seed = values.pop(SEED_OPTION)
         with_flags = {name: table[name] for name in self.flag_names}
-        others = {
+        other_flags = {
             name: value
             for name, value in values.items()
             if name not in with_flags and name not in left_out
         }
         return [
             *setting_words(values, with_flags),
-            *option_words(OPTION_FLAG, others, table),
-            *self.setting_words(around),
+            *option_words(OPTION_FLAG, other_flags, table),
+            *self.setting_words(context),
             *setting_words({SEED_OPTION: seed}, {SEED_OPTION: SEED}),
         ]
 
@@ -201,7 +201,7 @@ def options_record(value: object) -> object:
     return value.record() if isinstance(value, Options) else value
 
 
-def steps_part(steps: int, batch: int, what: str, pace: float | None, pace_basis: str) -> Part:
+def steps_part(steps: int, batch: int, unit: str, pace: float | None, pace_basis: str) -> Part:
     """Cost of the steps of a training.
 
     Args:
@@ -211,7 +211,7 @@ def steps_part(steps: int, batch: int, what: str, pace: float | None, pace_basis
         pace: Seconds an example, forward and back; None where unknown.
         pace_basis: What that is based on.
     """
-    return Part(steps * batch, pace, (f"{steps:,} steps of {batch} {what}", pace_basis))
+    return Part(steps * batch, pace, (f"{steps:,} steps of {batch} {unit}", pace_basis))
 
 
 def judging_part(passes: int, words: str, pace: float | None) -> Part:
@@ -234,11 +234,11 @@ def measured_pace(known: Known) -> tuple[float | None, str]:
     return seconds, learned_pace_words(seconds, "measured now")
 
 
-def learned_pace_words(pace: float, why: str) -> str:
+def learned_pace_words(pace: float, basis: str) -> str:
     """A pace in words.
 
     Args:
         pace: Seconds of a training example, forward and back.
         why: What that is based on.
     """
-    return f"{1000 * pace:.3g} ms an example, forward and back, {why}"
+    return f"{1000 * pace:.3g} ms an example, forward and back, {basis}"

@@ -33,7 +33,7 @@ from headlab.jobs import (
     setting,
 )
 from headlab.jobs.training import (
-    OUT,
+    OUT_FLAG,
     LoggedOutcome,
     LoggedProgress,
     TrainingJob,
@@ -179,7 +179,7 @@ class TranslationJob(TrainingJob):
     def flags(cls) -> tuple[Flag, ...]:
         """The folder, the sentences, the options, and what is measured."""
         return (
-            OUT,
+            OUT_FLAG,
             DATA,
             LANGUAGE,
             TASK,
@@ -197,7 +197,11 @@ class TranslationJob(TrainingJob):
 
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
-        """The job of a command. Raises HeadlabError for options that do not fit; no file is read."""
+        """The job of a command.
+
+        Raises:
+            HeadlabError: For options that do not fit; no file is read.
+        """
         by_flag, pairs = cls.options_given(values)
         mask = values.get("mask")
         return cls.model_construct(
@@ -209,19 +213,19 @@ class TranslationJob(TrainingJob):
             **cls._setting_fields(values),
         )
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
         """The command, with the options that differ from their defaults."""
         words = [*self.program_words(), "--out", str(self.out)]
-        if around.data is not None:
-            words += ["--data", around.data]
-        task = around.task or self.task
+        if context.data is not None:
+            words += ["--data", context.data]
+        task = context.task or self.task
         if task != TASK.default:
             words += ["--task", task]
         if self.language != LANGUAGE.default:
             words += ["--language", self.language]
         if self.mask is not None:
             words += ["--mask", str(self.mask)]
-        return [[*words, *self.training_words(around)]]
+        return [[*words, *self.training_words(context)]]
 
 
 def measured_on_dev(

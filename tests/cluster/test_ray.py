@@ -318,7 +318,7 @@ def test_a_job_placed_on_a_cluster_that_is_there_gives_the_bits_of_one_placed_he
     cluster: Cluster, folder: Path, tmp_path: Path
 ) -> None:
     def make() -> Resident:
-        return Resident(tmp_path, helping=partial(team, address="auto", workers=1))
+        return Resident(tmp_path, make_helpers=partial(team, address="auto", workers=1))
 
     with running(tmp_path, make, ray="cluster") as worker:
         placed(worker.client, folder)

@@ -232,4 +232,4 @@ def test_options_of_another_type_are_refused(kind: str) -> None:
     given = {name: value for name, value in fields.items() if job_class.has(name)}
     job = job_class.model_construct(**given)
     with raises("job.field_invalid"):
-        job.validated()
+        job.with_checked_fields()

@@ -32,9 +32,9 @@ from headlab.masks import full_mask
 from headlab.worker import process, server
 from headlab.worker.__main__ import main
 from headlab.worker.client import Client
-from headlab.worker.jobs import ATTEMPTS, Jobs
-from headlab.worker.middleware import Allowed
-from headlab.worker.process import Local, Remote, take_home
+from headlab.worker.jobs import MAX_ATTEMPTS, Jobs
+from headlab.worker.middleware import AllowedModels
+from headlab.worker.process import LocalWorker, RemoteWorker, take_home
 from headlab.worker.runner import Running as RunningJob
 from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS, Figure
 
@@ -346,7 +346,7 @@ def test_stopping_in_order_puts_the_job_back(tmp_path: Path) -> None:
 
 
 def test_a_job_that_kills_its_worker_is_given_up(tmp_path: Path) -> None:
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, MAX_ATTEMPTS + 1):
         jobs = Jobs(tmp_path / "jobs.db")
         jobs.submit("score", SPEC)
         claimed = jobs.claim()
@@ -364,13 +364,13 @@ def test_a_job_that_kills_its_worker_is_given_up(tmp_path: Path) -> None:
 
 
 def test_a_job_that_gets_on_between_kills_is_never_given_up(tmp_path: Path) -> None:
-    for number in range(3 * ATTEMPTS):
+    for number in range(3 * MAX_ATTEMPTS):
         jobs = Jobs(tmp_path / "jobs.db")
         jobs.submit("score", SPEC)
         claimed = jobs.claim()
         assert claimed is not None
         running = RunningJob(jobs, claimed, lambda: None)
-        store = WatchedStore(tmp_path, kept=lambda *_, job=running: job.kept())
+        store = WatchedStore(tmp_path, on_stored=lambda *_, job=running: job.note_stored())
         if number % 2:
             store.run({"format": 1}).save({"n": np.zeros(1)})
         else:
@@ -414,7 +414,7 @@ def test_reported_17_a_job_list_is_read_and_written_without_locks(tmp_path: Path
             path.with_name(path.name + suffix).read_bytes()
         )
     jobs.close()
-    unlocked = Jobs(copy, unlocked=True)
+    unlocked = Jobs(copy, without_locks=True)
     second = unlocked.submit("score", {**SPEC, "seed": 2}).id
     assert not copy.with_name("copied.db-shm").exists()
     unlocked.close()
@@ -610,7 +610,9 @@ def test_a_token_is_needed_where_there_is_one(tmp_path: Path) -> None:
 
 
 def test_an_open_worker_serves_embedded_models_only(tmp_path: Path) -> None:
-    with running(tmp_path, lambda: FakeBench(tmp_path), token="right", admit=Allowed()) as run:
+    with running(
+        tmp_path, lambda: FakeBench(tmp_path), token="right", admit=AllowedModels()
+    ) as run:
         for name in ("/etc", "../..", "someone/model"):
             with raises("model.not_allowed", "e5-small-intents, e5-small-slots"):
                 run.client.model(name)
@@ -640,13 +642,15 @@ def test_a_port_in_use_and_an_open_host_without_token_are_refused(
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[Local]:
-    started = Local(tmp_path, command=FAKE)
+def local(tmp_path: Path) -> Iterator[LocalWorker]:
+    started = LocalWorker(tmp_path, command=FAKE)
     yield started
     started.stop()
 
 
-def test_a_killed_worker_is_started_again_and_its_job_goes_on(local: Local, tmp_path: Path) -> None:
+def test_a_killed_worker_is_started_again_and_its_job_goes_on(
+    local: LocalWorker, tmp_path: Path
+) -> None:
     client = local.client()
     job = client.submit(spec=SPEC).id
     until(lambda: client.job(job).done >= 4)
@@ -664,8 +668,10 @@ def test_a_killed_worker_is_started_again_and_its_job_goes_on(local: Local, tmp_
     assert client.health().state == ".worker"
 
 
-def test_a_second_worker_on_one_cache_keeps_its_own_list(local: Local, tmp_path: Path) -> None:
-    other = Local(tmp_path, command=FAKE)
+def test_a_second_worker_on_one_cache_keeps_its_own_list(
+    local: LocalWorker, tmp_path: Path
+) -> None:
+    other = LocalWorker(tmp_path, command=FAKE)
     try:
         assert other.url != local.url
         health = other.client().health()
@@ -676,7 +682,7 @@ def test_a_second_worker_on_one_cache_keeps_its_own_list(local: Local, tmp_path:
         other.stop()
 
 
-def test_the_lock_is_freed_with_its_holder(local: Local, tmp_path: Path) -> None:
+def test_the_lock_is_freed_with_its_holder(local: LocalWorker, tmp_path: Path) -> None:
     local.stop()
     home = take_home(tmp_path)
     assert home.label == ".worker"
@@ -691,10 +697,10 @@ def test_reported_17_workers_on_a_disk_without_flock_keep_each_other_out(
     monkeypatch.setenv("PYTHONPATH", on_python_path(tmp_path / "network_disk"))
     monkeypatch.setenv("SWAPS_NAMES", "no")
     cache = tmp_path / "cache"
-    first = Local(cache, command=FAKE)
+    first = LocalWorker(cache, command=FAKE)
     assert first.client().health().state == ".worker"
     job = int(first.client().submit(spec=SPEC).id)
-    other = Local(cache, command=FAKE)
+    other = LocalWorker(cache, command=FAKE)
     try:
         health = other.client().health()
         assert health.state == ".worker/2"
@@ -710,7 +716,7 @@ def test_reported_17_workers_on_a_disk_without_flock_keep_each_other_out(
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
     until(lambda: first.pid is None)
-    heir = Local(cache, command=FAKE)
+    heir = LocalWorker(cache, command=FAKE)
     try:
         health = heir.client().health()
         assert (health.state, health.note) == (".worker", "")
@@ -735,7 +741,7 @@ def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         parent.kill()
         parent.wait()
         # The next app on this cache waits for the orphan and takes over its job list.
-        heir = Local(tmp_path, command=FAKE)
+        heir = LocalWorker(tmp_path, command=FAKE)
         assert heir.client().health().state == ".worker"
         (job,) = heir.client().jobs()
         until(lambda: heir.client().job(job.id).state == "done")
@@ -786,16 +792,16 @@ def test_a_worker_on_any_free_port_says_which_one_it_took(tmp_path: Path) -> Non
 
 def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
     with raises("worker.ended_at_start"):
-        Local(tmp_path, command=(sys.executable, "-c", "raise SystemExit(3)"))
+        LocalWorker(tmp_path, command=(sys.executable, "-c", "raise SystemExit(3)"))
     (tmp_path / "file").write_text("")
     with raises("file.unwritable"):
-        Local(tmp_path / "file", command=FAKE)
+        LocalWorker(tmp_path / "file", command=FAKE)
 
 
 def test_a_named_worker_is_checked(worker: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADLAB_WORKER", worker.url + "/")
     named = process.connect()
-    assert isinstance(named, Remote)
+    assert isinstance(named, RemoteWorker)
     assert named.client().model(MODEL).name == MODEL
     named.stop()
     monkeypatch.setenv("HEADLAB_WORKER", "http://127.0.0.1:9")
@@ -806,7 +812,7 @@ def test_a_named_worker_is_checked(worker: Fixture, monkeypatch: pytest.MonkeyPa
         process.connect(Path("nowhere"))
 
 
-def test_logs_stay_with_the_owner(local: Local, tmp_path: Path) -> None:
+def test_logs_stay_with_the_owner(local: LocalWorker, tmp_path: Path) -> None:
     assert local.client().health().ok
     for name in ("worker.log", "jobs.db"):
         assert (tmp_path / ".worker" / name).stat().st_mode & 0o077 == 0

@@ -23,8 +23,8 @@ from worker_running import Running, evaluation, running
 
 from headlab.dashboard.panels import job_format
 from headlab.results import Run
-from headlab.worker.jobs import FIRST, LINES, VERSION, Jobs
-from headlab.worker.runner import clear
+from headlab.worker.jobs import CREATE_VERSION_1, MAX_LOG_LINES, VERSION, Jobs
+from headlab.worker.runner import clear_checkpoint
 from headlab.worker.schemas import JobRow
 
 SPEC: dict[str, Any] = {
@@ -203,11 +203,11 @@ def test_a_log_outlives_the_worker_and_says_how_it_went(tmp_path: Path) -> None:
 
 def test_a_log_keeps_its_last_lines(jobs: Jobs) -> None:
     first, other = (jobs.submit("score", {"seed": seed}).id for seed in (1, 2))
-    for number in range(LINES + 20):
-        jobs.tell(first, f"line {number}")
+    for number in range(MAX_LOG_LINES + 20):
+        jobs.add_log_line(first, f"line {number}")
     told = jobs.log(first)
-    assert len(told) == LINES
-    assert told[-1].endswith(f"line {LINES + 19}")
+    assert len(told) == MAX_LOG_LINES
+    assert told[-1].endswith(f"line {MAX_LOG_LINES + 19}")
     assert told[0].endswith("line 20")
     assert len(jobs.log(other)) == 1
 
@@ -283,17 +283,17 @@ def test_only_folders_of_runs_are_cleared(tmp_path: Path) -> None:
     for name in ("precious", "adapters", f"{'a' * 64}x"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "checkpoint.npz").write_bytes(b"x")
-        clear(tmp_path, name)
+        clear_checkpoint(tmp_path, name)
         assert (tmp_path / name / "checkpoint.npz").exists()
-    clear(tmp_path / "precious", "../adapters")
+    clear_checkpoint(tmp_path / "precious", "../adapters")
     assert (tmp_path / "adapters" / "checkpoint.npz").exists()
     run = tmp_path / ("b" * 64)
     run.mkdir()
     for name in ("checkpoint.npz", "spec.json", "notes.txt"):
         (run / name).write_bytes(b"x")
-    clear(tmp_path, run.name)
+    clear_checkpoint(tmp_path, run.name)
     assert [path.name for path in run.iterdir()] == ["notes.txt"]
-    clear(tmp_path, "c" * 64)  # was never there
+    clear_checkpoint(tmp_path, "c" * 64)  # was never there
 
 
 # Lists of an earlier version
@@ -302,7 +302,7 @@ def test_only_folders_of_runs_are_cleared(tmp_path: Path) -> None:
 def old_list(path: Path) -> None:
     """A job list as version 1 wrote it: one job running, one done."""
     db = sqlite3.connect(path)
-    for statement in FIRST:
+    for statement in CREATE_VERSION_1:
         db.execute(statement)
     insert = "insert into jobs(dedup,kind,params,state,done,total,attempts,created,started) values(?,?,?,?,?,?,1,1.5,2.5)"
     for seed, state in ((1, "running"), (2, "done")):
@@ -373,11 +373,11 @@ def test_a_change_of_version_is_whole_or_not_at_all(
 ) -> None:
     old_list(tmp_path / "jobs.db")
     broken = (
-        FIRST,
+        CREATE_VERSION_1,
         ("alter table jobs add column place text not null default 'here'", "create nonsense"),
     )
     with monkeypatch.context() as patch:
-        patch.setattr("headlab.worker.jobs.STEPS", broken)
+        patch.setattr("headlab.worker.jobs.UPGRADES", broken)
         with raises("job.list_unusable"):
             Jobs(tmp_path / "jobs.db")
     jobs = Jobs(tmp_path / "jobs.db")
@@ -472,7 +472,7 @@ def test_a_run_s_checkpoint_is_what_a_run_writes(tmp_path: Path) -> None:
         "spec.json",
         "log.txt",
     }
-    clear(tmp_path, run.folder.name)
+    clear_checkpoint(tmp_path, run.folder.name)
     assert not run.folder.exists()
 
 
@@ -493,7 +493,7 @@ def test_a_clock_that_jumps_changes_neither_the_order_of_jobs_nor_their_ends(
         claimed = jobs.claim()
         assert claimed is not None
         assert claimed.id == job
-        jobs.tell(job, "at work")
+        jobs.add_log_line(job, "at work")
     jobs.end(made[0], "done", result={"keys": []})
     jobs.close()
     jobs = Jobs(tmp_path / "jobs.db")  # a worker that died left the others running

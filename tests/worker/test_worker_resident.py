@@ -28,7 +28,7 @@ from headlab.methods.run import score
 from headlab.methods.spec import answers_spec
 from headlab.results import Store
 from headlab.tasks import Example, Task, equal_texts_record
-from headlab.worker.model_host import MOST, Resident
+from headlab.worker.model_host import MAX_FETCHES, Resident
 from headlab.worker.schemas import EvaluateRequest
 
 NAME = "tiny-bert"
@@ -204,10 +204,10 @@ def test_kept_layer_inputs_stay_within_the_limit_and_change_no_figure(tmp_path: 
         figures = []
         for together in zip(*streams, strict=True):
             figures.append(together)
-            assert sum(bench.held) <= max(limit, *bench.held)
+            assert sum(bench.cached_bytes) <= max(limit, *bench.cached_bytes)
         found.append(figures)
     assert found[0] == found[1] == found[2]
-    assert sum(bench.held) > 400_000  # the limit before this one did bind
+    assert sum(bench.cached_bytes) > 400_000  # the limit before this one did bind
 
 
 def counted(forwards: list[int], seed: int = 0) -> Model:
@@ -355,9 +355,9 @@ def test_a_job_waits_for_its_model_while_live_requests_go_on(hub: tuple[Running,
 
 def test_not_too_many_models_come_from_the_hub_at_once(hub: tuple[Running, Slow]) -> None:
     worker, slow = hub
-    with ThreadPoolExecutor(MOST) as pool:
-        coming = [pool.submit(worker.client.model, f"some/model{n}") for n in range(MOST)]
-        until(lambda: len(slow.asked) == MOST)
+    with ThreadPoolExecutor(MAX_FETCHES) as pool:
+        coming = [pool.submit(worker.client.model, f"some/model{n}") for n in range(MAX_FETCHES)]
+        until(lambda: len(slow.asked) == MAX_FETCHES)
         assert httpx.post(f"{worker.url}/model", json={"model": "one/more"}).status_code == 429
         slow.arrived.set()
         assert all("no model some/model" in str(answer.exception()) for answer in coming)
