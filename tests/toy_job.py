@@ -7,8 +7,8 @@ from typing import ClassVar
 from headlab.core import Option
 from headlab.jobs import (
     Estimate,
+    ForecastBasis,
     Job,
-    Known,
     Lab,
     Languages,
     OnTask,
@@ -40,7 +40,7 @@ class WordsJob(Job, OnTask):
             update={"languages": list(task(self.task, self.languages).languages)}
         )
 
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """No model is needed."""
         return Estimate(Forecast(forwards=0, seconds=1.0, basis="texts are read"))
 

@@ -39,8 +39,8 @@ from bad_inputs.command_lines import NUMBERS, OTHERWISE, TEXTS
 from bad_inputs.commands import BYTES_OF_OTHER_KINDS, write_files
 from headlab.results import Store
 from headlab.worker.engine import Engine
-from headlab.worker.jobs import Jobs
-from headlab.worker.model_host import Resident
+from headlab.worker.jobs import JobList
+from headlab.worker.model_host import ModelHost
 from headlab.worker.process import TOKEN_VARIABLE, LocalWorker, start_local
 from headlab.worker.server import create_app
 
@@ -480,8 +480,8 @@ class Application(Place):
     def __init__(self, cache: Path) -> None:
         super().__init__()
         cache.mkdir()
-        jobs = Jobs(cache / "jobs.db")
-        engine = Engine(lambda: Resident(cache, "cpu"), jobs, Store(cache))
+        jobs = JobList(cache / "jobs.db")
+        engine = Engine(lambda: ModelHost(cache, "cpu"), jobs, Store(cache))
         self._application = create_app(engine, state=".worker")
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="application", daemon=True).start()

@@ -62,7 +62,7 @@ from headlab.report.build import write_report
 from headlab.results import Run, Store
 from headlab.roles import read as read_roles
 from headlab.tasks import Draft, Upload, names, problems, save
-from headlab.worker.jobs import Jobs
+from headlab.worker.jobs import JobList
 
 CREATED = "2026-11-22T01:00:00+00:00"
 GRID = HeadGrid((Stack("encoder", (2, 3)),))
@@ -610,7 +610,7 @@ def _begun_input(place: Path, rng: random.Random) -> BadInput:
 def _job_list(path: Path) -> bytes:
     """A list with a job in each state."""
     path.parent.mkdir(exist_ok=True)
-    with closing(Jobs(path)) as jobs:
+    with closing(JobList(path)) as jobs:
         for number in range(4):
             jobs.submit(
                 "score", {"model": "m", "task": "intents", "language": "de", "seed": number}
@@ -688,7 +688,7 @@ def _jobs_input(place: Path, rng: random.Random, job_list: bytes) -> BadInput:
 
 def _use_jobs(path: Path) -> None:
     """Do with a list of jobs what a worker does when it starts."""
-    with closing(Jobs(path)) as jobs:
+    with closing(JobList(path)) as jobs:
         listed = jobs.list()
         for job in listed:
             job.model_dump_json()

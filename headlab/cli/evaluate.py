@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headlab.hooks import Model
     from headlab.stats import Paired
 
-Details = Mapping[str, Any]
+LanguageDetails = Mapping[str, Any]
 
 
 def evaluate(
@@ -148,7 +148,7 @@ def print_notes(evaluator: Evaluator) -> None:
 
 def print_results(
     results_by_language: Mapping[str, Comparison | Evaluation],
-    details_by_language: Mapping[str, Details],
+    details_by_language: Mapping[str, LanguageDetails],
     json: bool,
 ) -> None:
     """Print the figures of all languages."""
@@ -461,7 +461,7 @@ def paired_figures(baseline: float, difference: Paired) -> dict[str, float]:
     return {"baseline": baseline, **difference._asdict()}
 
 
-def detail_lines(figures: Details) -> Iterator[str]:
+def detail_lines(figures: LanguageDetails) -> Iterator[str]:
     """One language's log-probability and BLEU as lines of text."""
     row = figures["log_probability"]
     unit = "choice" if "accuracy_normalised" in figures else "token"

@@ -34,7 +34,7 @@ from headlab.core import (
     write_atomic,
     write_json,
 )
-from headlab.jobs import ABLATION, DATA, DEVICE, SEED, WHERE, label_map_of, languages_of
+from headlab.jobs import ABLATION, DATA, DEVICE, SEED, SUBJECT_FLAGS, label_map_of, languages_of
 from headlab.results import Store
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from headlab.tasks import Task
 
 
-ModelName = Annotated[str, typer.Option("--model", help=WHERE["model"].help)]
-TaskName = Annotated[str, typer.Option("--task", help=WHERE["task"].help)]
+ModelName = Annotated[str, typer.Option("--model", help=SUBJECT_FLAGS["model"].help)]
+TaskName = Annotated[str, typer.Option("--task", help=SUBJECT_FLAGS["task"].help)]
 DataFolder = Annotated[Path | None, typer.Option("--data", help=DATA.help)]
-LabelMap = Annotated[str | None, typer.Option("--label-map", help=WHERE["label_map"].help)]
-Languages = Annotated[str, typer.Option("--languages", help=WHERE["languages"].help)]
+LabelMap = Annotated[str | None, typer.Option("--label-map", help=SUBJECT_FLAGS["label_map"].help)]
+Languages = Annotated[str, typer.Option("--languages", help=SUBJECT_FLAGS["languages"].help)]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Ray workers (default: one a GPU, or one a processor)")
 ]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from headlab.jobs.command import DATA as DATA
 from headlab.jobs.command import DEVICE as DEVICE
-from headlab.jobs.command import HERE as HERE
 from headlab.jobs.command import METHOD_OPTIONS_FLAG as METHOD_OPTIONS_FLAG
+from headlab.jobs.command import NO_CONTEXT as NO_CONTEXT
 from headlab.jobs.command import OPTION_FLAG as OPTION_FLAG
-from headlab.jobs.command import WHERE as WHERE
+from headlab.jobs.command import SUBJECT_FLAGS as SUBJECT_FLAGS
 from headlab.jobs.command import Flag as Flag
 from headlab.jobs.command import FlagValue as FlagValue
 from headlab.jobs.command import Surroundings as Surroundings
@@ -21,8 +21,8 @@ from headlab.jobs.command import label_map_of as label_map_of
 from headlab.jobs.command import languages_of as languages_of
 from headlab.jobs.command import pairs_of as pairs_of
 from headlab.jobs.command import setting_words as setting_words
+from headlab.jobs.command import subject_flags as subject_flags
 from headlab.jobs.command import unset_flags as unset_flags
-from headlab.jobs.command import where_flags as where_flags
 from headlab.jobs.command import where_words as where_words
 from headlab.jobs.command import words_of as words_of
 from headlab.jobs.fields import ABLATION as ABLATION
@@ -66,11 +66,11 @@ from headlab.jobs.job import shown_value as shown_value
 from headlab.jobs.job import spec_fields as spec_fields
 from headlab.jobs.job import within_limits as within_limits
 from headlab.jobs.known import Estimate as Estimate
-from headlab.jobs.known import Known as Known
+from headlab.jobs.known import ForecastBasis as ForecastBasis
 from headlab.jobs.known import Measured as Measured
 from headlab.jobs.known import MeasureRequest as MeasureRequest
 from headlab.jobs.known import estimate as estimate
-from headlab.jobs.known import is_of as is_of
+from headlab.jobs.known import is_about as is_about
 from headlab.jobs.known import pace_words as pace_words
 from headlab.jobs.lab import UNITS_A_PART as UNITS_A_PART
 from headlab.jobs.lab import JobPart as JobPart

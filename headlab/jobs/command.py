@@ -17,7 +17,7 @@ FlagValue = bool | int | float | str | Path | list[str] | list[float] | None
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a command names besides its job: where things are on this machine, and what no job can ask for.
+    """What a command names besides its job: where things are, and what no job can ask for.
 
     Attributes:
         model: Path in place of the model's name.
@@ -45,7 +45,7 @@ class Surroundings:
         return ["--dtype", str(self.dtype)]
 
 
-HERE = Surroundings()
+NO_CONTEXT = Surroundings()
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Flag:
         """All its names as a parser takes them, the switch that turns it off behind a slash."""
         if self.negated:
             return [f"{self.name}/{off_switch(self.name)}"]
-        return [self.name, *([self.short] if self.short else [])]
+        return [self.name, self.short] if self.short else [self.name]
 
 
 def off_switch(name: str) -> str:
@@ -110,7 +110,10 @@ def flag_name(field: str, option: Option) -> str:
 
 
 def flag_of(field: str, option: Option) -> Flag:
-    """A setting as a flag; numbers have their smallest value, for a command may ask for more than a request."""
+    """A setting as a flag.
+
+    Numbers have their smallest value alone, for a command may ask for more than a request.
+    """
     low = option.low if option.kind is int and option.low > float("-inf") else None
     if isinstance(option.default, Mapping):
         raise TypeError(f"{field} holds options of its own and has no flag")
@@ -148,7 +151,10 @@ def words_of(name: str, value: object) -> list[str]:
 
 
 def text_of(value: object) -> str:
-    """A field's value as one word: entries with commas between, None as the number of all examples."""
+    """A field's value as one word.
+
+    Entries have commas between them; None is the number of all examples.
+    """
     if isinstance(value, Mapping):
         return write_map(value)
     if value is None:
@@ -185,7 +191,7 @@ def where_words(
     label_map: Mapping[str, str] | None = None,
     languages: Sequence[str] | str | None = None,
 ) -> list[str]:
-    """The flags of the model, the task, its data, the label map and the languages, as far as they are given.
+    """The flags of the model, the task, its data, the label map and the languages that are given.
 
     Args:
         context: Paths in place of names, and the folder of data.
@@ -195,9 +201,11 @@ def where_words(
         languages: Their codes, or "all".
     """
     words: list[str] = []
-    if (model_text := context.model or model) is not None:
+    model_text = context.model or model
+    if model_text is not None:
         words += ["--model", model_text]
-    if (task_text := context.task or task) is not None:
+    task_text = context.task or task
+    if task_text is not None:
         words += ["--task", task_text]
     if context.data is not None:
         words += ["--data", context.data]
@@ -240,7 +248,7 @@ def check_about_task(values: Mapping[str, object]) -> None:
     """
     flags_given = " and ".join(name for name, value in values.items() if value is not None)
     if flags_given:
-        task = f"--task {WHERE['task'].default}"
+        task = f"--task {SUBJECT_FLAGS['task'].default}"
         raise HeadlabError(
             f"{flags_given} would be about a task, but none is given; add --task, like {task}, or "
             f"leave {flags_given} out",
@@ -248,7 +256,7 @@ def check_about_task(values: Mapping[str, object]) -> None:
         )
 
 
-WHERE = {
+SUBJECT_FLAGS = {
     "model": Flag("--model", "embedded name, local folder, or hub id", default="e5-small-intents"),
     "task": Flag(
         "--task",
@@ -277,13 +285,13 @@ METHOD_OPTIONS_FLAG = Flag(
 )
 
 
-def where_flags(fields: Sequence[str] = tuple(WHERE)) -> Iterator[Flag]:
+def subject_flags(fields: Sequence[str] = tuple(SUBJECT_FLAGS)) -> Iterator[Flag]:
     """The flags that say what a job is about, and where the files of its task are.
 
     Args:
         fields: That the job has of those in `WHERE`.
     """
-    for field, flag in WHERE.items():
+    for field, flag in SUBJECT_FLAGS.items():
         if field in fields:
             yield flag
         if field == "task" and field in fields:

@@ -15,8 +15,8 @@ from headlab.core import HeadGrid, HeadlabError, content_key, option_words, pars
 from headlab.jobs import (
     ABLATION,
     CHOOSING,
-    HERE,
     METHOD_OPTIONS_FLAG,
+    NO_CONTEXT,
     OPTION_FLAG,
     OPTION_LIMITS,
     SEED,
@@ -26,8 +26,8 @@ from headlab.jobs import (
     Estimate,
     Flag,
     FlagValue,
+    ForecastBasis,
     Job,
-    Known,
     Lab,
     Measured,
     MeasureRequest,
@@ -51,7 +51,7 @@ from headlab.jobs import (
     setting_words,
     shown_value,
     spec_fields,
-    where_flags,
+    subject_flags,
     within_limits,
 )
 from headlab.methods import DEFAULT_METHOD, METHODS, Forecast, method
@@ -86,8 +86,8 @@ MAX_TEXT = 1000
 class ExperimentJob(TaskJob):
     """An experiment on some languages of a task ("all": every one).
 
-    method, method_options: of the scores, if the experiment uses any.  options: the experiment's own.
-    dev_size, test_size: examples of each split, None for all.
+    method, method_options: of the scores, if the experiment uses any.  options: the experiment's
+    own. dev_size, test_size: examples of each split, None for all.
     """
 
     experiment: Name
@@ -126,7 +126,7 @@ class ExperimentJob(TaskJob):
         return studies_of(self.key).get(self.experiment)
 
     def study_options(self) -> dict[str, Any]:
-        """The options as the experiment takes them, including the method and its options if it uses one."""
+        """The options as the experiment takes them, the method and its options among them."""
         study_option_table = self.study().options
         options: dict[str, Any] = dict(self.options)
         if METHOD in study_option_table:
@@ -184,7 +184,10 @@ class ExperimentJob(TaskJob):
         return [("Experiment", f"{self.subject()} ({self.experiment})"), *super()._about_rows()]
 
     def _option_rows(self) -> Details:
-        """The experiment's options, then those of the method, which show a default they differ from."""
+        """The experiment's options, then those of the method.
+
+        An option of the method that differs from its default shows this too.
+        """
         rows = [(f"Option {name}", shown_value(value)) for name, value in self.options.items()]
         method_rows = Job._option_rows(self.model_copy(update={"options": self.method_options}))
         return [*rows, *method_rows]
@@ -271,7 +274,7 @@ class ExperimentJob(TaskJob):
         running.progress(forwards, forwards, "the report is stored")
         return {"keys": [content_key(report.spec)]}
 
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """Forecast by the device's thread, which has the model: every piece's key depends on it."""
         if known.measured is not None and known.measured.forecast is not None:
             return Estimate(known.measured.forecast)
@@ -295,7 +298,7 @@ class ExperimentJob(TaskJob):
         """The experiment, where it is done, the method and both kinds of options, the settings."""
         return (
             Flag("key", f"one of {', '.join(studies_of(cls.key))}"),
-            *where_flags(),
+            *subject_flags(),
             Flag(
                 "--method",
                 f"method whose scores are used (default {DEFAULT_METHOD}), where the experiment "
@@ -318,7 +321,8 @@ class ExperimentJob(TaskJob):
         if values.get("method") is not None:
             _check_takes_method(study)
             options[METHOD] = method(str(values["method"])).key
-        if method_pairs := pairs_of(values, "method_option"):
+        method_pairs = pairs_of(values, "method_option")
+        if method_pairs:
             _check_takes_method_options(study, options)
             chosen_method = method(str(options.get(METHOD, DEFAULT_METHOD)))
             options[METHOD_OPTIONS] = chosen_method.resolve(
@@ -332,23 +336,26 @@ class ExperimentJob(TaskJob):
             method=method_key,
             method_options=method_options,
             options=options,
-            **cls._where_fields(values),
+            **cls._subject_fields(values),
             **cls._setting_fields(values),
         )
 
-    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
         """The command of the experiment; none if it is unknown here."""
         study = self.known_study()
         if study is None:
             return []
-        words = ["headlab", self.key, study.key, *self.where_words(context)]
+        words = ["headlab", self.key, study.key, *self.subject_words(context)]
         if METHOD in study.options and self.method is not None:
             words += self.method_words("method_options")
-        words += option_words("--option", self._shortened(study), study.options)
+        words += option_words("--option", self._options_to_write(study), study.options)
         return [[*words, *self.setting_words(context), *context.dtype_words]]
 
-    def _shortened(self, study: Experiment) -> dict[str, Any]:
-        """The experiment's own options; those that hold a method's options keep only non-default ones."""
+    def _options_to_write(self, study: Experiment) -> dict[str, Any]:
+        """The experiment's own options.
+
+        Those that hold a method's options keep only the ones that differ from their defaults.
+        """
         options: dict[str, Any] = dict(self.options)
         if METHOD_OPTIONS in study.options_of:
             options[METHOD_OPTIONS] = self.method_options or {}
@@ -366,7 +373,10 @@ class ExperimentJob(TaskJob):
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
-        """The job that makes a stored report: the method and its options are separate from the other options."""
+        """The job that makes a stored report.
+
+        The method and its options are separate from the other options.
+        """
         stored_options = spec.get("options")
         options = dict(stored_options) if isinstance(stored_options, Mapping) else {}
         return cls.model_construct(
@@ -394,8 +404,8 @@ FRONT = STUDIES["front"]
 class FrontJob(ExperimentJob):
     """A front on some languages of a task ("all": every one).
 
-    method, method_options: of the scores that order the heads.  options: orders, points, within, heads and by, as in
-    docs/front.md.  dev_size, test_size: examples of each split, None for all.
+    method, method_options: of the scores that order the heads.  options: orders, points, within,
+    heads and by, as in docs/front.md.  dev_size, test_size: examples of each split, None for all.
     """
 
     experiment: Literal["front"] = "front"
@@ -428,7 +438,7 @@ class FrontJob(ExperimentJob):
     def flags(cls) -> tuple[Flag, ...]:
         """Where it is done, the question, the method and its options, the settings."""
         return (
-            *where_flags(),
+            *subject_flags(),
             *(flag_of(name, FRONT.options[name]) for name in QUESTION),
             Flag("--every", "measure every count of removed heads, whatever --points", bool, False),
             Flag("--method", "method whose dev scores order the heads", default=DEFAULT_METHOD),
@@ -447,14 +457,14 @@ class FrontJob(ExperimentJob):
             method=chosen_method.key,
             method_options=parse_options(pairs_of(values, "option"), chosen_method.options),
             options=options,
-            **cls._where_fields(values),
+            **cls._subject_fields(values),
             **cls._setting_fields(values),
         )
 
-    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
         """The command of the front."""
         question = "heads" if self.options.get("heads") is not None else "within"
-        words = ["headlab", self.key, *self.where_words(context)]
+        words = ["headlab", self.key, *self.subject_words(context)]
         words += [f"--{question}", exactly(self.options[question])]
         if self.options["points"] is None:
             words.append("--every")
@@ -478,7 +488,7 @@ def _check_takes_method(study: Experiment) -> None:
 
 
 def _check_takes_method_options(study: Experiment, options: Mapping[str, Any]) -> None:
-    """Raise HeadlabError for options of a method that the experiment does not use, or that are given already.
+    """Raise HeadlabError for options of a method that are not used, or are given already.
 
     Args:
         study: The experiment.
@@ -503,9 +513,17 @@ def exactly(value: Any) -> str:
 
 
 def largest(sizes: object) -> int | None:
-    """The largest number of examples in a report's list of them, a number a language; None without one."""
-    counts = [size for size in sizes if isinstance(size, int)] if isinstance(sizes, list) else []
-    return max(counts, default=None)
+    """The largest number of examples in a report's list of them.
+
+    Args:
+        sizes: A number for each language; anything else is taken for no list.
+
+    Returns:
+        None without any number.
+    """
+    if not isinstance(sizes, list):
+        return None
+    return max((size for size in sizes if isinstance(size, int)), default=None)
 
 
 def within_limits_of_jobs(options: dict[str, Any]) -> dict[str, Any]:
@@ -533,7 +551,7 @@ def _ticking(task: Task, tick: Callable[[], None]) -> Task:
 
 
 class PieceLog:
-    """Logs the pieces of a running job, each once, and makes unfinished scores available to look at."""
+    """Logs the pieces of a running job, each once, and lets unfinished scores be looked at."""
 
     def __init__(self, running: RunningJob, grid: HeadGrid) -> None:
         self.running = running

@@ -1,4 +1,4 @@
-"""The types that fields of jobs and of requests have, and the settings that several kinds of job share."""
+"""The types of the fields of jobs and requests, and settings that several kinds of job share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fine-tuning jobs: a LoRA adapter of the embedded base model, trained on English, stored in the cache."""
+"""Fine-tuning jobs: a LoRA adapter of the embedded base model, trained on English."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headlab.core import HeadlabError, Option, OptionValue, content_key, read_js
 from headlab.jobs import (
     DATA,
     DEVICE,
-    HERE,
+    NO_CONTEXT,
     SEED,
-    WHERE,
+    SUBJECT_FLAGS,
     Estimate,
     Flag,
     FlagValue,
+    ForecastBasis,
     Job,
-    Known,
     Lab,
     Name,
     Outcome,
@@ -50,7 +50,7 @@ from headlab.training import FinetuneOptions, FinetuneStep, default_preset
 from headlab.training.options import options_of
 
 LANGUAGE = "en"
-DEFAULT_TASK = WHERE["task"].default
+DEFAULT_TASK = SUBJECT_FLAGS["task"].default
 CHECKPOINT_STEPS = 10
 
 
@@ -99,7 +99,10 @@ class FinetuneJob(Job):
         return self
 
     def adapter(self, chosen_task: Task) -> str:
-        """The adapter's folder, relative to the cache; its name is a hash of all that the weights depend on."""
+        """The adapter's folder, relative to the cache.
+
+        Its name is a hash of all that the weights depend on.
+        """
         from headlab.models import BASE_SHA256  # takes a while
 
         examples = chosen_task.examples(LANGUAGE, "train")
@@ -123,11 +126,11 @@ class FinetuneJob(Job):
         options = self.training_options()
         progress = TrainingProgress(running, chosen_task, options)
         Finetuning(chosen_task, LANGUAGE, chosen_task, options, folder_path).train(lab, progress)
-        progress.done()
+        progress.finish()
         return {"folder": folder, "accuracy": read_json(folder_path / RECORD)["accuracy"]}
 
-    def forecast(self, known: Known) -> Estimate:
-        """Cost of the steps, at the pace of earlier trainings on such a device, and a forward pass a dev example."""
+    def forecast(self, known: ForecastBasis) -> Estimate:
+        """Cost of the steps, at the pace of earlier trainings, and of one pass over dev."""
         chosen_task = task(self.task)
         options = self.training_options()
         if (known.root / self.adapter(chosen_task) / RECORD).is_file():
@@ -146,7 +149,7 @@ class FinetuneJob(Job):
 
     @classmethod
     def flags(cls) -> tuple[Flag, ...]:
-        """The task, and all that its command can be told of the training: far more than a job can ask for."""
+        """The task, and the flags of the training: far more of them than a job can ask for."""
         return (
             Flag("task", f"task to train on; default {DEFAULT_TASK}", metavar="TASK"),
             Flag("--task", "the same, as an option", parameter="task_named"),
@@ -170,14 +173,14 @@ class FinetuneJob(Job):
         settings = {name: values[name] for name in cls.settings() if values.get(name) is not None}
         return cls.model_construct(_fields_set=None, task=_task_of(values), **settings)
 
-    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
-        """The command, which names the steps and the rate whatever they are: its own defaults depend on the task."""
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
+        """The command; it names the steps and the rate, as its own defaults depend on the task."""
         words = ["headlab", self.key, context.task or self.task]
         return [[*words, *self.setting_words(context, ("steps", "learning_rate"))]]
 
 
 def base_flags() -> Iterator[Flag]:
-    """The flags for what is trained from what, and what is measured at the end: of the command alone."""
+    """The flags of the command alone: what is trained from what, and what is measured."""
     flags = (
         Flag("--language", "language of the train split", default=LANGUAGE),
         Flag(
@@ -244,7 +247,7 @@ class FinetuneProgress(Protocol):
 
 @dataclass(frozen=True)
 class Finetuning:
-    """A fine-tuning with all that it depends on: a job's, or one of the many more that the command can make.
+    """A fine-tuning with all that it depends on: a job's, or one that only the command can make.
 
     Attributes:
         task: Whose labels are learned.
@@ -308,7 +311,7 @@ class Finetuning:
         )
 
     def run(self, lab: Lab, running: RunningJob) -> LoggedOutcome:
-        """Train, measure, and write the folder; an interrupted training goes on where it stopped."""
+        """Train, measure, and write the folder; an interrupted training is resumed."""
         progress = FolderProgress(running, self.size)
         self.train(lab, progress)
         return {
@@ -351,7 +354,7 @@ def is_embedded(base: str | None) -> bool:
 
 
 class FolderProgress(LoggedProgress):
-    """Progress of a command's fine-tuning: its steps, then the dev examples of one language after the other."""
+    """Progress of a command's fine-tuning: its steps, then the dev examples of each language."""
 
     def __init__(self, running: RunningJob, size: int) -> None:
         """Nothing is done yet.
@@ -395,13 +398,16 @@ class TrainingProgress:
             earlier_forwards + min(examples_begun, DEV_SIZE), self._total, f"measuring {language}"
         )
 
-    def done(self) -> None:
+    def finish(self) -> None:
         """Called after the last language."""
         self.running.progress(self._total, self._total, "measured in every language")
 
 
-def _step_pace(known: Known) -> tuple[float | None, str]:
-    """Seconds a step in earlier trainings on such a device, None if there are none, and what that is based on."""
+def _step_pace(known: ForecastBasis) -> tuple[float | None, str]:
+    """Seconds a step in earlier trainings on such a device, and what that is based on.
+
+    The seconds are None if there was no such training.
+    """
     paces = list(_step_paces(known))
     if not paces:
         return None, "how long a step takes on this device is not known yet"
@@ -411,8 +417,8 @@ def _step_pace(known: Known) -> tuple[float | None, str]:
     return pace, f"{pace:.3g} s a step, as in {trainings}"
 
 
-def _step_paces(known: Known) -> Iterator[float]:
-    """Seconds per step in the records of earlier trainings, including those of the embedded models."""
+def _step_paces(known: ForecastBasis) -> Iterator[float]:
+    """Seconds per step in the records of earlier trainings, those of embedded models included."""
     embedded_models = Path(str(files("headlab"))) / "embedded"
     for path in [
         *embedded_models.glob(f"*/{RECORD}"),

@@ -11,14 +11,14 @@ from pydantic import Field
 
 from headlab.core import HeadlabError, content_key, option_words, parse_options, part
 from headlab.jobs import (
-    HERE,
+    NO_CONTEXT,
     OPTION_FLAG,
     SEED,
     UNITS_A_PART,
     Estimate,
     Flag,
     FlagValue,
-    Known,
+    ForecastBasis,
     Lab,
     Options,
     Outcome,
@@ -35,7 +35,7 @@ from headlab.jobs import (
     pairs_of,
     setting,
     spec_fields,
-    where_flags,
+    subject_flags,
     within_limits,
 )
 from headlab.methods import Part
@@ -62,7 +62,8 @@ EVALUATED_SPLITS: tuple[Split, ...] = ("dev", "test")
 class GatesJob(TaskJob):
     """Gates of a model's heads, learned on a task in some languages ("all": every one), one run per weight.
 
-    weights: λ, nats per open gate.  options: as in `headlab.training.l0_options`, except the weight.
+    weights: λ, nats per open gate.  options: as in `headlab.training.l0_options`, except the
+    weight.
     """
 
     weights: Annotated[list[Weight], Field(min_length=1, max_length=20)] = Field(
@@ -121,7 +122,7 @@ class GatesJob(TaskJob):
         running.progress(
             total_runs * UNITS_A_PART, total_runs * UNITS_A_PART, f"{', '.join(languages)} done"
         )
-        return {"keys": [content_key(run.spec) for run in gates]}
+        return {"keys": [content_key(gates_of_run.spec) for gates_of_run in gates]}
 
     def learn_gates(
         self,
@@ -157,8 +158,8 @@ class GatesJob(TaskJob):
 
     # The forecast.
 
-    def forecast(self, known: Known) -> Estimate:
-        """Cost of the missing runs: their steps, and two passes over the examples that evaluate each mask."""
+    def forecast(self, known: ForecastBasis) -> Estimate:
+        """Cost of the missing runs: their steps, and two passes over the examples of evaluation."""
         stored_runs = [r for r in Store(known.root).gates().results if self._is_about(r)]
         languages = listed_languages(self.languages)
         options = self.gate_options(self.weights[0])
@@ -174,16 +175,18 @@ class GatesJob(TaskJob):
                 self._makes(stored_run, language, weight, sizes) for stored_run in stored_runs
             )
         ]
-        ask = self.plain_passes()
+        measure_request = self.plain_passes()
         if not missing:
-            return estimate([Part(0, None, ("these gates are in the cache already",))], ask)
+            return estimate(
+                [Part(0, None, ("these gates are in the cache already",))], measure_request
+            )
         evaluated_examples = {
             name: _evaluated_examples(chosen_task, name, options) for name, _ in missing
         }
         forwards = sum(forwards_of(options, evaluated_examples[name]) for name, _ in missing)
         pace, pace_basis = self._pace(stored_runs, known)
         words = self._runs_words(options, len(missing), len(all_runs))
-        return estimate([Part(forwards, pace, (words, pace_basis))], ask)
+        return estimate([Part(forwards, pace, (words, pace_basis))], measure_request)
 
     def _runs_words(self, options: GateOptions, missing: int, total: int) -> str:
         """The runs that are missing, in words."""
@@ -196,9 +199,9 @@ class GatesJob(TaskJob):
         return words
 
     def _pace(
-        self, stored_runs: Sequence[Result[LearnedGates]], known: Known
+        self, stored_runs: Sequence[Result[LearnedGates]], known: ForecastBasis
     ) -> tuple[float | None, str]:
-        """Seconds a forward pass in earlier runs of the model on such a device, or as just timed; and its basis."""
+        """Seconds a forward pass in earlier runs on such a device or as just timed, and the basis."""
         on_device = [run for run in stored_runs if run.meta.get("device") == known.device]
         paces = [pace for pace in map(_pace_of, on_device) if pace]
         runs = f"{len(paces)} runs" if len(paces) > 1 else "a run"
@@ -217,7 +220,7 @@ class GatesJob(TaskJob):
         weight: float,
         sizes: Mapping[str, int],
     ) -> bool:
-        """Whether a stored run is what the job would compute, as far as can be known without the model."""
+        """Whether a stored run is what the job would compute, as far as that is known."""
         spec = result.record.spec
         task_record = spec.get("task", {})
         stored_settings = (
@@ -236,7 +239,7 @@ class GatesJob(TaskJob):
         """Where it is done, one language, the weights, what is trained, the options, the seed."""
         stacks = GateOptions.table()["stacks"]
         return (
-            *where_flags(("model", "task", "label_map")),
+            *subject_flags(("model", "task", "label_map")),
             Flag("--language", "language to train and evaluate on", default="en"),
             Flag(
                 "--weight",
@@ -274,7 +277,7 @@ class GatesJob(TaskJob):
         options["trained"] = ALL if values.get("train_model") else "gates"
         weights = values.get("weight") or [GateOptions().weight]
         assert isinstance(weights, list)
-        fields = cls._where_fields(values)
+        fields = cls._subject_fields(values)
         fields["languages"] = [str(values.get("language", "en"))]
         return cls.model_construct(
             **fields,
@@ -283,8 +286,8 @@ class GatesJob(TaskJob):
             **cls._setting_fields(values),
         )
 
-    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
-        """One command per language; weights keep every digit, since another weight is another run."""
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
+        """One command per language; weights keep every digit, as another weight is another run."""
         options: dict[str, Any] = dict(self.options)
         stacks = options.pop("stacks", ALL)
         trained = options.pop("trained", None)
@@ -348,7 +351,10 @@ class RunProgress:
 
         The last share is left for measuring.
         """
-        note = f"{self._name}: step {gate_step.step} of {gate_step.steps}, {gate_step.open} of {gate_step.gates} open"
+        note = (
+            f"{self._name}: step {gate_step.step} of {gate_step.steps}, "
+            f"{gate_step.open} of {gate_step.gates} open"
+        )
         done = self._done + UNITS_A_PART * gate_step.step // (gate_step.steps + 1)
         self._steps.report_step(gate_step, done, self._total, f"{note}, loss {gate_step.loss:.3f}")
 
@@ -369,7 +375,12 @@ def examples_of(chosen_task: Task, language: str, options: GateOptions) -> int:
 
 
 def forwards_of(options: GateOptions, evaluated_examples: int) -> int:
-    """Cost of a run in forward passes of one example. evaluated: examples that its mask is evaluated on."""
+    """Cost of a run in forward passes of one example.
+
+    Args:
+        options: Of the training.
+        evaluated_examples: How many examples its mask is evaluated on.
+    """
     return (
         options.steps * options.batch * FORWARDS_LEARNED[options.trained] + 2 * evaluated_examples
     )

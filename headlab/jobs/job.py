@@ -1,4 +1,4 @@
-"""What a kind of job is: its fields, the check before it is queued, its forecast, its work, and how it reads.
+"""What a kind of job is: its fields, its check, its forecast, its work, and how it reads.
 
 From such a class alone come its command and flags, its request and schema over HTTP, its form on
 the Jobs page, the line under "The same from a terminal" and the way back from it, and its row in
@@ -17,10 +17,10 @@ from pydantic import ValidationError
 
 from headlab.core import HeadlabError, Option, canonical_json, option_words, parse_options, part
 from headlab.jobs.command import (
-    HERE,
     METHOD_OPTIONS_FLAG,
+    NO_CONTEXT,
     OPTION_FLAG,
-    WHERE,
+    SUBJECT_FLAGS,
     Flag,
     FlagValue,
     Surroundings,
@@ -29,7 +29,7 @@ from headlab.jobs.command import (
     languages_of,
     pairs_of,
     setting_words,
-    where_flags,
+    subject_flags,
     where_words,
 )
 from headlab.jobs.fields import Languages, Name, OnTask, Place, Settings, Strict, reason_of
@@ -39,13 +39,13 @@ from headlab.tasks import check_map, declaration_of, language_title, language_ti
 from headlab.tasks import task as task_named
 
 if TYPE_CHECKING:
-    from headlab.jobs.known import Estimate, Known
+    from headlab.jobs.known import Estimate, ForecastBasis
     from headlab.jobs.lab import Lab, RunningJob
     from headlab.tasks import Task
 
 Details = list[tuple[str, str]]
 Outcome = Mapping[str, Any]
-"""What a finished job says: `keys` of its results in the store, or figures of its own; ready for JSON."""
+"""What a finished job says, ready for JSON: `keys` of stored results, or figures of its own."""
 
 
 OPTION_LIMITS = {"batch_size": 1024}
@@ -63,24 +63,27 @@ class Refusal(HeadlabError):
 class Job(Strict):
     """One kind of work that takes longer than a click.
 
-    The fields of a subclass say everything the work depends on. Fields made by `setting` are flags of its command and
-    widgets of its form; `model`, `task`, `label_map`, `languages`, `method` and `options` have flags and widgets of
-    their own, which read the same for every kind.
+    The fields of a subclass say everything the work depends on. Fields made by `setting` are flags
+    of its command and widgets of its form; `model`, `task`, `label_map`, `languages`, `method` and
+    `options` have flags and widgets of their own, which read the same for every kind.
 
     Attributes:
-        key: What people type behind `headlab`; it names the kind in requests and in the list of jobs.
+        key: What people type behind `headlab`; it names the kind in requests and in the list of
+            jobs.
         name: Of the kind, as a heading.
         about: What it computes, in one sentence, for the form.
         summary: For the documentation of the interface.
         page: The page that shows its results; empty for the Jobs page itself.
         on_jobs_page: Whether the form for new jobs offers it.
         main_settings: Settings that this form shows at once; it folds the others.
-        places: Where a worker may run it; nowhere if its command alone does, as for work on files of the machine
-            where it is typed.
-        refusal_status: HTTP status of a job that `resolve` refuses, if it is not that of a wrong request.
+        places: Where a worker may run it; nowhere if its command alone does, as for work on files
+            of the machine where it is typed.
+        refusal_status: HTTP status of a job that `resolve` refuses, if it is not that of a wrong
+            request.
         assembled: Whether it is put together from pieces that other jobs may need too.
         command_only: Settings of its command alone.
-        help_order: Its settings in the order of its command's help, if it writes them in another one.
+        help_order: Its settings in the order of its command's help, if it writes them in another
+            one.
     """
 
     key: ClassVar[str]
@@ -107,7 +110,7 @@ class Job(Strict):
         return self
 
     @abstractmethod
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """What it will cost. The job is resolved."""
 
     @abstractmethod
@@ -115,7 +118,7 @@ class Job(Strict):
         """Do the work. The job is resolved, and its model's files are on this machine."""
 
     def measure(self, lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
-        """Measure what a forecast lacks; called in the device's thread if a request names this job."""
+        """Measure what a forecast lacks; called in the device's thread for requests of this job."""
         raise NotImplementedError(f"jobs of kind {self.key} ask for plain passes to be timed")
 
     def resolve_or_refuse(self) -> Self:
@@ -128,7 +131,9 @@ class Job(Strict):
             raise Refusal(str(error), self.refusal_status, code=error.code) from error
 
     def with_checked_fields(self) -> Self:
-        """The job with its fields checked one by one, as those of a request are; see `resolve` for the whole.
+        """The job with its fields checked one by one, as those of a request are.
+
+        See `resolve` for the check of the whole.
 
         Raises:
             HeadlabError: For a field that does not fit.
@@ -280,8 +285,8 @@ class Job(Strict):
 
     @classmethod
     def flags(cls) -> tuple[Flag, ...]:
-        """What its command takes to make the job, in the order of its help; those beside the job among them."""
-        flags = list(where_flags([field for field in WHERE if cls.has(field)]))
+        """What its command takes, in the order of its help; the flags of the command alone too."""
+        flags = list(subject_flags([field for field in SUBJECT_FLAGS if cls.has(field)]))
         if cls.has("method"):
             flags.append(cls.method_flag())
         if cls.has("options"):
@@ -317,7 +322,7 @@ class Job(Strict):
         Raises:
             HeadlabError: For a value that cannot be read, and for an unknown method.
         """
-        fields = cls._where_fields(values)
+        fields = cls._subject_fields(values)
         if cls.has("method"):
             fields["method"] = method(str(values.get("method") or DEFAULT_METHOD)).key
         fields |= cls._setting_fields(values)
@@ -328,10 +333,10 @@ class Job(Strict):
         return job
 
     @classmethod
-    def _where_fields(cls, values: Mapping[str, FlagValue]) -> dict[str, Any]:
-        """The model, the task, the label map and the languages of a command, as far as this kind has them."""
+    def _subject_fields(cls, values: Mapping[str, FlagValue]) -> dict[str, Any]:
+        """The model, the task, the label map and the languages of a command that this kind has."""
         fields: dict[str, Any] = {}
-        for name, flag in WHERE.items():
+        for name, flag in SUBJECT_FLAGS.items():
             if cls.has(name):
                 fields[name] = values.get(flag.key, flag.default)
         if cls.has("languages"):
@@ -353,13 +358,13 @@ class Job(Strict):
         """The words that its command begins with."""
         return ["headlab", *cls.key.split()]
 
-    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
         """The commands that do this work, each as words; none if there are none.
 
         Args:
             context: What a command names besides the job.
         """
-        words = [*self.program_words(), *self.where_words(context), *self.method_words("options")]
+        words = [*self.program_words(), *self.subject_words(context), *self.method_words("options")]
         return [[*words, *self.setting_words(context), *context.dtype_words]]
 
     def terminal_lines(self) -> str:
@@ -379,13 +384,13 @@ class Job(Strict):
             context: Paths in place of names.
             words: What follows the language, the same in every command.
         """
-        where_words = self.where_words(context, languages=False)
+        subject_words = self.subject_words(context, languages=False)
         return [
-            ["headlab", self.key, *where_words, "--language", language, *words]
+            ["headlab", self.key, *subject_words, "--language", language, *words]
             for language in self.languages_named
         ]
 
-    def where_words(self, context: Surroundings, *, languages: bool = True) -> list[str]:
+    def subject_words(self, context: Surroundings, *, languages: bool = True) -> list[str]:
         """The flags of the model, the task, its data, the label map and the languages.
 
         Args:
@@ -422,7 +427,8 @@ class Job(Strict):
         """
         values = {name: self.value(name) for name in type(self).settings() if hasattr(self, name)}
         for name in type(self).command_only:
-            if (value := getattr(context, name, None)) is not None:
+            value = getattr(context, name, None)
+            if value is not None:
                 values[name] = value
         return setting_words(values, type(self).command_settings(), always)
 
@@ -442,7 +448,10 @@ class Job(Strict):
 
     @classmethod
     def is_stated(cls, spec: Mapping[str, Any]) -> bool:
-        """Whether a result's spec has all that the job needs: a default in its place would be another run."""
+        """Whether a result's spec has all that the job needs.
+
+        A default in its place would be another run.
+        """
         paths = (("model", "name"), ("task", "name"), ("task", "language"))
         texts = [part(spec, *path) for path in paths]
         settings = [name for name in ("seed", "ablation") if cls.has(name)]
@@ -450,14 +459,15 @@ class Job(Strict):
 
 
 def spec_fields(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The model, the task, the label map and the languages of a result's spec, as fields of a job."""
+    """The model, the task, the label map and the languages of a spec, as fields of a job."""
     languages = str(part(spec, "task", "language") or "")
     fields: dict[str, Any] = {
         "model": part(spec, "model", "name"),
         "task": part(spec, "task", "name"),
         "languages": [language for language in languages.split(",") if language],
     }
-    if classes := part(spec, "task", "classes"):
+    classes = part(spec, "task", "classes")
+    if classes:
         fields["label_map"] = classes
     return fields
 

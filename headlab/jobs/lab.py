@@ -1,4 +1,4 @@
-"""What a running job works with, and how it says how far it is: the worker gives both, and so does a command."""
+"""What a running job works with, and how it says how far it is: in a worker or in a command."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class JobPart:
         work: What is done, by its key, like "shapley" or "curve".
         language: Its code.
         label: The part in front of a note on it.
-        place: Among all parts, from 0.
+        index: Among all parts, from 0.
         count: Of all parts.
     """
 
     work: str
     language: str
     label: str
-    place: int
+    index: int
     count: int
 
 
@@ -101,7 +101,10 @@ class Lab(Protocol):
 
     @property
     def languages_at_once(self) -> int:
-        """How many languages of a job are worked on at once, each in its own thread; 1: in turn, in this one."""
+        """How many languages of a job are worked on at once, each in its own thread.
+
+        With 1 they are worked on in turn, in this thread.
+        """
         ...
 
     def watched_store(self, running: RunningJob, language: str) -> Store:
@@ -200,7 +203,7 @@ def report_part(running: RunningJob, part: JobPart) -> Callable[[Progress], None
         nonlocal fresh
         share = progress.done / progress.total if progress.total else 0.0
         note = f"{part.label}: {progress.note or f'{progress.done} of {progress.total}'}"
-        done = part.place * UNITS_A_PART + int(UNITS_A_PART * share)
+        done = part.index * UNITS_A_PART + int(UNITS_A_PART * share)
         running.progress(done, part.count * UNITS_A_PART, note, fresh=fresh)
         fresh = False
 
@@ -208,7 +211,7 @@ def report_part(running: RunningJob, part: JobPart) -> Callable[[Progress], None
 
 
 class StepProgress:
-    """Passes a training's steps on to its job: that it continues from a checkpoint, and that a step is on disk."""
+    """Tells a job of its training's steps: where it continues from, and when one is on disk."""
 
     def __init__(self, running: RunningJob) -> None:
         self._running = running

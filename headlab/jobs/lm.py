@@ -1,4 +1,4 @@
-"""Training a language model on a text, and removing heads from one: `headlab train lm` and `headlab train lm-prune`."""
+"""Language models trained on a text, and pruned: `headlab train lm` and `train lm-prune`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pydantic import Field, PlainSerializer, PlainValidator
 from headlab.core import HeadlabError, Option, read_json
 from headlab.jobs import (
     DEVICE,
-    HERE,
+    NO_CONTEXT,
     SEED,
     Estimate,
     Flag,
     FlagValue,
-    Known,
+    ForecastBasis,
     Lab,
     LocalPath,
     Measured,
@@ -190,7 +190,7 @@ class LmJob(TextJob):
         return self
 
     def run(self, lab: Lab, running: RunningJob) -> TrainingOutcome:
-        """Train, measure, and write the folder; an interrupted training goes on where it stopped."""
+        """Train, measure, and write the folder; an interrupted training is resumed."""
         from headlab.training import train_lm
         from headlab.training.lm_text import read_lines  # these import torch
 
@@ -198,7 +198,7 @@ class LmJob(TextJob):
         train_lm(lines, self.out, self.training, device=lab.device, watch=self.watch(running))
         return self.outcome()
 
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the steps and of measuring the model, at the pace of a step timed now."""
         pace, pace_basis = measured_pace(known)
         windows = self.judging_windows(self.training.block)
@@ -224,7 +224,7 @@ class LmJob(TextJob):
         training = LmOptions.of(by_flag | pairs)
         return cls.model_construct(training=training, **cls.text_fields(values))
 
-    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
         """The command, with the options that differ from their defaults."""
         return [[*self.program_words(), *self.text_words(), *self.training_words(context)]]
 
@@ -284,7 +284,7 @@ class LmPruneJob(TextJob):
         return self.model_copy(update={"training": training})
 
     def run(self, lab: Lab, running: RunningJob) -> TrainingOutcome:
-        """Learn the gates, remove heads, train on, measure, and write the folder; as for a training."""
+        """Learn the gates, remove heads, train on, measure, and write the folder."""
         from headlab.training import prune_lm  # these import torch
         from headlab.training.lm_text import read_lines
 
@@ -298,8 +298,8 @@ class LmPruneJob(TextJob):
         )
         return self.outcome()
 
-    def forecast(self, known: Known) -> Estimate:
-        """Cost of the steps with gates, of those that follow, and of measuring the model after each of both parts."""
+    def forecast(self, known: ForecastBasis) -> Estimate:
+        """Cost of the steps with gates, of those that follow, and of measuring after each part."""
         training = self.training
         pace, pace_basis = self._pace(known)
         parts = [windows_part(training, training.steps, pace, pace_basis)]
@@ -309,8 +309,11 @@ class LmPruneJob(TextJob):
         parts.append(judging_part(windows, f"about {windows:,} windows of held-out text", pace))
         return estimate(parts, self.timing())
 
-    def _pace(self, known: Known) -> tuple[float | None, str]:
-        """Seconds a window in the model's own training if that was on such a device, else as just timed; its basis."""
+    def _pace(self, known: ForecastBasis) -> tuple[float | None, str]:
+        """Seconds a window, and what that is based on.
+
+        They are those of the model's own training if that was on such a device, else as just timed.
+        """
         try:
             record = read_json(self.model / RECORD)
             windows = int(record["options"]["steps"]) * int(record["options"]["batch"])
@@ -350,7 +353,7 @@ class LmPruneJob(TextJob):
         model = Path(str(values["model"]))
         return cls.model_construct(model=model, training=training, **cls.text_fields(values))
 
-    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
         """The command, with the options that differ from their defaults."""
         words = self.training_words(context, left_out=(BLOCK, TUNE_RATE))
         if self.training.tune_rate != self.training.model_rate:

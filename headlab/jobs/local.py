@@ -1,4 +1,4 @@
-"""Jobs in this process, as a command runs them: what they work with, and how they say how far they are."""
+"""Jobs in this process, as a command runs them: what they work with, and their progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, TypeVar
 from cachetools import LRUCache
 
 from headlab.core import HeadlabError
-from headlab.jobs import MAX_PACES, Job, JobPart, Known, RunningJob, measured_by, report_part
+from headlab.jobs import (
+    MAX_PACES,
+    ForecastBasis,
+    Job,
+    JobPart,
+    RunningJob,
+    measured_by,
+    report_part,
+)
 from headlab.methods import Forecast
 from headlab.results import HeadScores, Store
 from headlab.tasks import DATA_VARIABLE, Task, data_root, registry
@@ -85,7 +93,7 @@ class LocalLab:
         return self._models[model]
 
     def task(self, name: str, label_map: Mapping[str, str] | None = None) -> Task:
-        """A task by its name or by its declaration's path, with the model's classes where these are stated."""
+        """A task by its name or its declaration's path, with the model's classes where stated."""
         return task_at(name, data=self._data, label_map=label_map)
 
     def base(self) -> Path:
@@ -152,13 +160,13 @@ def forecast_here(job: Job, lab: LocalLab) -> Forecast:
         lab: What it works with.
     """
     if job.places:
-        known = Known.of_store(lab.store, lab.device)
+        known = ForecastBasis.of_store(lab.store, lab.device)
     else:  # the work of a command alone leaves no results in a store
-        known = Known((), (), lab.device.split(":")[0], lab.store.root)
+        known = ForecastBasis((), (), lab.device.split(":")[0], lab.store.root)
     estimate = job.forecast(known)
-    if estimate.ask is None:
+    if estimate.measure_request is None:
         return estimate.forecast
-    measured = measured_by(lab, estimate.ask, lambda: None)
+    measured = measured_by(lab, estimate.measure_request, lambda: None)
     return job.forecast(replace(known, measured=measured)).forecast
 
 

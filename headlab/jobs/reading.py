@@ -17,7 +17,7 @@ PROGRAM = "headlab"
 
 
 def read_command(line: str) -> Job:
-    """The job that a command line asks for; defaults of its kind are not filled in, see `Job.resolve`.
+    """The job that a command line asks for; see `Job.resolve` for its defaults.
 
     Args:
         line: Quoted as for a shell.
@@ -99,7 +99,7 @@ def _usage_error(
 
 
 def _task_name(text: str | None) -> str | None:
-    """The name of a task; a declaration's path is that of the task it declares, if it is known here."""
+    """The name of a task; a declaration's path stands for the task that it declares, if known."""
     if text is None or not text.endswith(ENDING):
         return text
     return next((name for name in names() if str(declaration_of(name)) == text), text)

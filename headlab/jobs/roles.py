@@ -13,16 +13,16 @@ from pydantic import Field
 from headlab.core import HeadlabError, Option, Report, option_words, parse_options, part
 from headlab.jobs import (
     DATA,
-    HERE,
     MAX_EXAMPLES,
+    NO_CONTEXT,
     OPTION_FLAG,
-    WHERE,
+    SUBJECT_FLAGS,
     Estimate,
     Flag,
     FlagValue,
+    ForecastBasis,
     Job,
     JobPart,
-    Known,
     Lab,
     Languages,
     Measured,
@@ -79,9 +79,9 @@ MAX_CACHED_COUNTS = 256  # treebanks whose number of sentences is cached
 class RolesJob(Job):
     """Roles of a model's heads in some languages ("all": every one of the source).
 
-    source: gold trees of the worker's treebanks, or the texts of a task, which have no syntax.  task: for source
-    "task", else ignored.  size: sentences; None for all, or for 512 of a task's dev split.  options: as in
-    `headlab.roles.table`.
+    source: gold trees of the worker's treebanks, or the texts of a task, which have no syntax.
+    task: for source "task", else ignored.  size: sentences; None for all, or for 512 of a task's
+    dev split.  options: as in `headlab.roles.table`.
     """
 
     model: Name
@@ -100,7 +100,8 @@ class RolesJob(Job):
             high=MAX_EXAMPLES,
             optional=True,
             label="At most",
-            tip="Sentences of each language, at most; empty: all trees, or 512 examples of a task's dev.",
+            tip="Sentences of each language, at most; empty: all trees, or 512 examples of a task's "
+            "dev.",
             empty="all",
         )
     )
@@ -124,7 +125,7 @@ class RolesJob(Job):
         return resolved.model_copy(update={"options": options})
 
     def _of_treebank(self) -> Self:
-        """The job with its languages filled in, each with a readable treebank, and without a task."""
+        """The job without a task, and with its languages, each of which has a readable treebank."""
         available = treebank_languages(None)
         languages = list(available)
         if self.languages != "all":
@@ -156,7 +157,10 @@ class RolesJob(Job):
         )
 
     def examples_size(self) -> int | None:
-        """How many examples of a task are taken, at most; None for all: by default, of every split but dev."""
+        """How many examples of a task are taken, at most; None for all.
+
+        By default, these are all of every split but dev.
+        """
         if not self.size and self.split == "dev":
             return DEV_SIZE
         return self.size
@@ -243,7 +247,7 @@ class RolesJob(Job):
 
     # The forecast.
 
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of one pass over the sentences of the languages whose report the store lacks."""
         stored_reports = [
             report
@@ -257,17 +261,19 @@ class RolesJob(Job):
             for language in languages
             if not any(self._makes(report, language, sizes[language]) for report in stored_reports)
         ]
-        ask = MeasureRequest(
+        measure_request = MeasureRequest(
             model=self.model, task=self.task or TREEBANK, language=languages[0], job=self
         )
         if not missing:
-            return estimate([Part(0, None, ("the reports are in the cache already",))], ask)
+            return estimate(
+                [Part(0, None, ("the reports are in the cache already",))], measure_request
+            )
         forwards = sum(sizes[language] for language in missing)
         pace, pace_basis = self._pace(stored_reports, known)
         missing_words = f"{len(missing)} languages" if len(missing) > 1 else missing[0]
         words = f"one pass over {forwards:,} sentences of {missing_words}"
-        ask = replace(ask, language=missing[0])
-        return estimate([Part(forwards, pace, (words, pace_basis))], ask)
+        measure_request = replace(measure_request, language=missing[0])
+        return estimate([Part(forwards, pace, (words, pace_basis))], measure_request)
 
     def measure(self, lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
         """Time per sentence now, by a study of a few that is not stored."""
@@ -299,9 +305,9 @@ class RolesJob(Job):
         )
 
     def _pace(
-        self, stored_reports: Sequence[Result[Report]], known: Known
+        self, stored_reports: Sequence[Result[Report]], known: ForecastBasis
     ) -> tuple[float | None, str]:
-        """Seconds a sentence in earlier reports on such a device, or as just timed; and its basis."""
+        """Seconds a sentence in earlier reports on such a device or as just timed, and the basis."""
         reports = [
             result.record
             for result in stored_reports
@@ -321,7 +327,7 @@ class RolesJob(Job):
     def flags(cls) -> tuple[Flag, ...]:
         """The model, the sentences, the options."""
         return (
-            WHERE["model"],
+            SUBJECT_FLAGS["model"],
             Flag("--task", "task by name or declaration: measures are taken on its examples"),
             Flag("--language", "of the sentences", default="en"),
             Flag(
@@ -351,7 +357,7 @@ class RolesJob(Job):
         """The job of a command. Raises HeadlabError for an option that is unknown."""
         task_name = values.get("task")
         return cls.model_construct(
-            model=str(values.get("model") or WHERE["model"].default),
+            model=str(values.get("model") or SUBJECT_FLAGS["model"].default),
             task=None if task_name is None else str(task_name),
             source="treebank" if task_name is None else "task",
             languages=[str(values.get("language", "en"))],
@@ -359,7 +365,7 @@ class RolesJob(Job):
             **cls._setting_fields(values),
         )
 
-    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
         """One command per language."""
         file_words: list[str] = []
         settings = dict(type(self).settings())

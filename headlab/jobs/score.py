@@ -14,14 +14,14 @@ from pydantic import Field
 from headlab.core import Option, part
 from headlab.jobs import (
     ABLATION,
-    HERE,
+    NO_CONTEXT,
     OPTION_LIMITS,
     SEED,
     Ablation,
     Estimate,
     Flag,
+    ForecastBasis,
     JobPart,
-    Known,
     Lab,
     Name,
     Options,
@@ -37,7 +37,7 @@ from headlab.jobs import (
     estimate,
     examples_of_dev,
     examples_of_test,
-    is_of,
+    is_about,
     keys_of,
     listed_languages,
     pace_words,
@@ -79,7 +79,7 @@ class MethodJob(TaskJob):
         return job
 
     def resolved_on(self, task: Task) -> Self:
-        """The job with every default filled in, as a command may ask for it: with options as large as it likes.
+        """The job with every default filled in; for a command, whose options have no upper limits.
 
         Args:
             task: That the job is on, in its languages.
@@ -112,7 +112,8 @@ class MethodJob(TaskJob):
 class ScoreJob(MethodJob):
     """Head scores of a model by one method, in some languages of a task ("all": in every one).
 
-    label_map: {label: class of the model, by its name or number}; none matches names, or tries all orders on dev.
+    label_map: {label: class of the model, by its name or number}; none matches names, or tries all
+    orders on dev.
     """
 
     split: SplitName = "dev"
@@ -135,12 +136,16 @@ class ScoreJob(MethodJob):
         settings = super().settings()
         return {name: settings[name] for name in ("size", "seed", "ablation")}
 
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the languages that the store lacks."""
-        ask = self.plain_passes()
+        measure_request = self.plain_passes()
         if not method(self.method).costs.in_walks:
-            ask = replace(ask, method=self.method, options=dict(self.options))
-        return estimate([scores_part(self, listed_languages(self.languages), known)], ask)
+            measure_request = replace(
+                measure_request, method=self.method, options=dict(self.options)
+            )
+        return estimate(
+            [scores_part(self, listed_languages(self.languages), known)], measure_request
+        )
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """Score every language; stored scores are not computed again."""
@@ -194,8 +199,8 @@ class ScoreJob(MethodJob):
             **options,
         )
 
-    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
-        """The command; none for another split than dev, where heads are not chosen: Python alone scores on one."""
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
+        """The command; none for another split than dev, on which Python alone scores."""
         return super().commands(context) if self.split == "dev" else []
 
     @classmethod
@@ -213,8 +218,8 @@ class ScoreJob(MethodJob):
 class CurveJob(MethodJob):
     """Accuracy on `split` as heads are removed, lowest first by the scores of `method` on the dev split.
 
-    size: examples of the split, None for all.  points: number of removed-head counts to evaluate, None for the
-    default ones.
+    size: examples of the split, None for all.  points: number of removed-head counts to evaluate,
+    None for the default ones.
     """
 
     split: SplitName = setting(
@@ -293,13 +298,13 @@ class CurveJob(MethodJob):
         super().check_model(model)
         counts(model.grid.size, self.points)  # raises
 
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the missing scores and of the points, each one forward pass per example."""
         languages = listed_languages(self.languages)
         scores = scores_part(self.ordering(), languages, known)
         return estimate([scores, self._points_part(languages, known)], self.plain_passes())
 
-    def _points_part(self, languages: list[str], known: Known) -> Part:
+    def _points_part(self, languages: list[str], known: ForecastBasis) -> Part:
         """Cost of measuring the curves that the store lacks."""
         curves = [curve.record for curve in known.curves]
         missing = [
@@ -319,13 +324,13 @@ class CurveJob(MethodJob):
         words = f"{points} points of {examples} examples in {len(missing)} language{plural}"
         return Part(points * examples * len(missing), pace, (words, pace_basis))
 
-    def _pace(self, known: Known) -> tuple[float | None, str]:
-        """Seconds a forward pass in earlier curves on such a device, or as just timed; and its basis."""
+    def _pace(self, known: ForecastBasis) -> tuple[float | None, str]:
+        """Seconds a forward pass in earlier curves on this device or as timed, and the basis."""
         paces = [
             curve.record.seconds / curve.record.example_forwards
             for curve in known.curves
             if curve.meta.get("device") == known.device
-            and is_of(curve.record, self.model, self.task)
+            and is_about(curve.record, self.model, self.task)
             and curve.record.example_forwards
         ]
         plural = "s" if len(paces) > 1 else ""
@@ -333,7 +338,7 @@ class CurveJob(MethodJob):
         return known.median_pace(paces, basis)
 
     def _makes(self, curve: Curve, language: str) -> bool:
-        """Whether a curve is what the job would compute, as far as can be known without the model."""
+        """Whether a curve is what the job would compute, as far as is known without the model."""
         order = curve.spec["order"]
         stored_settings = (
             curve.language,
@@ -354,7 +359,7 @@ class CurveJob(MethodJob):
             self.seed,
             self.ablation,
         )
-        if not is_of(curve, self.model, self.task) or stored_settings != job_settings:
+        if not is_about(curve, self.model, self.task) or stored_settings != job_settings:
             return False
         if not same_classes(curve.spec["task"], self.label_map):
             return False
@@ -372,7 +377,7 @@ class CurveJob(MethodJob):
     def curves(
         self, lab: Lab, running: RunningJob, task: Task, ordering: ScoreJob
     ) -> dict[str, Curve]:
-        """Curves by language, and the scores that order their heads: from the store, or computed and stored.
+        """Curves by language, and the scores that order their heads: stored ones, or computed.
 
         Args:
             lab: What the job works with.
@@ -426,14 +431,14 @@ class CurveJob(MethodJob):
 # Which scores the store lacks, and what these will cost.
 
 
-def scores_part(job: ScoreJob, languages: Sequence[str], known: Known) -> Part:
+def scores_part(job: ScoreJob, languages: Sequence[str], known: ForecastBasis) -> Part:
     """Cost of the scores that the store lacks.
 
     Raises:
         HeadlabError: The model has too many heads for the method.
     """
     stored_results = [
-        result for result in known.results if is_of(result.record, job.model, job.task)
+        result for result in known.results if is_about(result.record, job.model, job.task)
     ]
     available = {
         result.record.language
@@ -477,13 +482,14 @@ def _available_words(available: int, languages: int) -> list[str]:
     return [f"{available} of {languages} languages {verb} in the cache already"]
 
 
-def _pace(job: ScoreJob, known: Known) -> tuple[float | None, str]:
-    """Seconds a forward pass in earlier scores on such a device, or as just timed; and its basis."""
+def _pace(job: ScoreJob, known: ForecastBasis) -> tuple[float | None, str]:
+    """Seconds a forward pass in earlier scores on such a device or as timed, and the basis."""
     chosen_method = method(job.method)
     on_device = [
         result.record
         for result in known.results
-        if result.meta.get("device") == known.device and is_of(result.record, job.model, job.task)
+        if result.meta.get("device") == known.device
+        and is_about(result.record, job.model, job.task)
     ]
     comparable = [scores for scores in on_device if costs.current(scores, chosen_method)]
     pace = costs.pace(comparable, job.model, job.task, job.method)

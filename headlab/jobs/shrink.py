@@ -1,4 +1,4 @@
-"""Removing a mask's heads from a model's weights: `headlab shrink`, a smaller model with a proof of its answers."""
+"""Removing a mask's heads from a model's weights: a smaller model with a proof of its answers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypedDict
 from headlab.core import Option
 from headlab.jobs import (
     DEVICE,
-    HERE,
+    NO_CONTEXT,
     SEED,
-    WHERE,
+    SUBJECT_FLAGS,
     Estimate,
     Flag,
     FlagValue,
+    ForecastBasis,
     Job,
-    Known,
     Lab,
     LabelMap,
     Languages,
@@ -32,7 +32,7 @@ from headlab.jobs import (
     check_about_task,
     estimate,
     setting,
-    where_flags,
+    subject_flags,
     words_of,
 )
 from headlab.masks import full_mask, load_mask
@@ -97,13 +97,13 @@ class ShrinkOutcome(TypedDict):
 class ShrinkJob(Job):
     """A smaller model with the answers that the masked one gives, written to a folder of this machine.
 
-    mask: a file.  task: whose examples are compared, with `label_map` and `languages`; None for the sentences of the
-    embedded one.  dtype: of the weights; None for the model's own.
+    mask: a file.  task: whose examples are compared, with `label_map` and `languages`; None for the
+    sentences of the embedded one.  dtype: of the weights; None for the model's own.
     """
 
     mask: LocalPath
     out: LocalPath
-    model: Name = str(WHERE["model"].default)
+    model: Name = str(SUBJECT_FLAGS["model"].default)
     task: Name | None = None
     label_map: LabelMap = None
     languages: Languages = "all"
@@ -218,7 +218,7 @@ class ShrinkJob(Job):
         return task if self.languages == "all" else task.restricted(self.languages)
 
     def exact_model(self, lab: Lab) -> Model:
-        """The model to compute with: in float64 if its weights are float64 or are to be written so."""
+        """The model to compute with: in float64 if its weights are, or are to be written so."""
         import headlab
         from headlab.shrink.model import stored  # imports torch
 
@@ -228,7 +228,7 @@ class ShrinkJob(Job):
         return model
 
     def _time_ratio(self, model: Model, shrunk: Shrunk, task: Task | None) -> Ratio:
-        """Time of the smaller model divided by that of the untouched one, a copy without headlab's hooks."""
+        """Time of the smaller model divided by the baseline's, a copy without headlab's hooks."""
         from headlab.shrink import shrink_model  # these import torch
         from headlab.studies.savings_run import batches_of, latency_ratio
 
@@ -238,7 +238,7 @@ class ShrinkJob(Job):
             baseline_module, shrunk.module, inputs, repeats=self.repeats, seed=self.seed
         )
 
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the comparisons and of the timing, at the pace of plain forward passes."""
         pace, pace_basis = known.measured_pace()
         comparisons = 1 + (self.dtype is not None) + self.onnx
@@ -278,11 +278,13 @@ class ShrinkJob(Job):
     def flags(cls) -> tuple[Flag, ...]:
         """The mask, the folder, the model, the examples, the settings."""
         task = replace(
-            WHERE["task"],
+            SUBJECT_FLAGS["task"],
             help="task whose examples are compared; default: the embedded task's sentences",
             default=None,
         )
-        where_flag_list = [task if flag == WHERE["task"] else flag for flag in where_flags()]
+        where_flag_list = [
+            task if flag == SUBJECT_FLAGS["task"] else flag for flag in subject_flags()
+        ]
         settings = {flag.key: flag for flag in cls.setting_flags()}
         return (
             MASK_FLAG,
@@ -303,17 +305,17 @@ class ShrinkJob(Job):
             mask=Path(str(values["mask"])),
             out=Path(str(values["out"])),
             onnx=bool(values.get("onnx")),
-            **cls._where_fields({"task": None, **values}),
+            **cls._subject_fields({"task": None, **values}),
             **cls._setting_fields(values),
         )
 
-    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
         """The command; it names languages only where some are chosen or a task is."""
         with_languages = self.task is not None or self.languages != "all"
         words = [
             *self.program_words(),
             *("--mask", str(self.mask), "--out", str(self.out)),
-            *self.where_words(context, languages=with_languages),
+            *self.subject_words(context, languages=with_languages),
             *self.setting_words(context),
         ]
         return [[*words, *(words_of(ONNX_FLAG.name, self.onnx) if self.onnx else [])]]

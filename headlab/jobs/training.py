@@ -1,4 +1,4 @@
-"""What the trainings from scratch have in common: commands of `headlab train` that write the folder of a new model."""
+"""What the trainings from scratch, the commands of `headlab train`, have in common."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, ClassVar, TypedDict, TypeVar
 
 from headlab.core import HeadlabError, Options, option_words, parse_options, read_json
 from headlab.jobs import (
-    HERE,
+    NO_CONTEXT,
     OPTION_FLAG,
     SEED,
     Details,
     Flag,
     FlagValue,
+    ForecastBasis,
     Job,
-    Known,
     LocalPath,
     MeasureRequest,
     Place,
@@ -79,8 +79,8 @@ class LoggedProgress:
 class TrainingJob(Job):
     """A model trained from scratch, written to a folder of this machine.
 
-    A subclass has a field `training` with the options of its kind. Some of them have a flag of their own; the others
-    are given as name=value.
+    A subclass has a field `training` with the options of its kind. Some of them have a flag of
+    their own; the others are given as name=value.
 
     Attributes:
         options_class: Of the field `training`.
@@ -130,7 +130,7 @@ class TrainingJob(Job):
     def options_given(
         cls, values: Mapping[str, FlagValue]
     ) -> tuple[dict[str, object], dict[str, object]]:
-        """The options of a command: those given by flags, the seed among them, and those as name=value.
+        """The options of a command: those of flags, the seed among them, and those as name=value.
 
         Raises:
             HeadlabError: A pair is malformed, or its option has a flag.
@@ -153,7 +153,7 @@ class TrainingJob(Job):
         )
 
     def training_words(
-        self, context: Surroundings = HERE, *, left_out: Sequence[str] = ()
+        self, context: Surroundings = NO_CONTEXT, *, left_out: Sequence[str] = ()
     ) -> list[str]:
         """The flags of all settings and options that differ from their defaults, the seed last.
 
@@ -197,7 +197,7 @@ def training_options(options_class: type[AnyOptions], value: object) -> AnyOptio
 
 
 def options_record(value: object) -> object:
-    """The options of a training by name; what is none of them stays, so that a check can say what it is."""
+    """The options of a training by name; anything else stays, so that a check can name it."""
     return value.record() if isinstance(value, Options) else value
 
 
@@ -226,8 +226,8 @@ def judging_part(passes: int, words: str, pace: float | None) -> Part:
     return Part(passes, None if pace is None else pace / FORWARDS_LEARNED, clauses)
 
 
-def measured_pace(known: Known) -> tuple[float | None, str]:
-    """Seconds of a training example as just timed, None if it was not, and what that is based on."""
+def measured_pace(known: ForecastBasis) -> tuple[float | None, str]:
+    """Seconds of a training example as just timed, None if it was not, and their basis."""
     if known.measured is None:
         return None, "how long a step takes here is not known yet"
     seconds = known.measured.seconds

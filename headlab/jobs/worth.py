@@ -1,4 +1,4 @@
-"""Jobs that measure what a mask saves: how long the untouched, the masked and the shrunk model take on this device."""
+"""Jobs that measure what a mask saves: how long the model takes untouched, masked and shrunk."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pydantic import Field
 
 from headlab.core import HeadlabError, Option
 from headlab.jobs import (
-    HERE,
+    NO_CONTEXT,
     SEED,
-    WHERE,
+    SUBJECT_FLAGS,
     BatchSize,
     Estimate,
     Flag,
     FlagValue,
-    Known,
+    ForecastBasis,
     Lab,
     Outcome,
     RunningJob,
@@ -30,7 +30,7 @@ from headlab.jobs import (
     listed_languages,
     setting,
     setting_words,
-    where_flags,
+    subject_flags,
 )
 from headlab.masks import load_mask, mask_from_json
 from headlab.methods import Part
@@ -109,8 +109,8 @@ class WorthJob(TaskJob):
             told=on_progress,
         )
 
-    def forecast(self, known: Known) -> Estimate:
-        """Cost of the passes of all three models, timed and untimed, at the pace of plain forward passes."""
+    def forecast(self, known: ForecastBasis) -> Estimate:
+        """Cost of all three models' passes, timed and untimed, at the pace of plain passes."""
         rows = sum(max(ROWS, size) for size in set(self.batch_sizes))
         pace, pace_basis = known.measured_pace()
         words = (f"{self.rounds} rounds at each batch size", pace_basis)
@@ -132,11 +132,13 @@ class WorthJob(TaskJob):
         Without a task, the sentences of the embedded one are used.
         """
         task = replace(
-            WHERE["task"],
+            SUBJECT_FLAGS["task"],
             help="task whose examples are run; default: the embedded task's sentences",
             default=None,
         )
-        where_flag_list = [task if flag == WHERE["task"] else flag for flag in where_flags()]
+        where_flag_list = [
+            task if flag == SUBJECT_FLAGS["task"] else flag for flag in subject_flags()
+        ]
         return (
             Flag("--mask", "mask file", Path, required=True),
             *where_flag_list,
@@ -150,18 +152,18 @@ class WorthJob(TaskJob):
         Raises:
             HeadlabError: For a mask file that cannot be read, and for bad batch sizes.
         """
-        task = values.get("task") or WHERE["task"].default
+        task = values.get("task") or SUBJECT_FLAGS["task"].default
         sizes = str(values.get("batch_sizes", BATCH_SIZES.default))
         return cls.model_construct(
             mask=load_mask(str(values["mask"])).to_json(),
             batch_sizes=sizes_of(sizes),
-            **cls._where_fields({**values, "task": task}),
+            **cls._subject_fields({**values, "task": task}),
             **cls._setting_fields(values),
         )
 
-    def commands(self, context: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
         """The command, with a name that stands for the mask's file."""
-        words = ["headlab", self.key, "--mask", MASK_FILE, *self.where_words(context)]
+        words = ["headlab", self.key, "--mask", MASK_FILE, *self.subject_words(context)]
         return [[*words, *self.setting_words(context, ("rounds", "batch_sizes"))]]
 
     def setting_words(self, context: Surroundings, always: Sequence[str] = ()) -> list[str]:

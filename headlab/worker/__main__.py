@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headlab.core import HeadlabError
 from headlab.results import default_root
-from headlab.worker.server import PORT, RAY_VARIABLE, Settings, serve
+from headlab.worker.server import PORT, RAY_VARIABLE, WorkerSettings, serve
 
 
 def parser() -> argparse.ArgumentParser:
@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     settings["cache"] = settings["cache"] or default_root()
     settings["ray"] = settings["ray"] or os.environ.get(RAY_VARIABLE) or None
     try:
-        serve(Settings(**settings))
+        serve(WorkerSettings(**settings))
     except HeadlabError as error:
         sys.stderr.write(f"headlab worker: {error}\n")
         return 2

@@ -205,8 +205,8 @@ def _route_lines(title: str, operation: Schema, further_refusals: Iterable[int])
     return [*lines, ""]
 
 
-def _description_lines(described: Schema) -> list[str]:
-    text = " ".join(described.get("description", "").split())
+def _description_lines(schema: Schema) -> list[str]:
+    text = " ".join(schema.get("description", "").split())
     return [text, ""] if text else []
 
 

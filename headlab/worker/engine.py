@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from headlab.core import HeadlabError
 from headlab.jobs import Job, Place, Refusal
 from headlab.results import HeadScores, Store
-from headlab.worker.jobs import Jobs
+from headlab.worker.jobs import JobList
 from headlab.worker.runner import Bench, Runner, Stopping
 from headlab.worker.schemas import (
     LOG_NAME,
@@ -332,7 +332,7 @@ class Engine:
     def __init__(
         self,
         make_bench: Callable[[], Bench],
-        jobs: Jobs,
+        jobs: JobList,
         store: Store,
         warm: str | None = None,
         *,
@@ -424,9 +424,9 @@ class Engine:
         bench = self._bench
         if bench is not None and bench.resident != model:
             return bench.fetch(model)
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
+        finished_download: Future[None] = Future()
+        finished_download.set_result(None)
+        return finished_download
 
     def ask(
         self,

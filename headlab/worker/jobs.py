@@ -232,7 +232,7 @@ SHORTEN_LOG = (
 )
 
 
-class Jobs:
+class JobList:
     """Jobs and their progress.
 
     Every method may be called from any thread and raises HeadlabError if the file fails.
@@ -325,14 +325,14 @@ class Jobs:
         log_submission = (
             "insert into events(job,at,line) select last_insert_rowid(),?,? where changes()>0"
         )
-        inserted = self.database.run_all(
+        new_rows = self.database.run_all(
             [
                 (insert, key, kind, params_text, place, now),
                 (log_submission, now, f"submitted{destination}"),
             ]
         )
         # The other job may end between the two statements: then its row is the answer.
-        rows = inserted or self._run(
+        rows = new_rows or self._run(
             "select id,state from jobs where dedup=? order by id desc limit 1", key
         )
         return Submitted(id=rows[0]["id"], state=rows[0]["state"])
@@ -524,19 +524,19 @@ class Jobs:
         )
 
     def _change_and_log(
-        self, job: int, line: str, change: Statement, *further: Statement
+        self, job: int, line: str, change: Statement, *more_statements: Statement
     ) -> Sequence[sqlite3.Row]:
         """Change a job and log it, both or neither; nothing is logged if nothing changed."""
         log_change = (LOG_CHANGE, job, time.time(), line[:MAX_LINE_LENGTH])
         return self.database.run_all(
-            [change, log_change, (SHORTEN_LOG, job, job, MAX_LOG_LINES), *further]
+            [change, log_change, (SHORTEN_LOG, job, job, MAX_LOG_LINES), *more_statements]
         )
 
 
 def _row_of(row: sqlite3.Row) -> JobRow:
     result = row["result"]
-    decoded = {
+    json_fields = {
         "params": json.loads(row["params"]),
         "result": None if result is None else json.loads(result),
     }
-    return JobRow(**{**dict(row), **decoded})
+    return JobRow(**{**dict(row), **json_fields})

@@ -55,7 +55,7 @@ from headlab.worker.answers import (
     figure_of_baseline,
     figures_of_mask,
 )
-from headlab.worker.runner import Running
+from headlab.worker.runner import WorkerJob
 from headlab.worker.schemas import (
     AttentionRequest,
     Changed,
@@ -253,7 +253,7 @@ def embedded_base() -> Path:
     return base_folder(cache_folder())
 
 
-class Resident:
+class ModelHost:
     """One model on one device, and the evaluators of its tasks."""
 
     def __init__(
@@ -452,13 +452,13 @@ class Resident:
             form=request.form,
             normalise=request.normalise,
         )
-        return Scores.of(scores)
+        return Scores.from_scores(scores)
 
     def measure(self, request: MeasureRequest) -> Measured:
         """Number of heads of a model, and how long a forward pass takes over a few batches."""
         return measured_by(self, request, lambda: self.tick())
 
-    def run(self, running: Running) -> Mapping[str, Any]:
+    def run(self, running: WorkerJob) -> Mapping[str, Any]:
         """Run a job of any kind; its model's files are fetched first, while live requests go on."""
         model = running.job.params.get("model")
         if model is not None and model != self.resident:
@@ -473,7 +473,7 @@ class Resident:
             return job.run(self, running)
 
     @contextmanager
-    def _ray_devices(self, running: Running) -> Iterator[None]:
+    def _ray_devices(self, running: WorkerJob) -> Iterator[None]:
         """Remote devices for the duration of a job placed on Ray.
 
         Live requests go on while they connect.

@@ -18,7 +18,7 @@ from headlab.core import HeadlabError, Progress, unwritable
 from headlab.jobs import JobPart, Measured, MeasureRequest, checked_outcome, report_part
 from headlab.jobs.table import JOBS
 from headlab.results import CHECKPOINTS, HeadScores
-from headlab.worker.jobs import Jobs
+from headlab.worker.jobs import JobList
 from headlab.worker.schemas import (
     AttentionRequest,
     Changed,
@@ -47,7 +47,7 @@ class Stopping(Cancelled):
     """The worker is shutting down: the job goes back into the queue."""
 
 
-class Running:
+class WorkerJob:
     """What a running job sees: it reports through `progress` and calls `tick` between batches.
 
     Attributes:
@@ -59,7 +59,7 @@ class Running:
 
     def __init__(
         self,
-        jobs: Jobs,
+        jobs: JobList,
         job: JobRow,
         between_batches: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
@@ -181,7 +181,7 @@ class Bench(Protocol):
     def measure(self, request: MeasureRequest) -> Measured:
         """Number of heads of a model, and how long a forward pass takes now."""
 
-    def run(self, running: Running) -> Mapping[str, Any]:
+    def run(self, running: WorkerJob) -> Mapping[str, Any]:
         """Run a job; results go to the store, the returned mapping to the job list."""
 
 
@@ -270,7 +270,7 @@ class Runner:
         trouble: Why the job list cannot be written; None if it can.
     """
 
-    def __init__(self, jobs: Jobs, between_batches: Callable[[], None]) -> None:
+    def __init__(self, jobs: JobList, between_batches: Callable[[], None]) -> None:
         """Nothing runs yet.
 
         Args:
@@ -281,7 +281,7 @@ class Runner:
         self._between_batches = between_batches
         # No job begins while the leftovers of another are cleared away.
         self._claim_lock = threading.Lock()
-        self._running: Running | None = None
+        self._running: WorkerJob | None = None
         self._unrecorded_end: tuple[int, JobEnd] | None = None
         self.trouble: HeadlabError | None = None
 
@@ -310,13 +310,15 @@ class Runner:
         """
         with self._claim_lock:
             row = self._jobs.get(job)
-            others = [other for other in self._jobs.unfinished_jobs() if other.id != job]
+            other_jobs = [
+                other_job for other_job in self._jobs.unfinished_jobs() if other_job.id != job
+            ]
             folders_of_others: set[str] = set()
-            for other in others:
-                folders_of_others |= set(self._jobs.run_folders(other.id))
+            for other_job in other_jobs:
+                folders_of_others |= set(self._jobs.run_folders(other_job.id))
             unneeded_folders = []
             for folder, language in self._jobs.run_folders(job).items():
-                is_needed = any(may_need_run(other, row, language) for other in others)
+                is_needed = any(may_need_run(other_job, row, language) for other_job in other_jobs)
                 if folder not in folders_of_others and not is_needed:
                     unneeded_folders.append(folder)
             self._jobs.delete(job)
@@ -338,7 +340,7 @@ class Runner:
             with self._claim_lock:
                 job = self._jobs.claim()
                 if job is not None:
-                    self._running = Running(self._jobs, job, self._between_batches)
+                    self._running = WorkerJob(self._jobs, job, self._between_batches)
         except HeadlabError as error:
             self._report_trouble(error)
             return False
@@ -355,7 +357,7 @@ class Runner:
             self._running = None
         return True
 
-    def _outcome(self, bench: Bench, running: Running) -> JobEnd:
+    def _outcome(self, bench: Bench, running: WorkerJob) -> JobEnd:
         log.info("job %d started, attempt %d", running.job.id, running.job.attempts)
         try:
             outcome = Context().run(bench.run, running)

@@ -439,7 +439,7 @@ class Scores(ScoreFields):  # type: ignore[misc, valid-type] # mypy knows no cla
     omissions: Omissions | None = None
 
     @staticmethod
-    def of(scores: HeadScores) -> Scores:
+    def from_scores(scores: HeadScores) -> Scores:
         """Scores as they are sent."""
         return Scores(**scores.to_json())
 

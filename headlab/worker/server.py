@@ -41,7 +41,7 @@ from headlab.core import (
     unwritable,
     write_json,
 )
-from headlab.jobs import Estimate, Known, Measured, Refusal, reason_of
+from headlab.jobs import Estimate, ForecastBasis, Measured, Refusal, reason_of
 from headlab.jobs.table import check_queued
 from headlab.methods import Forecast
 from headlab.results import Store
@@ -49,7 +49,7 @@ from headlab.worker import catalogue
 from headlab.worker.apidocs import add_docs
 from headlab.worker.catalogue import IMPORTING, Submission, submission_type
 from headlab.worker.engine import Engine, LiveRequest, Message, left_by_reader_refusal
-from headlab.worker.jobs import Jobs
+from headlab.worker.jobs import JobList
 from headlab.worker.middleware import (
     REQUEST_SECONDS,
     TOO_LARGE,
@@ -220,7 +220,7 @@ def estimate_of(engine: Engine, request: Submission, measured: Measured | None =
         raise engine.refusal(
             "the worker is getting its device ready; try again in a moment", code="worker.starting"
         )
-    return job.forecast(Known.of_store(engine.store, device, measured))
+    return job.forecast(ForecastBasis.of_store(engine.store, device, measured))
 
 
 # Routes about jobs: forecasting, submitting, following and ending them.
@@ -240,9 +240,9 @@ def _add_jobs(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
         """What a job will cost; if its pace is unknown, a few batches are timed."""
         await run_in_threadpool(_admit, request, admit)
         estimate = await run_in_threadpool(estimate_of, engine, request)
-        if estimate.ask is None:
+        if estimate.measure_request is None:
             return estimate.forecast
-        measure_request = estimate.ask
+        measure_request = estimate.measure_request
 
         def ask(send: Callable[[Message], None]) -> LiveRequest:
             def measure(bench: Bench) -> BaseModel:
@@ -278,7 +278,7 @@ def _add_job(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
     @app.get("/jobs/{job}/snapshot")
     def snapshot(job: JobId) -> Snapshot:
         row, scores = engine.jobs.get(job), engine.scores_so_far(job)
-        return Snapshot(job=row, scores=None if scores is None else Scores.of(scores))
+        return Snapshot(job=row, scores=None if scores is None else Scores.from_scores(scores))
 
     @app.get("/jobs/{job}/log")
     def lines(job: JobId) -> JobLog:
@@ -484,7 +484,7 @@ LAST_SECONDS = 8.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class WorkerSettings:
     """How a worker is started.
 
     Attributes:
@@ -531,7 +531,7 @@ class Entrance:
     admit: Callable[[str], str]
 
 
-def serve(settings: Settings, make_bench: Callable[[], Bench] | None = None) -> None:
+def serve(settings: WorkerSettings, make_bench: Callable[[], Bench] | None = None) -> None:
     """Run a worker until it is stopped.
 
     Args:
@@ -548,7 +548,7 @@ def serve(settings: Settings, make_bench: Callable[[], Bench] | None = None) -> 
             home = take_home(settings.cache)
             _log_to(home.folder / LOG_NAME)
             _warn_of_lock(home.lock)
-            jobs = Jobs(home.folder / "jobs.db", without_locks=bool(home.lock.notice))
+            jobs = JobList(home.folder / "jobs.db", without_locks=bool(home.lock.notice))
             announce(home, entrance.url, settings.parent)
         except HeadlabError:
             entrance.listener.close()
@@ -569,7 +569,11 @@ def serve(settings: Settings, make_bench: Callable[[], Bench] | None = None) -> 
 
 
 def _run_server(
-    settings: Settings, home: Home, entrance: Entrance, jobs: Jobs, make_bench: Callable[[], Bench]
+    settings: WorkerSettings,
+    home: Home,
+    entrance: Entrance,
+    jobs: JobList,
+    make_bench: Callable[[], Bench],
 ) -> None:
     ray = ""
     if settings.ray is not None:
@@ -648,21 +652,21 @@ def server_of(app: ASGIApp, stop_work: Callable[[], object] = lambda: None) -> u
     return Server(config, stop_work)
 
 
-def _real_bench(settings: Settings) -> Bench:
+def _real_bench(settings: WorkerSettings) -> Bench:
     # Imported in the device's thread: torch takes seconds, and /health answers meanwhile.
     with IMPORTING:
         from headlab.cluster.rays import team
-        from headlab.worker.model_host import Resident
+        from headlab.worker.model_host import ModelHost
 
     helping = (
         None
         if settings.ray is None
         else partial(team, address=settings.ray, workers=settings.workers)
     )
-    return Resident(settings.cache, settings.device, make_helpers=helping)
+    return ModelHost(settings.cache, settings.device, make_helpers=helping)
 
 
-def open_entrance(settings: Settings) -> Entrance:
+def open_entrance(settings: WorkerSettings) -> Entrance:
     """Listen, and decide who is admitted by the address actually bound.
 
     Raises HeadlabError: port in use, no or a weak token where one is needed, a model that cannot be

@@ -45,7 +45,7 @@ from headlab.worker.middleware import (
     named_models,
 )
 from headlab.worker.process import TOKEN_VARIABLE, LocalWorker, RemoteWorker
-from headlab.worker.server import Settings, open_entrance, server_of
+from headlab.worker.server import WorkerSettings, open_entrance, server_of
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "tools"))
@@ -148,12 +148,12 @@ def test_beyond_this_machine_a_token_is_required(
     if token is not None:
         monkeypatch.setenv(TOKEN_VARIABLE, token)
     with raises("worker.token_missing", host):
-        open_entrance(Settings(Path(), host=host, port=0))
+        open_entrance(WorkerSettings(Path(), host=host, port=0))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2", "::1"])
 def test_a_worker_on_loopback_needs_no_token(host: str) -> None:
-    entrance = open_entrance(Settings(Path(), host=host, port=0))
+    entrance = open_entrance(WorkerSettings(Path(), host=host, port=0))
     entrance.listener.close()
     assert entrance.token is None
     assert entrance.admit is admit_local
@@ -171,7 +171,7 @@ def test_the_address_that_was_taken_decides_not_its_name(monkeypatch: pytest.Mon
         socket, "create_server", lambda address, **options: real(("0.0.0.0", 0), backlog=1)
     )
     with raises("worker.token_missing", "localhost"):
-        open_entrance(Settings(Path(), host="localhost", port=0))
+        open_entrance(WorkerSettings(Path(), host="localhost", port=0))
 
 
 def test_an_open_worker_asks_for_the_token_and_serves_what_its_owner_named(
@@ -180,7 +180,7 @@ def test_an_open_worker_asks_for_the_token_and_serves_what_its_owner_named(
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     monkeypatch.setenv(MODELS_VARIABLE, "some/model, other/model")
     entrance = open_entrance(
-        Settings(tmp_path, host="0.0.0.0", port=0, warm="warm/model", allow=("third/model",))
+        WorkerSettings(tmp_path, host="0.0.0.0", port=0, warm="warm/model", allow=("third/model",))
     )
     entrance.listener.close()
     assert entrance.token == TOKEN
@@ -203,7 +203,7 @@ def test_an_address_that_cannot_be_taken_is_a_sentence(
 ) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     with raises(*expected):
-        open_entrance(Settings(Path(), host=host, port=0))
+        open_entrance(WorkerSettings(Path(), host=host, port=0))
 
 
 def test_the_check_of_the_token_takes_the_same_time_wherever_it_differs() -> None:
@@ -283,7 +283,7 @@ def test_the_embedded_models_are_known_without_torch() -> None:
     from headlab.models.embedded import EMBEDDED
 
     assert set(embedded_names()) == set(EMBEDDED)
-    code = "import sys, headlab.worker.middleware as a; a.Allowed()('e5-small-intents'); sys.exit('torch' in sys.modules)"
+    code = "import sys, headlab.worker.middleware as a; a.AllowedModels()('e5-small-intents'); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 

@@ -32,7 +32,7 @@ from headlab.methods.run import score
 from headlab.results import Store
 from headlab.tasks import Example, Task, equal_texts_record
 from headlab.worker.engine import MAX_NEW_IN_A_ROW, MAX_OF_ONE, LiveRequest, RequestQueue
-from headlab.worker.model_host import Resident
+from headlab.worker.model_host import ModelHost
 from headlab.worker.schemas import EvaluateRequest, Figure
 
 NAME = "tiny-bert"
@@ -84,7 +84,7 @@ def model() -> Model:
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Running]:
-    with running(tmp_path, lambda: Resident(tmp_path, "cpu", loader=load, tasks=toy)) as run:
+    with running(tmp_path, lambda: ModelHost(tmp_path, "cpu", loader=load, tasks=toy)) as run:
         yield run
 
 
@@ -270,7 +270,7 @@ def test_gates_are_gone_between_the_steps_of_interleaved_requests(
     tmp_path: Path, model: Model
 ) -> None:
     """What the engine does, by hand: many requests a step each in turn, the model looked at after every one."""
-    bench = Resident(tmp_path, "cpu", loader=lambda _: model, tasks=toy)
+    bench = ModelHost(tmp_path, "cpu", loader=lambda _: model, tasks=toy)
     inputs = model.tokenizer(TEXT, return_tensors="pt")
     with torch.no_grad():
         before = model.module(**inputs).logits
@@ -294,7 +294,7 @@ def test_reported_16_figures_that_another_session_was_faster_with_are_taken_over
     tmp_path: Path, model: Model
 ) -> None:
     """Two sessions ask for the same mask: the slower one ends with the faster one's figure, computing nothing more."""
-    bench = Resident(tmp_path, "cpu", loader=lambda _: model, tasks=toy)
+    bench = ModelHost(tmp_path, "cpu", loader=lambda _: model, tasks=toy)
     mask = masks(model, 6, 1)[0]
     got: dict[int, Any] = {}
     slower, faster = live_of(bench, 0, mask, got), live_of(bench, 1, mask, got)
@@ -319,7 +319,7 @@ def test_reported_16_sessions_with_the_same_mask_all_get_its_figure(
     assert worker.engine.waiting == 0
 
 
-def live_of(bench: Resident, number: int, mask: Mask, got: dict[int, Any]) -> LiveRequest:
+def live_of(bench: ModelHost, number: int, mask: Mask, got: dict[int, Any]) -> LiveRequest:
     request = EvaluateRequest(
         model=NAME, task="intents", language="de", mask=mask.to_json(), size=SIZE
     )
@@ -347,7 +347,7 @@ def test_a_gate_left_open_by_a_request_ends_with_it(tmp_path: Path, model: Model
         pass
     assert opened
     assert active_for(model.owner) is None
-    bench = Resident(tmp_path, "cpu", loader=lambda _: model, tasks=toy)
+    bench = ModelHost(tmp_path, "cpu", loader=lambda _: model, tasks=toy)
     mask = masks(model, 4, 1)[0]
     got: dict[int, Any] = {}
     after = live_of(bench, 0, mask, got)

@@ -32,10 +32,10 @@ from headlab.masks import full_mask
 from headlab.worker import process, server
 from headlab.worker.__main__ import main
 from headlab.worker.client import Client
-from headlab.worker.jobs import MAX_ATTEMPTS, Jobs
+from headlab.worker.jobs import MAX_ATTEMPTS, JobList
 from headlab.worker.middleware import AllowedModels
 from headlab.worker.process import LocalWorker, RemoteWorker, take_home
-from headlab.worker.runner import Running as RunningJob
+from headlab.worker.runner import WorkerJob as RunningJob
 from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS, Figure
 
 ENDING_SECONDS = 60.0  # a limit, not a wait
@@ -340,20 +340,20 @@ def test_stopping_in_order_puts_the_job_back(tmp_path: Path) -> None:
     with running(tmp_path, lambda: FakeBench(tmp_path)) as run:
         job = run.client.submit(spec=SPEC).id
         until(lambda: run.client.job(job).done >= 2)
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     assert (jobs.get(job).state, jobs.get(job).attempts) == ("queued", 0)
     jobs.close()
 
 
 def test_a_job_that_kills_its_worker_is_given_up(tmp_path: Path) -> None:
     for attempt in range(1, MAX_ATTEMPTS + 1):
-        jobs = Jobs(tmp_path / "jobs.db")
+        jobs = JobList(tmp_path / "jobs.db")
         jobs.submit("score", SPEC)
         claimed = jobs.claim()
         assert claimed is not None
         assert claimed.attempts == attempt
         jobs.close()  # and never another word: as after kill -9
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     given_up = jobs.get(claimed.id)
     assert given_up.state == "failed"
     assert given_up.error is not None
@@ -365,7 +365,7 @@ def test_a_job_that_kills_its_worker_is_given_up(tmp_path: Path) -> None:
 
 def test_a_job_that_gets_on_between_kills_is_never_given_up(tmp_path: Path) -> None:
     for number in range(3 * MAX_ATTEMPTS):
-        jobs = Jobs(tmp_path / "jobs.db")
+        jobs = JobList(tmp_path / "jobs.db")
         jobs.submit("score", SPEC)
         claimed = jobs.claim()
         assert claimed is not None
@@ -376,25 +376,25 @@ def test_a_job_that_gets_on_between_kills_is_never_given_up(tmp_path: Path) -> N
         else:
             store.run({"format": 1}).finish(Report("made up", ()), {})
         jobs.close()  # and never another word: as after kill -9
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     assert jobs.get(claimed.id).state == "queued"
     jobs.close()
 
 
 def test_a_cancellation_outlives_the_worker(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     job = jobs.submit("score", SPEC).id
     jobs.claim()
     jobs.cancel(job)
     jobs.close()
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     assert jobs.get(job).state == "cancelled"
     jobs.close()
 
 
 def test_a_broken_job_list_is_put_aside(tmp_path: Path) -> None:
     (tmp_path / "jobs.db").write_bytes(b"not a database" * 1000)
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     assert jobs.list() == []
     assert "put aside" in jobs.note
     assert len(list(tmp_path.glob("jobs.db.broken-*"))) == 1
@@ -403,7 +403,7 @@ def test_a_broken_job_list_is_put_aside(tmp_path: Path) -> None:
 
 def test_reported_17_a_job_list_is_read_and_written_without_locks(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
-    jobs = Jobs(path)
+    jobs = JobList(path)
     first = jobs.submit("score", SPEC).id
     copy = tmp_path / "copied.db"
     for suffix in (
@@ -414,11 +414,11 @@ def test_reported_17_a_job_list_is_read_and_written_without_locks(tmp_path: Path
             path.with_name(path.name + suffix).read_bytes()
         )
     jobs.close()
-    unlocked = Jobs(copy, without_locks=True)
+    unlocked = JobList(copy, without_locks=True)
     second = unlocked.submit("score", {**SPEC, "seed": 2}).id
     assert not copy.with_name("copied.db-shm").exists()
     unlocked.close()
-    with_locks = Jobs(copy)
+    with_locks = JobList(copy)
     assert [job.id for job in with_locks.list()] == [second, first]
     with_locks.close()
 
@@ -435,7 +435,7 @@ def test_reported_17_a_job_list_without_shared_memory_is_used_without(
             return super().execute(sql, *values)
 
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=WithoutSharedMemory))
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     assert jobs.list() == []
     jobs.close()
     assert caplog.text.count("no shared memory") == 1
@@ -444,7 +444,7 @@ def test_reported_17_a_job_list_without_shared_memory_is_used_without(
 def test_reported_17_a_job_list_that_cannot_be_opened_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "jobs.db").mkdir()
     with raises("file.is_folder", tmp_path / "jobs.db"):
-        Jobs(tmp_path / "jobs.db")
+        JobList(tmp_path / "jobs.db")
 
 
 def test_a_newer_job_list_is_refused_not_overwritten(tmp_path: Path) -> None:
@@ -452,12 +452,12 @@ def test_a_newer_job_list_is_refused_not_overwritten(tmp_path: Path) -> None:
     db.execute("pragma user_version=99")
     db.close()
     with raises("job.list_newer", 99):
-        Jobs(tmp_path / "jobs.db")
+        JobList(tmp_path / "jobs.db")
 
 
 def test_too_many_waiting_jobs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headlab.worker.jobs.MAX_WAITING", 2)
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     for seed in range(2):
         jobs.submit("score", {**SPEC, "seed": seed})
     with raises("job.queue_full", 2, kind=Refusal):
@@ -638,7 +638,7 @@ def test_a_port_in_use_and_an_open_host_without_token_are_refused(
     assert "choose another port with --port" in capsys.readouterr().err
     monkeypatch.delenv("HEADLAB_TOKEN", raising=False)
     with raises("worker.token_missing", "HEADLAB_TOKEN"):
-        server.serve(server.Settings(tmp_path, host="0.0.0.0", port=0))
+        server.serve(server.WorkerSettings(tmp_path, host="0.0.0.0", port=0))
 
 
 @pytest.fixture
@@ -728,8 +728,8 @@ def test_reported_17_workers_on_a_disk_without_flock_keep_each_other_out(
 
 def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from headlab.worker.process import Local\n"
-        f"w = Local(Path({str(tmp_path)!r}), command={FAKE!r}); w.client().submit(spec={SPEC!r})\n"
+        "import sys; from pathlib import Path; from headlab.worker.process import LocalWorker\n"
+        f"w = LocalWorker(Path({str(tmp_path)!r}), command={FAKE!r}); w.client().submit(spec={SPEC!r})\n"
         "print(w.pid, flush=True); sys.stdin.read()"
     )
     pipe = subprocess.PIPE
@@ -771,7 +771,7 @@ def test_reported_16_a_worker_that_is_told_to_end_puts_its_job_back_and_ends_wel
             assert process.returncode == 0
         finally:
             process.kill()
-    jobs = Jobs(tmp_path / ".worker" / "jobs.db")
+    jobs = JobList(tmp_path / ".worker" / "jobs.db")
     assert jobs.get(job).state == "queued"
     jobs.close()
 

@@ -26,7 +26,7 @@ from headlab.jobs import Refusal, experiment
 from headlab.results import Run, Store
 from headlab.studies.run import Pieces, run_experiment
 from headlab.tasks import Task
-from headlab.worker.model_host import Resident
+from headlab.worker.model_host import ModelHost
 from headlab.worker.runner import may_need_run
 from headlab.worker.schemas import JobRow
 
@@ -65,7 +65,7 @@ def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
 def at_work(model: Model, cache: Path) -> Any:
     cache.mkdir(exist_ok=True)
     return running(
-        cache, partial(Resident, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+        cache, partial(ModelHost, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
     )
 
 
@@ -233,7 +233,7 @@ def test_a_job_leaves_the_library_s_report_and_a_second_one_costs_nothing(
 
 def test_reading_many_languages_lets_others_pass(model: Model, tmp_path: Path) -> None:
     ticks: list[int] = []
-    lab = Resident(tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+    lab = ModelHost(tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
     spec = experiment.ExperimentJob.model_validate(spec_of(model))
     pieces = spec.pieces(lab, lambda: ticks.append(1))
     for language in ("xx", "yy", "xx"):

@@ -33,7 +33,7 @@ from headlab.worker.engine import (
     RequestQueue,
     superseded_refusal,
 )
-from headlab.worker.jobs import Jobs
+from headlab.worker.jobs import JobList
 from headlab.worker.model_host import MAX_FETCHES, Fetches
 from headlab.worker.schemas import Figure, Weights
 from headlab.worker.server import FigureLines, create_app, lines_of, server_of
@@ -407,7 +407,7 @@ def test_reported_16_a_worker_that_stops_tells_those_who_read(
         bench.thread = threading.get_ident()
         return bench
 
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     engine = Engine(make, jobs, Store(tmp_path))
     server = server_of(create_app(engine), lambda: engine.stop(0))
     server.config.timeout_graceful_shutdown = 60
