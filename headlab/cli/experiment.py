@@ -68,7 +68,7 @@ def pieces_of(job: ExperimentJob, compute: ComputeSettings, data: Path | None) -
 
     Args:
         job: The experiment, or the front.
-        here: Where it is computed.
+        compute: What it is computed on, and where its results are.
         data: Folder of the task's files.
     """
     check_ablation(job.ablation)

@@ -17,7 +17,16 @@ from headlab.cli.output import (
     print_json,
     progress_display,
 )
-from headlab.core import Floats, HeadGrid, HeadlabError, Ints, JsonRecord, clock, content_key
+from headlab.core import (
+    Floats,
+    HeadGrid,
+    HeadlabError,
+    Ints,
+    JsonLike,
+    JsonRecord,
+    clock,
+    content_key,
+)
 from headlab.jobs.local import LocalJob, LocalLab
 from headlab.jobs.table import GatesJob
 from headlab.results import LearnedGates, Store, trained_folder
@@ -162,7 +171,7 @@ def _run_record(
     run: LearnedGates, mask_paths: Mapping[float, str], model_folders: Mapping[float, str]
 ) -> JsonRecord:
     mask = run.mask()
-    return {
+    record: dict[str, JsonLike] = {
         "weight": run.weight,
         "kept": int(run.kept.sum()),
         "heads": run.grid.size,
@@ -186,9 +195,12 @@ def _run_record(
         "seconds": run.seconds,
         "run": content_key(dict(run.spec)),
         "values_sha256": run.values_sha256(),
-        **({"file": mask_paths[run.weight]} if run.weight in mask_paths else {}),
-        **({"model_folder": model_folders[run.weight]} if run.weight in model_folders else {}),
     }
+    if run.weight in mask_paths:
+        record["file"] = mask_paths[run.weight]
+    if run.weight in model_folders:
+        record["model_folder"] = model_folders[run.weight]
+    return record
 
 
 def _values_by_stack(grid: HeadGrid, head_values: Ints | Floats) -> JsonRecord:

@@ -164,11 +164,11 @@ def cache(cache: CacheRoot = None, json: AsJson = False) -> None:
         "reports": store.reports(),
         "gates": store.gates(),
     }
-    entries_by_kind = {
-        name: [result_record(result) for result in listing.results]
-        for name, listing in listings.items()
-    }
-    problems = [problem for listing in listings.values() for problem in listing.problems]
+    entries_by_kind = {}
+    problems: list[str] = []
+    for name, listing in listings.items():
+        entries_by_kind[name] = [result_record(result) for result in listing.results]
+        problems += listing.problems
     if json:
         print_json({"root": str(store.root), **entries_by_kind, "problems": problems})
         return

@@ -68,7 +68,7 @@ def run_in_process(job: Job, compute: ComputeSettings, data: Path | None) -> Out
 
     Args:
         job: As its flags say it.
-        here: What it is computed on, and where its results are.
+        compute: What it is computed on, and where its results are.
         data: Folder of its task's files.
 
     Raises:

@@ -241,7 +241,7 @@ class FinetuneProgress(Protocol):
 
         Args:
             language: Its code.
-            begun: How many of them were begun.
+            examples_begun: How many of them were begun.
         """
 
 

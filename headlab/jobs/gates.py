@@ -160,32 +160,30 @@ class GatesJob(TaskJob):
 
     def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the missing runs: their steps, and two passes over the examples of evaluation."""
-        stored_runs = [r for r in Store(known.root).gates().results if self._is_about(r)]
+        stored_runs = [run for run in Store(known.root).gates().results if self._is_about(run)]
         languages = listed_languages(self.languages)
         options = self.gate_options(self.weights[0])
         chosen_task = task(self.task)
         sizes: dict[str, int] = {}
         if stored_runs:
             sizes = {name: examples_of(chosen_task, name, options) for name in languages}
-        all_runs = [(language, weight) for language in languages for weight in self.weights]
-        missing = [
-            (language, weight)
-            for language, weight in all_runs
-            if not any(
-                self._makes(stored_run, language, weight, sizes) for stored_run in stored_runs
-            )
-        ]
+        forwards = 0
+        missing = 0
+        for language in languages:
+            missing_here = 0
+            for weight in self.weights:
+                if not any(self._makes(run, language, weight, sizes) for run in stored_runs):
+                    missing_here += 1
+            if missing_here:
+                evaluated = _evaluated_examples(chosen_task, language, options)
+                forwards += missing_here * forwards_of(options, evaluated)
+                missing += missing_here
         measure_request = self.plain_passes()
         if not missing:
-            return estimate(
-                [Part(0, None, ("these gates are in the cache already",))], measure_request
-            )
-        evaluated_examples = {
-            name: _evaluated_examples(chosen_task, name, options) for name, _ in missing
-        }
-        forwards = sum(forwards_of(options, evaluated_examples[name]) for name, _ in missing)
+            nothing = Part(0, None, ("these gates are in the cache already",))
+            return estimate([nothing], measure_request)
         pace, pace_basis = self._pace(stored_runs, known)
-        words = self._runs_words(options, len(missing), len(all_runs))
+        words = self._runs_words(options, missing, len(languages) * len(self.weights))
         return estimate([Part(forwards, pace, (words, pace_basis))], measure_request)
 
     def _runs_words(self, options: GateOptions, missing: int, total: int) -> str:

@@ -247,11 +247,8 @@ class Job(Strict):
         if self.value("seed") is not None:
             rows.append(("Seed", str(self.value("seed"))))
         rows += self._option_rows()
-        shown_fields = {
-            *plain_fields,
-            *("split", "method", "languages", "seed", "options", "method_options", "training"),
-            "experiment",
-        }
+        shown_fields = {*plain_fields, "split", "method", "languages", "seed", "experiment"}
+        shown_fields |= {"options", "method_options", "training"}
         if isinstance(mask, Mapping):
             shown_fields.add("mask")
         if self.has("split"):

@@ -94,8 +94,8 @@ class ForecastBasis:
         """The median of earlier results' paces, or the pace just measured.
 
         Args:
-            seen: Seconds a forward pass of earlier results.
-            why: What their median is based on.
+            paces: Seconds a forward pass of earlier results.
+            basis: What their median is based on.
 
         Returns:
             Seconds a forward pass, None where unknown, and what that is based on.

@@ -138,18 +138,18 @@ class WatchedStore(Store):
 
         Args:
             root: Its folder.
-            begun: Called with each run asked for, about to be computed.
-            kept: Called with a run of which a part has been stored, and whether that was all.
+            on_begin: Called with each run asked for, about to be computed.
+            on_stored: Called with a run of which a part has been stored, and whether that was all.
         """
         super().__init__(root)
-        self._begun = on_begin
-        self._kept = on_stored
+        self._on_begin = on_begin
+        self._on_stored = on_stored
 
     def run(self, spec: Mapping[str, Any]) -> Run:
         """The run of a spec, finished or not."""
         run = super().run(spec)
-        self._begun(run)
-        return replace(run, kept=self._kept)
+        self._on_begin(run)
+        return replace(run, kept=self._on_stored)
 
 
 def result_for_each_language(

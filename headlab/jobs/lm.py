@@ -67,7 +67,9 @@ WORDS_OPTION = Option(
 )
 SUMS_FILE = "perplexity.json"
 """In the folder of a language model: what its perplexity was computed from."""
-BLOCK, MODEL_RATE, TUNE_RATE = "block", "model_rate", "tune_rate"
+BLOCK = "block"
+MODEL_RATE = "model_rate"
+TUNE_RATE = "tune_rate"
 
 
 class TextJob(TrainingJob):
@@ -114,7 +116,9 @@ class TextJob(TrainingJob):
         from headlab.training.lm_text import SPLITS, read_lines  # imports transformers
 
         lines_by_split = read_lines(self.data, self.words)
-        words = sum(len(line.split()) + 1 for split in SPLITS[1:] for line in lines_by_split[split])
+        words = 0
+        for split in SPLITS[1:]:  # the held-out ones
+            words += sum(len(line.split()) + 1 for line in lines_by_split[split])
         return -(-words // max(1, block // 2))
 
     def watch(self, running: RunningJob) -> Watch[LmStep]:

@@ -116,8 +116,8 @@ class LocalJob:
         """Begin to show its progress.
 
         Args:
-            show: Shows a note, and how much of how much is done.
-            say: Shows a line of its log.
+            show_progress: Shows a note, and how much of how much is done.
+            print_line: Shows a line of its log.
         """
         self.scores_so_far: Callable[[], HeadScores | None] = lambda: None
         self._show_progress = show_progress

@@ -72,7 +72,8 @@ from headlab.tasks import (
 from headlab.tasks.udpos import FOLDER, SUFFIX
 
 LIMITS = {"examples": 100}  # of sentences shown per role
-WARM_UP_SENTENCES, TIMED_SENTENCES = 4, 32  # sentences to warm up and to time for a forecast
+WARM_UP_SENTENCES = 4  # run untimed before a forecast's timing
+TIMED_SENTENCES = 32
 MAX_CACHED_COUNTS = 256  # treebanks whose number of sentences is cached
 
 
@@ -256,18 +257,17 @@ class RolesJob(Job):
         ]
         languages = listed_languages(self.languages)
         sizes = {language: self._size(language) for language in languages}
-        missing = [
-            language
-            for language in languages
-            if not any(self._makes(report, language, sizes[language]) for report in stored_reports)
-        ]
+        missing = []
+        for language in languages:
+            size = sizes[language]
+            if not any(self._makes(report, language, size) for report in stored_reports):
+                missing.append(language)
         measure_request = MeasureRequest(
             model=self.model, task=self.task or TREEBANK, language=languages[0], job=self
         )
         if not missing:
-            return estimate(
-                [Part(0, None, ("the reports are in the cache already",))], measure_request
-            )
+            nothing = Part(0, None, ("the reports are in the cache already",))
+            return estimate([nothing], measure_request)
         forwards = sum(sizes[language] for language in missing)
         pace, pace_basis = self._pace(stored_reports, known)
         missing_words = f"{len(missing)} languages" if len(missing) > 1 else missing[0]

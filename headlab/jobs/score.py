@@ -307,11 +307,10 @@ class CurveJob(MethodJob):
     def _points_part(self, languages: list[str], known: ForecastBasis) -> Part:
         """Cost of measuring the curves that the store lacks."""
         curves = [curve.record for curve in known.curves]
-        missing = [
-            language
-            for language in languages
-            if not any(self._makes(curve, language) for curve in curves)
-        ]
+        missing = []
+        for language in languages:
+            if not any(self._makes(curve, language) for curve in curves):
+                missing.append(language)
         if not missing:
             return Part(0, None, ("the curves are in the cache already",))
         pace, pace_basis = self._pace(known)

@@ -325,7 +325,7 @@ def outcome_of(written_folder: Written, time_ratio: Ratio) -> ShrinkOutcome:
     """What the smaller model is.
 
     Args:
-        written: Its folder.
+        written_folder: Its folder.
         time_ratio: Of its forward pass.
     """
     record = written_folder.record

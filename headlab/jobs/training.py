@@ -207,7 +207,7 @@ def steps_part(steps: int, batch: int, unit: str, pace: float | None, pace_basis
     Args:
         steps: How many.
         batch: Examples of a step.
-        what: An example, in the plural.
+        unit: An example, in the plural.
         pace: Seconds an example, forward and back; None where unknown.
         pace_basis: What that is based on.
     """
@@ -239,6 +239,6 @@ def learned_pace_words(pace: float, basis: str) -> str:
 
     Args:
         pace: Seconds of a training example, forward and back.
-        why: What that is based on.
+        basis: What that is based on.
     """
     return f"{1000 * pace:.3g} ms an example, forward and back, {basis}"

@@ -172,7 +172,7 @@ def _token_texts(tokenizer: Any, tokens: Tokenised, all_token_ids: Sequence[int]
     Args:
         tokenizer: Of the model.
         tokens: The sentence, cut.
-        whole: All its tokens: the rest of the last token's character may be cut off.
+        all_token_ids: All its tokens: the rest of the last token's character may be cut off.
     """
     token_ids = tokens.columns["input_ids"][0]
     if not tokenizer.is_fast:  # it does not say which tokens are left

@@ -142,17 +142,21 @@ def _task_card(name: str) -> TaskCard:
 def sentences(request: SentencesRequest) -> list[ExampleCard]:
     """The first examples of a split. Raises HeadlabError for an unknown task, language or split."""
     chosen_task = task(request.task)
-    return [
-        ExampleCard(
+    cards = []
+    for example in chosen_task.examples(request.language, request.split, request.n):
+        label = None
+        if example.label >= 0:
+            label = chosen_task.names_of(example)[example.label]
+        card = ExampleCard(
             id=example.id,
             text=example.whole if chosen_task.likelihood else example.text,
-            label=chosen_task.names_of(example)[example.label] if example.label >= 0 else None,
+            label=label,
             pair=example.pair,
             words=list(example.words),
-            labels=[chosen_task.labels[label] for label in example.labels],
+            labels=[chosen_task.labels[label_index] for label_index in example.labels],
         )
-        for example in chosen_task.examples(request.language, request.split, request.n)
-    ]
+        cards.append(card)
+    return cards
 
 
 # Their routes.

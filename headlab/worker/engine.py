@@ -410,9 +410,10 @@ class Engine:
     def refusal(self, sentence: str, *, code: str) -> Refusal:
         """The refusal (503) of a request: because of the trouble, or else for the reason given."""
         trouble = self.trouble
-        if trouble is None:
-            return Refusal(sentence, 503, code=code)
-        return Refusal(sentence_of(trouble), 503, code=code_of(trouble))
+        if trouble is not None:
+            sentence = sentence_of(trouble)
+            code = code_of(trouble)
+        return Refusal(sentence, 503, code=code)
 
     @property
     def alive(self) -> bool:

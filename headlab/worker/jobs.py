@@ -149,9 +149,11 @@ def _open(path: Path, *, without_locks: bool) -> sqlite3.Connection:
 def _connect(path: Path, *, without_locks: bool) -> sqlite3.Connection:
     """A connection to the job list.
 
-    unlocked: neither locks nor shared memory are used: the worker's own lock already keeps other
-    workers out. The write-ahead log is folded into the file and replaced by a journal, which needs
-    neither.
+    Args:
+        path: Of its file.
+        without_locks: Whether neither locks nor shared memory are used: the worker's own lock
+            already keeps other workers out. The write-ahead log is folded into the file and
+            replaced by a journal, which needs neither.
     """
     address = f"{path.absolute().as_uri()}?vfs=unix-none" if without_locks else str(path)
     db = sqlite3.connect(

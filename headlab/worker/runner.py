@@ -256,7 +256,13 @@ def _clear_run(folder: Path) -> None:
 
 
 class JobEnd(NamedTuple):
-    """How a job ended; state "queued": it was put back."""
+    """How a job ended.
+
+    Attributes:
+        state: "done", "failed" or "cancelled"; "queued" if it was put back.
+        error: Why it failed; None if it did not.
+        result: What it says of itself, ready for JSON; None without a result.
+    """
 
     state: str
     error: str | None = None

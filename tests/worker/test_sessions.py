@@ -458,9 +458,9 @@ def test_first_figures_go_ahead_between_batches_a_few_at_a_time() -> None:
     queue = RequestQueue()
     for number in range(MAX_NEW_IN_A_ROW + 5):
         queue.add(waiting(f"person {number}"))
-    assert len(taken(queue, MAX_NEW_IN_A_ROW + 5, begun=False)) == MAX_NEW_IN_A_ROW
+    assert len(taken(queue, MAX_NEW_IN_A_ROW + 5, include_begun=False)) == MAX_NEW_IN_A_ROW
     assert queue.take() is not None  # the one whose batches those were has ended: the next begins
-    assert len(taken(queue, 9, begun=False)) == 4
+    assert len(taken(queue, 9, include_begun=False)) == 4
 
 
 def test_one_session_cannot_fill_the_queue() -> None:
