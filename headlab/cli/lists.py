@@ -25,7 +25,7 @@ def models(json: AsJson = False) -> None:
             "name": embedded.name,
             "task": embedded.task,
             "summary": embedded.summary,
-            "fingerprint": _or_reason(fingerprint, embedded.name),
+            "fingerprint": _text_or_reason(fingerprint, embedded.name),
         }
         for embedded in EMBEDDED.values()
     ]
@@ -69,9 +69,9 @@ def families(json: AsJson = False) -> None:
     )
 
 
-def _or_reason(function: Any, name: str) -> str:
+def _text_or_reason(get_text: Any, name: str) -> str:
     try:
-        return str(function(name))
+        return str(get_text(name))
     except HeadlabError as error:
         return f"not available: {error}"
 

@@ -136,14 +136,14 @@ def worth(
 
 
 def _requested_task(
-    name: str | None, languages: str, data: Path | None, label_map: str | None
+    task_name: str | None, languages: str, data: Path | None, label_map: str | None
 ) -> Task | None:
     """The task whose examples are run; None if none is named.
 
     Raises HeadlabError for options about a task without one, where they would have no effect.
     """
-    if name is not None:
-        return chosen_task(name, languages_of(languages), data, label_map_of(label_map))
+    if task_name is not None:
+        return chosen_task(task_name, languages_of(languages), data, label_map_of(label_map))
     check_about_task(
         {
             "--data": data,

@@ -17,6 +17,7 @@ from headlab.jobs.command import Surroundings as Surroundings
 from headlab.jobs.command import check_about_task as check_about_task
 from headlab.jobs.command import flag_name as flag_name
 from headlab.jobs.command import flag_of as flag_of
+from headlab.jobs.command import flag_words as flag_words
 from headlab.jobs.command import label_map_of as label_map_of
 from headlab.jobs.command import languages_of as languages_of
 from headlab.jobs.command import pairs_of as pairs_of
@@ -24,7 +25,6 @@ from headlab.jobs.command import setting_words as setting_words
 from headlab.jobs.command import subject_flags as subject_flags
 from headlab.jobs.command import unset_flags as unset_flags
 from headlab.jobs.command import where_words as where_words
-from headlab.jobs.command import words_of as words_of
 from headlab.jobs.fields import ABLATION as ABLATION
 from headlab.jobs.fields import CHOOSING as CHOOSING
 from headlab.jobs.fields import MAX_EXAMPLES as MAX_EXAMPLES

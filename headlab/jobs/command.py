@@ -138,7 +138,7 @@ def unset_flags(options: Mapping[str, Option], names: Sequence[str]) -> Iterator
         yield replace(flag_of(name, options[name]), default=None)
 
 
-def words_of(name: str, value: object) -> list[str]:
+def flag_words(name: str, value: object) -> list[str]:
     """A flag with its value; a switch is its own value.
 
     Args:
@@ -179,7 +179,7 @@ def setting_words(
         if name not in values:
             continue
         if name in always or values[name] != option.default:
-            words += words_of(flag_name(name, option), values[name])
+            words += flag_words(flag_name(name, option), values[name])
     return words
 
 

@@ -226,7 +226,7 @@ class ExperimentJob(TaskJob):
 
         return Pieces(
             lab.need(self.model),
-            _ticking(task, tick),
+            _task_with_ticks(task, tick),
             store,
             seed=self.seed,
             dev_size=self.dev_size,
@@ -465,7 +465,7 @@ class FrontJob(ExperimentJob):
         """The command of the front."""
         question = "heads" if self.options.get("heads") is not None else "within"
         words = ["headlab", self.key, *self.subject_words(context)]
-        words += [f"--{question}", exactly(self.options[question])]
+        words += [f"--{question}", exact_text(self.options[question])]
         if self.options["points"] is None:
             words.append("--every")
         given_options = {name: value for name, value in self.options.items() if value is not None}
@@ -506,7 +506,7 @@ def _check_takes_method_options(study: Experiment, options: Mapping[str, Any]) -
         )
 
 
-def exactly(value: Any) -> str:
+def exact_text(value: Any) -> str:
     """A number as text: `%g` where that is exact, else all digits."""
     short_text = f"{value:g}"
     return short_text if float(short_text) == value else str(value)
@@ -540,7 +540,7 @@ def within_limits_of_jobs(options: dict[str, Any]) -> dict[str, Any]:
     return within_limits(options, LIMITS)
 
 
-def _ticking(task: Task, tick: Callable[[], None]) -> Task:
+def _task_with_ticks(task: Task, tick: Callable[[], None]) -> Task:
     """The task, calling `tick` before it reads a split: many languages may take a while."""
 
     def read(language: str, split: Split, seed: int) -> Sequence[Example]:

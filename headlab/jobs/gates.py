@@ -172,7 +172,7 @@ class GatesJob(TaskJob):
         for language in languages:
             missing_here = 0
             for weight in self.weights:
-                if not any(self._makes(run, language, weight, sizes) for run in stored_runs):
+                if not any(self._would_make(run, language, weight, sizes) for run in stored_runs):
                     missing_here += 1
             if missing_here:
                 evaluated = _evaluated_examples(chosen_task, language, options)
@@ -211,7 +211,7 @@ class GatesJob(TaskJob):
         names = (spec.get(name, {}).get("name") for name in ("model", "task"))
         return tuple(names) == (self.model, self.task)
 
-    def _makes(
+    def _would_make(
         self,
         result: Result[LearnedGates],
         language: str,

@@ -55,7 +55,7 @@ DATA_FLAG = Flag(
     Path,
     required=True,
 )
-OPTION_FLAG_OF_TRAINING = Flag(
+TRAINING_OPTION_FLAG = Flag(
     "--option", "name=value of any other option, like clip=0.5", short="-o", repeated=True
 )
 WORDS_OPTION = Option(
@@ -87,7 +87,7 @@ class TextJob(TrainingJob):
             DATA_FLAG,
             folder,
             *cls.training_flags(),
-            OPTION_FLAG_OF_TRAINING,
+            TRAINING_OPTION_FLAG,
             words,
             DEVICE,
             flag_of("seed", SEED),

@@ -253,14 +253,14 @@ class RolesJob(Job):
         stored_reports = [
             report
             for report in Store(known.root).reports().results
-            if report.record.name == NAME and _is_of(report, self.model)
+            if report.record.name == NAME and _is_of_model(report, self.model)
         ]
         languages = listed_languages(self.languages)
         sizes = {language: self._size(language) for language in languages}
         missing = []
         for language in languages:
             size = sizes[language]
-            if not any(self._makes(report, language, size) for report in stored_reports):
+            if not any(self._would_make(report, language, size) for report in stored_reports):
                 missing.append(language)
         measure_request = MeasureRequest(
             model=self.model, task=self.task or TREEBANK, language=languages[0], job=self
@@ -293,14 +293,14 @@ class RolesJob(Job):
         count = tree_count(language, self.split)
         return count if self.size is None else min(self.size, count)
 
-    def _makes(self, result: Result[Report], language: str, size: int) -> bool:
+    def _would_make(self, result: Result[Report], language: str, size: int) -> bool:
         """Whether a report is what the job would make, as far as can be known without the model."""
         spec = result.record.spec
         name = TREEBANK if self.source == "treebank" else self.task
         asked_task = {"name": name, "language": language, "split": self.split, "size": size}
         return (
-            _has(spec.get("task"), asked_task)
-            and _has(spec.get("options"), self.options)
+            _has_values(spec.get("task"), asked_task)
+            and _has_values(spec.get("options"), self.options)
             and spec.get("version") == VERSION
         )
 
@@ -427,12 +427,12 @@ def _cached_tree_count(
     return len(treebank(folder.parent, language, split))
 
 
-def _is_of(result: Result[Report], model: str) -> bool:
+def _is_of_model(result: Result[Report], model: str) -> bool:
     """Whether a report is of this model."""
     return bool(part(result.record.spec, "model", "name") == model)
 
 
-def _has(record: object, values: Mapping[str, object]) -> bool:
+def _has_values(record: object, values: Mapping[str, object]) -> bool:
     """Whether a part of a spec has these values."""
     if not isinstance(record, Mapping):
         return False

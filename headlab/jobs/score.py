@@ -309,7 +309,7 @@ class CurveJob(MethodJob):
         curves = [curve.record for curve in known.curves]
         missing = []
         for language in languages:
-            if not any(self._makes(curve, language) for curve in curves):
+            if not any(self._would_make(curve, language) for curve in curves):
                 missing.append(language)
         if not missing:
             return Part(0, None, ("the curves are in the cache already",))
@@ -336,7 +336,7 @@ class CurveJob(MethodJob):
         basis = f"{len(paces)} curve{plural} computed on such a device ({known.device})"
         return known.median_pace(paces, basis)
 
-    def _makes(self, curve: Curve, language: str) -> bool:
+    def _would_make(self, curve: Curve, language: str) -> bool:
         """Whether a curve is what the job would compute, as far as is known without the model."""
         order = curve.spec["order"]
         stored_settings = (
@@ -442,7 +442,7 @@ def scores_part(job: ScoreJob, languages: Sequence[str], known: ForecastBasis) -
     available = {
         result.record.language
         for result in stored_results
-        if result.record.language in languages and _makes(job, result.record)
+        if result.record.language in languages and _would_make(job, result.record)
     }
     missing = [language for language in languages if language not in available]
     if not missing:
@@ -467,13 +467,13 @@ def scores_part(job: ScoreJob, languages: Sequence[str], known: ForecastBasis) -
         similar_scores,
         resumable=known.measured is None or known.measured.resumable,
     )
-    words = [*_available_words(len(available), len(languages)), forwards_basis]
+    words = [*_cached_words(len(available), len(languages)), forwards_basis]
     if forwards:
         words.append(pace_basis)
     return Part(forwards * len(missing), pace, tuple(words))
 
 
-def _available_words(available: int, languages: int) -> list[str]:
+def _cached_words(available: int, languages: int) -> list[str]:
     """A clause on how many languages cost nothing; none if all do cost something."""
     if not available:
         return []
@@ -499,7 +499,7 @@ def _pace(job: ScoreJob, known: ForecastBasis) -> tuple[float | None, str]:
     return pace, pace_words(pace, basis)
 
 
-def _makes(job: ScoreJob, scores: HeadScores) -> bool:
+def _would_make(job: ScoreJob, scores: HeadScores) -> bool:
     """Whether a result is what a job would compute, as far as can be known without the model.
 
     The version of the method does not matter: see `headlab.methods.run.stored`.

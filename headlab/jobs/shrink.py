@@ -31,9 +31,9 @@ from headlab.jobs import (
     Surroundings,
     check_about_task,
     estimate,
+    flag_words,
     setting,
     subject_flags,
-    words_of,
 )
 from headlab.masks import full_mask, load_mask
 from headlab.methods import Part
@@ -318,7 +318,7 @@ class ShrinkJob(Job):
             *self.subject_words(context, languages=with_languages),
             *self.setting_words(context),
         ]
-        return [[*words, *(words_of(ONNX_FLAG.name, self.onnx) if self.onnx else [])]]
+        return [[*words, *(flag_words(ONNX_FLAG.name, self.onnx) if self.onnx else [])]]
 
 
 def outcome_of(written_folder: Written, time_ratio: Ratio) -> ShrinkOutcome:

@@ -50,7 +50,7 @@ BUILT_IN: Mapping[str, type[Job]] = {
 KEY = re.compile(r"[a-z][a-z0-9-]{0,39}")  # it is a command
 
 
-def _misfit(key: str, entry: object) -> str:
+def _why_unfit(key: str, entry: object) -> str:
     """Why a package's entry is no kind of job; empty if it is one that can be made and typed."""
     if not (isinstance(entry, type) and issubclass(entry, Job)):
         return other_kind(entry, "a subclass of headlab.jobs.Job")
@@ -66,10 +66,10 @@ def _misfit(key: str, entry: object) -> str:
         )
     if not getattr(entry, "name", ""):
         return f"{entry.__name__} has no name"
-    return _unwritable_flags(entry)
+    return _why_without_command(entry)
 
 
-def _unwritable_flags(kind: type[Job]) -> str:
+def _why_without_command(kind: type[Job]) -> str:
     """Why a kind of job can have no command; empty if it can.
 
     One that cannot would leave headlab without any command.
@@ -101,7 +101,7 @@ COMMANDS = (
     "mask",
 )
 """Commands and groups of commands that are no jobs: a kind of job of such a key would have none."""
-JOBS: Registry[type[Job]] = Registry(BUILT_IN, "headlab.jobs", _misfit, taken=COMMANDS)
+JOBS: Registry[type[Job]] = Registry(BUILT_IN, "headlab.jobs", _why_unfit, taken=COMMANDS)
 
 
 def job_class(key: str) -> type[Job]:

@@ -104,7 +104,7 @@ def _fingerprint(name: str) -> str | None:
         return None
 
 
-def _draft(request: TaskRequest) -> Draft:
+def _draft_of(request: TaskRequest) -> Draft:
     """A task to be made, as it was sent."""
     return Draft(
         request.name,
@@ -202,7 +202,7 @@ def add_catalogue(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> Non
 
         No other task is written over, and the names of the files are the declaration's, not the sender's.
         """
-        draft = _draft(request)
+        draft = _draft_of(request)
         declared = save(draft, cache)
         sizes: dict[str, dict[str, int]] = {}
         for (language, split), count in declared.sizes.items():

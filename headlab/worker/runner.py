@@ -366,8 +366,8 @@ class Runner:
     def _outcome(self, bench: Bench, running: WorkerJob) -> JobEnd:
         log.info("job %d started, attempt %d", running.job.id, running.job.attempts)
         try:
-            outcome = Context().run(bench.run, running)
-            return JobEnd("done", result=checked_outcome(running.job.kind, outcome))
+            job_outcome = Context().run(bench.run, running)
+            return JobEnd("done", result=checked_outcome(running.job.kind, job_outcome))
         except Stopping:
             return JobEnd("queued")
         except Cancelled:

@@ -140,7 +140,7 @@ async def only_record(http: Request, engine: Engine, ask: AskEngine) -> BaseMode
         engine.withdraw(live)
 
 
-async def lines_of(inbox: Inbox, first_record: BaseModel) -> AsyncIterator[str]:
+async def json_lines(inbox: Inbox, first_record: BaseModel) -> AsyncIterator[str]:
     """All records, including the first, as one line of JSON each.
 
     The last is final, or an error with its code.
@@ -182,7 +182,7 @@ class FigureLines(StreamingResponse):
             self._leave()
 
 
-async def figures_of(http: Request, engine: Engine, request: EvaluateRequest) -> FigureLines:
+async def figure_lines(http: Request, engine: Engine, request: EvaluateRequest) -> FigureLines:
     """The figures of a request as they come.
 
     An error before the first is an ordinary HTTP error.
@@ -194,7 +194,7 @@ async def figures_of(http: Request, engine: Engine, request: EvaluateRequest) ->
     except BaseException:  # a client that left, too
         engine.withdraw(live)
         raise
-    return FigureLines(lines_of(inbox, first_figure), partial(engine.withdraw, live))
+    return FigureLines(json_lines(inbox, first_figure), partial(engine.withdraw, live))
 
 
 # What a job will cost, from stored results and, where these are too few, from what was just timed.
@@ -438,7 +438,7 @@ def _add_live(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
     async def evaluate(request: EvaluateRequest, http: Request) -> Response:
         """One JSON record per line, each over more examples; the last has `done` true, or `error` and `code`."""
         await ready(http, request.model)
-        return await figures_of(http, engine, request)
+        return await figure_lines(http, engine, request)
 
 
 def _error_response(_: Request, error: Exception) -> Response:
@@ -546,7 +546,7 @@ def serve(settings: WorkerSettings, make_bench: Callable[[], Bench] | None = Non
         entrance = open_entrance(settings)
         try:
             home = take_home(settings.cache)
-            _log_to(home.folder / LOG_NAME)
+            _start_log(home.folder / LOG_NAME)
             _warn_of_lock(home.lock)
             jobs = JobList(home.folder / "jobs.db", without_locks=bool(home.lock.notice))
             announce(home, entrance.url, settings.parent)
@@ -562,7 +562,7 @@ def serve(settings: WorkerSettings, make_bench: Callable[[], Bench] | None = Non
     if settings.told is not None:
         write_json(settings.told, {"url": entrance.url})
     try:
-        _run_server(settings, home, entrance, jobs, make_bench or partial(_real_bench, settings))
+        _run_server(settings, home, entrance, jobs, make_bench or partial(_model_host, settings))
     finally:
         home.lock.close()
     log.info("stopped")
@@ -652,7 +652,7 @@ def server_of(app: ASGIApp, stop_work: Callable[[], object] = lambda: None) -> u
     return Server(config, stop_work)
 
 
-def _real_bench(settings: WorkerSettings) -> Bench:
+def _model_host(settings: WorkerSettings) -> Bench:
     # Imported in the device's thread: torch takes seconds, and /health answers meanwhile.
     with IMPORTING:
         from headlab.cluster.rays import team
@@ -738,7 +738,7 @@ def _tell_address(url: str, home: Home, *, is_told: bool) -> None:
     sys.stderr.flush()
 
 
-def _log_to(path: Path) -> None:
+def _start_log(path: Path) -> None:
     """Write the log to a file that only its owner can read, and to a terminal if there is one."""
     try:
         file = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")

@@ -36,7 +36,7 @@ from headlab.worker.engine import (
 from headlab.worker.jobs import JobList
 from headlab.worker.model_host import MAX_FETCHES, Fetches
 from headlab.worker.schemas import Figure, Weights
-from headlab.worker.server import FigureLines, create_app, lines_of, server_of
+from headlab.worker.server import FigureLines, create_app, json_lines, server_of
 
 FIGURES = 3
 WEIGHTS = Weights(tokens=[], weights={}, separators=[], special=[], truncated=False)
@@ -448,7 +448,7 @@ def test_reported_16_a_client_that_left_before_the_first_line_is_noticed() -> No
         raise OSError("nobody is there")
 
     async def answer() -> None:
-        response = FigureLines(lines_of(None, next(figures())), lambda: left.append("left"))  # type: ignore[arg-type]
+        response = FigureLines(json_lines(None, next(figures())), lambda: left.append("left"))  # type: ignore[arg-type]
         await response({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send)  # type: ignore[arg-type]
 
     # In a thread of its own: playwright keeps a loop running in that of the tests.
