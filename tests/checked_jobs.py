@@ -15,4 +15,4 @@ def checked(kind: str, params: Mapping[str, Any]) -> dict[str, Any]:
         HeadlabError: For anything unknown or invalid.
         ValidationError: For fields of another type.
     """
-    return job_class(kind).model_validate(dict(params)).checked().model_dump()
+    return job_class(kind).model_validate(dict(params)).resolve_or_refuse().model_dump()

@@ -48,7 +48,7 @@ from headlab.studies.run import Pieces, forecast, run_experiment
 from headlab.studies.table import STUDIES
 from headlab.tasks import TASKS, problems
 from headlab.worker import catalogue
-from headlab.worker.model_host import Resident
+from headlab.worker.model_host import ModelHost
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
 REGISTRIES: dict[str, Any] = {
@@ -411,7 +411,7 @@ def test_they_are_a_job_of_the_worker(toy: Path, folder: Path, tmp_path: Path):
         "languages": "all",
         "method": "entropy",
     }
-    with running(cache, partial(Resident, cache, "cpu")) as worker:
+    with running(cache, partial(ModelHost, cache, "cpu")) as worker:
         job = int(worker.client.submit("experiment", spec).id)
         until(lambda: worker.client.job(job).state not in ("queued", "running"))
         ended = worker.client.job(job)
@@ -429,7 +429,7 @@ def test_a_package_s_job_is_forecast_run_and_listed_by_the_worker(
     cache = tmp_path / "cache"
     cache.mkdir()
     spec = {"model": str(folder), "task": "polarity", "languages": "all", "size": 4}
-    with running(cache, partial(Resident, cache, "cpu")) as worker:
+    with running(cache, partial(ModelHost, cache, "cpu")) as worker:
         announced = worker.client.forecast("baseline", spec)
         with raises("request.field_invalid", "size"):
             worker.client.submit("baseline", {**spec, "size": 0})
@@ -506,7 +506,7 @@ def test_a_job_by_a_package_s_method_is_announced(toy_cost: str, folder: Path, t
         "languages": ["en", "de"],
         "method": "entropy",
     }
-    with running(cache, partial(Resident, cache, "cpu")) as worker:
+    with running(cache, partial(ModelHost, cache, "cpu")) as worker:
         announced = worker.client.forecast("score", spec)
     examples = sum(
         len(headlab.task("polarity").examples(language, "dev")) for language in ("en", "de")
@@ -716,7 +716,7 @@ def broken(installed: Callable[..., Path]) -> None:
 
 
 def test_jobs_of_a_package_with_mistakes_leave_the_worker_at_work(broken: None, tmp_path: Path):
-    with running(tmp_path, partial(Resident, tmp_path, "cpu")) as worker:
+    with running(tmp_path, partial(ModelHost, tmp_path, "cpu")) as worker:
         with raises("worker.failed", "ZeroDivisionError"):
             worker.client.forecast("unpredictable", {})
         with raises("worker.failed", "ZeroDivisionError"):
@@ -748,7 +748,7 @@ def test_a_refused_field_is_named_with_the_reason_alone(
     broken: None, tmp_path: Path, spec: dict[str, object], sentence: str
 ):
     with (
-        running(tmp_path, partial(Resident, tmp_path, "cpu")) as worker,
+        running(tmp_path, partial(ModelHost, tmp_path, "cpu")) as worker,
         raises("request.field_invalid") as refused,
     ):
         worker.client.submit("sound", spec)

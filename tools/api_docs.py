@@ -9,7 +9,7 @@ from typing import Any
 from headlab.results import Store
 from headlab.worker.apidocs import markdown
 from headlab.worker.engine import Engine
-from headlab.worker.jobs import Jobs
+from headlab.worker.jobs import JobList
 from headlab.worker.runner import Bench
 from headlab.worker.server import create_app
 
@@ -23,7 +23,7 @@ def description() -> dict[str, Any]:
         raise AssertionError("the device is not needed to describe the routes")
 
     with tempfile.TemporaryDirectory(prefix="headlab-") as folder:
-        jobs = Jobs(Path(folder) / "jobs.db")
+        jobs = JobList(Path(folder) / "jobs.db")
         try:
             return create_app(Engine(no_bench, jobs, Store(Path(folder)))).openapi()
         finally:

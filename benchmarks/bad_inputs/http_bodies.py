@@ -39,9 +39,9 @@ from bad_inputs.command_lines import NUMBERS, OTHERWISE, TEXTS
 from bad_inputs.commands import BYTES_OF_OTHER_KINDS, write_files
 from headlab.results import Store
 from headlab.worker.engine import Engine
-from headlab.worker.jobs import Jobs
-from headlab.worker.model_host import Resident
-from headlab.worker.process import TOKEN_VARIABLE, Local, start_local
+from headlab.worker.jobs import JobList
+from headlab.worker.model_host import ModelHost
+from headlab.worker.process import TOKEN_VARIABLE, LocalWorker, start_local
 from headlab.worker.server import create_app
 
 MODEL = "model"
@@ -480,8 +480,8 @@ class Application(Place):
     def __init__(self, cache: Path) -> None:
         super().__init__()
         cache.mkdir()
-        jobs = Jobs(cache / "jobs.db")
-        engine = Engine(lambda: Resident(cache, "cpu"), jobs, Store(cache))
+        jobs = JobList(cache / "jobs.db")
+        engine = Engine(lambda: ModelHost(cache, "cpu"), jobs, Store(cache))
         self._application = create_app(engine, state=".worker")
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="application", daemon=True).start()
@@ -543,7 +543,7 @@ class Process(Place):
         super().__init__()
         self._token = secrets.token_urlsafe(32)
         os.environ[TOKEN_VARIABLE] = self._token
-        self._worker: Local = start_local(cache)
+        self._worker: LocalWorker = start_local(cache)
 
     def answer(self, request: Request) -> Response:
         """Send a request as bytes, and read the answer."""

@@ -35,7 +35,7 @@ from made_roles import made_roles
 import headlab
 from bad_inputs.case import Answer, BadInput, answer_to, process_answer
 from bad_inputs.json_values import dumped, shown, spots
-from headlab.cli.lists import row
+from headlab.cli.lists import result_record
 from headlab.core import HeadGrid, HeadlabError, Stack, content_key
 from headlab.dashboard.frame import stored_scores
 from headlab.dashboard.names import head_from
@@ -62,7 +62,7 @@ from headlab.report.build import write_report
 from headlab.results import Run, Store
 from headlab.roles import read as read_roles
 from headlab.tasks import Draft, Upload, names, problems, save
-from headlab.worker.jobs import Jobs
+from headlab.worker.jobs import JobList
 
 CREATED = "2026-11-22T01:00:00+00:00"
 GRID = HeadGrid((Stack("encoder", (2, 3)),))
@@ -515,7 +515,7 @@ def _use_results(root: Path) -> None:
     listings: list[Any] = [store.scan(), store.curves(), store.reports(), store.gates()]
     for listing in listings:
         for result in listing.results:
-            json.dumps(row(result))
+            json.dumps(result_record(result))
             write_report([result.key], root / "report.html", store)
             for table in getattr(result.record, "tables", ()):
                 table.markdown()
@@ -610,7 +610,7 @@ def _begun_input(place: Path, rng: random.Random) -> BadInput:
 def _job_list(path: Path) -> bytes:
     """A list with a job in each state."""
     path.parent.mkdir(exist_ok=True)
-    with closing(Jobs(path)) as jobs:
+    with closing(JobList(path)) as jobs:
         for number in range(4):
             jobs.submit(
                 "score", {"model": "m", "task": "intents", "language": "de", "seed": number}
@@ -619,7 +619,7 @@ def _job_list(path: Path) -> bytes:
             job = jobs.claim()
             if job is None:
                 raise RuntimeError("no job to claim")
-            jobs.began(job.id, "a" * 64, "de")
+            jobs.record_folder(job.id, "a" * 64, "de")
             jobs.end(job.id, state, None if state == "done" else "it failed", {"key": "x"})
         jobs.claim()
     with closing(sqlite3.connect(path)) as database:
@@ -688,15 +688,15 @@ def _jobs_input(place: Path, rng: random.Random, job_list: bytes) -> BadInput:
 
 def _use_jobs(path: Path) -> None:
     """Do with a list of jobs what a worker does when it starts."""
-    with closing(Jobs(path)) as jobs:
+    with closing(JobList(path)) as jobs:
         listed = jobs.list()
         for job in listed:
             job.model_dump_json()
             _unless_refused(partial(jobs.log, job.id))
-        jobs.unfinished()
+        jobs.unfinished_jobs()
         claimed = jobs.claim()
         if claimed is not None:
-            jobs.runs(claimed.id)
+            jobs.run_folders(claimed.id)
             jobs.end(claimed.id, "failed", "x")
         jobs.submit("score", {"model": "another"})
 

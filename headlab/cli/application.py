@@ -48,11 +48,11 @@ def worker(
     cache: CacheRoot = None,
 ) -> None:
     """Serve live requests and jobs until stopped."""
-    from headlab.worker.server import Settings, serve
+    from headlab.worker.server import WorkerSettings, serve
 
     check_workers(ray, workers)
     serve(
-        Settings(
+        WorkerSettings(
             open_store(cache).root,
             host,
             port,

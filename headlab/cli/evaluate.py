@@ -15,8 +15,8 @@ from headlab.cli.output import (
     AsJson,
     Device,
     DeviceMap,
-    OnTask,
     Seed,
+    TaskSelection,
     check_ablation,
     print_json,
     progress_bar,
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from headlab.hooks import Model
     from headlab.stats import Paired
 
-Written = Mapping[str, Any]
+LanguageDetails = Mapping[str, Any]
 
 
 def evaluate(
-    on: OnTask,
+    selection: TaskSelection,
     mask: Annotated[
         Path | None, typer.Option(help="mask file; compared with the untouched model")
     ] = None,
@@ -88,78 +88,96 @@ def evaluate(
     loaded_mask = load_mask(mask) if mask is not None else None
     ablation = ablation or chosen_ablation(loaded_mask)
     check_ablation(ablation)
-    others = {
-        "--changes": changes, "--bleu": bleu, "--beams": beams, "--label-map": on.label_map, "--data": on.data,
-        "--task": on.task != TASK, "--languages": on.languages != "all", "--split": split != "dev",
-    }  # fmt: skip
-    check_harness(lm_eval, lm_eval_folder, ablation, others)
+    own_task_options = {
+        "--changes": changes,
+        "--bleu": bleu,
+        "--beams": beams,
+        "--label-map": selection.label_map,
+        "--data": selection.data,
+        "--task": selection.task != TASK,
+        "--languages": selection.languages != "all",
+        "--split": split != "dev",
+    }
+    check_harness(lm_eval, lm_eval_folder, ablation, own_task_options)
     if lm_eval is not None:
-        load = partial(headlab.load, on.model, device=device, device_map=device_map)
-        harness(load, task_names(lm_eval), loaded_mask, size, seed, lm_eval_folder, json)
+        load = partial(headlab.load, selection.model, device=device, device_map=device_map)
+        print_harness_metrics(
+            load, task_names(lm_eval), loaded_mask, size, seed, lm_eval_folder, json
+        )
         return
     size = size or (DEV_SIZE if split == "dev" else None)
-    chosen = on.chosen()
-    chosen.check(chosen.languages[0], split)
-    check_changes(changes, loaded_mask, chosen)
-    decoding = decoding_of(chosen, split, bleu, beams)
-    loaded = headlab.load(on.model, device=device, device_map=device_map)
+    task = selection.load_task()
+    task.check(task.languages[0], split)
+    check_changes(changes, loaded_mask, task)
+    decoding = checked_decoding(task, split, bleu, beams)
+    model = headlab.load(selection.model, device=device, device_map=device_map)
     if loaded_mask is not None:
-        loaded_mask.check(loaded.grid, loaded.fingerprint)
-    rows: dict[str, Comparison | Evaluation] = {}
-    more: dict[str, dict[str, JsonLike]] = {}
-    changed: list[Table] = []
+        loaded_mask.check(model.grid, model.fingerprint)
+    results_by_language: dict[str, Comparison | Evaluation] = {}
+    details_by_language: dict[str, dict[str, JsonLike]] = {}
+    change_tables: list[Table] = []
     with progress_bar("evaluating") as show:
-        for number, language in enumerate(chosen.languages):
-            show(language, number, len(chosen.languages))
+        for number, language in enumerate(task.languages):
+            show(language, number, len(task.languages))
             evaluator = Evaluator(
-                loaded, chosen.restricted([language]), language, as_split(split), size
+                model, task.restricted([language]), language, as_split(split), size
             )
-            asked = Asked(evaluator, loaded_mask, ablation, seed)
-            say_notes(evaluator)
-            rows[language] = evaluated(evaluator, loaded_mask, ablation=ablation, seed=seed)
-            more[language] = (
-                classes(asked) if chosen.labels else written(asked, decoding) | normalised(asked)
+            request = EvaluationRequest(evaluator, loaded_mask, ablation, seed)
+            print_notes(evaluator)
+            results_by_language[language] = evaluated(
+                evaluator, loaded_mask, ablation=ablation, seed=seed
             )
-            more[language] |= equal_texts_record(evaluator.equal_texts)
-            changed += [changed_answers(asked)] if changes is not None else []
+            if task.labels:
+                details = assumed_classes(request)
+            else:
+                details = translation_figures(request, decoding) | normalised_accuracy(request)
+            details_by_language[language] = details | equal_texts_record(evaluator.equal_texts)
+            if changes is not None:
+                change_tables.append(change_table(request))
     if changes is not None:
-        save_changes(changed, changes)
-    show_rows(rows, more, json)
+        save_changes(change_tables, changes)
+    print_results(results_by_language, details_by_language, json)
 
 
-def say_notes(evaluator: Evaluator) -> None:
+def print_notes(evaluator: Evaluator) -> None:
     """Print on stderr what to know beside the figures of a language."""
     for note in (evaluator.inputs.note, *equal_texts_notes(evaluator.equal_texts)):
         if note:
             typer.echo(f"{evaluator.language}: {note}", err=True)
 
 
-def show_rows(
-    rows: Mapping[str, Comparison | Evaluation], more: Mapping[str, Written], json: bool
+def print_results(
+    results_by_language: Mapping[str, Comparison | Evaluation],
+    details_by_language: Mapping[str, LanguageDetails],
+    json: bool,
 ) -> None:
     """Print the figures of all languages."""
     from headlab.api import describe
 
     if json:
-        print_json(
-            {
-                "languages": {
-                    language: record(row) | dict(more.get(language, {}))
-                    for language, row in rows.items()
-                }
-            }
-        )
+        records = {}
+        for language, result in results_by_language.items():
+            details = dict(details_by_language.get(language, {}))
+            records[language] = evaluation_record(result) | details
+        print_json({"languages": records})
         return
-    for language, row in rows.items():
-        typer.echo(describe(row))
-        if "log_probability" in more[language]:
-            typer.echo("\n".join(words_of(more[language])))
+    for language, result in results_by_language.items():
+        typer.echo(describe(result))
+        if "log_probability" in details_by_language[language]:
+            typer.echo("\n".join(detail_lines(details_by_language[language])))
 
 
 def check_harness(
-    tasks: str | None, folder: Path | None, ablation: str, others: Mapping[str, Any]
+    tasks: str | None, folder: Path | None, ablation: str, own_task_options: Mapping[str, Any]
 ) -> None:
-    """Raise HeadlabError for what the harness cannot do. others: options by flag, none of which goes with its tasks."""
+    """Raise HeadlabError for what the harness cannot do.
+
+    Args:
+        tasks: of the harness, comma-separated; None without them.
+        folder: of further tasks.
+        ablation: of the heads that are switched off.
+        own_task_options: options by flag, none of which goes with the harness's tasks.
+    """
     if tasks is None:
         if folder is not None:
             raise HeadlabError(
@@ -169,13 +187,18 @@ def check_harness(
         return
     if ablation != "zero":
         raise HeadlabError(
-            f"--lm-eval removes heads by zero ablation, and {ablation} ablation is asked for, by --ablation or by the "
-            "mask, whose heads were chosen under it; give --ablation zero to measure it anyway",
+            f"--lm-eval removes heads by zero ablation, and {ablation} ablation is asked for, by "
+            "--ablation or by the mask, whose heads were chosen under it; give --ablation zero to "
+            "measure it anyway",
             code="lm_eval.ablation",
         )
-    if given := [flag for flag, value in others.items() if value not in (None, False)]:
+    unusable_flags = [
+        flag for flag, value in own_task_options.items() if value not in (None, False)
+    ]
+    if unusable_flags:
         raise HeadlabError(
-            f"{given[0]} is for headlab's own tasks and has no effect with --lm-eval; leave one of them out",
+            f"{unusable_flags[0]} is for headlab's own tasks and has no effect with --lm-eval; "
+            "leave one of them out",
             code="lm_eval.option_unused",
         )
 
@@ -185,7 +208,7 @@ def task_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def harness(
+def print_harness_metrics(
     load: Callable[[], Model],
     tasks: Sequence[str],
     mask: Mask | None,
@@ -212,7 +235,8 @@ def harness(
         from headlab.evaluation.lm_eval import compared
     except ModuleNotFoundError as error:
         raise HeadlabError(
-            f"--lm-eval needs a package that is not installed ({error.name}): pip install 'headlab[lm-eval]'",
+            f"--lm-eval needs a package that is not installed ({error.name}): "
+            "pip install 'headlab[lm-eval]'",
             code="package.lm_eval_missing",
         ) from error
     notes: list[str] = []
@@ -244,19 +268,20 @@ def harness_lines(figures: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Ite
     """The metrics of the harness as lines of text, one for each task, filter and metric.
 
     Args:
-        figures: rows by task and metric, as `headlab.evaluation.harness.metrics.figures` gives them.
+        figures: rows by task and metric, as `headlab.evaluation.harness.metrics.figures` gives
+            them.
     """
-    columns = []
-    for task, rows in figures.items():
-        for name, row in rows.items():
+    rows = []
+    for task, rows_by_metric in figures.items():
+        for name, row in rows_by_metric.items():
             metric = name.removesuffix(f",{row['filter']}")
             label = f"{metric} {DIRECTIONS[row['higher_is_better']]}"
-            columns.append((task, row["filter"], label, harness_words(metric, row)))
-    task_width = max((len(task) for task, _, _, _ in columns), default=0)
-    filter_width = max((len(filter_name) for _, filter_name, _, _ in columns), default=0)
-    label_width = max((len(label) for _, _, label, _ in columns), default=0)
-    filters_differ = any(filter_name != NO_FILTER for _, filter_name, _, _ in columns)
-    for task, filter_name, label, words in columns:
+            rows.append((task, row["filter"], label, harness_words(metric, row)))
+    task_width = max((len(task) for task, _, _, _ in rows), default=0)
+    filter_width = max((len(filter_name) for _, filter_name, _, _ in rows), default=0)
+    label_width = max((len(label) for _, _, label, _ in rows), default=0)
+    filters_differ = any(filter_name != NO_FILTER for _, filter_name, _, _ in rows)
+    for task, filter_name, label, words in rows:
         cells = [f"{task:{task_width}}", f"{label:{label_width}}", words]
         if filters_differ:
             cells.insert(1, f"{filter_name:{filter_width}}")
@@ -267,14 +292,14 @@ def harness_words(metric: str, row: Mapping[str, Any]) -> str:
     """A metric's value, its difference from the untouched model, and its number of documents."""
     value = row[metric]
     numbers = [number for number in (value, row.get("baseline")) if number is not None]
-    form = ".4f"
+    number_format = ".4f"
     if any(abs(number) >= LARGE for number in numbers):
-        form = ".4g"
+        number_format = ".4g"
     text = "no number"
     if value is not None:
-        text = f"{value:{form}}"
+        text = f"{value:{number_format}}"
     if row.get("difference") is not None:
-        text += paired_words(row, form)
+        text += difference_words(row, number_format)
     if "no_interval" in row:
         text += f" (no interval: {row['no_interval']})"
     text += f"  n={row['n']}"
@@ -283,8 +308,12 @@ def harness_words(metric: str, row: Mapping[str, Any]) -> str:
     return text
 
 
-def decoding_of(task: Task, split: str, bleu: bool, beams: int | None) -> Decoding | None:
-    """How to translate; None without BLEU. Raises HeadlabError early if BLEU could not be measured."""
+def checked_decoding(task: Task, split: str, bleu: bool, beams: int | None) -> Decoding | None:
+    """How to translate; None without BLEU.
+
+    Raises:
+        HeadlabError: Early if BLEU could not be measured.
+    """
     if not bleu:
         if beams is not None:
             raise HeadlabError(
@@ -300,8 +329,8 @@ def decoding_of(task: Task, split: str, bleu: bool, beams: int | None) -> Decodi
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is asked of one language."""
+class EvaluationRequest:
+    """What is measured in one language: with which mask, and which ablation and seed."""
 
     evaluator: Evaluator
     mask: Mask | None
@@ -320,165 +349,206 @@ def check_changes(file: Path | None, mask: Mask | None, task: Task) -> None:
         )
     if not task.named:
         raise HeadlabError(
-            f"--changes lists labels, but task {task.name} has none; leave it out, or choose a task that labels texts "
-            "or words, or has choices",
+            f"--changes lists labels, but task {task.name} has none; leave it out, or choose a "
+            "task that labels texts or words, or has choices",
             code="changes.no_labels",
         )
 
 
-def changed_answers(asked: Asked) -> Table:
+def change_table(request: EvaluationRequest) -> Table:
     """The answers that the mask changes in one language."""
     from headlab.evaluation import changes, table
 
-    assert asked.mask is not None
+    assert request.mask is not None
     return table(
-        changes(asked.evaluator, asked.mask, ablation=asked.ablation), asked.evaluator.language
+        changes(request.evaluator, request.mask, ablation=request.ablation),
+        request.evaluator.language,
     )
 
 
 def save_changes(tables: Sequence[Table], file: Path) -> None:
     """Write the changed answers of all languages as one CSV file."""
-    rows = tuple(row for one in tables for row in one.rows)
+    rows = tuple(row for table in tables for row in table.rows)
     write_atomic(file, replace(tables[0], rows=rows).csv().encode())
-    many = f"{len(rows):,} answer{'s' * (len(rows) != 1)}"
-    typer.echo(f"{many} changed: {file}", err=True)
+    count_text = f"{len(rows):,} answer{'s' * (len(rows) != 1)}"
+    typer.echo(f"{count_text} changed: {file}", err=True)
 
 
-def classes(asked: Asked) -> dict[str, JsonLike]:
+def assumed_classes(request: EvaluationRequest) -> dict[str, JsonLike]:
     """The model's class for each label, as JSON; nothing where its names are the labels."""
     from headlab.evaluation import label_order
 
-    assumed = label_order(
-        asked.evaluator.model, asked.evaluator.task
-    ).assumed  # found while evaluating
-    return {} if assumed is None else {"classes": assumed}
+    evaluator = request.evaluator
+    classes_by_label = label_order(evaluator.model, evaluator.task).assumed
+    if classes_by_label is None:
+        return {}
+    return {"classes": classes_by_label}
 
 
-def written(asked: Asked, decoding: Decoding | None) -> dict[str, JsonLike]:
-    """Log-probability of one language's reference translations, and BLEU if `decoding` is given, as JSON.
+def translation_figures(
+    request: EvaluationRequest, decoding: Decoding | None
+) -> dict[str, JsonLike]:
+    """Log-probability of one language's reference translations, and BLEU with `decoding`, as JSON.
 
     With a mask, also the untouched model's value and the paired difference.
     """
     from headlab.evaluation import bleu, generation, translated_bleu
 
-    evaluator = asked.evaluator
-    mask, seed, ablation = asked.mask, asked.seed, asked.ablation
-    sure = now = generation.likelihood(evaluator, seed=seed)
-    change: dict[str, float] = {}
+    evaluator = request.evaluator
+    mask = request.mask
+    seed = request.seed
+    ablation = request.ablation
+    baseline_likelihood = likelihood = generation.likelihood(evaluator, seed=seed)
+    difference: dict[str, float] = {}
     if mask is not None:
-        now = generation.likelihood(evaluator, mask, ablation=ablation, seed=seed)
-        change = paired(sure.mean, generation.gain(sure, now, seed=seed))
-    found: dict[str, JsonLike] = {
-        "log_probability": now.record() | change | generation.text_rates(evaluator, now, seed=seed)
+        likelihood = generation.likelihood(evaluator, mask, ablation=ablation, seed=seed)
+        difference = paired_figures(
+            baseline_likelihood.mean, generation.gain(baseline_likelihood, likelihood, seed=seed)
+        )
+    figures: dict[str, JsonLike] = {
+        "log_probability": likelihood.record()
+        | difference
+        | generation.text_rates(evaluator, likelihood, seed=seed)
     }
     if decoding is None:
-        return found
-    whole = translated_bleu(evaluator, decoding=decoding, seed=seed)
+        return figures
+    baseline_bleu = translated_bleu(evaluator, decoding=decoding, seed=seed)
     if mask is None:
-        return found | {"bleu": whole.record() | decoding.record()}
-    fewer = translated_bleu(evaluator, mask, ablation=ablation, decoding=decoding, seed=seed)
-    row = (
-        fewer.record() | paired(whole.score, bleu.gain(whole, fewer, seed=seed)) | decoding.record()
+        return figures | {"bleu": baseline_bleu.record() | decoding.record()}
+    masked_bleu = translated_bleu(evaluator, mask, ablation=ablation, decoding=decoding, seed=seed)
+    bleu_figures = (
+        masked_bleu.record()
+        | paired_figures(baseline_bleu.score, bleu.gain(baseline_bleu, masked_bleu, seed=seed))
+        | decoding.record()
     )
-    return found | {"bleu": row}
+    return figures | {"bleu": bleu_figures}
 
 
-def normalised(asked: Asked) -> dict[str, JsonLike]:
+def normalised_accuracy(request: EvaluationRequest) -> dict[str, JsonLike]:
     """Accuracy of choices by log-probability a byte, as JSON; nothing for other tasks.
 
     With a mask, also the untouched model's value and the paired difference.
     """
-    if not asked.evaluator.examples[0].choices:
+    if not request.evaluator.examples[0].choices:
         return {}
     import numpy as np
 
     from headlab.evaluation import normalised
     from headlab.stats import paired_bootstrap, share_interval
 
-    groups, whole = tuple(e.cluster for e in asked.evaluator.examples), normalised(asked.evaluator)
-    now = (
-        whole
-        if asked.mask is None
-        else normalised(asked.evaluator, asked.mask, ablation=asked.ablation)
-    )
-    low, high = share_interval(now, groups, np.random.default_rng(asked.seed))
-    found: dict[str, JsonLike] = {
-        "accuracy_normalised": float(now.mean()),
+    evaluator = request.evaluator
+    clusters = tuple(example.cluster for example in evaluator.examples)
+    baseline_correct = normalised(evaluator)
+    correct = baseline_correct
+    if request.mask is not None:
+        correct = normalised(evaluator, request.mask, ablation=request.ablation)
+    low, high = share_interval(correct, clusters, np.random.default_rng(request.seed))
+    figures: dict[str, JsonLike] = {
+        "accuracy_normalised": float(correct.mean()),
         "accuracy_normalised_low": low,
         "accuracy_normalised_high": high,
     }
-    if asked.mask is None:
-        return found
-    change = paired_bootstrap(whole, now, groups, np.random.default_rng(asked.seed))
-    return found | {"normalised": paired(float(whole.mean()), change)}
+    if request.mask is None:
+        return figures
+    difference = paired_bootstrap(
+        baseline_correct, correct, clusters, np.random.default_rng(request.seed)
+    )
+    return figures | {"normalised": paired_figures(float(baseline_correct.mean()), difference)}
 
 
-def paired(baseline: float, found: Paired) -> dict[str, float]:
+def paired_figures(baseline: float, difference: Paired) -> dict[str, float]:
     """The untouched model's value and the difference from it, as JSON."""
-    return {"baseline": baseline, **found._asdict()}
+    return {"baseline": baseline, **difference._asdict()}
 
 
-def words_of(more: Written) -> Iterator[str]:
+def detail_lines(figures: LanguageDetails) -> Iterator[str]:
     """One language's log-probability and BLEU as lines of text."""
-    row, unit = more["log_probability"], "choice" if "accuracy_normalised" in more else "token"
+    row = figures["log_probability"]
+    unit = "choice" if "accuracy_normalised" in figures else "token"
+    low, high = row["log_probability_low"], row["log_probability_high"]
     yield (
-        f"       log-probability {row['log_probability']:.3f} nats a {unit}  [{row['log_probability_low']:.3f}, "
-        f"{row['log_probability_high']:.3f}]{paired_words(row, '.3f')}"
+        f"       log-probability {row['log_probability']:.3f} nats a {unit}  "
+        f"[{low:.3f}, {high:.3f}]{difference_words(row, '.3f')}"
     )
     if "bits_per_byte" in row:
-        yield "       " + "   ".join(
-            f"{words} {row[name]:.3f}  [{row[f'{name}_low']:.3f}, {row[f'{name}_high']:.3f}]"
-            for name, words in (
-                ("bits_per_byte", "bits per byte"),
-                ("word_perplexity", "word perplexity"),
-            )
-            if name in row
-        )
-    if (share := more.get("accuracy_normalised")) is not None:
-        low, high = more["accuracy_normalised_low"], more["accuracy_normalised_high"]
-        change = paired_words(more["normalised"], ".1%") if "normalised" in more else ""
-        yield f"       accuracy by log-probability per byte {share:.1%}  [{low:.1%}, {high:.1%}]{change}"
-    if "bleu" in more:
-        row = more["bleu"]
+        rates = []
+        for name, label in (
+            ("bits_per_byte", "bits per byte"),
+            ("word_perplexity", "word perplexity"),
+        ):
+            if name in row:
+                low, high = row[f"{name}_low"], row[f"{name}_high"]
+                rates.append(f"{label} {row[name]:.3f}  [{low:.3f}, {high:.3f}]")
+        yield "       " + "   ".join(rates)
+    share = figures.get("accuracy_normalised")
+    if share is not None:
+        low, high = figures["accuracy_normalised_low"], figures["accuracy_normalised_high"]
+        difference = ""
+        if "normalised" in figures:
+            difference = difference_words(figures["normalised"], ".1%")
         yield (
-            f"       BLEU {row['bleu']:.1f}  [{row['bleu_low']:.1f}, {row['bleu_high']:.1f}]{paired_words(row, '.1f')}"
+            f"       accuracy by log-probability per byte {share:.1%}  "
+            f"[{low:.1%}, {high:.1%}]{difference}"
+        )
+    if "bleu" in figures:
+        row = figures["bleu"]
+        low, high = row["bleu_low"], row["bleu_high"]
+        yield (
+            f"       BLEU {row['bleu']:.1f}  [{low:.1f}, {high:.1f}]{difference_words(row, '.1f')}"
             f"  n={row['sentences']}  {row['signature']}|beams:{row['beams']}"
         )
 
 
-def paired_words(row: Mapping[str, Any], form: str) -> str:
+def difference_words(row: Mapping[str, Any], number_format: str) -> str:
     """The difference from the untouched model in words; empty if there is none."""
     if "difference" not in row:
         return ""
-    told = f"  untouched {row['baseline']:{form}}  difference {row['difference']:+{form}}"
-    return told + (
-        f" [{row['low']:+{form}}, {row['high']:+{form}}]  p={row['p']:.3g}" if "low" in row else ""
-    )
+    baseline = f"{row['baseline']:{number_format}}"
+    difference = f"{row['difference']:+{number_format}}"
+    text = f"  untouched {baseline}  difference {difference}"
+    if "low" in row:
+        low, high = f"{row['low']:+{number_format}}", f"{row['high']:+{number_format}}"
+        text += f" [{low}, {high}]  p={row['p']:.3g}"
+    return text
 
 
 def chosen_ablation(mask: Mask | None) -> str:
-    """The ablation under which a mask's heads were chosen; zero by default. Raises HeadlabError if it is mixed."""
-    found = (None if mask is None else mask.ablation) or "zero"
-    if found == "mixed":
+    """The ablation under which a mask's heads were chosen; zero by default.
+
+    Raises:
+        HeadlabError: If it is mixed.
+    """
+    ablation = (None if mask is None else mask.ablation) or "zero"
+    if ablation == "mixed":
         raise HeadlabError(
-            "the mask combines others, some chosen under mean ablation and some not; say with --ablation which to use",
+            "the mask combines others, some chosen under mean ablation and some not; say with "
+            "--ablation which to use",
             code="ablation.ambiguous",
         )
-    return found
+    return ablation
 
 
 def as_split(text: str) -> Split:
     """A checked split as its literal type."""
-    return "test" if text == "test" else "train" if text == "train" else "dev"
+    if text == "test":
+        return "test"
+    if text == "train":
+        return "train"
+    return "dev"
 
 
-def record(row: Comparison | Evaluation) -> dict[str, JsonLike]:
+def evaluation_record(result: Comparison | Evaluation) -> dict[str, JsonLike]:
     """One language as JSON."""
-    if isinstance(row, Evaluation):
+    if isinstance(result, Evaluation):
         from headlab.evaluation import accuracy_interval
 
-        low, high = accuracy_interval(row)
-        figures = {"accuracy": row.accuracy, "n": row.n, "accuracy_low": low, "accuracy_high": high}
+        low, high = accuracy_interval(result)
+        figures = {
+            "accuracy": result.accuracy,
+            "n": result.n,
+            "accuracy_low": low,
+            "accuracy_high": high,
+        }
     else:
         names = (
             "accuracy",
@@ -491,5 +561,5 @@ def record(row: Comparison | Evaluation) -> dict[str, JsonLike]:
             "flipped_right",
             "flipped_wrong",
         )
-        figures = {name: getattr(row, name) for name in names}
-    return {**figures, **omission_fields(row.omissions)}
+        figures = {name: getattr(result, name) for name in names}
+    return {**figures, **omission_fields(result.omissions)}

@@ -1,4 +1,4 @@
-"""`headlab experiment` and `headlab front`: the papers' analyses, and the smallest model that is good enough."""
+"""`headlab experiment` and `headlab front`: the papers' analyses, and a smaller model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from headlab.cli.job_command import FlagValues, values_of
 from headlab.cli.output import (
     AsJson,
-    Here,
+    ComputeSettings,
     check_ablation,
     chosen_task,
     print_json,
@@ -34,7 +34,7 @@ def experiment(
     *,
     key: str | None,
     data: Path | None,
-    here: Here,
+    compute: ComputeSettings,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="folder for report.json, a CSV file a table, and the figures"),
@@ -50,31 +50,34 @@ def experiment(
     resumes from there.
     """
     if list_ or key is None:
-        show_list(json=json)
+        print_experiments(json=json)
         return
     job = ExperimentJob.from_flags(flags)
     job.study().resolve(job.study_options())  # raises before anything is loaded
-    report = reported(job, pieces_of(job, here, data))
+    report = make_report(job, pieces_of(job, compute, data))
     if out is not None:
         write_report(report, out)
-    print_json(report.to_json()) if json else typer.echo(markdown(report))
+    if json:
+        print_json(report.to_json())
+    else:
+        typer.echo(report_markdown(report))
 
 
-def pieces_of(job: ExperimentJob, here: Here, data: Path | None) -> Pieces:
+def pieces_of(job: ExperimentJob, compute: ComputeSettings, data: Path | None) -> Pieces:
     """The pieces that a report is assembled from. Raises HeadlabError for what cannot be computed.
 
     Args:
         job: The experiment, or the front.
-        here: Where it is computed.
+        compute: What it is computed on, and where its results are.
         data: Folder of the task's files.
     """
     check_ablation(job.ablation)
     task = chosen_task(job.task, job.languages, data, job.label_map)
-    lab = LocalLab(here.store(), here.load, device=here.device)
+    lab = LocalLab(compute.store(), compute.load, device=compute.device)
     return job.pieces_on(task, lab, lab.store, tick=lambda: None)
 
 
-def reported(job: ExperimentJob, pieces: Pieces) -> Report:
+def make_report(job: ExperimentJob, pieces: Pieces) -> Report:
     """The report; its cost is printed on stderr first."""
     typer.echo(f"{job.experiment}: {job.cost(pieces).sentence}", err=True)
     with progress_bar(job.experiment) as show:
@@ -85,37 +88,42 @@ def reported(job: ExperimentJob, pieces: Pieces) -> Report:
         return job.report(pieces, on_progress)
 
 
-def show_list(*, json: bool) -> None:
+def print_experiments(*, json: bool) -> None:
     """Every experiment with its options, as text or as JSON."""
     if json:
-        print_json({"experiments": [listed(about) for about in offered_experiments().values()]})
+        records = [experiment_record(study) for study in offered_experiments().values()]
+        print_json({"experiments": records})
         return
-    for about in offered_experiments().values():
-        typer.echo(f"{about.key}: {about.question} ({about.paper})")
-        for name, option in about.options.items():
-            if name != METHOD and (name != METHOD_OPTIONS or METHOD not in about.options):
+    for study in offered_experiments().values():
+        typer.echo(f"{study.key}: {study.question} ({study.paper})")
+        for name, option in study.options.items():
+            if name != METHOD and (name != METHOD_OPTIONS or METHOD not in study.options):
                 default = "none" if option.default is None else option.default
                 typer.echo(f"    --option {name}={default}: {option.help} ({option.range})")
 
 
-def listed(about: Experiment) -> JsonRecord:
+def experiment_record(study: Experiment) -> JsonRecord:
     """One experiment as JSON."""
     names = ("key", "title", "question", "paper", "least_languages")
     options = {
         name: {"default": option.default, "help": option.help, "fits": option.range}
-        for name, option in about.options.items()
+        for name, option in study.options.items()
     }
-    return {name: getattr(about, name) for name in names} | {"options": options}
+    return {name: getattr(study, name) for name in names} | {"options": options}
 
 
-def markdown(report: Report) -> str:
+def report_markdown(report: Report) -> str:
     """The tables under their titles, then the notes, as Markdown."""
     parts = [f"## {table.title}\n\n{table.markdown()}" for table in report.tables]
     return "\n\n".join([*parts, "\n".join(f"- {note}" for note in report.notes)]).rstrip()
 
 
 def write_report(report: Report, folder: Path) -> None:
-    """Write report.json, one CSV file per table, and the figures. Raises HeadlabError if that fails."""
+    """Write report.json, one CSV file per table, and the figures.
+
+    Raises:
+        HeadlabError: If that fails.
+    """
     from headlab.cli.figures import write_figures
 
     write_json(folder / "report.json", report.to_json())
@@ -124,16 +132,17 @@ def write_report(report: Report, folder: Path) -> None:
     write_figures(report, folder)
 
 
-# `headlab front`: the smallest model that is good enough in every language, or the best one of a given size.
+# `headlab front`: the smallest model that is good enough in every language, or the best one of a
+# given size.
 
-SHOWN = ("front-choice", "front-confirmed")
+CHOICE_TABLES = ("front-choice", "front-confirmed")
 
 
 def front(
     job: FrontJob,
     *,
     data: Path | None,
-    here: Here,
+    compute: ComputeSettings,
     out: Annotated[
         Path | None, typer.Option(help="mask file of the chosen model; or a folder for tables too")
     ] = None,
@@ -150,8 +159,8 @@ def front(
     from headlab.studies.pareto import chosen_mask
 
     job.study().resolve(job.study_options())  # raises before anything is loaded
-    pieces = pieces_of(job, here, data)
-    report = reported(job, pieces)
+    pieces = pieces_of(job, compute, data)
+    report = make_report(job, pieces)
     mask = chosen_mask(report, pieces.model.grid)
     if out is not None and out.suffix == ".json":
         mask.save(out)
@@ -161,11 +170,11 @@ def front(
     if json:
         print_json({"mask": mask.to_json(), "report": report.to_json()})
     else:
-        typer.echo(markdown(report if full else _short(report)))
+        typer.echo(report_markdown(report if full else _choice_only(report)))
 
 
-def _short(report: Report) -> Report:
+def _choice_only(report: Report) -> Report:
     """The report with only the choice and its confirmation."""
     from dataclasses import replace
 
-    return replace(report, tables=tuple(report.table(name) for name in SHOWN))
+    return replace(report, tables=tuple(report.table(name) for name in CHOICE_TABLES))

@@ -10,7 +10,7 @@ import typer
 from headlab.core import HeadlabError, Report, write_atomic
 from headlab.report.figures import charts_of
 
-UNFIT = re.compile(r"[^\w.-]")  # characters replaced in file names
+UNSAFE_CHARACTER = re.compile(r"[^\w.-]")  # characters replaced in file names
 
 
 def write_figures(report: Report, folder: Path) -> list[Path]:
@@ -35,11 +35,11 @@ def write_figures(report: Report, folder: Path) -> list[Path]:
         return []
     from headlab.charts import static
 
-    written = []
+    paths = []
     for name, chart in charts.items():
-        path = folder / f"{UNFIT.sub('_', name)}.svg"
+        path = folder / f"{UNSAFE_CHARACTER.sub('_', name)}.svg"
         write_atomic(path, static.svg(chart).encode())
-        written.append(path)
+        paths.append(path)
         path = path.with_suffix(".png")
         try:
             pixels = static.png(chart)
@@ -47,5 +47,5 @@ def write_figures(report: Report, folder: Path) -> list[Path]:
             typer.echo(f"no {path.name}: {error}", err=True)
             continue
         write_atomic(path, pixels)
-        written.append(path)
-    return written
+        paths.append(path)
+    return paths

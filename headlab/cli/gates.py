@@ -8,16 +8,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headlab.cli.job_run import say_line
+from headlab.cli.job_run import print_line
 from headlab.cli.output import (
     AsJson,
-    Here,
-    Say,
+    ComputeSettings,
+    ShowProgress,
     chosen_task,
     print_json,
-    shown,
+    progress_display,
 )
-from headlab.core import Floats, HeadGrid, HeadlabError, Ints, JsonRecord, clock, content_key
+from headlab.core import (
+    Floats,
+    HeadGrid,
+    HeadlabError,
+    Ints,
+    JsonLike,
+    JsonRecord,
+    clock,
+    content_key,
+)
 from headlab.jobs.local import LocalJob, LocalLab
 from headlab.jobs.table import GatesJob
 from headlab.results import LearnedGates, Store, trained_folder
@@ -31,7 +40,7 @@ def gates(
     job: GatesJob,
     *,
     data: Path | None,
-    here: Here,
+    compute: ComputeSettings,
     out: Annotated[
         Path | None, typer.Option("--out", help="folder for the masks, a file for each λ")
     ] = None,
@@ -43,135 +52,158 @@ def gates(
     """
     for weight in job.weights:
         job.gate_options(weight)  # raises, before anything is read
-    check_files(job.weights, out)
+    check_mask_files(job.weights, out)
     (language,) = job.languages_named
     task = chosen_task(job.task, language, data, job.label_map)
     task.check(language, "dev")
-    lab = LocalLab(here.store(), here.load, device=here.device)
-    with shown("loading") as show:
-        runs = job.learned(lab, LocalJob(show, say_line), task, _watching(show))
+    lab = LocalLab(compute.store(), compute.load, device=compute.device)
+    with progress_display("loading") as show_progress:
+        runs = job.learn_gates(
+            lab, LocalJob(show_progress, print_line), task, _watch_factory(show_progress)
+        )
     mask_files = {} if out is None else write_masks(runs, out)
-    model_folders = trained_models(runs, lab.store)
+    model_folders = trained_model_folders(runs, lab.store)
     if json:
-        print_json(as_json(runs, mask_files, model_folders))
+        print_json(runs_record(runs, mask_files, model_folders))
         return
     lines = []
-    for what, paths in (("mask", mask_files), ("model", model_folders)):
-        lines += [f"{what} of λ = {weight:g}: {path}" for weight, path in paths.items()]
+    for file_kind, paths in (("mask", mask_files), ("model", model_folders)):
+        lines += [f"{file_kind} of λ = {weight:g}: {path}" for weight, path in paths.items()]
     typer.echo("\n\n".join([gates_table(runs).markdown(), *run_notes(runs), *lines]))
 
 
-def check_files(weights: Sequence[float], out: Path | None) -> None:
+def check_mask_files(weights: Sequence[float], folder: Path | None) -> None:
     """Raise HeadlabError, before training starts, if the masks could not be written."""
-    if out is None:
+    if folder is None:
         return
-    there = next((path for path in (out, *out.parents) if path.exists()), None)
-    if there is not None and not there.is_dir():
+    existing_path = next((path for path in (folder, *folder.parents) if path.exists()), None)
+    if existing_path is not None and not existing_path.is_dir():
         raise HeadlabError(
-            f"--out is {out}, but {there} is a file; name a folder for the masks",
+            f"--out is {folder}, but {existing_path} is a file; name a folder for the masks",
             code="output.file_in_path",
         )
-    names: dict[str, float] = {}
+    weights_by_file_name: dict[str, float] = {}
     for weight in weights:
-        other = names.setdefault(_file(weight), weight)
-        if other != weight:
+        same_name_weight = weights_by_file_name.setdefault(_file_name(weight), weight)
+        if same_name_weight != weight:
             raise HeadlabError(
-                f"masks of λ = {other!r} and λ = {weight!r} would have the same file name; give one of them",
+                f"masks of λ = {same_name_weight!r} and λ = {weight!r} would have the same file "
+                "name; give one of them",
                 code="gate.same_mask_file",
             )
 
 
-def _file(weight: float) -> str:
+def _file_name(weight: float) -> str:
     return f"gates-{weight:.12g}.json"
 
 
-def _watching(show: Say) -> Callable[[str, float], Watch[GateStep]]:
-    """Callbacks that show how far the run of a weight is; the command has one language."""
+def _watch_factory(show_progress: ShowProgress) -> Callable[[str, float], Watch[GateStep]]:
+    """A function from (language, λ) to the callbacks that show how far that run is."""
     from headlab.training import Watch
 
     def watch_run(language: str, weight: float) -> Watch[GateStep]:
-        last = (0, 1)
+        last_position = (0, 1)
 
         def show_step(step: GateStep) -> None:
-            nonlocal last
-            last = (step.step, step.steps)
-            words = f"λ {weight:g}: loss {step.loss:.3f}, {step.open} of {step.gates} open, {clock(step.left)} left"
-            show(words, *last)
+            nonlocal last_position
+            last_position = (step.step, step.steps)
+            text = f"λ {weight:g}: loss {step.loss:.3f}, {step.open} of {step.gates} open"
+            show_progress(f"{text}, {clock(step.left)} left", *last_position)
 
-        return Watch(show_step, measuring=lambda: show(f"λ {weight:g}: measuring", *last))
+        def show_measuring() -> None:
+            show_progress(f"λ {weight:g}: measuring", *last_position)
+
+        return Watch(show_step, measuring=show_measuring)
 
     return watch_run
 
 
-def write_masks(found: Sequence[LearnedGates], out: Path) -> dict[float, str]:
+def write_masks(runs: Sequence[LearnedGates], folder: Path) -> dict[float, str]:
     """Write a mask file for each λ; returns {λ: path}."""
-    files = {}
-    for learned in found:
-        path = out / _file(learned.weight)
-        learned.mask().save(path)
-        files[learned.weight] = str(path)
-    return files
+    paths_by_weight = {}
+    for run in runs:
+        path = folder / _file_name(run.weight)
+        run.mask().save(path)
+        paths_by_weight[run.weight] = str(path)
+    return paths_by_weight
 
 
-def trained_models(found: Sequence[LearnedGates], store: Store) -> dict[float, str]:
-    """Folders of the jointly trained models, {λ: path}; if one is missing, a note of its run says so."""
-    done = [
-        store.run(dict(learned.spec)).result(LearnedGates) for learned in found if learned.trained
-    ]
+def trained_model_folders(runs: Sequence[LearnedGates], store: Store) -> dict[float, str]:
+    """Folders of the jointly trained models, {λ: path}.
+
+    If one is missing, a note of its run says so.
+    """
+    paths_by_weight = {}
+    for run in runs:
+        if not run.trained:
+            continue
+        stored_run = store.run(dict(run.spec)).result(LearnedGates)
+        if stored_run is None:
+            continue
+        folder = trained_folder(stored_run)
+        if folder:
+            paths_by_weight[stored_run.record.weight] = str(folder)
+    return paths_by_weight
+
+
+def runs_record(
+    runs: Sequence[LearnedGates],
+    mask_paths: Mapping[float, str],
+    model_folders: Mapping[float, str],
+) -> JsonRecord:
+    """All runs with their shared spec as JSON.
+
+    Args:
+        runs: Of one model and task, one for each λ.
+        mask_paths: Files of the masks, by λ.
+        model_folders: Folders of the jointly trained models, by λ.
+    """
+    spec = runs[0].spec
+    shared_fields = {name: spec[name] for name in ("model", "task", "judged", "seed")}
     return {
-        run.record.weight: str(folder)
-        for run in done
-        if run is not None and (folder := trained_folder(run))
+        **shared_fields,
+        "grid": runs[0].grid.to_json(),
+        "runs": [_run_record(run, mask_paths, model_folders) for run in runs],
     }
 
 
-def as_json(
-    found: Sequence[LearnedGates], files: Mapping[float, str], models: Mapping[float, str]
+def _run_record(
+    run: LearnedGates, mask_paths: Mapping[float, str], model_folders: Mapping[float, str]
 ) -> JsonRecord:
-    """All runs with their shared spec as JSON. files, models: paths by λ, of masks and of jointly trained models."""
-    first = found[0].spec
-    shared = {name: first[name] for name in ("model", "task", "judged", "seed")}
-    return {
-        **shared,
-        "grid": found[0].grid.to_json(),
-        "runs": [_run(learned, files, models) for learned in found],
-    }
-
-
-def _run(
-    learned: LearnedGates, files: Mapping[float, str], models: Mapping[float, str]
-) -> JsonRecord:
-    mask = learned.mask()
-    return {
-        "weight": learned.weight,
-        "kept": int(learned.kept.sum()),
-        "heads": learned.grid.size,
-        "gates": int(learned.gated.sum()),
-        "undecided": learned.undecided(),
+    mask = run.mask()
+    record: dict[str, JsonLike] = {
+        "weight": run.weight,
+        "kept": int(run.kept.sum()),
+        "heads": run.grid.size,
+        "gates": int(run.gated.sum()),
+        "undecided": run.undecided(),
         "stacks": {
-            name: {"kept": kept, "heads": heads}
-            for name, (kept, heads) in learned.kept_by_stack().items()
+            name: {"kept": kept_heads, "heads": heads}
+            for name, (kept_heads, heads) in run.kept_by_stack().items()
         },
-        "mask": _nested(learned.grid, learned.kept.astype(int)),
+        "mask": _values_by_stack(run.grid, run.kept.astype(int)),
         "mask_digest": mask.digest,
-        "open_probability": _nested(learned.grid, learned.open_probability[-1].round(6)),
-        "steps": learned.steps.tolist(),
-        "loss": [None, *learned.loss[1:].tolist()],
-        "penalty": learned.penalty.tolist(),
-        "measured": dict(learned.measured),
-        "trained": dict(learned.trained),
-        "options": dict(learned.spec["options"]),
-        "notes": list(learned.notes),
-        "example_forwards": learned.example_forwards,
-        "seconds": learned.seconds,
-        "run": content_key(dict(learned.spec)),
-        "values_sha256": learned.values_sha256(),
-        **({"file": files[learned.weight]} if learned.weight in files else {}),
-        **({"model_folder": models[learned.weight]} if learned.weight in models else {}),
+        "open_probability": _values_by_stack(run.grid, run.open_probability[-1].round(6)),
+        "steps": run.steps.tolist(),
+        "loss": [None, *run.loss[1:].tolist()],
+        "penalty": run.penalty.tolist(),
+        "measured": dict(run.measured),
+        "trained": dict(run.trained),
+        "options": dict(run.spec["options"]),
+        "notes": list(run.notes),
+        "example_forwards": run.example_forwards,
+        "seconds": run.seconds,
+        "run": content_key(dict(run.spec)),
+        "values_sha256": run.values_sha256(),
     }
+    if run.weight in mask_paths:
+        record["file"] = mask_paths[run.weight]
+    if run.weight in model_folders:
+        record["model_folder"] = model_folders[run.weight]
+    return record
 
 
-def _nested(grid: HeadGrid, flat: Ints | Floats) -> JsonRecord:
+def _values_by_stack(grid: HeadGrid, head_values: Ints | Floats) -> JsonRecord:
     """{stack: [layer][head]}, also for a single stack."""
-    rows = grid.nest(flat)
+    rows = grid.nest(head_values)
     return rows if isinstance(rows, dict) else {grid.stacks[0].name: rows}

@@ -1,7 +1,8 @@
-"""Commands from declared flags: the one place that makes the signatures which typer builds commands from.
+"""Commands from declared flags: the one place that makes the signatures that typer reads.
 
-A command is a function. Of its parameters, each either is a flag itself, annotated as typer reads it, or stands for
-several flags: a job for those of its class, a dataclass for its fields, and any other for a `FlagGroup`.
+A command is a function. Of its parameters, each either is a flag itself, annotated as typer reads
+it, or stands for several flags: a job for those of its class, a dataclass for its fields, and any
+other for a `FlagGroup`.
 """
 
 from __future__ import annotations
@@ -80,11 +81,13 @@ def field_flags(group_class: type[T]) -> FlagGroup[T]:
 def command(body: Command, **groups: FlagGroup[object]) -> Command:
     """A command as typer reads it: with a parameter for each flag, in the order of its help.
 
-    A parameter of the body that has the name of a flag that stands further up is given that flag's value.
+    A parameter of the body that has the name of a flag that stands further up is given that flag's
+    value.
 
     Args:
         body: What the command does.
-        groups: The flags that parameters stand for, by their names, where their types do not say it.
+        groups: The flags that parameters stand for, by their names, where their types do not say
+            it.
     """
     hints = get_type_hints(body, include_extras=True)
     groups_by_name = dict(groups)

@@ -1,4 +1,4 @@
-"""A job in this process, as a command runs it: its cost on stderr, then its work with a bar of progress."""
+"""A job in this process, as a command runs it: its cost on stderr, then a bar of progress."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from headlab.cli.output import Say
+from headlab.cli.output import ShowProgress
 from headlab.jobs import Job, Outcome
 from headlab.jobs.local import LocalJob, LocalLab, forecast_here
 from headlab.results import Store
@@ -31,7 +31,9 @@ def local_lab(device: str | None, dtype: str = "float32", data: Path | None = No
     )
 
 
-def run_announced(job: Job, lab: LocalLab, progress: AbstractContextManager[Say]) -> Outcome:
+def run_announced(
+    job: Job, lab: LocalLab, progress: AbstractContextManager[ShowProgress]
+) -> Outcome:
     """What a job comes to; its cost is printed on stderr first.
 
     Args:
@@ -41,9 +43,9 @@ def run_announced(job: Job, lab: LocalLab, progress: AbstractContextManager[Say]
     """
     typer.echo(f"{job.key}: {forecast_here(job, lab).sentence}", err=True)
     with progress as show:
-        return job.run(lab, LocalJob(show, say_line))
+        return job.run(lab, LocalJob(show, print_line))
 
 
-def say_line(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line of a job's log on stderr."""
     typer.echo(line, err=True)

@@ -1,4 +1,4 @@
-"""`headlab models|families|tasks|cache|report`: lists of what is available, and results as one HTML file."""
+"""`headlab models|families|tasks|cache|report`: what is available, and results as one HTML file."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ def models(json: AsJson = False) -> None:
 
     rows = [
         {
-            "name": e.name,
-            "task": e.task,
-            "summary": e.summary,
-            "fingerprint": _or_reason(fingerprint, e.name),
+            "name": embedded.name,
+            "task": embedded.task,
+            "summary": embedded.summary,
+            "fingerprint": _text_or_reason(fingerprint, embedded.name),
         }
-        for e in EMBEDDED.values()
+        for embedded in EMBEDDED.values()
     ]
     if json:
         print_json({"models": rows})
         return
     for row in rows:
         typer.echo(
-            f"{row['name']}  {row['summary']}\n  task {row['task']}, fingerprint {row['fingerprint']}"
+            f"{row['name']}  {row['summary']}\n"
+            f"  task {row['task']}, fingerprint {row['fingerprint']}"
         )
     typer.echo(
         "A local folder or a hub id (safetensors) works as well: headlab score --model FOLDER ..."
@@ -43,29 +44,34 @@ def models(json: AsJson = False) -> None:
 
 def families(json: AsJson = False) -> None:
     """List the model types of transformers that were tried, and which of them can be gated."""
-    from headlab.models import families as tried
+    from headlab.models import families as tried_families
 
-    known = tried()
+    trials = tried_families()
+    families_by_type = trials["families"]
     if json:
         print_json(
             {
                 model_type: {"gated": family["gated"], "why": family["why"]}
-                for model_type, family in known["families"].items()
+                for model_type, family in families_by_type.items()
             }
         )
         return
-    for gated, words in ((True, "gated"), (False, "refused")):
-        found = [kind for kind, said in known["families"].items() if said["gated"] == gated]
-        typer.echo(f"{len(found)} {words}: {', '.join(found)}")
+    for is_gated, label in ((True, "gated"), (False, "refused")):
+        model_types = [
+            model_type
+            for model_type, family in families_by_type.items()
+            if family["gated"] == is_gated
+        ]
+        typer.echo(f"{len(model_types)} {label}: {', '.join(model_types)}")
     typer.echo(
-        f"Tried as tiny models with transformers {known['transformers']}; --json has the reasons. "
-        "Another type is tried when a model of it is loaded."
+        f"Tried as tiny models with transformers {trials['transformers']}; "
+        "--json has the reasons. Another type is tried when a model of it is loaded."
     )
 
 
-def _or_reason(function: Any, name: str) -> str:
+def _text_or_reason(get_text: Any, name: str) -> str:
     try:
-        return str(function(name))
+        return str(get_text(name))
     except HeadlabError as error:
         return f"not available: {error}"
 
@@ -82,23 +88,24 @@ def tasks(
     import headlab
     from headlab.tasks import names, problems
 
-    # --data holds the files of built-in tasks; it applies to a declared task only if --task names it
-    rows = (
-        [task_row(name, headlab.task(name, data=data), data)]
-        if name
-        else [_listed(key, data) for key in names()]
-    )
-    wrong = [] if name else problems()
+    # --data holds the files of built-in tasks; it applies to a declared task only if --task names
+    # it
+    if name:
+        rows = [task_row(name, headlab.task(name, data=data), data)]
+        unreadable = []
+    else:
+        rows = [_task_row_or_advice(key, data) for key in names()]
+        unreadable = problems()
     if json:
-        print_json({"tasks": rows, "problems": wrong})
+        print_json({"tasks": rows, "problems": unreadable})
         return
     for row in rows:
-        _tell_task(row)
-    for problem in wrong:
+        _print_task(row)
+    for problem in unreadable:
         typer.echo(f"! {problem}")
 
 
-def _listed(name: str, data: Path | None) -> dict[str, Any]:
+def _task_row_or_advice(name: str, data: Path | None) -> dict[str, Any]:
     """One row of the list; an error becomes its advice, so that the other tasks are still listed."""
     from headlab.tasks import TASKS, task
 
@@ -109,27 +116,34 @@ def _listed(name: str, data: Path | None) -> dict[str, Any]:
 
 
 def task_row(name: str, task: Task, data: Path | None) -> dict[str, Any]:
-    """One task as JSON; sizes: examples per split of its first language, if they are on this machine."""
+    """One task as JSON.
+
+    Its `sizes` are the examples per split of its first language, if they are on this machine.
+    """
     from headlab.tasks.resolve import source
 
-    words, here, advice = source(name, data)
+    source_words, is_here, advice = source(name, data)
     sizes = dict[str, int]()
-    for split in SPLITS if here else ():
+    for split in SPLITS if is_here else ():
         try:
             sizes[split] = len(task.read(task.languages[0], split, task.seed))
         except HeadlabError as error:
             advice = advice or str(error)
-    return {**task.card(), "source": words, "here": here, "advice": advice, "sizes": sizes}
+    return {
+        **task.card(),
+        "source": source_words,
+        "here": is_here,
+        "advice": advice,
+        "sizes": sizes,
+    }
 
 
-def _tell_task(row: Mapping[str, Any]) -> None:
+def _print_task(row: Mapping[str, Any]) -> None:
     if "labels" in row:
-        labels = (
-            f"{len(row['labels'])} labels ({', '.join(row['labels'])})"
-            if row["labels"]
-            else "texts to be generated"
-        )
-        typer.echo(f"{row['name']}: {labels}")
+        labels_words = "texts to be generated"
+        if row["labels"]:
+            labels_words = f"{len(row['labels'])} labels ({', '.join(row['labels'])})"
+        typer.echo(f"{row['name']}: {labels_words}")
         typer.echo(f"  languages {', '.join(row['languages'])}")
         typer.echo(f"  examples: {row['source']}")
         if row["sizes"]:
@@ -145,22 +159,29 @@ def cache(cache: CacheRoot = None, json: AsJson = False) -> None:
     """List the results in the cache, and what was skipped and why."""
     store = open_store(cache)
     listings: dict[str, Listing[Any]] = {
-        "results": store.scan(), "curves": store.curves(), "reports": store.reports(), "gates": store.gates()
-    }  # fmt: skip
-    rows = {name: [row(result) for result in listing.results] for name, listing in listings.items()}
-    problems = [problem for listing in listings.values() for problem in listing.problems]
+        "results": store.scan(),
+        "curves": store.curves(),
+        "reports": store.reports(),
+        "gates": store.gates(),
+    }
+    entries_by_kind = {}
+    problems: list[str] = []
+    for name, listing in listings.items():
+        entries_by_kind[name] = [result_record(result) for result in listing.results]
+        problems += listing.problems
     if json:
-        print_json({"root": str(store.root), **rows, "problems": problems})
+        print_json({"root": str(store.root), **entries_by_kind, "problems": problems})
         return
-    for name, of_kind in rows.items():
-        for one in of_kind:
-            typer.echo(LINES[name].format(**one))
+    for name, entries in entries_by_kind.items():
+        for entry in entries:
+            typer.echo(LINE_FORMATS[name].format(**entry))
     for problem in problems:
         typer.echo(f"! {problem}")
-    typer.echo(f"{sum(map(len, rows.values()))} results, {len(problems)} skipped, in {store.root}")
+    results_count = sum(map(len, entries_by_kind.values()))
+    typer.echo(f"{results_count} results, {len(problems)} skipped, in {store.root}")
 
 
-def row(result: Result[Any]) -> dict[str, Any]:
+def result_record(result: Result[Any]) -> dict[str, Any]:
     """A result as JSON."""
     record = result.record
     return {
@@ -169,11 +190,11 @@ def row(result: Result[Any]) -> dict[str, Any]:
         "task": record.spec["task"]["name"],
         "seconds": record.seconds,
         "example_forwards": record.example_forwards,
-        **_own(record),
+        **_kind_record(record),
     }
 
 
-def _own(record: HeadScores | Curve | Report | LearnedGates) -> dict[str, Any]:
+def _kind_record(record: HeadScores | Curve | Report | LearnedGates) -> dict[str, Any]:
     """What one kind of result says of itself."""
     if isinstance(record, Report):
         spec = record.spec
@@ -183,33 +204,35 @@ def _own(record: HeadScores | Curve | Report | LearnedGates) -> dict[str, Any]:
             "options": spec["options"],
         }
     if isinstance(record, HeadScores):
-        names = {
+        kind_fields = {
             "method": record.method,
             "estimand": record.estimand,
             "options": record.spec["method"]["options"],
         }
     elif isinstance(record, Curve):
-        names = {
+        kind_fields = {
             "split": record.split,
             "ordering": record.ordering,
             "points": len(record.removed),
             "area": record.area,
         }
     else:
-        kept = {
+        counts = {
             "kept": int(record.kept.sum()),
             "heads": record.grid.size,
             "undecided": record.undecided(),
         }
-        names = {"weight": record.weight, **kept}
-    return {"language": record.language, **names, "values_sha256": record.values_sha256()}
+        kind_fields = {"weight": record.weight, **counts}
+    return {"language": record.language, **kind_fields, "values_sha256": record.values_sha256()}
 
 
-LINES = {
+LINE_FORMATS = {
     "results": "{key:.12}  {model}  {task}/{language}  {method} ({estimand})  {seconds:.0f} s",
-    "curves": "{key:.12}  {model}  {task}/{language}  curve by {ordering}, {points} points  {seconds:.0f} s",
+    "curves": "{key:.12}  {model}  {task}/{language}  curve by {ordering}, {points} points  "
+    "{seconds:.0f} s",
     "reports": "{key:.12}  {model}  {task}/{languages}  experiment {experiment}  {seconds:.0f} s",
-    "gates": "{key:.12}  {model}  {task}/{language}  gates at λ {weight:g}, {kept} of {heads} heads  {seconds:.0f} s",
+    "gates": "{key:.12}  {model}  {task}/{language}  gates at λ {weight:g}, {kept} of {heads} heads  "
+    "{seconds:.0f} s",
 }
 
 
@@ -251,12 +274,12 @@ def report(
     """
     from headlab.report.build import summary, write_report
 
-    found, size = write_report(
+    html_report, size = write_report(
         runs, out, open_store(cache), title=title, declarations=task or (), paths=paths
     )
     if json:
-        print_json({"out": str(out), "bytes": size, "sections": summary(found)})
+        print_json({"out": str(out), "bytes": size, "sections": summary(html_report)})
         return
-    for section in found.sections:
+    for section in html_report.sections:
         typer.echo(f"{section.title} ({section.kind})")
     typer.echo(f"{out}: {size / 1e6:.2f} MB")

@@ -44,7 +44,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         finally:
             sys.stdout.flush()
     except HeadlabError as error:
-        say(str(error))
+        print_error(str(error))
         return FAILED
     except BrokenPipeError:
         # Whoever read the output has left, as in `headlab cache | head`.
@@ -53,26 +53,27 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (MemoryError, RuntimeError, OSError, ImportError) as error:
         if out_of_memory(error):
             first_line = str(error).strip().partition("\n")[0] or type(error).__name__
-            say(f"{MEMORY_FULL} ({first_line})")
+            print_error(f"{MEMORY_FULL} ({first_line})")
         elif isinstance(error, OSError):
-            say(unusable_file(error))
+            print_error(unusable_file_words(error))
             forget_output()
         else:
             raise
         return FAILED
-    except (
-        SystemExit
-    ) as ended:  # typer always exits this way: done, help shown, a wrong argument, Ctrl-C
-        if ended.code == INTERRUPTED:
-            say(
-                "interrupted; score, curve, front, experiment, reproduce, gates, finetune and train resume where they "
-                "stopped when run again"
+    except SystemExit as exit_request:
+        # typer always exits this way: done, help shown, a wrong argument, Ctrl-C.
+        if exit_request.code == INTERRUPTED:
+            print_error(
+                "interrupted; score, curve, front, experiment, reproduce, gates, finetune and "
+                "train resume where they stopped when run again"
             )
-        return ended.code if isinstance(ended.code, int) else OK if ended.code is None else FAILED
+        if exit_request.code is None:
+            return OK
+        return exit_request.code if isinstance(exit_request.code, int) else FAILED
     return OK
 
 
-def say(sentence: str) -> None:
+def print_error(sentence: str) -> None:
     """Print a sentence on stderr, if anything can be printed there."""
     with suppress(OSError):
         print(f"headlab: {sentence}", file=sys.stderr)
@@ -84,19 +85,25 @@ def forget_output() -> None:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
-def unusable_file(error: OSError) -> str:
-    """A sentence for what the system says of a file, wherever in headlab or in a library it was used."""
+def unusable_file_words(error: OSError) -> str:
+    """A sentence for what the system says of a file, wherever it was used."""
     if error.filename is None:
-        return f"the output cannot be written, or a file cannot be read ({reason(error)}); check where they are"
-    return f"cannot use {error.filename!r:.300} ({reason(error)}); check the path, and what you may do there"
+        return (
+            f"the output cannot be written, or a file cannot be read ({reason(error)}); "
+            "check where they are"
+        )
+    return (
+        f"cannot use {error.filename!r:.300} ({reason(error)}); "
+        "check the path, and what you may do there"
+    )
 
 
 @contextmanager
 def usable_streams() -> Iterator[None]:
     """Let the command print anything anywhere.
 
-    Without stdout or stderr (`>&-`) what is printed goes nowhere; letters that their encoding lacks are
-    written as escapes.
+    Without stdout or stderr (`>&-`) what is printed goes nowhere; letters that their encoding lacks
+    are written as escapes.
     """
     with ExitStack() as stack:
         nowhere = Path(os.devnull)
@@ -113,15 +120,17 @@ def usable_streams() -> Iterator[None]:
 @contextmanager
 def warnings_as_sentences() -> Iterator[None]:
     """Print each UserWarning once, as one line without its code location."""
-    told: set[str] = set()
+    printed: set[str] = set()
     with warnings.catch_warnings():
-        otherwise = warnings.showwarning
+        usual_showwarning = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        def show(
+            message: Warning | str, category: type[Warning], *location: Any, **options: Any
+        ) -> None:
             if category is not UserWarning:
-                otherwise(message, category, *where, **more)
-            elif str(message) not in told:
-                told.add(str(message))
+                usual_showwarning(message, category, *location, **options)
+            elif str(message) not in printed:
+                printed.add(str(message))
                 print(f"headlab: note: {message}", file=sys.stderr)
 
         warnings.showwarning = show

@@ -1,4 +1,4 @@
-"""`headlab mask show|validate|diff|combine|convert|snippet`: reading, comparing and converting mask files."""
+"""`headlab mask show|validate|diff|combine|convert|snippet`: read, compare and convert masks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from headlab.masks import snippet as snippet_of
 
 FORM_HELP = ", ".join(FORMS)
 BINARY = ".npy"
-LISTS = ("kept", "removed")
+MEANINGS = ("kept", "removed")
 
 
 def convert(
@@ -50,7 +50,9 @@ def convert(
     form: Annotated[
         str | None, typer.Option("--from", help=f"source form: {FORM_HELP}; default: detected")
     ] = None,
-    to: Annotated[str, typer.Option("--to", help=f"form to write: {FORM_HELP}")] = "headlab",
+    target_form: Annotated[
+        str, typer.Option("--to", help=f"form to write: {FORM_HELP}")
+    ] = "headlab",
     model: Annotated[
         str | None, typer.Option(help="model it is for: gives the grid and the fingerprint")
     ] = None,
@@ -75,11 +77,11 @@ def convert(
     json: AsJson = False,
 ) -> None:
     """Convert another tool's mask to a headlab mask, or the other way round."""
-    if to not in FORMS:
+    if target_form not in FORMS:
         raise HeadlabError(
-            f"unknown form {to!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown"
+            f"unknown form {target_form!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown"
         )
-    if lists not in (None, *LISTS):
+    if lists not in (None, *MEANINGS):
         raise HeadlabError(f"--lists is {lists!r}; use kept or removed", code="mask.lists_unknown")
     if json and out is None:
         raise HeadlabError(
@@ -87,38 +89,50 @@ def convert(
             code="option.json_needs_out",
         )
     binary = out is not None and out.suffix == BINARY
-    if binary and to not in ("array", "pairs"):
+    if binary and target_form not in ("array", "pairs"):
         raise HeadlabError(
-            f"{out} would be a .npy file, but form {to} is text; use --to array, or another ending",
+            f"{out} would be a .npy file, but form {target_form} is text; "
+            "use --to array, or another ending",
             code="output.ending_is_npy",
         )
-    raw, what = _read(source)
-    form = form_of(raw, what, form)
-    reads, writes = _sides(form, to, {"count_from": count_from, "lists": lists})
-    _require_stackless(stack, form, model, grid)
-    about = _about(model, grid, stack or "encoder", device)
-    mask = convert_in(raw, what, form, stack=stack if form == "array" else None, **about, **reads)
-    written = convert_out(mask, to, binary=binary, **writes)
-    if to != "headlab":
+    raw, source_name = _read_source(source)
+    form = form_of(raw, source_name, form)
+    read_options, write_options = _form_options(
+        form, target_form, {"count_from": count_from, "lists": lists}
+    )
+    _refuse_unused_stack(stack, form, model, grid)
+    model_identity = _model_identity(model, grid, stack or "encoder", device)
+    mask = convert_in(
+        raw,
+        source_name,
+        form,
+        stack=stack if form == "array" else None,
+        **model_identity,
+        **read_options,
+    )
+    converted = convert_out(mask, target_form, binary=binary, **write_options)
+    if target_form != "headlab":
         typer.echo(
-            f"headlab: note: form {to} holds the heads only: model, method and accuracies are not written",
+            f"headlab: note: form {target_form} holds the heads only: "
+            "model, method and accuracies are not written",
             err=True,
         )
     if out is None:
-        sys.stdout.write(written.decode())
+        sys.stdout.write(converted.decode())
         return
-    write_atomic(out, written)
-    told: dict[str, JsonLike] = {
-        "to": to,
+    write_atomic(out, converted)
+    summary: dict[str, JsonLike] = {
+        "to": target_form,
         "out": str(out),
         "heads": mask.grid.size,
         "removed": len(mask.removed),
     }
     if json:
-        print_json(told | {"grid": mask.grid.to_json()})
+        print_json(summary | {"grid": mask.grid.to_json()})
     else:
         typer.echo(
-            f"{out}: {len(mask.removed)} of {mask.grid.size} heads off ({mask.grid}), form {to}"
+            f"{out}: {len(mask.removed)} of {mask.grid.size} heads off ({mask.grid}), "
+            f"form {target_form}"
         )
 
 
@@ -140,53 +154,71 @@ def snippet(
         raise HeadlabError(
             f"{file} names no model; say which one with --model", code="snippet.model_unnamed"
         )
-    loaded = headlab.load(str(name), device=device)
-    mask.check(loaded.grid, loaded.fingerprint)
-    text = snippet_of(mask, place_of(loaded))
+    loaded_model = headlab.load(str(name), device=device)
+    mask.check(loaded_model.grid, loaded_model.fingerprint)
+    script = snippet_of(mask, place_of(loaded_model))
     if out is None:
-        sys.stdout.write(text)
+        sys.stdout.write(script)
         return
-    write_atomic(out, text.encode())
+    write_atomic(out, script.encode())
     typer.echo(
         f"{out}: switches {len(mask.removed)} of {mask.grid.size} heads off, without headlab"
     )
 
 
-def _sides(form: str, to: str, how: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Options for reading and for writing: each goes to the one form that uses it. Raises HeadlabError otherwise."""
-    sides: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
-    for name, value in how.items():
-        users = [
-            side for side, used in zip(sides, (USES[form], USES[to]), strict=True) if name in used
-        ]
+def _form_options(
+    source_form: str, target_form: str, options: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options for reading and for writing: each goes to the one form that uses it.
+
+    Args:
+        source_form: That the mask is read in.
+        target_form: That it is written in.
+        options: By name; None for one that was not given.
+
+    Raises:
+        HeadlabError: For an option that neither form uses, or both.
+    """
+    read_options: dict[str, Any] = {}
+    write_options: dict[str, Any] = {}
+    for name, value in options.items():
         if value is None:
             continue
+        users = []
+        if name in USES[source_form]:
+            users.append(read_options)
+        if name in USES[target_form]:
+            users.append(write_options)
         if len(users) != 1:
             option = f"--{name.replace('_', '-')}"
             if not users:
                 raise HeadlabError(
-                    f"{option} does not apply to {form} or {to}; leave it out",
+                    f"{option} does not apply to {source_form} or {target_form}; leave it out",
                     code="mask.form_option_unused",
                 )
             raise HeadlabError(
-                f"{option} could refer to {form} or to {to}; convert to headlab first, and then to {to}",
+                f"{option} could refer to {source_form} or to {target_form}; "
+                f"convert to headlab first, and then to {target_form}",
                 code="mask.form_option_ambiguous",
             )
         users[0][name] = value
-    return sides
+    return read_options, write_options
 
 
-def _require_stackless(stack: str | None, form: str, model: str | None, grid: str | None) -> None:
+def _refuse_unused_stack(stack: str | None, form: str, model: str | None, grid: str | None) -> None:
     """Raise HeadlabError for --stack if the model gives the stacks or nothing uses it."""
     if stack is not None and (model is not None or (grid is None and form != "array")):
-        who = "--model" if model is not None else f"form {form}"
+        stacks_from = "--model" if model is not None else f"form {form}"
         raise HeadlabError(
-            f"--stack names the only stack of --grid or of an array; {who} takes none, so leave it out",
+            f"--stack names the only stack of --grid or of an array; {stacks_from} takes none, "
+            "so leave it out",
             code="option.stack_unused",
         )
 
 
-def _about(model: str | None, grid: str | None, stack: str, device: str | None) -> dict[str, Any]:
+def _model_identity(
+    model: str | None, grid: str | None, stack: str, device: str | None
+) -> dict[str, Any]:
     """Grid and identity of the model a mask is for, as far as the options give them."""
     if model is None:
         return {"grid": None if grid is None else parse_grid(grid, stack)}
@@ -197,21 +229,21 @@ def _about(model: str | None, grid: str | None, stack: str, device: str | None) 
     import headlab
     from headlab.masks import architecture_of
 
-    loaded = headlab.load(model, device=device)
+    loaded_model = headlab.load(model, device=device)
     return {
-        "grid": loaded.grid,
-        "model": {**loaded.identity(), "architecture": architecture_of(loaded.module)},
+        "grid": loaded_model.grid,
+        "model": {**loaded_model.identity(), "architecture": architecture_of(loaded_model.module)},
     }
 
 
-def _read(source: str) -> tuple[bytes, str]:
+def _read_source(source: str) -> tuple[bytes, str]:
     """The source's bytes and its name: a file, or heads given as text."""
     path = Path(source)
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):  # reading a pipe or a device might never end
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device might never end
             raise HeadlabError(f"{source} is not a file; check the path", code="file.missing")
-        if found.st_size > MAX_JSON_BYTES:
+        if status.st_size > MAX_JSON_BYTES:
             raise HeadlabError(
                 f"{source} is larger than {MAX_JSON_BYTES >> 20} MiB; this is not a mask",
                 code="file.too_large",
@@ -220,30 +252,34 @@ def _read(source: str) -> tuple[bytes, str]:
     except (OSError, ValueError) as error:
         if ":" in source and not path.suffix:
             return source.encode(), "the text"
-        why = getattr(error, "strerror", None) or str(error)
+        reason = getattr(error, "strerror", None) or str(error)
         raise HeadlabError(
-            f"cannot read {source} ({why}); check the path", code="file.unreadable"
+            f"cannot read {source} ({reason}); check the path", code="file.unreadable"
         ) from error
 
 
-# `headlab mask show|validate|diff|combine`: the contents of mask files, and one combined from several.
+# `headlab mask show|validate|diff|combine`: what mask files hold, and one combined from several.
 
 MaskFile = Annotated[Path, typer.Argument(help="mask file of headlab")]
 
 
 def group() -> typer.Typer:
     """The commands of the group."""
-    made = typer.Typer(
+    app = typer.Typer(
         help="Mask files: read, compare, convert and combine.",
         no_args_is_help=True,
         rich_markup_mode=None,
     )
     for name, command in (
-        ("show", show), ("validate", validate), ("diff", diff), ("combine", combine), ("convert", convert),
+        ("show", show),
+        ("validate", validate),
+        ("diff", diff),
+        ("combine", combine),
+        ("convert", convert),
         ("snippet", snippet),
-    ):  # fmt: skip
-        made.command(name)(command)
-    return made
+    ):
+        app.command(name)(command)
+    return app
 
 
 def show(file: MaskFile, json: AsJson = False) -> None:
@@ -252,17 +288,18 @@ def show(file: MaskFile, json: AsJson = False) -> None:
     if json:
         print_json(mask.to_json())
         return
-    typer.echo(f"{file}: {_counted(mask)}")
+    typer.echo(f"{file}: {_count_words(mask)}")
     typer.echo(f"model: {model_words(mask)}")
-    typer.echo(f"chosen: {chosen_words(mask.chosen)}")
-    typer.echo(map_words(mask))
-    found = accuracy_table({file.name: mask})
-    if found.rows:
-        typer.echo("\n".join([found.markdown(), *accuracy_notes([mask])]))
-    made = shown(", ".join(f"{name} {version}" for name, version in (mask.versions or {}).items()))
-    typer.echo(
-        f"made {mask.created or 'at a time it does not say'}" + (f" with {made}" if made else "")
-    )
+    typer.echo(f"chosen: {choice_words(mask.chosen)}")
+    typer.echo(text_map(mask))
+    accuracies = accuracy_table({file.name: mask})
+    if accuracies.rows:
+        typer.echo("\n".join([accuracies.markdown(), *accuracy_notes([mask])]))
+    made = f"made {mask.created or 'at a time it does not say'}"
+    versions = ", ".join(f"{name} {version}" for name, version in (mask.versions or {}).items())
+    if shown(versions):
+        made += f" with {shown(versions)}"
+    typer.echo(made)
 
 
 def validate(file: MaskFile, json: AsJson = False) -> None:
@@ -278,29 +315,38 @@ def validate(file: MaskFile, json: AsJson = False) -> None:
             }
         )
     else:
-        typer.echo(f"{file} is a valid mask: {_counted(mask)}, for {model_words(mask)}.")
+        typer.echo(f"{file} is a valid mask: {_count_words(mask)}, for {model_words(mask)}.")
 
 
 def diff(first: MaskFile, second: MaskFile, json: AsJson = False) -> None:
     """Compare two masks: heads that only one removes, by layer and stack, and their similarity (Jaccard index)."""
-    a, b = load_mask(first), load_mask(second)
-    found = compare_masks(a, b)
-    lists = {"only_a": found.only_a, "only_b": found.only_b, "both": found.both}
+    first_mask = load_mask(first)
+    second_mask = load_mask(second)
+    comparison = compare_masks(first_mask, second_mask)
+    heads_by_side = {
+        "only_a": comparison.only_a,
+        "only_b": comparison.only_b,
+        "both": comparison.both,
+    }
     if json:
-        print_json({"a": str(first), "b": str(second), "jaccard": found.jaccard, **lists})
+        print_json(
+            {"a": str(first), "b": str(second), "jaccard": comparison.jaccard, **heads_by_side}
+        )
         return
-    for letter, file, mask in (("A", first, a), ("B", second, b)):
-        typer.echo(f"{letter} = {file}: {_counted(mask)}, for {model_words(mask)}")
+    for letter, file, mask in (("A", first, first_mask), ("B", second, second_mask)):
+        typer.echo(f"{letter} = {file}: {_count_words(mask)}, for {model_words(mask)}")
     for words, heads in zip(
-        ("only A removes", "only B removes", "both remove"), lists.values(), strict=True
+        ("only A removes", "only B removes", "both remove"), heads_by_side.values(), strict=True
     ):
-        typer.echo(f"{words} {len(heads)}: {_listed(heads)}")
-    typer.echo(f"Jaccard {found.jaccard:.3f}\n")
-    typer.echo(by_layer_table(found).markdown() + "\n")
-    typer.echo(by_stack_table(found).markdown())
-    accuracies = accuracy_table({"A": a, "B": b})
+        typer.echo(f"{words} {len(heads)}: {_head_list(heads)}")
+    typer.echo(f"Jaccard {comparison.jaccard:.3f}\n")
+    typer.echo(by_layer_table(comparison).markdown() + "\n")
+    typer.echo(by_stack_table(comparison).markdown())
+    accuracies = accuracy_table({"A": first_mask, "B": second_mask})
     if accuracies.rows:
-        typer.echo("\n".join(["", accuracies.markdown(), *accuracy_notes([a, b])]))
+        typer.echo(
+            "\n".join(["", accuracies.markdown(), *accuracy_notes([first_mask, second_mask])])
+        )
 
 
 def combine(
@@ -316,42 +362,51 @@ def combine(
     for file in files:
         if out.exists() and out.samefile(file):
             raise HeadlabError(
-                f"--out is {file}, one of the masks to combine, which would be lost; name another file",
+                f"--out is {file}, one of the masks to combine, which would be lost; "
+                "name another file",
                 code="output.is_input_mask",
             )
-    made = combine_masks(masks, how)
-    made.save(out)
-    if note := made.chosen.get("note"):
+    combined = combine_masks(masks, how)
+    combined.save(out)
+    note = combined.chosen.get("note")
+    if note:
         typer.echo(f"headlab: note: {note}", err=True)
     if json:
         print_json(
-            {"how": how, "masks": len(masks), "heads": made.grid.size, "removed": len(made.removed)}
+            {
+                "how": how,
+                "masks": len(masks),
+                "heads": combined.grid.size,
+                "removed": len(combined.removed),
+            }
         )
     else:
-        typer.echo(f"{out}: {_counted(made)}; {how} of {len(masks)} masks {WAYS[how]}")
+        typer.echo(f"{out}: {_count_words(combined)}; {how} of {len(masks)} masks {WAYS[how]}")
 
 
-def _counted(mask: Mask) -> str:
+def _count_words(mask: Mask) -> str:
     return f"{len(mask.removed)} of {mask.grid.size} heads off ({mask.grid})"
 
 
 def model_words(mask: Mask) -> str:
     """The model a mask was made for, on one line."""
-    name, fingerprint = shown(mask.name), mask.fingerprint
+    name = shown(mask.name)
+    fingerprint = mask.fingerprint
     if not fingerprint:
         return f"{name or 'no one model'} (without a fingerprint, so only the grid is checked)"
     words = f"{name or 'a model without a name'}, fingerprint {shown(fingerprint[:12])}"
-    if (kind := mask.architecture) is not None:
-        words += f", {shown(kind['class'])} ({shown(kind['model_type'])})"
+    architecture = mask.architecture
+    if architecture is not None:
+        words += f", {shown(architecture['class'])} ({shown(architecture['model_type'])})"
     return words
 
 
-def chosen_words(chosen: Mapping[str, Any]) -> str:
+def choice_words(choice: Mapping[str, Any]) -> str:
     """How a mask was chosen, on one line: only the short fields."""
-    if not chosen:
+    if not choice:
         return "the file does not say"
     parts = []
-    for name, value in chosen.items():
+    for name, value in choice.items():
         if isinstance(value, str | int | float) and not isinstance(value, bool):
             parts.append(shown(f"{name} {value}", longest=4 * LINE))
         elif isinstance(value, list) and all(isinstance(part, str | int | float) for part in value):
@@ -359,15 +414,14 @@ def chosen_words(chosen: Mapping[str, Any]) -> str:
     return "; ".join(parts) or "the file holds the details"
 
 
-def map_words(mask: Mask) -> str:
+def text_map(mask: Mask) -> str:
     """The mask as a text map: a dot for a kept head, x for a removed one."""
     lines = []
-    for stack, layer, kept in by_layer(mask.grid, mask.kept):
-        lines.append(
-            f"{stack:>8} {layer:>3}  {' '.join('.' if on else 'x' for on in kept)}  {int((~kept).sum())} off"
-        )
+    for stack, layer, kept_heads in by_layer(mask.grid, mask.kept):
+        marks = " ".join("." if is_kept else "x" for is_kept in kept_heads)
+        lines.append(f"{stack:>8} {layer:>3}  {marks}  {int((~kept_heads).sum())} off")
     return "\n".join(lines)
 
 
-def _listed(heads: tuple[Head, ...]) -> str:
+def _head_list(heads: tuple[Head, ...]) -> str:
     return ", ".join(map(str, heads)) or "none"

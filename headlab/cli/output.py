@@ -34,7 +34,7 @@ from headlab.core import (
     write_atomic,
     write_json,
 )
-from headlab.jobs import ABLATION, DATA, DEVICE, SEED, WHERE, label_map_of, languages_of
+from headlab.jobs import ABLATION, DATA, DEVICE, SEED, SUBJECT_FLAGS, label_map_of, languages_of
 from headlab.results import Store
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from headlab.tasks import Task
 
 
-ModelName = Annotated[str, typer.Option("--model", help=WHERE["model"].help)]
-TaskName = Annotated[str, typer.Option("--task", help=WHERE["task"].help)]
+ModelName = Annotated[str, typer.Option("--model", help=SUBJECT_FLAGS["model"].help)]
+TaskName = Annotated[str, typer.Option("--task", help=SUBJECT_FLAGS["task"].help)]
 DataFolder = Annotated[Path | None, typer.Option("--data", help=DATA.help)]
-LabelMap = Annotated[str | None, typer.Option("--label-map", help=WHERE["label_map"].help)]
-Languages = Annotated[str, typer.Option("--languages", help=WHERE["languages"].help)]
+LabelMap = Annotated[str | None, typer.Option("--label-map", help=SUBJECT_FLAGS["label_map"].help)]
+Languages = Annotated[str, typer.Option("--languages", help=SUBJECT_FLAGS["languages"].help)]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Ray workers (default: one a GPU, or one a processor)")
 ]
@@ -78,7 +78,7 @@ TASK = "intents"
 
 
 @dataclass(frozen=True)
-class OnTask:
+class TaskSelection:
     """The model, the task and the languages of a command."""
 
     model: ModelName = MODEL
@@ -87,15 +87,19 @@ class OnTask:
     label_map: LabelMap = None
     languages: Languages = "all"
 
-    def chosen(self) -> Task:
-        """The task in these languages. Raises HeadlabError for an unknown one, and for a malformed label map."""
+    def load_task(self) -> Task:
+        """The task in these languages.
+
+        Raises:
+            HeadlabError: For an unknown one, and for a malformed label map.
+        """
         return chosen_task(
             self.task, languages_of(self.languages), self.data, label_map_of(self.label_map)
         )
 
 
 @dataclass(frozen=True)
-class Here:
+class ComputeSettings:
     """What a command computes on, and where its results are."""
 
     device: Device = None
@@ -168,7 +172,11 @@ def print_json(value: JsonRecord) -> None:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar with time left, on stderr if that is a terminal; call it with (text, done, total)."""
+    """A progress bar with time left, on stderr if that is a terminal.
+
+    Yields:
+        A function that shows (text, done, total).
+    """
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -178,56 +186,72 @@ def progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
     )
     console = Console(stderr=True)
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        line = bar.add_task(title, total=None)
+        bar_task = bar.add_task(title, total=None)
 
         def update(text: str, done: int, total: int) -> None:
-            bar.update(line, description=text, completed=done, total=total)
+            bar.update(bar_task, description=text, completed=done, total=total)
 
         yield update
 
 
-def stepping(show: Callable[[str, int, int], None], title: str) -> Callable[[Progress], None]:
+def progress_callback(
+    show_progress: Callable[[str, int, int], None], title: str
+) -> Callable[[Progress], None]:
     """A callback that shows progress under a title."""
-    return lambda step: show(title, step.done, step.total)
+    return lambda progress: show_progress(title, progress.done, progress.total)
 
 
-def recorded_command(paper: str, given: Mapping[str, object]) -> str:
+def recorded_command(paper: str, options: Mapping[str, object]) -> str:
     """The `headlab reproduce` command that gives the same result, without paths of this machine.
 
-    given: {option: value}; None, False and empty lists are omitted, True is a switch, a list repeats its option, and
-    a path is written as FOLDER.
+    Args:
+        paper: The command's name.
+        options: {option: value}; None, False and empty lists are omitted, True is a switch, a list
+            repeats its option, and a path is written as FOLDER.
     """
     words = ["headlab", "reproduce", paper, "--data", "DIR"]
-    for option, value in given.items():
-        for one in value if isinstance(value, list | tuple) else [value]:
-            if one is not None and one is not False:
-                words += [option] if one is True else [option, _word(one)]
+    for option, value in options.items():
+        items = value if isinstance(value, list | tuple) else [value]
+        for item in items:
+            if item is None or item is False:
+                continue
+            words.append(option)
+            if item is not True:
+                words.append(_option_text(item))
     return shlex.join(words)
 
 
-def _word(value: object) -> str:
+def _option_text(value: object) -> str:
     if isinstance(value, Path):
         return "FOLDER"
     return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
-def without_places(
+def command_without_paths(
     paper: str, smoke: bool, folders: Mapping[str, Path | None], dtype: str, seed: int
 ) -> str:
-    """`recorded_command` with the options that most papers share. folders: path by option."""
+    """`recorded_command` with the options that most papers share.
+
+    Args:
+        paper: The command's name.
+        smoke: Whether it is the short version.
+        folders: Path by option.
+        dtype: Of the weights.
+        seed: Of the run.
+    """
     return recorded_command(
         paper, {"--smoke": smoke, **folders, "--dtype": dtype, "--seed": seed or None}
     )
 
 
-def write_report(report: Report, out: Path, command: str) -> None:
+def write_report(report: Report, folder: Path, command: str) -> None:
     """Write a report as JSON with the command that made it, and its tables as CSV."""
-    write_json(out / f"{report.name}.json", {"command": command, **report.to_json()})
+    write_json(folder / f"{report.name}.json", {"command": command, **report.to_json()})
     for table in report.tables:
-        write_atomic(out / f"{table.name}.csv", table.csv().encode())
+        write_atomic(folder / f"{table.name}.csv", table.csv().encode())
 
 
-def say_report(report: Report) -> None:
+def print_report(report: Report) -> None:
     """Print a report's tables and notes as Markdown on stdout."""
     typer.echo("\n\n".join(f"### {table.title}\n\n{table.markdown()}" for table in report.tables))
     for note in report.notes:
@@ -236,21 +260,25 @@ def say_report(report: Report) -> None:
 
 # Training steps as a bar on a terminal, or as occasional lines elsewhere.
 
-SILENCE = 30.0  # seconds between two lines if stderr is not a terminal
-Say = Callable[[str, int, int], None]
+SECONDS_BETWEEN_LINES = 30.0  # seconds between two lines if stderr is not a terminal
+ShowProgress = Callable[[str, int, int], None]
 
 
 @contextmanager
-def shown(title: str) -> Iterator[Say]:
-    """A progress bar, or occasional lines if stderr is not a terminal; call it with (text, done, total)."""
-    with progress_bar(title) as show:
-        said = time.monotonic()
+def progress_display(title: str) -> Iterator[ShowProgress]:
+    """A progress bar, or occasional lines if stderr is not a terminal.
 
-        def say(words: str, done: int, total: int) -> None:
-            nonlocal said
-            show(words, done, total)
-            if not sys.stderr.isatty() and time.monotonic() - said >= SILENCE:
-                said = time.monotonic()
-                typer.echo(f"{done}/{total} {words}", err=True)
+    Yields:
+        A function that shows (text, done, total).
+    """
+    with progress_bar(title) as show_progress:
+        printed_at = time.monotonic()
 
-        yield say
+        def show_or_print(text: str, done: int, total: int) -> None:
+            nonlocal printed_at
+            show_progress(text, done, total)
+            if not sys.stderr.isatty() and time.monotonic() - printed_at >= SECONDS_BETWEEN_LINES:
+                printed_at = time.monotonic()
+                typer.echo(f"{done}/{total} {text}", err=True)
+
+        yield show_or_print

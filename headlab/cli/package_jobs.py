@@ -1,4 +1,4 @@
-"""Commands of the kinds of jobs that installed packages add: forecast, run in this process, outcome."""
+"""Commands of the kinds of jobs that installed packages add: forecast, run, outcome."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ import typer
 
 from headlab.cli.job_command import Command, FlagGroup, command, parameter_of
 from headlab.cli.job_run import run_announced
-from headlab.cli.output import AsJson, DataFolder, Here, print_json, progress_bar
+from headlab.cli.output import AsJson, ComputeSettings, DataFolder, print_json, progress_bar
 from headlab.core import Option
-from headlab.jobs import Job, Outcome, flag_name, kept_outcome
+from headlab.jobs import Job, Outcome, checked_outcome, flag_name
 from headlab.jobs.local import LocalLab, task_files
 
 
 def package_command(job_class: type[Job]) -> Command:
     """The command of a kind of job."""
 
-    def run(job: Job, *, data: DataFolder = None, here: Here, json: AsJson = False) -> None:
-        outcome = run_here(job, here, data)
-        print_json(outcome) if json else typer.echo("\n".join(outcome_lines(outcome)))
+    def run(
+        job: Job, *, data: DataFolder = None, compute: ComputeSettings, json: AsJson = False
+    ) -> None:
+        outcome = run_in_process(job, compute, data)
+        if json:
+            print_json(outcome)
+        else:
+            typer.echo("\n".join(outcome_lines(outcome)))
 
     run.__doc__ = job_class.about or job_class.name
     return command(run, job=flags_with_limits(job_class))
@@ -30,8 +35,9 @@ def package_command(job_class: type[Job]) -> Command:
 def flags_with_limits(job_class: type[Job]) -> FlagGroup[Job]:
     """The flags of a package's kind of job, which make the job.
 
-    The help of a setting says which values it takes: unlike those of headlab's own kinds, they bind the command as
-    they bind requests and forms. The job checks them all, so that one sentence refuses what is too small or too large.
+    The help of a setting says which values it takes: unlike those of headlab's own kinds, they bind
+    the command as they bind requests and forms. The job checks them all, so that one sentence
+    refuses what is too small or too large.
     """
     settings = {
         flag_name(name, option): option for name, option in job_class.command_settings().items()
@@ -57,22 +63,22 @@ def help_with_limits(option: Option) -> str:
     return f"{option.help} ({values})"
 
 
-def run_here(job: Job, here: Here, data: Path | None) -> Outcome:
+def run_in_process(job: Job, compute: ComputeSettings, data: Path | None) -> Outcome:
     """Run a job in this process; its cost is printed on stderr first.
 
     Args:
         job: As its flags say it.
-        here: What it is computed on, and where its results are.
+        compute: What it is computed on, and where its results are.
         data: Folder of its task's files.
 
     Raises:
         HeadlabError: For a job that does not fit, and for an outcome that is no JSON.
     """
-    with task_files(job.validated(), data) as job_by_name:
-        resolved = job_by_name.checked()
-        lab = LocalLab(here.store(), here.load, device=here.device)
-        outcome = run_announced(resolved, lab, progress_bar(job.key))
-    return kept_outcome(job.key, outcome)
+    with task_files(job.with_checked_fields(), data) as job_by_name:
+        checked_job = job_by_name.resolve_or_refuse()
+        lab = LocalLab(compute.store(), compute.load, device=compute.device)
+        outcome = run_announced(checked_job, lab, progress_bar(job.key))
+    return checked_outcome(job.key, outcome)
 
 
 def outcome_lines(outcome: Outcome) -> list[str]:

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headlab.cli.evaluate import as_split, record
+from headlab.cli.evaluate import as_split, evaluation_record
 from headlab.cli.job_command import FlagValues, option_flags
 from headlab.cli.output import (
     AsJson,
     CacheRoot,
     Device,
-    OnTask,
+    TaskSelection,
     check_ablation,
     open_store,
     print_json,
     progress_bar,
 )
-from headlab.cli.score import say_equal_texts
+from headlab.cli.score import print_equal_texts
 from headlab.core import (
     Comparison,
     HeadlabError,
@@ -47,17 +47,19 @@ if TYPE_CHECKING:
 
 
 # Which of the cached scores are meant, where there are several; a flag that is not given takes any.
-WITH = "that the scores were made with"
+SCORES_MADE_WITH = "that the scores were made with"
 SCORED_WITH: Settings = {
-    "dev_size": Option(None, f"number of dev examples {WITH}", kind=int, low=1, optional=True),
-    "seed": Option(None, f"seed {WITH}", kind=int, low=0, optional=True),
-    "ablation": Option(None, f"ablation {WITH}: zero or mean", optional=True),
+    "dev_size": Option(
+        None, f"number of dev examples {SCORES_MADE_WITH}", kind=int, low=1, optional=True
+    ),
+    "seed": Option(None, f"seed {SCORES_MADE_WITH}", kind=int, low=0, optional=True),
+    "ablation": Option(None, f"ablation {SCORES_MADE_WITH}: zero or mean", optional=True),
 }
 SCORE_FLAGS = {"dev_size": "--size", "seed": "--seed", "ablation": "--ablation"}  # of headlab score
 
 
 def prune(
-    on: OnTask,
+    selection: TaskSelection,
     *,
     method: Annotated[
         str, typer.Option(help="method whose scores choose the heads")
@@ -102,90 +104,104 @@ def prune(
     from headlab.api import evaluated
     from headlab.evaluation import Evaluator
 
-    chosen = on.chosen()
-    chosen.check(chosen.languages[0], split)
-    if out is not None and out.suffix == ".json" and len(chosen.languages) > 1:
+    task = selection.load_task()
+    task.check(task.languages[0], split)
+    if out is not None and out.suffix == ".json" and len(task.languages) > 1:
         raise HeadlabError(
-            f"{out} is one file, but {len(chosen.languages)} languages have a mask each; give a folder",
+            f"{out} is one file, but {len(task.languages)} languages have a mask each; "
+            "give a folder",
             code="output.one_file_for_many",
         )
-    loaded = headlab.load(on.model, device=device)
+    model = headlab.load(selection.model, device=device)
     store = open_store(cache)
-    about = method_of(method)
-    options = parse_options(option or [], about.options)
-    about.resolve(options)  # raises for what its scores cannot have been made with
+    scoring_method = method_of(method)
+    options = parse_options(option or [], scoring_method.options)
+    scoring_method.resolve(options)  # raises for what its scores cannot have been made with
     if scored_with["ablation"] is not None:
         check_ablation(str(scored_with["ablation"]))
-    asked = {
-        "--model": on.model, "--task": on.task, "--data": on.data, "--label-map": on.label_map, "--method": about.key,
+    score_arguments = {
+        "--model": selection.model,
+        "--task": selection.task,
+        "--data": selection.data,
+        "--label-map": selection.label_map,
+        "--method": scoring_method.key,
         "--cache": cache,
-    }  # fmt: skip
-    results = latest(store, loaded, chosen, asked, options, scored_with)
-    _tell(results, rule)
-    rows: dict[str, tuple[Mask, Comparison]] = {}
+    }
+    choice = choose_scores(store, model, task, score_arguments, options, scored_with)
+    _warn_about_choice(choice, rule)
+    rows_by_language: dict[str, tuple[Mask, Comparison]] = {}
     counts_by_language: dict[str, Sequence[EqualTexts]] = {}
     with progress_bar("pruning") as show:
-        for number, (language, result) in enumerate(results.results.items()):
-            show(language, number, len(results.results))
+        for number, (language, result) in enumerate(choice.results.items()):
+            show(language, number, len(choice.results))
             mask = result.record.mask(rule, k=k, threshold=threshold, correction=correction)
-            part, ablation = chosen.restricted([language]), result.record.spec["ablation"]
-            evaluator = Evaluator(loaded, part, language, as_split(split), size)
+            language_task = task.restricted([language])
+            ablation = result.record.spec["ablation"]
+            evaluator = Evaluator(model, language_task, language, as_split(split), size)
             comparison = evaluated(evaluator, mask, ablation=ablation)
             assert isinstance(comparison, Comparison)
-            rows[language] = mask, comparison
+            rows_by_language[language] = mask, comparison
             counts_by_language[language] = evaluator.equal_texts
             if out is not None:
-                place = out if out.suffix == ".json" else out / f"{language}.json"
-                with_figures(mask, evaluator, comparison, ablation, size).save(place)
-    say_equal_texts(counts_by_language)
-    print_json(_as_json(rows, split, counts_by_language)) if json else typer.echo(
-        table(rows, split)
-    )
+                mask_path = out if out.suffix == ".json" else out / f"{language}.json"
+                mask_with_figures(mask, evaluator, comparison, ablation, size).save(mask_path)
+    print_equal_texts(counts_by_language)
+    if json:
+        print_json(_comparisons_record(rows_by_language, split, counts_by_language))
+    else:
+        typer.echo(comparison_table(rows_by_language, split))
 
 
-def _as_json(
-    rows: dict[str, tuple[Mask, Comparison]],
+def _comparisons_record(
+    rows_by_language: dict[str, tuple[Mask, Comparison]],
     split: str,
     counts_by_language: Mapping[str, Sequence[EqualTexts]],
 ) -> JsonRecord:
     languages = {
-        name: {"removed": len(mask.removed)}
-        | record(seen)
-        | equal_texts_record(counts_by_language[name])
-        for name, (mask, seen) in rows.items()
+        language: {"removed": len(mask.removed)}
+        | evaluation_record(comparison)
+        | equal_texts_record(counts_by_language[language])
+        for language, (mask, comparison) in rows_by_language.items()
     }
     return {"split": split, "languages": languages}
 
 
-def with_figures(
-    mask: Mask, evaluator: Evaluator, seen: Comparison, ablation: str, size: int | None = None
+def mask_with_figures(
+    mask: Mask, evaluator: Evaluator, comparison: Comparison, ablation: str, size: int | None = None
 ) -> Mask:
-    """The mask as stored in its file: with the model's architecture, and its results on the evaluation split.
+    """The mask as stored in its file: with the model's architecture and the comparison's figures.
 
-    size: the number of examples that was asked for; None for all.
+    Args:
+        mask: As its rule chose it.
+        evaluator: That the comparison was made with.
+        comparison: Of the masked model with the baseline.
+        ablation: That the heads were switched off by.
+        size: The number of examples that was asked for; None for all.
     """
     task = evaluator.task.name
     note = "; ".join(filter(None, (evaluator.note, *equal_texts_notes(evaluator.equal_texts))))
-    figures = {seen.language: record(seen) | ({"note": note} if note else {})}
-    about = {"task": task, "ablation": ablation, **mask.chosen}
+    figures = {
+        comparison.language: evaluation_record(comparison) | ({"note": note} if note else {})
+    }
+    choice = {"task": task, "ablation": ablation, **mask.chosen}
     examples = {} if size is None else {"size": size}
-    chosen = noted(about, evaluator.split, task, figures, ablation=ablation, **examples)
+    noted_choice = noted(choice, evaluator.split, task, figures, ablation=ablation, **examples)
     return replace(
         mask,
         model={**mask.model, "architecture": architecture_of(evaluator.model.module)},
-        chosen=chosen,
+        chosen=noted_choice,
     )
 
 
-def latest(
+def choose_scores(
     store: Store,
     model: Model,
     task: Task,
-    asked: Mapping[str, object],
+    score_arguments: Mapping[str, object],
     options: Mapping[str, JsonLike],
     scored_with: Mapping[str, object],
 ) -> Chosen:
-    """One dev result per language of a task, for exactly this model, its classes and the current examples.
+    """One dev result per language of a task, for exactly this model and the current examples.
 
     Chosen by `headlab.methods.costs.select`, as in the pages.
 
@@ -193,34 +209,56 @@ def latest(
         store: Where the results are.
         model: That they are of.
         task: In the languages that results are needed of.
-        asked: Options of the command that makes them, without the language; None for one that was not given.
+        score_arguments: Flags and values of the command that makes them, without the language;
+            None for one that was not given.
         options: Of the method, that the scores were made with; others are as they come.
-        scored_with: The other settings that they were made with, by their names in `SCORED_WITH`; None for any.
+        scored_with: The other settings that they were made with, by their names in `SCORED_WITH`;
+            None for any.
 
     Raises:
         HeadlabError: For a language without any.
     """
     listing = store.scan()
-    named = [
-        r for r in listing.results if matches(r, None, task.name, str(asked["--method"]), None)
+    method = str(score_arguments["--method"])
+    candidates = [
+        result
+        for result in listing.results
+        if matches(result, None, task.name, method, None)
+        and result.record.language in task.languages
     ]
-    named = [r for r in named if r.record.language in task.languages]
-    usable = [r for r in named if made_with(r, options, scored_with) and fits(r, model, task)]
-    chosen = select(usable, task.languages)
-    lacking = [language for language in task.languages if language not in chosen.results]
-    if lacking:
+    usable = [
+        result
+        for result in candidates
+        if made_with(result, options, scored_with) and is_usable(result, model, task)
+    ]
+    choice = select(usable, task.languages)
+    missing_languages = [language for language in task.languages if language not in choice.results]
+    if missing_languages:
         raise HeadlabError(
-            _missing(store, listing, named, chosen, lacking[0], asked, options, scored_with),
+            _missing_scores_message(
+                store,
+                listing,
+                candidates,
+                choice,
+                missing_languages[0],
+                score_arguments,
+                options,
+                scored_with,
+            ),
             code="score.missing",
         )
-    return chosen
+    return choice
 
 
 def made_with(
     result: Result[HeadScores], options: Mapping[str, JsonLike], scored_with: Mapping[str, object]
 ) -> bool:
-    """Whether scores were made with these options of their method, and these settings; None is any setting."""
-    method_options, spec = options_of(result.record), result.record.spec
+    """Whether scores were made with these options of their method and these settings.
+
+    A setting of None is any.
+    """
+    method_options = options_of(result.record)
+    spec = result.record.spec
     settings = {
         "dev_size": spec["task"]["size"],
         "seed": spec["seed"],
@@ -232,83 +270,89 @@ def made_with(
     )
 
 
-def fits(result: Result[HeadScores], model: Model, task: Task) -> bool:
-    """Whether scores can be used to choose heads: of this model, on dev, on the task's current examples and labels."""
+def is_usable(result: Result[HeadScores], model: Model, task: Task) -> bool:
+    """Whether scores can choose heads: of this model, on dev, on the current examples and labels."""
     from headlab.evaluation import classes_of
 
     spec = result.record.spec
-    if (
-        not is_same_model(spec["model"]["fingerprint"], model.fingerprint)
-        or spec["task"]["split"] != "dev"
-    ):
+    if not is_same_model(spec["model"]["fingerprint"], model.fingerprint):
+        return False
+    if spec["task"]["split"] != "dev":
         return False
     examples = task.examples(result.record.language, "dev", spec["task"]["size"])
-    same = classes_of(model, task).get("classes") == spec["task"].get("classes")
-    same &= result.record.grid == model.grid
-    return bool(same and spec["task"]["data_hash"] == task.data_hash(examples))
+    same_classes = classes_of(model, task).get("classes") == spec["task"].get("classes")
+    same_grid = result.record.grid == model.grid
+    same_data = spec["task"]["data_hash"] == task.data_hash(examples)
+    return bool(same_classes and same_grid and same_data)
 
 
-def _missing(
+def _missing_scores_message(
     store: Store,
     listing: Listing[HeadScores],
-    named: Sequence[Result[HeadScores]],
-    chosen: Chosen,
+    candidates: Sequence[Result[HeadScores]],
+    choice: Chosen,
     language: str,
-    asked: Mapping[str, object],
+    score_arguments: Mapping[str, object],
     options: Mapping[str, JsonLike],
     scored_with: Mapping[str, object],
 ) -> str:
     """Why there are no usable scores for a language, and the command that makes them."""
-    own = [r for r in named if r.record.language == language]
-    older = sum(made_with(r, options, scored_with) for r in own)
-    kind = "settings than the other languages' or " if chosen.results else ""
-    others = f" ({older} of {kind}another model, split or version of the data)" if older else ""
-    others += (
-        f" ({len(own) - older} made with other options or settings)" if len(own) > older else ""
-    )
-    torn = (
-        f" ({len(listing.problems)} files skipped: see headlab cache)" if listing.problems else ""
-    )
-    words = [
-        str(word)
-        for option, value in asked.items()
-        if value is not None
-        for word in (option, value)
-    ]
-    words += option_words("-o", options, METHODS[str(asked["--method"])].options)
+    method = str(score_arguments["--method"])
+    language_results = [result for result in candidates if result.record.language == language]
+    same_settings = sum(made_with(result, options, scored_with) for result in language_results)
+    other_settings = len(language_results) - same_settings
+    remarks = ""
+    if same_settings:
+        kind = "settings than the other languages' or " if choice.results else ""
+        remarks += f" ({same_settings} of {kind}another model, split or version of the data)"
+    if other_settings:
+        remarks += f" ({other_settings} made with other options or settings)"
+    skipped = ""
+    if listing.problems:
+        skipped = f" ({len(listing.problems)} files skipped: see headlab cache)"
+    words = ["headlab", "score"]
+    for flag, value in score_arguments.items():
+        if value is not None:
+            words += [flag, str(value)]
+    words += option_words("-o", options, METHODS[method].options)
     for name, flag in SCORE_FLAGS.items():
         if scored_with[name] is not None:
             words += [flag, str(scored_with[name])]
-    command = shlex.join(["headlab", "score", *words, "--languages", language])
-    what = f"{asked['--method']} scores of {asked['--model']} for {language}"
-    return f"no {what} in {store.root}{others}{torn}; run: {command}"
+    command = shlex.join([*words, "--languages", language])
+    description = f"{method} scores of {score_arguments['--model']} for {language}"
+    return f"no {description} in {store.root}{remarks}{skipped}; run: {command}"
 
 
-def _tell(chosen: Chosen, rule: str) -> None:
+def _warn_about_choice(choice: Chosen, rule: str) -> None:
     """Warn which results are used if there is a choice, and of what limits a choice by this rule."""
-    for result in list(chosen.results.values())[:1]:
-        scores = result.record
-        used = f"{scores.estimand}, {scores.spec['ablation']} ablation, seed {scores.spec['seed']}"
-        if chosen.others:
-            keys = ", ".join(r.key[:12] for r in chosen.others)
-            warnings.warn(
-                f"used: {used}; results of other settings are ignored ({keys})", stacklevel=1
-            )
-        for text in remarks_on_choice([one.record for one in chosen.results.values()], rule):
-            warnings.warn(f"{scores.method}: {text}", stacklevel=1)
+    chosen_scores = [result.record for result in choice.results.values()]
+    if not chosen_scores:
+        return
+    first = chosen_scores[0]
+    if choice.others:
+        used = f"{first.estimand}, {first.spec['ablation']} ablation, seed {first.spec['seed']}"
+        keys = ", ".join(result.key[:12] for result in choice.others)
+        warnings.warn(f"used: {used}; results of other settings are ignored ({keys})", stacklevel=1)
+    for remark in remarks_on_choice(chosen_scores, rule):
+        warnings.warn(f"{first.method}: {remark}", stacklevel=1)
 
 
-def table(rows: dict[str, tuple[Mask, Comparison]], split: str) -> str:
-    """A Markdown table: untouched and masked accuracy, and the difference in points with its interval."""
+def comparison_table(rows_by_language: dict[str, tuple[Mask, Comparison]], split: str) -> str:
+    """A Markdown table: untouched and masked accuracy, and the difference with its interval."""
     lines = [
         f"| language | untouched ({split}) | heads removed | masked ({split}) "
         "| difference, points | 95 % interval | p |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for language, (mask, c) in rows.items():
+    for language, (mask, comparison) in rows_by_language.items():
         cells = (
-            language, f"{c.baseline:.1%}", str(len(mask.removed)), f"{c.accuracy:.1%}", f"{100 * c.difference:+.1f}",
-            f"[{100 * c.low:+.1f}, {100 * c.high:+.1f}]", f"{c.p:.3f}",
-        )  # fmt: skip
+            language,
+            f"{comparison.baseline:.1%}",
+            str(len(mask.removed)),
+            f"{comparison.accuracy:.1%}",
+            f"{100 * comparison.difference:+.1f}",
+            f"[{100 * comparison.low:+.1f}, {100 * comparison.high:+.1f}]",
+            f"{comparison.p:.3f}",
+        )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -16,13 +16,13 @@ from headlab.cli.output import (
     Device,
     NliModel,
     Seed,
+    command_without_paths,
     open_store,
     print_json,
+    print_report,
     progress_bar,
+    progress_display,
     recorded_command,
-    say_report,
-    shown,
-    without_places,
     write_report,
 )
 from headlab.core import HeadlabError, clock, write_atomic, write_json
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # `headlab reproduce held`: Held & Yang (2023), on XNLI and part-of-speech tagging.
 
-Show = Callable[[str, int, int], None]
+ShowProgress = Callable[[str, int, int], None]
 
 
 def held(
@@ -79,64 +79,70 @@ def held(
     from headlab.reproduce.models import fast_dtype
 
     dtype = dtype or fast_dtype(device)
-    plan, store = SMOKE if smoke else REAL, open_store(cache)
-    given = {"xnli": nli_model, "udpos": udpos_model}
+    plan = SMOKE if smoke else REAL
+    store = open_store(cache)
+    model_folders = {"xnli": nli_model, "udpos": udpos_model}
     folders = {"--nli-model": nli_model, "--udpos-model": udpos_model}
-    command = without_places("held", smoke, folders, dtype, seed)
-    check(plan, data, given)
-    every: list[Found] = []
-    with progress_bar("loading") as show:
+    command = command_without_paths("held", smoke, folders, dtype, seed)
+    check(plan, data, model_folders)
+    results: list[Found] = []
+    with progress_bar("loading") as show_progress:
         for name in PARTS:
-            model = _model(name, plan, data, given[name], store, device, dtype, show)
-            for found in _steps(_held(name, model, plan, store, data, seed), name, show):
-                every.append(found)
+            model = _load_model(
+                name, plan, data, model_folders[name], store, device, dtype, show_progress
+            )
+            study = _held_study(name, model, plan, store, data, seed)
+            for result in _run_steps(study, name, show_progress):
+                results.append(result)
                 if out is not None:
-                    keep(found, out, command)
-                    write_figures(found.report, out / found.step.name)
+                    keep(result, out, command)
+                    write_figures(result.report, out / result.step.name)
                 if not json:
-                    typer.echo("\n\n".join(texts(found)) + "\n")
+                    typer.echo("\n\n".join(texts(result)) + "\n")
     if json:
-        print_json(as_json(command, plan, every))
+        print_json(as_json(command, plan, results))
 
 
-def _held(name: str, model: Model, plan: Plan, store: Store, data: Path, seed: int) -> Held:
+def _held_study(name: str, model: Model, plan: Plan, store: Store, data: Path, seed: int) -> Held:
     from headlab.reproduce.held import Held
 
     return Held(model, task_of(name, data=data), plan, store, seed)
 
 
-def _steps(part: Held, name: str, show: Show) -> Any:
+def _run_steps(study: Held, name: str, show_progress: ShowProgress) -> Any:
     from headlab.reproduce.held import steps
 
-    for step in (s for s in steps(part.plan) if s.task == name):
-        typer.echo(f"{step.name}: {part.cost(step).sentence}", err=True)
+    for step in steps(study.plan):
+        if step.task != name:
+            continue
+        typer.echo(f"{step.name}: {study.cost(step).sentence}", err=True)
 
-        def on_progress(now: Progress, title: str = step.name) -> None:
-            show(f"{title} {now.note}", now.done, now.total)
+        def on_progress(progress: Progress, title: str = step.name) -> None:
+            show_progress(f"{title} {progress.note}", progress.done, progress.total)
 
-        yield part.done(step, on_progress)
+        yield study.done(step, on_progress)
 
 
-def _model(
+def _load_model(
     name: str,
     plan: Plan,
     data: Path,
-    given: Path | None,
+    requested_folder: Path | None,
     store: Store,
     device: str | None,
     dtype: str,
-    show: Show,
+    show_progress: ShowProgress,
 ) -> Model:
     from headlab.reproduce.held import TAGGER, tagger_folder
     from headlab.reproduce.models import NLI, nli_folder, opened
     from headlab.training import FinetuneStep
 
     def progress(step: FinetuneStep) -> None:
-        show(f"training, loss {step.loss:.3f}", step.step, step.steps)
+        show_progress(f"training, loss {step.loss:.3f}", step.step, step.steps)
 
     if name == "xnli":
-        return opened(nli_folder(data, given), NLI, device, dtype)
-    folder = given or tagger_folder(
+        return opened(nli_folder(data, requested_folder), NLI, device, dtype)
+    folder = requested_folder or tagger_folder(
         task_of(name, data=data), store.root, plan.steps, device or "cpu", progress
     )
     return opened(folder, TAGGER, device, dtype)
@@ -150,17 +156,20 @@ class Pace:
     """Estimates the time left of a piece of work from its pace since its first progress report."""
 
     title: str = ""
-    begun: float = 0.0
-    first: int = 0
+    started: float = 0.0
+    first_done: int = 0
 
-    def left(self, title: str, progress: Progress) -> str:
+    def time_left(self, title: str, progress: Progress) -> str:
         """The time left in words; empty while it is unknown."""
         if title != self.title:
-            self.title, self.begun, self.first = title, time.monotonic(), progress.done
-        made = progress.done - self.first
-        if made <= 0:
+            self.title = title
+            self.started = time.monotonic()
+            self.first_done = progress.done
+        done_since = progress.done - self.first_done
+        if done_since <= 0:
             return ""
-        return f", {clock((time.monotonic() - self.begun) / made * (progress.total - progress.done))} left"
+        seconds_each = (time.monotonic() - self.started) / done_since
+        return f", {clock(seconds_each * (progress.total - progress.done))} left"
 
 
 def voita_gates(
@@ -200,53 +209,59 @@ def voita_gates(
     from headlab.reproduce import gates
     from headlab.reproduce.gates_classifiers import REAL, SMOKE, TRANSLATION
 
-    plan, store, place = SMOKE if smoke else REAL, open_store(cache), str(pick_device(device))
+    plan = SMOKE if smoke else REAL
+    store = open_store(cache)
+    device_name = str(pick_device(device))
     parts = gates.parts_of(plan, part)
     if TRANSLATION not in parts and (language or translation_model):
         raise HeadlabError(
             "--language and --translation-model belong to --part translation; name it as well",
             code="reproduce.option_of_other_part",
         )
-    given = gates.given(
-        plan, data, nli=nli_model, pair=language, translator=translation_model, device=place
+    setup = gates.given(
+        plan, data, nli=nli_model, pair=language, translator=translation_model, device=device_name
     )
-    gates.check(given, parts)
-    own = None if translation_model is None else Path(translation_model)
-    command = recorded_command("voita-gates", {
-        "--smoke": smoke, "--part": part, "--language": language,
-        "--translation-model": own if own is not None and own.is_dir() else translation_model,
-        "--nli-model": nli_model, "--seed": seed or None, "--device": device,
-    })  # fmt: skip
+    gates.check(setup, parts)
+    translator: str | Path | None = translation_model
+    if translation_model is not None and Path(translation_model).is_dir():
+        translator = Path(translation_model)  # a path, which the command does not say
+    command_options = {
+        "--smoke": smoke,
+        "--part": part,
+        "--language": language,
+        "--translation-model": translator,
+        "--nli-model": nli_model,
+        "--seed": seed or None,
+        "--device": device,
+    }
+    command = recorded_command("voita-gates", command_options)
     reports: list[Report] = []
     pace = Pace()
-    with shown("loading") as show:
+    with progress_display("loading") as show_progress:
 
-        def say(title: str, progress: Progress) -> None:
-            show(
-                f"{title} {progress.note}".rstrip() + pace.left(title, progress),
-                progress.done,
-                progress.total,
-            )
+        def show_part(title: str, progress: Progress) -> None:
+            text = f"{title} {progress.note}".rstrip() + pace.time_left(title, progress)
+            show_progress(text, progress.done, progress.total)
 
         for name in parts:
-            found = gates.found(given, name, store, place, seed, say)
-            reports.append(found)
+            report = gates.found(setup, name, store, device_name, seed, show_part)
+            reports.append(report)
             if out is not None:
-                write_report(found, out, command)
+                write_report(report, out, command)
     if json:
         print_json(
             {
                 "command": command,
-                "plan": asdict(given.plan),
-                "reports": {r.name: r.to_json() for r in reports},
+                "plan": asdict(setup.plan),
+                "reports": {report.name: report.to_json() for report in reports},
             }
         )
         return
     for report in reports:
-        say_report(report)
+        print_report(report)
 
 
-# `headlab reproduce shim`: an All-attention language model with heads pruned, against ordinary Transformers.
+# `headlab reproduce shim`: an All-attention language model with heads pruned.
 
 
 def shim(
@@ -276,29 +291,39 @@ def shim(
     from headlab.reproduce import shim as paper
     from headlab.reproduce.shim import REAL, SMOKE, check
 
-    plan, store, place = SMOKE if smoke else REAL, open_store(cache), str(pick_device(device))
+    plan = SMOKE if smoke else REAL
+    store = open_store(cache)
+    device_name = str(pick_device(device))
     plan = replace(plan, weights=tuple(dict.fromkeys(weight))) if weight else plan
     check(plan)
     lines = paper.text(plan, data)
-    given = {"--smoke": smoke, "--weight": weight, "--seed": seed or None, "--device": device}
-    command = recorded_command("shim", given)
-    with shown("reading") as say:
+    command_options = {
+        "--smoke": smoke,
+        "--weight": weight,
+        "--seed": seed or None,
+        "--device": device,
+    }
+    command = recorded_command("shim", command_options)
+    with progress_display("reading") as show_progress:
 
-        def show(name: str, step: LmStep) -> None:
-            say(f"{name}: {step.note}", step.step, step.steps)
+        def show_step(name: str, step: LmStep) -> None:
+            show_progress(f"{name}: {step.note}", step.step, step.steps)
 
-        found = paper.Work(plan, lines, store.root, device=place, seed=seed, show=show).done()
-        say("timing", 0, 1)
-        report = paper.report(found, device=place, spec={"command": command, "seed": seed})
+        results = paper.Work(
+            plan, lines, store.root, device=device_name, seed=seed, show=show_step
+        ).done()
+        show_progress("timing", 0, 1)
+        report = paper.report(results, device=device_name, spec={"command": command, "seed": seed})
     if out is not None:
         write_report(report, out, command)
     if json:
         print_json({"command": command, **report.to_json()})
     else:
-        say_report(report)
+        print_report(report)
 
 
-# `headlab reproduce voita-roles`: roles of heads, across languages and before and after fine-tuning.
+# `headlab reproduce voita-roles`: roles of heads, across languages and before and after
+# fine-tuning.
 
 
 def voita_roles(
@@ -325,44 +350,53 @@ def voita_roles(
     from headlab.reproduce import voita
     from headlab.reproduce.models import NLI, nli_folder
 
-    plan, store = voita.SMOKE if smoke else voita.REAL, open_store(cache)
+    plan = voita.SMOKE if smoke else voita.REAL
+    store = open_store(cache)
     voita.languages(plan, data)  # raises early if a treebank is missing
     if NLI in plan.models:
         nli_folder(data, nli_model)
-    command = without_places("voita-roles", smoke, {"--nli-model": nli_model}, dtype, seed)
-    reports: dict[tuple[str, str], Report] = {}
+    command = command_without_paths("voita-roles", smoke, {"--nli-model": nli_model}, dtype, seed)
+    reports_by_name: dict[tuple[str, str], Report] = {}
     with progress_bar("loading") as show:
-        for name in plan.models:
-            show(f"loading {name}", 0, 1)
-            model = voita.model_of(name, data, nli_model, device, dtype)
+        for model_name in plan.models:
+            show(f"loading {model_name}", 0, 1)
+            model = voita.model_of(model_name, data, nli_model, device, dtype)
 
-            def progress(language: str, step: Any, name: str = name) -> None:
+            def progress(language: str, step: Any, name: str = model_name) -> None:
                 show(f"{name}, {language}: {step.note}", step.done, step.total)
 
             for language, report in voita.studied(model, plan, data, store, seed, progress):
-                reports[name, language] = report
-    found = voita.summary(
-        reports, {"command": command, "plan": vars(plan), "seed": seed, "dtype": dtype}
+                reports_by_name[model_name, language] = report
+    summary = voita.summary(
+        reports_by_name, {"command": command, "plan": vars(plan), "seed": seed, "dtype": dtype}
     )
     if out is not None:
-        _write(found, reports, out, command)
+        _write_role_reports(summary, reports_by_name, out, command)
     if json:
-        every = {
-            f"{name}-{language}": report.to_json() for (name, language), report in reports.items()
+        records_by_name = {
+            f"{model_name}-{language}": report.to_json()
+            for (model_name, language), report in reports_by_name.items()
         }
-        print_json({"command": command, "summary": found.to_json(), "reports": every})
+        print_json({"command": command, "summary": summary.to_json(), "reports": records_by_name})
         return
-    typer.echo("\n\n".join(f"### {table.title}\n\n{table.markdown()}" for table in found.tables))
-    for note in found.notes:
+    typer.echo("\n\n".join(f"### {table.title}\n\n{table.markdown()}" for table in summary.tables))
+    for note in summary.notes:
         typer.echo(f"\nnote: {note}")
 
 
-def _write(found: Report, reports: dict[tuple[str, str], Report], out: Path, command: str) -> None:
-    """Write the summary with its tables as CSV, and each report it is based on, with only the roles that heads have."""
+def _write_role_reports(
+    summary: Report, reports_by_name: dict[tuple[str, str], Report], folder: Path, command: str
+) -> None:
+    """Write the summary with its tables as CSV, and each report it is based on.
+
+    The reports have only the roles that heads have.
+    """
     from headlab.reproduce.voita import had
 
-    write_json(out / f"{found.name}.json", {"command": command, **found.to_json()})
-    for table in found.tables:
-        write_atomic(out / f"{found.name}-{table.name}.csv", table.csv().encode())
-    for (name, language), report in reports.items():
-        write_json(out / f"{name}-{language}.json", {"command": command, **had(report).to_json()})
+    write_json(folder / f"{summary.name}.json", {"command": command, **summary.to_json()})
+    for table in summary.tables:
+        write_atomic(folder / f"{summary.name}-{table.name}.csv", table.csv().encode())
+    for (name, language), report in reports_by_name.items():
+        write_json(
+            folder / f"{name}-{language}.json", {"command": command, **had(report).to_json()}
+        )

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headlab.cli.job_run import say_line
+from headlab.cli.job_run import print_line
 from headlab.cli.output import (
     AsJson,
-    Here,
-    Say,
+    ComputeSettings,
+    ShowProgress,
     print_json,
     progress_bar,
-    stepping,
+    progress_callback,
 )
 from headlab.core import HEAD, Head, HeadlabError, Json, Report, Table, write_atomic, write_json
 from headlab.jobs import JobPart
@@ -38,7 +38,7 @@ def roles(
     conllu: Path | None,
     data: Path | None,
     frequencies: Path | None,
-    here: Here,
+    compute: ComputeSettings,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="folder for the reports: JSON, and a CSV file a table"),
@@ -50,7 +50,7 @@ def roles(
     Syntactic roles need gold trees. A cached report is read, not computed again.
     """
     resolve(job.options)  # raises, before anything is read
-    lab = LocalLab(here.store(), here.load, device=here.device, data=data)
+    lab = LocalLab(compute.store(), compute.load, device=compute.device, data=data)
     sentences_by_name = sentences_of(job, lab, conllu, data)
     from headlab.roles import corpus_frequencies
 
@@ -58,31 +58,34 @@ def roles(
     lab.need(job.model)
     reports: dict[str, Report] = {}
     with progress_bar(NAME) as show:
-        running = RolesProgress(show)
-        for place, (name, sentences) in enumerate(sentences_by_name.items()):
-            part = JobPart(NAME, sentences.language, name, place, len(sentences_by_name))
+        progress = RolesProgress(show)
+        for index, (name, sentences) in enumerate(sentences_by_name.items()):
+            part = JobPart(NAME, sentences.language, name, index, len(sentences_by_name))
             reports[name] = job.report(
-                lab, running, sentences, part, running.tick, word_frequencies
+                lab, progress, sentences, part, progress.tick, word_frequencies
             )
     if out is not None:
         write_reports(reports, out)
-    print_json(as_json(reports)) if json else typer.echo("\n\n".join(readable(reports)))
+    if json:
+        print_json(roles_record(reports))
+    else:
+        typer.echo("\n\n".join(report_sections(reports)))
 
 
 class RolesProgress(LocalJob):
     """Progress of the reports, one after the other."""
 
-    def __init__(self, show: Say) -> None:
+    def __init__(self, show: ShowProgress) -> None:
         """Nothing is analysed yet.
 
         Args:
             show: Shows what is analysed, and how much of how much is done.
         """
-        super().__init__(show, say_line)
+        super().__init__(show, print_line)
 
     def part_progress(self, part: JobPart) -> Callable[[Progress], None]:
         """A callback that shows how far the report is."""
-        return stepping(self._show, part.label)
+        return progress_callback(self._show_progress, part.label)
 
 
 def sentences_of(
@@ -114,52 +117,56 @@ def sentences_of(
         sentences_by_name[examples.name] = examples
     if not sentences_by_name:
         raise HeadlabError(
-            f"no sentences to find roles on in {language}: give gold trees with --conllu, a data folder with "
-            f"ud/{language}.{job.split}.conllu by --data, or a --task",
+            f"no sentences to find roles on in {language}: give gold trees with --conllu, a data "
+            f"folder with ud/{language}.{job.split}.conllu by --data, or a --task",
             code="roles.no_sentences",
         )
     return sentences_by_name
 
 
-def as_json(reports: Reports) -> dict[str, Json]:
-    """Every head with its measures and roles and the data they come from, and the reports themselves."""
+def roles_record(reports: Reports) -> dict[str, Json]:
+    """Every head with its measures, its roles and their data, and the reports themselves."""
     return {
-        "heads": [{**head._asdict(), **told} for head, told in _heads(reports).items()],
+        "heads": [{**head._asdict(), **entry} for head, entry in _entries_by_head(reports).items()],
         "reports": {name: report.to_json() for name, report in reports.items()},
     }
 
 
-def _heads(reports: Reports) -> dict[Head, dict[str, Json]]:
-    """{head: measures and roles}, preferring the task's report for measures and the trees' report for roles."""
-    out: dict[Head, dict[str, Json]] = {}
+def _entries_by_head(reports: Reports) -> dict[Head, dict[str, Json]]:
+    """{head: measures and roles}.
+
+    Measures are of the task's report where there is one, and roles of the trees' report.
+    """
+    entries_by_head: dict[Head, dict[str, Json]] = {}
     for name, report in reports.items():
-        for head, values in _rows(report.table("measures")):
-            out.setdefault(head, {"roles": []})["measures"] = {"on": name, **values}
+        for head, values in _rows_by_head(report.table("measures")):
+            entries_by_head.setdefault(head, {"roles": []})["measures"] = {"on": name, **values}
     for name, report in reports.items():
-        judged: dict[Head, list[Json]] = {}
-        for head, values in _rows(report.table("roles")):
-            judged.setdefault(head, []).append({"on": name, **values})
-        for head, found in judged.items():
-            out[head]["roles"] = out[head]["roles"] or found
-    return out
+        roles_by_head: dict[Head, list[Json]] = {}
+        for head, values in _rows_by_head(report.table("roles")):
+            roles_by_head.setdefault(head, []).append({"on": name, **values})
+        for head, head_roles in roles_by_head.items():
+            entry = entries_by_head[head]
+            entry["roles"] = entry["roles"] or head_roles
+    return entries_by_head
 
 
-def _rows(table: Table) -> Iterator[tuple[Head, dict[str, Json]]]:
+def _rows_by_head(table: Table) -> Iterator[tuple[Head, dict[str, Json]]]:
     """(head, {column: value}) for each row of a table with one or more rows per head."""
     for head, row in zip(heads_of(table), table.rows, strict=True):
-        yield (
-            head,
-            {name: cell for name, cell in zip(table.columns, row, strict=True) if name not in HEAD},
-        )
+        cells_by_column = dict(zip(table.columns, row, strict=True))
+        yield head, {name: cell for name, cell in cells_by_column.items() if name not in HEAD}
 
 
-def readable(reports: Reports) -> Iterator[str]:
+def report_sections(reports: Reports) -> Iterator[str]:
     """Each report's short tables, the heads that have a role, and the notes."""
     for name, report in reports.items():
         spec = report.spec["task"]
         yield f"# {name}: {spec['size']} sentences of {spec['language']} ({spec['split']})"
-        kept = replace(having(report.table(NAME)), title="Heads that have a role", notes=())
-        for table in (report.table("role-counts"), report.table("relations"), kept):
+        heads_with_role = replace(
+            having(report.table(NAME)), title="Heads that have a role", notes=()
+        )
+        for table in (report.table("role-counts"), report.table("relations"), heads_with_role):
             if table.rows:
                 yield f"## {table.title}\n\n{table.markdown()}"
         yield "\n".join(f"- {note}" for note in report.notes)
@@ -167,7 +174,11 @@ def readable(reports: Reports) -> Iterator[str]:
 
 
 def write_reports(reports: Reports, folder: Path) -> None:
-    """Write a folder per report: report.json and one CSV file per table. Raises HeadlabError if that fails."""
+    """Write a folder per report: report.json and one CSV file per table.
+
+    Raises:
+        HeadlabError: If that fails.
+    """
     for name, report in reports.items():
         write_json(folder / name / "report.json", report.to_json())
         for table in report.tables:

@@ -1,4 +1,4 @@
-"""`headlab score` and `headlab curve`: scores of every head, and accuracy as the lowest-scoring heads are removed."""
+"""`headlab score` and `headlab curve`: scores of every head, and accuracy as heads are removed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headlab.cli.evaluate import as_split
-from headlab.cli.job_run import say_line
+from headlab.cli.job_run import print_line
 from headlab.cli.output import (
     AsJson,
-    Here,
-    Say,
+    ComputeSettings,
+    ShowProgress,
     Workers,
     check_ablation,
     check_workers,
     chosen_task,
     print_json,
     progress_bar,
-    stepping,
+    progress_callback,
 )
 from headlab.core import Json, omission_fields
 from headlab.jobs import JobPart
@@ -47,11 +47,12 @@ def score(
     job: ScoreJob,
     *,
     data: Path | None,
-    here: Here,
+    compute: ComputeSettings,
     ray: Annotated[
         str | None,
         typer.Option(
-            help="compute on Ray: local (processes here), auto (this machine's cluster) or its host:port"
+            help="compute on Ray: local (processes here), auto (this machine's cluster) "
+            "or its host:port"
         ),
     ] = None,
     workers: Workers = None,
@@ -61,25 +62,25 @@ def score(
     check_ablation(job.ablation)
     task = chosen_task(job.task, job.languages, data, job.label_map)
     job = job.resolved_on(task)
-    lab = LocalLab(here.store(), here.load, device=here.device)
+    lab = LocalLab(compute.store(), compute.load, device=compute.device)
     model = lab.need(job.model)
     job.check_model(model)
-    _warn(job, model.grid.size)
+    _warn_if_costly(job, model.grid.size)
     check_workers(ray, workers)
-    with progress_bar("loading") as show, _sharing(lab, model, ray, workers):
+    with progress_bar("loading") as show, _ray_workers(lab, model, ray, workers):
         scores_by_language = job.scores(lab, ScoreProgress(task.languages, show), task)
     counts_by_language = {
         language: equal_texts_of(task, language, "dev", job.size) for language in scores_by_language
     }
-    say_equal_texts(counts_by_language)
+    print_equal_texts(counts_by_language)
     if json:
         rows = {
-            language: record(scores) | equal_texts_record(counts_by_language[language])
+            language: scores_record(scores) | equal_texts_record(counts_by_language[language])
             for language, scores in scores_by_language.items()
         }
         print_json({"languages": rows})
     else:
-        print_table(scores_by_language)
+        print_scores(scores_by_language)
 
 
 def equal_texts_of(
@@ -91,7 +92,7 @@ def equal_texts_of(
     )
 
 
-def say_equal_texts(counts_by_language: Mapping[str, Sequence[EqualTexts]]) -> None:
+def print_equal_texts(counts_by_language: Mapping[str, Sequence[EqualTexts]]) -> None:
     """Print on stderr what the counts say."""
     for language, counts in counts_by_language.items():
         for note in equal_texts_notes(counts):
@@ -99,7 +100,7 @@ def say_equal_texts(counts_by_language: Mapping[str, Sequence[EqualTexts]]) -> N
 
 
 @contextmanager
-def _sharing(
+def _ray_workers(
     lab: LocalLab, model: Model, address: str | None, workers: int | None
 ) -> Iterator[None]:
     """Compute on the workers of a Ray cluster while the block runs, if one is named."""
@@ -115,16 +116,19 @@ def _sharing(
 
 
 class ScoreProgress(LocalJob):
-    """Progress of several languages as one line, drawn between batches; each reports from its own thread."""
+    """Progress of several languages as one line, drawn between batches.
 
-    def __init__(self, languages: Sequence[str], show: Say) -> None:
+    Each language reports from its own thread.
+    """
+
+    def __init__(self, languages: Sequence[str], show: ShowProgress) -> None:
         """Nothing is scored yet.
 
         Args:
             languages: That are scored.
             show: Shows the line, and how much of how much is done.
         """
-        super().__init__(show, say_line)
+        super().__init__(show, print_line)
         self._languages_count = len(languages)
         self._progress_by_language: dict[str, Progress] = {}
         self._method = ""
@@ -148,14 +152,14 @@ class ScoreProgress(LocalJob):
             return
         at_work = [language for language, step in steps.items() if step.done < step.total]
         languages = ", ".join(at_work) or next(reversed(steps))
-        self._show(
+        self._show_progress(
             f"{self._method} {languages} ({len(steps)}/{self._languages_count})",
             sum(step.done for step in steps.values()),
             sum(step.total for step in steps.values()),
         )
 
 
-def _warn(job: ScoreJob, heads: int) -> None:
+def _warn_if_costly(job: ScoreJob, heads: int) -> None:
     """Warn if a job may take a very large number of forward passes.
 
     Args:
@@ -166,13 +170,14 @@ def _warn(job: ScoreJob, heads: int) -> None:
     forwards = method.max_forwards(job.options, heads, job.size)
     if forwards > MANY_FORWARDS:
         warnings.warn(
-            f"{method.key} takes up to {forwards:,} forward passes for each language ({method.costs.words}); stop it with "
-            "Ctrl-C and resume with the same command, or make it shorter with -o samples=N",
+            f"{method.key} takes up to {forwards:,} forward passes for each language "
+            f"({method.costs.words}); stop it with Ctrl-C and resume with the same command, or "
+            "make it shorter with -o samples=N",
             stacklevel=1,
         )
 
 
-def record(scores: HeadScores) -> dict[str, Json]:
+def scores_record(scores: HeadScores) -> dict[str, Json]:
     """One language's scores as JSON; arrays are `[layer][head]`."""
     arrays = {"values": scores.values, "half_width": scores.half_width, **scores.arrays()}
     del arrays["halves"]
@@ -195,23 +200,24 @@ def record(scores: HeadScores) -> dict[str, Json]:
     return row | omission_fields(scores.omissions)
 
 
-def print_table(found: dict[str, HeadScores]) -> None:
+def print_scores(scores_by_language: dict[str, HeadScores]) -> None:
     """Print one line per language: results, cost and caution."""
-    for language, scores in found.items():
-        typer.echo(f"{language:6} {scores.estimand}: {'; '.join(_parts(scores))}")
+    for language, scores in scores_by_language.items():
+        typer.echo(f"{language:6} {scores.estimand}: {'; '.join(_summary_parts(scores))}")
 
 
-def _parts(scores: HeadScores) -> Iterator[str]:
+def _summary_parts(scores: HeadScores) -> Iterator[str]:
     cost = cost_of(scores)
     if cost.median_width is None:
         yield "no intervals"
     else:
         if cost.helpful is not None:
-            yield f"helpful {cost.helpful}, harmful {cost.harmful}, narrow {cost.narrow} of {scores.grid.size}"
+            signs = f"helpful {cost.helpful}, harmful {cost.harmful}"
+            yield f"{signs}, narrow {cost.narrow} of {scores.grid.size}"
         yield f"half-width median {cost.median_width:.4f}, largest {cost.largest_width:.4f}"
     if cost.samples is not None:
-        least, median, most = cost.samples
-        yield f"samples a head {least} / {median:g} / {most}"
+        min_samples, median_samples, max_samples = cost.samples
+        yield f"samples a head {min_samples} / {median_samples:g} / {max_samples}"
     yield f"{cost.forwards} forwards, {cost.seconds:.0f} s"
     yield from remarks([scores])
     if scores.omissions is not None and scores.omissions.sentence:
@@ -226,7 +232,7 @@ def curve(
     *,
     data: Path | None,
     dev_size: int,
-    here: Here,
+    compute: ComputeSettings,
     json: AsJson = False,
 ) -> None:
     """Remove heads one after another, lowest dev score first, and measure the accuracy.
@@ -237,37 +243,38 @@ def curve(
     task = chosen_task(job.task, job.languages, data, job.label_map)
     task.check(task.languages[0], job.split)
     job = job.resolved_on(task)
-    lab = LocalLab(here.store(), here.load, device=here.device)
+    lab = LocalLab(compute.store(), compute.load, device=compute.device)
     job.check_model(lab.need(job.model))
     with progress_bar("loading") as show:
-        running = CurveProgress(task.languages, show)
-        curves_by_language = job.curves(lab, running, task, job.ordering(dev_size))
+        progress = CurveProgress(task.languages, show)
+        curves_by_language = job.curves(lab, progress, task, job.ordering(dev_size))
     counts_by_language = {
         language: equal_texts_of(task, language, job.split, job.size)
         for language in curves_by_language
     }
-    say_equal_texts(counts_by_language)
+    print_equal_texts(counts_by_language)
     if json:
         rows = {
-            language: curve_record(measured) | equal_texts_record(counts_by_language[language])
-            for language, measured in curves_by_language.items()
+            language: curve_record(language_curve)
+            | equal_texts_record(counts_by_language[language])
+            for language, language_curve in curves_by_language.items()
         }
         print_json({"split": job.split, "languages": rows})
     else:
-        typer.echo(told(list(curves_by_language.values())))
+        typer.echo(curves_markdown(list(curves_by_language.values())))
 
 
 class CurveProgress(LocalJob):
     """Progress of the scores or the curve of one language after the other."""
 
-    def __init__(self, languages: Sequence[str], show: Say) -> None:
+    def __init__(self, languages: Sequence[str], show: ShowProgress) -> None:
         """Nothing is measured yet.
 
         Args:
             languages: That are measured.
             show: Shows what is measured, and how much of how much is done.
         """
-        super().__init__(show, say_line)
+        super().__init__(show, print_line)
         self._languages = list(languages)
 
     def progress(self, done: int, total: int, note: str, *, fresh: bool = False) -> None:
@@ -276,8 +283,8 @@ class CurveProgress(LocalJob):
     def part_progress(self, part: JobPart) -> Callable[[Progress], None]:
         """A callback that shows how far the scores or the curve of a language are."""
         number = self._languages.index(part.language) + 1
-        return stepping(
-            self._show, f"{part.work} {part.language} ({number}/{len(self._languages)})"
+        return progress_callback(
+            self._show_progress, f"{part.work} {part.language} ({number}/{len(self._languages)})"
         )
 
 
@@ -290,7 +297,7 @@ def curve_record(curve: Curve) -> dict[str, Json]:
         "order": [list(curve.grid.heads[i]) for i in curve.order.tolist()],
         "area": curve.area,
         "heads_until_point_lost": {
-            by: curve.heads_until(POINT, by) for by in ("estimate", "interval")
+            criterion: curve.heads_until(POINT, criterion) for criterion in ("estimate", "interval")
         },
         "caution": curve.caution,
         "seconds": curve.seconds,
@@ -300,9 +307,8 @@ def curve_record(curve: Curve) -> dict[str, Json]:
     }
 
 
-def told(curves: Sequence[Curve]) -> str:
-    """Every point of each curve as a Markdown table under its title, then a row a curve that sums it up."""
-    points = map(curve_points, curves, curve_names(curves))
-    return "\n\n".join(
-        [*(f"{one.title}\n\n{one.markdown()}" for one in points), curve_summary(curves).markdown()]
-    )
+def curves_markdown(curves: Sequence[Curve]) -> str:
+    """Every point of each curve as a Markdown table, then a table with a row for each curve."""
+    tables = map(curve_points, curves, curve_names(curves))
+    parts = [f"{table.title}\n\n{table.markdown()}" for table in tables]
+    return "\n\n".join([*parts, curve_summary(curves).markdown()])

@@ -1,4 +1,4 @@
-"""`headlab shrink` and `headlab worth`: a smaller model, verified to give the same answers, and what a mask saves."""
+"""`headlab shrink` and `headlab worth`: a smaller, verified model, and what a mask saves."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from headlab.cli.experiment import markdown
+from headlab.cli.experiment import report_markdown
 from headlab.cli.job_command import FlagValues, values_of
-from headlab.cli.job_run import local_lab, run_announced, say_line
+from headlab.cli.job_run import local_lab, print_line, run_announced
 from headlab.cli.output import (
     AsJson,
     Device,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # `headlab shrink`: from a mask to a smaller model in a folder, verified to give the same answers.
 
-HEADS_NAMED = 8  # of those that are silenced
+MAX_HEADS_NAMED = 8  # of those that are silenced
 
 
 def shrink(job: ShrinkJob, *, data: Path | None, device: str | None, json: AsJson = False) -> None:
@@ -43,10 +43,10 @@ def shrink(job: ShrinkJob, *, data: Path | None, device: str | None, json: AsJso
     if json:
         print_json(outcome)
     else:
-        typer.echo(_words(cast("ShrinkOutcome", outcome), job.size))
+        typer.echo(_outcome_text(cast("ShrinkOutcome", outcome), job.size))
 
 
-def _words(outcome: ShrinkOutcome, size: int) -> str:
+def _outcome_text(outcome: ShrinkOutcome, size: int) -> str:
     """The output as lines of text.
 
     Args:
@@ -55,38 +55,44 @@ def _words(outcome: ShrinkOutcome, size: int) -> str:
     """
     from headlab.shrink import size_words
 
-    before = outcome["parameters_before"]
-    after = outcome["parameters_after"]
+    parameters_before = outcome["parameters_before"]
+    parameters_after = outcome["parameters_after"]
+    relative_change = (parameters_after - parameters_before) / parameters_before
     examples = outcome["examples"]
-    fewer = "" if examples == size else f" (of {size} asked for)"
+    size_remark = "" if examples == size else f" (of {size} asked for)"
     low, high = outcome["latency_interval"]
-    resolved = "" if not low <= 1 <= high else ": no difference that this timing can resolve"
+    timing_remark = "" if not low <= 1 <= high else ": no difference that this timing can resolve"
     lines = [
-        f"{outcome['folder']}: {outcome['heads_removed']} of {outcome['heads_before']} heads removed",
-        f"parameters    {before:,} -> {after:,} ({(after - before) / before:+.1%})",
+        f"{outcome['folder']}: {outcome['heads_removed']} of {outcome['heads_before']} heads "
+        "removed",
+        f"parameters    {parameters_before:,} -> {parameters_after:,} ({relative_change:+.1%})",
         f"weights       {size_words(outcome['bytes_before'])} of {outcome['dtype_before']} -> "
         f"{size_words(outcome['bytes_after'])} of {outcome['dtype_after']}",
-        f"logits        differ from the masked model's by {outcome['max_logit_difference']:.2g} at most on {examples} "
-        f"different examples{fewer} ({outcome['tolerance']:.2g} is rounding), computed in "
-        f"{outcome['computed_in']}",
-        *_rounding(outcome),
-        f"forward pass  {outcome['latency_ratio']:.2f} of the untouched model's time [{low:.2f}, {high:.2f}]{resolved}",
+        f"logits        differ from the masked model's by {outcome['max_logit_difference']:.2g} "
+        f"at most on {examples} different examples{size_remark} "
+        f"({outcome['tolerance']:.2g} is rounding), computed in {outcome['computed_in']}",
+        *_rounding_lines(outcome),
+        f"forward pass  {outcome['latency_ratio']:.2f} of the untouched model's time "
+        f"[{low:.2f}, {high:.2f}]{timing_remark}",
     ]
-    if masked := outcome["heads_masked"]:
+    silenced_heads = outcome["heads_masked"]
+    if silenced_heads:
         heads = ", ".join(
             str(Head(str(stack), int(layer), int(head)))
-            for stack, layer, head in masked[:HEADS_NAMED]
+            for stack, layer, head in silenced_heads[:MAX_HEADS_NAMED]
         )
-        more = ", …" if len(masked) > HEADS_NAMED else ""
+        ellipsis = ", …" if len(silenced_heads) > MAX_HEADS_NAMED else ""
         lines.append(
-            f"still there   {len(masked)} heads whose group keeps others, silenced in the weights: {heads}{more}"
+            f"still there   {len(silenced_heads)} heads whose group keeps others, "
+            f"silenced in the weights: {heads}{ellipsis}"
         )
-    if onnx := outcome["onnx"]:
+    onnx = outcome["onnx"]
+    if onnx:
         lines.append(f"{onnx['file']}    differs by {onnx['max_logit_difference']:.2g} at most")
     return "\n".join(lines)
 
 
-def _rounding(outcome: ShrinkOutcome) -> list[str]:
+def _rounding_lines(outcome: ShrinkOutcome) -> list[str]:
     """A line of text if weights were rounded, else none."""
     cut_alone = outcome["cut_alone"]
     if cut_alone is None:
@@ -115,27 +121,29 @@ def worth(
 
     Without --device, the CPU is timed, and a GPU too if there is one.
     """
-    loaded_task = _task(task, languages, data, label_map)  # refused before the mask is read
+    loaded_task = _requested_task(
+        task, languages, data, label_map
+    )  # refused before the mask is read
     job = WorthJob.from_flags(flags)
-    devices = _devices() if device is None else [device]
-    savings = [_measured_on(place, job, loaded_task, dtype) for place in devices]
+    devices = _device_names() if device is None else [device]
+    savings = [_savings_on(device_name, job, loaded_task, dtype) for device_name in devices]
     speeds = tuple(speed for on_device in savings for speed in on_device.speeds)
     savings_on_all = replace(savings[0], speeds=speeds)
     if json:
         print_json(savings_on_all.to_json())
     else:
-        typer.echo(markdown(savings_on_all.report()))
+        typer.echo(report_markdown(savings_on_all.report()))
 
 
-def _task(
-    name: str | None, languages: str, data: Path | None, label_map: str | None
+def _requested_task(
+    task_name: str | None, languages: str, data: Path | None, label_map: str | None
 ) -> Task | None:
     """The task whose examples are run; None if none is named.
 
     Raises HeadlabError for options about a task without one, where they would have no effect.
     """
-    if name is not None:
-        return chosen_task(name, languages_of(languages), data, label_map_of(label_map))
+    if task_name is not None:
+        return chosen_task(task_name, languages_of(languages), data, label_map_of(label_map))
     check_about_task(
         {
             "--data": data,
@@ -146,7 +154,7 @@ def _task(
     return None
 
 
-def _measured_on(device: str, job: WorthJob, task: Task | None, dtype: str) -> Savings:
+def _savings_on(device: str, job: WorthJob, task: Task | None, dtype: str) -> Savings:
     """What the mask saves on a device.
 
     Args:
@@ -161,10 +169,10 @@ def _measured_on(device: str, job: WorthJob, task: Task | None, dtype: str) -> S
         def show_on_device(note: str, done: int, total: int) -> None:
             show(f"{device}, {note}", done, total)
 
-        return job.savings(lab, LocalJob(show_on_device, say_line), task)
+        return job.savings(lab, LocalJob(show_on_device, print_line), task)
 
 
-def _devices() -> list[str]:
+def _device_names() -> list[str]:
     import torch
 
     return ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

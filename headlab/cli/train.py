@@ -1,4 +1,4 @@
-"""`headlab finetune` and `headlab train`: fine-tuning for a task, and training from scratch on the user's files."""
+"""`headlab finetune` and `headlab train`: fine-tuning for a task, and training from scratch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from headlab.cli.job_command import FlagValues, command, values_of
-from headlab.cli.job_run import local_lab, run_announced, say_line
-from headlab.cli.output import AsJson, print_json, shown
+from headlab.cli.job_run import local_lab, print_line, run_announced
+from headlab.cli.output import AsJson, print_json, progress_display
 from headlab.core import NOTHING
 from headlab.jobs.finetune import FinetuneJob, Finetuning
 from headlab.jobs.lm import LmJob, LmPruneJob
@@ -35,15 +35,15 @@ def finetune(
     """Fine-tune on one language, all weights or a LoRA, then measure dev accuracy in every language."""
     lab = local_lab(device, data=data)
     training = Finetuning.from_flags(flags, lab)
-    with shown("training") as show:
-        outcome: Outcome = training.run(lab, LocalJob(show, say_line))
+    with progress_display("training") as show:
+        outcome: Outcome = training.run(lab, LocalJob(show, print_line))
     if json:
         print_json(outcome)
     else:
-        report_finetuning(cast("LoggedOutcome", outcome))
+        print_finetuning(cast("LoggedOutcome", outcome))
 
 
-def report_finetuning(outcome: LoggedOutcome) -> None:
+def print_finetuning(outcome: LoggedOutcome) -> None:
     """Print the record that a fine-tuning wrote."""
     print_steps(outcome["steps"])
     for name, value in outcome["training"].items():
@@ -57,10 +57,11 @@ def print_steps(log: Sequence[LoggedStep]) -> None:
         typer.echo(f"step {entry['step']:5.0f}  loss {entry['loss']:.4f}  {entry['seconds']:.0f} s")
 
 
-# `headlab train lm` and `headlab train lm-prune`: train a language model on a text, and remove heads from it.
+# `headlab train lm` and `headlab train lm-prune`: train a language model on a text, and remove
+# heads from it.
 
 
-def lm(job: LmJob, *, device: str | None, json: AsJson = False) -> None:
+def train_lm(job: LmJob, *, device: str | None, json: AsJson = False) -> None:
     """Train a language model on a text and measure its perplexity on held-out parts.
 
     It can be interrupted; run the same command again to resume.
@@ -69,10 +70,10 @@ def lm(job: LmJob, *, device: str | None, json: AsJson = False) -> None:
     if json:
         print_json(outcome)
     else:
-        report_lm(cast("TrainingOutcome", outcome))
+        print_lm(cast("TrainingOutcome", outcome))
 
 
-def lm_prune(job: LmPruneJob, *, device: str | None, json: AsJson = False) -> None:
+def train_lm_prune(job: LmPruneJob, *, device: str | None, json: AsJson = False) -> None:
     """Learn a gate per head, remove heads whose gates are closed, and fine-tune the rest (Shim et al., 2021).
 
     Fine-tuning uses --model-rate unless -o tune_rate=… sets another learning rate.
@@ -82,7 +83,7 @@ def lm_prune(job: LmPruneJob, *, device: str | None, json: AsJson = False) -> No
     if json:
         print_json(outcome)
     else:
-        report_lm(cast("TrainingOutcome", outcome))
+        print_lm(cast("TrainingOutcome", outcome))
 
 
 def run_training(job: TrainingJob, device: str | None, data: Path | None = None) -> Outcome:
@@ -94,10 +95,10 @@ def run_training(job: TrainingJob, device: str | None, data: Path | None = None)
         data: Folder of its task's files.
     """
     lab = local_lab(device, data=data)
-    return run_announced(job.resolve(), lab, shown("reading"))
+    return run_announced(job.resolve(), lab, progress_display("reading"))
 
 
-def report_lm(outcome: TrainingOutcome) -> None:
+def print_lm(outcome: TrainingOutcome) -> None:
     """Print what the training of a language model came to."""
     record = outcome["training"]
     heads = record["heads"]
@@ -106,27 +107,28 @@ def report_lm(outcome: TrainingOutcome) -> None:
     typer.echo(f"parameters: {sizes['whole']:,}, {sizes['layers']:,} of them in the layers")
     for split, perplexity in record["perplexity"].items():
         word, low, high, token = (
-            _number(perplexity[name]) for name in ("word", "low", "high", "token")
+            _number_text(perplexity[name]) for name in ("word", "low", "high", "token")
         )
         size = f"{perplexity['words']:,} words in {perplexity['passages']} passages"
         typer.echo(
             f"{split}: perplexity {word} a word [{low}, {high}], {token} a token, over {size}"
         )
     for split, ratio in record.get("ratios", {}).get("tuned", {}).items():
-        value, low, high = (_number(ratio[name], 3) for name in ("value", "low", "high"))
+        value, low, high = (_number_text(ratio[name], 3) for name in ("value", "low", "high"))
         typer.echo(
             f"{split}: × {value} [{low}, {high}] the unpruned model's, which was not trained on"
         )
 
 
-def _number(value: float | None, digits: int = 2) -> str:
+def _number_text(value: float | None, digits: int = 2) -> str:
     return NOTHING if value is None else f"{value:.{digits}f}"
 
 
-# `headlab train translation`: a Marian translation model and its vocabulary, trained from a TSV file.
+# `headlab train translation`: a Marian translation model and its vocabulary, trained from a TSV
+# file.
 
 
-def translation(
+def train_translation(
     job: TranslationJob, *, data: Path | None, device: str | None, json: AsJson = False
 ) -> None:
     """Train on the train split, then measure token accuracy, log-probability and BLEU on dev.
@@ -137,10 +139,10 @@ def translation(
     if json:
         print_json(outcome)
     else:
-        report_translation(cast("LoggedOutcome", outcome))
+        print_translation(cast("LoggedOutcome", outcome))
 
 
-def report_translation(outcome: LoggedOutcome) -> None:
+def print_translation(outcome: LoggedOutcome) -> None:
     """Print what the training of a translation model came to."""
     record = outcome["training"]
     print_steps(outcome["steps"])
@@ -150,16 +152,14 @@ def report_translation(outcome: LoggedOutcome) -> None:
         f"{record['parameters']:,} parameters, {record['tokens']:,} tokens in the vocabulary"
     )
     dev = record["measured"]["dev"]
-    typer.echo(
-        f"dev: {dev['accuracy']:.1%} of the tokens [{dev['accuracy_low']:.1%}, {dev['accuracy_high']:.1%}]"
-    )
+    low, high = dev["accuracy_low"], dev["accuracy_high"]
+    typer.echo(f"dev: {dev['accuracy']:.1%} of the tokens [{low:.1%}, {high:.1%}]")
     low, high = dev["log_probability_low"], dev["log_probability_high"]
     typer.echo(
         f"dev: log-probability {dev['log_probability']:.3f} nats a token [{low:.3f}, {high:.3f}]"
     )
-    typer.echo(
-        f"dev: BLEU {dev['bleu']:.1f} [{dev['bleu_low']:.1f}, {dev['bleu_high']:.1f}]  {dev['signature']}"
-    )
+    low, high = dev["bleu_low"], dev["bleu_high"]
+    typer.echo(f"dev: BLEU {dev['bleu']:.1f} [{low:.1f}, {high:.1f}]  {dev['signature']}")
 
 
 # `headlab train`: models trained from scratch, on the user's own files.
@@ -167,18 +167,18 @@ def report_translation(outcome: LoggedOutcome) -> None:
 
 def group() -> typer.Typer:
     """The commands of the group, one per kind of model."""
-    made = typer.Typer(
+    app = typer.Typer(
         help="Models trained from scratch, on files of your own.",
         no_args_is_help=True,
         rich_markup_mode=None,
     )
-    made.command("translation")(command(translation))
-    made.command("lm")(command(lm))
-    made.command("lm-prune")(command(lm_prune))
+    app.command("translation")(command(train_translation))
+    app.command("lm")(command(train_lm))
+    app.command("lm-prune")(command(train_lm_prune))
     # Without a callback, typer would turn a group with a single command into that command.
-    made.callback()(_nothing)
-    return made
+    app.callback()(_group_callback)
+    return app
 
 
-def _nothing() -> None:
+def _group_callback() -> None:
     """Models trained from scratch, on files of your own."""

@@ -1,27 +1,30 @@
-"""Kinds of jobs: a class each, and the table that lists them. What a package needs to add one stands here."""
+"""Kinds of jobs: a class each, and the table that lists them.
+
+What a package needs to add one stands here.
+"""
 
 from __future__ import annotations
 
 from headlab.jobs.command import DATA as DATA
 from headlab.jobs.command import DEVICE as DEVICE
-from headlab.jobs.command import HERE as HERE
 from headlab.jobs.command import METHOD_OPTIONS_FLAG as METHOD_OPTIONS_FLAG
+from headlab.jobs.command import NO_CONTEXT as NO_CONTEXT
 from headlab.jobs.command import OPTION_FLAG as OPTION_FLAG
-from headlab.jobs.command import WHERE as WHERE
+from headlab.jobs.command import SUBJECT_FLAGS as SUBJECT_FLAGS
 from headlab.jobs.command import Flag as Flag
 from headlab.jobs.command import FlagValue as FlagValue
 from headlab.jobs.command import Surroundings as Surroundings
 from headlab.jobs.command import check_about_task as check_about_task
 from headlab.jobs.command import flag_name as flag_name
 from headlab.jobs.command import flag_of as flag_of
+from headlab.jobs.command import flag_words as flag_words
 from headlab.jobs.command import label_map_of as label_map_of
 from headlab.jobs.command import languages_of as languages_of
 from headlab.jobs.command import pairs_of as pairs_of
 from headlab.jobs.command import setting_words as setting_words
+from headlab.jobs.command import subject_flags as subject_flags
 from headlab.jobs.command import unset_flags as unset_flags
-from headlab.jobs.command import where_flags as where_flags
 from headlab.jobs.command import where_words as where_words
-from headlab.jobs.command import words_of as words_of
 from headlab.jobs.fields import ABLATION as ABLATION
 from headlab.jobs.fields import CHOOSING as CHOOSING
 from headlab.jobs.fields import MAX_EXAMPLES as MAX_EXAMPLES
@@ -48,36 +51,36 @@ from headlab.jobs.fields import examples_of_dev as examples_of_dev
 from headlab.jobs.fields import examples_of_test as examples_of_test
 from headlab.jobs.fields import reason_of as reason_of
 from headlab.jobs.fields import setting as setting
-from headlab.jobs.job import LARGEST as LARGEST
 from headlab.jobs.job import MAX_PACES as MAX_PACES
+from headlab.jobs.job import OPTION_LIMITS as OPTION_LIMITS
 from headlab.jobs.job import Details as Details
 from headlab.jobs.job import Job as Job
 from headlab.jobs.job import Outcome as Outcome
 from headlab.jobs.job import Refusal as Refusal
 from headlab.jobs.job import TaskJob as TaskJob
-from headlab.jobs.job import how_fields as how_fields
-from headlab.jobs.job import kept_outcome as kept_outcome
+from headlab.jobs.job import checked_outcome as checked_outcome
+from headlab.jobs.job import listed_languages as listed_languages
 from headlab.jobs.job import measured_by as measured_by
-from headlab.jobs.job import named as named
+from headlab.jobs.job import seed_and_ablation as seed_and_ablation
 from headlab.jobs.job import shown_value as shown_value
 from headlab.jobs.job import spec_fields as spec_fields
-from headlab.jobs.job import within as within
+from headlab.jobs.job import within_limits as within_limits
 from headlab.jobs.known import Estimate as Estimate
-from headlab.jobs.known import Known as Known
+from headlab.jobs.known import ForecastBasis as ForecastBasis
 from headlab.jobs.known import Measured as Measured
 from headlab.jobs.known import MeasureRequest as MeasureRequest
 from headlab.jobs.known import estimate as estimate
-from headlab.jobs.known import is_of as is_of
+from headlab.jobs.known import is_about as is_about
 from headlab.jobs.known import pace_words as pace_words
-from headlab.jobs.lab import PART as PART
+from headlab.jobs.lab import UNITS_A_PART as UNITS_A_PART
 from headlab.jobs.lab import JobPart as JobPart
 from headlab.jobs.lab import Lab as Lab
 from headlab.jobs.lab import RunningJob as RunningJob
 from headlab.jobs.lab import StepProgress as StepProgress
 from headlab.jobs.lab import Tick as Tick
 from headlab.jobs.lab import WatchedStore as WatchedStore
-from headlab.jobs.lab import for_each_language as for_each_language
 from headlab.jobs.lab import keys_of as keys_of
-from headlab.jobs.lab import reporter as reporter
+from headlab.jobs.lab import report_part as report_part
+from headlab.jobs.lab import result_for_each_language as result_for_each_language
 from headlab.methods import Forecast as Forecast
 from headlab.methods import Part as Part

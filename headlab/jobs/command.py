@@ -17,7 +17,7 @@ FlagValue = bool | int | float | str | Path | list[str] | list[float] | None
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a command names besides its job: where things are on this machine, and what no job can ask for.
+    """What a command names besides its job: where things are, and what no job can ask for.
 
     Attributes:
         model: Path in place of the model's name.
@@ -45,7 +45,7 @@ class Surroundings:
         return ["--dtype", str(self.dtype)]
 
 
-HERE = Surroundings()
+NO_CONTEXT = Surroundings()
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ class Flag:
         repeated: Whether it can be given several times.
         required: Whether it must be given.
         negated: Whether a switch has a second name that turns it off, like `--no-fast` of `--fast`.
-        beside: Whether it says what no job can ask for: where things are, or what the command alone can do.
+        command_only: Whether it says what no job can ask for: where things are, or what the command
+            alone can do.
         metavar: What stands for an argument in the help.
         parameter: Its key, if that is not its name without dashes.
     """
@@ -76,7 +77,7 @@ class Flag:
     repeated: bool = False
     required: bool = False
     negated: bool = False
-    beside: bool = False
+    command_only: bool = False
     metavar: str = ""
     parameter: str = ""
 
@@ -95,7 +96,7 @@ class Flag:
         """All its names as a parser takes them, the switch that turns it off behind a slash."""
         if self.negated:
             return [f"{self.name}/{off_switch(self.name)}"]
-        return [self.name, *([self.short] if self.short else [])]
+        return [self.name, self.short] if self.short else [self.name]
 
 
 def off_switch(name: str) -> str:
@@ -109,7 +110,10 @@ def flag_name(field: str, option: Option) -> str:
 
 
 def flag_of(field: str, option: Option) -> Flag:
-    """A setting as a flag; numbers have their smallest value, for a command may ask for more than a request."""
+    """A setting as a flag.
+
+    Numbers have their smallest value alone, for a command may ask for more than a request.
+    """
     low = option.low if option.kind is int and option.low > float("-inf") else None
     if isinstance(option.default, Mapping):
         raise TypeError(f"{field} holds options of its own and has no flag")
@@ -134,7 +138,7 @@ def unset_flags(options: Mapping[str, Option], names: Sequence[str]) -> Iterator
         yield replace(flag_of(name, options[name]), default=None)
 
 
-def words_of(name: str, value: object) -> list[str]:
+def flag_words(name: str, value: object) -> list[str]:
     """A flag with its value; a switch is its own value.
 
     Args:
@@ -147,7 +151,10 @@ def words_of(name: str, value: object) -> list[str]:
 
 
 def text_of(value: object) -> str:
-    """A field's value as one word: entries with commas between, None as the number of all examples."""
+    """A field's value as one word.
+
+    Entries have commas between them; None is the number of all examples.
+    """
     if isinstance(value, Mapping):
         return write_map(value)
     if value is None:
@@ -172,34 +179,36 @@ def setting_words(
         if name not in values:
             continue
         if name in always or values[name] != option.default:
-            words += words_of(flag_name(name, option), values[name])
+            words += flag_words(flag_name(name, option), values[name])
     return words
 
 
 def where_words(
-    around: Surroundings,
+    context: Surroundings,
     *,
     model: str | None = None,
     task: str | None = None,
     label_map: Mapping[str, str] | None = None,
     languages: Sequence[str] | str | None = None,
 ) -> list[str]:
-    """The flags of the model, the task, its data, the label map and the languages, as far as they are given.
+    """The flags of the model, the task, its data, the label map and the languages that are given.
 
     Args:
-        around: Paths in place of names, and the folder of data.
+        context: Paths in place of names, and the folder of data.
         model: Its name.
         task: Its name.
         label_map: The model's class of each label.
         languages: Their codes, or "all".
     """
     words: list[str] = []
-    if (model_text := around.model or model) is not None:
+    model_text = context.model or model
+    if model_text is not None:
         words += ["--model", model_text]
-    if (task_text := around.task or task) is not None:
+    task_text = context.task or task
+    if task_text is not None:
         words += ["--task", task_text]
-    if around.data is not None:
-        words += ["--data", around.data]
+    if context.data is not None:
+        words += ["--data", context.data]
     if label_map:
         words += ["--label-map", write_map(label_map)]
     if languages is not None:
@@ -237,16 +246,17 @@ def check_about_task(values: Mapping[str, object]) -> None:
     Raises:
         HeadlabError: One is given.
     """
-    given = " and ".join(name for name, value in values.items() if value is not None)
-    if given:
-        task = f"--task {WHERE['task'].default}"
+    flags_given = " and ".join(name for name, value in values.items() if value is not None)
+    if flags_given:
+        task = f"--task {SUBJECT_FLAGS['task'].default}"
         raise HeadlabError(
-            f"{given} would be about a task, but none is given; add --task, like {task}, or leave {given} out",
+            f"{flags_given} would be about a task, but none is given; add --task, like {task}, or "
+            f"leave {flags_given} out",
             code="option.needs_task",
         )
 
 
-WHERE = {
+SUBJECT_FLAGS = {
     "model": Flag("--model", "embedded name, local folder, or hub id", default="e5-small-intents"),
     "task": Flag(
         "--task",
@@ -255,28 +265,33 @@ WHERE = {
     ),
     "label_map": Flag(
         "--label-map",
-        "which of the model's classes is which label, where its own names do not say so: label=class, "
-        "comma-separated",
+        "which of the model's classes is which label, where its own names do not say so: "
+        "label=class, comma-separated",
     ),
     "languages": Flag("--languages", 'comma-separated, or "all"', default="all"),
 }
 """The flags that say what a job is about, by the fields that they fill."""
 DATA = Flag(
-    "--data", "folder of the task's files; default $HEADLAB_DATA, else the hub", Path, beside=True
+    "--data",
+    "folder of the task's files; default $HEADLAB_DATA, else the hub",
+    Path,
+    command_only=True,
 )
-DEVICE = Flag("--device", "cpu, cuda, cuda:1, ...; default: a GPU where there is one", beside=True)
+DEVICE = Flag(
+    "--device", "cpu, cuda, cuda:1, ...; default: a GPU where there is one", command_only=True
+)
 METHOD_OPTIONS_FLAG = Flag(
     "--option", "name=value of the method, e.g. samples=512", short=OPTION_FLAG, repeated=True
 )
 
 
-def where_flags(fields: Sequence[str] = tuple(WHERE)) -> Iterator[Flag]:
+def subject_flags(fields: Sequence[str] = tuple(SUBJECT_FLAGS)) -> Iterator[Flag]:
     """The flags that say what a job is about, and where the files of its task are.
 
     Args:
         fields: That the job has of those in `WHERE`.
     """
-    for field, flag in WHERE.items():
+    for field, flag in SUBJECT_FLAGS.items():
         if field in fields:
             yield flag
         if field == "task" and field in fields:

@@ -1,4 +1,7 @@
-"""Experiment jobs: an analysis from a paper. Front jobs: the choice of a smaller model among nested masks."""
+"""Experiment jobs: an analysis from a paper.
+
+Front jobs: the choice of a smaller model among nested masks.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ from headlab.core import HeadGrid, HeadlabError, content_key, option_words, pars
 from headlab.jobs import (
     ABLATION,
     CHOOSING,
-    HERE,
-    LARGEST,
     METHOD_OPTIONS_FLAG,
+    NO_CONTEXT,
     OPTION_FLAG,
+    OPTION_LIMITS,
     SEED,
     TESTING,
     Ablation,
@@ -23,8 +26,8 @@ from headlab.jobs import (
     Estimate,
     Flag,
     FlagValue,
+    ForecastBasis,
     Job,
-    Known,
     Lab,
     Measured,
     MeasureRequest,
@@ -41,15 +44,15 @@ from headlab.jobs import (
     examples_of_dev,
     examples_of_test,
     flag_of,
-    how_fields,
-    named,
+    listed_languages,
     pairs_of,
+    seed_and_ablation,
     setting,
     setting_words,
     shown_value,
     spec_fields,
-    where_flags,
-    within,
+    subject_flags,
+    within_limits,
 )
 from headlab.methods import DEFAULT_METHOD, METHODS, Forecast, method
 from headlab.results import HeadScores, Run, Store
@@ -83,8 +86,8 @@ MAX_TEXT = 1000
 class ExperimentJob(TaskJob):
     """An experiment on some languages of a task ("all": every one).
 
-    method, method_options: of the scores, if the experiment uses any.  options: the experiment's own.
-    dev_size, test_size: examples of each split, None for all.
+    method, method_options: of the scores, if the experiment uses any.  options: the experiment's
+    own. dev_size, test_size: examples of each split, None for all.
     """
 
     experiment: Name
@@ -111,7 +114,11 @@ class ExperimentJob(TaskJob):
     assembled: ClassVar[bool] = True
 
     def study(self) -> Experiment:
-        """The experiment itself. Raises HeadlabError for an unknown one, or one that another job runs."""
+        """The experiment itself.
+
+        Raises:
+            HeadlabError: For an unknown one, or one that another job runs.
+        """
         return study_run_by(self.key, self.experiment)
 
     def known_study(self) -> Experiment | None:
@@ -119,12 +126,12 @@ class ExperimentJob(TaskJob):
         return studies_of(self.key).get(self.experiment)
 
     def study_options(self) -> dict[str, Any]:
-        """The options as the experiment takes them, including the method and its options if it uses one."""
-        accepted = self.study().options
+        """The options as the experiment takes them, the method and its options among them."""
+        study_option_table = self.study().options
         options: dict[str, Any] = dict(self.options)
-        if METHOD in accepted:
+        if METHOD in study_option_table:
             options[METHOD] = method(self.method).key
-        if METHOD_OPTIONS in accepted and self.method_options:
+        if METHOD_OPTIONS in study_option_table and self.method_options:
             options[METHOD_OPTIONS] = dict(self.method_options)
         return options
 
@@ -154,8 +161,10 @@ class ExperimentJob(TaskJob):
             update={
                 "languages": list(chosen_task.languages),
                 "method": chosen_method,
-                "method_options": modest(within(method_options, LARGEST)),
-                "options": modest(options),
+                "method_options": within_limits_of_jobs(
+                    within_limits(method_options, OPTION_LIMITS)
+                ),
+                "options": within_limits_of_jobs(options),
             }
         )
 
@@ -175,10 +184,13 @@ class ExperimentJob(TaskJob):
         return [("Experiment", f"{self.subject()} ({self.experiment})"), *super()._about_rows()]
 
     def _option_rows(self) -> Details:
-        """The experiment's options, then those of the method, which show a default they differ from."""
+        """The experiment's options, then those of the method.
+
+        An option of the method that differs from its default shows this too.
+        """
         rows = [(f"Option {name}", shown_value(value)) for name, value in self.options.items()]
-        of_method = Job._option_rows(self.model_copy(update={"options": self.method_options}))
-        return [*rows, *of_method]
+        method_rows = Job._option_rows(self.model_copy(update={"options": self.method_options}))
+        return [*rows, *method_rows]
 
     # The work.
 
@@ -195,8 +207,10 @@ class ExperimentJob(TaskJob):
         store = lab.store
         if running is not None:
             log = PieceLog(running, lab.need(self.model).grid)
-            store = WatchedStore(lab.store.root, kept=log)
-        chosen_task = lab.task(self.task, self.label_map).restricted(named(self.languages))
+            store = WatchedStore(lab.store.root, on_stored=log)
+        chosen_task = lab.task(self.task, self.label_map).restricted(
+            listed_languages(self.languages)
+        )
         return self.pieces_on(chosen_task, lab, store, tick)
 
     def pieces_on(self, task: Task, lab: Lab, store: Store, tick: Callable[[], None]) -> Pieces:
@@ -212,7 +226,7 @@ class ExperimentJob(TaskJob):
 
         return Pieces(
             lab.need(self.model),
-            _ticking(task, tick),
+            _task_with_ticks(task, tick),
             store,
             seed=self.seed,
             dev_size=self.dev_size,
@@ -260,7 +274,7 @@ class ExperimentJob(TaskJob):
         running.progress(forwards, forwards, "the report is stored")
         return {"keys": [content_key(report.spec)]}
 
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """Forecast by the device's thread, which has the model: every piece's key depends on it."""
         if known.measured is not None and known.measured.forecast is not None:
             return Estimate(known.measured.forecast)
@@ -284,10 +298,11 @@ class ExperimentJob(TaskJob):
         """The experiment, where it is done, the method and both kinds of options, the settings."""
         return (
             Flag("key", f"one of {', '.join(studies_of(cls.key))}"),
-            *where_flags(),
+            *subject_flags(),
             Flag(
                 "--method",
-                f"method whose scores are used (default {DEFAULT_METHOD}), where the experiment has one",
+                f"method whose scores are used (default {DEFAULT_METHOD}), where the experiment "
+                "has one",
             ),
             replace(METHOD_OPTIONS_FLAG, name=OPTION_FLAG, short="", parameter="method_option"),
             Flag("--option", "name=value of the experiment (--list shows them)", repeated=True),
@@ -296,13 +311,18 @@ class ExperimentJob(TaskJob):
 
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
-        """The job of a command. Raises HeadlabError for an experiment or an option that is unknown or invalid."""
+        """The job of a command.
+
+        Raises:
+            HeadlabError: For an experiment or an option that is unknown or invalid.
+        """
         study = study_run_by(cls.key, str(values.get("key") or ""))
         options = parse_options(pairs_of(values, "option"), study.options)
         if values.get("method") is not None:
             _check_takes_method(study)
             options[METHOD] = method(str(values["method"])).key
-        if method_pairs := pairs_of(values, "method_option"):
+        method_pairs = pairs_of(values, "method_option")
+        if method_pairs:
             _check_takes_method_options(study, options)
             chosen_method = method(str(options.get(METHOD, DEFAULT_METHOD)))
             options[METHOD_OPTIONS] = chosen_method.resolve(
@@ -316,45 +336,52 @@ class ExperimentJob(TaskJob):
             method=method_key,
             method_options=method_options,
             options=options,
-            **cls._where_fields(values),
+            **cls._subject_fields(values),
             **cls._setting_fields(values),
         )
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
         """The command of the experiment; none if it is unknown here."""
         study = self.known_study()
         if study is None:
             return []
-        words = ["headlab", self.key, study.key, *self.where_words(around)]
+        words = ["headlab", self.key, study.key, *self.subject_words(context)]
         if METHOD in study.options and self.method is not None:
             words += self.method_words("method_options")
-        words += option_words("--option", self._shortened(study), study.options)
-        return [[*words, *self.setting_words(around), *around.dtype_words]]
+        words += option_words("--option", self._options_to_write(study), study.options)
+        return [[*words, *self.setting_words(context), *context.dtype_words]]
 
-    def _shortened(self, study: Experiment) -> dict[str, Any]:
-        """The experiment's own options; those that hold a method's options keep only non-default ones."""
+    def _options_to_write(self, study: Experiment) -> dict[str, Any]:
+        """The experiment's own options.
+
+        Those that hold a method's options keep only the ones that differ from their defaults.
+        """
         options: dict[str, Any] = dict(self.options)
         if METHOD_OPTIONS in study.options_of:
             options[METHOD_OPTIONS] = self.method_options or {}
         for name, key in study.options_of.items():
             inner = options.get(name)
             if isinstance(inner, Mapping):
-                known = METHODS[key].options
+                method_option_table = METHODS[key].options
                 options[name] = {
                     inner_name: value
                     for inner_name, value in inner.items()
-                    if inner_name not in known or value != known[inner_name].default
+                    if inner_name not in method_option_table
+                    or value != method_option_table[inner_name].default
                 }
         return options
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
-        """The job that makes a stored report: the method and its options are separate from the other options."""
-        given = spec.get("options")
-        options = dict(given) if isinstance(given, Mapping) else {}
+        """The job that makes a stored report.
+
+        The method and its options are separate from the other options.
+        """
+        stored_options = spec.get("options")
+        options = dict(stored_options) if isinstance(stored_options, Mapping) else {}
         return cls.model_construct(
             **spec_fields(spec),
-            **how_fields(spec),
+            **seed_and_ablation(spec),
             dev_size=largest(part(spec, "task", "sizes", "dev")),
             test_size=largest(part(spec, "task", "sizes", "test")),
             experiment=spec.get("experiment"),
@@ -377,8 +404,8 @@ FRONT = STUDIES["front"]
 class FrontJob(ExperimentJob):
     """A front on some languages of a task ("all": every one).
 
-    method, method_options: of the scores that order the heads.  options: orders, points, within, heads and by, as in
-    docs/front.md.  dev_size, test_size: examples of each split, None for all.
+    method, method_options: of the scores that order the heads.  options: orders, points, within,
+    heads and by, as in docs/front.md.  dev_size, test_size: examples of each split, None for all.
     """
 
     experiment: Literal["front"] = "front"
@@ -411,7 +438,7 @@ class FrontJob(ExperimentJob):
     def flags(cls) -> tuple[Flag, ...]:
         """Where it is done, the question, the method and its options, the settings."""
         return (
-            *where_flags(),
+            *subject_flags(),
             *(flag_of(name, FRONT.options[name]) for name in QUESTION),
             Flag("--every", "measure every count of removed heads, whatever --points", bool, False),
             Flag("--method", "method whose dev scores order the heads", default=DEFAULT_METHOD),
@@ -430,21 +457,21 @@ class FrontJob(ExperimentJob):
             method=chosen_method.key,
             method_options=parse_options(pairs_of(values, "option"), chosen_method.options),
             options=options,
-            **cls._where_fields(values),
+            **cls._subject_fields(values),
             **cls._setting_fields(values),
         )
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
         """The command of the front."""
         question = "heads" if self.options.get("heads") is not None else "within"
-        words = ["headlab", self.key, *self.where_words(around)]
-        words += [f"--{question}", exactly(self.options[question])]
+        words = ["headlab", self.key, *self.subject_words(context)]
+        words += [f"--{question}", exact_text(self.options[question])]
         if self.options["points"] is None:
             words.append("--every")
-        stated = {name: value for name, value in self.options.items() if value is not None}
-        shown = {name: FRONT.options[name] for name in ("by", "orders", "points")}
-        words += [*setting_words(stated, shown), *self.method_words("method_options")]
-        return [[*words, *self.setting_words(around), *around.dtype_words]]
+        given_options = {name: value for name, value in self.options.items() if value is not None}
+        flag_options = {name: FRONT.options[name] for name in ("by", "orders", "points")}
+        words += [*setting_words(given_options, flag_options), *self.method_words("method_options")]
+        return [[*words, *self.setting_words(context), *context.dtype_words]]
 
 
 QUESTION = ("within", "heads", "by", "orders", "points")
@@ -461,7 +488,7 @@ def _check_takes_method(study: Experiment) -> None:
 
 
 def _check_takes_method_options(study: Experiment, options: Mapping[str, Any]) -> None:
-    """Raise HeadlabError for options of a method that the experiment does not use, or that are given already.
+    """Raise HeadlabError for options of a method that are not used, or are given already.
 
     Args:
         study: The experiment.
@@ -479,33 +506,41 @@ def _check_takes_method_options(study: Experiment, options: Mapping[str, Any]) -
         )
 
 
-def exactly(value: Any) -> str:
+def exact_text(value: Any) -> str:
     """A number as text: `%g` where that is exact, else all digits."""
-    short = f"{value:g}"
-    return short if float(short) == value else str(value)
+    short_text = f"{value:g}"
+    return short_text if float(short_text) == value else str(value)
 
 
 def largest(sizes: object) -> int | None:
-    """The largest number of examples in a report's list of them, a number a language; None without one."""
-    counts = [size for size in sizes if isinstance(size, int)] if isinstance(sizes, list) else []
-    return max(counts, default=None)
+    """The largest number of examples in a report's list of them.
+
+    Args:
+        sizes: A number for each language; anything else is taken for no list.
+
+    Returns:
+        None without any number.
+    """
+    if not isinstance(sizes, list):
+        return None
+    return max((size for size in sizes if isinstance(size, int)), default=None)
 
 
-def modest(options: dict[str, Any]) -> dict[str, Any]:
+def within_limits_of_jobs(options: dict[str, Any]) -> dict[str, Any]:
     """The options, unchanged. Raises Refusal (422) if one exceeds its limit."""
     for name, value in options.items():
         if isinstance(value, dict):
-            modest(within(value, LARGEST))
+            within_limits_of_jobs(within_limits(value, OPTION_LIMITS))
         if isinstance(value, str) and len(value) > MAX_TEXT:
             raise Refusal(
                 f"{name} has {len(value)} characters; a job may have {MAX_TEXT} at most",
                 422,
                 code="job.text_too_long",
             )
-    return within(options, LIMITS)
+    return within_limits(options, LIMITS)
 
 
-def _ticking(task: Task, tick: Callable[[], None]) -> Task:
+def _task_with_ticks(task: Task, tick: Callable[[], None]) -> Task:
     """The task, calling `tick` before it reads a split: many languages may take a while."""
 
     def read(language: str, split: Split, seed: int) -> Sequence[Example]:
@@ -516,7 +551,7 @@ def _ticking(task: Task, tick: Callable[[], None]) -> Task:
 
 
 class PieceLog:
-    """Logs the pieces of a running job, each once, and makes unfinished scores available to look at."""
+    """Logs the pieces of a running job, each once, and lets unfinished scores be looked at."""
 
     def __init__(self, running: RunningJob, grid: HeadGrid) -> None:
         self.running = running
@@ -530,15 +565,15 @@ class PieceLog:
         if run.key not in self._keys_seen:
             self._keys_seen.add(run.key)
             if kind in ("scores", "curve"):
-                self.running.began(run.folder.name, language)
+                self.running.record_folder(run.folder.name, language)
             if not finished or kind == "answers":
-                self.running.log(f"{language}: {_run_words(run)} started")
+                self.running.log(f"{language}: {_run_label(run)} started")
         if finished and kind != "answers":
-            self.running.log(f"{language}: {_run_words(run)} stored")
-        self.running.look = lambda: (
+            self.running.log(f"{language}: {_run_label(run)} stored")
+        self.running.scores_so_far = lambda: (
             None if finished or kind != "scores" else _scores_so_far(run, self._grid)
         )
-        self.running.kept()
+        self.running.note_stored()
 
 
 def _scores_so_far(run: Run, grid: HeadGrid) -> HeadScores | None:
@@ -547,7 +582,7 @@ def _scores_so_far(run: Run, grid: HeadGrid) -> HeadScores | None:
     return peek(run, grid)
 
 
-def _run_words(run: Run) -> str:
+def _run_label(run: Run) -> str:
     """The method or the order of a run, and its kind."""
     kind = str(run.spec.get("kind", "scores"))
     method_record = run.spec.get("method") or run.spec.get("order")

@@ -1,4 +1,4 @@
-"""The types that fields of jobs and of requests have, and the settings that several kinds of job share."""
+"""The types of the fields of jobs and requests, and settings that several kinds of job share."""
 
 from __future__ import annotations
 
@@ -81,7 +81,11 @@ def setting(option: Option) -> Any:
 
 
 def _fitting(option: Option, value: object) -> object:
-    """The value of a setting, unchanged. Raises ValueError for what its type and its limits let through."""
+    """The value of a setting, unchanged.
+
+    Raises:
+        ValueError: For what its type and its limits let through.
+    """
     is_listed = not option.choices or not isinstance(value, str) or value in option.choices
     is_number = not isinstance(value, float) or math.isfinite(value)
     if is_listed and is_number:
@@ -139,7 +143,8 @@ TESTING = "test examples to evaluate on; default: all of the split"
 class OnTask(Strict):
     """Work on a task.
 
-    label_map: {label: class of the model, by its name or number}; None matches names, or tries all orders on dev.
+    label_map: {label: class of the model, by its name or number}; None matches names, or tries all
+    orders on dev.
     """
 
     task: Name

@@ -1,4 +1,4 @@
-"""Fine-tuning jobs: a LoRA adapter of the embedded base model, trained on English, stored in the cache."""
+"""Fine-tuning jobs: a LoRA adapter of the embedded base model, trained on English."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headlab.core import HeadlabError, Option, OptionValue, content_key, read_js
 from headlab.jobs import (
     DATA,
     DEVICE,
-    HERE,
+    NO_CONTEXT,
     SEED,
-    WHERE,
+    SUBJECT_FLAGS,
     Estimate,
     Flag,
     FlagValue,
+    ForecastBasis,
     Job,
-    Known,
     Lab,
     Name,
     Outcome,
@@ -50,7 +50,7 @@ from headlab.training import FinetuneOptions, FinetuneStep, default_preset
 from headlab.training.options import options_of
 
 LANGUAGE = "en"
-DEFAULT_TASK = WHERE["task"].default
+DEFAULT_TASK = SUBJECT_FLAGS["task"].default
 CHECKPOINT_STEPS = 10
 
 
@@ -77,7 +77,8 @@ class FinetuneJob(Job):
     key: ClassVar[str] = "finetune"
     name: ClassVar[str] = "Fine-tuning"
     about: ClassVar[str] = (
-        "A LoRA adapter for the task on the embedded base, trained on English, measured in every language."
+        "A LoRA adapter for the task on the embedded base, trained on English, measured in every "
+        "language."
     )
     summary: ClassVar[str] = "A fine-tuning job, run on the worker's own device."
     on_jobs_page: ClassVar[bool] = True
@@ -88,41 +89,48 @@ class FinetuneJob(Job):
         return FinetuneOptions(seed=self.seed, steps=self.steps, learning_rate=self.learning_rate)
 
     def resolve(self) -> Self:
-        """The job, checked. Raises HeadlabError for an unknown task, one without English, or invalid options."""
+        """The job, checked.
+
+        Raises:
+            HeadlabError: For an unknown task, one without English, or invalid options.
+        """
         task(self.task).check(LANGUAGE, "train")
         self.training_options().check()
         return self
 
     def adapter(self, chosen_task: Task) -> str:
-        """The adapter's folder, relative to the cache; its name is a hash of all that the weights depend on."""
+        """The adapter's folder, relative to the cache.
+
+        Its name is a hash of all that the weights depend on.
+        """
         from headlab.models import BASE_SHA256  # takes a while
 
         examples = chosen_task.examples(LANGUAGE, "train")
-        made_of = {
+        adapter_spec = {
             "task": chosen_task.name,
             "data": chosen_task.data_hash(examples),
             "options": self.training_options().record(),
             "base": BASE_SHA256,
         }
-        return f"{ADAPTERS}/{content_key(made_of)[:24]}"
+        return f"{ADAPTERS}/{content_key(adapter_spec)[:24]}"
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """Train and measure, unless the adapter is in the cache."""
         chosen_task = lab.task(self.task)
         folder = self.adapter(chosen_task)
-        out = lab.store.root / folder
-        if (out / RECORD).is_file():
+        folder_path = lab.store.root / folder
+        if (folder_path / RECORD).is_file():
             running.log("the adapter is in the cache already")
-            return {"folder": folder, "accuracy": read_json(out / RECORD)["accuracy"]}
-        running.began(folder, LANGUAGE)
+            return {"folder": folder, "accuracy": read_json(folder_path / RECORD)["accuracy"]}
+        running.record_folder(folder, LANGUAGE)
         options = self.training_options()
         progress = TrainingProgress(running, chosen_task, options)
-        Finetuning(chosen_task, LANGUAGE, chosen_task, options, out).train(lab, progress)
-        progress.done()
-        return {"folder": folder, "accuracy": read_json(out / RECORD)["accuracy"]}
+        Finetuning(chosen_task, LANGUAGE, chosen_task, options, folder_path).train(lab, progress)
+        progress.finish()
+        return {"folder": folder, "accuracy": read_json(folder_path / RECORD)["accuracy"]}
 
-    def forecast(self, known: Known) -> Estimate:
-        """Cost of the steps, at the pace of earlier trainings on such a device, and a forward pass a dev example."""
+    def forecast(self, known: ForecastBasis) -> Estimate:
+        """Cost of the steps, at the pace of earlier trainings, and of one pass over dev."""
         chosen_task = task(self.task)
         options = self.training_options()
         if (known.root / self.adapter(chosen_task) / RECORD).is_file():
@@ -141,13 +149,16 @@ class FinetuneJob(Job):
 
     @classmethod
     def flags(cls) -> tuple[Flag, ...]:
-        """The task, and all that its command can be told of the training: far more than a job can ask for."""
+        """The task, and the flags of the training: far more of them than a job can ask for."""
         return (
             Flag("task", f"task to train on; default {DEFAULT_TASK}", metavar="TASK"),
             Flag("--task", "the same, as an option", parameter="task_named"),
             DATA,
             *base_flags(),
-            *(replace(flag, beside=flag.key not in cls.model_fields) for flag in training_flags()),
+            *(
+                replace(flag, command_only=flag.key not in cls.model_fields)
+                for flag in training_flags()
+            ),
             DEVICE,
             flag_of("seed", SEED),
         )
@@ -162,14 +173,14 @@ class FinetuneJob(Job):
         settings = {name: values[name] for name in cls.settings() if values.get(name) is not None}
         return cls.model_construct(_fields_set=None, task=_task_of(values), **settings)
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
-        """The command, which names the steps and the rate whatever they are: its own defaults depend on the task."""
-        words = ["headlab", self.key, around.task or self.task]
-        return [[*words, *self.setting_words(around, ("steps", "learning_rate"))]]
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
+        """The command; it names the steps and the rate, as its own defaults depend on the task."""
+        words = ["headlab", self.key, context.task or self.task]
+        return [[*words, *self.setting_words(context, ("steps", "learning_rate"))]]
 
 
 def base_flags() -> Iterator[Flag]:
-    """The flags for what is trained from what, and what is measured at the end: of the command alone."""
+    """The flags of the command alone: what is trained from what, and what is measured."""
     flags = (
         Flag("--language", "language of the train split", default=LANGUAGE),
         Flag(
@@ -184,7 +195,7 @@ def base_flags() -> Iterator[Flag]:
         Flag("--targets", "layers of the LoRA, comma-separated"),
     )
     for flag in flags:
-        yield replace(flag, beside=True)
+        yield replace(flag, command_only=True)
 
 
 def training_flags() -> Iterator[Flag]:
@@ -225,18 +236,18 @@ class FinetuneProgress(Protocol):
     def step(self, step: FinetuneStep, /) -> None:
         """Called after each step; the first may continue from a checkpoint."""
 
-    def measuring(self, language: str, begun: int, /) -> None:
+    def measuring(self, language: str, examples_begun: int, /) -> None:
         """Called between batches of a language's dev examples; may raise to stop.
 
         Args:
             language: Its code.
-            begun: How many of them were begun.
+            examples_begun: How many of them were begun.
         """
 
 
 @dataclass(frozen=True)
 class Finetuning:
-    """A fine-tuning with all that it depends on: a job's, or one of the many more that the command can make.
+    """A fine-tuning with all that it depends on: a job's, or one that only the command can make.
 
     Attributes:
         task: Whose labels are learned.
@@ -265,7 +276,8 @@ class Finetuning:
             lab: Has the task.
 
         Raises:
-            HeadlabError: Two tasks are given, or the task, a language, the preset or an option does not fit.
+            HeadlabError: Two tasks are given, or the task, a language, the preset or an option does
+                not fit.
         """
         task = lab.task(_task_of(values))
         language = str(values["language"])
@@ -299,7 +311,7 @@ class Finetuning:
         )
 
     def run(self, lab: Lab, running: RunningJob) -> LoggedOutcome:
-        """Train, measure, and write the folder; an interrupted training goes on where it stopped."""
+        """Train, measure, and write the folder; an interrupted training is resumed."""
         progress = FolderProgress(running, self.size)
         self.train(lab, progress)
         return {
@@ -312,7 +324,8 @@ class Finetuning:
         """As `run`, for a progress of one's own.
 
         Raises:
-            HeadlabError: The folder would be lost, a language has no dev examples, or the base cannot be trained.
+            HeadlabError: The folder would be lost, a language has no dev examples, or the base
+                cannot be trained.
         """
         from headlab.training import check_out, embedded_base, find_base
         from headlab.training.finetune import finetune, on_dev  # these import torch
@@ -341,7 +354,7 @@ def is_embedded(base: str | None) -> bool:
 
 
 class FolderProgress(LoggedProgress):
-    """Progress of a command's fine-tuning: its steps, then the dev examples of one language after the other."""
+    """Progress of a command's fine-tuning: its steps, then the dev examples of each language."""
 
     def __init__(self, running: RunningJob, size: int) -> None:
         """Nothing is done yet.
@@ -354,9 +367,9 @@ class FolderProgress(LoggedProgress):
         self._running = running
         self._size = size
 
-    def measuring(self, language: str, begun: int) -> None:
+    def measuring(self, language: str, examples_begun: int) -> None:
         """Called between batches of a language's dev examples."""
-        self._running.progress(begun, self._size, f"measuring {language}")
+        self._running.progress(examples_begun, self._size, f"measuring {language}")
 
 
 class TrainingProgress:
@@ -371,23 +384,30 @@ class TrainingProgress:
         self._steps = StepProgress(running)
         running.progress(0, self._total, "getting ready", fresh=True)
 
-    def step(self, made: FinetuneStep) -> None:
+    def step(self, finetune_step: FinetuneStep) -> None:
         """Called after each step; the first may continue from a checkpoint."""
-        note = f"step {made.step} of {made.steps}, loss {made.loss:.3f}"
-        self._steps.made(made, made.step * self._forwards_a_step, self._total, note)
+        note = f"step {finetune_step.step} of {finetune_step.steps}, loss {finetune_step.loss:.3f}"
+        self._steps.report_step(
+            finetune_step, finetune_step.step * self._forwards_a_step, self._total, note
+        )
 
-    def measuring(self, language: str, begun: int) -> None:
+    def measuring(self, language: str, examples_begun: int) -> None:
         """Called between batches of a language's dev examples."""
-        before = self._training + self._task.languages.index(language) * DEV_SIZE
-        self.running.progress(before + min(begun, DEV_SIZE), self._total, f"measuring {language}")
+        earlier_forwards = self._training + self._task.languages.index(language) * DEV_SIZE
+        self.running.progress(
+            earlier_forwards + min(examples_begun, DEV_SIZE), self._total, f"measuring {language}"
+        )
 
-    def done(self) -> None:
+    def finish(self) -> None:
         """Called after the last language."""
         self.running.progress(self._total, self._total, "measured in every language")
 
 
-def _step_pace(known: Known) -> tuple[float | None, str]:
-    """Seconds a step in earlier trainings on such a device, None if there are none, and what that is based on."""
+def _step_pace(known: ForecastBasis) -> tuple[float | None, str]:
+    """Seconds a step in earlier trainings on such a device, and what that is based on.
+
+    The seconds are None if there was no such training.
+    """
     paces = list(_step_paces(known))
     if not paces:
         return None, "how long a step takes on this device is not known yet"
@@ -397,10 +417,13 @@ def _step_pace(known: Known) -> tuple[float | None, str]:
     return pace, f"{pace:.3g} s a step, as in {trainings}"
 
 
-def _step_paces(known: Known) -> Iterator[float]:
-    """Seconds per step in the records of earlier trainings, including those of the embedded models."""
-    shipped = Path(str(files("headlab"))) / "embedded"
-    for path in [*shipped.glob(f"*/{RECORD}"), *(known.root / ADAPTERS).glob(f"*/{RECORD}")]:
+def _step_paces(known: ForecastBasis) -> Iterator[float]:
+    """Seconds per step in the records of earlier trainings, those of embedded models included."""
+    embedded_models = Path(str(files("headlab"))) / "embedded"
+    for path in [
+        *embedded_models.glob(f"*/{RECORD}"),
+        *(known.root / ADAPTERS).glob(f"*/{RECORD}"),
+    ]:
         try:
             record = read_json(path)
             if str(record["device"]).split(":")[0] == known.device:

@@ -11,14 +11,14 @@ from pydantic import Field
 
 from headlab.core import HeadlabError, content_key, option_words, parse_options, part
 from headlab.jobs import (
-    HERE,
+    NO_CONTEXT,
     OPTION_FLAG,
-    PART,
     SEED,
+    UNITS_A_PART,
     Estimate,
     Flag,
     FlagValue,
-    Known,
+    ForecastBasis,
     Lab,
     Options,
     Outcome,
@@ -31,12 +31,12 @@ from headlab.jobs import (
     Weight,
     estimate,
     flag_of,
-    named,
+    listed_languages,
     pairs_of,
     setting,
     spec_fields,
-    where_flags,
-    within,
+    subject_flags,
+    within_limits,
 )
 from headlab.methods import Part
 from headlab.results import LearnedGates, Result, Store
@@ -46,7 +46,7 @@ from headlab.training import ALL, GateOptions, GateStep, learned_on, options_of
 if TYPE_CHECKING:  # it imports torch
     from headlab.training import Watch
 
-WEIGHT = "weight"
+WEIGHT_OPTION = "weight"
 LIMITS = {
     "steps": 100_000,
     "batch": 4096,
@@ -56,13 +56,14 @@ LIMITS = {
 """The largest numbers that a request may ask for."""
 FORWARDS_LEARNED = {"gates": 2, "all": 3}
 """Forward passes that a training example costs, as it goes forward and back: by what is trained."""
-EVALUATED: tuple[Split, ...] = ("dev", "test")
+EVALUATED_SPLITS: tuple[Split, ...] = ("dev", "test")
 
 
 class GatesJob(TaskJob):
     """Gates of a model's heads, learned on a task in some languages ("all": every one), one run per weight.
 
-    weights: λ, nats per open gate.  options: as in `headlab.training.l0_options`, except the weight.
+    weights: λ, nats per open gate.  options: as in `headlab.training.l0_options`, except the
+    weight.
     """
 
     weights: Annotated[list[Weight], Field(min_length=1, max_length=20)] = Field(
@@ -79,16 +80,20 @@ class GatesJob(TaskJob):
     refusal_status: ClassVar[int | None] = 422
 
     def resolve(self) -> Self:
-        """The job with every default filled in. Raises HeadlabError for anything unknown or invalid."""
-        if WEIGHT in self.options:
+        """The job with every default filled in.
+
+        Raises:
+            HeadlabError: For anything unknown or invalid.
+        """
+        if WEIGHT_OPTION in self.options:
             raise HeadlabError(
                 "give a job's weights as a list beside its options; take weight out of the options",
                 code="gate.weight_misplaced",
             )
         chosen_task = self.chosen_task()
         options = self.gate_options(self.weights[0])
-        names = [name for name in GateOptions.table() if name != WEIGHT]
-        values = within({name: getattr(options, name) for name in names}, LIMITS, ",")
+        names = [name for name in GateOptions.table() if name != WEIGHT_OPTION]
+        values = within_limits({name: getattr(options, name) for name in names}, LIMITS, ",")
         for language in chosen_task.languages:
             examples_of(chosen_task, language, options)
         return self.model_copy(
@@ -101,23 +106,25 @@ class GatesJob(TaskJob):
 
     def gate_options(self, weight: float) -> GateOptions:
         """Options of the training at one weight. Raises HeadlabError for invalid ones."""
-        return options_of({**self.options, WEIGHT: float(weight)}, self.seed)
+        return options_of({**self.options, WEIGHT_OPTION: float(weight)}, self.seed)
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """One run per language and weight; stored runs are not repeated."""
-        languages = named(self.languages)
+        languages = listed_languages(self.languages)
         total_runs = len(languages) * len(self.weights)
-        places = count()
+        run_numbers = count()
 
         def watch_run(language: str, weight: float) -> Watch[GateStep]:
             name = f"{language}, λ {weight:g}"
-            return RunProgress(running, name, next(places), total_runs).callbacks()
+            return RunProgress(running, name, next(run_numbers), total_runs).callbacks()
 
-        gates = self.learned(lab, running, lab.task(self.task, self.label_map), watch_run)
-        running.progress(total_runs * PART, total_runs * PART, f"{', '.join(languages)} done")
-        return {"keys": [content_key(learned.spec) for learned in gates]}
+        gates = self.learn_gates(lab, running, lab.task(self.task, self.label_map), watch_run)
+        running.progress(
+            total_runs * UNITS_A_PART, total_runs * UNITS_A_PART, f"{', '.join(languages)} done"
+        )
+        return {"keys": [content_key(gates_of_run.spec) for gates_of_run in gates]}
 
-    def learned(
+    def learn_gates(
         self,
         lab: Lab,
         running: RunningJob,
@@ -130,65 +137,70 @@ class GatesJob(TaskJob):
             lab: What the job works with.
             running: The job.
             task: That it is on.
-            watch_run: The callbacks of one run, given its language and its weight; called before the run begins.
+            watch_run: The callbacks of one run, given its language and its weight; called before
+                the run begins.
         """
         from headlab.training import sweep  # imports torch
 
         model = lab.need(self.model)
         gates: list[LearnedGates] = []
-        for language in named(self.languages):
+        for language in listed_languages(self.languages):
             gates += sweep(
                 model,
                 task,
                 language,
                 self.weights,
                 options=self.gate_options(self.weights[0]),
-                store=lab.watched(running, language),
+                store=lab.watched_store(running, language),
                 watch=partial(watch_run, language),
             )
         return gates
 
     # The forecast.
 
-    def forecast(self, known: Known) -> Estimate:
-        """Cost of the missing runs: their steps, and two passes over the examples that evaluate each mask."""
-        stored = [r for r in Store(known.root).gates().results if self._is_about(r)]
-        languages = named(self.languages)
+    def forecast(self, known: ForecastBasis) -> Estimate:
+        """Cost of the missing runs: their steps, and two passes over the examples of evaluation."""
+        stored_runs = [run for run in Store(known.root).gates().results if self._is_about(run)]
+        languages = listed_languages(self.languages)
         options = self.gate_options(self.weights[0])
         chosen_task = task(self.task)
         sizes: dict[str, int] = {}
-        if stored:
+        if stored_runs:
             sizes = {name: examples_of(chosen_task, name, options) for name in languages}
-        asked = [(language, weight) for language in languages for weight in self.weights]
-        missing = [
-            (language, weight)
-            for language, weight in asked
-            if not any(self._makes(run, language, weight, sizes) for run in stored)
-        ]
-        ask = self.plain_passes()
+        forwards = 0
+        missing = 0
+        for language in languages:
+            missing_here = 0
+            for weight in self.weights:
+                if not any(self._would_make(run, language, weight, sizes) for run in stored_runs):
+                    missing_here += 1
+            if missing_here:
+                evaluated = _evaluated_examples(chosen_task, language, options)
+                forwards += missing_here * forwards_of(options, evaluated)
+                missing += missing_here
+        measure_request = self.plain_passes()
         if not missing:
-            return estimate([Part(0, None, ("these gates are in the cache already",))], ask)
-        evaluated = {name: _evaluated(chosen_task, name, options) for name, _ in missing}
-        forwards = sum(forwards_of(options, evaluated[name]) for name, _ in missing)
-        pace, pace_basis = self._pace(stored, known)
-        words = self._runs_words(options, len(missing), len(asked))
-        return estimate([Part(forwards, pace, (words, pace_basis))], ask)
+            nothing = Part(0, None, ("these gates are in the cache already",))
+            return estimate([nothing], measure_request)
+        pace, pace_basis = self._pace(stored_runs, known)
+        words = self._runs_words(options, missing, len(languages) * len(self.weights))
+        return estimate([Part(forwards, pace, (words, pace_basis))], measure_request)
 
-    def _runs_words(self, options: GateOptions, missing: int, asked: int) -> str:
+    def _runs_words(self, options: GateOptions, missing: int, total: int) -> str:
         """The runs that are missing, in words."""
         runs = f"{missing} runs" if missing > 1 else "one run"
         forwards = FORWARDS_LEARNED[options.trained]
         steps = f"{options.steps} steps of {options.batch} examples, each worth {forwards} forwards"
         words = f"{runs} of {steps}, and the masks measured"
-        if missing < asked:
-            words += f"; {asked - missing} of {asked} runs are in the cache already"
+        if missing < total:
+            words += f"; {total - missing} of {total} runs are in the cache already"
         return words
 
     def _pace(
-        self, stored: Sequence[Result[LearnedGates]], known: Known
+        self, stored_runs: Sequence[Result[LearnedGates]], known: ForecastBasis
     ) -> tuple[float | None, str]:
-        """Seconds a forward pass in earlier runs of the model on such a device, or as just timed; and its basis."""
-        on_device = [run for run in stored if run.meta.get("device") == known.device]
+        """Seconds a forward pass in earlier runs on such a device or as just timed, and the basis."""
+        on_device = [run for run in stored_runs if run.meta.get("device") == known.device]
         paces = [pace for pace in map(_pace_of, on_device) if pace]
         runs = f"{len(paces)} runs" if len(paces) > 1 else "a run"
         return known.median_pace(paces, f"{runs} of such gates on such a device ({known.device})")
@@ -199,24 +211,24 @@ class GatesJob(TaskJob):
         names = (spec.get(name, {}).get("name") for name in ("model", "task"))
         return tuple(names) == (self.model, self.task)
 
-    def _makes(
+    def _would_make(
         self,
         result: Result[LearnedGates],
         language: str,
         weight: float,
         sizes: Mapping[str, int],
     ) -> bool:
-        """Whether a stored run is what the job would compute, as far as can be known without the model."""
+        """Whether a stored run is what the job would compute, as far as that is known."""
         spec = result.record.spec
         task_record = spec.get("task", {})
-        stored = (
+        stored_settings = (
             result.record.language,
             spec.get("seed"),
             spec.get("options"),
             task_record.get("size"),
         )
-        asked = (language, self.seed, self.gate_options(weight).record(), sizes[language])
-        return stored == asked and same_classes(task_record, self.label_map)
+        job_settings = (language, self.seed, self.gate_options(weight).record(), sizes[language])
+        return stored_settings == job_settings and same_classes(task_record, self.label_map)
 
     # Its command, and back.
 
@@ -225,7 +237,7 @@ class GatesJob(TaskJob):
         """Where it is done, one language, the weights, what is trained, the options, the seed."""
         stacks = GateOptions.table()["stacks"]
         return (
-            *where_flags(("model", "task", "label_map")),
+            *subject_flags(("model", "task", "label_map")),
             Flag("--language", "language to train and evaluate on", default="en"),
             Flag(
                 "--weight",
@@ -248,7 +260,11 @@ class GatesJob(TaskJob):
 
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
-        """The job of a command. Raises HeadlabError for an option that is invalid or has its own flag."""
+        """The job of a command.
+
+        Raises:
+            HeadlabError: For an option that is invalid or has its own flag.
+        """
         options = parse_options(pairs_of(values, "option"), GateOptions.table())
         for name, flag in OWN_FLAGS.items():
             if name in options:
@@ -259,7 +275,7 @@ class GatesJob(TaskJob):
         options["trained"] = ALL if values.get("train_model") else "gates"
         weights = values.get("weight") or [GateOptions().weight]
         assert isinstance(weights, list)
-        fields = cls._where_fields(values)
+        fields = cls._subject_fields(values)
         fields["languages"] = [str(values.get("language", "en"))]
         return cls.model_construct(
             **fields,
@@ -268,8 +284,8 @@ class GatesJob(TaskJob):
             **cls._setting_fields(values),
         )
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
-        """One command per language; weights keep every digit, since another weight is another run."""
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
+        """One command per language; weights keep every digit, as another weight is another run."""
         options: dict[str, Any] = dict(self.options)
         stacks = options.pop("stacks", ALL)
         trained = options.pop("trained", None)
@@ -281,16 +297,16 @@ class GatesJob(TaskJob):
         if trained == ALL:
             words.append("--train-model")
         words += option_words(OPTION_FLAG, options, GateOptions.table())
-        words += [*self.setting_words(around), *around.dtype_words]
-        return self.commands_by_language(around, words)
+        words += [*self.setting_words(context), *context.dtype_words]
+        return self.commands_by_language(context, words)
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
         """The job that makes a stored run."""
-        options = {name: value for name, value in spec["options"].items() if name != WEIGHT}
+        options = {name: value for name, value in spec["options"].items() if name != WEIGHT_OPTION}
         return cls.model_construct(
             **spec_fields(spec),
-            weights=[spec["options"][WEIGHT]],
+            weights=[spec["options"][WEIGHT_OPTION]],
             options=options,
             seed=spec.get("seed", 0),
         )
@@ -298,7 +314,9 @@ class GatesJob(TaskJob):
     @classmethod
     def is_stated(cls, spec: Mapping[str, Any]) -> bool:
         """Whether the spec has the weight too."""
-        return super().is_stated(spec) and isinstance(part(spec, "options", WEIGHT), int | float)
+        return super().is_stated(spec) and isinstance(
+            part(spec, "options", WEIGHT_OPTION), int | float
+        )
 
     def options_known(self) -> Settings:
         """The options of the training."""
@@ -312,11 +330,11 @@ OWN_FLAGS = {"weight": "--weight", "stacks": "--stacks", "trained": "--train-mod
 class RunProgress:
     """Progress of one of several runs; serves live requests between passes."""
 
-    def __init__(self, running: RunningJob, name: str, place: int, runs: int) -> None:
+    def __init__(self, running: RunningJob, name: str, run_number: int, runs: int) -> None:
         self._running = running
         self._name = name
-        self._done = place * PART
-        self._total = runs * PART
+        self._done = run_number * UNITS_A_PART
+        self._total = runs * UNITS_A_PART
         self._steps = StepProgress(running)
         running.progress(self._done, self._total, name, fresh=True)
 
@@ -326,37 +344,54 @@ class RunProgress:
 
         return Watch(self.step, self._running.tick, self.measuring)
 
-    def step(self, made: GateStep) -> None:
-        """Called after each step; the first may continue from a checkpoint. The last share is left for measuring."""
-        note = f"{self._name}: step {made.step} of {made.steps}, {made.open} of {made.gates} open"
-        done = self._done + PART * made.step // (made.steps + 1)
-        self._steps.made(made, done, self._total, f"{note}, loss {made.loss:.3f}")
+    def step(self, gate_step: GateStep) -> None:
+        """Called after each step; the first may continue from a checkpoint.
+
+        The last share is left for measuring.
+        """
+        note = (
+            f"{self._name}: step {gate_step.step} of {gate_step.steps}, "
+            f"{gate_step.open} of {gate_step.gates} open"
+        )
+        done = self._done + UNITS_A_PART * gate_step.step // (gate_step.steps + 1)
+        self._steps.report_step(gate_step, done, self._total, f"{note}, loss {gate_step.loss:.3f}")
 
     def measuring(self) -> None:
         """Called before the mask is evaluated."""
         self._running.progress(
-            self._done + PART - 1, self._total, f"{self._name}: measuring", fresh=True
+            self._done + UNITS_A_PART - 1, self._total, f"{self._name}: measuring", fresh=True
         )
 
 
 def examples_of(chosen_task: Task, language: str, options: GateOptions) -> int:
-    """Number of training examples. Raises HeadlabError for a language or a split that the task does not have."""
+    """Number of training examples.
+
+    Raises:
+        HeadlabError: For a language or a split that the task does not have.
+    """
     return len(learned_on(chosen_task, language, options.split, options.size)[1])
 
 
-def forwards_of(options: GateOptions, evaluated: int) -> int:
-    """Cost of a run in forward passes of one example. evaluated: examples that its mask is evaluated on."""
-    return options.steps * options.batch * FORWARDS_LEARNED[options.trained] + 2 * evaluated
+def forwards_of(options: GateOptions, evaluated_examples: int) -> int:
+    """Cost of a run in forward passes of one example.
+
+    Args:
+        options: Of the training.
+        evaluated_examples: How many examples its mask is evaluated on.
+    """
+    return (
+        options.steps * options.batch * FORWARDS_LEARNED[options.trained] + 2 * evaluated_examples
+    )
 
 
-def _evaluated(chosen_task: Task, language: str, options: GateOptions) -> int:
+def _evaluated_examples(chosen_task: Task, language: str, options: GateOptions) -> int:
     """Number of examples that a mask is evaluated on."""
     sizes = (options.dev_size, options.test_size)
-    pairs = zip(EVALUATED, sizes, strict=True)
-    return sum(_count(chosen_task, language, split, size) for split, size in pairs)
+    pairs = zip(EVALUATED_SPLITS, sizes, strict=True)
+    return sum(_example_count(chosen_task, language, split, size) for split, size in pairs)
 
 
-def _count(chosen_task: Task, language: str, split: Split, size: int | None) -> int:
+def _example_count(chosen_task: Task, language: str, split: Split, size: int | None) -> int:
     try:
         return len(chosen_task.examples(language, split, size))
     except HeadlabError:  # a split that the task does not have is not measured
@@ -365,12 +400,12 @@ def _count(chosen_task: Task, language: str, split: Split, size: int | None) -> 
 
 def _pace_of(result: Result[LearnedGates]) -> float:
     """Seconds per forward pass; 0 where the record does not say."""
-    measured = [part for part in result.record.measured.values() if isinstance(part, Mapping)]
-    known = GateOptions.table()
+    split_records = [part for part in result.record.measured.values() if isinstance(part, Mapping)]
+    option_table = GateOptions.table()
     try:
-        evaluated = sum(int(part.get("examples") or 0) for part in measured)
-        recorded = result.record.spec["options"]
-        options = {name: value for name, value in recorded.items() if name in known}
-        return float(result.record.seconds) / forwards_of(options_of(options), evaluated)
+        evaluated_examples = sum(int(part.get("examples") or 0) for part in split_records)
+        recorded_options = result.record.spec["options"]
+        options = {name: value for name, value in recorded_options.items() if name in option_table}
+        return float(result.record.seconds) / forwards_of(options_of(options), evaluated_examples)
     except (HeadlabError, AttributeError, TypeError, ValueError, ArithmeticError):
         return 0.0

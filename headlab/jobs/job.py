@@ -1,7 +1,8 @@
-"""What a kind of job is: its fields, the check before it is queued, its forecast, its work, and how it reads.
+"""What a kind of job is: its fields, its check, its forecast, its work, and how it reads.
 
-From such a class alone come its command and flags, its request and schema over HTTP, its form on the Jobs page, the
-line under "The same from a terminal" and the way back from it, and its row in the list of jobs.
+From such a class alone come its command and flags, its request and schema over HTTP, its form on
+the Jobs page, the line under "The same from a terminal" and the way back from it, and its row in
+the list of jobs.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from pydantic import ValidationError
 
 from headlab.core import HeadlabError, Option, canonical_json, option_words, parse_options, part
 from headlab.jobs.command import (
-    HERE,
     METHOD_OPTIONS_FLAG,
+    NO_CONTEXT,
     OPTION_FLAG,
-    WHERE,
+    SUBJECT_FLAGS,
     Flag,
     FlagValue,
     Surroundings,
@@ -28,7 +29,7 @@ from headlab.jobs.command import (
     languages_of,
     pairs_of,
     setting_words,
-    where_flags,
+    subject_flags,
     where_words,
 )
 from headlab.jobs.fields import Languages, Name, OnTask, Place, Settings, Strict, reason_of
@@ -38,16 +39,16 @@ from headlab.tasks import check_map, declaration_of, language_title, language_ti
 from headlab.tasks import task as task_named
 
 if TYPE_CHECKING:
-    from headlab.jobs.known import Estimate, Known
+    from headlab.jobs.known import Estimate, ForecastBasis
     from headlab.jobs.lab import Lab, RunningJob
     from headlab.tasks import Task
 
 Details = list[tuple[str, str]]
 Outcome = Mapping[str, Any]
-"""What a finished job says: `keys` of its results in the store, or figures of its own; ready for JSON."""
+"""What a finished job says, ready for JSON: `keys` of stored results, or figures of its own."""
 
 
-LARGEST = {"batch_size": 1024}
+OPTION_LIMITS = {"batch_size": 1024}
 """Upper limits of options that determine how much is held in memory at once."""
 
 
@@ -62,24 +63,27 @@ class Refusal(HeadlabError):
 class Job(Strict):
     """One kind of work that takes longer than a click.
 
-    The fields of a subclass say everything the work depends on. Fields made by `setting` are flags of its command and
-    widgets of its form; `model`, `task`, `label_map`, `languages`, `method` and `options` have flags and widgets of
-    their own, which read the same for every kind.
+    The fields of a subclass say everything the work depends on. Fields made by `setting` are flags
+    of its command and widgets of its form; `model`, `task`, `label_map`, `languages`, `method` and
+    `options` have flags and widgets of their own, which read the same for every kind.
 
     Attributes:
-        key: What people type behind `headlab`; it names the kind in requests and in the list of jobs.
+        key: What people type behind `headlab`; it names the kind in requests and in the list of
+            jobs.
         name: Of the kind, as a heading.
         about: What it computes, in one sentence, for the form.
         summary: For the documentation of the interface.
         page: The page that shows its results; empty for the Jobs page itself.
         on_jobs_page: Whether the form for new jobs offers it.
         main_settings: Settings that this form shows at once; it folds the others.
-        places: Where a worker may run it; nowhere if its command alone does, as for work on files of the machine
-            where it is typed.
-        refusal_status: HTTP status of a job that `resolve` refuses, if it is not that of a wrong request.
+        places: Where a worker may run it; nowhere if its command alone does, as for work on files
+            of the machine where it is typed.
+        refusal_status: HTTP status of a job that `resolve` refuses, if it is not that of a wrong
+            request.
         assembled: Whether it is put together from pieces that other jobs may need too.
-        beside: Settings of its command alone.
-        help_order: Its settings in the order of its command's help, if it writes them in another one.
+        command_only: Settings of its command alone.
+        help_order: Its settings in the order of its command's help, if it writes them in another
+            one.
     """
 
     key: ClassVar[str]
@@ -92,7 +96,7 @@ class Job(Strict):
     places: ClassVar[tuple[Place, ...]] = ("here",)
     refusal_status: ClassVar[int | None] = None
     assembled: ClassVar[bool] = False
-    beside: ClassVar[Settings] = {}
+    command_only: ClassVar[Settings] = {}
     help_order: ClassVar[tuple[str, ...]] = ()
 
     # The work.
@@ -106,7 +110,7 @@ class Job(Strict):
         return self
 
     @abstractmethod
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """What it will cost. The job is resolved."""
 
     @abstractmethod
@@ -114,10 +118,10 @@ class Job(Strict):
         """Do the work. The job is resolved, and its model's files are on this machine."""
 
     def measure(self, lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
-        """Measure what a forecast lacks; called in the device's thread if a request names this job."""
+        """Measure what a forecast lacks; called in the device's thread for requests of this job."""
         raise NotImplementedError(f"jobs of kind {self.key} ask for plain passes to be timed")
 
-    def checked(self) -> Self:
+    def resolve_or_refuse(self) -> Self:
         """As `resolve`, with the HTTP status of this kind in the error."""
         try:
             return self.resolve()
@@ -126,8 +130,10 @@ class Job(Strict):
                 raise
             raise Refusal(str(error), self.refusal_status, code=error.code) from error
 
-    def validated(self) -> Self:
-        """The job with its fields checked one by one, as those of a request are; see `resolve` for the whole.
+    def with_checked_fields(self) -> Self:
+        """The job with its fields checked one by one, as those of a request are.
+
+        See `resolve` for the check of the whole.
 
         Raises:
             HeadlabError: For a field that does not fit.
@@ -135,14 +141,14 @@ class Job(Strict):
         try:
             return type(self).model_validate(self.params())
         except ValidationError as error:
-            first = error.errors()[0]
-            field = str(first["loc"][0]) if first["loc"] else self.key
+            problem = error.errors()[0]
+            field = str(problem["loc"][0]) if problem["loc"] else self.key
             option = self.settings().get(field)
-            expected = (
-                f"choose {option.range}" if option else reason_of(first["type"], first["msg"])
+            advice = (
+                f"choose {option.range}" if option else reason_of(problem["type"], problem["msg"])
             )
             raise HeadlabError(
-                f"{field.replace('_', ' ')} is {first['input']!r:.40}; {expected}",
+                f"{field.replace('_', ' ')} is {problem['input']!r:.40}; {advice}",
                 code="job.field_invalid",
             ) from error
 
@@ -150,7 +156,7 @@ class Job(Strict):
         """The fields that were given, ready for JSON, whether they fit or not."""
         return self.model_dump(exclude_unset=True, warnings=False)
 
-    def kept_params(self) -> dict[str, Any]:
+    def queued_params(self) -> dict[str, Any]:
         """The fields, as the list of jobs keeps them. The job is resolved.
 
         Raises:
@@ -164,8 +170,9 @@ class Job(Strict):
             problem = str(error)
         if problem:
             raise Refusal(
-                f"the fields of a job of kind {self.key} are no JSON object ({problem:.200}), so it cannot be queued; "
-                "mend their types, or `resolve`, in the package that brings it",
+                f"the fields of a job of kind {self.key} are no JSON object ({problem:.200}), so "
+                "it cannot be queued; mend their types, or `resolve`, in the package that brings "
+                "it",
                 422,
                 code="job.params_invalid",
             )
@@ -240,17 +247,14 @@ class Job(Strict):
         if self.value("seed") is not None:
             rows.append(("Seed", str(self.value("seed"))))
         rows += self._option_rows()
-        shown = {
-            *plain_fields,
-            *("split", "method", "languages", "seed", "options", "method_options", "training"),
-            "experiment",
-        }
+        shown_fields = {*plain_fields, "split", "method", "languages", "seed", "experiment"}
+        shown_fields |= {"options", "method_options", "training"}
         if isinstance(mask, Mapping):
-            shown.add("mask")
+            shown_fields.add("mask")
         if self.has("split"):
-            shown.add("size")
+            shown_fields.add("size")
         for field in type(self).model_fields:
-            if field not in shown:
+            if field not in shown_fields:
                 rows.append((field.capitalize().replace("_", " "), shown_value(self.value(field))))
         return rows
 
@@ -262,11 +266,11 @@ class Job(Strict):
     def _option_rows(self) -> Details:
         """The options; one that differs from its default shows this too."""
         rows = []
-        known = self.options_known()
+        options = self.options_known()
         for name, value in (self.value("options") or {}).items():
-            usual = known[name].default if name in known else value
-            default = "" if value == usual else f" (default {shown_value(usual)})"
-            rows.append((f"Option {name}", shown_value(value) + default))
+            default_value = options[name].default if name in options else value
+            remark = "" if value == default_value else f" (default {shown_value(default_value)})"
+            rows.append((f"Option {name}", shown_value(value) + remark))
         return rows
 
     def options_known(self) -> Settings:
@@ -278,8 +282,8 @@ class Job(Strict):
 
     @classmethod
     def flags(cls) -> tuple[Flag, ...]:
-        """What its command takes to make the job, in the order of its help; those beside the job among them."""
-        flags = list(where_flags([field for field in WHERE if cls.has(field)]))
+        """What its command takes, in the order of its help; the flags of the command alone too."""
+        flags = list(subject_flags([field for field in SUBJECT_FLAGS if cls.has(field)]))
         if cls.has("method"):
             flags.append(cls.method_flag())
         if cls.has("options"):
@@ -296,14 +300,14 @@ class Job(Strict):
         """The flags of its settings, and of those that its command alone has."""
         settings = cls.command_settings()
         return tuple(
-            replace(flag_of(name, settings[name]), beside=name in cls.beside)
+            replace(flag_of(name, settings[name]), command_only=name in cls.command_only)
             for name in cls.help_order or settings
         )
 
     @classmethod
     def command_settings(cls) -> Settings:
         """The settings in the order of its command."""
-        return {**cls.settings(), **cls.beside}
+        return {**cls.settings(), **cls.command_only}
 
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
@@ -315,7 +319,7 @@ class Job(Strict):
         Raises:
             HeadlabError: For a value that cannot be read, and for an unknown method.
         """
-        fields = cls._where_fields(values)
+        fields = cls._subject_fields(values)
         if cls.has("method"):
             fields["method"] = method(str(values.get("method") or DEFAULT_METHOD)).key
         fields |= cls._setting_fields(values)
@@ -326,10 +330,10 @@ class Job(Strict):
         return job
 
     @classmethod
-    def _where_fields(cls, values: Mapping[str, FlagValue]) -> dict[str, Any]:
-        """The model, the task, the label map and the languages of a command, as far as this kind has them."""
+    def _subject_fields(cls, values: Mapping[str, FlagValue]) -> dict[str, Any]:
+        """The model, the task, the label map and the languages of a command that this kind has."""
         fields: dict[str, Any] = {}
-        for name, flag in WHERE.items():
+        for name, flag in SUBJECT_FLAGS.items():
             if cls.has(name):
                 fields[name] = values.get(flag.key, flag.default)
         if cls.has("languages"):
@@ -351,47 +355,47 @@ class Job(Strict):
         """The words that its command begins with."""
         return ["headlab", *cls.key.split()]
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
         """The commands that do this work, each as words; none if there are none.
 
         Args:
-            around: What a command names besides the job.
+            context: What a command names besides the job.
         """
-        words = [*self.program_words(), *self.where_words(around), *self.method_words("options")]
-        return [[*words, *self.setting_words(around), *around.dtype_words]]
+        words = [*self.program_words(), *self.subject_words(context), *self.method_words("options")]
+        return [[*words, *self.setting_words(context), *context.dtype_words]]
 
     def terminal_lines(self) -> str:
         """The commands, quoted for a shell, one a line.
 
-        A declared task is named by its file, which can be read wherever the command is typed; its name is known only
-        where $HEADLAB_TASKS or the cache folder is the same.
+        A declared task is named by its file, which can be read wherever the command is typed; its
+        name is known only where $HEADLAB_TASKS or the cache folder is the same.
         """
         declaration = declaration_of(self.value("task")) if self.value("task") else None
-        around = Surroundings(task=None if declaration is None else str(declaration))
-        return "\n".join(map(shlex.join, self.commands(around)))
+        context = Surroundings(task=None if declaration is None else str(declaration))
+        return "\n".join(map(shlex.join, self.commands(context)))
 
-    def commands_by_language(self, around: Surroundings, words: list[str]) -> list[list[str]]:
+    def commands_by_language(self, context: Surroundings, words: list[str]) -> list[list[str]]:
         """A command for each language, for kinds whose command takes one.
 
         Args:
-            around: Paths in place of names.
+            context: Paths in place of names.
             words: What follows the language, the same in every command.
         """
-        where = self.where_words(around, languages=False)
+        subject_words = self.subject_words(context, languages=False)
         return [
-            ["headlab", self.key, *where, "--language", language, *words]
+            ["headlab", self.key, *subject_words, "--language", language, *words]
             for language in self.languages_named
         ]
 
-    def where_words(self, around: Surroundings, *, languages: bool = True) -> list[str]:
+    def subject_words(self, context: Surroundings, *, languages: bool = True) -> list[str]:
         """The flags of the model, the task, its data, the label map and the languages.
 
         Args:
-            around: Paths in place of names.
+            context: Paths in place of names.
             languages: Whether the languages are among them.
         """
         return where_words(
-            around,
+            context,
             model=self.value("model"),
             task=self.value("task"),
             label_map=self.value("label_map"),
@@ -407,20 +411,21 @@ class Job(Strict):
         key = self.value("method")
         if key is None:
             return []
-        known = METHODS[key].options if key in METHODS else {}
-        words = option_words(OPTION_FLAG, self.value(field) or {}, known)
+        options = METHODS[key].options if key in METHODS else {}
+        words = option_words(OPTION_FLAG, self.value(field) or {}, options)
         return ["--method", str(key), *words]
 
-    def setting_words(self, around: Surroundings, always: Sequence[str] = ()) -> list[str]:
+    def setting_words(self, context: Surroundings, always: Sequence[str] = ()) -> list[str]:
         """The flags of the settings that are not at their defaults.
 
         Args:
-            around: Has the values of settings that the job itself lacks.
+            context: Has the values of settings that the job itself lacks.
             always: Settings whose flag is written whatever its value.
         """
         values = {name: self.value(name) for name in type(self).settings() if hasattr(self, name)}
-        for name in type(self).beside:
-            if (value := getattr(around, name, None)) is not None:
+        for name in type(self).command_only:
+            value = getattr(context, name, None)
+            if value is not None:
                 values[name] = value
         return setting_words(values, type(self).command_settings(), always)
 
@@ -440,7 +445,10 @@ class Job(Strict):
 
     @classmethod
     def is_stated(cls, spec: Mapping[str, Any]) -> bool:
-        """Whether a result's spec has all that the job needs: a default in its place would be another run."""
+        """Whether a result's spec has all that the job needs.
+
+        A default in its place would be another run.
+        """
         paths = (("model", "name"), ("task", "name"), ("task", "language"))
         texts = [part(spec, *path) for path in paths]
         settings = [name for name in ("seed", "ablation") if cls.has(name)]
@@ -448,19 +456,20 @@ class Job(Strict):
 
 
 def spec_fields(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The model, the task, the label map and the languages of a result's spec, as fields of a job."""
+    """The model, the task, the label map and the languages of a spec, as fields of a job."""
     languages = str(part(spec, "task", "language") or "")
     fields: dict[str, Any] = {
         "model": part(spec, "model", "name"),
         "task": part(spec, "task", "name"),
         "languages": [language for language in languages.split(",") if language],
     }
-    if classes := part(spec, "task", "classes"):
+    classes = part(spec, "task", "classes")
+    if classes:
         fields["label_map"] = classes
     return fields
 
 
-def how_fields(spec: Mapping[str, Any]) -> dict[str, Any]:
+def seed_and_ablation(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The seed and the ablation of a result's spec, as fields of a job."""
     return {"seed": spec.get("seed", 0), "ablation": spec.get("ablation", "zero")}
 
@@ -474,7 +483,7 @@ def shown_value(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def named(languages: list[str] | str) -> list[str]:
+def listed_languages(languages: list[str] | str) -> list[str]:
     """The languages of a resolved job. Raises HeadlabError for "all" in place of a list."""
     if isinstance(languages, str):
         raise HeadlabError(
@@ -484,7 +493,7 @@ def named(languages: list[str] | str) -> list[str]:
     return languages
 
 
-def within(
+def within_limits(
     options: dict[str, Any], limits: Mapping[str, int], number_format: str = ""
 ) -> dict[str, Any]:
     """The options, unchanged.
@@ -508,7 +517,7 @@ def within(
     return options
 
 
-def kept_outcome(kind: str, outcome: object) -> Outcome:
+def checked_outcome(kind: str, outcome: object) -> Outcome:
     """What a job of a kind returned, unchanged.
 
     Args:
@@ -522,8 +531,8 @@ def kept_outcome(kind: str, outcome: object) -> Outcome:
     if not problem:
         return cast("Outcome", outcome)
     raise HeadlabError(
-        f"what a job of kind {kind} returned is no JSON object ({problem:.200}), so it cannot be kept; mend `run` in "
-        "the package that brings it",
+        f"what a job of kind {kind} returned is no JSON object ({problem:.200}), so it cannot be "
+        "kept; mend `run` in the package that brings it",
         code="job.outcome_invalid",
     )
 
@@ -546,14 +555,19 @@ class TaskJob(Job, OnTask):
     languages: Languages
 
     def resolve(self) -> Self:
-        """The job with its languages filled in. Raises HeadlabError for an unknown task or language."""
+        """The job with its languages filled in.
+
+        Raises:
+            HeadlabError: For an unknown task or language.
+        """
         return self.model_copy(update={"languages": list(self.chosen_task().languages)})
 
     def chosen_task(self) -> Task:
         """The task in these languages.
 
         Raises:
-            HeadlabError: The task or a language is unknown, or the label map is one of other labels.
+            HeadlabError: The task or a language is unknown, or the label map is one of other
+                labels.
         """
         task = task_named(self.task, self.languages).mapped(self.label_map)
         if self.label_map is not None:
@@ -566,7 +580,7 @@ class TaskJob(Job, OnTask):
             model=self.model,
             task=self.task,
             label_map=self.label_map,
-            language=named(self.languages)[0],
+            language=listed_languages(self.languages)[0],
         )
 
 

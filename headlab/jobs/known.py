@@ -14,9 +14,13 @@ from headlab.results import Curve, HeadScores, Result, Store
 
 
 class Measured(Strict):
-    """What was just measured of a model: its number of heads, and seconds per forward pass of the work in question.
+    """What was just measured of a model.
 
-    resumable: whether a pass can start at any layer.  forecast: the cost of the whole job, if that was asked for.
+    Attributes:
+        heads: Their number.
+        seconds: Per forward pass of the work in question.
+        resumable: Whether a pass can start at any layer.
+        forecast: The cost of the whole job, if that was asked for.
     """
 
     heads: int
@@ -49,7 +53,7 @@ class MeasureRequest:
 
 
 @dataclass(frozen=True)
-class Known:
+class ForecastBasis:
     """What a forecast is based on.
 
     Attributes:
@@ -67,7 +71,7 @@ class Known:
     measured: Measured | None = None
 
     @classmethod
-    def of_store(cls, store: Store, device: str, measured: Measured | None = None) -> Known:
+    def of_store(cls, store: Store, device: str, measured: Measured | None = None) -> ForecastBasis:
         """What a store tells.
 
         Args:
@@ -80,26 +84,26 @@ class Known:
         return cls(results, curves, device.split(":")[0], store.root, measured)
 
     def heads_of(self, model: str) -> int | None:
-        """Number of heads, from stored results or from what was just measured; None where unknown."""
+        """Number of heads, from stored results or as just measured; None where unknown."""
         for result in self.results:
             if spec_of(result.record, "model", "name") == model:
                 return result.record.grid.size
         return None if self.measured is None else self.measured.heads
 
-    def median_pace(self, seen: Sequence[float], why: str) -> tuple[float | None, str]:
+    def median_pace(self, paces: Sequence[float], basis: str) -> tuple[float | None, str]:
         """The median of earlier results' paces, or the pace just measured.
 
         Args:
-            seen: Seconds a forward pass of earlier results.
-            why: What their median is based on.
+            paces: Seconds a forward pass of earlier results.
+            basis: What their median is based on.
 
         Returns:
             Seconds a forward pass, None where unknown, and what that is based on.
         """
-        if not seen:
+        if not paces:
             return self.measured_pace()
-        pace = float(np.median(seen))
-        return pace, pace_words(pace, f"as in {why}")
+        pace = float(np.median(paces))
+        return pace, pace_words(pace, f"as in {basis}")
 
     def measured_pace(self, method_name: str | None = None) -> tuple[float | None, str]:
         """The pace just measured, None if it was not, and what that is based on."""
@@ -117,30 +121,31 @@ class Estimate:
 
     Attributes:
         forecast: As far as it is known.
-        ask: What to time on the device for a better one; None for nothing.
+        measure_request: What to time on the device for a better one; None for nothing.
     """
 
     forecast: Forecast
-    ask: MeasureRequest | None = None
+    measure_request: MeasureRequest | None = None
 
 
-def estimate(parts: Sequence[Part], ask: MeasureRequest | None = None) -> Estimate:
+def estimate(parts: Sequence[Part], measure_request: MeasureRequest | None = None) -> Estimate:
     """The sum of the parts.
 
     Args:
         parts: Of the work.
-        ask: Returned with it if a part's time is unknown; None where nothing can be timed.
+        measure_request: Returned with it if a part's time is unknown; None where nothing can be
+            timed.
     """
     forecast = sum_of(parts)
-    return Estimate(forecast, ask if forecast.seconds is None else None)
+    return Estimate(forecast, measure_request if forecast.seconds is None else None)
 
 
-def pace_words(pace: float, why: str) -> str:
+def pace_words(pace: float, basis: str) -> str:
     """A pace in words. pace: seconds a forward pass."""
-    return f"{1000 * pace:.3g} ms a forward, {why}"
+    return f"{1000 * pace:.3g} ms a forward, {basis}"
 
 
-def is_of(record: HeadScores | Curve, model: str, task_name: str) -> bool:
+def is_about(record: HeadScores | Curve, model: str, task_name: str) -> bool:
     """Whether a result is of this model and task."""
     spec = record.spec
     return bool((spec["model"]["name"], spec["task"]["name"]) == (model, task_name))

@@ -1,4 +1,4 @@
-"""What a running job works with, and how it says how far it is: the worker gives both, and so does a command."""
+"""What a running job works with, and how it says how far it is: in a worker or in a command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headlab.tasks import Task
     from headlab.training import StepMade
 
-PART = 1000
+UNITS_A_PART = 1000
 """A job's progress is counted in thousandths of a language."""
 Tick = Callable[[], None]
 AnyResult = TypeVar("AnyResult", HeadScores, Curve, Report)
@@ -32,21 +32,21 @@ class JobPart:
         work: What is done, by its key, like "shapley" or "curve".
         language: Its code.
         label: The part in front of a note on it.
-        place: Among all parts, from 0.
+        index: Among all parts, from 0.
         count: Of all parts.
     """
 
     work: str
     language: str
     label: str
-    place: int
+    index: int
     count: int
 
 
 class RunningJob(Protocol):
     """A job at work, as whoever runs it sees it: progress, log, and the wish that it stop."""
 
-    look: Callable[[], HeadScores | None]
+    scores_so_far: Callable[[], HeadScores | None]
     """Returns the current language's scores so far; called from any thread."""
 
     def tick(self) -> None:
@@ -66,13 +66,13 @@ class RunningJob(Protocol):
         """A callback that is told how far one part of the job is; from the thread of that part."""
         ...
 
-    def kept(self) -> None:
+    def note_stored(self) -> None:
         """Note that something new is stored, from which a later attempt goes on."""
 
     def log(self, line: str) -> None:
         """Add a line to the job's log, never with a user's sentence or a token."""
 
-    def began(self, folder: str, language: str) -> None:
+    def record_folder(self, folder: str, language: str) -> None:
         """Note that the job writes to a folder of the cache."""
 
 
@@ -101,10 +101,13 @@ class Lab(Protocol):
 
     @property
     def languages_at_once(self) -> int:
-        """How many languages of a job are worked on at once, each in its own thread; 1: in turn, in this one."""
+        """How many languages of a job are worked on at once, each in its own thread.
+
+        With 1 they are worked on in turn, in this thread.
+        """
         ...
 
-    def watched(self, running: RunningJob, language: str) -> Store:
+    def watched_store(self, running: RunningJob, language: str) -> Store:
         """The same store, which notifies the running job of the run about to be computed."""
         ...
 
@@ -128,28 +131,28 @@ class WatchedStore(Store):
         self,
         root: Path,
         *,
-        begun: Callable[[Run], None] = lambda run: None,
-        kept: Callable[[Run, bool], None] = lambda run, finished: None,
+        on_begin: Callable[[Run], None] = lambda run: None,
+        on_stored: Callable[[Run, bool], None] = lambda run, finished: None,
     ) -> None:
         """Open the store.
 
         Args:
             root: Its folder.
-            begun: Called with each run asked for, about to be computed.
-            kept: Called with a run of which a part has been stored, and whether that was all.
+            on_begin: Called with each run asked for, about to be computed.
+            on_stored: Called with a run of which a part has been stored, and whether that was all.
         """
         super().__init__(root)
-        self._begun = begun
-        self._kept = kept
+        self._on_begin = on_begin
+        self._on_stored = on_stored
 
     def run(self, spec: Mapping[str, Any]) -> Run:
         """The run of a spec, finished or not."""
         run = super().run(spec)
-        self._begun(run)
-        return replace(run, kept=self._kept)
+        self._on_begin(run)
+        return replace(run, kept=self._on_stored)
 
 
-def for_each_language(
+def result_for_each_language(
     lab: Lab,
     running: RunningJob,
     languages: Sequence[str],
@@ -162,18 +165,19 @@ def for_each_language(
         lab: What the job works with.
         running: The job.
         languages: Their codes.
-        make: Makes the result, given the place and the code of its language, and what to call between batches.
+        make: Makes the result, given the place and the code of its language, and what to call
+            between batches.
         parts: Of which the work on each language consists.
 
     Returns:
         The results by language.
     """
-    total = len(languages) * parts * PART
+    total = len(languages) * parts * UNITS_A_PART
     places = {language: place for place, language in enumerate(languages)}
 
     def make_for(language: str, tick: Tick) -> AnyResult:
         place = places[language]
-        running.progress(place * parts * PART, total, language, fresh=True)
+        running.progress(place * parts * UNITS_A_PART, total, language, fresh=True)
         return make(place, language, tick)
 
     results = side_by_side(languages, make_for, lab.languages_at_once, running.tick)
@@ -186,7 +190,7 @@ def keys_of(results: Mapping[str, AnyResult]) -> dict[str, list[str]]:
     return {"keys": [content_key(result.spec) for result in results.values()]}
 
 
-def reporter(running: RunningJob, part: JobPart) -> Callable[[Progress], None]:
+def report_part(running: RunningJob, part: JobPart) -> Callable[[Progress], None]:
     """A callback that reports the progress of one part as the job's.
 
     Args:
@@ -199,27 +203,27 @@ def reporter(running: RunningJob, part: JobPart) -> Callable[[Progress], None]:
         nonlocal fresh
         share = progress.done / progress.total if progress.total else 0.0
         note = f"{part.label}: {progress.note or f'{progress.done} of {progress.total}'}"
-        done = part.place * PART + int(PART * share)
-        running.progress(done, part.count * PART, note, fresh=fresh)
+        done = part.index * UNITS_A_PART + int(UNITS_A_PART * share)
+        running.progress(done, part.count * UNITS_A_PART, note, fresh=fresh)
         fresh = False
 
     return report
 
 
 class StepProgress:
-    """Passes a training's steps on to its job: that it continues from a checkpoint, and that a step is on disk."""
+    """Tells a job of its training's steps: where it continues from, and when one is on disk."""
 
     def __init__(self, running: RunningJob) -> None:
         self._running = running
         self._fresh = True
         self._stored_steps = 0
 
-    def made(self, step: StepMade, done: int, total: int, note: str) -> None:
+    def report_step(self, training_step: StepMade, done: int, total: int, note: str) -> None:
         """Called after each step; the first may continue from a checkpoint."""
         self._running.progress(done, total, note, fresh=self._fresh)
         if self._fresh:
-            self._stored_steps = step.kept
+            self._stored_steps = training_step.kept
             self._fresh = False
-        if step.kept > self._stored_steps:
-            self._stored_steps = step.kept
-            self._running.kept()
+        if training_step.kept > self._stored_steps:
+            self._stored_steps = training_step.kept
+            self._running.note_stored()

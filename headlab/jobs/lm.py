@@ -1,4 +1,4 @@
-"""Training a language model on a text, and removing heads from one: `headlab train lm` and `headlab train lm-prune`."""
+"""Language models trained on a text, and pruned: `headlab train lm` and `train lm-prune`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pydantic import Field, PlainSerializer, PlainValidator
 from headlab.core import HeadlabError, Option, read_json
 from headlab.jobs import (
     DEVICE,
-    HERE,
+    NO_CONTEXT,
     SEED,
     Estimate,
     Flag,
     FlagValue,
-    Known,
+    ForecastBasis,
     Lab,
     LocalPath,
     Measured,
@@ -31,7 +31,7 @@ from headlab.jobs import (
     setting,
 )
 from headlab.jobs.training import (
-    OUT,
+    OUT_FLAG,
     RECORD,
     TrainingJob,
     TrainingOutcome,
@@ -49,47 +49,57 @@ if TYPE_CHECKING:
     from headlab.models.allattention.modelling import AllAttentionConfig
     from headlab.training import Watch
 
-DATA = Flag(
+DATA_FLAG = Flag(
     "--data",
     "text file, or folder with train.txt, valid.txt and test.txt; a line a paragraph",
     Path,
     required=True,
 )
-OTHERS = Flag(
+TRAINING_OPTION_FLAG = Flag(
     "--option", "name=value of any other option, like clip=0.5", short="-o", repeated=True
 )
-WORDS = Option(
+WORDS_OPTION = Option(
     None,
     "use only the first N words of the training text; default all",
     kind=int,
     low=1,
     optional=True,
 )
-SUMS = "perplexity.json"
+SUMS_FILE = "perplexity.json"
 """In the folder of a language model: what its perplexity was computed from."""
-BLOCK, MODEL_RATE, TUNE_RATE = "block", "model_rate", "tune_rate"
+BLOCK = "block"
+MODEL_RATE = "model_rate"
+TUNE_RATE = "tune_rate"
 
 
 class TextJob(TrainingJob):
     """A training on a text. words: of its training part, None for all."""
 
     data: LocalPath
-    words: int | None = setting(WORDS)
+    words: int | None = setting(WORDS_OPTION)
 
     @classmethod
     def flags(cls) -> tuple[Flag, ...]:
         """The text, the folder, the options, and what all such commands have."""
-        folder = replace(OUT, default=cls.model_fields["out"].default, required=False)
-        words = flag_of("words", WORDS)
-        return (DATA, folder, *cls.training_flags(), OTHERS, words, DEVICE, flag_of("seed", SEED))
+        folder = replace(OUT_FLAG, default=cls.model_fields["out"].default, required=False)
+        words = flag_of("words", WORDS_OPTION)
+        return (
+            DATA_FLAG,
+            folder,
+            *cls.training_flags(),
+            TRAINING_OPTION_FLAG,
+            words,
+            DEVICE,
+            flag_of("seed", SEED),
+        )
 
     @classmethod
     def text_fields(cls, values: Mapping[str, FlagValue]) -> dict[str, Any]:
         """The text and the folder of a command."""
-        out = values.get("out") or cls.model_fields["out"].default
+        folder = values.get("out") or cls.model_fields["out"].default
         return {
             "data": Path(str(values["data"])),
-            "out": Path(str(out)),
+            "out": Path(str(folder)),
             "words": values.get("words"),
         }
 
@@ -106,7 +116,9 @@ class TextJob(TrainingJob):
         from headlab.training.lm_text import SPLITS, read_lines  # imports transformers
 
         lines_by_split = read_lines(self.data, self.words)
-        words = sum(len(line.split()) + 1 for split in SPLITS[1:] for line in lines_by_split[split])
+        words = 0
+        for split in SPLITS[1:]:  # the held-out ones
+            words += sum(len(line.split()) + 1 for line in lines_by_split[split])
         return -(-words // max(1, block // 2))
 
     def watch(self, running: RunningJob) -> Watch[LmStep]:
@@ -130,7 +142,7 @@ class LmProgress:
         if step.part != self._part:
             self._part = step.part
             self._steps = StepProgress(self._running)
-        self._steps.made(step, step.step, step.steps, step.note)
+        self._steps.report_step(step, step.step, step.steps, step.note)
 
 
 class LmJob(TextJob):
@@ -170,7 +182,11 @@ class LmJob(TextJob):
         return f"{self.name}, {self.training.kind}, trained on {self.data.name}"
 
     def resolve(self) -> Self:
-        """The job, checked. Raises HeadlabError for invalid options, and for a folder that would be lost."""
+        """The job, checked.
+
+        Raises:
+            HeadlabError: For invalid options, and for a folder that would be lost.
+        """
         from headlab.training import check_out  # imports torch
 
         self.training.check()
@@ -178,7 +194,7 @@ class LmJob(TextJob):
         return self
 
     def run(self, lab: Lab, running: RunningJob) -> TrainingOutcome:
-        """Train, measure, and write the folder; an interrupted training goes on where it stopped."""
+        """Train, measure, and write the folder; an interrupted training is resumed."""
         from headlab.training import train_lm
         from headlab.training.lm_text import read_lines  # these import torch
 
@@ -186,7 +202,7 @@ class LmJob(TextJob):
         train_lm(lines, self.out, self.training, device=lab.device, watch=self.watch(running))
         return self.outcome()
 
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the steps and of measuring the model, at the pace of a step timed now."""
         pace, pace_basis = measured_pace(known)
         windows = self.judging_windows(self.training.block)
@@ -212,9 +228,9 @@ class LmJob(TextJob):
         training = LmOptions.of(by_flag | pairs)
         return cls.model_construct(training=training, **cls.text_fields(values))
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
         """The command, with the options that differ from their defaults."""
-        return [[*self.program_words(), *self.text_words(), *self.training_words(around)]]
+        return [[*self.program_words(), *self.text_words(), *self.training_words(context)]]
 
 
 class LmPruneJob(TextJob):
@@ -257,7 +273,8 @@ class LmPruneJob(TextJob):
         """The job with the window length of the model's own training filled in.
 
         Raises:
-            HeadlabError: The folder holds no language model, an option is invalid, or a folder would be lost.
+            HeadlabError: The folder holds no language model, an option is invalid, or a folder
+                would be lost.
         """
         from headlab.training import (
             check_apart,  # these import torch
@@ -271,7 +288,7 @@ class LmPruneJob(TextJob):
         return self.model_copy(update={"training": training})
 
     def run(self, lab: Lab, running: RunningJob) -> TrainingOutcome:
-        """Learn the gates, remove heads, train on, measure, and write the folder; as for a training."""
+        """Learn the gates, remove heads, train on, measure, and write the folder."""
         from headlab.training import prune_lm  # these import torch
         from headlab.training.lm_text import read_lines
 
@@ -285,8 +302,8 @@ class LmPruneJob(TextJob):
         )
         return self.outcome()
 
-    def forecast(self, known: Known) -> Estimate:
-        """Cost of the steps with gates, of those that follow, and of measuring the model after each of both parts."""
+    def forecast(self, known: ForecastBasis) -> Estimate:
+        """Cost of the steps with gates, of those that follow, and of measuring after each part."""
         training = self.training
         pace, pace_basis = self._pace(known)
         parts = [windows_part(training, training.steps, pace, pace_basis)]
@@ -296,8 +313,11 @@ class LmPruneJob(TextJob):
         parts.append(judging_part(windows, f"about {windows:,} windows of held-out text", pace))
         return estimate(parts, self.timing())
 
-    def _pace(self, known: Known) -> tuple[float | None, str]:
-        """Seconds a window in the model's own training if that was on such a device, else as just timed; its basis."""
+    def _pace(self, known: ForecastBasis) -> tuple[float | None, str]:
+        """Seconds a window, and what that is based on.
+
+        They are those of the model's own training if that was on such a device, else as just timed.
+        """
         try:
             record = read_json(self.model / RECORD)
             windows = int(record["options"]["steps"]) * int(record["options"]["batch"])
@@ -323,7 +343,11 @@ class LmPruneJob(TextJob):
 
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
-        """The job of a command. Raises HeadlabError for options that do not fit; the model is not read."""
+        """The job of a command.
+
+        Raises:
+            HeadlabError: For options that do not fit; the model is not read.
+        """
         by_flag, pairs = cls.options_given(values)
         if BLOCK in pairs:
             raise HeadlabError(
@@ -333,9 +357,9 @@ class LmPruneJob(TextJob):
         model = Path(str(values["model"]))
         return cls.model_construct(model=model, training=training, **cls.text_fields(values))
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
         """The command, with the options that differ from their defaults."""
-        words = self.training_words(around, left_out=(BLOCK, TUNE_RATE))
+        words = self.training_words(context, left_out=(BLOCK, TUNE_RATE))
         if self.training.tune_rate != self.training.model_rate:
             words += ["-o", f"{TUNE_RATE}={self.training.tune_rate}"]
         return [[*self.program_words(), str(self.model), *self.text_words(), *words]]
@@ -350,8 +374,8 @@ def windows_part(training: Windows, steps: int, pace: float | None, pace_basis: 
         pace: Seconds a window, forward and back; None where unknown.
         pace_basis: What that is based on.
     """
-    what = f"windows of {training.block} tokens"
-    return steps_part(steps, training.batch, what, pace, pace_basis)
+    unit = f"windows of {training.block} tokens"
+    return steps_part(steps, training.batch, unit, pace, pace_basis)
 
 
 def timed_windows(config: AllAttentionConfig, training: Windows, device: str) -> Measured:
@@ -380,16 +404,16 @@ def block_of(model: Path) -> int:
     Raises:
         HeadlabError: It is not a language model's folder.
     """
-    if not (model / SUMS).is_file():
+    if not (model / SUMS_FILE).is_file():
         raise HeadlabError(
             f"{model} is not a folder that headlab train lm wrote; train a model first",
             code="lm.folder_missing",
         )
-    sums = read_json(model / SUMS)
+    sums = read_json(model / SUMS_FILE)
     block = sums.get(BLOCK) if isinstance(sums, dict) else None
     if type(block) is not int or block < 1:
         raise HeadlabError(
-            f"{model / SUMS} does not give the window length; train the model again",
+            f"{model / SUMS_FILE} does not give the window length; train the model again",
             code="lm.window_unknown",
         )
     return block

@@ -1,4 +1,4 @@
-"""Jobs in this process, as a command runs them: what they work with, and how they say how far they are."""
+"""Jobs in this process, as a command runs them: what they work with, and their progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, TypeVar
 from cachetools import LRUCache
 
 from headlab.core import HeadlabError
-from headlab.jobs import MAX_PACES, Job, JobPart, Known, RunningJob, measured_by, reporter
+from headlab.jobs import (
+    MAX_PACES,
+    ForecastBasis,
+    Job,
+    JobPart,
+    RunningJob,
+    measured_by,
+    report_part,
+)
 from headlab.methods import Forecast
 from headlab.results import HeadScores, Store
 from headlab.tasks import DATA_VARIABLE, Task, data_root, registry
@@ -35,7 +43,8 @@ class LocalLab:
         store: Where results are stored.
         paces: Seconds a forward pass, as timed for its forecast.
         helpers: Other devices that scores are computed on; None: here alone.
-        languages_at_once: How many languages of a job are worked on at once; 1 while there are no helpers.
+        languages_at_once: How many languages of a job are worked on at once; 1 while there are no
+            helpers.
     """
 
     def __init__(
@@ -52,7 +61,8 @@ class LocalLab:
             store: Where results are stored.
             load: Loads a model by its name.
             device: That models are on; None for a GPU where there is one.
-            data: Folder of the tasks' files; None for $HEADLAB_DATA, or for a declaration's own folder.
+            data: Folder of the tasks' files; None for $HEADLAB_DATA, or for a declaration's own
+                folder.
         """
         self.store = store
         self.paces: MutableMapping[tuple[str | None, ...], float] = LRUCache(MAX_PACES)
@@ -70,7 +80,7 @@ class LocalLab:
 
         return str(pick_device(self._requested_device))
 
-    def watched(self, running: RunningJob, language: str) -> Store:
+    def watched_store(self, running: RunningJob, language: str) -> Store:
         """The store; nobody looks at results while they are computed."""
         return self.store
 
@@ -83,7 +93,7 @@ class LocalLab:
         return self._models[model]
 
     def task(self, name: str, label_map: Mapping[str, str] | None = None) -> Task:
-        """A task by its name or by its declaration's path, with the model's classes where these are stated."""
+        """A task by its name or its declaration's path, with the model's classes where stated."""
         return task_at(name, data=self._data, label_map=label_map)
 
     def base(self) -> Path:
@@ -97,19 +107,21 @@ class LocalJob:
     """A job at work in this process; Ctrl-C stops it.
 
     Attributes:
-        look: Returns nothing: nobody looks at results while they are computed.
+        scores_so_far: Returns nothing: nobody looks at results while they are computed.
     """
 
-    def __init__(self, show: Callable[[str, int, int], None], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, show_progress: Callable[[str, int, int], None], print_line: Callable[[str], None]
+    ) -> None:
         """Begin to show its progress.
 
         Args:
-            show: Shows a note, and how much of how much is done.
-            say: Shows a line of its log.
+            show_progress: Shows a note, and how much of how much is done.
+            print_line: Shows a line of its log.
         """
-        self.look: Callable[[], HeadScores | None] = lambda: None
-        self._show = show
-        self._say = say
+        self.scores_so_far: Callable[[], HeadScores | None] = lambda: None
+        self._show_progress = show_progress
+        self._print_line = print_line
 
     def tick(self) -> None:
         """Called between batches; nothing else waits in this process."""
@@ -123,20 +135,20 @@ class LocalJob:
             note: What it is at.
             fresh: Whether the pace so far says nothing about the rest.
         """
-        self._show(note, done, total)
+        self._show_progress(note, done, total)
 
     def part_progress(self, part: JobPart) -> Callable[[Progress], None]:
         """A callback that shows how far one part of the job is, as a share of the whole job."""
-        return reporter(self, part)
+        return report_part(self, part)
 
-    def kept(self) -> None:
+    def note_stored(self) -> None:
         """Called when something new is stored."""
 
     def log(self, line: str) -> None:
         """Show a line of the job's log."""
-        self._say(line)
+        self._print_line(line)
 
-    def began(self, folder: str, language: str) -> None:
+    def record_folder(self, folder: str, language: str) -> None:
         """Called when the job begins to write to a folder of the cache."""
 
 
@@ -148,13 +160,13 @@ def forecast_here(job: Job, lab: LocalLab) -> Forecast:
         lab: What it works with.
     """
     if job.places:
-        known = Known.of_store(lab.store, lab.device)
+        known = ForecastBasis.of_store(lab.store, lab.device)
     else:  # the work of a command alone leaves no results in a store
-        known = Known((), (), lab.device.split(":")[0], lab.store.root)
+        known = ForecastBasis((), (), lab.device.split(":")[0], lab.store.root)
     estimate = job.forecast(known)
-    if estimate.ask is None:
+    if estimate.measure_request is None:
         return estimate.forecast
-    measured = measured_by(lab, estimate.ask, lambda: None)
+    measured = measured_by(lab, estimate.measure_request, lambda: None)
     return job.forecast(replace(known, measured=measured)).forecast
 
 
@@ -167,8 +179,8 @@ def task_files(job: AnyJob, data: Path | None) -> Iterator[AnyJob]:
         data: Folder of the task's files; None for $HEADLAB_DATA.
 
     Raises:
-        HeadlabError: The declaration cannot be read, the folder is none, or both are given: a task that is asked for
-            by its name is read beside its declaration.
+        HeadlabError: The declaration cannot be read, the folder is none, or both are given: a task
+            that is asked for by its name is read beside its declaration.
     """
     variables: dict[str, str] = {}
     name = job.value("task")
@@ -178,8 +190,8 @@ def task_files(job: AnyJob, data: Path | None) -> Iterator[AnyJob]:
         variables[DATA_VARIABLE] = str(data)
     if is_declaration and data is not None:
         raise HeadlabError(
-            f"{name} says where its files are, so --data {data} would change nothing; leave --data out, or put the "
-            "declaration beside its files",
+            f"{name} says where its files are, so --data {data} would change nothing; leave "
+            "--data out, or put the declaration beside its files",
             code="option.data_of_declaration",
         )
     if is_declaration:
@@ -187,8 +199,10 @@ def task_files(job: AnyJob, data: Path | None) -> Iterator[AnyJob]:
         declared_name = task_at(path).name
         job = job.model_copy(update={"task": declared_name})
         if registry.declaration_of(declared_name) != path:
-            listed = os.environ.get(registry.TASKS_VARIABLE, "")
-            variables[registry.TASKS_VARIABLE] = os.pathsep.join(filter(None, (str(path), listed)))
+            declarations = os.environ.get(registry.TASKS_VARIABLE, "")
+            variables[registry.TASKS_VARIABLE] = os.pathsep.join(
+                filter(None, (str(path), declarations))
+            )
     with _environment(variables):
         yield job
 
@@ -196,12 +210,12 @@ def task_files(job: AnyJob, data: Path | None) -> Iterator[AnyJob]:
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Environment variables for the duration of a block."""
-    before = {name: os.environ.get(name) for name in variables}
+    previous_values = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in previous_values.items():
             if value is None:
                 del os.environ[name]
             else:

@@ -17,33 +17,33 @@ PROGRAM = "headlab"
 
 
 def read_command(line: str) -> Job:
-    """The job that a command line asks for; defaults of its kind are not filled in, see `Job.resolve`.
+    """The job that a command line asks for; see `Job.resolve` for its defaults.
 
     Args:
         line: Quoted as for a shell.
 
     Raises:
-        HeadlabError: It is no command of a kind of job, it has a flag that no job can have, a flag without its value,
-            or a value that does not fit.
+        HeadlabError: It is no command of a kind of job, it has a flag that no job can have, a flag
+            without its value, or a value that does not fit.
     """
-    job_class, words = _parts(line)
-    flags = [flag for flag in job_class.flags() if not flag.beside]
+    job_class, words = _kind_and_words(line)
+    flags = [flag for flag in job_class.flags() if not flag.command_only]
     parser = click.Command(
         job_class.key, params=list(map(_parameter, flags)), add_help_option=False
     )
     try:
-        parsed = parser.make_context(job_class.key, words).params
+        parsed_values = parser.make_context(job_class.key, words).params
     except click.UsageError as error:
-        raise _refused(error, job_class, flags) from error
+        raise _usage_error(error, job_class, flags) from error
     values: dict[str, FlagValue] = {}
-    for key, value in parsed.items():
+    for key, value in parsed_values.items():
         values[key] = list(value) if isinstance(value, tuple) else value
     if "task" in values:
-        values["task"] = _task_name(parsed["task"])
-    return job_class.from_flags(values).validated()
+        values["task"] = _task_name(parsed_values["task"])
+    return job_class.from_flags(values).with_checked_fields()
 
 
-def _parts(line: str) -> tuple[type[Job], list[str]]:
+def _kind_and_words(line: str) -> tuple[type[Job], list[str]]:
     """The kind of job of a command line, and the words behind it."""
     try:
         words = shlex.split(line)
@@ -54,7 +54,8 @@ def _parts(line: str) -> tuple[type[Job], list[str]]:
         if words[: len(beginning)] == beginning:
             return job_class, words[len(beginning) :]
     raise HeadlabError(
-        f"{line!r:.300} is not the command of a job; it begins with {PROGRAM} and one of {', '.join(JOBS)}",
+        f"{line!r:.300} is not the command of a job; it begins with {PROGRAM} and one of "
+        f"{', '.join(JOBS)}",
         code="command.no_job",
     )
 
@@ -76,7 +77,9 @@ def _parameter(flag: Flag) -> click.Parameter:
     )
 
 
-def _refused(error: click.UsageError, job_class: type[Job], flags: Sequence[Flag]) -> HeadlabError:
+def _usage_error(
+    error: click.UsageError, job_class: type[Job], flags: Sequence[Flag]
+) -> HeadlabError:
     """What a line of this kind of job has that does not fit, and what does."""
     flag_names = [flag.key.upper() if flag.is_argument else flag.name for flag in flags]
     fitting = f"{PROGRAM} {job_class.key} takes {', '.join(flag_names)}"
@@ -96,7 +99,7 @@ def _refused(error: click.UsageError, job_class: type[Job], flags: Sequence[Flag
 
 
 def _task_name(text: str | None) -> str | None:
-    """The name of a task; a declaration's path is that of the task it declares, if it is known here."""
+    """The name of a task; a declaration's path stands for the task that it declares, if known."""
     if text is None or not text.endswith(ENDING):
         return text
     return next((name for name in names() if str(declaration_of(name)) == text), text)

@@ -13,16 +13,16 @@ from pydantic import Field
 from headlab.core import HeadlabError, Option, Report, option_words, parse_options, part
 from headlab.jobs import (
     DATA,
-    HERE,
     MAX_EXAMPLES,
+    NO_CONTEXT,
     OPTION_FLAG,
-    WHERE,
+    SUBJECT_FLAGS,
     Estimate,
     Flag,
     FlagValue,
+    ForecastBasis,
     Job,
     JobPart,
-    Known,
     Lab,
     Languages,
     Measured,
@@ -36,14 +36,14 @@ from headlab.jobs import (
     Surroundings,
     Tick,
     estimate,
-    for_each_language,
     keys_of,
-    named,
+    listed_languages,
     pairs_of,
+    result_for_each_language,
     setting,
     setting_words,
     spec_fields,
-    within,
+    within_limits,
 )
 from headlab.methods import Part
 from headlab.results import Result, Store
@@ -72,16 +72,17 @@ from headlab.tasks import (
 from headlab.tasks.udpos import FOLDER, SUFFIX
 
 LIMITS = {"examples": 100}  # of sentences shown per role
-WARMING, TIMED = 4, 32  # sentences to warm up and to time for a forecast
-MAX_COUNTED = 256  # treebanks whose number of sentences is cached
+WARM_UP_SENTENCES = 4  # run untimed before a forecast's timing
+TIMED_SENTENCES = 32
+MAX_CACHED_COUNTS = 256  # treebanks whose number of sentences is cached
 
 
 class RolesJob(Job):
     """Roles of a model's heads in some languages ("all": every one of the source).
 
-    source: gold trees of the worker's treebanks, or the texts of a task, which have no syntax.  task: for source
-    "task", else ignored.  size: sentences; None for all, or for 512 of a task's dev split.  options: as in
-    `headlab.roles.table`.
+    source: gold trees of the worker's treebanks, or the texts of a task, which have no syntax.
+    task: for source "task", else ignored.  size: sentences; None for all, or for 512 of a task's
+    dev split.  options: as in `headlab.roles.table`.
     """
 
     model: Name
@@ -100,7 +101,8 @@ class RolesJob(Job):
             high=MAX_EXAMPLES,
             optional=True,
             label="At most",
-            tip="Sentences of each language, at most; empty: all trees, or 512 examples of a task's dev.",
+            tip="Sentences of each language, at most; empty: all trees, or 512 examples of a task's "
+            "dev.",
             empty="all",
         )
     )
@@ -114,13 +116,17 @@ class RolesJob(Job):
     refusal_status: ClassVar[int | None] = 422
 
     def resolve(self) -> Self:
-        """The job with every default filled in. Raises HeadlabError for anything unknown or a missing treebank."""
-        filled = self._of_treebank() if self.source == "treebank" else self._of_task()
-        options = within(resolve(self.options), LIMITS)
-        return filled.model_copy(update={"options": options})
+        """The job with every default filled in.
+
+        Raises:
+            HeadlabError: For anything unknown or a missing treebank.
+        """
+        resolved = self._of_treebank() if self.source == "treebank" else self._of_task()
+        options = within_limits(resolve(self.options), LIMITS)
+        return resolved.model_copy(update={"options": options})
 
     def _of_treebank(self) -> Self:
-        """The job with its languages filled in, each with a readable treebank, and without a task."""
+        """The job without a task, and with its languages, each of which has a readable treebank."""
         available = treebank_languages(None)
         languages = list(available)
         if self.languages != "all":
@@ -129,13 +135,13 @@ class RolesJob(Job):
         if missing or not languages:
             raise HeadlabError(
                 f"the worker has no treebank of {', '.join(missing) or 'any language'}, it has "
-                f"{', '.join(available) or 'none'}; start it with {DATA_VARIABLE} naming a folder that holds "
-                f"{FOLDER}/LANGUAGE.{self.split}.{SUFFIX}, or take the texts of a task (source task), which have no "
-                "syntax",
+                f"{', '.join(available) or 'none'}; start it with {DATA_VARIABLE} naming a folder "
+                f"that holds {FOLDER}/LANGUAGE.{self.split}.{SUFFIX}, or take the texts of a task "
+                "(source task), which have no syntax",
                 code="treebank.missing",
             )
         for language in languages:
-            trees(language, self.split)
+            tree_count(language, self.split)
         return self.model_copy(update={"languages": languages, "task": None})
 
     def _of_task(self) -> Self:
@@ -152,7 +158,10 @@ class RolesJob(Job):
         )
 
     def examples_size(self) -> int | None:
-        """How many examples of a task are taken, at most; None for all: by default, of every split but dev."""
+        """How many examples of a task are taken, at most; None for all.
+
+        By default, these are all of every split but dev.
+        """
         if not self.size and self.split == "dev":
             return DEV_SIZE
         return self.size
@@ -196,15 +205,15 @@ class RolesJob(Job):
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """One report per language; stored reports are not made again."""
-        languages = named(self.languages)
+        languages = listed_languages(self.languages)
         lab.need(self.model)  # before any sentence is read
 
-        def find_roles(place: int, language: str, tick: Tick) -> Report:
-            part = JobPart(NAME, language, language, place, len(languages))
+        def find_roles(index: int, language: str, tick: Tick) -> Report:
+            part = JobPart(NAME, language, language, index, len(languages))
             sentences = self.sentences(lab, language, self.size)
             return self.report(lab, running, sentences, part, tick)
 
-        return keys_of(for_each_language(lab, running, languages, find_roles))
+        return keys_of(result_for_each_language(lab, running, languages, find_roles))
 
     def report(
         self,
@@ -231,7 +240,7 @@ class RolesJob(Job):
             lab.need(self.model),
             sentences,
             options=self.options,
-            store=lab.watched(running, part.language),
+            store=lab.watched_store(running, part.language),
             frequencies=frequencies,
             on_progress=running.part_progress(part),
             tick=tick,
@@ -239,38 +248,39 @@ class RolesJob(Job):
 
     # The forecast.
 
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of one pass over the sentences of the languages whose report the store lacks."""
-        stored = [
+        stored_reports = [
             report
             for report in Store(known.root).reports().results
-            if report.record.name == NAME and _is_of(report, self.model)
+            if report.record.name == NAME and _is_of_model(report, self.model)
         ]
-        languages = named(self.languages)
+        languages = listed_languages(self.languages)
         sizes = {language: self._size(language) for language in languages}
-        missing = [
-            language
-            for language in languages
-            if not any(self._makes(report, language, sizes[language]) for report in stored)
-        ]
-        ask = MeasureRequest(
+        missing = []
+        for language in languages:
+            size = sizes[language]
+            if not any(self._would_make(report, language, size) for report in stored_reports):
+                missing.append(language)
+        measure_request = MeasureRequest(
             model=self.model, task=self.task or TREEBANK, language=languages[0], job=self
         )
         if not missing:
-            return estimate([Part(0, None, ("the reports are in the cache already",))], ask)
+            nothing = Part(0, None, ("the reports are in the cache already",))
+            return estimate([nothing], measure_request)
         forwards = sum(sizes[language] for language in missing)
-        pace, pace_basis = self._pace(stored, known)
-        where = f"{len(missing)} languages" if len(missing) > 1 else missing[0]
-        words = f"one pass over {forwards:,} sentences of {where}"
-        ask = replace(ask, language=missing[0])
-        return estimate([Part(forwards, pace, (words, pace_basis))], ask)
+        pace, pace_basis = self._pace(stored_reports, known)
+        missing_words = f"{len(missing)} languages" if len(missing) > 1 else missing[0]
+        words = f"one pass over {forwards:,} sentences of {missing_words}"
+        measure_request = replace(measure_request, language=missing[0])
+        return estimate([Part(forwards, pace, (words, pace_basis))], measure_request)
 
     def measure(self, lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
         """Time per sentence now, by a study of a few that is not stored."""
         from headlab.roles.study import study  # imports torch
 
         model = lab.need(self.model)
-        for size in (WARMING, TIMED):  # the first batch of a model is slow
+        for size in (WARM_UP_SENTENCES, TIMED_SENTENCES):  # the first batch of a model is slow
             sentences = self.sentences(lab, request.language, min(size, self.size or size))
             report = study(model, sentences, options=self.options, tick=tick)
         seconds = report.seconds / max(1, report.example_forwards)
@@ -280,23 +290,29 @@ class RolesJob(Job):
         """Number of sentences of a language."""
         if self.source == "task":
             return len(task(str(self.task)).examples(language, self.split, self.size))
-        count = trees(language, self.split)
+        count = tree_count(language, self.split)
         return count if self.size is None else min(self.size, count)
 
-    def _makes(self, result: Result[Report], language: str, size: int) -> bool:
+    def _would_make(self, result: Result[Report], language: str, size: int) -> bool:
         """Whether a report is what the job would make, as far as can be known without the model."""
         spec = result.record.spec
         name = TREEBANK if self.source == "treebank" else self.task
         asked_task = {"name": name, "language": language, "split": self.split, "size": size}
         return (
-            _has(spec.get("task"), asked_task)
-            and _has(spec.get("options"), self.options)
+            _has_values(spec.get("task"), asked_task)
+            and _has_values(spec.get("options"), self.options)
             and spec.get("version") == VERSION
         )
 
-    def _pace(self, stored: Sequence[Result[Report]], known: Known) -> tuple[float | None, str]:
-        """Seconds a sentence in earlier reports on such a device, or as just timed; and its basis."""
-        reports = [r.record for r in stored if r.meta.get("device", known.device) == known.device]
+    def _pace(
+        self, stored_reports: Sequence[Result[Report]], known: ForecastBasis
+    ) -> tuple[float | None, str]:
+        """Seconds a sentence in earlier reports on such a device or as just timed, and the basis."""
+        reports = [
+            result.record
+            for result in stored_reports
+            if result.meta.get("device", known.device) == known.device
+        ]
         paces = [
             report.seconds / report.example_forwards
             for report in reports
@@ -311,14 +327,14 @@ class RolesJob(Job):
     def flags(cls) -> tuple[Flag, ...]:
         """The model, the sentences, the options."""
         return (
-            WHERE["model"],
+            SUBJECT_FLAGS["model"],
             Flag("--task", "task by name or declaration: measures are taken on its examples"),
             Flag("--language", "of the sentences", default="en"),
             Flag(
                 "--conllu",
                 "gold trees; default: the treebank of --data, if it has one",
                 Path,
-                beside=True,
+                command_only=True,
             ),
             DATA,
             *cls.setting_flags(),
@@ -326,7 +342,7 @@ class RolesJob(Job):
                 "--frequencies",
                 "text file that word frequencies are counted in; default: package wordfreq",
                 Path,
-                beside=True,
+                command_only=True,
             ),
             Flag(
                 "--option",
@@ -341,7 +357,7 @@ class RolesJob(Job):
         """The job of a command. Raises HeadlabError for an option that is unknown."""
         task_name = values.get("task")
         return cls.model_construct(
-            model=str(values.get("model") or WHERE["model"].default),
+            model=str(values.get("model") or SUBJECT_FLAGS["model"].default),
             task=None if task_name is None else str(task_name),
             source="treebank" if task_name is None else "task",
             languages=[str(values.get("language", "en"))],
@@ -349,20 +365,20 @@ class RolesJob(Job):
             **cls._setting_fields(values),
         )
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
         """One command per language."""
-        file: list[str] = []
+        file_words: list[str] = []
         settings = dict(type(self).settings())
         if str(self.split) == FILE:
-            file = ["--conllu", around.trees or "FILE"]
+            file_words = ["--conllu", context.trees or "FILE"]
             settings.pop("split")
         values = {name: self.value(name) for name in settings}
-        words = [*file, *setting_words(values, settings)]
+        words = [*file_words, *setting_words(values, settings)]
         words += option_words(OPTION_FLAG, self.options or {}, OPTIONS)
-        if around.frequencies is not None:
-            words += ["--frequencies", around.frequencies]
-        words += around.dtype_words
-        return self.commands_by_language(around, words)
+        if context.frequencies is not None:
+            words += ["--frequencies", context.frequencies]
+        words += context.dtype_words
+        return self.commands_by_language(context, words)
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
@@ -391,7 +407,7 @@ class RolesJob(Job):
         return OPTIONS
 
 
-def trees(language: str, split: Split) -> int:
+def tree_count(language: str, split: Split) -> int:
     """Number of trees in the worker's treebank. Raises HeadlabError if it is missing or broken."""
     folder = subfolder(None, FOLDER)
     path = (folder or Path()) / f"{language}.{split}.{SUFFIX}"
@@ -401,20 +417,22 @@ def trees(language: str, split: Split) -> int:
             code="treebank.missing",
         )
     stat = path.stat()
-    return _counted(folder, language, split, (str(path), stat.st_mtime_ns, stat.st_size))
+    return _cached_tree_count(folder, language, split, (str(path), stat.st_mtime_ns, stat.st_size))
 
 
-@lru_cache(MAX_COUNTED)
-def _counted(folder: Path, language: str, split: Split, stamp: tuple[str, int, int]) -> int:
+@lru_cache(MAX_CACHED_COUNTS)
+def _cached_tree_count(
+    folder: Path, language: str, split: Split, stamp: tuple[str, int, int]
+) -> int:
     return len(treebank(folder.parent, language, split))
 
 
-def _is_of(result: Result[Report], model: str) -> bool:
+def _is_of_model(result: Result[Report], model: str) -> bool:
     """Whether a report is of this model."""
     return bool(part(result.record.spec, "model", "name") == model)
 
 
-def _has(record: object, values: Mapping[str, object]) -> bool:
+def _has_values(record: object, values: Mapping[str, object]) -> bool:
     """Whether a part of a spec has these values."""
     if not isinstance(record, Mapping):
         return False

@@ -1,4 +1,7 @@
-"""Score jobs: head scores by one method. Curve jobs: accuracy as heads are removed in the order of their scores."""
+"""Score jobs: head scores by one method.
+
+Curve jobs: accuracy as heads are removed in the order of their scores.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ from pydantic import Field
 from headlab.core import Option, part
 from headlab.jobs import (
     ABLATION,
-    HERE,
-    LARGEST,
+    NO_CONTEXT,
+    OPTION_LIMITS,
     SEED,
     Ablation,
     Estimate,
     Flag,
+    ForecastBasis,
     JobPart,
-    Known,
     Lab,
     Name,
     Options,
@@ -34,15 +37,15 @@ from headlab.jobs import (
     estimate,
     examples_of_dev,
     examples_of_test,
-    for_each_language,
-    how_fields,
-    is_of,
+    is_about,
     keys_of,
-    named,
+    listed_languages,
     pace_words,
+    result_for_each_language,
+    seed_and_ablation,
     setting,
     spec_fields,
-    within,
+    within_limits,
 )
 from headlab.methods import DEFAULT_METHOD, METHODS, Part, costs, method
 from headlab.results import Curve, HeadScores, counts
@@ -72,11 +75,11 @@ class MethodJob(TaskJob):
         """
         method(self.method)  # an unknown one is refused before the task is read
         job = self.resolved_on(self.chosen_task())
-        within(job.options, LARGEST)
+        within_limits(job.options, OPTION_LIMITS)
         return job
 
     def resolved_on(self, task: Task) -> Self:
-        """The job with every default filled in, as a command may ask for it: with options as large as it likes.
+        """The job with every default filled in; for a command, whose options have no upper limits.
 
         Args:
             task: That the job is on, in its languages.
@@ -109,7 +112,8 @@ class MethodJob(TaskJob):
 class ScoreJob(MethodJob):
     """Head scores of a model by one method, in some languages of a task ("all": in every one).
 
-    label_map: {label: class of the model, by its name or number}; none matches names, or tries all orders on dev.
+    label_map: {label: class of the model, by its name or number}; none matches names, or tries all
+    orders on dev.
     """
 
     split: SplitName = "dev"
@@ -132,12 +136,16 @@ class ScoreJob(MethodJob):
         settings = super().settings()
         return {name: settings[name] for name in ("size", "seed", "ablation")}
 
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the languages that the store lacks."""
-        ask = self.plain_passes()
+        measure_request = self.plain_passes()
         if not method(self.method).costs.in_walks:
-            ask = replace(ask, method=self.method, options=dict(self.options))
-        return estimate([scores_part(self, named(self.languages), known)], ask)
+            measure_request = replace(
+                measure_request, method=self.method, options=dict(self.options)
+            )
+        return estimate(
+            [scores_part(self, listed_languages(self.languages), known)], measure_request
+        )
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """Score every language; stored scores are not computed again."""
@@ -152,13 +160,13 @@ class ScoreJob(MethodJob):
             running: The job.
             task: That it is on.
         """
-        languages = named(self.languages)
+        languages = listed_languages(self.languages)
 
-        def score_language(place: int, language: str, tick: Tick) -> HeadScores:
-            part = JobPart(self.method, language, language, place, len(languages))
+        def score_language(index: int, language: str, tick: Tick) -> HeadScores:
+            part = JobPart(self.method, language, language, index, len(languages))
             return self.score(lab, running, task, part, tick)
 
-        return for_each_language(lab, running, languages, score_language)
+        return result_for_each_language(lab, running, languages, score_language)
 
     def score(
         self, lab: Lab, running: RunningJob, task: Task, part: JobPart, tick: Tick
@@ -184,23 +192,23 @@ class ScoreJob(MethodJob):
             split=self.split,
             size=self.size,
             ablation=self.ablation,
-            store=lab.watched(running, part.language),
+            store=lab.watched_store(running, part.language),
             on_progress=running.part_progress(part),
             tick=tick,
             helpers=lab.helpers,
             **options,
         )
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
-        """The command; none for another split than dev, where heads are not chosen: Python alone scores on one."""
-        return super().commands(around) if self.split == "dev" else []
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
+        """The command; none for another split than dev, on which Python alone scores."""
+        return super().commands(context) if self.split == "dev" else []
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
         """The job that makes stored scores."""
         return cls.model_construct(
             **spec_fields(spec),
-            **how_fields(spec),
+            **seed_and_ablation(spec),
             method=part(spec, "method", "name"),
             options=spec["method"]["options"],
             size=part(spec, "task", "size"),
@@ -210,8 +218,8 @@ class ScoreJob(MethodJob):
 class CurveJob(MethodJob):
     """Accuracy on `split` as heads are removed, lowest first by the scores of `method` on the dev split.
 
-    size: examples of the split, None for all.  points: number of removed-head counts to evaluate, None for the
-    default ones.
+    size: examples of the split, None for all.  points: number of removed-head counts to evaluate,
+    None for the default ones.
     """
 
     split: SplitName = setting(
@@ -246,7 +254,9 @@ class CurveJob(MethodJob):
     summary: ClassVar[str] = (
         "Pruning curves, and where the scores that order the heads are computed."
     )
-    beside: ClassVar[Settings] = {"dev_size": examples_of_dev("dev examples that order the heads")}
+    command_only: ClassVar[Settings] = {
+        "dev_size": examples_of_dev("dev examples that order the heads")
+    }
 
     def subject(self) -> str:
         """The curve and the method that orders its heads."""
@@ -266,7 +276,7 @@ class CurveJob(MethodJob):
     @classmethod
     def command_settings(cls) -> Settings:
         """What is measured, then the scores that order the heads, then how both are made."""
-        settings = {**cls.settings(), **cls.beside}
+        settings = {**cls.settings(), **cls.command_only}
         order = ("split", "size", "dev_size", "points", "seed", "ablation")
         return {name: settings[name] for name in order}
 
@@ -276,8 +286,8 @@ class CurveJob(MethodJob):
         Args:
             dev_size: Examples of dev; a command may ask for more than a job.
         """
-        shared = {name: getattr(self, name) for name in MethodJob.model_fields}
-        return ScoreJob.model_construct(**shared, size=dev_size)
+        shared_fields = {name: getattr(self, name) for name in MethodJob.model_fields}
+        return ScoreJob.model_construct(**shared_fields, size=dev_size)
 
     def check_model(self, model: Model) -> None:
         """Refuse what the model cannot do, before anything is computed.
@@ -288,20 +298,19 @@ class CurveJob(MethodJob):
         super().check_model(model)
         counts(model.grid.size, self.points)  # raises
 
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the missing scores and of the points, each one forward pass per example."""
-        languages = named(self.languages)
+        languages = listed_languages(self.languages)
         scores = scores_part(self.ordering(), languages, known)
         return estimate([scores, self._points_part(languages, known)], self.plain_passes())
 
-    def _points_part(self, languages: list[str], known: Known) -> Part:
+    def _points_part(self, languages: list[str], known: ForecastBasis) -> Part:
         """Cost of measuring the curves that the store lacks."""
         curves = [curve.record for curve in known.curves]
-        missing = [
-            language
-            for language in languages
-            if not any(self._makes(curve, language) for curve in curves)
-        ]
+        missing = []
+        for language in languages:
+            if not any(self._would_make(curve, language) for curve in curves):
+                missing.append(language)
         if not missing:
             return Part(0, None, ("the curves are in the cache already",))
         pace, pace_basis = self._pace(known)
@@ -314,23 +323,23 @@ class CurveJob(MethodJob):
         words = f"{points} points of {examples} examples in {len(missing)} language{plural}"
         return Part(points * examples * len(missing), pace, (words, pace_basis))
 
-    def _pace(self, known: Known) -> tuple[float | None, str]:
-        """Seconds a forward pass in earlier curves on such a device, or as just timed; and its basis."""
+    def _pace(self, known: ForecastBasis) -> tuple[float | None, str]:
+        """Seconds a forward pass in earlier curves on this device or as timed, and the basis."""
         paces = [
             curve.record.seconds / curve.record.example_forwards
             for curve in known.curves
             if curve.meta.get("device") == known.device
-            and is_of(curve.record, self.model, self.task)
+            and is_about(curve.record, self.model, self.task)
             and curve.record.example_forwards
         ]
         plural = "s" if len(paces) > 1 else ""
         basis = f"{len(paces)} curve{plural} computed on such a device ({known.device})"
         return known.median_pace(paces, basis)
 
-    def _makes(self, curve: Curve, language: str) -> bool:
-        """Whether a curve is what the job would compute, as far as can be known without the model."""
+    def _would_make(self, curve: Curve, language: str) -> bool:
+        """Whether a curve is what the job would compute, as far as is known without the model."""
         order = curve.spec["order"]
-        stored = (
+        stored_settings = (
             curve.language,
             curve.split,
             order["method"],
@@ -340,8 +349,16 @@ class CurveJob(MethodJob):
             curve.spec["ablation"],
         )
         options: dict[str, Any] = dict(self.options)
-        asked = (language, self.split, self.method, options, self.seed, self.seed, self.ablation)
-        if not is_of(curve, self.model, self.task) or stored != asked:
+        job_settings = (
+            language,
+            self.split,
+            self.method,
+            options,
+            self.seed,
+            self.seed,
+            self.ablation,
+        )
+        if not is_about(curve, self.model, self.task) or stored_settings != job_settings:
             return False
         if not same_classes(curve.spec["task"], self.label_map):
             return False
@@ -359,7 +376,7 @@ class CurveJob(MethodJob):
     def curves(
         self, lab: Lab, running: RunningJob, task: Task, ordering: ScoreJob
     ) -> dict[str, Curve]:
-        """Curves by language, and the scores that order their heads: from the store, or computed and stored.
+        """Curves by language, and the scores that order their heads: stored ones, or computed.
 
         Args:
             lab: What the job works with.
@@ -369,12 +386,12 @@ class CurveJob(MethodJob):
         """
         from headlab.studies.curves import prune_curve  # imports torch
 
-        languages = named(self.languages)
+        languages = listed_languages(self.languages)
         parts = 2 * len(languages)
 
-        def measure_curve(place: int, language: str, tick: Tick) -> Curve:
-            scoring = JobPart(self.method, language, language, 2 * place, parts)
-            walking = JobPart(self.key, language, f"{language}, curve", 2 * place + 1, parts)
+        def measure_curve(index: int, language: str, tick: Tick) -> Curve:
+            scoring = JobPart(self.method, language, language, 2 * index, parts)
+            walking = JobPart(self.key, language, f"{language}, curve", 2 * index + 1, parts)
             scores = ordering.score(lab, running, task, scoring, tick)
             return prune_curve(
                 lab.need(self.model),
@@ -385,45 +402,47 @@ class CurveJob(MethodJob):
                 size=self.size,
                 points=self.points,
                 ablation=self.ablation,
-                store=lab.watched(running, language),
+                store=lab.watched_store(running, language),
                 on_progress=running.part_progress(walking),
                 tick=tick,
                 seed=self.seed,
             )
 
-        return for_each_language(lab, running, languages, measure_curve, parts=2)
+        return result_for_each_language(lab, running, languages, measure_curve, parts=2)
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
         """The job that makes a stored curve."""
         order = spec["order"]
-        removed = spec["removed"]
-        every_count = len(removed) == removed[-1] + 1
+        removed_counts = spec["removed"]
+        every_count = len(removed_counts) == removed_counts[-1] + 1
         return cls.model_construct(
             **spec_fields(spec),
-            **how_fields(spec),
+            **seed_and_ablation(spec),
             method=order["method"],
             options=order["options"] or {},
             split=part(spec, "task", "split"),
             size=part(spec, "task", "size"),
-            points=None if every_count else len(removed),
+            points=None if every_count else len(removed_counts),
         )
 
 
 # Which scores the store lacks, and what these will cost.
 
 
-def scores_part(job: ScoreJob, languages: Sequence[str], known: Known) -> Part:
+def scores_part(job: ScoreJob, languages: Sequence[str], known: ForecastBasis) -> Part:
     """Cost of the scores that the store lacks.
 
     Raises:
         HeadlabError: The model has too many heads for the method.
     """
-    stored = [r for r in known.results if is_of(r.record, job.model, job.task)]
+    stored_results = [
+        result for result in known.results if is_about(result.record, job.model, job.task)
+    ]
     available = {
-        r.record.language
-        for r in stored
-        if r.record.language in languages and _makes(job, r.record)
+        result.record.language
+        for result in stored_results
+        if result.record.language in languages and _would_make(job, result.record)
     }
     missing = [language for language in languages if language not in available]
     if not missing:
@@ -435,22 +454,26 @@ def scores_part(job: ScoreJob, languages: Sequence[str], known: Known) -> Part:
     chosen_method = method(job.method)
     costs.refuse(chosen_method, heads)
     examples = task(job.task).examples(missing[0], job.split, job.size)
-    alike = [r.record for r in stored if costs.alike(r.record, chosen_method, job.options)]
+    similar_scores = [
+        result.record
+        for result in stored_results
+        if costs.alike(result.record, chosen_method, job.options)
+    ]
     forwards, forwards_basis = costs.expected_forwards(
         chosen_method,
         job.options,
         heads,
         len(examples),
-        alike,
+        similar_scores,
         resumable=known.measured is None or known.measured.resumable,
     )
-    words = [*_available_words(len(available), len(languages)), forwards_basis]
+    words = [*_cached_words(len(available), len(languages)), forwards_basis]
     if forwards:
         words.append(pace_basis)
     return Part(forwards * len(missing), pace, tuple(words))
 
 
-def _available_words(available: int, languages: int) -> list[str]:
+def _cached_words(available: int, languages: int) -> list[str]:
     """A clause on how many languages cost nothing; none if all do cost something."""
     if not available:
         return []
@@ -458,13 +481,14 @@ def _available_words(available: int, languages: int) -> list[str]:
     return [f"{available} of {languages} languages {verb} in the cache already"]
 
 
-def _pace(job: ScoreJob, known: Known) -> tuple[float | None, str]:
-    """Seconds a forward pass in earlier scores on such a device, or as just timed; and its basis."""
+def _pace(job: ScoreJob, known: ForecastBasis) -> tuple[float | None, str]:
+    """Seconds a forward pass in earlier scores on such a device or as timed, and the basis."""
     chosen_method = method(job.method)
     on_device = [
-        r.record
-        for r in known.results
-        if r.meta.get("device") == known.device and is_of(r.record, job.model, job.task)
+        result.record
+        for result in known.results
+        if result.meta.get("device") == known.device
+        and is_about(result.record, job.model, job.task)
     ]
     comparable = [scores for scores in on_device if costs.current(scores, chosen_method)]
     pace = costs.pace(comparable, job.model, job.task, job.method)
@@ -475,13 +499,13 @@ def _pace(job: ScoreJob, known: Known) -> tuple[float | None, str]:
     return pace, pace_words(pace, basis)
 
 
-def _makes(job: ScoreJob, scores: HeadScores) -> bool:
+def _would_make(job: ScoreJob, scores: HeadScores) -> bool:
     """Whether a result is what a job would compute, as far as can be known without the model.
 
     The version of the method does not matter: see `headlab.methods.run.stored`.
     """
     stored_task = scores.spec["task"]
-    stored = (
+    stored_settings = (
         scores.spec["method"]["name"],
         scores.spec["method"]["options"],
         scores.spec["seed"],
@@ -489,8 +513,8 @@ def _makes(job: ScoreJob, scores: HeadScores) -> bool:
         stored_task["split"],
     )
     options: dict[str, Any] = dict(job.options)
-    asked = (job.method, options, job.seed, job.ablation, job.split)
-    if stored != asked or not same_classes(stored_task, job.label_map):
+    job_settings = (job.method, options, job.seed, job.ablation, job.split)
+    if stored_settings != job_settings or not same_classes(stored_task, job.label_map):
         return False
     # A split may have fewer examples than were asked for; then all of them were taken.
     examples = task(job.task).examples(stored_task["language"], job.split, job.size)

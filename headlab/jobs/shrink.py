@@ -1,4 +1,4 @@
-"""Removing a mask's heads from a model's weights: `headlab shrink`, a smaller model with a proof of its answers."""
+"""Removing a mask's heads from a model's weights: a smaller model with a proof of its answers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypedDict
 from headlab.core import Option
 from headlab.jobs import (
     DEVICE,
-    HERE,
+    NO_CONTEXT,
     SEED,
-    WHERE,
+    SUBJECT_FLAGS,
     Estimate,
     Flag,
     FlagValue,
+    ForecastBasis,
     Job,
-    Known,
     Lab,
     LabelMap,
     Languages,
@@ -31,9 +31,9 @@ from headlab.jobs import (
     Surroundings,
     check_about_task,
     estimate,
+    flag_words,
     setting,
-    where_flags,
-    words_of,
+    subject_flags,
 )
 from headlab.masks import full_mask, load_mask
 from headlab.methods import Part
@@ -47,21 +47,21 @@ if TYPE_CHECKING:
 
 ROWS = 16
 """Examples of a batch, for comparison and timing."""
-TIMED = 2
+TIMED_BATCHES = 2
 """Batches that are timed."""
-COMPARED = 3
+MODELS_COMPARED = 3
 """Models that a comparison runs: the untouched, the masked, the smaller one."""
 MODELS_TIMED = 2
 PASSES = 2
 """Each timed pass follows an untimed one."""
 
-MASK = Flag(
+MASK_FLAG = Flag(
     "--mask", "mask file: what headlab prune, front or the Prune page wrote", Path, required=True
 )
-OUT = Flag(
+OUT_FLAG = Flag(
     "--out", "folder of the smaller model; one that shrink wrote is replaced", Path, required=True
 )
-ONNX = Flag("--onnx", "write model.onnx too, and compare it (extra onnx)", bool, default=False)
+ONNX_FLAG = Flag("--onnx", "write model.onnx too, and compare it (extra onnx)", bool, default=False)
 
 
 class ShrinkOutcome(TypedDict):
@@ -97,13 +97,13 @@ class ShrinkOutcome(TypedDict):
 class ShrinkJob(Job):
     """A smaller model with the answers that the masked one gives, written to a folder of this machine.
 
-    mask: a file.  task: whose examples are compared, with `label_map` and `languages`; None for the sentences of the
-    embedded one.  dtype: of the weights; None for the model's own.
+    mask: a file.  task: whose examples are compared, with `label_map` and `languages`; None for the
+    sentences of the embedded one.  dtype: of the weights; None for the model's own.
     """
 
     mask: LocalPath
     out: LocalPath
-    model: Name = str(WHERE["model"].default)
+    model: Name = str(SUBJECT_FLAGS["model"].default)
     task: Name | None = None
     label_map: LabelMap = None
     languages: Languages = "all"
@@ -140,8 +140,8 @@ class ShrinkJob(Job):
         """The job, checked.
 
         Raises:
-            HeadlabError: The mask cannot be read, a folder would be lost, a package is missing, the dtype is unknown,
-                or something is said about a task without one.
+            HeadlabError: The mask cannot be read, a folder would be lost, a package is missing, the
+                dtype is unknown, or something is said about a task without one.
         """
         from headlab.shrink.folder import check_out, require_onnx  # these import torch
         from headlab.shrink.model import check_numbers
@@ -184,11 +184,11 @@ class ShrinkJob(Job):
         shrunk = shrink_model(model, mask)
         inputs = different_batches(model, task, rows=ROWS, size=self.size, seed=self.seed)
         time_ratio = self._time_ratio(model, shrunk, task)
-        where = (
-            f"{model.device.type}, {model.dtype}, {TIMED} batches of {ROWS} examples, "
+        conditions = (
+            f"{model.device.type}, {model.dtype}, {TIMED_BATCHES} batches of {ROWS} examples, "
             f"{self.repeats} rounds in turn"
         )
-        written = write_shrunk(
+        written_folder = write_shrunk(
             model,
             shrunk,
             self.out,
@@ -200,11 +200,11 @@ class ShrinkJob(Job):
                 "seed": self.seed,
                 "size": self.size,
             },
-            speed=Speed(time_ratio.ratio, time_ratio.low, time_ratio.high, where),
+            speed=Speed(time_ratio.ratio, time_ratio.low, time_ratio.high, conditions),
             onnx=self.onnx,
             dtype=self.dtype,
         )
-        return outcome_of(written, time_ratio)
+        return outcome_of(written_folder, time_ratio)
 
     def chosen_task(self, lab: Lab) -> Task | None:
         """The task whose examples are run; None for the sentences of the embedded one.
@@ -218,7 +218,7 @@ class ShrinkJob(Job):
         return task if self.languages == "all" else task.restricted(self.languages)
 
     def exact_model(self, lab: Lab) -> Model:
-        """The model to compute with: in float64 if its weights are float64 or are to be written so."""
+        """The model to compute with: in float64 if its weights are, or are to be written so."""
         import headlab
         from headlab.shrink.model import stored  # imports torch
 
@@ -228,29 +228,31 @@ class ShrinkJob(Job):
         return model
 
     def _time_ratio(self, model: Model, shrunk: Shrunk, task: Task | None) -> Ratio:
-        """Time of the smaller model divided by that of the untouched one, a copy without headlab's hooks."""
+        """Time of the smaller model divided by the baseline's, a copy without headlab's hooks."""
         from headlab.shrink import shrink_model  # these import torch
         from headlab.studies.savings_run import batches_of, latency_ratio
 
-        untouched = shrink_model(model, full_mask(model.grid)).module
-        inputs = batches_of(model, task, rows=ROWS, count=TIMED, seed=self.seed)
-        return latency_ratio(untouched, shrunk.module, inputs, repeats=self.repeats, seed=self.seed)
+        baseline_module = shrink_model(model, full_mask(model.grid)).module
+        inputs = batches_of(model, task, rows=ROWS, count=TIMED_BATCHES, seed=self.seed)
+        return latency_ratio(
+            baseline_module, shrunk.module, inputs, repeats=self.repeats, seed=self.seed
+        )
 
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the comparisons and of the timing, at the pace of plain forward passes."""
         pace, pace_basis = known.measured_pace()
         comparisons = 1 + (self.dtype is not None) + self.onnx
-        compared = Part(
-            COMPARED * comparisons * self.size,
+        comparison = Part(
+            MODELS_COMPARED * comparisons * self.size,
             pace,
             (f"the untouched, the masked and the smaller model on {self.size} examples",),
         )
-        timed = Part(
-            MODELS_TIMED * PASSES * self.repeats * TIMED * ROWS,
+        timing = Part(
+            MODELS_TIMED * PASSES * self.repeats * TIMED_BATCHES * ROWS,
             pace,
             (f"{self.repeats} rounds of timing", pace_basis),
         )
-        return estimate([compared, timed], self.timing())
+        return estimate([comparison, timing], self.timing())
 
     def timing(self) -> MeasureRequest:
         """A request to time plain forward passes on the examples that are compared."""
@@ -276,19 +278,21 @@ class ShrinkJob(Job):
     def flags(cls) -> tuple[Flag, ...]:
         """The mask, the folder, the model, the examples, the settings."""
         task = replace(
-            WHERE["task"],
+            SUBJECT_FLAGS["task"],
             help="task whose examples are compared; default: the embedded task's sentences",
             default=None,
         )
-        where = [task if flag == WHERE["task"] else flag for flag in where_flags()]
+        where_flag_list = [
+            task if flag == SUBJECT_FLAGS["task"] else flag for flag in subject_flags()
+        ]
         settings = {flag.key: flag for flag in cls.setting_flags()}
         return (
-            MASK,
-            OUT,
-            *where,
+            MASK_FLAG,
+            OUT_FLAG,
+            *where_flag_list,
             settings["size"],
             settings["repeats"],
-            ONNX,
+            ONNX_FLAG,
             settings["seed"],
             DEVICE,
             settings["dtype"],
@@ -301,32 +305,32 @@ class ShrinkJob(Job):
             mask=Path(str(values["mask"])),
             out=Path(str(values["out"])),
             onnx=bool(values.get("onnx")),
-            **cls._where_fields({"task": None, **values}),
+            **cls._subject_fields({"task": None, **values}),
             **cls._setting_fields(values),
         )
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
         """The command; it names languages only where some are chosen or a task is."""
         with_languages = self.task is not None or self.languages != "all"
         words = [
             *self.program_words(),
             *("--mask", str(self.mask), "--out", str(self.out)),
-            *self.where_words(around, languages=with_languages),
-            *self.setting_words(around),
+            *self.subject_words(context, languages=with_languages),
+            *self.setting_words(context),
         ]
-        return [[*words, *(words_of(ONNX.name, self.onnx) if self.onnx else [])]]
+        return [[*words, *(flag_words(ONNX_FLAG.name, self.onnx) if self.onnx else [])]]
 
 
-def outcome_of(written: Written, time_ratio: Ratio) -> ShrinkOutcome:
+def outcome_of(written_folder: Written, time_ratio: Ratio) -> ShrinkOutcome:
     """What the smaller model is.
 
     Args:
-        written: Its folder.
+        written_folder: Its folder.
         time_ratio: Of its forward pass.
     """
-    record = written.record
+    record = written_folder.record
     return {
-        "folder": str(written.folder),
+        "folder": str(written_folder.folder),
         "parameters_before": record["parameters_before"],
         "parameters_after": record["parameters_after"],
         "heads_before": record["heads_before"],
@@ -343,6 +347,6 @@ def outcome_of(written: Written, time_ratio: Ratio) -> ShrinkOutcome:
         "bytes_after": record["bytes_after"],
         "latency_ratio": time_ratio.ratio,
         "latency_interval": [time_ratio.low, time_ratio.high],
-        "fingerprint": written.fingerprint,
+        "fingerprint": written_folder.fingerprint,
         "onnx": record.get("onnx"),
     }

@@ -50,23 +50,30 @@ BUILT_IN: Mapping[str, type[Job]] = {
 KEY = re.compile(r"[a-z][a-z0-9-]{0,39}")  # it is a command
 
 
-def _misfit(key: str, entry: object) -> str:
-    """Why a package's entry is no kind of job that can be made, named and typed; empty if it is one."""
+def _why_unfit(key: str, entry: object) -> str:
+    """Why a package's entry is no kind of job; empty if it is one that can be made and typed."""
     if not (isinstance(entry, type) and issubclass(entry, Job)):
         return other_kind(entry, "a subclass of headlab.jobs.Job")
     if isabstract(entry):
         return f"{entry.__name__} lacks {' and '.join(sorted(entry.__abstractmethods__))}"
-    if reason := other_key(getattr(entry, "key", None), key):
-        return reason
+    wrong_key = other_key(getattr(entry, "key", None), key)
+    if wrong_key:
+        return wrong_key
     if not KEY.fullmatch(key):
-        return f"its key is a command: a lower-case letter, then such letters, digits and -, not {key!r:.60}"
+        return (
+            "its key is a command: a lower-case letter, then such letters, digits and -, "
+            f"not {key!r:.60}"
+        )
     if not getattr(entry, "name", ""):
         return f"{entry.__name__} has no name"
-    return _unwritable_flags(entry)
+    return _why_without_command(entry)
 
 
-def _unwritable_flags(kind: type[Job]) -> str:
-    """Why a kind of job has no command, which would leave headlab without any; empty if it has one."""
+def _why_without_command(kind: type[Job]) -> str:
+    """Why a kind of job can have no command; empty if it can.
+
+    One that cannot would leave headlab without any command.
+    """
     try:
         names = [flag.key for flag in kind.flags()]
         settings = [flag.key for flag in kind.setting_flags()]
@@ -93,8 +100,8 @@ COMMANDS = (
     "train",
     "mask",
 )
-"""Commands of headlab that are no jobs, and groups of commands: a kind of job of this key would have none."""
-JOBS: Registry[type[Job]] = Registry(BUILT_IN, "headlab.jobs", _misfit, taken=COMMANDS)
+"""Commands and groups of commands that are no jobs: a kind of job of such a key would have none."""
+JOBS: Registry[type[Job]] = Registry(BUILT_IN, "headlab.jobs", _why_unfit, taken=COMMANDS)
 
 
 def job_class(key: str) -> type[Job]:
@@ -118,14 +125,18 @@ def check_queued(key: object) -> None:
     if isinstance(key, str) and key in JOBS and not JOBS[key].places:
         command = " ".join(JOBS[key].program_words())
         raise Refusal(
-            f"{key} works on files of the machine where it is typed, so no worker takes it; run {command} there",
+            f"{key} works on files of the machine where it is typed, so no worker takes it; run "
+            f"{command} there",
             422,
             code="job.terminal_only",
         )
 
 
 def job_of(key: str, params: Mapping[str, Any]) -> Job | None:
-    """A job of the list, to be shown; None if its kind is unknown here or its fields are of another version."""
+    """A job of the list, to be shown.
+
+    None if its kind is unknown here or its fields are of another version.
+    """
     if key not in JOBS:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What the trainings from scratch have in common: commands of `headlab train` that write the folder of a new model."""
+"""What the trainings from scratch, the commands of `headlab train`, have in common."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, ClassVar, TypedDict, TypeVar
 
 from headlab.core import HeadlabError, Options, option_words, parse_options, read_json
 from headlab.jobs import (
-    HERE,
+    NO_CONTEXT,
     OPTION_FLAG,
     SEED,
     Details,
     Flag,
     FlagValue,
+    ForecastBasis,
     Job,
-    Known,
     LocalPath,
     MeasureRequest,
     Place,
@@ -36,7 +36,7 @@ FORWARDS_LEARNED = 3
 """Forward passes that a training example costs: it goes forward and back."""
 RECORD = "training.json"
 SEED_OPTION = "seed"
-OUT = Flag("--out", "folder to write", Path, required=True)
+OUT_FLAG = Flag("--out", "folder to write", Path, required=True)
 
 
 class TrainingOutcome(TypedDict):
@@ -73,14 +73,14 @@ class LoggedProgress:
         self.steps.append(
             {"step": step.step, "loss": round(step.loss, 4), "seconds": round(step.seconds, 1)}
         )
-        self._progress.made(step, step.step, step.steps, step.note)
+        self._progress.report_step(step, step.step, step.steps, step.note)
 
 
 class TrainingJob(Job):
     """A model trained from scratch, written to a folder of this machine.
 
-    A subclass has a field `training` with the options of its kind. Some of them have a flag of their own; the others
-    are given as name=value.
+    A subclass has a field `training` with the options of its kind. Some of them have a flag of
+    their own; the others are given as name=value.
 
     Attributes:
         options_class: Of the field `training`.
@@ -130,7 +130,7 @@ class TrainingJob(Job):
     def options_given(
         cls, values: Mapping[str, FlagValue]
     ) -> tuple[dict[str, object], dict[str, object]]:
-        """The options of a command: those given by flags, the seed among them, and those as name=value.
+        """The options of a command: those of flags, the seed among them, and those as name=value.
 
         Raises:
             HeadlabError: A pair is malformed, or its option has a flag.
@@ -153,27 +153,27 @@ class TrainingJob(Job):
         )
 
     def training_words(
-        self, around: Surroundings = HERE, *, left_out: Sequence[str] = ()
+        self, context: Surroundings = NO_CONTEXT, *, left_out: Sequence[str] = ()
     ) -> list[str]:
         """The flags of all settings and options that differ from their defaults, the seed last.
 
         Args:
-            around: What the command names besides the job.
+            context: What the command names besides the job.
             left_out: Options that follow from others.
         """
         table = self.options_class.table()
         values = self.training_record()
         seed = values.pop(SEED_OPTION)
         with_flags = {name: table[name] for name in self.flag_names}
-        others = {
+        other_flags = {
             name: value
             for name, value in values.items()
             if name not in with_flags and name not in left_out
         }
         return [
             *setting_words(values, with_flags),
-            *option_words(OPTION_FLAG, others, table),
-            *self.setting_words(around),
+            *option_words(OPTION_FLAG, other_flags, table),
+            *self.setting_words(context),
             *setting_words({SEED_OPTION: seed}, {SEED_OPTION: SEED}),
         ]
 
@@ -197,21 +197,21 @@ def training_options(options_class: type[AnyOptions], value: object) -> AnyOptio
 
 
 def options_record(value: object) -> object:
-    """The options of a training by name; what is none of them stays, so that a check can say what it is."""
+    """The options of a training by name; anything else stays, so that a check can name it."""
     return value.record() if isinstance(value, Options) else value
 
 
-def steps_part(steps: int, batch: int, what: str, pace: float | None, pace_basis: str) -> Part:
+def steps_part(steps: int, batch: int, unit: str, pace: float | None, pace_basis: str) -> Part:
     """Cost of the steps of a training.
 
     Args:
         steps: How many.
         batch: Examples of a step.
-        what: An example, in the plural.
+        unit: An example, in the plural.
         pace: Seconds an example, forward and back; None where unknown.
         pace_basis: What that is based on.
     """
-    return Part(steps * batch, pace, (f"{steps:,} steps of {batch} {what}", pace_basis))
+    return Part(steps * batch, pace, (f"{steps:,} steps of {batch} {unit}", pace_basis))
 
 
 def judging_part(passes: int, words: str, pace: float | None) -> Part:
@@ -226,19 +226,19 @@ def judging_part(passes: int, words: str, pace: float | None) -> Part:
     return Part(passes, None if pace is None else pace / FORWARDS_LEARNED, clauses)
 
 
-def measured_pace(known: Known) -> tuple[float | None, str]:
-    """Seconds of a training example as just timed, None if it was not, and what that is based on."""
+def measured_pace(known: ForecastBasis) -> tuple[float | None, str]:
+    """Seconds of a training example as just timed, None if it was not, and their basis."""
     if known.measured is None:
         return None, "how long a step takes here is not known yet"
     seconds = known.measured.seconds
     return seconds, learned_pace_words(seconds, "measured now")
 
 
-def learned_pace_words(pace: float, why: str) -> str:
+def learned_pace_words(pace: float, basis: str) -> str:
     """A pace in words.
 
     Args:
         pace: Seconds of a training example, forward and back.
-        why: What that is based on.
+        basis: What that is based on.
     """
-    return f"{1000 * pace:.3g} ms an example, forward and back, {why}"
+    return f"{1000 * pace:.3g} ms an example, forward and back, {basis}"

@@ -14,12 +14,12 @@ from headlab.core import HeadlabError, Option
 from headlab.jobs import (
     DATA,
     DEVICE,
-    HERE,
+    NO_CONTEXT,
     SEED,
     Estimate,
     Flag,
     FlagValue,
-    Known,
+    ForecastBasis,
     Lab,
     Language,
     LocalPath,
@@ -33,7 +33,7 @@ from headlab.jobs import (
     setting,
 )
 from headlab.jobs.training import (
-    OUT,
+    OUT_FLAG,
     LoggedOutcome,
     LoggedProgress,
     TrainingJob,
@@ -114,7 +114,7 @@ class TranslationJob(TrainingJob):
         return self
 
     def run(self, lab: Lab, running: RunningJob) -> LoggedOutcome:
-        """Train, measure, and write the folder; an interrupted training goes on where it stopped."""
+        """Train, measure, and write the folder; an interrupted training is resumed."""
         from headlab.evaluation import Decoding  # these import torch
         from headlab.training import train_translation
 
@@ -150,7 +150,7 @@ class TranslationJob(TrainingJob):
         check_bleu(task, self.language, "dev", Decoding(self.beams))
         return task
 
-    def forecast(self, known: Known) -> Estimate:
+    def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the steps and of measuring the model, at the pace of a step timed now."""
         training = self.training
         pace, pace_basis = measured_pace(known)
@@ -161,7 +161,7 @@ class TranslationJob(TrainingJob):
         return estimate([steps, judging_part(passes, f"{words} {beams}", pace)], self.timing())
 
     def measure(self, lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
-        """How long a step takes: made-up sentences of the usual length on a model of these sizes."""
+        """How long a step takes on made-up sentences of the usual length, at these sizes."""
         from headlab.training import check_sentences, seconds_a_sentence
 
         examples = self.chosen_task(lab).examples(self.language, "train")
@@ -179,7 +179,7 @@ class TranslationJob(TrainingJob):
     def flags(cls) -> tuple[Flag, ...]:
         """The folder, the sentences, the options, and what is measured."""
         return (
-            OUT,
+            OUT_FLAG,
             DATA,
             LANGUAGE,
             TASK,
@@ -197,7 +197,11 @@ class TranslationJob(TrainingJob):
 
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
-        """The job of a command. Raises HeadlabError for options that do not fit; no file is read."""
+        """The job of a command.
+
+        Raises:
+            HeadlabError: For options that do not fit; no file is read.
+        """
         by_flag, pairs = cls.options_given(values)
         mask = values.get("mask")
         return cls.model_construct(
@@ -209,19 +213,19 @@ class TranslationJob(TrainingJob):
             **cls._setting_fields(values),
         )
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
         """The command, with the options that differ from their defaults."""
         words = [*self.program_words(), "--out", str(self.out)]
-        if around.data is not None:
-            words += ["--data", around.data]
-        task = around.task or self.task
+        if context.data is not None:
+            words += ["--data", context.data]
+        task = context.task or self.task
         if task != TASK.default:
             words += ["--task", task]
         if self.language != LANGUAGE.default:
             words += ["--language", self.language]
         if self.mask is not None:
             words += ["--mask", str(self.mask)]
-        return [[*words, *self.training_words(around)]]
+        return [[*words, *self.training_words(context)]]
 
 
 def measured_on_dev(

@@ -1,4 +1,4 @@
-"""Jobs that measure what a mask saves: how long the untouched, the masked and the shrunk model take on this device."""
+"""Jobs that measure what a mask saves: how long the model takes untouched, masked and shrunk."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pydantic import Field
 
 from headlab.core import HeadlabError, Option
 from headlab.jobs import (
-    HERE,
+    NO_CONTEXT,
     SEED,
-    WHERE,
+    SUBJECT_FLAGS,
     BatchSize,
     Estimate,
     Flag,
     FlagValue,
-    Known,
+    ForecastBasis,
     Lab,
     Outcome,
     RunningJob,
@@ -27,10 +27,10 @@ from headlab.jobs import (
     Surroundings,
     TaskJob,
     estimate,
-    named,
+    listed_languages,
     setting,
     setting_words,
-    where_flags,
+    subject_flags,
 )
 from headlab.masks import load_mask, mask_from_json
 from headlab.methods import Part
@@ -69,13 +69,19 @@ class WorthJob(TaskJob):
     help_order: ClassVar[tuple[str, ...]] = ("batch_sizes", "rounds", "seed")
 
     def resolve(self) -> Self:
-        """The job with its languages filled in. Raises HeadlabError for an unknown task or language, or a bad mask."""
+        """The job with its languages filled in.
+
+        Raises:
+            HeadlabError: For an unknown task or language, or a bad mask.
+        """
         mask_from_json(self.mask, "the mask")
         return super().resolve()
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """Measure now; times are not reused, so they are stored with the job only."""
-        chosen_task = lab.task(self.task, self.label_map).restricted(named(self.languages))
+        chosen_task = lab.task(self.task, self.label_map).restricted(
+            listed_languages(self.languages)
+        )
         return {"worth": self.savings(lab, running, chosen_task).to_json()}
 
     def savings(self, lab: Lab, running: RunningJob, task: Task | None) -> Savings:
@@ -84,7 +90,8 @@ class WorthJob(TaskJob):
         Args:
             lab: What the job works with.
             running: The job.
-            task: Whose examples are run, in the job's languages; None for the embedded task's sentences.
+            task: Whose examples are run, in the job's languages; None for the embedded task's
+                sentences.
         """
         from headlab.studies.savings_run import measure  # imports torch
 
@@ -102,8 +109,8 @@ class WorthJob(TaskJob):
             told=on_progress,
         )
 
-    def forecast(self, known: Known) -> Estimate:
-        """Cost of the passes of all three models, timed and untimed, at the pace of plain forward passes."""
+    def forecast(self, known: ForecastBasis) -> Estimate:
+        """Cost of all three models' passes, timed and untimed, at the pace of plain passes."""
         rows = sum(max(ROWS, size) for size in set(self.batch_sizes))
         pace, pace_basis = known.measured_pace()
         words = (f"{self.rounds} rounds at each batch size", pace_basis)
@@ -120,33 +127,46 @@ class WorthJob(TaskJob):
 
     @classmethod
     def flags(cls) -> tuple[Flag, ...]:
-        """The mask file, where it is timed, the settings. Without a task, the sentences of the embedded one are used."""
+        """The mask file, where it is timed, the settings.
+
+        Without a task, the sentences of the embedded one are used.
+        """
         task = replace(
-            WHERE["task"],
+            SUBJECT_FLAGS["task"],
             help="task whose examples are run; default: the embedded task's sentences",
             default=None,
         )
-        where = [task if flag == WHERE["task"] else flag for flag in where_flags()]
-        return (Flag("--mask", "mask file", Path, required=True), *where, *cls.setting_flags())
+        where_flag_list = [
+            task if flag == SUBJECT_FLAGS["task"] else flag for flag in subject_flags()
+        ]
+        return (
+            Flag("--mask", "mask file", Path, required=True),
+            *where_flag_list,
+            *cls.setting_flags(),
+        )
 
     @classmethod
     def from_flags(cls, values: Mapping[str, FlagValue]) -> Self:
-        """The job of a command. Raises HeadlabError for a mask file that cannot be read, and for bad batch sizes."""
-        task = values.get("task") or WHERE["task"].default
+        """The job of a command.
+
+        Raises:
+            HeadlabError: For a mask file that cannot be read, and for bad batch sizes.
+        """
+        task = values.get("task") or SUBJECT_FLAGS["task"].default
         sizes = str(values.get("batch_sizes", BATCH_SIZES.default))
         return cls.model_construct(
             mask=load_mask(str(values["mask"])).to_json(),
             batch_sizes=sizes_of(sizes),
-            **cls._where_fields({**values, "task": task}),
+            **cls._subject_fields({**values, "task": task}),
             **cls._setting_fields(values),
         )
 
-    def commands(self, around: Surroundings = HERE) -> list[list[str]]:
+    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
         """The command, with a name that stands for the mask's file."""
-        words = ["headlab", self.key, "--mask", MASK_FILE, *self.where_words(around)]
-        return [[*words, *self.setting_words(around, ("rounds", "batch_sizes"))]]
+        words = ["headlab", self.key, "--mask", MASK_FILE, *self.subject_words(context)]
+        return [[*words, *self.setting_words(context, ("rounds", "batch_sizes"))]]
 
-    def setting_words(self, around: Surroundings, always: Sequence[str] = ()) -> list[str]:
+    def setting_words(self, context: Surroundings, always: Sequence[str] = ()) -> list[str]:
         """The settings, the batch sizes among them."""
         settings = type(self).command_settings()
         values = {name: self.value(name) for name in settings}

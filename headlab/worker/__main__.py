@@ -9,63 +9,63 @@ from pathlib import Path
 
 from headlab.core import HeadlabError
 from headlab.results import default_root
-from headlab.worker.server import PORT, RAY, Settings, serve
+from headlab.worker.server import PORT, RAY_VARIABLE, WorkerSettings, serve
 
 
 def parser() -> argparse.ArgumentParser:
     """The worker's options; `headlab worker` takes the same."""
-    made = argparse.ArgumentParser(
+    options = argparse.ArgumentParser(
         prog="headlab worker", description="Own one device: answer the app, run its jobs."
     )
-    made.add_argument(
+    options.add_argument(
         "--host",
         default="127.0.0.1",
         help="address to listen on; any but this machine's own needs HEADLAB_TOKEN",
     )
-    made.add_argument(
+    options.add_argument(
         "--port", type=int, default=PORT, help="port to listen on; 0 takes a free one"
     )
-    made.add_argument(
+    options.add_argument(
         "--cache",
         type=Path,
         default=None,
         help="folder of results (default: HEADLAB_CACHE, or cache)",
     )
-    made.add_argument(
+    options.add_argument(
         "--device", default=None, help="cpu, cuda, cuda:1, ... (default: a GPU where there is one)"
     )
-    made.add_argument("--warm", metavar="MODEL", default=None, help="a model to load at once")
-    made.add_argument(
+    options.add_argument("--warm", metavar="MODEL", default=None, help="a model to load at once")
+    options.add_argument(
         "--allow",
         metavar="MODEL",
         action="append",
         default=[],
         help="beyond this machine, a model besides the embedded ones that may be loaded; repeatable",
     )
-    made.add_argument(
+    options.add_argument(
         "--ray",
         metavar="WHERE",
         default=None,
         help="offer Ray for jobs: local, auto, host:port (default: HEADLAB_RAY)",
     )
-    made.add_argument(
+    options.add_argument(
         "--workers",
         type=int,
         default=None,
         help="Ray workers (default: one a GPU, or one a processor)",
     )
-    made.add_argument("--parent", type=int, default=None, help=argparse.SUPPRESS)
-    made.add_argument("--told", type=Path, default=None, help=argparse.SUPPRESS)
-    return made
+    options.add_argument("--parent", type=int, default=None, help=argparse.SUPPRESS)
+    options.add_argument("--told", type=Path, default=None, help=argparse.SUPPRESS)
+    return options
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a worker. Returns the exit code: 0, or 2 if it could not start."""
-    given = vars(parser().parse_args(arguments))
-    given["cache"] = given["cache"] or default_root()
-    given["ray"] = given["ray"] or os.environ.get(RAY) or None
+    settings = vars(parser().parse_args(arguments))
+    settings["cache"] = settings["cache"] or default_root()
+    settings["ray"] = settings["ray"] or os.environ.get(RAY_VARIABLE) or None
     try:
-        serve(Settings(**given))
+        serve(WorkerSettings(**settings))
     except HeadlabError as error:
         sys.stderr.write(f"headlab worker: {error}\n")
         return 2

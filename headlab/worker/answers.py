@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -87,27 +87,28 @@ def evaluations_of_baseline(evaluator: Evaluator, store: Store) -> Iterator[Eval
     if evaluator.knows:
         yield from evaluator.stream(None)
         return
-    run = store.run(answers_spec(evaluator.dataset))
+    stored_run = store.run(answers_spec(evaluator.dataset))
     digest = full_mask(evaluator.model.grid).digest
     stored_evaluation = None
     with suppress(HeadlabError):  # damaged, in a cache that is read-only and takes no log
-        stored_evaluation = run.answers(digest, evaluator.examples)
+        stored_evaluation = stored_run.answers(digest, evaluator.examples)
     if stored_evaluation is not None:
         evaluator.know(stored_evaluation)
     for evaluation in evaluator.stream(None):
         if evaluation.done and stored_evaluation is None:
             with suppress(HeadlabError):  # a figure needs no cache that can be written
-                run.keep_answers(digest, evaluation, evaluator.inputs.units)
+                stored_run.keep_answers(digest, evaluation, evaluator.inputs.units)
         yield evaluation
 
 
 # Attention of chosen heads for one sentence, as the worker sends it.
 
 
-def weights_of(model: Model, request: AttentionRequest) -> Weights:
+def attention_weights(model: Model, request: AttentionRequest) -> Weights:
     """Attention of some heads for one sentence or pair, cut to 64 tokens or what the model takes.
 
-    Raises HeadlabError for unknown heads.
+    Raises:
+        HeadlabError: For unknown heads.
     """
     limit = min(MAX_TOKENS, longest(model))
     heads = [Head(*head) for head in request.heads]
@@ -115,65 +116,76 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
         model.grid.index(head)
     words = _given_words(model, request)
     tokens = _tokens(model, request, words, limit)
-    whole = _tokens(model, request, words, None).columns["input_ids"][0]
+    all_token_ids = _tokens(model, request, words, None).columns["input_ids"][0]
     columns = without_unknown_segments(tokens.columns, model.module.config)
-    cut = columns["input_ids"][0]
-    check_tokens(model, [cut])
+    token_ids = columns["input_ids"][0]
+    check_tokens(model, [token_ids])
     inputs = {name: torch.tensor(rows, device=model.device) for name, rows in columns.items()}
-    pairs = bool(
-        model.module.config.is_encoder_decoder
-    )  # in which only the encoder attends from a plain sentence
-    every = [
-        head for head in model.grid.heads if request.maps and (not pairs or head.stack == "encoder")
-    ]
-    with one_thread(
-        model.device
-    ):  # threads that wait for each other take longer, by far on a busy CPU
-        found = attention(model, {**inputs, **_target(model, heads)}, [*heads, *every])
-    ends, special = set(excluded_ids(model.tokenizer, "separator")), special_ids(model)
-    shown_words, places = _words(model, tokens, request, words, limit)
+    map_heads = _heads_of_maps(model) if request.maps else []
+    # Threads that wait for each other take longer, by far on a busy CPU.
+    with one_thread(model.device):
+        attention_by_head = attention(
+            model, {**inputs, **_target_inputs(model, heads)}, [*heads, *map_heads]
+        )
+    weights = {}
+    for head in heads:
+        weights[_head_key(head)] = attention_by_head[head].double().numpy().round(3).tolist()
+    maps = {}
+    for head in map_heads:
+        shades = (255 * attention_by_head[head]).round().byte().numpy()
+        maps[_head_key(head)] = b64encode(shades.tobytes()).decode("ascii")
+    separator_ids = set(excluded_ids(model.tokenizer, "separator"))
+    special_token_ids = special_ids(model)
+    shown_words, word_indices = _words_and_indices(model, tokens, request, words, limit)
     return Weights(
-        tokens=_token_texts(model.tokenizer, tokens, whole),
-        ids=list(cut),
-        weights={_key(head): found[head].double().numpy().round(3).tolist() for head in heads},
-        separators=[place for place, token in enumerate(cut) if token in ends],
-        special=[place for place, token in enumerate(cut) if token in special],
-        truncated=len(whole) > len(cut),
+        tokens=_token_texts(model.tokenizer, tokens, all_token_ids),
+        ids=list(token_ids),
+        weights=weights,
+        separators=_positions_of(separator_ids, token_ids),
+        special=_positions_of(special_token_ids, token_ids),
+        truncated=len(all_token_ids) > len(token_ids),
         words=shown_words,
-        places=places,
-        maps={
-            _key(head): b64encode((255 * found[head]).round().byte().numpy().tobytes()).decode(
-                "ascii"
-            )
-            for head in every
-        },
+        places=word_indices,
+        maps=maps,
     )
 
 
-def _key(head: Head) -> str:
+def _heads_of_maps(model: Model) -> list[Head]:
+    """Every head that attends from a plain sentence: of an encoder-decoder, the encoder's."""
+    heads = list(model.grid.heads)
+    if model.module.config.is_encoder_decoder:
+        return [head for head in heads if head.stack == "encoder"]
+    return heads
+
+
+def _positions_of(wanted_ids: Collection[int], token_ids: Sequence[int]) -> list[int]:
+    return [position for position, token in enumerate(token_ids) if token in wanted_ids]
+
+
+def _head_key(head: Head) -> str:
     return f"{head.stack}.{head.layer}.{head.head}"
 
 
-def _token_texts(tokenizer: Any, tokens: Tokenised, whole: Sequence[int]) -> list[str]:
+def _token_texts(tokenizer: Any, tokens: Tokenised, all_token_ids: Sequence[int]) -> list[str]:
     """The text of every token that is left of a sentence.
 
     Args:
         tokenizer: Of the model.
         tokens: The sentence, cut.
-        whole: All its tokens: the rest of the last token's character may be cut off.
+        all_token_ids: All its tokens: the rest of the last token's character may be cut off.
     """
-    cut = tokens.columns["input_ids"][0]
+    token_ids = tokens.columns["input_ids"][0]
     if not tokenizer.is_fast:  # it does not say which tokens are left
-        return readable(tokenizer, cut)
-    return tokens.of_row(0, readable(tokenizer, whole))
+        return readable(tokenizer, token_ids)
+    return tokens.of_row(0, readable(tokenizer, all_token_ids))
 
 
 def _given_words(model: Model, request: AttentionRequest) -> list[str]:
     """The sentence as words, where the model labels words; empty for a text."""
     labels_words = type(model.module).__name__.endswith("ForTokenClassification")
-    return list(request.words) or (
-        request.text.split() if labels_words and request.pair is None else []
-    )
+    if request.words:
+        return list(request.words)
+    return request.text.split() if labels_words and request.pair is None else []
 
 
 def _tokens(
@@ -199,81 +211,103 @@ def _tokens(
     )
 
 
-def _words(
+def _words_and_indices(
     model: Model, tokens: Tokenised, request: AttentionRequest, words: Sequence[str], limit: int
 ) -> tuple[list[str], list[int]]:
-    """A sentence's words, and the index of each token's word, -1 for none; both empty where they are not known.
+    """A sentence's words, and the index of each token's word, -1 for none.
 
-    limit: number of tokens to which the sentence was cut.
+    Both are empty where they are not known.
+
+    Args:
+        model: Whose tokenizer made the tokens.
+        tokens: The sentence, cut.
+        request: The sentence or pair.
+        words: Words of the sentence, where the model labels words; else empty.
+        limit: Number of tokens to which the sentence was cut.
     """
     if not tokens.batch.is_fast:
-        return _words_of_python(model, tokens, request, words, limit)
+        return _words_and_indices_of_python(model, tokens, request, words, limit)
     texts = [request.text, request.pair or ""]
-    indices: dict[tuple[int, int], int] = {}  # words are counted anew in the second text of a pair
-    places = []
-    for side, word in zip(
-        tokens.of_row(0, tokens.batch.sequence_ids(0)), tokens.word_ids(0), strict=True
-    ):
-        if word is None or side is None:
-            places.append(NO_WORD)
+    # A tokenizer counts words anew in the second text of a pair.
+    word_numbers: dict[tuple[int, int], int] = {}
+    word_indices = []
+    text_indices = tokens.of_row(0, tokens.batch.sequence_ids(0))
+    for text_index, word in zip(text_indices, tokens.word_ids(0), strict=True):
+        if word is None or text_index is None:
+            word_indices.append(NO_WORD)
         else:
-            places.append(indices.setdefault((side, word), len(indices)))
+            word_indices.append(word_numbers.setdefault((text_index, word), len(word_numbers)))
     if words:
-        return [words[word] for _, word in indices], places
-    return [_word(tokens.batch, texts[side], side, word) for side, word in indices], places
+        return [words[word] for _, word in word_numbers], word_indices
+    shown_words = [
+        _word_text(tokens.batch, texts[text_index], text_index, word)
+        for text_index, word in word_numbers
+    ]
+    return shown_words, word_indices
 
 
-def _words_of_python(
+def _words_and_indices_of_python(
     model: Model, tokens: Tokenised, request: AttentionRequest, words: Sequence[str], limit: int
 ) -> tuple[list[str], list[int]]:
-    """`_words` for tokenizers in Python, which do not know which word a token is of."""
+    """`_words_and_indices` for tokenizers in Python, which do not know which word a token is of."""
     if request.pair is not None and not words:
         return [], []
     shown_words = list(words) or request.text.split()
     given_words = spaced(shown_words, model.word_spaces if words else "none")
     try:
-        known = word_ids(model.tokenizer, given_words, tokens.columns["input_ids"][0], limit)
+        token_words = word_ids(model.tokenizer, given_words, tokens.columns["input_ids"][0], limit)
     except HeadlabError:
         return [], []
-    return shown_words, [NO_WORD if place is None else place for place in known]
+    word_indices = [NO_WORD if word is None else word for word in token_words]
+    return shown_words, word_indices
 
 
-def _word(batch: BatchEncoding, text: str, side: int, word: int) -> str:
-    span = batch.word_to_chars(0, word, side)
+def _word_text(batch: BatchEncoding, text: str, text_index: int, word: int) -> str:
+    span = batch.word_to_chars(0, word, text_index)
     return text[span.start : span.end].strip()
 
 
 def answers_of(model: Model, task: Task, request: AttentionRequest) -> list[Answer]:
     """What the model says of a request's whole sentence, with its heads on and with them off."""
-    kept = np.ones(model.grid.size, dtype=bool)
-    kept[[model.grid.index(Head(*head)) for head in request.heads]] = False
-    masks = (full_mask(model.grid), Mask(model.grid, kept, model.identity()))
+    kept_heads = np.ones(model.grid.size, dtype=bool)
+    kept_heads[[model.grid.index(Head(*head)) for head in request.heads]] = False
+    masks = (full_mask(model.grid), Mask(model.grid, kept_heads, model.identity()))
     words = tuple(_given_words(model, request))
     example = Example("", request.text, 0, request.pair, words=words, labels=(0,) * len(words))
-    of, (on, off) = answers_to(model, task, example, masks)
-    told = []
-    for word, before, after in zip(of, on, off, strict=True):
-        first, then = int(before.argmax()), int(after.argmax())
-        told.append(
+    answered_words, (baseline_probabilities, masked_probabilities) = answers_to(
+        model, task, example, masks
+    )
+    answers = []
+    for word, baseline, masked in zip(
+        answered_words, baseline_probabilities, masked_probabilities, strict=True
+    ):
+        baseline_class = int(baseline.argmax())
+        masked_class = int(masked.argmax())
+        answers.append(
             Answer(
                 word=word,
-                on=task.labels[first],
-                p_on=before[first],
-                off=task.labels[then],
-                p_off=after[then],
+                on=task.labels[baseline_class],
+                p_on=baseline[baseline_class],
+                off=task.labels[masked_class],
+                p_off=masked[masked_class],
             )
         )
-    return told
+    return answers
 
 
-def _target(model: Model, heads: list[Head]) -> dict[str, torch.Tensor]:
-    """Further inputs of an encoder-decoder model. Raises HeadlabError for heads that attend from a target."""
+def _target_inputs(model: Model, heads: list[Head]) -> dict[str, torch.Tensor]:
+    """Further inputs of an encoder-decoder model.
+
+    Raises:
+        HeadlabError: For heads that attend from a target.
+    """
     if not model.module.config.is_encoder_decoder:
         return {}
     for head in heads:
         if head.stack != "encoder":
             raise HeadlabError(
-                f"head {head} attends from a translation, and a plain sentence has none; choose encoder heads",
+                f"head {head} attends from a translation, and a plain sentence has none; "
+                "choose encoder heads",
                 code="head.of_translation",
             )
     return started(model, 1)

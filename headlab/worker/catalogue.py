@@ -1,4 +1,7 @@
-"""What can be requested, and what people bring: jobs, models, tasks, sentences. It never waits for a device."""
+"""What can be requested, and what people bring: jobs, models, tasks, sentences.
+
+It never waits for a device.
+"""
 
 from __future__ import annotations
 
@@ -60,13 +63,17 @@ def _request_type(job_class: type[Job]) -> type[Submission]:
 
 
 # The models, the tasks and their sentences.
-# One thread at a time imports torch and the like: two would see each other's modules half initialised, and fail.
+# One thread at a time imports torch and the like: two would see each other's modules half
+# initialised, and fail.
 
 IMPORTING = threading.Lock()
 
 
 def read_entry_points() -> None:
-    """Read the entry points of installed packages once, before requests arrive: their modules may import torch."""
+    """Read the entry points of installed packages once, before requests arrive.
+
+    Their modules may import torch.
+    """
     with IMPORTING:
         for registry in (METHODS, STUDIES, TASKS, JOBS):
             tuple(registry)
@@ -78,8 +85,13 @@ def models() -> list[ModelCard]:
         from headlab.models import EMBEDDED  # imports torch, which may take seconds
 
     return [
-        ModelCard(name=m.name, summary=m.summary, embedded=True, fingerprint=_fingerprint(m.name))
-        for m in EMBEDDED.values()
+        ModelCard(
+            name=embedded.name,
+            summary=embedded.summary,
+            embedded=True,
+            fingerprint=_fingerprint(embedded.name),
+        )
+        for embedded in EMBEDDED.values()
     ]
 
 
@@ -92,7 +104,7 @@ def _fingerprint(name: str) -> str | None:
         return None
 
 
-def _draft(request: TaskRequest) -> Draft:
+def _draft_of(request: TaskRequest) -> Draft:
     """A task to be made, as it was sent."""
     return Draft(
         request.name,
@@ -113,40 +125,51 @@ def tasks() -> list[TaskCard]:
 
 def _task_card(name: str) -> TaskCard:
     try:
-        found = task(name)
-    except HeadlabError as error:  # a user's own files are broken: advice says so, and the other tasks are still listed
+        loaded_task = task(name)
+    except HeadlabError as error:
+        # A user's own files are broken: advice says so, and the other tasks are still listed.
         return TaskCard(name=name, labels=[], languages=[], aligned=False, advice=str(error))
-    languages = list(found.languages)
+    languages = list(loaded_task.languages)
     return TaskCard(
         name=name,
-        labels=list(found.labels),
+        labels=list(loaded_task.labels),
         languages=languages,
-        aligned=found.aligned,
+        aligned=loaded_task.aligned,
         advice=source(name).advice,
     )
 
 
 def sentences(request: SentencesRequest) -> list[ExampleCard]:
     """The first examples of a split. Raises HeadlabError for an unknown task, language or split."""
-    chosen = task(request.task)
-    return [
-        ExampleCard(
+    chosen_task = task(request.task)
+    cards = []
+    for example in chosen_task.examples(request.language, request.split, request.n):
+        label = None
+        if example.label >= 0:
+            label = chosen_task.names_of(example)[example.label]
+        card = ExampleCard(
             id=example.id,
-            text=example.whole if chosen.likelihood else example.text,
-            label=chosen.names_of(example)[example.label] if example.label >= 0 else None,
+            text=example.whole if chosen_task.likelihood else example.text,
+            label=label,
             pair=example.pair,
             words=list(example.words),
-            labels=[chosen.labels[label] for label in example.labels],
+            labels=[chosen_task.labels[label_index] for label_index in example.labels],
         )
-        for example in chosen.examples(request.language, request.split, request.n)
-    ]
+        cards.append(card)
+    return cards
 
 
 # Their routes.
 
 
 def add_catalogue(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> None:
-    """Add the routes of all this.  cache: where tasks are saved.  admit: refuses models that may not be requested."""
+    """Add the routes of models, tasks and sentences.
+
+    Args:
+        app: The worker's application.
+        cache: Where tasks are saved.
+        admit: Refuses models that may not be requested.
+    """
 
     @app.get("/models")
     def list_models() -> list[ModelCard]:
@@ -167,10 +190,10 @@ def add_catalogue(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> Non
         with IMPORTING:
             from headlab.models import examine  # imports torch
 
-        known = None if request.task is None else task(request.task).mapped(request.label_map)
+        chosen_task = None if request.task is None else task(request.task).mapped(request.label_map)
         return [
             Finding(what=fact.what, ok=fact.ok, words=fact.words, classes=list(fact.classes))
-            for fact in examine(request.model, known)
+            for fact in examine(request.model, chosen_task)
         ]
 
     @app.post("/tasks")
@@ -179,12 +202,15 @@ def add_catalogue(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> Non
 
         No other task is written over, and the names of the files are the declaration's, not the sender's.
         """
-        draft = _draft(request)
-        found = save(draft, cache)
+        draft = _draft_of(request)
+        declared = save(draft, cache)
         sizes: dict[str, dict[str, int]] = {}
-        for (language, split), many in found.sizes.items():
-            sizes.setdefault(language, {})[split] = many
+        for (language, split), count in declared.sizes.items():
+            sizes.setdefault(language, {})[split] = count
         return SavedTask(
-            name=draft.name, path=f"{SAVED}/{draft.name}/{draft.name}.toml", declaration=found.declaration,
-            labels=list(found.labels), sizes=sizes,
-        )  # fmt: skip
+            name=draft.name,
+            path=f"{SAVED}/{draft.name}/{draft.name}.toml",
+            declaration=declared.declaration,
+            labels=list(declared.labels),
+            sizes=sizes,
+        )

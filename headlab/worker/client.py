@@ -1,4 +1,4 @@
-"""The worker's client: its methods return what `headlab.worker.schemas` describes, or raise HeadlabError."""
+"""The worker's client: its methods return what `headlab.worker.schemas` describes."""
 
 from __future__ import annotations
 
@@ -43,23 +43,33 @@ CONNECT_SECONDS = 3.0
 QUICK_SECONDS = 10.0
 ANSWER_SECONDS = 120.0
 LOAD_SECONDS = 900.0  # a model may have to be downloaded first
-# Many sessions share a client, each with one stream per language: one that waited for a slot could block all others.
-# Idle connections expire here well before the worker closes them: a request sent as it closes one would be lost.
-MANY = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=2.0)
-OVERLOADED = frozenset({429, 502, 503, 504})  # statuses of what may be answered later
+# Many sessions share a client, each with one stream per language: one that waited for a slot could
+# block all others.
+# Idle connections expire here well before the worker closes them: a request sent as it closes one
+# would be lost.
+CONNECTION_LIMITS = httpx.Limits(
+    max_connections=None, max_keepalive_connections=32, keepalive_expiry=2.0
+)
+OVERLOADED_STATUSES = frozenset({429, 502, 503, 504})  # statuses of what may be answered later
 Json = dict[str, JsonValue]
 T = TypeVar("T")
 
 
 class Client:
-    """Client of the worker at `base_url`; connections are pooled, so one client may serve many threads.
+    """Client of a worker; connections are pooled, so one client may serve many threads.
 
-    base_url: the address, or a function that returns it (and restarts a worker that has died).  token: default
-    $HEADLAB_TOKEN.  Every method raises HeadlabError with the worker's message, or with advice if it
-    cannot be reached.
+    Every method raises HeadlabError with the worker's message, or with advice if it cannot be
+    reached.
     """
 
     def __init__(self, base_url: str | Callable[[], str], token: str | None = None) -> None:
+        """Connect when the first request is made.
+
+        Args:
+            base_url: The worker's address, or a function that returns it and restarts a worker that
+                has died.
+            token: Sent with every request; None for $HEADLAB_TOKEN.
+        """
         self._url = base_url
         token = token or os.environ.get("HEADLAB_TOKEN")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -69,7 +79,7 @@ class Client:
         self._http = httpx.Client(
             headers=headers,
             trust_env=False,
-            limits=MANY,
+            limits=CONNECTION_LIMITS,
             timeout=_timeout(ANSWER_SECONDS),
             verify=https,
         )
@@ -141,7 +151,7 @@ class Client:
                 `worker.stopped_midway` if the worker or the connection ended.
         """
         body = _json_of(request)
-        with self._sentences("/evaluate"), self._stream("/evaluate", body) as answer:
+        with self._readable_errors("/evaluate"), self._stream("/evaluate", body) as answer:
             yield from _figures(answer)
 
     def changes(
@@ -165,7 +175,7 @@ class Client:
             "size": size,
             "label_map": label_map,
         }
-        return self._answer(CHANGED, "POST", "/changes", request, LOAD_SECONDS)
+        return self._answer(CHANGED_ANSWERS, "POST", "/changes", request, LOAD_SECONDS)
 
     def gradient(
         self,
@@ -179,9 +189,9 @@ class Client:
         label_map: Mapping[str, str] | None = None,
     ) -> HeadScores:
         """Gradient importance of every head, at once rather than as a job; the worker stores it."""
-        asked = {"model": model, "task": task, "language": language, "split": split, "size": size}
-        asked |= {"form": form, "normalise": normalise, "label_map": label_map}
-        return scores_of(self._answer(JSON_OBJECT, "POST", "/gradient", asked, LOAD_SECONDS))
+        request = {"model": model, "task": task, "language": language, "split": split, "size": size}
+        request |= {"form": form, "normalise": normalise, "label_map": label_map}
+        return scores_of(self._answer(JSON_OBJECT, "POST", "/gradient", request, LOAD_SECONDS))
 
     @overload
     def submit(self, kind: Job, *, place: Place = "here") -> Submitted: ...
@@ -207,8 +217,8 @@ class Client:
         Returns:
             The job's id and state.
         """
-        request = {**_submission(kind, spec), "place": place}
-        return self._answer(SUBMITTED, "POST", "/jobs", request)
+        request = {**_job_request(kind, spec), "place": place}
+        return self._answer(SUBMITTED_JOB, "POST", "/jobs", request)
 
     @overload
     def forecast(self, kind: Job) -> Forecast: ...
@@ -223,7 +233,7 @@ class Client:
             kind: A job, or the key of its kind.
             spec: The job's fields, beside the key of its kind.
         """
-        request = _submission(kind, spec)
+        request = _job_request(kind, spec)
         return self._answer(FORECAST, "POST", "/forecast", request, LOAD_SECONDS)
 
     def jobs(self) -> list[JobRow]:
@@ -235,9 +245,9 @@ class Client:
         return self._answer(JOB_ROW, "GET", f"/jobs/{int(job)}")
 
     def snapshot(self, job: int) -> tuple[JobRow, HeadScores | None]:
-        """A job and, while it runs, the current language's scores so far; None where there are none."""
+        """A job and, while it runs, the current language's scores so far, None without any."""
         path = f"/jobs/{int(job)}/snapshot"
-        with self._sentences(path):
+        with self._readable_errors(path):
             answer = self._answer(JSON_OBJECT, "GET", path, seconds=QUICK_SECONDS)
             row = JOB_ROW.validate_python(answer.get("job"), extra="ignore")
         scores = answer.get("scores")
@@ -259,9 +269,9 @@ class Client:
 
     def delete(self, job: int) -> Deleted:
         """Delete a job that is not running, with its log and checkpoints; finished results stay."""
-        return self._answer(DELETED, "DELETE", f"/jobs/{int(job)}")
+        return self._answer(DELETED_JOB, "DELETE", f"/jobs/{int(job)}")
 
-    def _base(self) -> str:
+    def _base_url(self) -> str:
         return (self._url if isinstance(self._url, str) else self._url()).rstrip("/")
 
     def _answer(
@@ -273,22 +283,22 @@ class Client:
         seconds: float = ANSWER_SECONDS,
     ) -> T:
         """The answer to a request, validated; fields that a newer worker adds are ignored."""
-        with self._sentences(path):
-            response = self._sent(method, path, body, seconds)
+        with self._readable_errors(path):
+            response = self._response_to(method, path, body, seconds)
             return answer_type.validate_json(response.content, extra="ignore")
 
-    def _sent(
+    def _response_to(
         self, method: str, path: str, body: Mapping[str, object] | None, seconds: float
     ) -> httpx.Response:
         """The response to a request, which must be a success."""
 
         def send() -> httpx.Response:
             return self._http.request(
-                method, self._base() + path, json=body, timeout=_timeout(seconds)
+                method, self._base_url() + path, json=body, timeout=_timeout(seconds)
             )
 
-        response = self._retried(send, changes=method != "GET")
-        _check(response)
+        response = self._send_with_retry(send, changes=method != "GET")
+        _raise_for_status(response)
         return response
 
     @contextmanager
@@ -298,28 +308,31 @@ class Client:
         def send() -> httpx.Response:
             request = self._http.build_request(
                 "POST",
-                self._base() + path,
+                self._base_url() + path,
                 content=body,
                 headers={"Content-Type": "application/json"},
                 timeout=_timeout(LOAD_SECONDS),
             )
             return self._http.send(request, stream=True)
 
-        answer = self._retried(send, changes=False)  # asking for figures changes nothing
+        answer = self._send_with_retry(send, changes=False)  # asking for figures changes nothing
         try:
             if answer.status_code != 200:
                 answer.read()
-                _check(answer)
+                _raise_for_status(answer)
             yield answer
         finally:
             answer.close()
 
-    def _retried(
+    def _send_with_retry(
         self, send: Callable[[], httpx.Response], *, changes: bool = True
     ) -> httpx.Response:
-        """Send, and once more if nothing can have reached the worker, which may have been restarted since.
+        """Send, and once more if nothing can have reached the worker, which may have restarted.
 
-        changes: whether the request may change something; if not, it is also sent again when a connection breaks.
+        Args:
+            send: Sends the request.
+            changes: Whether the request may change something; if not, it is also sent again when a
+                connection breaks.
         """
         try:
             return send()
@@ -332,13 +345,14 @@ class Client:
         return send()
 
     @contextmanager
-    def _sentences(self, path: str) -> Iterator[None]:
+    def _readable_errors(self, path: str) -> Iterator[None]:
         """Turn transport errors into HeadlabError."""
         try:
             yield
         except httpx.TimeoutException as error:
             raise HeadlabError(
-                f"the worker did not answer in time ({path}); it may be loading a model: try again in a moment",
+                f"the worker did not answer in time ({path}); it may be loading a model: try "
+                "again in a moment",
                 code="worker.timed_out",
             ) from error
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
@@ -347,9 +361,9 @@ class Client:
                 code="worker.unreachable",
             ) from error
         except ValueError as error:
-            where = self._url if isinstance(self._url, str) else "the local worker's address"
+            address = self._url if isinstance(self._url, str) else "the local worker's address"
             raise HeadlabError(
-                f"what answers at {where} is not a headlab worker; {self._advice()}",
+                f"what answers at {address} is not a headlab worker; {self._advice()}",
                 code="worker.not_a_worker",
             ) from error
 
@@ -368,14 +382,14 @@ LOADED_MODEL = TypeAdapter(LoadedModel)
 EXAMPLE_CARDS = TypeAdapter(list[ExampleCard])
 WEIGHTS = TypeAdapter(Weights)
 FIGURE = TypeAdapter(Figure)
-CHANGED = TypeAdapter(Changed)
+CHANGED_ANSWERS = TypeAdapter(Changed)
 FINDINGS = TypeAdapter(list[Finding])
 SAVED_TASK = TypeAdapter(SavedTask)
 JOB_ROW = TypeAdapter(JobRow)
 JOB_ROWS = TypeAdapter(list[JobRow])
 JOB_LOG = TypeAdapter(JobLog)
-SUBMITTED = TypeAdapter(Submitted)
-DELETED = TypeAdapter(Deleted)
+SUBMITTED_JOB = TypeAdapter(Submitted)
+DELETED_JOB = TypeAdapter(Deleted)
 FORECAST = TypeAdapter(Forecast)
 JSON_OBJECT = TypeAdapter(Json)
 
@@ -390,29 +404,30 @@ def _json_of(request: EvaluateRequest) -> str:
         raise
 
 
-def _submission(kind: str | Job, spec: Mapping[str, JsonValue] | None) -> dict[str, object]:
+def _job_request(kind: str | Job, spec: Mapping[str, JsonValue] | None) -> dict[str, object]:
     """The kind and the fields of a job, as a request has them."""
     if isinstance(kind, str):
         return {"kind": kind, "spec": dict(spec or {})}
     return {"kind": kind.key, "spec": kind.params()}
 
 
-def _check(answer: httpx.Response) -> None:
+def _raise_for_status(answer: httpx.Response) -> None:
     """Raise HeadlabError with the worker's own message for anything but success."""
     if answer.is_success:
         return
     try:
         error = error_of(answer.json())
     except (ValueError, KeyError, TypeError, AttributeError):
-        error = _error_without_words(answer.status_code)
+        error = _error_of_status(answer.status_code)
     raise error
 
 
-def _error_without_words(status: int) -> HeadlabError:
-    """The error of an answer that gives no reason, as of a proxy, or of a server with too many connections."""
-    if status in OVERLOADED:
+def _error_of_status(status: int) -> HeadlabError:
+    """The error of an answer that gives no reason, as a proxy's or an overloaded server's."""
+    if status in OVERLOADED_STATUSES:
         return HeadlabError(
-            f"the worker, or a server between, has too much to do to answer ({status}); try again in a moment",
+            f"the worker, or a server between, has too much to do to answer ({status}); try again "
+            "in a moment",
             code="worker.overloaded",
         )
     return HeadlabError(
@@ -422,9 +437,13 @@ def _error_without_words(status: int) -> HeadlabError:
 
 
 def _figures(answer: httpx.Response) -> Iterator[Figure]:
-    """The figures of an answer. Raises HeadlabError if it ends before the last one, ValueError for anything else."""
+    """The figures of an answer.
+
+    Raises:
+        HeadlabError: If it ends before the last one, ValueError for anything else.
+    """
     lines = answer.iter_lines()
-    first = True
+    is_first = True
     try:
         for line in lines:
             figure = _figure_of(line)
@@ -433,11 +452,11 @@ def _figures(answer: httpx.Response) -> Iterator[Figure]:
                 yield figure
                 return
             yield figure
-            first = False
+            is_first = False
     except (httpx.ReadError, httpx.RemoteProtocolError) as error:
         raise _stopped_midway() from error
     except ValueError as error:
-        if first:
+        if is_first:
             raise
         raise _stopped_midway() from error  # the connection was cut in the middle of a line
     raise _stopped_midway()
@@ -467,7 +486,7 @@ def _raise_error_in(line: str) -> None:
 
 
 def _read_to_end(lines: Iterator[str]) -> None:
-    """Read what ends an answer, so that its connection can be used again; the figures have arrived already."""
+    """Read what ends an answer behind its figures, so that its connection can be used again."""
     with suppress(httpx.HTTPError):
         deque(lines, maxlen=0)
 
@@ -493,7 +512,11 @@ def scores_of(answer: JsonValue) -> HeadScores:
 
 
 def error_of(record: Mapping[str, object]) -> HeadlabError:
-    """The error in a worker's answer; older workers give no code.  Raises KeyError if there is none."""
+    """The error in a worker's answer; older workers give no code.
+
+    Raises:
+        KeyError: If there is none.
+    """
     return HeadlabError(str(record["error"]), code=str(record.get("code", "worker.error")))
 
 

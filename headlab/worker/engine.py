@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from headlab.core import HeadlabError
 from headlab.jobs import Job, Place, Refusal
 from headlab.results import HeadScores, Store
-from headlab.worker.jobs import Jobs
+from headlab.worker.jobs import JobList
 from headlab.worker.runner import Bench, Runner, Stopping
 from headlab.worker.schemas import (
     LOG_NAME,
@@ -31,14 +31,15 @@ from headlab.worker.schemas import (
 
 log = logging.getLogger(__name__)
 
-# Live requests: each a stream of records, served one record at a time so that none waits for another to end.
+# Live requests: each a stream of records, served one record at a time so that none waits for
+# another to end.
 
 MAX_WAITING = 384
 # Of one session; a page requests every language at once.
 MAX_OF_ONE = 64
 # New requests served in a row while begun ones wait: without a limit these could wait for ever.
-PATIENCE = 8
-REMEMBERED = 1000
+MAX_NEW_IN_A_ROW = 8
+MAX_SESSIONS = 1000
 
 
 class Stopped(Exception):
@@ -48,30 +49,30 @@ class Stopped(Exception):
 Message = BaseModel | Exception
 
 
-def shutting_down() -> Refusal:
+def shutting_down_refusal() -> Refusal:
     """Why a request is not answered to its end by a worker that stops."""
     return Refusal(
         "the worker is shutting down; try again in a moment", 503, code="worker.going_down"
     )
 
 
-def superseded() -> Refusal:
+def superseded_refusal() -> Refusal:
     """Why a request ends early when its session asks anew."""
     return Refusal(
-        "a newer request of the same session took this one's place; read the newer one's figures, or give each "
-        "reader a session of its own",
+        "a newer request of the same session took this one's place; read the newer one's "
+        "figures, or give each reader a session of its own",
         409,
         code="worker.request_superseded",
     )
 
 
-def left_by_reader() -> Refusal:
+def left_by_reader_refusal() -> Refusal:
     """Why a request ends whose client has gone: an answer that nobody gets."""
     return Refusal("the client left before its answer was there", 408, code="request.left")
 
 
 @dataclass(eq=False)
-class Live:
+class LiveRequest:
     """One request.
 
     It ends with its last record (see `is_last`) or with the exception that says why there is none.
@@ -81,19 +82,20 @@ class Live:
         send: Called with each record or with the exception; from any thread, and must not raise.
         model: The model that it needs.
         key: A newer request with the same key supersedes this one.
-        long: Its only record takes many batches, between which others may be served.
-        stopped: Whether nobody reads it any more.
+        is_long: Its only record takes many batches, between which others may be served.
+        is_stopped: Whether nobody reads it any more.
         reason: Why it was stopped.
         steps: The records that are still to come; None before it has begun.
-        context: Gates are context variables: an empty context each, so that nothing leaks in or out.
+        context: Gates are context variables: an empty context each, so that nothing leaks in or
+            out.
     """
 
     start: Callable[[], Iterator[BaseModel]]
     send: Callable[[Message], None]
     model: str | None = None
     key: Hashable | None = None
-    long: bool = False
-    stopped: bool = False
+    is_long: bool = False
+    is_stopped: bool = False
     reason: Exception | None = None
     steps: Iterator[BaseModel] | None = None
     context: Context = field(default_factory=Context)
@@ -104,11 +106,14 @@ class Live:
         return self.key[0] if isinstance(self.key, tuple) else None
 
     def step(self) -> bool:
-        """Send the next record. Returns whether more are to come: not after the last one, nor after an error."""
+        """Send the next record.
+
+        Returns whether more are to come: not after the last one, nor after an error.
+        """
         try:
             record = self._next_record()
         except Stopped:
-            self.end(self.reason or shutting_down())
+            self.end(self.reason or shutting_down_refusal())
         except Exception as error:  # the error is the client's answer; the worker goes on
             self.end(error)
         else:
@@ -117,16 +122,16 @@ class Live:
         return False
 
     def _next_record(self) -> BaseModel:
-        """The next record; after the last one `steps` is None, as its iterator has run to its end."""
-        if self.stopped:
+        """The next record; after the last one `steps` is None, as its iterator has ended."""
+        if self.is_stopped:
             raise Stopped
         if self.steps is None:
             self.steps = self.context.run(self.start)
         record = self.context.run(next, self.steps, None)
         if record is None:
             raise HeadlabError(
-                "the worker's work on this request ended without an answer; ask again, and if it stays so, report it "
-                f"with {LOG_NAME}",
+                "the worker's work on this request ended without an answer; ask again, and if it "
+                f"stays so, report it with {LOG_NAME}",
                 code="worker.answer_missing",
             )
         if is_last(record):
@@ -146,24 +151,24 @@ class Live:
         self.send(reason)
 
 
-class Waiting:
-    """The requests that are still to be answered and that somebody reads: no others are in its lists or count.
+class RequestQueue:
+    """The requests that are still to be answered and that somebody reads.
 
-    New ones precede begun ones, at most PATIENCE in a row, and sessions take turns: every record served is its
-    session's turn; next comes the session whose turn was longest ago.
+    New ones precede begun ones, at most PATIENCE in a row, and sessions take turns: every record
+    served is its session's turn; next comes the session whose turn was longest ago.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._new: deque[Live] = deque()
-        self._begun: deque[Live] = deque()
+        self._new: deque[LiveRequest] = deque()
+        self._begun: deque[LiveRequest] = deque()
         # Begun ones that nobody reads any more: their iterators are closed in the device's thread.
-        self._withdrawn: deque[Live] = deque()
-        self._latest: dict[Hashable, Live] = {}
+        self._withdrawn: deque[LiveRequest] = deque()
+        self._latest: dict[Hashable, LiveRequest] = {}
         # Of each session, which record was the last that it was served.
-        self._turns: FIFOCache[Hashable, int] = FIFOCache(REMEMBERED)
+        self._turns: FIFOCache[Hashable, int] = FIFOCache(MAX_SESSIONS)
         self._served = 0
-        self._ahead = 0
+        self._new_in_a_row = 0
         self._closed = False
 
     @property
@@ -172,7 +177,7 @@ class Waiting:
         with self._lock:
             return len(self._new) + len(self._begun)
 
-    def add(self, live: Live) -> None:
+    def add(self, live: LiveRequest) -> None:
         """Queue a request; it takes the place of the older one with the same key, which ends.
 
         Raises:
@@ -180,20 +185,20 @@ class Waiting:
         """
         with self._lock:
             if self._closed:
-                raise shutting_down()
+                raise shutting_down_refusal()
             older = None if live.key is None else self._latest.get(live.key)
             self._require_room(live, older)
-            never_begun = older is not None and self._remove(older, superseded())
+            never_begun = older is not None and self._remove(older, superseded_refusal())
             if live.key is not None:
                 self._latest[live.key] = live
             self._new.append(live)
         if older is not None and never_begun:
-            older.end(superseded())
+            older.end(superseded_refusal())
 
-    def _require_room(self, live: Live, older: Live | None) -> None:
-        """Raise Refusal (429) if too many requests wait beside the older one whose place a new one takes."""
-        others = [other for other in (*self._new, *self._begun) if other is not older]
-        if len(others) >= MAX_WAITING:
+    def _require_room(self, live: LiveRequest, older: LiveRequest | None) -> None:
+        """Raise Refusal (429) if too many requests wait beside the one that a new one replaces."""
+        waiting = [request for request in (*self._new, *self._begun) if request is not older]
+        if len(waiting) >= MAX_WAITING:
             raise Refusal(
                 f"{MAX_WAITING} requests are waiting for the worker; try again in a moment",
                 429,
@@ -201,7 +206,7 @@ class Waiting:
             )
         if (
             live.key is not None
-            and sum(other.session == live.session for other in others) >= MAX_OF_ONE
+            and sum(request.session == live.session for request in waiting) >= MAX_OF_ONE
         ):
             raise Refusal(
                 f"{MAX_OF_ONE} requests of this session are waiting; try again in a moment",
@@ -209,7 +214,7 @@ class Waiting:
                 code="worker.session_requests_too_many",
             )
 
-    def withdraw(self, live: Live, reason: Exception) -> bool:
+    def withdraw(self, live: LiveRequest, reason: Exception) -> bool:
         """Take out a request that nobody reads any more; one under way ends at its next batch.
 
         Returns:
@@ -222,11 +227,14 @@ class Waiting:
             live.end(reason)
         return to_close
 
-    def _remove(self, live: Live, reason: Exception) -> bool:
-        """Stop a request and take it out of its list. Returns whether it had not begun, so that it can end at once."""
+    def _remove(self, live: LiveRequest, reason: Exception) -> bool:
+        """Stop a request and take it out of its list.
+
+        Returns whether it had not begun, so that it can end at once.
+        """
         self._forget(live)
         live.reason = live.reason or reason
-        live.stopped = True
+        live.is_stopped = True
         if live in self._new:
             self._new.remove(live)
             return True
@@ -236,55 +244,69 @@ class Waiting:
         return False
 
     def take(
-        self, model: str | None = None, *, begun: bool = True, long: bool = True
-    ) -> Live | None:
-        """Remove the next request, or None.  model: only one that needs it.  begun, long: include such requests."""
+        self, model: str | None = None, *, include_begun: bool = True, include_long: bool = True
+    ) -> LiveRequest | None:
+        """Remove the next request; None if there is none.
+
+        Args:
+            model: That the request needs; None for any.
+            include_begun: Whether it may have begun already.
+            include_long: Whether its only record may take many batches.
+        """
         with self._lock:
-            for queue in self._order(begun):
-                fits = [w for w in queue if model in (None, w.model) and (long or not w.long)]
-                if fits:
-                    live = min(fits, key=lambda waits: self._turns.get(waits.session, 0))
+            for queue in self._queues_in_order(include_begun):
+                candidates = [
+                    request
+                    for request in queue
+                    if model in (None, request.model) and (include_long or not request.is_long)
+                ]
+                if candidates:
+                    live = min(candidates, key=self._last_turn)
                     queue.remove(live)
-                    self._count(live, ahead=queue is self._new)
+                    self._count_turn(live, ahead=queue is self._new)
                     return live
         return None
 
-    def take_withdrawn(self) -> list[Live]:
+    def take_withdrawn(self) -> list[LiveRequest]:
         """Remove the begun requests that nobody reads any more."""
         with self._lock:
             withdrawn = list(self._withdrawn)
             self._withdrawn.clear()
         return withdrawn
 
-    def _order(self, begun: bool) -> Sequence[deque[Live]]:
-        patient = self._ahead < PATIENCE
-        if not begun:
-            return (self._new,) if patient else ()
+    def _queues_in_order(self, include_begun: bool) -> Sequence[deque[LiveRequest]]:
+        may_serve_new = self._new_in_a_row < MAX_NEW_IN_A_ROW
+        if not include_begun:
+            return (self._new,) if may_serve_new else ()
         if not self._begun:
-            self._ahead = 0
-        return (self._new, self._begun) if patient else (self._begun, self._new)
+            self._new_in_a_row = 0
+        return (self._new, self._begun) if may_serve_new else (self._begun, self._new)
 
-    def _count(self, live: Live, ahead: bool) -> None:
-        self._ahead = self._ahead + 1 if ahead else 0
+    def _last_turn(self, live: LiveRequest) -> int:
+        """When the session of a request was last served, as a count of records; 0 for never."""
+        return self._turns.get(live.session, 0)
+
+    def _count_turn(self, live: LiveRequest, ahead: bool) -> None:
+        self._new_in_a_row = self._new_in_a_row + 1 if ahead else 0
         self._served += 1
         self._turns[live.session] = self._served  # forgets the session served longest ago
 
-    def put_back(self, live: Live) -> None:
+    def put_back(self, live: LiveRequest) -> None:
         """Queue a request that has more records for its next turn."""
         with self._lock:
-            queue = self._withdrawn if live.stopped else self._begun
+            queue = self._withdrawn if live.is_stopped else self._begun
             queue.append(live)
 
-    def forget(self, live: Live) -> None:
+    def forget(self, live: LiveRequest) -> None:
         """Forget a request that has ended."""
         with self._lock:
             self._forget(live)
 
-    def _forget(self, live: Live) -> None:
+    def _forget(self, live: LiveRequest) -> None:
         if live.key is not None and self._latest.get(live.key) is live:
             del self._latest[live.key]
 
-    def close(self) -> list[Live]:
+    def close(self) -> list[LiveRequest]:
         """Take no further request. Returns those that are left, removed."""
         with self._lock:
             self._closed = True
@@ -301,28 +323,42 @@ IDLE_SECONDS = 1.0
 class Engine:
     """Owns the device through its thread. Requests may come from any other thread.
 
-    store: where results are stored.  warm: a model to load at once.  ray: one word for where Ray jobs run;
-    empty if they cannot.
+    Attributes:
+        jobs: The job list.
+        store: Where results are stored.
+        ray: One word for where Ray jobs run; empty if they cannot.
     """
 
     def __init__(
         self,
-        make: Callable[[], Bench],
-        jobs: Jobs,
+        make_bench: Callable[[], Bench],
+        jobs: JobList,
         store: Store,
         warm: str | None = None,
         *,
         ray: str = "",
     ) -> None:
-        self.jobs, self.store, self.ray = jobs, store, ray
-        self._make, self._warm = make, warm
-        self._waiting = Waiting()
+        """Nothing runs yet; see `start`.
+
+        Args:
+            make_bench: Makes what does the work, in the device's thread.
+            jobs: The job list.
+            store: Where results are stored.
+            warm: A model to load at once.
+            ray: One word for where Ray jobs run; empty if they cannot.
+        """
+        self.jobs = jobs
+        self.store = store
+        self.ray = ray
+        self._make_bench = make_bench
+        self._warm = warm
+        self._waiting = RequestQueue()
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._bench: Bench | None = None
         self._broken: Exception | None = None
-        self._under_way: list[Live] = []
-        self._runner = Runner(jobs, self._breathe)
+        self._under_way: list[LiveRequest] = []
+        self._runner = Runner(jobs, self._between_job_batches)
         self._thread = threading.Thread(
             target=Context().run, args=(self._main,), name="device", daemon=True
         )
@@ -334,7 +370,10 @@ class Engine:
         self._thread.start()
 
     def stop(self, timeout: float = 5.0) -> bool:
-        """Stop all work at its next batch; a running job goes back into the queue. True if the thread ended."""
+        """Stop all work at its next batch; a running job goes back into the queue.
+
+        True if the thread ended.
+        """
         self._stopping.set()
         self._wake.set()
         if self._thread.ident is not None:
@@ -368,10 +407,12 @@ class Engine:
         """Why nothing can be computed or the job list cannot be written, or None."""
         return self._broken or self._runner.trouble
 
-    def unable(self, sentence: str, *, code: str) -> Refusal:
+    def refusal(self, sentence: str, *, code: str) -> Refusal:
         """The refusal (503) of a request: because of the trouble, or else for the reason given."""
-        if (trouble := self.trouble) is not None:
-            sentence, code = sentence_of(trouble), code_of(trouble)
+        trouble = self.trouble
+        if trouble is not None:
+            sentence = sentence_of(trouble)
+            code = code_of(trouble)
         return Refusal(sentence, 503, code=code)
 
     @property
@@ -384,9 +425,9 @@ class Engine:
         bench = self._bench
         if bench is not None and bench.resident != model:
             return bench.fetch(model)
-        nothing: Future[None] = Future()
-        nothing.set_result(None)
-        return nothing
+        finished_download: Future[None] = Future()
+        finished_download.set_result(None)
+        return finished_download
 
     def ask(
         self,
@@ -394,19 +435,30 @@ class Engine:
         model: str,
         send: Callable[[Message], None],
         *,
-        long: bool = False,
-    ) -> Live:
-        """Request one record.  work: makes it, in the device's thread.  model, long: as in `Live`."""
-        return self._ask(Live(lambda: iter([work(self._ready)]), send, model, long=long))
+        is_long: bool = False,
+    ) -> LiveRequest:
+        """Request one record.
 
-    def evaluate(self, request: EvaluateRequest, send: Callable[[Message], None]) -> Live:
+        Args:
+            work: Makes it, in the device's thread.
+            model: That it needs.
+            send: Called with the record, or with the exception that says why there is none.
+            is_long: Whether it takes many batches, between which others may be served.
+        """
+        return self._queue_request(
+            LiveRequest(lambda: iter([work(self._ready_bench)]), send, model, is_long=is_long)
+        )
+
+    def evaluate(self, request: EvaluateRequest, send: Callable[[Message], None]) -> LiveRequest:
         """Request the accuracy of a mask, figure by figure."""
         key = (
             None
             if request.session is None
             else (request.session, request.task, request.language, request.split)
         )
-        return self._ask(Live(lambda: self._ready.evaluate(request), send, request.model, key))
+        return self._queue_request(
+            LiveRequest(lambda: self._ready_bench.evaluate(request), send, request.model, key)
+        )
 
     def submit(self, job: Job, place: Place = "here") -> Submitted:
         """Queue a job. Raises HeadlabError if its fields are invalid or cannot be kept."""
@@ -416,33 +468,33 @@ class Engine:
                 422,
                 code="worker.no_ray",
             )
-        submitted = self.jobs.submit(job.key, job.checked().kept_params(), place)
+        submission = self.jobs.submit(job.key, job.resolve_or_refuse().queued_params(), place)
         self._wake.set()
-        return submitted
+        return submission
 
     def resume(self, job: int) -> JobRow:
         """Queue a cancelled or failed job again."""
-        resumed = self.jobs.resume(job)
+        row = self.jobs.resume(job)
         self._wake.set()
-        return resumed
+        return row
 
-    def look(self, job: int) -> HeadScores | None:
+    def scores_so_far(self, job: int) -> HeadScores | None:
         """The scores so far of a running job; None if it is not running or has none."""
-        return self._runner.look(job)
+        return self._runner.scores_so_far(job)
 
     def delete(self, job: int) -> None:
         """Delete a job, with the checkpoints that only it could continue from; results stay."""
         self._runner.delete(job, self.store.root)
 
-    def withdraw(self, live: Live) -> None:
+    def withdraw(self, live: LiveRequest) -> None:
         """Stop a request that nobody reads any more; does nothing to one that has ended."""
-        if self._waiting.withdraw(live, left_by_reader()):
+        if self._waiting.withdraw(live, left_by_reader_refusal()):
             self._wake.set()
 
-    def _ask(self, live: Live) -> Live:
+    def _queue_request(self, live: LiveRequest) -> LiveRequest:
         if not self.alive:
-            reason = shutting_down()
-            raise self.unable(str(reason), code=reason.code)
+            reason = shutting_down_refusal()
+            raise self.refusal(str(reason), code=reason.code)
         self._waiting.add(live)
         self._wake.set()
         return live
@@ -450,14 +502,14 @@ class Engine:
     # Called in the device's thread only.
 
     @property
-    def _ready(self) -> Bench:
+    def _ready_bench(self) -> Bench:
         assert self._bench is not None
         return self._bench
 
     def _main(self) -> None:
         try:
-            self._bench = self._make()
-            self._bench.tick = self._between_batches
+            self._bench = self._make_bench()
+            self._bench.tick = self._between_live_batches
         except Exception as error:  # torch missing or broken: /health and every request say so
             log_failure(log, "the device could not be set up", error)
             self._broken = error
@@ -465,40 +517,45 @@ class Engine:
             self._warm_up(self._warm)
         try:
             self._loop()
-        except (
-            Exception
-        ) as error:  # this thread must not end unnoticed: /health would stay ok and requests hang
+        except Exception as error:
+            # This thread must not end unnoticed: /health would stay ok and requests hang.
             log_failure(log, "the device's thread ended", error)
             self._broken = error
         for live in self._waiting.close():
-            live.end(live.reason or shutting_down())
+            live.end(live.reason or shutting_down_refusal())
 
     def _loop(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
             self._serve()
-            if self._broken is not None or not self._runner.run_next(self._ready):
+            if self._broken is not None or not self._runner.run_next(self._ready_bench):
                 self._wake.wait(IDLE_SECONDS)
 
     def _warm_up(self, model: str) -> None:
         try:
-            self._ready.load(model)
+            self._ready_bench.load(model)
         except Exception as error:  # a request for the model will say why
             log_failure(log, "the model asked for at start could not be loaded", error)
 
     def _serve(self) -> None:
         """Serve all waiting live requests, one record of each in turn."""
         self._close_withdrawn()
-        while not self._stopping.is_set() and (live := self._waiting.take()) is not None:
-            self._step(live)
+        while not self._stopping.is_set():
+            live = self._waiting.take()
+            if live is None:
+                return
+            self._serve_one(live)
             self._close_withdrawn()
 
     def _close_withdrawn(self) -> None:
         for live in self._waiting.take_withdrawn():
-            live.end(live.reason or left_by_reader())
+            live.end(live.reason or left_by_reader_refusal())
 
-    def _step(self, live: Live) -> None:
-        """Serve a request its next record; one with more to come waits for its next turn, any other has ended."""
+    def _serve_one(self, live: LiveRequest) -> None:
+        """Serve a request its next record.
+
+        One with more to come waits for its next turn, any other has ended.
+        """
         refusal = self._refusal_of(live)
         if refusal is not None:
             live.end(refusal)
@@ -506,42 +563,51 @@ class Engine:
             return
         self._under_way.append(live)
         try:
-            more = live.step()
+            has_more = live.step()
         finally:
             self._under_way.pop()
-        if more:
+        if has_more:
             self._waiting.put_back(live)
         else:
             self._waiting.forget(live)
 
-    def _refusal_of(self, live: Live) -> Exception | None:
+    def _refusal_of(self, live: LiveRequest) -> Exception | None:
         """Why a request cannot be served now; None if it can."""
         if self._broken is not None:
             return self._broken
         busy = self._runner.model
         if live.steps is None and busy is not None and live.model != busy:
-            sentence = f"the worker is computing with {busy}; wait for that job or cancel it, then ask for {live.model}"
+            sentence = (
+                f"the worker is computing with {busy}; wait for that job or cancel it, "
+                f"then ask for {live.model}"
+            )
             return Refusal(sentence, 409, code="worker.other_model_in_use")
         return None
 
-    def _between_batches(self) -> None:
-        """Called between the batches of a live request: end it if nobody reads it, serve new ones a first record."""
+    def _between_live_batches(self) -> None:
+        """End a live request between its batches if nobody reads it, or serve new ones a record."""
         if not self._under_way:
             return
-        if self._stopping.is_set() or self._under_way[-1].stopped:
+        if self._stopping.is_set() or self._under_way[-1].is_stopped:
             raise Stopped
         self._close_withdrawn()
         if len(self._under_way) > 1:
             return
-        # A request for another model would unload the one in use, so it waits until this one ends; so does a long
-        # one, which would hold this one up.
-        asked = self._under_way[-1]
-        while (live := self._waiting.take(asked.model, begun=False, long=False)) is not None:
-            self._step(live)
-        if asked.long and (live := self._waiting.take(asked.model, long=False)) is not None:
-            self._step(live)
+        # A request for another model would unload the one in use, so it waits until this one ends;
+        # so does a long one, which would hold this one up.
+        current = self._under_way[-1]
+        while True:
+            new = self._waiting.take(current.model, include_begun=False, include_long=False)
+            if new is None:
+                break
+            self._serve_one(new)
+        if not current.is_long:
+            return
+        next_short = self._waiting.take(current.model, include_long=False)
+        if next_short is not None:
+            self._serve_one(next_short)
 
-    def _breathe(self) -> None:
+    def _between_job_batches(self) -> None:
         """Called between the batches of a job. Raises Stopping if the worker shuts down."""
         if self._stopping.is_set():
             raise Stopping

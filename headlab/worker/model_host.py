@@ -50,12 +50,12 @@ from headlab.studies.savings_run import costs_of
 from headlab.tasks import Task, equal_texts_record, task
 from headlab.worker.answers import (
     answers_of,
+    attention_weights,
     evaluations_of_baseline,
     figure_of_baseline,
     figures_of_mask,
-    weights_of,
 )
-from headlab.worker.runner import Running
+from headlab.worker.runner import WorkerJob
 from headlab.worker.schemas import (
     AttentionRequest,
     Changed,
@@ -75,8 +75,13 @@ log = logging.getLogger(__name__)
 def hold_device(device: torch.device, folder: Path | None = None) -> LockedFile | None:
     """Lock a GPU for as long as the returned file stays open; None for a CPU, which is shared.
 
-    folder: of the lock files; None for the system's temporary one.  Raises HeadlabError if another worker of
-    this user holds the GPU: two models would not fit where one was measured to.
+    Args:
+        device: Of this process.
+        folder: Of the lock files; None for the system's temporary one.
+
+    Raises:
+        HeadlabError: If another worker of this user holds the GPU: two models would not fit where
+            one was measured to.
     """
     if device.type != "cuda":
         return None
@@ -91,8 +96,8 @@ def hold(name: str, device: str, folder: Path | None = None) -> LockedFile:
         file = lock_file(path, opener=_open_own_file)
         if file is None:
             raise HeadlabError(
-                f"another headlab worker (process {_pid_in(path)}) holds {device}; stop it, use it with "
-                "HEADLAB_WORKER, or give this one another device with --device",
+                f"another headlab worker (process {_pid_in(path)}) holds {device}; stop it, use "
+                "it with HEADLAB_WORKER, or give this one another device with --device",
                 code="device.in_use",
             )
         file.truncate(0)
@@ -105,7 +110,10 @@ def hold(name: str, device: str, folder: Path | None = None) -> LockedFile:
 
 
 def _open_own_file(path: str, flags: int) -> int:
-    """Open a file in a folder of all users: no link of another user is followed, and no other user reads it."""
+    """Open a file in a folder of all users, so that no other user reads it.
+
+    No link of another user is followed.
+    """
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
@@ -117,7 +125,7 @@ def _pid_in(path: Path) -> str:
 # Fetching a model's files from the hub, so that the device's thread never waits for the network.
 
 HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
-MOST = 4
+MAX_FETCHES = 4
 
 
 def comes_from_hub(model: str) -> bool:
@@ -125,8 +133,11 @@ def comes_from_hub(model: str) -> bool:
     return HUB_ID.fullmatch(model) is not None and not is_folder(model)
 
 
-def bring(model: str) -> None:
-    """Fetch a hub model's files to this machine; does nothing for embedded models and folders. Raises HeadlabError."""
+def fetch_files(model: str) -> None:
+    """Fetch a hub model's files to this machine; does nothing for embedded models and folders.
+
+    Raises HeadlabError.
+    """
     from headlab.models import hub_folder
 
     if comes_from_hub(model):
@@ -134,55 +145,64 @@ def bring(model: str) -> None:
 
 
 class Fetches:
-    """Models being fetched, in one thread each; one requested twice is fetched once. May be called from any thread."""
+    """Models being fetched, in one thread each; one requested twice is fetched once.
 
-    def __init__(self, fetch: Callable[[str], None] = bring) -> None:
+    May be called from any thread.
+    """
+
+    def __init__(self, fetch: Callable[[str], None] = fetch_files) -> None:
         self._fetch = fetch
         self._lock = threading.Lock()
-        self._coming: dict[str, Future[None]] = {}
+        self._downloads: dict[str, Future[None]] = {}
 
     def start(self, model: str) -> Future[None]:
         """A future that is done once the files are there, or fails.
 
         Raises:
-            Refusal: Too many are on their way from the hub (429); a model that is here is never refused.
+            Refusal: Too many are on their way from the hub (429); a model that is here is never
+                refused.
         """
         with self._lock:
-            coming = self._coming.get(model)
-            if coming is None:
-                if comes_from_hub(model) and sum(map(comes_from_hub, self._coming)) >= MOST:
+            download = self._downloads.get(model)
+            if download is None:
+                if (
+                    comes_from_hub(model)
+                    and sum(map(comes_from_hub, self._downloads)) >= MAX_FETCHES
+                ):
                     raise Refusal(
-                        f"{MOST} models are already being fetched from the hub; try again when one has arrived",
+                        f"{MAX_FETCHES} models are already being fetched from the hub; try again "
+                        "when one has arrived",
                         429,
                         code="worker.fetches_too_many",
                     )
-                coming = self._coming[model] = Future()
-                coming.set_running_or_notify_cancel()  # one caller who leaves does not cancel it for the others
+                download = self._downloads[model] = Future()
+                # One caller who leaves does not cancel it for the others.
+                download.set_running_or_notify_cancel()
                 # Ends with the process; a partial download stays.
                 threading.Thread(
-                    target=self._run, args=(model, coming), name="fetch", daemon=True
+                    target=self._run, args=(model, download), name="fetch", daemon=True
                 ).start()
-        return coming
+        return download
 
-    def _run(self, model: str, coming: Future[None]) -> None:
+    def _run(self, model: str, download: Future[None]) -> None:
         problem: Exception | None = None
         try:
             self._fetch(model)
         except Exception as error:  # raised for whoever waits for the model
             problem = error
         with self._lock:
-            del self._coming[model]
+            del self._downloads[model]
         if problem is None:
-            coming.set_result(None)
+            download.set_result(None)
         else:
-            coming.set_exception(problem)
+            download.set_exception(problem)
 
 
 # Remote devices for a job: connected and released without holding up the device's thread.
 
 LOOK_SECONDS = 0.05
 T = TypeVar("T")
-Helping = Callable[[Model], AbstractContextManager[Helpers]]
+HelpersForModel = Callable[[Model], AbstractContextManager[Helpers]]
 
 
 class Background:
@@ -193,31 +213,39 @@ class Background:
 
     @contextmanager
     def using(self, context: AbstractContextManager[T], tick: Callable[[], None]) -> Iterator[T]:
-        """A context for the duration of a block.  tick: called while it is entered; may raise to stop.
+        """A context for the duration of a block.
 
         Its exit is not waited for, but the next context is entered only after it.
+
+        Args:
+            context: Entered and exited in this object's thread.
+            tick: Called while it is entered; may raise to stop.
+
+        Yields:
+            What the context gives.
         """
-        coming = self._thread.submit(context.__enter__)
+        entered = self._thread.submit(context.__enter__)
         try:
-            while not coming.done():
+            while not entered.done():
                 tick()
-                wait([coming], LOOK_SECONDS)
-            yield coming.result()
+                wait([entered], LOOK_SECONDS)
+            yield entered.result()
         finally:
-            self._thread.submit(_leave, context, coming)
+            self._thread.submit(_exit_context, context, entered)
 
 
-def _leave(context: AbstractContextManager[Any], coming: Future[Any]) -> None:
-    if coming.exception() is None:
+def _exit_context(context: AbstractContextManager[Any], entered: Future[Any]) -> None:
+    if entered.exception() is None:
         context.__exit__(None, None, None)
 
 
-# Each evaluator caches up to 192 MiB of layer inputs, so that a toggle starts at the layer it changed.
+# Each evaluator caches up to 192 MiB of layer inputs, so that a toggle starts at the layer it
+# changed.
 EVALUATOR_BYTES = 384 << 20
 EVALUATORS = 64
-MOST_CHANGED = 2000
+MAX_CHANGED_ANSWERS = 2000
 FETCH_SECONDS = 0.05  # between two checks whether a job's model has been fetched
-Key = tuple[str, str, SplitName, int, str]
+EvaluatorKey = tuple[str, str, SplitName, int, str]
 
 
 def embedded_base() -> Path:
@@ -225,14 +253,8 @@ def embedded_base() -> Path:
     return base_folder(cache_folder())
 
 
-class Resident:
-    """One model on one device.
-
-    loader: name -> model; tasks: name -> task.  base: returns the folder that fine-tuning starts from.
-    state_bytes: layer inputs that all evaluators together may cache; the least recently used one's are dropped first.
-    fetch: brings a model's files to this machine, in its own thread.  helping: returns the devices of Ray jobs,
-    for one model.
-    """
+class ModelHost:
+    """One model on one device, and the evaluators of its tasks."""
 
     def __init__(
         self,
@@ -243,45 +265,61 @@ class Resident:
         tasks: Callable[[str], Task] = task,
         base: Callable[[], Path] = embedded_base,
         state_bytes: int = EVALUATOR_BYTES,
-        fetch: Callable[[str], None] = bring,
-        helping: Helping | None = None,
+        fetch: Callable[[str], None] = fetch_files,
+        make_helpers: HelpersForModel | None = None,
     ) -> None:
+        """Hold the device; no model is loaded yet.
+
+        Args:
+            cache: Folder of results.
+            device: Its name; None for a GPU where there is one.
+            loader: Gives the model of a name.
+            tasks: Gives the task of a name.
+            base: Gives the folder that fine-tuning starts from.
+            state_bytes: Layer inputs that all evaluators together may cache; those of the least
+                recently used one are dropped first.
+            fetch: Brings a model's files to this machine, in its own thread.
+            make_helpers: Gives the devices of Ray jobs, for one model; None without Ray.
+        """
         if not os.environ.get(THREADS):
             torch.set_num_threads(allowed_processors())
         self._device = pick_device(device)
         self._lock = hold_device(self._device)
         self._load = loader or (lambda name: load(name, device=str(self._device)))
         self.device = str(self._device)
-        self._tasks, self.store, self._limit = tasks, Store(cache), state_bytes
+        self.store = Store(cache)
+        self._tasks = tasks
+        self._state_limit = state_bytes
         self._model: Model | None = None
         self.resident: str | None = None
-        self.base, self._fetches = base, Fetches(fetch)
-        self._helping = helping
+        self.base = base
+        self._fetches = Fetches(fetch)
+        self._make_helpers = make_helpers
         self.helpers: Helpers | None = None
         self.languages_at_once = 1  # live requests come first, in the device's one thread
         self._background = Background()
         # In order of use. An LRUCache of a library measures a value once and shows no such order;
         # these grow, and those used longest ago lose their layer inputs before they are dropped.
-        self._evaluators: OrderedDict[Key, Evaluator] = OrderedDict()
+        self._evaluators: OrderedDict[EvaluatorKey, Evaluator] = OrderedDict()
         self.paces: LRUCache[tuple[str | None, ...], float] = LRUCache(MAX_PACES)
         self._costs: Costs | None = None
         self.tick: Callable[[], None] = lambda: None
 
     def load(self, model: str) -> LoadedModel:
         """Load a model as the resident one, freeing the previous one."""
-        loaded = self.need(model)
-        place = place_of(loaded)
-        self._costs = self._costs or costs_of(loaded)
+        model_in_memory = self.need(model)
+        place = place_of(model_in_memory)
+        self._costs = self._costs or costs_of(model_in_memory)
         return LoadedModel(
-            **loaded.identity(),
-            grid=loaded.grid,
-            device=str(loaded.device),
-            note=loaded.checkpoint.note,
+            **model_in_memory.identity(),
+            grid=model_in_memory.grid,
+            device=str(model_in_memory.device),
+            note=model_in_memory.checkpoint.note,
             architecture=dict(place.architecture),
             projections=list(place.projections),
             source=place.source,
             costs=self._costs,
-            former_fingerprints=list(former_fingerprints(loaded.fingerprint)),
+            former_fingerprints=list(former_fingerprints(model_in_memory.fingerprint)),
         )
 
     def task(self, name: str, label_map: Mapping[str, str] | None = None) -> Task:
@@ -295,11 +333,12 @@ class Resident:
     def need(self, name: str) -> Model:
         """A model, loaded as the resident one."""
         if self._model is None or self.resident != name:
-            self._free()
-            self._model, self.resident = self._load(name), name
+            self._unload()
+            self._model = self._load(name)
+            self.resident = name
         return self._model
 
-    def _free(self) -> None:
+    def _unload(self) -> None:
         if self._model is None:
             return
         self._model = self.resident = self._costs = None
@@ -309,43 +348,47 @@ class Resident:
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _evaluator(self, request: EvaluateRequest) -> Evaluator:
-        key: Key = (
-            request.task, request.language, request.split, request.size, canonical_json(request.label_map)
-        )  # fmt: skip
-        found = self._evaluators.get(key)
-        if found is None:
-            chosen = self.task(request.task, request.label_map)
-            chosen.check(request.language, request.split)
-            found = Evaluator(
-                self.need(request.model), chosen, request.language, request.split, request.size
+    def _evaluator_for(self, request: EvaluateRequest) -> Evaluator:
+        key: EvaluatorKey = (
+            request.task,
+            request.language,
+            request.split,
+            request.size,
+            canonical_json(request.label_map),
+        )
+        evaluator = self._evaluators.get(key)
+        if evaluator is None:
+            chosen_task = self.task(request.task, request.label_map)
+            chosen_task.check(request.language, request.split)
+            evaluator = Evaluator(
+                self.need(request.model), chosen_task, request.language, request.split, request.size
             )
-            found.tick = lambda: self.tick()
-            self._evaluators[key] = found
+            evaluator.tick = lambda: self.tick()
+            self._evaluators[key] = evaluator
             if len(self._evaluators) > EVALUATORS:
                 self._evaluators.popitem(last=False)
         self._evaluators.move_to_end(key)
-        return found
+        return evaluator
 
     @property
-    def held(self) -> tuple[int, ...]:
+    def cached_bytes(self) -> tuple[int, ...]:
         """Bytes of layer inputs that each evaluator caches."""
         return tuple(evaluator.bytes for evaluator in self._evaluators.values())
 
     def _make_room(self) -> None:
         """Drop cached layer inputs, least recently used evaluators first, until the rest fits."""
         for evaluator in self._evaluators.values():
-            if sum(self.held) <= self._limit:
+            if sum(self.cached_bytes) <= self._state_limit:
                 return
             evaluator.forget_states()
 
     def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
-        """Figures over a growing part of the examples; with a mask, paired with the untouched model."""
+        """Figures over a growing part of the examples; with a mask, paired with the baseline."""
         model = self.need(request.model)
         mask = request.mask
         if mask is not None:
             mask.check(model.grid, model.fingerprint)
-        evaluator = self._evaluator(request)
+        evaluator = self._evaluator_for(request)
         baselines = evaluations_of_baseline(evaluator, self.store)
         figures: Iterator[Figure] = map(figure_of_baseline, baselines)
         if mask is not None:
@@ -366,15 +409,22 @@ class Resident:
             )
         model = self.need(request.model)
         request.mask.check(model.grid, model.fingerprint)
-        evaluator = self._evaluator(request)
-        found = changes(evaluator, request.mask, ablation=request.ablation)
+        evaluator = self._evaluator_for(request)
+        changed_answers = changes(evaluator, request.mask, ablation=request.ablation)
         self._make_room()
-        return Changed(language=request.language, total=len(found), answers=found[:MOST_CHANGED])
+        return Changed(
+            language=request.language,
+            total=len(changed_answers),
+            answers=changed_answers[:MAX_CHANGED_ANSWERS],
+        )
 
     def attention(self, request: AttentionRequest) -> Weights:
-        """Attention of the chosen heads for one sentence, cut to 64 tokens, and the model's answers without them."""
+        """Attention of the chosen heads for one sentence, and the model's answers without them.
+
+        The sentence is cut to 64 tokens.
+        """
         model = self.need(request.model)
-        weights = weights_of(model, request)
+        weights = attention_weights(model, request)
         if request.task is None:
             return weights
         try:
@@ -389,7 +439,7 @@ class Resident:
             return weights.model_copy(update={"note": str(error)})
 
     def gradient(self, request: GradientRequest) -> Scores:
-        """Gradient importance of every head in one language: from the store, or computed and stored."""
+        """Gradient importance of every head: from the store, or computed and stored."""
         scores = score(
             self.need(request.model),
             self.task(request.task, request.label_map),
@@ -402,59 +452,68 @@ class Resident:
             form=request.form,
             normalise=request.normalise,
         )
-        return Scores.of(scores)
+        return Scores.from_scores(scores)
 
     def measure(self, request: MeasureRequest) -> Measured:
-        """Number of heads of a model, and how long a forward pass of some work takes now, timed over a few batches."""
+        """Number of heads of a model, and how long a forward pass takes over a few batches."""
         return measured_by(self, request, lambda: self.tick())
 
-    def run(self, running: Running) -> Mapping[str, Any]:
+    def run(self, running: WorkerJob) -> Mapping[str, Any]:
         """Run a job of any kind; its model's files are fetched first, while live requests go on."""
         model = running.job.params.get("model")
         if model is not None and model != self.resident:
-            coming = self.fetch(model)
-            while not coming.done():
+            download = self.fetch(model)
+            while not download.done():
                 running.tick()
-                wait([coming], FETCH_SECONDS)
-            coming.result()
+                wait([download], FETCH_SECONDS)
+            download.result()
         running.model = model
-        with self._helped(running):
+        with self._ray_devices(running):
             job = job_class(running.job.kind).model_validate(running.job.params)
             return job.run(self, running)
 
     @contextmanager
-    def _helped(self, running: Running) -> Iterator[None]:
-        """Remote devices for the duration of a job placed on Ray; live requests go on while they connect."""
+    def _ray_devices(self, running: WorkerJob) -> Iterator[None]:
+        """Remote devices for the duration of a job placed on Ray.
+
+        Live requests go on while they connect.
+        """
         if running.job.place == "here":
             yield
             return
-        if self._helping is None:
+        if self._make_helpers is None:
             raise HeadlabError(
-                "this worker has no Ray to compute on; start it with --ray, or submit the job with place here",
+                "this worker has no Ray to compute on; start it with --ray, or submit the job "
+                "with place here",
                 code="worker.no_ray",
             )
         running.log("on Ray")
         with self._background.using(
-            self._helping(self.need(str(running.model))), running.tick
+            self._make_helpers(self.need(str(running.model))), running.tick
         ) as self.helpers:
             try:
                 yield
             finally:
                 self.helpers = None
 
-    def watched(self, running: RunningJob, language: str) -> Store:
-        """The store, which notifies the running job of the run about to be computed, so that it can be looked at."""
+    def watched_store(self, running: RunningJob, language: str) -> Store:
+        """The store, which tells the running job of the run that is about to be computed.
 
-        def begun(run: Run) -> None:
-            what = str(run.spec.get("kind", "scores"))
+        Its scores so far can be looked at from then on.
+        """
+
+        def note_run(run: Run) -> None:
+            kind = str(run.spec.get("kind", "scores"))
             if run.finished:
-                running.log(f"{language}: {what} in the cache already")
+                running.log(f"{language}: {kind} in the cache already")
                 return
-            running.began(run.folder.name, language)
-            running.log(f"{language}: {what} started")
+            running.record_folder(run.folder.name, language)
+            running.log(f"{language}: {kind} started")
             grid = None if self._model is None else self._model.grid
-            running.look = lambda: (
+            running.scores_so_far = lambda: (
                 None if grid is None or "method" not in run.spec else peek(run, grid)
             )
 
-        return WatchedStore(self.store.root, begun=begun, kept=lambda *_: running.kept())
+        return WatchedStore(
+            self.store.root, on_begin=note_run, on_stored=lambda *_: running.note_stored()
+        )

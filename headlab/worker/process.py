@@ -1,4 +1,4 @@
-"""A worker's token and folder, and the worker that the app starts for itself, or the one named by HEADLAB_WORKER."""
+"""A worker's token and folder, and the worker of an app: its own, or that of HEADLAB_WORKER."""
 
 from __future__ import annotations
 
@@ -36,7 +36,11 @@ MIN_DIFFERENT = 6
 
 
 def token_of_environment() -> str | None:
-    """$HEADLAB_TOKEN; None if it is not set. Raises HeadlabError if it is too weak or cannot be sent."""
+    """$HEADLAB_TOKEN; None if it is not set.
+
+    Raises:
+        HeadlabError: If it is too weak or cannot be sent.
+    """
     token = os.environ.get(TOKEN_VARIABLE)
     if not token:
         return None
@@ -48,8 +52,8 @@ def token_of_environment() -> str | None:
         )
     if len(token) < MIN_LENGTH or len(set(token)) < MIN_DIFFERENT:
         raise HeadlabError(
-            f"{TOKEN_VARIABLE} is too easy to guess: it needs {MIN_LENGTH} characters, {MIN_DIFFERENT} of them "
-            f"different; {advice}",
+            f"{TOKEN_VARIABLE} is too easy to guess: it needs {MIN_LENGTH} characters, "
+            f"{MIN_DIFFERENT} of them different; {advice}",
             code="token.too_weak",
         )
     return token
@@ -57,18 +61,21 @@ def token_of_environment() -> str | None:
 
 # The folder of a worker's job list and log, held by a lock that ends with its process.
 
-NAME = ".worker"
+FOLDER_NAME = ".worker"
 LOCK_NAME = "worker.lock"
-HOMES = 8
+MAX_HOMES = 8
 HANDOVER_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Home:
-    """A locked folder.
+    """A worker's locked folder.
 
-    label: its path relative to the cache.  lock: open for as long as the worker lives.  note: what the dashboard says
-    of it for as long as the worker runs.
+    Attributes:
+        folder: Its path.
+        label: Its path relative to the cache.
+        lock: Open for as long as the worker lives.
+        note: What the dashboard says of it for as long as the worker runs.
     """
 
     folder: Path
@@ -80,30 +87,34 @@ class Home:
 def take_home(cache: Path) -> Home:
     """Lock this cache's worker folder, or a spare one if another worker holds it.
 
-    A holder whose parent process has ended is about to end too, so it is waited for. Raises HeadlabError if
-    the folder cannot be written or all are taken.
+    A holder whose parent process has ended is about to end too, so it is waited for.
+
+    Raises:
+        HeadlabError: If the folder cannot be written or all are taken.
     """
-    for number in range(1, HOMES + 1):
-        label = NAME if number == 1 else f"{NAME}/{number}"
-        lock = _lock(cache / label, patient=number == 1)
+    for number in range(1, MAX_HOMES + 1):
+        label = FOLDER_NAME if number == 1 else f"{FOLDER_NAME}/{number}"
+        lock = _lock_folder(cache / label, patient=number == 1)
         if lock is not None:
-            return Home(
-                cache / label, label, lock, "" if number == 1 else _spare_note(cache, label)
-            )
+            note = "" if number == 1 else _spare_note(cache, label)
+            return Home(cache / label, label, lock, note)
     raise HeadlabError(
-        f"{HOMES} workers already use {cache}; stop one, or choose another folder with HEADLAB_CACHE"
-        f"{_marker_advice(cache / NAME)}",
+        f"{MAX_HOMES} workers already use {cache}; stop one, or choose another folder with "
+        f"HEADLAB_CACHE{_marker_advice(cache / FOLDER_NAME)}",
         code="store.workers_too_many",
     )
 
 
 def _spare_note(cache: Path, label: str) -> str:
-    advice = _marker_advice(cache / NAME)
+    advice = _marker_advice(cache / FOLDER_NAME)
     return f"another worker uses this cache; this one keeps its own job list in {label}{advice}"
 
 
 def _marker_advice(folder: Path) -> str:
-    """How to free a folder whose holder may have ended on another computer; empty where the kernel keeps the lock."""
+    """How to free a folder whose holder may have ended on another computer.
+
+    Empty where the kernel keeps the lock.
+    """
     holder = holder_of(folder / LOCK_NAME)
     return f". {holder}" if holder else ""
 
@@ -117,29 +128,26 @@ def announce(home: Home, url: str, parent: int | None) -> None:
     )
 
 
-def _lock(folder: Path, patient: bool) -> LockedFile | None:
-    until = time.monotonic() + HANDOVER_SECONDS
+def _lock_folder(folder: Path, patient: bool) -> LockedFile | None:
+    deadline = time.monotonic() + HANDOVER_SECONDS
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         while True:
             lock = lock_file(folder / LOCK_NAME)
-            if (
-                lock is not None
-                or not patient
-                or not _orphaned(folder)
-                or time.monotonic() >= until
-            ):
+            if lock is not None or not patient:
                 return lock
+            if not _holder_is_orphaned(folder) or time.monotonic() >= deadline:
+                return None
             time.sleep(0.1)
     except OSError as error:
         raise unwritable(folder / LOCK_NAME, error, CHOOSE_CACHE) from error
 
 
-def _orphaned(folder: Path) -> bool:
+def _holder_is_orphaned(folder: Path) -> bool:
     """Whether the worker that holds the folder was started by a process that has ended."""
     try:
-        said = read_json(folder / "worker.json")
-        parent = said.get("parent")
+        announcement = read_json(folder / "worker.json")
+        parent = announcement.get("parent")
         if parent is None:
             return False
         os.kill(int(parent), 0)
@@ -152,23 +160,29 @@ def _orphaned(folder: Path) -> bool:
 
 # The worker of an app.
 
-VARIABLE = "HEADLAB_WORKER"
+WORKER_VARIABLE = "HEADLAB_WORKER"
 START_SECONDS = 30.0
 STOP_SECONDS = 5.0
 COMMAND = (sys.executable, "-m", "headlab.worker")
-SEE = f"worker.log and start.log in {NAME}, below the cache"
-# A worker that dies this often within so many seconds will die again: raise instead of restarting it for ever.
-DEATHS, DEATH_SECONDS = 3, 60.0
+SEE_LOGS = f"worker.log and start.log in {FOLDER_NAME}, below the cache"
+# A worker that dies this often within so many seconds will die again: raise instead of restarting
+# it for ever.
+MAX_DEATHS = 3
+DEATH_SECONDS = 60.0
 
 
-class Remote:
-    """A worker that someone else started. Raises HeadlabError if it cannot be reached or is not a worker."""
+class RemoteWorker:
+    """A worker that someone else started.
+
+    Raises:
+        HeadlabError: If it cannot be reached or is not a worker.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url.strip().rstrip("/")
         if not self.url.startswith(("http://", "https://")):
             raise HeadlabError(
-                f"{VARIABLE} is {url!r}, but must look like http://host:port",
+                f"{WORKER_VARIABLE} is {url!r}, but must look like http://host:port",
                 code="worker.url_invalid",
             )
         self._client = Client(self.url, token_of_environment())
@@ -176,7 +190,7 @@ class Remote:
             self._client.tasks()  # needs the token, which /health does not
         except HeadlabError as error:
             raise HeadlabError(
-                f"the worker that {VARIABLE} names, {self.url}, cannot be used: {error}",
+                f"the worker that {WORKER_VARIABLE} names, {self.url}, cannot be used: {error}",
                 code=error.code,
             ) from error
 
@@ -189,17 +203,19 @@ class Remote:
         self._client.close()
 
 
-class Local:
+class LocalWorker:
     """A child process: started at once, restarted if it dies, stopped with this process.
 
-    Its token is $HEADLAB_TOKEN or generated here, so that other users of this machine cannot use it. Raises
-    HeadlabError with the worker's reason if it cannot start.
+    Its token is $HEADLAB_TOKEN or generated here, so that other users of this machine cannot use
+    it. Raises HeadlabError with the worker's reason if it cannot start.
     """
 
     def __init__(
         self, cache: Path, warm: str | None = None, command: Sequence[str] = COMMAND
     ) -> None:
-        self._cache, self._warm, self._command = cache.resolve(), warm, tuple(command)
+        self._cache = cache.resolve()
+        self._warm = warm
+        self._command = tuple(command)
         self._lock = threading.Lock()
         self._starts: list[float] = []
         self._process: subprocess.Popen[bytes] | None = None
@@ -207,12 +223,12 @@ class Local:
         self._token = token_of_environment() or secrets.token_urlsafe(32)
         self._client = Client(lambda: self.url, self._token)
         atexit.register(self.stop)
-        self._ensure()
+        self._ensure_running()
 
     @property
     def url(self) -> str:
         """Address that it listens at now; restarts it if it has died."""
-        return self._ensure()
+        return self._ensure_running()
 
     @property
     def pid(self) -> int | None:
@@ -228,7 +244,7 @@ class Local:
         """Stop the process: gracefully, then by force. A running job goes back into the queue."""
         with self._lock:
             process, self._process = self._process, None
-            self._starts = [float("inf")] * DEATHS  # stopped for good
+            self._starts = [float("inf")] * MAX_DEATHS  # stopped for good
         atexit.unregister(self.stop)
         self._client.close()
         if process is None or process.poll() is not None:
@@ -240,7 +256,7 @@ class Local:
             process.kill()
             process.wait()
 
-    def _ensure(self) -> str:
+    def _ensure_running(self) -> str:
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self._start()
@@ -248,29 +264,27 @@ class Local:
 
     def _start(self) -> None:
         now = time.monotonic()
-        self._starts = [*(t for t in self._starts if now - t < DEATH_SECONDS), now]
-        if len(self._starts) > DEATHS:
+        recent_starts = [start for start in self._starts if now - start < DEATH_SECONDS]
+        self._starts = [*recent_starts, now]
+        if len(self._starts) > MAX_DEATHS:
             raise HeadlabError(
-                f"the worker was stopped, or crashed {DEATHS} times in a minute; see {SEE}, then restart the app",
+                f"the worker was stopped, or crashed {MAX_DEATHS} times in a minute; see "
+                f"{SEE_LOGS}, then restart the app",
                 code="worker.stopped",
             )
         with (
             tempfile.TemporaryDirectory(prefix="headlab-") as folder,
-            _output(self._cache) as output,
+            _output_file(self._cache) as output,
         ):
-            told = Path(folder) / "told.json"
+            address_file = Path(folder) / "told.json"
             warm = () if self._warm is None else ("--warm", self._warm)
-            arguments = (
-                "--port",
-                "0",
-                "--cache",
-                str(self._cache),
-                "--parent",
-                str(os.getpid()),
-                "--told",
-                str(told),
+            arguments = [
+                *("--port", "0"),
+                *("--cache", str(self._cache)),
+                *("--parent", str(os.getpid())),
+                *("--told", str(address_file)),
                 *warm,
-            )
+            ]
             home = str(Path(__file__).parents[2])  # on the path, as headlab need not be installed
             paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
             environment = {**os.environ, "PYTHONPATH": paths, "HEADLAB_TOKEN": self._token}
@@ -281,12 +295,12 @@ class Local:
                 stderr=output,
                 env=environment,
             )
-            self._url = _wait_for_url(self._process, told)
+            self._url = _wait_for_url(self._process, address_file)
 
 
-def _output(cache: Path) -> IO[bytes]:
+def _output_file(cache: Path) -> IO[bytes]:
     """File for output that bypasses the worker's log, such as a crash's."""
-    path = cache / NAME / "start.log"
+    path = cache / FOLDER_NAME / "start.log"
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return path.open("wb")
@@ -294,27 +308,31 @@ def _output(cache: Path) -> IO[bytes]:
         raise unwritable(path, error, CHOOSE_CACHE) from error
 
 
-def _wait_for_url(process: subprocess.Popen[bytes], told: Path) -> str:
+def _wait_for_url(process: subprocess.Popen[bytes], address_file: Path) -> str:
     """Address of the process, once it has reported it and answers there."""
-    until = time.monotonic() + START_SECONDS
-    while not told.exists():
-        if process.poll() is not None and not told.exists():
+    deadline = time.monotonic() + START_SECONDS
+    while not address_file.exists():
+        if process.poll() is not None and not address_file.exists():
             raise HeadlabError(
-                f"the worker exited during start-up (exit code {process.returncode}); see {SEE}",
+                f"the worker exited during start-up (exit code {process.returncode}); see "
+                f"{SEE_LOGS}",
                 code="worker.ended_at_start",
             )
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             process.kill()
             raise HeadlabError(
-                f"the worker did not start within {START_SECONDS:.0f} s; see {SEE}, then restart the app",
+                f"the worker did not start within {START_SECONDS:.0f} s; see {SEE_LOGS}, then "
+                "restart the app",
                 code="worker.start_timed_out",
             )
         time.sleep(0.02)
-    said = read_json(told)
-    if "error" in said:
+    answer = read_json(address_file)
+    if "error" in answer:
         process.wait()
-        raise HeadlabError(f"the worker could not start: {said['error']}", code=error_of(said).code)
-    url = str(said["url"])
+        raise HeadlabError(
+            f"the worker could not start: {answer['error']}", code=error_of(answer).code
+        )
+    url = str(answer["url"])
     client = Client(url)
     try:
         client.health()
@@ -323,7 +341,7 @@ def _wait_for_url(process: subprocess.Popen[bytes], told: Path) -> str:
     return url
 
 
-Worker = Local | Remote
+Worker = LocalWorker | RemoteWorker
 
 
 def connect(cache: Path | None = None, warm: str | None = None) -> Worker:
@@ -331,10 +349,10 @@ def connect(cache: Path | None = None, warm: str | None = None) -> Worker:
 
     warm: a model that a local worker loads at once. Raises HeadlabError if it cannot be used.
     """
-    named = os.environ.get(VARIABLE)
-    return Remote(named) if named else start_local(cache, warm)
+    address = os.environ.get(WORKER_VARIABLE)
+    return RemoteWorker(address) if address else start_local(cache, warm)
 
 
-def start_local(cache: Path | None = None, warm: str | None = None) -> Local:
+def start_local(cache: Path | None = None, warm: str | None = None) -> LocalWorker:
     """A local worker on this cache (default: the store's); its `stop` is called at exit."""
-    return Local(cache or default_root(), warm)
+    return LocalWorker(cache or default_root(), warm)

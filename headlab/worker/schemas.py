@@ -339,7 +339,10 @@ class Figure(Strict):
 
 
 def is_last(record: BaseModel) -> bool:
-    """Whether a record ends the answer to its request: of figures the one over all examples, else the only one."""
+    """Whether a record ends the answer to its request.
+
+    Of figures it is the one over all examples, else the only one.
+    """
     return not isinstance(record, Figure) or record.done
 
 
@@ -414,7 +417,8 @@ class JobRow(Strict):
     ended: float | None
 
 
-# The fields of the JSON of scores, which `headlab.results.scores` names, as `create_model` takes them.
+# The fields of the JSON of scores, which `headlab.results.scores` names, as `create_model` takes
+# them.
 SCORE_FIELDS: dict[str, Any] = {
     "grid": (dict[str, list[int]], ...),
     **{name: (plain_type, ...) for name, plain_type in SCORE_VALUES.items()},
@@ -435,7 +439,7 @@ class Scores(ScoreFields):  # type: ignore[misc, valid-type] # mypy knows no cla
     omissions: Omissions | None = None
 
     @staticmethod
-    def of(scores: HeadScores) -> Scores:
+    def from_scores(scores: HeadScores) -> Scores:
         """Scores as they are sent."""
         return Scores(**scores.to_json())
 
@@ -473,7 +477,8 @@ class Problem(Strict):
     code: str
 
 
-# What is reported and logged when something fails: neither ever contains a user's sentence or a token.
+# What is reported and logged when something fails: neither ever contains a user's sentence or a
+# token.
 
 LOG_NAME = "worker.log"
 
@@ -492,15 +497,15 @@ def code_of(error: BaseException) -> str:
     return error.code if isinstance(error, HeadlabError) else "worker.failed"
 
 
-def log_failure(log: logging.Logger, what: str, error: BaseException) -> None:
-    """Log types and locations, not messages: those of other libraries' exceptions may quote what a user wrote."""
-    lines = [f"{what}: {type(error).__name__}"]
-    seen: BaseException | None = error
-    while seen is not None:
-        lines += [f"  {type(seen).__name__}"]
+def log_failure(log: logging.Logger, subject: str, error: BaseException) -> None:
+    """Log types and locations of exceptions, not messages, which may quote what a user wrote."""
+    lines = [f"{subject}: {type(error).__name__}"]
+    exception: BaseException | None = error
+    while exception is not None:
+        lines += [f"  {type(exception).__name__}"]
         lines += [
             f"    {frame.filename}:{frame.lineno} in {frame.name}"
-            for frame in traceback.extract_tb(seen.__traceback__)
+            for frame in traceback.extract_tb(exception.__traceback__)
         ]
-        seen = seen.__cause__ or seen.__context__
+        exception = exception.__cause__ or exception.__context__
     log.error("%s", "\n".join(lines))

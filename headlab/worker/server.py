@@ -1,4 +1,4 @@
-"""The worker's process and its HTTP interface: typed requests in, typed answers or one error message out."""
+"""The worker's process and its HTTP interface: typed requests in, typed answers out."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ from headlab.core import (
     unwritable,
     write_json,
 )
-from headlab.jobs import Estimate, Known, Measured, Refusal, reason_of
+from headlab.jobs import Estimate, ForecastBasis, Measured, Refusal, reason_of
 from headlab.jobs.table import check_queued
 from headlab.methods import Forecast
 from headlab.results import Store
 from headlab.worker import catalogue
 from headlab.worker.apidocs import add_docs
 from headlab.worker.catalogue import IMPORTING, Submission, submission_type
-from headlab.worker.engine import Engine, Live, Message, left_by_reader
-from headlab.worker.jobs import Jobs
+from headlab.worker.engine import Engine, LiveRequest, Message, left_by_reader_refusal
+from headlab.worker.jobs import JobList
 from headlab.worker.middleware import (
     REQUEST_SECONDS,
     TOO_LARGE,
     AccessControl,
-    Allowed,
+    AllowedModels,
     Connection,
     admit_local,
     named_models,
-    refused,
+    refusal_response,
 )
 from headlab.worker.process import Home, announce, take_home, token_of_environment
 from headlab.worker.runner import Bench
@@ -90,7 +90,7 @@ from headlab.worker.schemas import (
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.25
-Ask = Callable[[Callable[[Message], None]], Live]
+AskEngine = Callable[[Callable[[Message], None]], LiveRequest]
 T = TypeVar("T")
 
 
@@ -115,18 +115,22 @@ class Inbox:
 
 
 async def while_connected(waiting: Awaitable[T], http: Request) -> T:
-    """What is waited for, as long as the client is connected. Raises Refusal (408) once it has left."""
+    """What is waited for, as long as the client is connected.
+
+    Raises:
+        Refusal: (408) once it has left.
+    """
     answer = asyncio.ensure_future(waiting)
     try:
         while not (await asyncio.wait({answer}, timeout=LOOK_SECONDS))[0]:
             if await http.is_disconnected():
-                raise left_by_reader()
+                raise left_by_reader_refusal()
         return answer.result()
     finally:
         answer.cancel()
 
 
-async def only(http: Request, engine: Engine, ask: Ask) -> BaseModel:
+async def only_record(http: Request, engine: Engine, ask: AskEngine) -> BaseModel:
     """The only record of a request."""
     inbox = Inbox()
     live = ask(inbox.send)
@@ -136,9 +140,12 @@ async def only(http: Request, engine: Engine, ask: Ask) -> BaseModel:
         engine.withdraw(live)
 
 
-async def lines_of(inbox: Inbox, first: BaseModel) -> AsyncIterator[str]:
-    """All records, including the first, as one line of JSON each; the last is final, or an error with its code."""
-    record = first
+async def json_lines(inbox: Inbox, first_record: BaseModel) -> AsyncIterator[str]:
+    """All records, including the first, as one line of JSON each.
+
+    The last is final, or an error with its code.
+    """
+    record = first_record
     try:
         yield _line(record)
         while not is_last(record):
@@ -155,10 +162,16 @@ def _line(record: BaseModel) -> str:
 
 
 class FigureLines(StreamingResponse):
-    """The figures of a request; `leave` is called when its answer ends, also if the client left before it began."""
+    """The figures of a request, line by line."""
 
     def __init__(self, lines: AsyncIterator[str], leave: Callable[[], None]) -> None:
-        super().__init__(lines, media_type=LINES)
+        """Nothing is sent yet.
+
+        Args:
+            lines: The figures, a line each.
+            leave: Called when the answer ends, also if the client left before it began.
+        """
+        super().__init__(lines, media_type=LINES_TYPE)
         self._leave = leave
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -169,33 +182,45 @@ class FigureLines(StreamingResponse):
             self._leave()
 
 
-async def figures_of(http: Request, engine: Engine, request: EvaluateRequest) -> FigureLines:
-    """The figures of a request as they come; an error before the first is an ordinary HTTP error."""
+async def figure_lines(http: Request, engine: Engine, request: EvaluateRequest) -> FigureLines:
+    """The figures of a request as they come.
+
+    An error before the first is an ordinary HTTP error.
+    """
     inbox = Inbox()
     live = engine.evaluate(request, inbox.send)
     try:
-        first = await while_connected(inbox.read(), http)
+        first_figure = await while_connected(inbox.read(), http)
     except BaseException:  # a client that left, too
         engine.withdraw(live)
         raise
-    return FigureLines(lines_of(inbox, first), partial(engine.withdraw, live))
+    return FigureLines(json_lines(inbox, first_figure), partial(engine.withdraw, live))
 
 
 # What a job will cost, from stored results and, where these are too few, from what was just timed.
 
 
-def estimated(engine: Engine, request: Submission, measured: Measured | None = None) -> Estimate:
-    """A job's cost as far as it is known; reads the store, so it waits for the disk but not for the device.
+def estimate_of(engine: Engine, request: Submission, measured: Measured | None = None) -> Estimate:
+    """A job's cost as far as it is known.
 
-    Raises HeadlabError for invalid params, Refusal (503) before the device is ready.
+    It reads the store, so it waits for the disk but not for the device.
+
+    Args:
+        engine: Has the store and the device.
+        request: For the job.
+        measured: What was just timed for it, if anything was.
+
+    Raises:
+        HeadlabError: For invalid params.
+        Refusal: Before the device is ready (503).
     """
-    job = request.spec.checked()
+    job = request.spec.resolve_or_refuse()
     device = engine.device
     if device is None:
-        raise engine.unable(
+        raise engine.refusal(
             "the worker is getting its device ready; try again in a moment", code="worker.starting"
         )
-    return job.forecast(Known.of_store(engine.store, device, measured))
+    return job.forecast(ForecastBasis.of_store(engine.store, device, measured))
 
 
 # Routes about jobs: forecasting, submitting, following and ending them.
@@ -214,26 +239,25 @@ def _add_jobs(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
     async def forecast(request: Submission, http: Request) -> Forecast:
         """What a job will cost; if its pace is unknown, a few batches are timed."""
         await run_in_threadpool(_admit, request, admit)
-        first = await run_in_threadpool(estimated, engine, request)
-        if first.ask is None:
-            return first.forecast
-        ask = first.ask
+        estimate = await run_in_threadpool(estimate_of, engine, request)
+        if estimate.measure_request is None:
+            return estimate.forecast
+        measure_request = estimate.measure_request
+
+        def ask(send: Callable[[Message], None]) -> LiveRequest:
+            def measure(bench: Bench) -> BaseModel:
+                return bench.measure(measure_request)
+
+            return engine.ask(measure, measure_request.model, send, is_long=True)
+
         try:
-            seen = await only(
-                http,
-                engine,
-                lambda send: engine.ask(
-                    lambda bench: bench.measure(ask), ask.model, send, long=True
-                ),
-            )
-        except (
-            Refusal
-        ) as refusal:  # a job holds another model, or too many wait: return what is known
-            return first.forecast.model_copy(
-                update={"basis": f"{first.forecast.basis} ({refusal})"}
-            )
-        assert isinstance(seen, Measured)
-        return (await run_in_threadpool(estimated, engine, request, seen)).forecast
+            measured = await only_record(http, engine, ask)
+        except Refusal as refusal:
+            # A job holds another model, or too many wait: return what is known.
+            basis = f"{estimate.forecast.basis} ({refusal})"
+            return estimate.forecast.model_copy(update={"basis": basis})
+        assert isinstance(measured, Measured)
+        return (await run_in_threadpool(estimate_of, engine, request, measured)).forecast
 
     # Each kind of job has a type of its own, which is known only now: packages may have added some.
     submit.__annotations__["request"] = submission
@@ -253,8 +277,8 @@ def _add_job(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
 
     @app.get("/jobs/{job}/snapshot")
     def snapshot(job: JobId) -> Snapshot:
-        found, scores = engine.jobs.get(job), engine.look(job)
-        return Snapshot(job=found, scores=None if scores is None else Scores.of(scores))
+        row, scores = engine.jobs.get(job), engine.scores_so_far(job)
+        return Snapshot(job=row, scores=None if scores is None else Scores.from_scores(scores))
 
     @app.get("/jobs/{job}/log")
     def lines(job: JobId) -> JobLog:
@@ -281,7 +305,7 @@ def _add_job(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
 
 
 def _admit(request: Submission, admit: Callable[[str], str]) -> None:
-    """Refuse a job on a model that may not be requested; a fine-tuning job has its own base model."""
+    """Refuse a job on a model that may not be requested; fine-tuning has its own base model."""
     model = getattr(request.spec, "model", None)
     if model is not None:
         admit(str(model))
@@ -293,14 +317,14 @@ LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem} for status in (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 503)
 }
-CODES = {  # of refusals by the server itself
+CODES_BY_STATUS = {  # of refusals by the server itself
     404: "request.path_unknown",
     405: "request.method_unknown",
     408: "request.too_slow",
     413: "request.too_large",
 }
-LINES = "application/x-ndjson"
-FIGURES = {"content": {LINES: {"schema": {"$ref": "#/components/schemas/Figure"}}}}
+LINES_TYPE = "application/x-ndjson"
+FIGURES = {"content": {LINES_TYPE: {"schema": {"$ref": "#/components/schemas/Figure"}}}}
 
 
 def create_app(
@@ -314,8 +338,13 @@ def create_app(
 ) -> FastAPI:
     """The worker's application around an engine.
 
-    token: if given, required in `Authorization: Bearer` for everything but /health.  hosts: accepted Host
-    headers ("*": any).  admit: refuses models that may not be requested.  state, note: for /health.
+    Args:
+        engine: Does the work.
+        token: Required in `Authorization: Bearer` for everything but /health; None for no token.
+        hosts: Accepted Host headers; "*" for any.
+        admit: Refuses models that may not be requested.
+        state: For /health: the worker's folder, relative to the cache.
+        note: For /health: what the dashboard says of that folder.
     """
 
     @asynccontextmanager
@@ -335,7 +364,7 @@ def create_app(
     )
     app.add_middleware(AccessControl, token=token, hosts=hosts)
     for problem in (HeadlabError, RequestValidationError, HTTPException):
-        app.add_exception_handler(problem, _say)
+        app.add_exception_handler(problem, _error_response)
     _add_health(app, engine, state, note)
     catalogue.add_catalogue(app, engine.store.root, admit)
     _add_live(app, engine, admit)
@@ -370,29 +399,35 @@ def _add_live(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
         await run_in_threadpool(admit, model)
         await while_connected(asyncio.wrap_future(engine.fetch(model)), http)
 
-    async def one(
-        http: Request, model: str, work: Callable[[Bench], BaseModel], *, long: bool = False
+    async def answer_once(
+        http: Request, model: str, work: Callable[[Bench], BaseModel], *, is_long: bool = False
     ) -> BaseModel:
         await ready(http, model)
-        return await only(http, engine, lambda send: engine.ask(work, model, send, long=long))
+        return await only_record(
+            http, engine, lambda send: engine.ask(work, model, send, is_long=is_long)
+        )
 
     @app.post("/model", response_model=LoadedModel)
     async def model(request: ModelRequest, http: Request) -> BaseModel:
-        return await one(http, request.model, lambda bench: bench.load(request.model))
+        return await answer_once(http, request.model, lambda bench: bench.load(request.model))
 
     @app.post("/attention", response_model=Weights)
     async def attention(request: AttentionRequest, http: Request) -> BaseModel:
-        return await one(http, request.model, lambda bench: bench.attention(request))
+        return await answer_once(http, request.model, lambda bench: bench.attention(request))
 
     @app.post("/changes", response_model=Changed)
     async def changes(request: EvaluateRequest, http: Request) -> BaseModel:
         """The answers that a mask changes in one language, with texts, labels and probabilities."""
-        return await one(http, request.model, lambda bench: bench.changes(request), long=True)
+        return await answer_once(
+            http, request.model, lambda bench: bench.changes(request), is_long=True
+        )
 
     @app.post("/gradient", response_model=Scores)
     async def gradient(request: GradientRequest, http: Request) -> BaseModel:
         """Gradient importance of every head in one language; stored like any result."""
-        return await one(http, request.model, lambda bench: bench.gradient(request), long=True)
+        return await answer_once(
+            http, request.model, lambda bench: bench.gradient(request), is_long=True
+        )
 
     @app.post(
         "/evaluate",
@@ -403,45 +438,44 @@ def _add_live(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
     async def evaluate(request: EvaluateRequest, http: Request) -> Response:
         """One JSON record per line, each over more examples; the last has `done` true, or `error` and `code`."""
         await ready(http, request.model)
-        return await figures_of(http, engine, request)
+        return await figure_lines(http, engine, request)
 
 
-def _say(_: Request, error: Exception) -> Response:
+def _error_response(_: Request, error: Exception) -> Response:
     if isinstance(error, HeadlabError):
-        return refused(
-            error.status if isinstance(error, Refusal) else 400, str(error), code=error.code
-        )
-    if isinstance(
-        error, RequestValidationError
-    ):  # the field and the reason, never the value: it may be a sentence
+        status = error.status if isinstance(error, Refusal) else 400
+        return refusal_response(status, str(error), code=error.code)
+    if isinstance(error, RequestValidationError):
         for problem in error.errors():
             if problem["type"] == UNKNOWN_KIND:
                 try:
                     check_queued(problem["ctx"]["tag"])
                 except Refusal as refusal:
-                    return refused(refusal.status, str(refusal), code=refusal.code)
+                    return refusal_response(refusal.status, str(refusal), code=refusal.code)
+        # The field and the reason, never the value: it may be a sentence.
         parts = [
-            f"{_where(problem['loc'])}: {reason_of(problem['type'], problem['msg'])}"
+            f"{_field_name(problem['loc'])}: {reason_of(problem['type'], problem['msg'])}"
             for problem in error.errors()[:5]
         ]
-        return refused(422, "; ".join(parts), code="request.field_invalid")
+        return refusal_response(422, "; ".join(parts), code="request.field_invalid")
     assert isinstance(error, HTTPException)
-    sentence = TOO_LARGE if error.status_code == 413 else str(error.detail)
-    return refused(
-        error.status_code, sentence, code=CODES.get(error.status_code, "request.refused")
-    )
+    status = error.status_code
+    sentence = TOO_LARGE if status == 413 else str(error.detail)
+    code = CODES_BY_STATUS.get(status, "request.refused")
+    return refusal_response(status, sentence, code=code)
 
 
-def _where(place: Sequence[str | int]) -> str:
+def _field_name(location: Sequence[str | int]) -> str:
     """The field's name; an unknown one may be long, or not encodable."""
-    name = ".".join(str(part) for part in place[1:])[:100]
+    name = ".".join(str(part) for part in location[1:])[:100]
     return name.encode(errors="replace").decode() or "the request"
 
 
-# The worker's process from start to end: access, folder, port, engine, and stopping with its parent.
+# The worker's process from start to end: access, folder, port, engine, and stopping with its
+# parent.
 
 PORT = 8700
-RAY = "HEADLAB_RAY"
+RAY_VARIABLE = "HEADLAB_RAY"
 MAX_CONNECTIONS = 512
 MAX_HEADER_BYTES = 16 << 10
 LOG_BYTES = 2 << 20
@@ -450,13 +484,20 @@ LAST_SECONDS = 8.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class WorkerSettings:
     """How a worker is started.
 
-    port: 0 takes a free one.  warm: a model to load at once.  parent: id of the process whose end
-    stops the worker.  told: a file that {"url"} or {"error", "code"} is written to once known.  allow: models besides
-    the embedded ones that a worker open to other machines may load.  ray, workers: where Ray jobs run, as in
-    `headlab score`; None for no Ray.
+    Attributes:
+        cache: Folder of results.
+        host: Address to listen on.
+        port: Of that address; 0 takes a free one.
+        device: Its name; None for a GPU where there is one.
+        warm: A model to load at once.
+        parent: Id of the process whose end stops the worker.
+        told: A file that {"url"} or {"error", "code"} is written to once known.
+        allow: Models besides the embedded ones that a worker open to other machines may load.
+        ray: Where Ray jobs run, as in `headlab score`; None for no Ray.
+        workers: Number of Ray workers; None for one a GPU or processor.
     """
 
     cache: Path
@@ -467,13 +508,21 @@ class Settings:
     parent: int | None = None
     told: Path | None = None
     allow: Sequence[str] = ()
-    ray: str | None = field(default_factory=lambda: os.environ.get(RAY) or None)
+    ray: str | None = field(default_factory=lambda: os.environ.get(RAY_VARIABLE) or None)
     workers: int | None = None
 
 
 @dataclass(frozen=True)
 class Entrance:
-    """Where a worker listens and which requests it accepts.  hosts: accepted Host headers."""
+    """Where a worker listens and which requests it accepts.
+
+    Attributes:
+        listener: The socket that it listens on.
+        url: Its address.
+        token: That requests must carry; None for no token.
+        hosts: Accepted Host headers.
+        admit: Refuses models that may not be requested.
+    """
 
     listener: socket.socket
     url: str
@@ -482,18 +531,24 @@ class Entrance:
     admit: Callable[[str], str]
 
 
-def serve(settings: Settings, make: Callable[[], Bench] | None = None) -> None:
-    """Run a worker until it is stopped.  make: creates the bench; None for the real one.
+def serve(settings: WorkerSettings, make_bench: Callable[[], Bench] | None = None) -> None:
+    """Run a worker until it is stopped.
 
-    Raises HeadlabError if it cannot start: port in use, no token where one is needed, folder not writable.
+    Args:
+        settings: How it is started.
+        make_bench: Makes what does the work; None for the real one.
+
+    Raises:
+        HeadlabError: If it cannot start: the port is in use, there is no token where one is needed,
+            or the folder cannot be written.
     """
     try:
         entrance = open_entrance(settings)
         try:
             home = take_home(settings.cache)
-            _log_to(home.folder / LOG_NAME)
+            _start_log(home.folder / LOG_NAME)
             _warn_of_lock(home.lock)
-            jobs = Jobs(home.folder / "jobs.db", unlocked=bool(home.lock.notice))
+            jobs = JobList(home.folder / "jobs.db", without_locks=bool(home.lock.notice))
             announce(home, entrance.url, settings.parent)
         except HeadlabError:
             entrance.listener.close()
@@ -507,17 +562,23 @@ def serve(settings: Settings, make: Callable[[], Bench] | None = None) -> None:
     if settings.told is not None:
         write_json(settings.told, {"url": entrance.url})
     try:
-        _run(settings, home, entrance, jobs, make or partial(_real_bench, settings))
+        _run_server(settings, home, entrance, jobs, make_bench or partial(_model_host, settings))
     finally:
         home.lock.close()
     log.info("stopped")
 
 
-def _run(
-    settings: Settings, home: Home, entrance: Entrance, jobs: Jobs, make: Callable[[], Bench]
+def _run_server(
+    settings: WorkerSettings,
+    home: Home,
+    entrance: Entrance,
+    jobs: JobList,
+    make_bench: Callable[[], Bench],
 ) -> None:
-    ray = "" if settings.ray is None else "local" if settings.ray == "local" else "cluster"
-    engine = Engine(make, jobs, Store(settings.cache), settings.warm, ray=ray)
+    ray = ""
+    if settings.ray is not None:
+        ray = "local" if settings.ray == "local" else "cluster"
+    engine = Engine(make_bench, jobs, Store(settings.cache), settings.warm, ray=ray)
     app = create_app(
         engine,
         token=entrance.token,
@@ -529,18 +590,23 @@ def _run(
     server = server_of(app, lambda: engine.stop(0))
     if settings.parent is not None:
         threading.Thread(
-            target=_leave_with, args=(settings.parent, engine, server), name="parent", daemon=True
+            target=_stop_with_parent,
+            args=(settings.parent, engine, server),
+            name="parent",
+            daemon=True,
         ).start()
     _tell_address(entrance.url, home, is_told=settings.told is not None)
     if threading.current_thread() is threading.main_thread():
-        # uvicorn sends itself the signal again once it has stopped, which would end the process before it tidies up.
+        # uvicorn sends itself the signal again once it has stopped, which would end the process
+        # before it tidies up.
         for signal_number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signal_number, server.handle_exit)
     server.run(sockets=[entrance.listener])
     if engine.stop(0):
         jobs.close()
     else:
-        # A thread in a forward pass cannot be stopped; the job stays "running" and the next start requeues it.
+        # A thread in a forward pass cannot be stopped; the job stays "running" and the next start
+        # requeues it.
         log.warning("a batch did not end in time; leaving without it")
         home.lock.close()
         logging.shutdown()
@@ -548,7 +614,10 @@ def _run(
 
 
 class Server(uvicorn.Server):
-    """A server that stops the work before it waits for the answers under way, so that these end with a reason."""
+    """A server that stops the work before it waits for the answers under way.
+
+    So these end with a reason.
+    """
 
     def __init__(self, config: uvicorn.Config, stop_work: Callable[[], object]) -> None:
         super().__init__(config)
@@ -583,28 +652,29 @@ def server_of(app: ASGIApp, stop_work: Callable[[], object] = lambda: None) -> u
     return Server(config, stop_work)
 
 
-def _real_bench(settings: Settings) -> Bench:
+def _model_host(settings: WorkerSettings) -> Bench:
     # Imported in the device's thread: torch takes seconds, and /health answers meanwhile.
     with IMPORTING:
         from headlab.cluster.rays import team
-        from headlab.worker.model_host import Resident
+        from headlab.worker.model_host import ModelHost
 
     helping = (
         None
         if settings.ray is None
         else partial(team, address=settings.ray, workers=settings.workers)
     )
-    return Resident(settings.cache, settings.device, helping=helping)
+    return ModelHost(settings.cache, settings.device, make_helpers=helping)
 
 
-def open_entrance(settings: Settings) -> Entrance:
+def open_entrance(settings: WorkerSettings) -> Entrance:
     """Listen, and decide who is admitted by the address actually bound.
 
-    Raises HeadlabError: port in use, no or a weak token where one is needed, a model that cannot be allowed.
+    Raises HeadlabError: port in use, no or a weak token where one is needed, a model that cannot be
+    allowed.
     """
     token = token_of_environment()
     warm = () if settings.warm is None else (settings.warm,)
-    allowed = Allowed((*named_models(settings.allow), *warm))
+    allowed_models = AllowedModels((*named_models(settings.allow), *warm))
     listener = _listen(settings.host, settings.port)
     address, port = listener.getsockname()[:2]
     name = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -614,12 +684,14 @@ def open_entrance(settings: Settings) -> Entrance:
     if token is None:
         listener.close()
         raise HeadlabError(
-            f"a worker on {settings.host} could be used by anyone who can reach it: set HEADLAB_TOKEN to a long random "
-            "text here and where the app runs, or leave the host at 127.0.0.1",
+            f"a worker on {settings.host} could be used by anyone who can reach it: set "
+            "HEADLAB_TOKEN to a long random text here and where the app runs, or leave the host "
+            "at 127.0.0.1",
             code="worker.token_missing",
         )
-    # Any host: a page whose own name resolves to this machine (DNS rebinding) still lacks the token.
-    return Entrance(listener, url, token, ("*",), allowed)
+    # Any host: a page whose own name resolves to this machine (DNS rebinding) still lacks the
+    # token.
+    return Entrance(listener, url, token, ("*",), allowed_models)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -627,22 +699,22 @@ def _listen(host: str, port: int) -> socket.socket:
         if not host:
             raise OSError(0, "no address is named")
         host.encode("idna")  # raises ValueError for a name that no machine can have
-        six = ":" in host
-        family = socket.AF_INET6 if six else socket.AF_INET
+        is_ipv6 = ":" in host
+        family = socket.AF_INET6 if is_ipv6 else socket.AF_INET
         return socket.create_server(
             (host, port), family=family, backlog=128, dualstack_ipv6=host == "::"
         )
     except (OSError, OverflowError, ValueError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise HeadlabError(
-            f"cannot listen on {host}:{port} ({why}); choose another port with --port, 0 for any free one, or an "
-            "address of this machine with --host",
+            f"cannot listen on {host}:{port} ({reason}); choose another port with --port, 0 for "
+            "any free one, or an address of this machine with --host",
             code="worker.port_unusable",
         ) from error
 
 
 def _warn_of_lock(lock: LockedFile) -> None:
-    """Say once, in the log and where the worker was started, that the kernel does not keep this lock."""
+    """Say in the log and where the worker was started that the kernel does not keep this lock."""
     if not lock.notice:
         return
     log.warning("%s", lock.notice)
@@ -659,15 +731,14 @@ def _tell_address(url: str, home: Home, *, is_told: bool) -> None:
         is_told: Whether another program that started it has read the address from a file.
     """
     log.info("process %d listens at %s, state in %s", os.getpid(), url, home.label)
-    if (
-        is_told or sys.stderr is None or sys.stderr.isatty()
-    ):  # on a terminal the log is shown anyway
+    # On a terminal the log is shown anyway.
+    if is_told or sys.stderr is None or sys.stderr.isatty():
         return
     sys.stderr.write(f"headlab worker: listens at {url}\n")
     sys.stderr.flush()
 
 
-def _log_to(path: Path) -> None:
+def _start_log(path: Path) -> None:
     """Write the log to a file that only its owner can read, and to a terminal if there is one."""
     try:
         file = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
@@ -684,12 +755,13 @@ def _log_to(path: Path) -> None:
         force=True,
     )
     logging.captureWarnings(True)
-    # Without stderr, or with one that is not a file, there is nowhere to write what ends the process.
+    # Without stderr, or with one that is not a file, there is nowhere to write what ends the
+    # process.
     with suppress(RuntimeError, OSError):
         faulthandler.enable()
 
 
-def _leave_with(parent: int, engine: Engine, server: uvicorn.Server) -> None:
+def _stop_with_parent(parent: int, engine: Engine, server: uvicorn.Server) -> None:
     """Stop gracefully once the parent has ended, by force if that takes too long."""
     while os.getppid() == parent:
         time.sleep(PARENT_SECONDS)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headlab.cli.output import recorded_command, say_report, without_places, write_report
+from headlab.cli.output import command_without_paths, print_report, recorded_command, write_report
 from headlab.core import Report, Table
 
 REPORT = Report(
@@ -26,9 +26,9 @@ def test_a_command_that_is_written_down_is_the_one_that_ran_without_places() -> 
 
 
 def test_a_seed_of_0_and_folders_that_were_not_given_are_left_out() -> None:
-    said = without_places("held", False, {"--a": None, "--b": Path("x")}, "float32", 0)
+    said = command_without_paths("held", False, {"--a": None, "--b": Path("x")}, "float32", 0)
     assert said == "headlab reproduce held --data DIR --b FOLDER --dtype float32"
-    assert without_places("held", True, {}, "float32", 2).endswith(
+    assert command_without_paths("held", True, {}, "float32", 2).endswith(
         "--smoke --dtype float32 --seed 2"
     )
 
@@ -41,7 +41,7 @@ def test_a_report_is_written_with_its_command_and_said(
     assert value["command"] == "headlab reproduce x"
     assert Report.from_json(value) == REPORT
     assert (tmp_path / "one.csv").read_text() == "a\n1\n"
-    say_report(REPORT)
+    print_report(REPORT)
     said = capsys.readouterr().out
     assert "### One." in said
     assert "note: beware" in said

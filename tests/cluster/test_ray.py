@@ -27,7 +27,7 @@ from headlab.methods.run import score
 from headlab.results import Store
 from headlab.tasks import task
 from headlab.worker.client import Client
-from headlab.worker.model_host import Resident
+from headlab.worker.model_host import ModelHost
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'headlab[ray]'")
 from ray.cluster_utils import Cluster  # noqa: E402
@@ -317,8 +317,8 @@ def placed(client: Client, folder: Path) -> dict[str, Any]:
 def test_a_job_placed_on_a_cluster_that_is_there_gives_the_bits_of_one_placed_here(
     cluster: Cluster, folder: Path, tmp_path: Path
 ) -> None:
-    def make() -> Resident:
-        return Resident(tmp_path, helping=partial(team, address="auto", workers=1))
+    def make() -> ModelHost:
+        return ModelHost(tmp_path, make_helpers=partial(team, address="auto", workers=1))
 
     with running(tmp_path, make, ray="cluster") as worker:
         placed(worker.client, folder)

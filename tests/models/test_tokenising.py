@@ -31,7 +31,7 @@ from headlab.roles.tokenised import read
 from headlab.tasks import Example, Task
 from headlab.training.output import whole_output, write_folder
 from headlab.training.steps import encode as encode_for_training
-from headlab.worker.answers import weights_of
+from headlab.worker.answers import attention_weights
 from headlab.worker.schemas import AttentionRequest
 
 # Pairs and segment ids.
@@ -363,7 +363,7 @@ def test_reported_07_roles_accuracy_training_and_attention_see_the_same_tokens()
         encode_for_training(model.tokenizer, model.module, examples, 64).tokens["input_ids"]
         == tokens
     )
-    seen = weights_of(
+    seen = attention_weights(
         model, AttentionRequest(model="m", text=" ".join(WORDS), heads=[("encoder", 0, 0)])
     )
     assert len(seen.tokens) == len(tokens[0])
@@ -379,7 +379,7 @@ def test_reported_07_the_attention_page_gives_segment_ids():
     module.register_forward_pre_hook(
         lambda _module, _args, inputs: given.append(inputs), with_kwargs=True
     )
-    weights_of(
+    attention_weights(
         model, AttentionRequest(model="m", text="w5 w6", pair="w7", heads=[("encoder", 0, 0)])
     )
     assert given[-1]["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1]]
@@ -495,7 +495,9 @@ def test_reported_10_no_use_changes_the_tokenizer_that_threads_share():
         backend = model.tokenizer.backend_tokenizer
         assert (backend.truncation, backend.padding) == (None, None)
         if family != "marian":
-            weights_of(model, AttentionRequest(model="m", text=long, heads=[("encoder", 0, 0)]))
+            attention_weights(
+                model, AttentionRequest(model="m", text=long, heads=[("encoder", 0, 0)])
+            )
             assert (backend.truncation, backend.padding) == (None, None)
     tokenizer = tiny_tokenizer()
     encode_for_training(tokenizer, model.module, texts.examples("xx", "dev"), 16)

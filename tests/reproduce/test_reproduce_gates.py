@@ -320,9 +320,9 @@ def test_time_left_is_told_of_what_is_under_way(monkeypatch: pytest.MonkeyPatch)
     times = iter([100.0, 110.0, 200.0])
     monkeypatch.setattr("headlab.cli.reproduce.time.monotonic", lambda: next(times))
     pace = Pace()
-    assert pace.left("a", Progress(4, 20)) == ""  # where it went on
-    assert pace.left("a", Progress(9, 20)) == ", 0:00:22 left"
-    assert pace.left("b", Progress(0, 5)) == ""
+    assert pace.time_left("a", Progress(4, 20)) == ""  # where it went on
+    assert pace.time_left("a", Progress(9, 20)) == ", 0:00:22 left"
+    assert pace.time_left("b", Progress(0, 5)) == ""
 
 
 def test_the_real_translation_part_is_one_of_hours_not_of_days() -> None:

@@ -113,7 +113,7 @@ def test_all_answers_name_their_folder_and_their_mask():
 
 WAYS: dict[str, Callable[[HeadScores], Any]] = {
     "json": lambda record: json.loads(json.dumps(record.to_json())),
-    "http": lambda record: json.loads(Scores.of(record).model_dump_json()),
+    "http": lambda record: json.loads(Scores.from_scores(record).model_dump_json()),
 }
 
 

@@ -365,7 +365,7 @@ def test_a_text_that_names_what_is_unknown_is_trained_on(tmp_path: Path) -> None
 def test_a_training_tells_how_it_goes_where_there_is_no_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "SILENCE", 0.0)
+    monkeypatch.setattr(output, "SECONDS_BETWEEN_LINES", 0.0)
     data, out = write_text(tmp_path / "data"), tmp_path / "lm"
     command = [
         "train",

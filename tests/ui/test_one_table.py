@@ -15,7 +15,7 @@ from made_gates import THREE, keep, made_gates
 from streamlit.testing.v1 import AppTest
 
 from headlab.cli.main import main
-from headlab.cli.output import Here
+from headlab.cli.output import ComputeSettings
 from headlab.core import Table
 from headlab.dashboard.widgets.figures import data_frame
 from headlab.jobs.score import ScoreJob
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands load no model."""
-    monkeypatch.setattr(Here, "load", lambda *_: SimpleNamespace(grid=GRID))
+    monkeypatch.setattr(ComputeSettings, "load", lambda *_: SimpleNamespace(grid=GRID))
 
 
 def printed(text: str) -> list[list[str]]:

@@ -15,7 +15,7 @@ from worker_running import evaluation, look
 
 from headlab.core import HeadGrid, Stack
 from headlab.studies.savings import Costs, LayerCost
-from headlab.worker.client import MANY, Client, error_of
+from headlab.worker.client import CONNECTION_LIMITS, Client, error_of
 from headlab.worker.middleware import REQUEST_SECONDS
 from headlab.worker.schemas import (
     Answer,
@@ -111,9 +111,9 @@ def test_a_worker_keeps_connections_for_much_longer_than_its_clients_do() -> Non
     async def app(scope, receive, send):  # type: ignore[no-untyped-def]
         raise AssertionError("never called")
 
-    assert MANY.keepalive_expiry is not None
+    assert CONNECTION_LIMITS.keepalive_expiry is not None
     kept = min(REQUEST_SECONDS, server_of(app).config.timeout_keep_alive)
-    assert kept >= MANY.keepalive_expiry + 5
+    assert kept >= CONNECTION_LIMITS.keepalive_expiry + 5
 
 
 # Answers that end early

@@ -36,10 +36,16 @@ from worker_running import Running, evaluation, look, running
 from headlab.jobs import Refusal
 from headlab.worker import middleware
 from headlab.worker.__main__ import main
-from headlab.worker.apidocs import markdown, page
-from headlab.worker.middleware import VARIABLE, Allowed, admit_local, embedded_names, named_models
-from headlab.worker.process import TOKEN_VARIABLE, Local, Remote
-from headlab.worker.server import Settings, open_entrance, server_of
+from headlab.worker.apidocs import html_page, markdown
+from headlab.worker.middleware import (
+    MODELS_VARIABLE,
+    AllowedModels,
+    admit_local,
+    embedded_names,
+    named_models,
+)
+from headlab.worker.process import TOKEN_VARIABLE, LocalWorker, RemoteWorker
+from headlab.worker.server import WorkerSettings, open_entrance, server_of
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "tools"))
@@ -69,7 +75,7 @@ OURS = "e5-small-intents"
 
 @pytest.fixture(autouse=True)
 def no_settings_of_this_shell(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (TOKEN_VARIABLE, VARIABLE, "HEADLAB_WORKER"):
+    for name in (TOKEN_VARIABLE, MODELS_VARIABLE, "HEADLAB_WORKER"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -84,7 +90,9 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A worker as others would reach it: a token, and the embedded models only."""
     folder = tmp_path_factory.mktemp("locked")
-    with running(folder, lambda: FakeBench(folder, 0.001), token=TOKEN, admit=Allowed()) as run:
+    with running(
+        folder, lambda: FakeBench(folder, 0.001), token=TOKEN, admit=AllowedModels()
+    ) as run:
         yield run
 
 
@@ -124,7 +132,10 @@ def test_a_weak_token_is_refused_at_start_and_not_repeated(
         assert "HEADLAB_TOKEN" in said
         assert "secrets.token_urlsafe(32)" in said
         assert token.strip() == "" or token not in said
-    for make in (lambda: Local(tmp_path, command=FAKE), lambda: Remote("http://127.0.0.1:9")):
+    for make in (
+        lambda: LocalWorker(tmp_path, command=FAKE),
+        lambda: RemoteWorker("http://127.0.0.1:9"),
+    ):
         with raises(WEAK[token], "HEADLAB_TOKEN"):
             make()
 
@@ -137,12 +148,12 @@ def test_beyond_this_machine_a_token_is_required(
     if token is not None:
         monkeypatch.setenv(TOKEN_VARIABLE, token)
     with raises("worker.token_missing", host):
-        open_entrance(Settings(Path(), host=host, port=0))
+        open_entrance(WorkerSettings(Path(), host=host, port=0))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2", "::1"])
 def test_a_worker_on_loopback_needs_no_token(host: str) -> None:
-    entrance = open_entrance(Settings(Path(), host=host, port=0))
+    entrance = open_entrance(WorkerSettings(Path(), host=host, port=0))
     entrance.listener.close()
     assert entrance.token is None
     assert entrance.admit is admit_local
@@ -160,16 +171,16 @@ def test_the_address_that_was_taken_decides_not_its_name(monkeypatch: pytest.Mon
         socket, "create_server", lambda address, **options: real(("0.0.0.0", 0), backlog=1)
     )
     with raises("worker.token_missing", "localhost"):
-        open_entrance(Settings(Path(), host="localhost", port=0))
+        open_entrance(WorkerSettings(Path(), host="localhost", port=0))
 
 
 def test_an_open_worker_asks_for_the_token_and_serves_what_its_owner_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
-    monkeypatch.setenv(VARIABLE, "some/model, other/model")
+    monkeypatch.setenv(MODELS_VARIABLE, "some/model, other/model")
     entrance = open_entrance(
-        Settings(tmp_path, host="0.0.0.0", port=0, warm="warm/model", allow=("third/model",))
+        WorkerSettings(tmp_path, host="0.0.0.0", port=0, warm="warm/model", allow=("third/model",))
     )
     entrance.listener.close()
     assert entrance.token == TOKEN
@@ -192,7 +203,7 @@ def test_an_address_that_cannot_be_taken_is_a_sentence(
 ) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     with raises(*expected):
-        open_entrance(Settings(Path(), host=host, port=0))
+        open_entrance(WorkerSettings(Path(), host=host, port=0))
 
 
 def test_the_check_of_the_token_takes_the_same_time_wherever_it_differs() -> None:
@@ -236,7 +247,7 @@ def test_a_wrong_token_opens_nothing(locked: Running, given: str) -> None:
 
 
 def test_an_app_s_own_worker_is_closed_to_other_users_of_the_machine(tmp_path: Path) -> None:
-    local = Local(tmp_path, command=FAKE)
+    local = LocalWorker(tmp_path, command=FAKE)
     try:
         assert local.client().model(MODEL).name == MODEL
         assert httpx.get(f"{local.url}/models").status_code == 401
@@ -254,7 +265,7 @@ def test_models_are_compared_letter_by_letter(
     monkeypatch.chdir(tmp_path)
     for name in ("mine", "yours"):
         (tmp_path / name).mkdir()
-    allowed = Allowed([str(tmp_path / "mine"), "./yours", "someone/model"])
+    allowed = AllowedModels([str(tmp_path / "mine"), "./yours", "someone/model"])
     for name in (str(tmp_path / "mine"), "./yours", "someone/model", OURS):
         assert allowed(name) == name
     for name in (
@@ -272,7 +283,7 @@ def test_the_embedded_models_are_known_without_torch() -> None:
     from headlab.models.embedded import EMBEDDED
 
     assert set(embedded_names()) == set(EMBEDDED)
-    code = "import sys, headlab.worker.middleware as a; a.Allowed()('e5-small-intents'); sys.exit('torch' in sys.modules)"
+    code = "import sys, headlab.worker.middleware as a; a.AllowedModels()('e5-small-intents'); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
@@ -281,7 +292,7 @@ def test_a_folder_that_leads_elsewhere_later_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "mine")
-    allowed = Allowed([str(link)])
+    allowed = AllowedModels([str(link)])
     assert allowed(str(link)) == str(link)
     link.unlink()
     with raises("model.moved", kind=Refusal):
@@ -295,7 +306,7 @@ def test_a_folder_made_later_does_not_take_the_place_of_a_hub_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    allowed = Allowed(["someone/model"])
+    allowed = AllowedModels(["someone/model"])
     assert allowed("someone/model")
     (tmp_path / "someone" / "model").mkdir(parents=True)
     with raises("model.moved", kind=Refusal):
@@ -314,15 +325,15 @@ def test_a_folder_made_later_does_not_take_the_place_of_a_hub_model(
 )
 def test_a_model_that_nobody_could_ask_for_is_refused_at_start(name: str, code: str) -> None:
     with raises(code):
-        Allowed([name])
+        AllowedModels([name])
 
 
 def test_the_models_of_option_and_environment_are_taken_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(VARIABLE, " a/b ,, c/d,a/b")
+    monkeypatch.setenv(MODELS_VARIABLE, " a/b ,, c/d,a/b")
     assert named_models(("e/f", "c/d")) == ("e/f", "c/d", "a/b")
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(MODELS_VARIABLE)
     assert named_models() == ()
 
 
@@ -353,7 +364,9 @@ def test_every_route_that_names_a_model_asks_whether_it_may(locked: Running) -> 
 
 def test_a_job_of_a_model_that_is_not_allowed_is_not_resumed(tmp_path: Path) -> None:
     """It may stand in the list from a time when the worker was on loopback."""
-    with running(tmp_path, lambda: FakeBench(tmp_path, 0.5), token=TOKEN, admit=Allowed()) as run:
+    with running(
+        tmp_path, lambda: FakeBench(tmp_path, 0.5), token=TOKEN, admit=AllowedModels()
+    ) as run:
         job = run.jobs.submit(
             "score", {"model": "/etc", "seed": 1}
         ).id  # twenty seconds' work: it is not over before
@@ -525,7 +538,7 @@ def test_files_become_a_task_for_who_has_the_token_and_no_request_names_a_place(
     tmp_path: Path,
 ) -> None:
     rows = b"t,l\n" + b"".join(b"say %d,%d\n" % (i, i % 2) for i in range(8))
-    with running(tmp_path, lambda: FakeBench(tmp_path), token=TOKEN, admit=Allowed()) as run:
+    with running(tmp_path, lambda: FakeBench(tmp_path), token=TOKEN, admit=AllowedModels()) as run:
         ask = partial(
             httpx.post, f"{run.url}/tasks", headers={"authorization": f"Bearer {TOKEN}"}, timeout=60
         )
@@ -711,7 +724,7 @@ def test_the_log_of_a_process_holds_neither_sentences_nor_the_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
-    local = Local(tmp_path, command=FAKE)
+    local = LocalWorker(tmp_path, command=FAKE)
     try:
         client, url = local.client(), local.url
         assert client.attention(look(MODEL, SECRET, [["encoder", 0, 0]])).tokens == ["a"]
@@ -984,7 +997,7 @@ def test_whatever_a_description_says_is_text_on_the_page() -> None:
                                         "responses": {"200": {}, "404": {}}}}},
         "components": {"schemas": {"Nasty": {"type": "object", "description": nasty, "properties": {nasty: field}}}},
     }  # fmt: skip
-    hostile_page = page(hostile)
+    hostile_page = html_page(hostile)
     assert hostile_page.count("&lt;script&gt;") >= 6
     assert not re.search(r"<script|<b>|<i>|alert\(1\)</", hostile_page)
 

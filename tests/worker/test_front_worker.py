@@ -22,7 +22,7 @@ from headlab.masks import Mask
 from headlab.results import Store
 from headlab.studies.run import Pieces, run_experiment
 from headlab.studies.savings import Savings
-from headlab.worker.model_host import Resident
+from headlab.worker.model_host import ModelHost
 from headlab.worker.schemas import JobRow
 
 OPTIONS: dict[str, Any] = {"points": 3, "within": 5.0, "by": "estimate", "orders": "mean"}
@@ -42,7 +42,7 @@ def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
     cache = tmp_path / "cache"
     cache.mkdir()
-    make = partial(Resident, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+    make = partial(ModelHost, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
     with running(cache, make) as run:
         yield run
 

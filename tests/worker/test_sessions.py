@@ -31,8 +31,8 @@ from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.results import Store
 from headlab.tasks import Example, Task, equal_texts_record
-from headlab.worker.engine import MAX_OF_ONE, PATIENCE, Live, Waiting
-from headlab.worker.model_host import Resident
+from headlab.worker.engine import MAX_NEW_IN_A_ROW, MAX_OF_ONE, LiveRequest, RequestQueue
+from headlab.worker.model_host import ModelHost
 from headlab.worker.schemas import EvaluateRequest, Figure
 
 NAME = "tiny-bert"
@@ -84,7 +84,7 @@ def model() -> Model:
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Running]:
-    with running(tmp_path, lambda: Resident(tmp_path, "cpu", loader=load, tasks=toy)) as run:
+    with running(tmp_path, lambda: ModelHost(tmp_path, "cpu", loader=load, tasks=toy)) as run:
         yield run
 
 
@@ -270,7 +270,7 @@ def test_gates_are_gone_between_the_steps_of_interleaved_requests(
     tmp_path: Path, model: Model
 ) -> None:
     """What the engine does, by hand: many requests a step each in turn, the model looked at after every one."""
-    bench = Resident(tmp_path, "cpu", loader=lambda _: model, tasks=toy)
+    bench = ModelHost(tmp_path, "cpu", loader=lambda _: model, tasks=toy)
     inputs = model.tokenizer(TEXT, return_tensors="pt")
     with torch.no_grad():
         before = model.module(**inputs).logits
@@ -285,7 +285,7 @@ def test_gates_are_gone_between_the_steps_of_interleaved_requests(
             assert torch.equal(model.module(**inputs).logits, before)
         assert active_for(model.owner) is None
         if steps == 1:
-            lives[0].stopped = True  # its client has gone
+            lives[0].is_stopped = True  # its client has gone
     assert sorted(got) == list(range(1, 8))
     assert all(got[n] == alone(model, "de", chosen[n]) for n in got)
 
@@ -294,7 +294,7 @@ def test_reported_16_figures_that_another_session_was_faster_with_are_taken_over
     tmp_path: Path, model: Model
 ) -> None:
     """Two sessions ask for the same mask: the slower one ends with the faster one's figure, computing nothing more."""
-    bench = Resident(tmp_path, "cpu", loader=lambda _: model, tasks=toy)
+    bench = ModelHost(tmp_path, "cpu", loader=lambda _: model, tasks=toy)
     mask = masks(model, 6, 1)[0]
     got: dict[int, Any] = {}
     slower, faster = live_of(bench, 0, mask, got), live_of(bench, 1, mask, got)
@@ -319,7 +319,7 @@ def test_reported_16_sessions_with_the_same_mask_all_get_its_figure(
     assert worker.engine.waiting == 0
 
 
-def live_of(bench: Resident, number: int, mask: Mask, got: dict[int, Any]) -> Live:
+def live_of(bench: ModelHost, number: int, mask: Mask, got: dict[int, Any]) -> LiveRequest:
     request = EvaluateRequest(
         model=NAME, task="intents", language="de", mask=mask.to_json(), size=SIZE
     )
@@ -328,7 +328,7 @@ def live_of(bench: Resident, number: int, mask: Mask, got: dict[int, Any]) -> Li
         if isinstance(record, BaseModel) and isinstance(record, Figure) and record.done:
             got[number] = record.model_dump(exclude_none=True)
 
-    return Live(lambda: bench.evaluate(request), send, NAME)
+    return LiveRequest(lambda: bench.evaluate(request), send, NAME)
 
 
 def test_a_gate_left_open_by_a_request_ends_with_it(tmp_path: Path, model: Model) -> None:
@@ -342,12 +342,12 @@ def test_a_gate_left_open_by_a_request_ends_with_it(tmp_path: Path, model: Model
         assert active_for(model.owner) is not None
         return iter([Figure(language="de", n=1, total=1, accuracy=0, low=0, high=0, done=True)])
 
-    live = Live(careless, lambda _: None)
+    live = LiveRequest(careless, lambda _: None)
     while live.step():
         pass
     assert opened
     assert active_for(model.owner) is None
-    bench = Resident(tmp_path, "cpu", loader=lambda _: model, tasks=toy)
+    bench = ModelHost(tmp_path, "cpu", loader=lambda _: model, tasks=toy)
     mask = masks(model, 4, 1)[0]
     got: dict[int, Any] = {}
     after = live_of(bench, 0, mask, got)
@@ -394,17 +394,17 @@ def alone_within(model: Model, language: str) -> float:
 # Nobody waits for ever
 
 
-def waiting(session: str | None, language: str = "de") -> Live:
+def waiting(session: str | None, language: str = "de") -> LiveRequest:
     key = None if session is None else (session, "intents", language, "dev")
-    return Live(lambda: iter(()), lambda _: None, NAME, key)
+    return LiveRequest(lambda: iter(()), lambda _: None, NAME, key)
 
 
-def taken(queue: Waiting, count: int, **options: Any) -> list[Live]:
+def taken(queue: RequestQueue, count: int, **options: Any) -> list[LiveRequest]:
     return [live for _ in range(count) if (live := queue.take(**options)) is not None]
 
 
 def test_sessions_have_their_turns_however_much_one_asks_for() -> None:
-    queue = Waiting()
+    queue = RequestQueue()
     for language in range(15):
         queue.add(waiting("greedy", f"l{language}"))
     for number in range(19):
@@ -419,8 +419,8 @@ def test_sessions_have_their_turns_however_much_one_asks_for() -> None:
 def test_of_too_many_sessions_the_turn_that_is_longest_ago_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headlab.worker.engine.REMEMBERED", 2)
-    queue = Waiting()
+    monkeypatch.setattr("headlab.worker.engine.MAX_SESSIONS", 2)
+    queue = RequestQueue()
     for session in ("first", "second", "third"):
         queue.add(waiting(session))
         assert len(taken(queue, 1)) == 1
@@ -430,7 +430,7 @@ def test_of_too_many_sessions_the_turn_that_is_longest_ago_is_forgotten(
 
 
 def test_requests_without_a_session_have_one_turn_together() -> None:
-    queue = Waiting()
+    queue = RequestQueue()
     for _ in range(10):
         queue.add(waiting(None))
     queue.add(waiting("a"))
@@ -439,13 +439,13 @@ def test_requests_without_a_session_have_one_turn_together() -> None:
 
 
 def test_a_session_that_never_stops_toggling_does_not_keep_others_from_their_end() -> None:
-    queue = Waiting()
+    queue = RequestQueue()
     queue.add(waiting("patient"))
     patient = queue.take()
     assert patient is not None
     queue.put_back(patient)
     for step in range(3):
-        for number in range(PATIENCE + 1):
+        for number in range(MAX_NEW_IN_A_ROW + 1):
             queue.add(waiting("toggler", f"l{step}-{number}"))
             if queue.take() is patient:
                 break
@@ -455,16 +455,16 @@ def test_a_session_that_never_stops_toggling_does_not_keep_others_from_their_end
 
 
 def test_first_figures_go_ahead_between_batches_a_few_at_a_time() -> None:
-    queue = Waiting()
-    for number in range(PATIENCE + 5):
+    queue = RequestQueue()
+    for number in range(MAX_NEW_IN_A_ROW + 5):
         queue.add(waiting(f"person {number}"))
-    assert len(taken(queue, PATIENCE + 5, begun=False)) == PATIENCE
+    assert len(taken(queue, MAX_NEW_IN_A_ROW + 5, include_begun=False)) == MAX_NEW_IN_A_ROW
     assert queue.take() is not None  # the one whose batches those were has ended: the next begins
-    assert len(taken(queue, 9, begun=False)) == 4
+    assert len(taken(queue, 9, include_begun=False)) == 4
 
 
 def test_one_session_cannot_fill_the_queue() -> None:
-    queue = Waiting()
+    queue = RequestQueue()
     for number in range(MAX_OF_ONE):
         queue.add(waiting("greedy", f"l{number}"))
     with raises("worker.session_requests_too_many", kind=Refusal) as caught:
@@ -524,10 +524,10 @@ def test_no_session_waits_a_multiple_of_the_others(tmp_path: Path) -> None:
     first = {name: order.index(name) for name in set(order)}
     last = {name: len(order) - order[::-1].index(name) for name in set(order)}
     assert (
-        max(first.values()) < 19 + 2 * PATIENCE
+        max(first.values()) < 19 + 2 * MAX_NEW_IN_A_ROW
     )  # everyone's first figure comes in the first round or so
     assert (
-        max(last[name] for name in last if name != "greedy") <= 3 * 20 + 2 * PATIENCE
+        max(last[name] for name in last if name != "greedy") <= 3 * 20 + 2 * MAX_NEW_IN_A_ROW
     )  # everyone's last in the third
     assert Counter(order) == {"greedy": 45, **{f"modest {n}": 3 for n in range(19)}}
 

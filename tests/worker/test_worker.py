@@ -32,10 +32,10 @@ from headlab.masks import full_mask
 from headlab.worker import process, server
 from headlab.worker.__main__ import main
 from headlab.worker.client import Client
-from headlab.worker.jobs import ATTEMPTS, Jobs
-from headlab.worker.middleware import Allowed
-from headlab.worker.process import Local, Remote, take_home
-from headlab.worker.runner import Running as RunningJob
+from headlab.worker.jobs import MAX_ATTEMPTS, JobList
+from headlab.worker.middleware import AllowedModels
+from headlab.worker.process import LocalWorker, RemoteWorker, take_home
+from headlab.worker.runner import WorkerJob as RunningJob
 from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS, Figure
 
 ENDING_SECONDS = 60.0  # a limit, not a wait
@@ -340,20 +340,20 @@ def test_stopping_in_order_puts_the_job_back(tmp_path: Path) -> None:
     with running(tmp_path, lambda: FakeBench(tmp_path)) as run:
         job = run.client.submit(spec=SPEC).id
         until(lambda: run.client.job(job).done >= 2)
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     assert (jobs.get(job).state, jobs.get(job).attempts) == ("queued", 0)
     jobs.close()
 
 
 def test_a_job_that_kills_its_worker_is_given_up(tmp_path: Path) -> None:
-    for attempt in range(1, ATTEMPTS + 1):
-        jobs = Jobs(tmp_path / "jobs.db")
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        jobs = JobList(tmp_path / "jobs.db")
         jobs.submit("score", SPEC)
         claimed = jobs.claim()
         assert claimed is not None
         assert claimed.attempts == attempt
         jobs.close()  # and never another word: as after kill -9
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     given_up = jobs.get(claimed.id)
     assert given_up.state == "failed"
     assert given_up.error is not None
@@ -364,37 +364,37 @@ def test_a_job_that_kills_its_worker_is_given_up(tmp_path: Path) -> None:
 
 
 def test_a_job_that_gets_on_between_kills_is_never_given_up(tmp_path: Path) -> None:
-    for number in range(3 * ATTEMPTS):
-        jobs = Jobs(tmp_path / "jobs.db")
+    for number in range(3 * MAX_ATTEMPTS):
+        jobs = JobList(tmp_path / "jobs.db")
         jobs.submit("score", SPEC)
         claimed = jobs.claim()
         assert claimed is not None
         running = RunningJob(jobs, claimed, lambda: None)
-        store = WatchedStore(tmp_path, kept=lambda *_, job=running: job.kept())
+        store = WatchedStore(tmp_path, on_stored=lambda *_, job=running: job.note_stored())
         if number % 2:
             store.run({"format": 1}).save({"n": np.zeros(1)})
         else:
             store.run({"format": 1}).finish(Report("made up", ()), {})
         jobs.close()  # and never another word: as after kill -9
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     assert jobs.get(claimed.id).state == "queued"
     jobs.close()
 
 
 def test_a_cancellation_outlives_the_worker(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     job = jobs.submit("score", SPEC).id
     jobs.claim()
     jobs.cancel(job)
     jobs.close()
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     assert jobs.get(job).state == "cancelled"
     jobs.close()
 
 
 def test_a_broken_job_list_is_put_aside(tmp_path: Path) -> None:
     (tmp_path / "jobs.db").write_bytes(b"not a database" * 1000)
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     assert jobs.list() == []
     assert "put aside" in jobs.note
     assert len(list(tmp_path.glob("jobs.db.broken-*"))) == 1
@@ -403,7 +403,7 @@ def test_a_broken_job_list_is_put_aside(tmp_path: Path) -> None:
 
 def test_reported_17_a_job_list_is_read_and_written_without_locks(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
-    jobs = Jobs(path)
+    jobs = JobList(path)
     first = jobs.submit("score", SPEC).id
     copy = tmp_path / "copied.db"
     for suffix in (
@@ -414,11 +414,11 @@ def test_reported_17_a_job_list_is_read_and_written_without_locks(tmp_path: Path
             path.with_name(path.name + suffix).read_bytes()
         )
     jobs.close()
-    unlocked = Jobs(copy, unlocked=True)
+    unlocked = JobList(copy, without_locks=True)
     second = unlocked.submit("score", {**SPEC, "seed": 2}).id
     assert not copy.with_name("copied.db-shm").exists()
     unlocked.close()
-    with_locks = Jobs(copy)
+    with_locks = JobList(copy)
     assert [job.id for job in with_locks.list()] == [second, first]
     with_locks.close()
 
@@ -435,7 +435,7 @@ def test_reported_17_a_job_list_without_shared_memory_is_used_without(
             return super().execute(sql, *values)
 
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=WithoutSharedMemory))
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     assert jobs.list() == []
     jobs.close()
     assert caplog.text.count("no shared memory") == 1
@@ -444,7 +444,7 @@ def test_reported_17_a_job_list_without_shared_memory_is_used_without(
 def test_reported_17_a_job_list_that_cannot_be_opened_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "jobs.db").mkdir()
     with raises("file.is_folder", tmp_path / "jobs.db"):
-        Jobs(tmp_path / "jobs.db")
+        JobList(tmp_path / "jobs.db")
 
 
 def test_a_newer_job_list_is_refused_not_overwritten(tmp_path: Path) -> None:
@@ -452,12 +452,12 @@ def test_a_newer_job_list_is_refused_not_overwritten(tmp_path: Path) -> None:
     db.execute("pragma user_version=99")
     db.close()
     with raises("job.list_newer", 99):
-        Jobs(tmp_path / "jobs.db")
+        JobList(tmp_path / "jobs.db")
 
 
 def test_too_many_waiting_jobs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headlab.worker.jobs.MAX_WAITING", 2)
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     for seed in range(2):
         jobs.submit("score", {**SPEC, "seed": seed})
     with raises("job.queue_full", 2, kind=Refusal):
@@ -610,7 +610,9 @@ def test_a_token_is_needed_where_there_is_one(tmp_path: Path) -> None:
 
 
 def test_an_open_worker_serves_embedded_models_only(tmp_path: Path) -> None:
-    with running(tmp_path, lambda: FakeBench(tmp_path), token="right", admit=Allowed()) as run:
+    with running(
+        tmp_path, lambda: FakeBench(tmp_path), token="right", admit=AllowedModels()
+    ) as run:
         for name in ("/etc", "../..", "someone/model"):
             with raises("model.not_allowed", "e5-small-intents, e5-small-slots"):
                 run.client.model(name)
@@ -636,17 +638,19 @@ def test_a_port_in_use_and_an_open_host_without_token_are_refused(
     assert "choose another port with --port" in capsys.readouterr().err
     monkeypatch.delenv("HEADLAB_TOKEN", raising=False)
     with raises("worker.token_missing", "HEADLAB_TOKEN"):
-        server.serve(server.Settings(tmp_path, host="0.0.0.0", port=0))
+        server.serve(server.WorkerSettings(tmp_path, host="0.0.0.0", port=0))
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[Local]:
-    started = Local(tmp_path, command=FAKE)
+def local(tmp_path: Path) -> Iterator[LocalWorker]:
+    started = LocalWorker(tmp_path, command=FAKE)
     yield started
     started.stop()
 
 
-def test_a_killed_worker_is_started_again_and_its_job_goes_on(local: Local, tmp_path: Path) -> None:
+def test_a_killed_worker_is_started_again_and_its_job_goes_on(
+    local: LocalWorker, tmp_path: Path
+) -> None:
     client = local.client()
     job = client.submit(spec=SPEC).id
     until(lambda: client.job(job).done >= 4)
@@ -664,8 +668,10 @@ def test_a_killed_worker_is_started_again_and_its_job_goes_on(local: Local, tmp_
     assert client.health().state == ".worker"
 
 
-def test_a_second_worker_on_one_cache_keeps_its_own_list(local: Local, tmp_path: Path) -> None:
-    other = Local(tmp_path, command=FAKE)
+def test_a_second_worker_on_one_cache_keeps_its_own_list(
+    local: LocalWorker, tmp_path: Path
+) -> None:
+    other = LocalWorker(tmp_path, command=FAKE)
     try:
         assert other.url != local.url
         health = other.client().health()
@@ -676,7 +682,7 @@ def test_a_second_worker_on_one_cache_keeps_its_own_list(local: Local, tmp_path:
         other.stop()
 
 
-def test_the_lock_is_freed_with_its_holder(local: Local, tmp_path: Path) -> None:
+def test_the_lock_is_freed_with_its_holder(local: LocalWorker, tmp_path: Path) -> None:
     local.stop()
     home = take_home(tmp_path)
     assert home.label == ".worker"
@@ -691,10 +697,10 @@ def test_reported_17_workers_on_a_disk_without_flock_keep_each_other_out(
     monkeypatch.setenv("PYTHONPATH", on_python_path(tmp_path / "network_disk"))
     monkeypatch.setenv("SWAPS_NAMES", "no")
     cache = tmp_path / "cache"
-    first = Local(cache, command=FAKE)
+    first = LocalWorker(cache, command=FAKE)
     assert first.client().health().state == ".worker"
     job = int(first.client().submit(spec=SPEC).id)
-    other = Local(cache, command=FAKE)
+    other = LocalWorker(cache, command=FAKE)
     try:
         health = other.client().health()
         assert health.state == ".worker/2"
@@ -710,7 +716,7 @@ def test_reported_17_workers_on_a_disk_without_flock_keep_each_other_out(
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
     until(lambda: first.pid is None)
-    heir = Local(cache, command=FAKE)
+    heir = LocalWorker(cache, command=FAKE)
     try:
         health = heir.client().health()
         assert (health.state, health.note) == (".worker", "")
@@ -722,8 +728,8 @@ def test_reported_17_workers_on_a_disk_without_flock_keep_each_other_out(
 
 def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from headlab.worker.process import Local\n"
-        f"w = Local(Path({str(tmp_path)!r}), command={FAKE!r}); w.client().submit(spec={SPEC!r})\n"
+        "import sys; from pathlib import Path; from headlab.worker.process import LocalWorker\n"
+        f"w = LocalWorker(Path({str(tmp_path)!r}), command={FAKE!r}); w.client().submit(spec={SPEC!r})\n"
         "print(w.pid, flush=True); sys.stdin.read()"
     )
     pipe = subprocess.PIPE
@@ -735,7 +741,7 @@ def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         parent.kill()
         parent.wait()
         # The next app on this cache waits for the orphan and takes over its job list.
-        heir = Local(tmp_path, command=FAKE)
+        heir = LocalWorker(tmp_path, command=FAKE)
         assert heir.client().health().state == ".worker"
         (job,) = heir.client().jobs()
         until(lambda: heir.client().job(job.id).state == "done")
@@ -765,7 +771,7 @@ def test_reported_16_a_worker_that_is_told_to_end_puts_its_job_back_and_ends_wel
             assert process.returncode == 0
         finally:
             process.kill()
-    jobs = Jobs(tmp_path / ".worker" / "jobs.db")
+    jobs = JobList(tmp_path / ".worker" / "jobs.db")
     assert jobs.get(job).state == "queued"
     jobs.close()
 
@@ -786,16 +792,16 @@ def test_a_worker_on_any_free_port_says_which_one_it_took(tmp_path: Path) -> Non
 
 def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
     with raises("worker.ended_at_start"):
-        Local(tmp_path, command=(sys.executable, "-c", "raise SystemExit(3)"))
+        LocalWorker(tmp_path, command=(sys.executable, "-c", "raise SystemExit(3)"))
     (tmp_path / "file").write_text("")
     with raises("file.unwritable"):
-        Local(tmp_path / "file", command=FAKE)
+        LocalWorker(tmp_path / "file", command=FAKE)
 
 
 def test_a_named_worker_is_checked(worker: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADLAB_WORKER", worker.url + "/")
     named = process.connect()
-    assert isinstance(named, Remote)
+    assert isinstance(named, RemoteWorker)
     assert named.client().model(MODEL).name == MODEL
     named.stop()
     monkeypatch.setenv("HEADLAB_WORKER", "http://127.0.0.1:9")
@@ -806,7 +812,7 @@ def test_a_named_worker_is_checked(worker: Fixture, monkeypatch: pytest.MonkeyPa
         process.connect(Path("nowhere"))
 
 
-def test_logs_stay_with_the_owner(local: Local, tmp_path: Path) -> None:
+def test_logs_stay_with_the_owner(local: LocalWorker, tmp_path: Path) -> None:
     assert local.client().health().ok
     for name in ("worker.log", "jobs.db"):
         assert (tmp_path / ".worker" / name).stat().st_mode & 0o077 == 0

@@ -26,8 +26,8 @@ from headlab.jobs import Refusal, experiment
 from headlab.results import Run, Store
 from headlab.studies.run import Pieces, run_experiment
 from headlab.tasks import Task
-from headlab.worker.model_host import Resident
-from headlab.worker.runner import needed_by
+from headlab.worker.model_host import ModelHost
+from headlab.worker.runner import may_need_run
 from headlab.worker.schemas import JobRow
 
 METHOD = "leave-one-out"
@@ -65,7 +65,7 @@ def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
 def at_work(model: Model, cache: Path) -> Any:
     cache.mkdir(exist_ok=True)
     return running(
-        cache, partial(Resident, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+        cache, partial(ModelHost, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
     )
 
 
@@ -175,7 +175,7 @@ def test_options_of_orderings_are_in_full_in_the_params() -> None:
 
 def test_a_text_longer_than_any_needs_to_be_is_refused() -> None:
     with raises("job.text_too_long", 1000, kind=Refusal):
-        experiment.modest({"orderings": "x" * 1001})
+        experiment.within_limits_of_jobs({"orderings": "x" * 1001})
 
 
 def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
@@ -233,7 +233,7 @@ def test_a_job_leaves_the_library_s_report_and_a_second_one_costs_nothing(
 
 def test_reading_many_languages_lets_others_pass(model: Model, tmp_path: Path) -> None:
     ticks: list[int] = []
-    lab = Resident(tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+    lab = ModelHost(tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
     spec = experiment.ExperimentJob.model_validate(spec_of(model))
     pieces = spec.pieces(lab, lambda: ticks.append(1))
     for language in ("xx", "yy", "xx"):
@@ -357,6 +357,6 @@ def test_a_score_job_that_waits_keeps_the_checkpoints_an_experiment_began(model:
         return JobRow(**made, started=None, ended=None)
 
     ours = job(1, "experiment", "cancelled", experiment="targeted")
-    assert needed_by(job(2, "score", "queued", method="shapley"), ours, "xx")
-    assert not needed_by(job(2, "score", "queued", task="other"), ours, "xx")
-    assert not needed_by(job(2, "score", "done"), ours, "xx")
+    assert may_need_run(job(2, "score", "queued", method="shapley"), ours, "xx")
+    assert not may_need_run(job(2, "score", "queued", task="other"), ours, "xx")
+    assert not may_need_run(job(2, "score", "done"), ours, "xx")

@@ -25,14 +25,14 @@ from worker_running import Running, running
 from headlab import load
 from headlab.core import HeadlabError
 from headlab.hooks import Model
-from headlab.jobs import Known, Measured, Refusal
+from headlab.jobs import ForecastBasis, Measured, Refusal
 from headlab.jobs import gates as kind
 from headlab.jobs.gates import GatesJob, examples_of, forwards_of
 from headlab.results import Store
 from headlab.tasks import Task
 from headlab.training.l0_learn import learn_gates
 from headlab.training.l0_options import options_of
-from headlab.worker.model_host import Resident
+from headlab.worker.model_host import ModelHost
 from headlab.worker.schemas import JobRow
 
 SHORT: dict[str, Any] = {
@@ -57,7 +57,7 @@ def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
-    make = partial(Resident, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+    make = partial(ModelHost, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
     with running(tmp_path, make) as run:
         yield run
 
@@ -258,13 +258,17 @@ def foretell(tmp_path: Path, measured: Measured | None = None, **changes: Any) -
         **changes,
     }
     full = checked("gates", spec)
-    return GatesJob.model_validate(full).forecast(Known((), (), "cpu", tmp_path, measured))
+    return GatesJob.model_validate(full).forecast(ForecastBasis((), (), "cpu", tmp_path, measured))
 
 
 def test_without_runs_the_device_is_timed_and_with_some_their_pace_is_taken(tmp_path: Path) -> None:
     first = foretell(tmp_path)
     assert first.forecast.seconds is None
-    assert (first.ask.model, first.ask.language, first.ask.job) == (
+    assert (
+        first.measure_request.model,
+        first.measure_request.language,
+        first.measure_request.job,
+    ) == (
         "e5-small-intents",
         "yy",
         None,
@@ -273,7 +277,7 @@ def test_without_runs_the_device_is_timed_and_with_some_their_pace_is_taken(tmp_
     judged = SIZES["dev"] + SIZES["test"]
     assert timed.forecast.forwards == 400 * 32 * 2 + 2 * judged
     assert timed.forecast.seconds == pytest.approx(0.001 * timed.forecast.forwards)
-    assert timed.ask is None
+    assert timed.measure_request is None
     gates = made_gates(task="tiny")
     keep(tmp_path, gates)
     paced = foretell(tmp_path)

@@ -23,8 +23,8 @@ from worker_running import Running, evaluation, running
 
 from headlab.dashboard.panels import job_format
 from headlab.results import Run
-from headlab.worker.jobs import FIRST, LINES, VERSION, Jobs
-from headlab.worker.runner import clear
+from headlab.worker.jobs import CREATE_VERSION_1, MAX_LOG_LINES, VERSION, JobList
+from headlab.worker.runner import clear_checkpoint
 from headlab.worker.schemas import JobRow
 
 SPEC: dict[str, Any] = {
@@ -44,8 +44,8 @@ def worker(tmp_path: Path) -> Iterator[Running]:
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Jobs]:
-    opened = Jobs(tmp_path / "jobs.db")
+def jobs(tmp_path: Path) -> Iterator[JobList]:
+    opened = JobList(tmp_path / "jobs.db")
     yield opened
     opened.close()
 
@@ -192,22 +192,22 @@ def test_a_waiting_job_s_cancellation_is_told_once(worker: Running) -> None:
 def test_a_log_outlives_the_worker_and_says_how_it_went(tmp_path: Path) -> None:
     with running(tmp_path, partial(FakeBench, tmp_path, 0.02)) as worker:
         job = started(worker)
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     assert jobs.log(job)[-1].endswith("requeued: the worker is shutting down")
     assert jobs.claim() is not None
     jobs.close()  # and never another word: as after kill -9
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     assert jobs.log(job)[-1].endswith("the worker died")
     jobs.close()
 
 
-def test_a_log_keeps_its_last_lines(jobs: Jobs) -> None:
+def test_a_log_keeps_its_last_lines(jobs: JobList) -> None:
     first, other = (jobs.submit("score", {"seed": seed}).id for seed in (1, 2))
-    for number in range(LINES + 20):
-        jobs.tell(first, f"line {number}")
+    for number in range(MAX_LOG_LINES + 20):
+        jobs.add_log_line(first, f"line {number}")
     told = jobs.log(first)
-    assert len(told) == LINES
-    assert told[-1].endswith(f"line {LINES + 19}")
+    assert len(told) == MAX_LOG_LINES
+    assert told[-1].endswith(f"line {MAX_LOG_LINES + 19}")
     assert told[0].endswith("line 20")
     assert len(jobs.log(other)) == 1
 
@@ -283,17 +283,17 @@ def test_only_folders_of_runs_are_cleared(tmp_path: Path) -> None:
     for name in ("precious", "adapters", f"{'a' * 64}x"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "checkpoint.npz").write_bytes(b"x")
-        clear(tmp_path, name)
+        clear_checkpoint(tmp_path, name)
         assert (tmp_path / name / "checkpoint.npz").exists()
-    clear(tmp_path / "precious", "../adapters")
+    clear_checkpoint(tmp_path / "precious", "../adapters")
     assert (tmp_path / "adapters" / "checkpoint.npz").exists()
     run = tmp_path / ("b" * 64)
     run.mkdir()
     for name in ("checkpoint.npz", "spec.json", "notes.txt"):
         (run / name).write_bytes(b"x")
-    clear(tmp_path, run.name)
+    clear_checkpoint(tmp_path, run.name)
     assert [path.name for path in run.iterdir()] == ["notes.txt"]
-    clear(tmp_path, "c" * 64)  # was never there
+    clear_checkpoint(tmp_path, "c" * 64)  # was never there
 
 
 # Lists of an earlier version
@@ -302,7 +302,7 @@ def test_only_folders_of_runs_are_cleared(tmp_path: Path) -> None:
 def old_list(path: Path) -> None:
     """A job list as version 1 wrote it: one job running, one done."""
     db = sqlite3.connect(path)
-    for statement in FIRST:
+    for statement in CREATE_VERSION_1:
         db.execute(statement)
     insert = "insert into jobs(dedup,kind,params,state,done,total,attempts,created,started) values(?,?,?,?,?,?,1,1.5,2.5)"
     for seed, state in ((1, "running"), (2, "done")):
@@ -316,7 +316,7 @@ def old_list(path: Path) -> None:
 def test_a_list_of_the_earlier_version_keeps_its_jobs(tmp_path: Path) -> None:
     old_list(tmp_path / "jobs.db")
     for _ in range(2):  # and again once it is of this version
-        jobs = Jobs(tmp_path / "jobs.db")
+        jobs = JobList(tmp_path / "jobs.db")
         done, waiting = jobs.list()
         assert (waiting.id, waiting.state, waiting.place, waiting.done, waiting.created) == (
             1,
@@ -350,14 +350,14 @@ def test_a_list_of_the_earlier_version_keeps_its_jobs(tmp_path: Path) -> None:
 def test_reported_19_a_job_that_cannot_be_read_does_not_keep_the_others(
     tmp_path: Path, column: str, value: object
 ) -> None:
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     ids = [jobs.submit("score", {"seed": seed}).id for seed in range(3)]
     jobs.close()
     db = sqlite3.connect(tmp_path / "jobs.db")
     with db:
         db.execute(f"update jobs set {column}=? where id=?", (value, ids[1]))
     db.close()
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     try:
         assert [job.id for job in jobs.list()] == [ids[2], ids[0]]
         assert f"job {ids[1]} " in jobs.note
@@ -373,14 +373,14 @@ def test_a_change_of_version_is_whole_or_not_at_all(
 ) -> None:
     old_list(tmp_path / "jobs.db")
     broken = (
-        FIRST,
+        CREATE_VERSION_1,
         ("alter table jobs add column place text not null default 'here'", "create nonsense"),
     )
     with monkeypatch.context() as patch:
-        patch.setattr("headlab.worker.jobs.STEPS", broken)
+        patch.setattr("headlab.worker.jobs.UPGRADES", broken)
         with raises("job.list_unusable"):
-            Jobs(tmp_path / "jobs.db")
-    jobs = Jobs(tmp_path / "jobs.db")
+            JobList(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     assert len(jobs.list()) == 2
     jobs.close()
 
@@ -388,7 +388,7 @@ def test_a_change_of_version_is_whole_or_not_at_all(
 # A full disk
 
 
-def fill(jobs: Jobs) -> None:
+def fill(jobs: JobList) -> None:
     """No more room in the file of the job list: not a page, and not a corner of one."""
     run = jobs.database.run
     ((pages,),) = run("pragma page_count")
@@ -399,7 +399,7 @@ def fill(jobs: Jobs) -> None:
             deque(iter(one, None), maxlen=0)
 
 
-def free(jobs: Jobs) -> None:
+def free(jobs: JobList) -> None:
     jobs.database.run("pragma max_page_count=100000")
 
 
@@ -448,7 +448,7 @@ def test_a_job_on_a_full_disk_fails_with_what_to_do_and_is_resumed(
     assert ended(worker, job, "done").done == STEPS
 
 
-def test_two_threads_submit_the_same_work_once(jobs: Jobs) -> None:
+def test_two_threads_submit_the_same_work_once(jobs: JobList) -> None:
     found: list[int] = []
     threads = [
         threading.Thread(target=lambda: found.append(jobs.submit("score", SPEC).id))
@@ -472,7 +472,7 @@ def test_a_run_s_checkpoint_is_what_a_run_writes(tmp_path: Path) -> None:
         "spec.json",
         "log.txt",
     }
-    clear(tmp_path, run.folder.name)
+    clear_checkpoint(tmp_path, run.folder.name)
     assert not run.folder.exists()
 
 
@@ -487,16 +487,16 @@ def test_a_clock_that_jumps_changes_neither_the_order_of_jobs_nor_their_ends(
         return clock[0]
 
     monkeypatch.setattr("headlab.worker.jobs.time.time", look)
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     made = [jobs.submit("score", {**SPEC, "seed": seed}).id for seed in range(4)]
     for job in made[:3]:
         claimed = jobs.claim()
         assert claimed is not None
         assert claimed.id == job
-        jobs.tell(job, "at work")
+        jobs.add_log_line(job, "at work")
     jobs.end(made[0], "done", result={"keys": []})
     jobs.close()
-    jobs = Jobs(tmp_path / "jobs.db")  # a worker that died left the others running
+    jobs = JobList(tmp_path / "jobs.db")  # a worker that died left the others running
     assert [(job.id, job.state) for job in jobs.list()] == [
         *((job, "queued") for job in made[:0:-1]),
         (made[0], "done"),

@@ -43,7 +43,7 @@ from headlab.tasks import Example, Split, Task
 from headlab.training import FinetuneOptions
 from headlab.training.finetune import finetune
 from headlab.training.output import embedded_base
-from headlab.worker.model_host import Resident
+from headlab.worker.model_host import ModelHost
 from headlab.worker.schemas import JobRow
 
 SAMPLED = {"samples": 96, "target": 0.2}
@@ -84,7 +84,7 @@ def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def worker(model: Model, base: Path, tmp_path: Path) -> Iterator[Running]:
-    make = partial(Resident, tmp_path, "cpu", loader=lambda _: model, base=lambda: base)
+    make = partial(ModelHost, tmp_path, "cpu", loader=lambda _: model, base=lambda: base)
     with running(tmp_path, make) as run:
         yield run
 
@@ -575,7 +575,7 @@ def test_a_pace_is_measured_in_the_method_s_own_forwards(
     model: Model, tmp_path: Path, method: str | None
 ) -> None:
     ticks = []
-    bench = Resident(tmp_path, "cpu", loader=lambda _: model)
+    bench = ModelHost(tmp_path, "cpu", loader=lambda _: model)
     bench.tick = lambda: ticks.append(1)
     seen = bench.measure(
         MeasureRequest(model=model.name, task="tiny", language="xx", method=method)

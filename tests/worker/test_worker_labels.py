@@ -22,7 +22,7 @@ from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.results import Store
-from headlab.worker.model_host import Resident
+from headlab.worker.model_host import ModelHost
 from headlab.worker.schemas import JobRow
 
 NAMES = ("joy", "fear", "anger", "love", "calm")
@@ -61,7 +61,7 @@ def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
     with running(
         tmp_path,
-        partial(Resident, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task()),
+        partial(ModelHost, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task()),
     ) as run:
         yield run
 

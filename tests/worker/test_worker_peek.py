@@ -24,7 +24,7 @@ from headlab.methods import METHODS, costs
 from headlab.methods.run import peek, score
 from headlab.results import HeadScores, Run, Store
 from headlab.worker.client import scores_of
-from headlab.worker.model_host import Resident
+from headlab.worker.model_host import ModelHost
 
 SIZE = 24
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -203,7 +203,7 @@ def worker(
         return real(*given, on_progress=both, **more)
 
     monkeypatch.setattr("headlab.methods.run.score", slowed)
-    make = partial(Resident, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+    make = partial(ModelHost, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
     monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
     with running(tmp_path, make) as run:
         yield run

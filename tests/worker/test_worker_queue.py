@@ -24,19 +24,19 @@ from headlab.core import HeadlabError
 from headlab.results import Store
 from headlab.worker.client import Client
 from headlab.worker.engine import (
+    MAX_NEW_IN_A_ROW,
     MAX_OF_ONE,
     MAX_WAITING,
-    PATIENCE,
     Engine,
-    Live,
+    LiveRequest,
     Message,
-    Waiting,
-    superseded,
+    RequestQueue,
+    superseded_refusal,
 )
-from headlab.worker.jobs import Jobs
-from headlab.worker.model_host import MOST, Fetches
+from headlab.worker.jobs import JobList
+from headlab.worker.model_host import MAX_FETCHES, Fetches
 from headlab.worker.schemas import Figure, Weights
-from headlab.worker.server import FigureLines, create_app, lines_of, server_of
+from headlab.worker.server import FigureLines, create_app, json_lines, server_of
 
 FIGURES = 3
 WEIGHTS = Weights(tokens=[], weights={}, separators=[], special=[], truncated=False)
@@ -62,7 +62,7 @@ class Reader:
     ) -> None:
         self.messages: list[Message] = []
         key = None if session is None else (session, "intents", language, "dev")
-        self.live = Live(records, self.messages.append, MODEL, key)
+        self.live = LiveRequest(records, self.messages.append, MODEL, key)
 
     @property
     def answered(self) -> bool:
@@ -83,7 +83,7 @@ def one_record() -> Iterator[BaseModel]:
     return iter([WEIGHTS])
 
 
-def serve(queue: Waiting) -> Live | None:
+def serve(queue: RequestQueue) -> LiveRequest | None:
     """One turn of the device's thread."""
     live = queue.take()
     if live is None:
@@ -99,7 +99,7 @@ def serve(queue: Waiting) -> Live | None:
 
 
 def test_reported_16_an_answered_request_leaves_the_queue_with_its_last_record() -> None:
-    queue, one, several = Waiting(), Reader(records=one_record), Reader("a")
+    queue, one, several = RequestQueue(), Reader(records=one_record), Reader("a")
     queue.add(one.live)
     assert serve(queue) is one.live
     assert (queue.count, one.messages) == (0, [WEIGHTS])
@@ -120,7 +120,7 @@ def test_reported_16_a_thousand_requests_of_three_clients_never_fill_the_queue(
     records: Callable[[], Iterator[BaseModel]], session: str | None
 ) -> None:
     """Each asks for the next when it has its answer; nobody else waits, so the queue is never longer than three."""
-    queue, answered, longest = Waiting(), 0, 0
+    queue, answered, longest = RequestQueue(), 0, 0
 
     def ask(number: int) -> Reader:
         reader = Reader(session and f"{session} {number}", records)
@@ -146,7 +146,7 @@ def test_reported_16_an_evaluation_waits_for_a_bounded_number_of_quick_requests(
 
     However long they have been at it: what was answered before the evaluation came is not waited for.
     """
-    queue, evaluation, quick = Waiting(), Reader(session), 0
+    queue, evaluation, quick = RequestQueue(), Reader(session), 0
     for _ in range(3):
         queue.add(Reader(records=one_record).live)
     for _ in range(300):
@@ -157,12 +157,12 @@ def test_reported_16_an_evaluation_waits_for_a_bounded_number_of_quick_requests(
         if serve(queue) is not evaluation.live:
             quick += 1
             queue.add(Reader(records=one_record).live)
-    assert quick <= FIGURES * PATIENCE
+    assert quick <= FIGURES * MAX_NEW_IN_A_ROW
     assert queue.count == 3
 
 
 def test_reported_16_clients_that_leave_before_their_turn_leave_the_queue_at_once() -> None:
-    queue, begun = Waiting(), []
+    queue, begun = RequestQueue(), []
 
     def begin() -> Iterator[BaseModel]:
         begun.append(1)
@@ -171,7 +171,7 @@ def test_reported_16_clients_that_leave_before_their_turn_leave_the_queue_at_onc
     for number in range(2 * MAX_WAITING):
         reader = Reader(f"person {number}", begin)
         queue.add(reader.live)
-        queue.withdraw(reader.live, superseded())
+        queue.withdraw(reader.live, superseded_refusal())
         assert queue.count == 0
         expect(reader.error, "worker.request_superseded")
     assert queue.take() is None
@@ -179,7 +179,7 @@ def test_reported_16_clients_that_leave_before_their_turn_leave_the_queue_at_onc
 
 
 def test_reported_16_a_begun_request_that_nobody_reads_is_closed_where_it_was_begun() -> None:
-    queue, closed = Waiting(), []
+    queue, closed = RequestQueue(), []
 
     def watched() -> Iterator[BaseModel]:
         try:
@@ -190,31 +190,31 @@ def test_reported_16_a_begun_request_that_nobody_reads_is_closed_where_it_was_be
     reader = Reader("a", watched)
     queue.add(reader.live)
     serve(queue)
-    leaving = threading.Thread(target=queue.withdraw, args=(reader.live, superseded()))
+    leaving = threading.Thread(target=queue.withdraw, args=(reader.live, superseded_refusal()))
     leaving.start()
     leaving.join()
     assert (queue.count, closed, queue.take()) == (0, [], None)
     for live in queue.take_withdrawn():
-        live.end(superseded())
+        live.end(superseded_refusal())
     assert closed == [threading.get_ident()]
     expect(reader.error, "worker.request_superseded")
     assert queue.take_withdrawn() == []
 
 
 def test_reported_16_a_request_under_way_whose_reader_leaves_is_not_queued_again() -> None:
-    queue, reader = Waiting(), Reader("a")
+    queue, reader = RequestQueue(), Reader("a")
     queue.add(reader.live)
     live = queue.take()
     assert live is reader.live
     assert live.step()
-    queue.withdraw(live, superseded())
+    queue.withdraw(live, superseded_refusal())
     queue.put_back(live)
     assert (queue.count, queue.take(), queue.take_withdrawn()) == (0, None, [live])
 
 
 def test_reported_16_a_session_that_asks_anew_keeps_its_place_and_its_share() -> None:
     """Its older requests make room: those of one session are never too many because of what it no longer wants."""
-    queue = Waiting()
+    queue = RequestQueue()
     for _ in range(3):
         for number in range(MAX_OF_ONE):
             queue.add(Reader("page", language=f"l{number}").live)
@@ -229,7 +229,7 @@ def test_reported_16_a_session_that_asks_anew_keeps_its_place_and_its_share() ->
 
 def test_reported_16_an_older_request_is_told_which_took_its_place() -> None:
     for turns in (0, 1):
-        queue, older, newer = Waiting(), Reader("a"), Reader("a")
+        queue, older, newer = RequestQueue(), Reader("a"), Reader("a")
         queue.add(older.live)
         for _ in range(turns):
             serve(queue)
@@ -260,7 +260,7 @@ def an_iterator_s_end_inside() -> Iterator[BaseModel]:
 def test_reported_16_work_that_ends_without_its_last_record_is_an_error(
     records: Callable[[], Iterator[BaseModel]],
 ) -> None:
-    queue, reader = Waiting(), Reader("a", records)
+    queue, reader = RequestQueue(), Reader("a", records)
     queue.add(reader.live)
     while serve(queue):
         pass
@@ -275,7 +275,7 @@ def test_reported_16_an_iterator_that_ends_inside_the_work_is_its_error_not_its_
 
 
 def test_reported_16_a_request_that_comes_as_the_worker_stops_is_refused_not_forgotten() -> None:
-    queue = Waiting()
+    queue = RequestQueue()
     readers = [Reader("begun"), Reader("waiting")]
     queue.add(readers[0].live)
     serve(queue)
@@ -407,7 +407,7 @@ def test_reported_16_a_worker_that_stops_tells_those_who_read(
         bench.thread = threading.get_ident()
         return bench
 
-    jobs = Jobs(tmp_path / "jobs.db")
+    jobs = JobList(tmp_path / "jobs.db")
     engine = Engine(make, jobs, Store(tmp_path))
     server = server_of(create_app(engine), lambda: engine.stop(0))
     server.config.timeout_graceful_shutdown = 60
@@ -448,7 +448,7 @@ def test_reported_16_a_client_that_left_before_the_first_line_is_noticed() -> No
         raise OSError("nobody is there")
 
     async def answer() -> None:
-        response = FigureLines(lines_of(None, next(figures())), lambda: left.append("left"))  # type: ignore[arg-type]
+        response = FigureLines(json_lines(None, next(figures())), lambda: left.append("left"))  # type: ignore[arg-type]
         await response({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send)  # type: ignore[arg-type]
 
     # In a thread of its own: playwright keeps a loop running in that of the tests.
@@ -475,10 +475,10 @@ def test_reported_16_a_client_that_leaves_while_a_model_is_fetched_holds_no_plac
 def test_reported_16_models_that_are_here_are_not_too_many_to_fetch(tmp_path: Path) -> None:
     arrived = threading.Event()
     fetches = Fetches(lambda _: bool(arrived.wait(60)) and None)
-    here: Sequence[str] = [str(tmp_path / f"model-{n}") for n in range(2 * MOST)]
+    here: Sequence[str] = [str(tmp_path / f"model-{n}") for n in range(2 * MAX_FETCHES)]
     coming = [fetches.start(model) for model in here]
-    coming += [fetches.start(f"some/model{n}") for n in range(MOST)]
-    with raises("worker.fetches_too_many", MOST):
+    coming += [fetches.start(f"some/model{n}") for n in range(MAX_FETCHES)]
+    with raises("worker.fetches_too_many", MAX_FETCHES):
         fetches.start("one/more")
     arrived.set()
-    assert [future.result(60) for future in coming] == [None] * 3 * MOST
+    assert [future.result(60) for future in coming] == [None] * 3 * MAX_FETCHES

@@ -28,7 +28,7 @@ from headlab.methods.run import score
 from headlab.methods.spec import answers_spec
 from headlab.results import Store
 from headlab.tasks import Example, Task, equal_texts_record
-from headlab.worker.model_host import MOST, Resident
+from headlab.worker.model_host import MAX_FETCHES, ModelHost
 from headlab.worker.schemas import EvaluateRequest
 
 NAME = "tiny-bert"
@@ -80,7 +80,7 @@ def masks(model: Model, count: int) -> list[Mask]:
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Running]:
-    with running(tmp_path, lambda: Resident(tmp_path, "cpu", loader=load, tasks=toy)) as run:
+    with running(tmp_path, lambda: ModelHost(tmp_path, "cpu", loader=load, tasks=toy)) as run:
         yield run
 
 
@@ -196,7 +196,7 @@ def test_kept_layer_inputs_stay_within_the_limit_and_change_no_figure(tmp_path: 
     """Both languages under way at once, as the Prune page asks for them."""
     found = []
     for limit in (1, 400_000, 1 << 30):
-        bench = Resident(tmp_path / str(limit), "cpu", loader=load, tasks=toy, state_bytes=limit)
+        bench = ModelHost(tmp_path / str(limit), "cpu", loader=load, tasks=toy, state_bytes=limit)
         streams = [
             bench.evaluate(EvaluateRequest(model=NAME, task="intents", language=name))
             for name in LANGUAGES
@@ -204,10 +204,10 @@ def test_kept_layer_inputs_stay_within_the_limit_and_change_no_figure(tmp_path: 
         figures = []
         for together in zip(*streams, strict=True):
             figures.append(together)
-            assert sum(bench.held) <= max(limit, *bench.held)
+            assert sum(bench.cached_bytes) <= max(limit, *bench.cached_bytes)
         found.append(figures)
     assert found[0] == found[1] == found[2]
-    assert sum(bench.held) > 400_000  # the limit before this one did bind
+    assert sum(bench.cached_bytes) > 400_000  # the limit before this one did bind
 
 
 def counted(forwards: list[int], seed: int = 0) -> Model:
@@ -222,7 +222,7 @@ def told(
 ) -> tuple[Any, int]:
     """A new worker's last figure in German, and how many batches it ran for it."""
     forwards: list[int] = []
-    bench = Resident(cache, "cpu", loader=lambda _: counted(forwards, seed), tasks=task)
+    bench = ModelHost(cache, "cpu", loader=lambda _: counted(forwards, seed), tasks=task)
     bench.need(NAME)
     forwards.clear()
     return list(
@@ -313,7 +313,7 @@ def hub(tmp_path: Path) -> Iterator[tuple[Running, Slow]]:
     names = (NAME, "some/model")
     loader = lambda name: load(NAME if name in names else name)  # noqa: E731 # both are the one tiny model
     with running(
-        tmp_path, lambda: Resident(tmp_path, "cpu", loader=loader, tasks=toy, fetch=slow)
+        tmp_path, lambda: ModelHost(tmp_path, "cpu", loader=loader, tasks=toy, fetch=slow)
     ) as run:
         yield run, slow
         slow.arrived.set()
@@ -355,9 +355,9 @@ def test_a_job_waits_for_its_model_while_live_requests_go_on(hub: tuple[Running,
 
 def test_not_too_many_models_come_from_the_hub_at_once(hub: tuple[Running, Slow]) -> None:
     worker, slow = hub
-    with ThreadPoolExecutor(MOST) as pool:
-        coming = [pool.submit(worker.client.model, f"some/model{n}") for n in range(MOST)]
-        until(lambda: len(slow.asked) == MOST)
+    with ThreadPoolExecutor(MAX_FETCHES) as pool:
+        coming = [pool.submit(worker.client.model, f"some/model{n}") for n in range(MAX_FETCHES)]
+        until(lambda: len(slow.asked) == MAX_FETCHES)
         assert httpx.post(f"{worker.url}/model", json={"model": "one/more"}).status_code == 429
         slow.arrived.set()
         assert all("no model some/model" in str(answer.exception()) for answer in coming)
@@ -367,7 +367,7 @@ def test_not_too_many_models_come_from_the_hub_at_once(hub: tuple[Running, Slow]
 def test_a_toggle_of_the_embedded_model_does_not_wait_for_a_job(tmp_path: Path) -> None:
     """Its figures come while the job goes on."""
     name, job = "e5-small-intents", {"task": "intents", "languages": ["de"]}
-    with running(tmp_path, lambda: Resident(tmp_path)) as run:
+    with running(tmp_path, lambda: ModelHost(tmp_path)) as run:
         loaded = run.client.model(name)
         grid = loaded.grid
         kept = np.ones(grid.size, bool)

@@ -24,7 +24,7 @@ from headlab.results import Store
 from headlab.roles import of_task, of_trees, read
 from headlab.roles.study import study
 from headlab.tasks import treebank
-from headlab.worker.model_host import Resident
+from headlab.worker.model_host import ModelHost
 from headlab.worker.schemas import JobRow
 
 SENTENCES = 12
@@ -67,7 +67,7 @@ def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
     cache = tmp_path / "cache"
     cache.mkdir()
     with running(
-        cache, partial(Resident, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+        cache, partial(ModelHost, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
     ) as run:
         yield run
 

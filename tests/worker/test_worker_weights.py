@@ -24,7 +24,7 @@ from headlab.evaluation import IGNORED, Evaluator
 from headlab.hooks import Model, gated
 from headlab.masks import Mask, full_mask
 from headlab.tasks import Task
-from headlab.worker.answers import answers_of, weights_of
+from headlab.worker.answers import answers_of, attention_weights
 from headlab.worker.schemas import AttentionRequest
 
 SENTENCE_PAIRS = replace(
@@ -37,7 +37,9 @@ def test_separators_are_named_by_their_place_and_only_those_that_are_left(tmp_pa
     heads = [("encoder", 0, 0)]
 
     def ask(text: str, pair: str | None = None) -> tuple[list[str], list[int]]:
-        seen = weights_of(model, AttentionRequest(model="m", text=text, heads=heads, pair=pair))
+        seen = attention_weights(
+            model, AttentionRequest(model="m", text=text, heads=heads, pair=pair)
+        )
         return seen.tokens, seen.separators
 
     assert ask("w5 w6") == (["<s>", "w5", "w6", "</s>"], [3])
@@ -51,19 +53,23 @@ def test_reported_04_attention_is_cut_to_what_the_model_takes(tmp_path: Path) ->
     """RoBERTa's 64 positions begin after that of the padding, number 1: 62 tokens fit, and 64 were an IndexError."""
     model = load(str(save_family(tmp_path / "xlm-roberta", "xlm-roberta")))
     request = AttentionRequest(model="m", text=" ".join(["w5"] * 100), heads=[("encoder", 0, 0)])
-    seen = weights_of(model, request)
+    seen = attention_weights(model, request)
     assert (len(seen.tokens), seen.truncated) == (62, True)
 
 
 def test_a_translation_model_shows_its_encoder_and_says_why_not_its_decoder(tmp_path: Path) -> None:
     model = load(str(save_family(tmp_path / "marian", "marian")))
-    seen = weights_of(model, AttentionRequest(model="m", text="w5 w6", heads=[("encoder", 1, 2)]))
+    seen = attention_weights(
+        model, AttentionRequest(model="m", text="w5 w6", heads=[("encoder", 1, 2)])
+    )
     assert [len(row) for row in seen.weights["encoder.1.2"]] == [len(seen.tokens)] * len(
         seen.tokens
     )
     for stack in ("decoder", "cross"):
         with raises("head.of_translation"):
-            weights_of(model, AttentionRequest(model="m", text="w5 w6", heads=[(stack, 0, 0)]))
+            attention_weights(
+                model, AttentionRequest(model="m", text="w5 w6", heads=[(stack, 0, 0)])
+            )
 
 
 def probabilities(evaluator: Evaluator, row: int, mask: Mask) -> np.ndarray:
@@ -146,7 +152,9 @@ def test_the_word_of_each_token_is_known_of_texts_pairs_and_words() -> None:
 
     def ask(**of: object) -> tuple[list[str], list[list[str]]]:
         """The words, and the tokens of each."""
-        seen = weights_of(model, AttentionRequest(model="m", heads=[("encoder", 0, 0)], **of))
+        seen = attention_weights(
+            model, AttentionRequest(model="m", heads=[("encoder", 0, 0)], **of)
+        )
         assert {place for place, word in enumerate(seen.places) if word < 0} == set(seen.special)
         pieces = [
             [seen.tokens[at] for at, own in enumerate(seen.places) if own == word]
@@ -177,12 +185,12 @@ def test_small_maps_are_of_every_head_that_attends_from_the_sentence(
         for head in range(heads)
     ]
     asked = {"model": "m", "text": "w5 w6 w7", "heads": heads}
-    seen = weights_of(model, AttentionRequest(**asked, maps=True))
+    seen = attention_weights(model, AttentionRequest(**asked, maps=True))
     assert list(seen.maps) == list(seen.weights)
     for name, text in seen.maps.items():
         weights = np.frombuffer(b64decode(text), np.uint8) / 255
         np.testing.assert_allclose(weights, np.ravel(seen.weights[name]), atol=0.5 / 255 + 0.0005)
-    assert weights_of(model, AttentionRequest(**asked)).maps == {}
+    assert attention_weights(model, AttentionRequest(**asked)).maps == {}
 
 
 def byte_model() -> Model:
@@ -200,7 +208,7 @@ def byte_model() -> Model:
 
 
 def test_reported_24_tokens_of_bytes_are_sent_as_letters_with_their_part() -> None:
-    seen = weights_of(
+    seen = attention_weights(
         byte_model(), AttentionRequest(model="m", text="戏 สี", heads=[("decoder", 0, 0)])
     )
     parts = [f"{letter}[{part}/3]" for letter in "戏สี" for part in (1, 2, 3)]
@@ -210,7 +218,7 @@ def test_reported_24_tokens_of_bytes_are_sent_as_letters_with_their_part() -> No
 
 def test_reported_24_a_letter_that_the_length_limit_cuts_is_still_that_letter() -> None:
     """64 tokens: 21 letters of three bytes, and the first byte of one more."""
-    seen = weights_of(
+    seen = attention_weights(
         byte_model(), AttentionRequest(model="m", text="戏" * 30, heads=[("decoder", 0, 0)])
     )
     assert (len(seen.tokens), seen.truncated) == (64, True)
