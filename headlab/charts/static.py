@@ -12,19 +12,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import matplotlib
 import numpy as np
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.collections import FillBetweenPolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
-from matplotlib.transforms import Affine2D
+from matplotlib.transforms import Affine2D, Bbox, TransformedBbox
 
 from headlab.charts.chart import (
     FADED,
@@ -79,6 +79,8 @@ DASH_LENGTHS = {
     "longdash": (12, 4),
     "longdashdot": (12, 3, 2, 3),
 }
+# In which order parts of the plot are drawn, below boxes, symbols and text.
+GRID, BANDS, LINES = -3, -2, -1
 _LOCK = Lock()  # matplotlib's settings are global
 
 
@@ -359,41 +361,40 @@ class _Drawing:
 
     def __init__(self, chart: Chart) -> None:
         self.chart, self.layout = chart, _layout(chart)
-        height = self.layout.height
+        layout = self.layout
         # Its unit is matplotlib's point, which becomes a pixel.
-        self.figure = Figure((WIDTH / POINTS_PER_INCH, height / POINTS_PER_INCH))
-        self.pixels = (
-            Affine2D().scale(1 / POINTS_PER_INCH, -1 / POINTS_PER_INCH)
-            .translate(0, height / POINTS_PER_INCH)
-            + self.figure.dpi_scale_trans
-        )  # fmt: skip
-        self.axes = self._axes()
+        self.figure = Figure((WIDTH / POINTS_PER_INCH, layout.height / POINTS_PER_INCH))
+        from_top = Affine2D().scale(1 / POINTS_PER_INCH, -1 / POINTS_PER_INCH)
+        from_top.translate(0, layout.height / POINTS_PER_INCH)
+        self.pixels = from_top + self.figure.dpi_scale_trans
+        to_pixels = Affine2D().translate(-layout.x.low, -layout.y.low)
+        to_pixels.scale(
+            layout.plot_width / (layout.x.high - layout.x.low),
+            -layout.plot_height / (layout.y.high - layout.y.low),
+        )
+        to_pixels.translate(layout.left, layout.bottom)
+        self.values = to_pixels + self.pixels
+        corners = [[layout.left, layout.top], [layout.left + layout.plot_width, layout.bottom]]
+        self.plot_box = TransformedBbox(Bbox(corners), self.pixels)
         self.tips: Tips = {}
         self.outside = 0
 
-    def _axes(self) -> Axes:
+    def add_to_plot(self, artist: Artist) -> None:
+        """Add an artist whose coordinates are values of the axes; it is cut at the plot's edge."""
+        artist.set_transform(self.values)
+        artist.set_clip_box(self.plot_box)
+        self.figure.add_artist(artist)
+
+    def line_across(self, axis: str, value: float, **look: Any) -> None:
+        """A line through the whole plot, upright at a value of "x" or level at a value of "y"."""
         layout = self.layout
-        box = (
-            layout.left / WIDTH,
-            1 - layout.bottom / layout.height,
-            layout.plot_width / WIDTH,
-            layout.plot_height / layout.height,
-        )
-        axes = self.figure.add_axes(box)
-        axes.set_xlim(layout.x.low, layout.x.high)
-        axes.set_ylim(layout.y.low, layout.y.high)
-        axes.patch.set_visible(False)
-        for side in axes.spines.values():
-            side.set_visible(False)
-        axes.set_axisbelow(True)
-        axes.tick_params(length=0, labelbottom=False, labelleft=False)
-        for scaled, axis in ((layout.x, axes.xaxis), (layout.y, axes.yaxis)):
-            has_grid = scaled.axis.has_grid and self.chart.cells is None
-            positions = [at for at, _ in scaled.ticks] if has_grid else []
-            ruled = {rule.value for rule in self.chart.rules if axis.axis_name == rule.axis}
-            axis.set_ticks([at for at in positions if at not in ruled])
-            axis.grid(visible=True, color=RULED, linewidth=1, clip_on=False)
-        return axes
+        if axis == "x":
+            x = [layout.x_pixel(value)] * 2
+            y = [layout.bottom, layout.top]
+        else:
+            x = [layout.left, layout.left + layout.plot_width]
+            y = [layout.y_pixel(value)] * 2
+        self.figure.add_artist(Line2D(x, y, transform=self.pixels, **look))
 
     def text(
         self,
@@ -490,6 +491,8 @@ class _Drawing:
 
 def _drawn(chart: Chart) -> _Drawing:
     drawing = _Drawing(chart)
+    if chart.cells is None:
+        _draw_grid(drawing)
     _draw_legend(drawing)
     _draw_x_axis(drawing)
     _draw_y_axis(drawing)
@@ -504,14 +507,7 @@ def _drawn(chart: Chart) -> _Drawing:
             case Line():
                 _draw_line(drawing, series)
             case Band():
-                drawing.axes.fill_between(
-                    series.x,
-                    series.low,
-                    series.high,
-                    color=series.colour,
-                    alpha=series.opacity,
-                    linewidth=0,
-                )
+                _draw_band(drawing, series)
     for note in chart.notes:
         _draw_note(drawing, note)
     if drawing.outside:  # on a page, a double click shows them
@@ -570,22 +566,46 @@ def _draw_y_axis(drawing: _Drawing) -> None:
         drawing.text(12, middle, title, anchor="center", turn=90, colour=SOFT)
 
 
+def _draw_grid(drawing: _Drawing) -> None:
+    """Lines at the ticks, except where a rule stands."""
+    for axis, scaled in (("x", drawing.layout.x), ("y", drawing.layout.y)):
+        if not scaled.axis.has_grid:
+            continue
+        ruled = {rule.value for rule in drawing.chart.rules if rule.axis == axis}
+        for position, _ in scaled.ticks:
+            if position not in ruled:
+                drawing.line_across(axis, position, color=RULED, linewidth=1, zorder=GRID)
+
+
 def _draw_rule(drawing: _Drawing, rule: Rule) -> None:
     scaled = drawing.layout.x if rule.axis == "x" else drawing.layout.y
-    if not scaled.holds(rule.value):
-        return
-    draw = drawing.axes.axvline if rule.axis == "x" else drawing.axes.axhline
-    draw(
-        rule.value,
-        color=rule.colour,
-        linewidth=rule.width,
-        linestyle=_stroke(rule.dashes),
-        clip_on=False,
+    if scaled.holds(rule.value):
+        drawing.line_across(
+            rule.axis,
+            rule.value,
+            color=rule.colour,
+            linewidth=rule.width,
+            linestyle=_stroke(rule.dashes),
+            zorder=LINES,
+        )
+
+
+def _draw_band(drawing: _Drawing, band: Band) -> None:
+    area = FillBetweenPolyCollection(
+        "x",
+        band.x,
+        band.low,
+        band.high,
+        color=band.colour,
+        alpha=band.opacity,
+        linewidth=0,
+        zorder=BANDS,
     )
+    drawing.add_to_plot(area)
 
 
 def _draw_line(drawing: _Drawing, line: Line) -> None:
-    drawing.axes.plot(
+    curve = Line2D(
         line.x,
         line.y,
         color=line.colour,
@@ -593,11 +613,16 @@ def _draw_line(drawing: _Drawing, line: Line) -> None:
         linestyle=_stroke(line.dashes),
         drawstyle="steps-post" if line.is_step else "default",
         solid_capstyle="butt",
+        zorder=LINES,
     )
+    drawing.add_to_plot(curve)
 
 
 def _draw_points(drawing: _Drawing, points: Points) -> None:
     layout = drawing.layout
+    if points.joined_by:
+        line = Line("", points.x, points.y, points.colour, points.joined_by, width=1)
+        _draw_line(drawing, line)
     for index, (x, y) in enumerate(zip(points.x, points.y, strict=True)):
         if not (layout.x.holds(x) and layout.y.holds(y)):
             drawing.outside += math.isfinite(x) and math.isfinite(y)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
@@ -11,9 +10,11 @@ from plotly.subplots import make_subplots
 
 from headlab.charts.chart import SYMBOLS
 from headlab.charts.dots import ROW_PIXELS
-from headlab.core import Bools, Floats, HeadGrid, Ints, by_layer
-from headlab.pictures import DIVERGING, HELPS, LINES, SEQUENTIAL, UNSURE
-from headlab.plots.style import DOTTED, LEGEND, cells, finish, interval, stroke
+from headlab.charts.gates import loss_chart, open_heads_chart
+from headlab.core import Bools, Floats, HeadGrid, by_layer
+from headlab.pictures import DIVERGING, HELPS, SEQUENTIAL, UNSURE
+from headlab.plots.drawing import plotly_rows
+from headlab.plots.style import LEGEND, cells, finish, stroke
 from headlab.results import LearnedGates
 
 # The controls of an animated figure: play, pause, and a slider over its frames.
@@ -50,6 +51,7 @@ def _step(name: str) -> dict[str, object]:
 FRAMES = 60  # maximum number of times drawn
 FEW = 16  # maximum number of layers, or of heads side by side, for which every one gets a tick
 DIGITS = 3
+COURSE_HEIGHT = 420  # pixels of loss, penalty and open heads together
 MANY = 24  # maximum number of layers in all stacks; with more, counts are shown on hover only
 BAR, TITLES = 44, 24  # pixels for the colour bar and for the stacks' names
 OPEN = {
@@ -117,34 +119,15 @@ def rectangles(grid: HeadGrid, flat: Floats) -> list[Floats]:
 
 
 def course(gates: LearnedGates) -> go.Figure:
-    """Mean task loss and penalty during training, both in nats, and below them how many heads are open.
+    """Mean task loss and penalty during training, and below them how many heads are open.
 
-    Open: the sum of P(open), stack by stack, including heads without a gate.
+    Args:
+        gates: Of one training.
+
+    Returns:
+        A new figure.
     """
-    figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.08, row_heights=[0.55, 0.45])
-    for at, (name, values) in enumerate((("task loss", gates.loss), ("penalty", gates.penalty))):
-        figure.add_scatter(
-            x=gates.steps, y=values, name=name, mode="lines", line=stroke(at),
-            hovertemplate=f"{name} %{{y:.4f}} nats at step %{{x}}<extra></extra>", row=1, col=1,
-        )  # fmt: skip
-    several = len(gates.grid.stacks) > 1
-    for at, (stack, values) in enumerate(expected(gates).items()):
-        name = f"open, {stack}" if several else "open heads"
-        figure.add_scatter(
-            x=gates.steps, y=values, name=name, mode="lines", line=stroke(at + 2),
-            hovertemplate=f"{name}: %{{y:.1f}} heads at step %{{x}}<extra></extra>", row=2, col=1,
-        )  # fmt: skip
-    figure.update_yaxes(title="nats an answer", rangemode="tozero", zeroline=False, row=1)
-    figure.update_yaxes(title="heads open", rangemode="tozero", zeroline=False, row=2)
-    figure.update_xaxes(zeroline=False, showgrid=False)
-    figure.update_xaxes(title="step", row=2)
-    return finish(figure, height=420, showlegend=True, legend=LEGEND, hovermode="closest")
-
-
-def expected(gates: LearnedGates) -> Mapping[str, Floats]:
-    """{stack: expected number of open heads, float [time]}."""
-    names, likely = np.array([head.stack for head in gates.grid.heads]), gates.open_probability
-    return {stack.name: likely[:, names == stack.name].sum(axis=1) for stack in gates.grid.stacks}
+    return plotly_rows([loss_chart([gates]), open_heads_chart(gates)], COURSE_HEIGHT)
 
 
 def kept_by_layer(rows: Sequence[str], kept: Sequence[Bools], grid: HeadGrid) -> go.Figure:
@@ -199,52 +182,3 @@ def kept_by_stack(
         zeroline=False,
     )
     return finish(figure, height=340, showlegend=True, legend=LEGEND)
-
-
-class Dots(NamedTuple):
-    """Masks as dots: heads kept, accuracy in percent and the ends of its interval (NaN for none), all [dot].
-
-    told: tooltips.  runs: the run of each dot, passed on when it is clicked.
-    """
-
-    kept: Ints
-    accuracy: Floats
-    low: Floats
-    high: Floats
-    told: Sequence[str]
-    runs: Sequence[str] = ()
-
-
-def trade_off(
-    series: Mapping[str, Dots], whole: float, size: int, unit: str, *, chosen: int | None = None
-) -> go.Figure:  # fmt: skip
-    """Accuracy against heads kept, one dot per run, one symbol per way of choosing heads; dotted line: all heads.
-
-    whole: accuracy with all `size` heads, in percent.  unit: axis title.  chosen: index of the ringed dot in the
-    first series.
-    """
-    figure = go.Figure()
-    figure.add_hline(y=whole, line=DOTTED)
-    for at, (name, dots) in enumerate(series.items()):
-        figure.add_scatter(
-            x=dots.kept, y=dots.accuracy, name=name, mode="lines+markers", text=list(dots.told),
-            error_y=interval(dots.low, dots.accuracy, dots.high, thickness=1.5),
-            line=stroke(at, width=1), hovertemplate="%{text}<extra></extra>",
-            marker=_marker(at % len(LINES), len(dots.kept), chosen if at == 0 else None),
-            customdata=list(dots.runs) or None,
-            unselected={"marker": {"opacity": 1}},  # a click chooses a run without dimming the others
-        )  # fmt: skip
-    figure.update_xaxes(title="heads kept", range=[-0.02 * size, 1.02 * size], zeroline=False)
-    figure.update_yaxes(title=unit, zeroline=False)
-    return finish(figure, height=420, showlegend=True, legend=LEGEND, hovermode="closest")
-
-
-def _marker(place: int, dots: int, chosen: int | None) -> dict[str, object]:
-    ring = [3 if at == chosen else 0 for at in range(dots)]
-    sizes = [14 if at == chosen else 9 for at in range(dots)]
-    return {
-        "symbol": SYMBOLS[place],
-        "size": sizes,
-        "color": LINES[place],
-        "line": {"width": ring, "color": UNSURE},
-    }

@@ -28,9 +28,23 @@ from headlab.core import (
 )
 from headlab.masks import FORMAT as MASK
 from headlab.masks import Mask, mask_from_json
-from headlab.report import result_sections
 from headlab.report.commands import Known
-from headlab.report.parts import MOST_ROWS, Facts, Folded, Item, Made, Printed, Section, printed
+from headlab.report.parts import (
+    MOST_ROWS,
+    Facts,
+    Folded,
+    Item,
+    Made,
+    Printed,
+    Section,
+    model_of,
+    printed,
+)
+from headlab.report.sections.curves import curves_section
+from headlab.report.sections.experiments import report_section
+from headlab.report.sections.gates import gates_section
+from headlab.report.sections.masks import mask_section
+from headlab.report.sections.scores import scores_section
 from headlab.results import Curve, HeadScores, LearnedGates, Places, Store
 from headlab.results.store.codecs import CODECS, Result, read_result
 from headlab.results.store.folder import check_parts, kind_of
@@ -235,24 +249,51 @@ def document(
 
 
 def _sections(items: Sequence[Item[Any]], known: Known) -> Iterator[Section]:
-    """Sections: scores, curves and gates that belong together share one; each report and mask has its own."""
-    several, number = sum(isinstance(item.record, Mask) for item in items) > 1, 0
+    """Sections: scores, curves and gates that belong together share one; each other result has one."""
+    has_several_masks = sum(isinstance(item.record, Mask) for item in items) > 1
+    mask_number = 0
     groups: dict[object, list[Item[Any]]] = {}
-    for at, item in enumerate(items):
-        groups.setdefault(result_sections.group_of(item.record) or at, []).append(item)
+    for index, item in enumerate(items):
+        groups.setdefault(_group_of(item.record) or index, []).append(item)
     for group in groups.values():
         match group[0].record:
             case HeadScores():
-                yield result_sections.scores_section(group, known)
+                yield scores_section(group, known)
             case Curve():
-                yield result_sections.curves_section(group, known)
+                yield curves_section(group, known)
             case LearnedGates():
-                yield result_sections.gates_section(group, known)
+                yield gates_section(group, known)
             case Report():
-                yield result_sections.reports_section(group[0], known)
+                yield report_section(group[0], known)
             case Mask():
-                number += several
-                yield result_sections.masks_section(group[0], number, known)
+                mask_number += has_several_masks
+                yield mask_section(group[0], mask_number, known)
+
+
+def _group_of(record: object) -> tuple[object, ...] | None:
+    """What the results of one section share, so that they can be compared.
+
+    Args:
+        record: Of a result.
+
+    Returns:
+        A key of its group; None for a result that has a section of its own.
+    """
+    match record:
+        case HeadScores():
+            shared: tuple[object, ...] = (
+                record.method,
+                record.estimand,
+                record.unit,
+                record.spec["ablation"],
+            )
+        case Curve():
+            shared = (record.split, record.spec["ablation"])
+        case LearnedGates():
+            shared = (record.language,)
+        case _:
+            return None
+    return (type(record), *model_of(record.spec), record.spec["task"]["name"], *shared)
 
 
 def known_in(store: Store, declarations: Mapping[str, Path] = NONE_NAMED) -> Known:
