@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,12 +16,12 @@ from typing import Any, Literal, NamedTuple
 import matplotlib
 import numpy as np
 from matplotlib.artist import Artist
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.backend_bases import RendererBase
+from matplotlib.backends.backend_svg import RendererSVG
 from matplotlib.collections import FillBetweenPolyCollection
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
+from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Affine2D, Bbox, TransformedBbox
 
@@ -115,17 +114,19 @@ def svg(chart: Chart, *, is_inline: bool = False) -> str:
         An element `svg`.
     """
     with _settings([USUAL]):
-        drawing = _drawn(chart)
-        FigureCanvasSVG(drawing.figure)
-        buffer = io.BytesIO()
-        with warnings.catch_warnings():
-            # That a letter is not in the font is no matter where text stays text.
-            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-            metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-            drawing.figure.savefig(
-                buffer, format="svg", dpi=POINTS_PER_INCH, transparent=True, metadata=metadata
-            )
-    return finished(buffer.getvalue(), chart, drawing.tips, is_inline=is_inline)
+        drawing = _drawn(chart, POINTS_PER_INCH)
+        buffer = io.StringIO()
+        renderer = RendererSVG(  # type: ignore[no-untyped-call]
+            WIDTH,
+            drawing.layout.height,
+            buffer,
+            image_dpi=POINTS_PER_INCH,
+            metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")),
+        )
+        for artist in sorted(drawing.artists, key=lambda artist: artist.get_zorder()):
+            artist.draw(renderer)
+        renderer.finalize()  # type: ignore[no-untyped-call]
+    return finished(buffer.getvalue().encode(), chart, drawing.tips, is_inline=is_inline)
 
 
 def png(chart: Chart) -> bytes:
@@ -140,13 +141,21 @@ def png(chart: Chart) -> bytes:
     Raises:
         HeadlabError: No font on this machine has one of its letters.
     """
+    # Drawings as SVG need none of it, and it takes long to import.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     families = families_for(texts_of(chart))
+    resolution = PRINTED_PER_INCH * POINTS_PER_INCH / PIXELS_PER_INCH
     with _settings(families):
-        drawing = _drawn(chart)
-        FigureCanvasAgg(drawing.figure)
+        drawing = _drawn(chart, resolution)
+        inches = (WIDTH / POINTS_PER_INCH, drawing.layout.height / POINTS_PER_INCH)
+        figure = Figure(inches, dpi=resolution)
+        FigureCanvasAgg(figure)
+        for artist in drawing.artists:
+            figure.add_artist(artist)
         buffer = io.BytesIO()
-        resolution = PRINTED_PER_INCH * POINTS_PER_INCH / PIXELS_PER_INCH
-        drawing.figure.savefig(
+        figure.savefig(
             buffer,
             format="png",
             dpi=resolution,
@@ -353,20 +362,45 @@ def _legend_rows(chart: Chart) -> list[list[tuple[float, Points | Line]]]:
 # The drawing.
 
 
+class _Text(Text):
+    """One line of text from its baseline.
+
+    SVG that keeps text as text needs no layout by a font, which takes longer than all else.
+    """
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Draw it, as matplotlib asks for."""
+        if not isinstance(renderer, RendererSVG):
+            super().draw(renderer)
+            return
+        graphics = renderer.new_gc()
+        graphics.set_foreground(self.get_color())
+        font, turn = self.get_fontproperties(), self.get_rotation()
+        x, above_bottom = self.get_transform().transform(self.get_unitless_position())
+        y = renderer.height - above_bottom
+        renderer.draw_text(  # type: ignore[no-untyped-call]
+            graphics, x, y, self.get_text(), font, turn, ismath=False, mtext=self
+        )
+        graphics.restore()
+
+
 class _Drawing:
     """A chart as matplotlib's artists.
 
-    tips: text that describes an artist, by the artist's id.  outside: points beyond the axes.
+    Attributes:
+        chart: What is drawn.
+        layout: Where everything stands.
+        artists: All parts, in the order in which they were added.
+        tips: Text that describes an artist, by the artist's id.
+        outside: Number of points beyond the axes.
     """
 
-    def __init__(self, chart: Chart) -> None:
+    def __init__(self, chart: Chart, resolution: float) -> None:
+        """An empty drawing. resolution: of matplotlib's dots per inch of 72 pixels."""
         self.chart, self.layout = chart, _layout(chart)
         layout = self.layout
-        # Its unit is matplotlib's point, which becomes a pixel.
-        self.figure = Figure((WIDTH / POINTS_PER_INCH, layout.height / POINTS_PER_INCH))
-        from_top = Affine2D().scale(1 / POINTS_PER_INCH, -1 / POINTS_PER_INCH)
-        from_top.translate(0, layout.height / POINTS_PER_INCH)
-        self.pixels = from_top + self.figure.dpi_scale_trans
+        dots = resolution / POINTS_PER_INCH  # in a pixel
+        self.pixels = Affine2D().scale(dots, -dots).translate(0, dots * layout.height)
         to_pixels = Affine2D().translate(-layout.x.low, -layout.y.low)
         to_pixels.scale(
             layout.plot_width / (layout.x.high - layout.x.low),
@@ -376,6 +410,7 @@ class _Drawing:
         self.values = to_pixels + self.pixels
         corners = [[layout.left, layout.top], [layout.left + layout.plot_width, layout.bottom]]
         self.plot_box = TransformedBbox(Bbox(corners), self.pixels)
+        self.artists: list[Artist] = []
         self.tips: Tips = {}
         self.outside = 0
 
@@ -383,7 +418,7 @@ class _Drawing:
         """Add an artist whose coordinates are values of the axes; it is cut at the plot's edge."""
         artist.set_transform(self.values)
         artist.set_clip_box(self.plot_box)
-        self.figure.add_artist(artist)
+        self.artists.append(artist)
 
     def line_across(self, axis: str, value: float, **look: Any) -> None:
         """A line through the whole plot, upright at a value of "x" or level at a value of "y"."""
@@ -394,7 +429,7 @@ class _Drawing:
         else:
             x = [layout.left, layout.left + layout.plot_width]
             y = [layout.y_pixel(value)] * 2
-        self.figure.add_artist(Line2D(x, y, transform=self.pixels, **look))
+        self.artists.append(Line2D(x, y, transform=self.pixels, **look))
 
     def text(
         self,
@@ -408,7 +443,7 @@ class _Drawing:
         turn: float = 0.0,
     ) -> None:
         """Text that begins, has its middle or ends at a place in pixels. turn: in degrees."""
-        self.figure.text(
+        artist = _Text(
             x,
             y,
             text,
@@ -420,6 +455,7 @@ class _Drawing:
             rotation_mode="anchor",
             transform=self.pixels,
         )
+        self.artists.append(artist)
 
     def line(
         self,
@@ -442,7 +478,7 @@ class _Drawing:
             solid_capstyle="butt",
             transform=self.pixels,
         )
-        self.figure.add_artist(line)
+        self.artists.append(line)
         return line
 
     def symbol(
@@ -470,7 +506,7 @@ class _Drawing:
             alpha=opacity if opacity < 1 else None,
             transform=self.pixels,
         )
-        self.figure.add_artist(symbol)
+        self.artists.append(symbol)
         return symbol
 
     def box(self, left: float, top: float, width: float, height: float, colour: str) -> Rectangle:
@@ -478,7 +514,7 @@ class _Drawing:
         box = Rectangle(
             (left, top), width, height, facecolor=colour, linewidth=0, transform=self.pixels
         )
-        self.figure.add_artist(box)
+        self.artists.append(box)
         return box
 
     def describe(self, artist: Artist, tip: str) -> None:
@@ -489,8 +525,8 @@ class _Drawing:
             self.tips[name] = tip
 
 
-def _drawn(chart: Chart) -> _Drawing:
-    drawing = _Drawing(chart)
+def _drawn(chart: Chart, resolution: float) -> _Drawing:
+    drawing = _Drawing(chart, resolution)
     if chart.cells is None:
         _draw_grid(drawing)
     _draw_legend(drawing)
@@ -591,17 +627,11 @@ def _draw_rule(drawing: _Drawing, rule: Rule) -> None:
 
 
 def _draw_band(drawing: _Drawing, band: Band) -> None:
-    area = FillBetweenPolyCollection(
-        "x",
-        band.x,
-        band.low,
-        band.high,
-        color=band.colour,
-        alpha=band.opacity,
-        linewidth=0,
-        zorder=BANDS,
-    )
-    drawing.add_to_plot(area)
+    edges = (np.asarray(values, float) for values in (band.x, band.low, band.high))
+    areas = FillBetweenPolyCollection("x", *edges)
+    for path in areas.get_paths():
+        area = PathPatch(path, facecolor=band.colour, alpha=band.opacity, linewidth=0, zorder=BANDS)
+        drawing.add_to_plot(area)
 
 
 def _draw_line(drawing: _Drawing, line: Line) -> None:
