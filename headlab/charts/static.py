@@ -49,12 +49,12 @@ WIDTH, PIXELS_PER_INCH, POINTS_PER_INCH = 680.0, 96, 72
 PRINTED_PER_INCH = 300  # pixels of a PNG file
 FONT = 12.0
 RIGHT, GAP, TITLE_HEIGHT, LEGEND_TOP, LEGEND_ROW = 16.0, 6.0, 18.0, 16.0, 18.0
-MOST_LEFT = 0.4 * WIDTH  # for the names of rows
-MOST_TURNED = 110.0  # for a turned name of a column
+MAX_ROW_NAME = 0.4 * WIDTH  # for the names of rows
+MAX_TURNED_NAME = 110.0  # for a turned name of a column
 TURN = 52.0  # degrees
 ROW, LEAST_HEIGHT = 24.0, 60.0  # of a matrix's row, and of any plot
-BESIDE = 110.0  # pixels of a chart's height on a page that are not the plot's
-MOST_TICKS = 7
+HEIGHT_WITHOUT_PLOT = 110.0  # pixels of a chart's height on a page that are not the plot's
+MAX_TICKS = 7
 STEPS = (1, 2, 2.5, 5, 10)
 USUAL_OUTLINE = 1.5  # of a symbol
 KEY_WIDTH, KEY_STRIP, KEY_HEIGHT, KEY_SHADES = 240.0, 10.0, 46.0, 24
@@ -168,9 +168,9 @@ def png(chart: Chart) -> bytes:
 
 def texts_of(chart: Chart) -> list[str]:
     """All that stands on a drawn chart: titles, names, notes and the texts of cells."""
-    scaled = _scaled_axes(chart)
+    axes = _scaled_axes(chart)
     texts = [chart.x.title, chart.y.title, *(series.name for series in chart.named)]
-    texts += [label for axis in scaled for _, label in axis.ticks]
+    texts += [label for axis in axes for _, label in axis.ticks]
     texts += [note.text for note in chart.notes]
     cells = chart.cells
     if cells is not None:
@@ -185,7 +185,11 @@ def texts_of(chart: Chart) -> list[str]:
 class _ScaledAxis(NamedTuple):
     """An axis with its ends and ticks.
 
-    low, high: values at its start and its end; low may be the larger.  ticks: positions and labels.
+    Attributes:
+        axis: As the chart describes it.
+        low: Value at its start, which may be the larger.
+        high: Value at its end.
+        ticks: Positions and labels.
     """
 
     axis: Axis
@@ -228,11 +232,13 @@ def _scaled(chart: Chart, which: str) -> _ScaledAxis:
         low, high = low - 0.5, high + 0.5
     if axis.ticks is not None:
         return _ScaledAxis(axis, low, high, axis.ticks)
-    least, most = min(low, high), max(low, high)
-    positions = MaxNLocator(nbins=MOST_TICKS, steps=STEPS).tick_values(least, most)
-    room = 1e-9 * (most - least)
-    inside = [float(at) for at in positions if least - room <= at <= most + room]
-    ticks = [(at, _number_text(at, axis.number_format)) for at in inside]
+    smallest, largest = min(low, high), max(low, high)
+    positions = MaxNLocator(nbins=MAX_TICKS, steps=STEPS).tick_values(smallest, largest)
+    room = 1e-9 * (largest - smallest)
+    inside = [
+        float(position) for position in positions if smallest - room <= position <= largest + room
+    ]
+    ticks = [(position, _number_text(position, axis.number_format)) for position in inside]
     return _ScaledAxis(axis, low, high, ticks)
 
 
@@ -249,8 +255,8 @@ def _values(chart: Chart, which: str) -> Iterator[float]:
                 yield from map(float, getattr(series, which))
             case Band():
                 sides = (series.x,) if which == "x" else (series.low, series.high)
-                for side in sides:
-                    yield from map(float, side)
+                for values in sides:
+                    yield from map(float, values)
             case Points():
                 yield from map(float, getattr(series, which))
                 if series.along == which:
@@ -277,8 +283,17 @@ def _limits(values: Sequence[float], *, has_zero: bool) -> tuple[float, float]:
 class _Layout:
     """Places in the drawing, in pixels from its upper left corner.
 
-    legend: rows of (x, series).  left, right: margins of the plot.  are_turned: whether the labels
-    of the horizontal axis are.  labels_height: of these.
+    Attributes:
+        x: The horizontal axis.
+        y: The upright axis.
+        legend: Its rows, each of (x, series).
+        left: Margin of the plot.
+        right: Margin of the plot.
+        top: Upper edge of the plot.
+        plot_height: Of the plot.
+        height: Of the whole drawing.
+        are_turned: Whether the labels of the horizontal axis are.
+        labels_height: Of these labels.
     """
 
     x: _ScaledAxis
@@ -312,22 +327,24 @@ def _layout(chart: Chart) -> _Layout:
     x, y = _scaled_axes(chart)
     legend = _legend_rows(chart)
     names = max((width_of(label, FONT) for _, label in y.ticks), default=0.0)
-    left = min(names, MOST_LEFT) + 14 + (TITLE_HEIGHT if y.axis.title else 0)
+    left = min(names, MAX_ROW_NAME) + 14 + (TITLE_HEIGHT if y.axis.title else 0)
     spacing = (WIDTH - RIGHT - left) / max(len(x.ticks), 1)
     widths = [width_of(label, FONT) for _, label in x.ticks]
     are_turned = any(width > spacing - 4 for width in widths)
     right = RIGHT
     if are_turned and x.axis.is_on_top:  # the last label leans out of the plot
-        length = min(widths[-1], MOST_TURNED) * math.cos(math.radians(TURN))
+        length = min(widths[-1], MAX_TURNED_NAME) * math.cos(math.radians(TURN))
         right = max(right, length - spacing / 2 + GAP)
-    turned_height = min(max(widths, default=0.0), MOST_TURNED) * math.sin(math.radians(TURN)) + 14
+    turned_height = (
+        min(max(widths, default=0.0), MAX_TURNED_NAME) * math.sin(math.radians(TURN)) + 14
+    )
     labels_height = turned_height if are_turned else 20.0
     x_room = labels_height + (TITLE_HEIGHT if x.axis.title else 0)
     above = LEGEND_TOP + LEGEND_ROW * len(legend) if legend else 12.0
     above += x_room if x.axis.is_on_top else 0
     below = 6.0 if x.axis.is_on_top else x_room
     cells = chart.cells
-    plot_height = ROW * len(cells.rows) if cells is not None else chart.height - BESIDE
+    plot_height = ROW * len(cells.rows) if cells is not None else chart.height - HEIGHT_WITHOUT_PLOT
     plot_height = max(plot_height, LEAST_HEIGHT)
     if cells is not None and cells.scale_title:
         below += KEY_HEIGHT
@@ -580,10 +597,10 @@ def _draw_x_axis(drawing: _Drawing) -> None:
         if not layout.are_turned:
             drawing.text(x, y, label, anchor="center")
         elif is_on_top:
-            drawing.text(x, y, shortened(label, FONT, MOST_TURNED), turn=TURN)
+            drawing.text(x, y, shortened(label, FONT, MAX_TURNED_NAME), turn=TURN)
         else:
-            cut = shortened(label, FONT, MOST_TURNED)
-            drawing.text(x + 4, y - 3, cut, anchor="right", turn=TURN)
+            shortened_label = shortened(label, FONT, MAX_TURNED_NAME)
+            drawing.text(x + 4, y - 3, shortened_label, anchor="right", turn=TURN)
     if scaled.axis.title:
         middle = layout.left + layout.plot_width / 2
         room = layout.labels_height
@@ -595,7 +612,7 @@ def _draw_y_axis(drawing: _Drawing) -> None:
     layout = drawing.layout
     for position, label in layout.y.ticks:
         y = layout.y_pixel(position) + BASELINE * FONT
-        drawing.text(layout.left - GAP, y, shortened(label, FONT, MOST_LEFT), anchor="right")
+        drawing.text(layout.left - GAP, y, shortened(label, FONT, MAX_ROW_NAME), anchor="right")
     if layout.y.axis.title:
         middle = layout.top + layout.plot_height / 2
         title = layout.y.axis.title
@@ -607,9 +624,9 @@ def _draw_grid(drawing: _Drawing) -> None:
     for axis, scaled in (("x", drawing.layout.x), ("y", drawing.layout.y)):
         if not scaled.axis.has_grid:
             continue
-        ruled = {rule.value for rule in drawing.chart.rules if rule.axis == axis}
+        rule_values = {rule.value for rule in drawing.chart.rules if rule.axis == axis}
         for position, _ in scaled.ticks:
-            if position not in ruled:
+            if position not in rule_values:
                 drawing.line_across(axis, position, color=RULED, linewidth=1, zorder=GRID)
 
 

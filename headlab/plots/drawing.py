@@ -58,7 +58,8 @@ def plotly_rows(charts: Sequence[Chart], height: float) -> go.Figure:
     """Charts with one horizontal axis as a Plotly figure, one below the other, with one legend.
 
     Args:
-        charts: From top to bottom, none of them a matrix; their heights give the shares of the rows.
+        charts: From top to bottom, none of them a matrix; their heights give the shares of the
+            rows.
         height: Of the figure, in pixels.
 
     Returns:

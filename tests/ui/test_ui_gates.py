@@ -47,7 +47,7 @@ from headlab.jobs.gates import GatesJob
 from headlab.masks import mask_from_json
 from headlab.plots.drawing import plotly_figure
 from headlab.plots.gates import (
-    FRAMES,
+    MAX_FRAMES,
     course,
     kept_by_layer,
     kept_by_stack,
@@ -142,7 +142,7 @@ def test_stacks_stand_side_by_side_and_heads_without_a_gate_are_blank():
 
 def test_of_a_long_history_so_many_times_are_drawn_evenly_the_ends_among_them():
     drawn = moments(1001)
-    assert (len(drawn), drawn[0], drawn[-1]) == (FRAMES, 0, 1000)
+    assert (len(drawn), drawn[0], drawn[-1]) == (MAX_FRAMES, 0, 1000)
     assert set(np.diff(drawn)) == {16, 17}
     assert moments(3) == [0, 1, 2]
 

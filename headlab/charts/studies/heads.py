@@ -14,16 +14,16 @@ from headlab.studies.heads import FewHead, HeadsResult, SharedHead, SpecificHead
 
 def figures(result: HeadsResult) -> dict[str, Chart]:
     """A figure for each kind of heads of which there are any."""
-    drawn: dict[str, Chart] = {}
+    charts: dict[str, Chart] = {}
     if result.shared.rows:
-        drawn["heads-agnostic"] = _ranks(result.shared.rows)
+        charts["heads-agnostic"] = _ranks(result.shared.rows)
     if result.specific.rows:
         title = "languages that heads help and harm"
-        drawn["heads-specific"] = _signs(title, result.specific.rows, result.languages)
+        charts["heads-specific"] = _signs(title, result.specific.rows, result.languages)
     if result.few.rows:
         title = "heads that matter in few languages"
-        drawn["heads-few"] = _signs(title, result.few.rows, result.languages)
-    return drawn
+        charts["heads-few"] = _signs(title, result.few.rows, result.languages)
+    return charts
 
 
 def _ranks(heads: Sequence[SharedHead]) -> Chart:
@@ -37,7 +37,7 @@ def _ranks(heads: Sequence[SharedHead]) -> Chart:
 
 
 def _signs(title: str, heads: Sequence[SpecificHead | FewHead], compared: Sequence[str]) -> Chart:
-    """In which languages each head helps and harms, the languages in the order in which they were compared."""
+    """In which languages each head helps and harms, in the order in which these were compared."""
     positive = [_languages(head.positive_languages) for head in heads]
     negative = [_languages(head.negative_languages) for head in heads]
     named = {language for languages in (*positive, *negative) for language in languages}

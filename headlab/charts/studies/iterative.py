@@ -12,7 +12,7 @@ from headlab.studies.iterative import IterativeResult
 
 def figures(result: IterativeResult) -> dict[str, Chart]:
     """The curves of each language, and what each ordering gains over those it is compared with."""
-    drawn = curve_charts(result.points.rows, "iterative")
+    charts = curve_charts(result.points.rows, "iterative")
     differences_by_other: dict[str, list[AreaDifference]] = {}
     for row in result.differences.rows:
         differences_by_other.setdefault(row.minus, []).append(row)
@@ -25,5 +25,5 @@ def figures(result: IterativeResult) -> dict[str, Chart]:
         )
         unit = f"area minus that of {other}, points"
         title = f"areas under the curves against {other}"
-        drawn[f"iterative-minus-{other}"] = dots_chart(title, languages, series, unit)
-    return drawn
+        charts[f"iterative-minus-{other}"] = dots_chart(title, languages, series, unit)
+    return charts

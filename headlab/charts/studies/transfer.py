@@ -1,4 +1,4 @@
-"""Transfer of masks: a matrix of the languages that chose and were tested, and the source language's mask."""
+"""Transfer of masks: languages that chose by languages tested, and the source language's mask."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from headlab.studies.transfer import MaskEffect, SourceMaskEffect, TransferResul
 
 def figures(result: TransferResult) -> dict[str, Chart]:
     """The matrix, and the source language's mask where that is among the languages."""
-    drawn: dict[str, Chart] = {"transfer": _matrix(result.effects.rows)}
+    charts: dict[str, Chart] = {"transfer": _matrix(result.effects.rows)}
     if result.zero_shot is not None:
-        drawn["zero-shot"] = _zero_shot(result.zero_shot.rows)
-    return drawn
+        charts["zero-shot"] = _zero_shot(result.zero_shot.rows)
+    return charts
 
 
 def _matrix(effects: Sequence[MaskEffect]) -> Chart:
