@@ -458,14 +458,14 @@ def check_replaceable(out: Path) -> None:
         )
 
 
-def html(found: Document) -> bytes:
+def html(report: Document) -> bytes:
     """The document as an HTML file in UTF-8, at most 5 MB: long tables are cut further to fit.
 
     Raises HeadlabError if it is still too large.
     """
     data = b""
     for max_rows in SHORT:
-        data = rendered(found, max_rows)
+        data = rendered(report, max_rows)
         if len(data) <= LIMIT:
             return data
     raise HeadlabError(
@@ -475,7 +475,7 @@ def html(found: Document) -> bytes:
     )
 
 
-def rendered(found: Document, max_rows: int) -> bytes:
+def rendered(report: Document, max_rows: int) -> bytes:
     """The HTML file, with at most `max_rows` rows per table.
 
     Characters that HTML cannot hold are replaced.
@@ -484,11 +484,11 @@ def rendered(found: Document, max_rows: int) -> bytes:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     text = environment.from_string(file_text("report.html")).render(
-        document=found,
+        document=report,
         css=file_text("report.css"),
         table=partial(_table, max_rows=max_rows),
         origin=origin,
-        several=len(found.models) > 1,
+        several=len(report.models) > 1,
     )
     return text.translate(UNFIT).encode("utf-8")
 
@@ -524,7 +524,7 @@ def file_text(name: str) -> str:
     return (resources.files("headlab.report") / name).read_text("utf-8")
 
 
-def summary(found: Document) -> list[dict[str, Any]]:
+def summary(report: Document) -> list[dict[str, Any]]:
     """A document's contents, ready for JSON: its sections with the runs they are based on."""
     return [
         {
@@ -533,5 +533,5 @@ def summary(found: Document) -> list[dict[str, Any]]:
             "model": section.model[0],
             "runs": [m.key for m in section.made],
         }
-        for section in found.sections
+        for section in report.sections
     ]

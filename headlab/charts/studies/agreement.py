@@ -55,7 +55,10 @@ def names_of(pairs: Sequence[tuple[str, str, Correlation]]) -> list[str]:
 
 
 def correlation_matrix(
-    title: str, pairs: Iterable[tuple[str, str, Correlation]], names: Sequence[str], same: str
+    title: str,
+    pairs: Iterable[tuple[str, str, Correlation]],
+    names: Sequence[str],
+    diagonal_text: str,
 ) -> Chart:
     """Rank correlations of every pair of names; interval, ceiling and corrected value on hover.
 
@@ -63,11 +66,11 @@ def correlation_matrix(
         title: What the chart shows.
         pairs: Two names and their correlation.
         names: In the order of rows and columns.
-        same: Hover text of the diagonal.
+        diagonal_text: Hover text of the diagonal.
     """
     index_of = {name: index for index, name in enumerate(names)}
     rho = np.eye(len(names))
-    hover_texts = [[same] * len(names) for _ in names]
+    hover_texts = [[diagonal_text] * len(names) for _ in names]
     for row_name, column_name, correlation in pairs:
         row, column = index_of[row_name], index_of[column_name]
         value = np.nan if correlation.rho is None else correlation.rho

@@ -36,13 +36,17 @@ def _ranks(heads: Sequence[SharedHead]) -> Chart:
     return dots_chart(title, names, {"ranks": ranks}, unit, has_zero_line=False)
 
 
-def _signs(title: str, heads: Sequence[SpecificHead | FewHead], compared: Sequence[str]) -> Chart:
+def _signs(
+    title: str, heads: Sequence[SpecificHead | FewHead], all_languages: Sequence[str]
+) -> Chart:
     """In which languages each head helps and harms, in the order in which these were compared."""
     positive = [_languages(head.positive_languages) for head in heads]
     negative = [_languages(head.negative_languages) for head in heads]
-    named = {language for languages in (*positive, *negative) for language in languages}
-    languages = [language for language in compared if language in named]
-    languages += sorted(named - set(compared))
+    languages_of_heads = {
+        language for languages in (*positive, *negative) for language in languages
+    }
+    languages = [language for language in all_languages if language in languages_of_heads]
+    languages += sorted(languages_of_heads - set(all_languages))
     return signs_chart(title, positive, negative, [str(head.head) for head in heads], languages)
 
 

@@ -16,14 +16,14 @@ def figures(result: IterativeResult) -> dict[str, Chart]:
     differences_by_other: dict[str, list[AreaDifference]] = {}
     for row in result.differences.rows:
         differences_by_other.setdefault(row.minus, []).append(row)
-    for other, rows in differences_by_other.items():
+    for ordering, rows in differences_by_other.items():
         languages, series = side_by_side(
             [
                 Dot(row.language, row.ordering, row.difference, row.low, row.high, row.p < ALPHA)
                 for row in rows
             ]
         )
-        unit = f"area minus that of {other}, points"
-        title = f"areas under the curves against {other}"
-        charts[f"iterative-minus-{other}"] = dots_chart(title, languages, series, unit)
+        unit = f"area minus that of {ordering}, points"
+        title = f"areas under the curves against {ordering}"
+        charts[f"iterative-minus-{ordering}"] = dots_chart(title, languages, series, unit)
     return charts

@@ -209,15 +209,15 @@ def _evaluate_flags(mask: Mask, spec: Mapping[str, object], known: Known) -> lis
         known: What the store of the report knows.
     """
     test = part(mask.chosen, EVALUATED, "test") or {}
-    around = surroundings(spec, known.places(spec), paths=False)
+    surroundings_of_spec = surroundings(spec, known.places(spec), paths=False)
     task = part(spec, "task", "name")
     flags = ["--split", "test"]
-    if task or around.data:
+    if task or surroundings_of_spec.data:
         label_map = test.get("label_map")
         if not isinstance(label_map, Mapping):
             label_map = part(spec, "task", "classes")
         flags += where_words(
-            replace(around, model=None),
+            replace(surroundings_of_spec, model=None),
             task=task,
             label_map=label_map,
             languages=list(mask.languages) if mask.languages else None,
