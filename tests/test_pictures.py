@@ -28,7 +28,7 @@ from headlab.pictures import (
 )
 from headlab.report.commands import Known
 from headlab.report.parts import Item
-from headlab.report.result_sections import scores_section
+from headlab.report.sections.scores import scores_section
 from headlab.results import HeadScores, coarse
 
 GRID = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))

@@ -130,6 +130,7 @@ class Points:
         high: Float [point], their upper ends.
         along: "x" or "y": the axis of the intervals.
         interval_width: Of their lines, in pixels.
+        joined_by: Dashes of a thin line through the points, as of a `Line`; empty for none.
         texts: A text about each point, for `tip`.
         tip: Text that describes a point, with {name} and {text} to be filled in; empty for none.
         keys: What a click on each point gives; empty where nothing can be clicked.
@@ -148,9 +149,10 @@ class Points:
     high: Numbers = ()
     along: str = "x"
     interval_width: float = 1.5
+    joined_by: str = ""
     texts: Sequence[str] = ()
     tip: str = "{text}"
-    keys: Sequence[tuple[str, int]] = ()
+    keys: Sequence[tuple[str | int, ...]] = ()
 
     def size_of(self, point: int) -> float:
         """The size of one point, in pixels."""

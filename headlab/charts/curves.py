@@ -13,8 +13,8 @@ from headlab.pictures import CHANCE, UNSURE, line_look
 from headlab.results import Band as CurveBand
 from headlab.results import Curve, curve_names
 
-FEW = 3  # ordered lines below which their areas are shaded as usual
-ABOVE = 12.0  # pixels between a line and its name
+FEW_LINES = 3  # ordered lines below which their areas are shaded as usual
+NAME_DISTANCE = 12.0  # pixels between a line and its name
 CURVES_HEIGHT, ORDERINGS_HEIGHT = 420, 440
 REMOVED = "heads removed"
 
@@ -51,7 +51,7 @@ def curves_chart(
         )
         series.append(median)
     names = curve_names(curves)
-    opacity = SHADE if has_labels or len(curves) < FEW else FAINT_SHADE
+    opacity = SHADE if has_labels or len(curves) < FEW_LINES else FAINT_SHADE
     for number, (curve, name) in enumerate(zip(curves, names, strict=True)):
         colour, dashes = line_look(number, curve.ordering)
         start = curve.accuracy[0]
@@ -94,7 +94,7 @@ def line_labels(lines: Sequence[Line]) -> list[Note]:
         nearest = -np.inf
         if len(others):
             nearest = others[np.abs(others[:, index] - y[index]).argmin(), index]
-        shift = ABOVE if nearest <= y[index] else -ABOVE
+        shift = NAME_DISTANCE if nearest <= y[index] else -NAME_DISTANCE
         notes.append(Note(x[index], y[index], line.name, line.colour, shift=(0.0, shift)))
     return notes
 
@@ -125,7 +125,7 @@ def orderings_chart(lines: Mapping[str, OrderingLine], language: str) -> Chart:
     for name in sorted(lines, key=lambda name: name != CHANCE):
         line, is_chance = lines[name], name == CHANCE
         colour, dashes = line_look(0 if is_chance else coloured.index(name), name)
-        opacity = SHADE if is_chance or len(coloured) < FEW else FAINT_SHADE
+        opacity = SHADE if is_chance or len(coloured) < FEW_LINES else FAINT_SHADE
         tip = "{name}: {y:.1f} % without {x} heads [{details[0]:.1f}, {details[1]:.1f}]"
         drawn_line = Line(
             name,

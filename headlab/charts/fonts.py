@@ -15,7 +15,7 @@ from headlab.core import HeadlabError
 
 USUAL = "DejaVu Sans"  # comes with matplotlib; Latin, Greek, Cyrillic, Arabic, Hebrew and more
 CJK = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC", "FULLWIDTH")
-MOST_NAMED = 12  # letters that a message names
+MAX_NAMED_LETTERS = 12  # letters that a message names
 UNSHOWN = ("Cc", "Cf", "Zl", "Zp")  # kinds of characters that no font draws
 BOXES = "Last Resort"  # starts the name of a font of matplotlib's that has a box for every letter
 FIXED_POINT = 65536  # of FreeType's advances
@@ -78,8 +78,8 @@ def families_for(texts: Iterable[str]) -> list[str]:
         HeadlabError: No font here has some of the letters; the message names the fonts that do.
     """
     characters = {character for text in texts for character in text}
-    shown = {c for c in characters if category(c) not in UNSHOWN and not c.isspace()}
-    missing = sorted(c for c in shown if ord(c) not in _letters(_usual_file()))
+    visible = {c for c in characters if category(c) not in UNSHOWN and not c.isspace()}
+    missing = sorted(c for c in visible if ord(c) not in _letters(_usual_file()))
     families, without_font = [USUAL], []
     while missing:
         font = _font_with(missing[0])
@@ -90,7 +90,7 @@ def families_for(texts: Iterable[str]) -> list[str]:
         missing = [c for c in missing if ord(c) not in _letters(font.fname)]
     if without_font:
         fonts = dict.fromkeys(map(suggested, without_font))
-        letters = "".join(without_font[:MOST_NAMED])
+        letters = "".join(without_font[:MAX_NAMED_LETTERS])
         raise HeadlabError(
             f"no font here has the letters {letters}; install {', '.join(fonts)}, or use the "
             "SVG file, whose text is drawn with the fonts of whoever opens it",
@@ -101,7 +101,7 @@ def families_for(texts: Iterable[str]) -> list[str]:
 
 def _font_with(character: str) -> FontEntry | None:
     """An upright font here that has a character, one of its script first; None if there is none."""
-    wanted = suggested(character)
+    family = suggested(character)
     upright = [
         font
         for font in fontManager.ttflist
@@ -110,7 +110,7 @@ def _font_with(character: str) -> FontEntry | None:
     ordered = sorted(
         upright,
         key=lambda font: (
-            not font.name.startswith(wanted),
+            not font.name.startswith(family),
             not font.name.startswith("Noto Sans"),
             abs(_weight(font.weight) - 400),
             font.name,

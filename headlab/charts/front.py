@@ -18,9 +18,14 @@ BEATEN, BEST, CHOSEN = 7, 10, 18  # sizes of dots
 class FrontDot(NamedTuple):
     """One model.
 
-    order, removed: identify it.  cost: to be minimised.  value: to be maximised, in points.  low:
-    lower bound of the value, or None.  best: whether no other model here dominates it.  words:
-    tooltip.
+    Attributes:
+        order: In which its heads were removed.
+        removed: Number of heads removed; with the order it identifies the model.
+        cost: To be minimised.
+        value: To be maximised, in points.
+        low: Lower bound of the value; None without one.
+        best: Whether no other model here dominates it.
+        words: Tooltip.
     """
 
     order: str
@@ -52,12 +57,12 @@ def front_chart(
     Returns:
         The chart; a click on a dot gives (order, heads removed).
     """
-    best = sorted((dot for dot in dots if dot.best), key=lambda dot: dot.cost)
+    best_dots = sorted((dot for dot in dots if dot.best), key=lambda dot: dot.cost)
     series: list[Series] = [
         Line(
             "best for its size",
-            [dot.cost for dot in best],
-            [dot.value for dot in best],
+            [dot.cost for dot in best_dots],
+            [dot.value for dot in best_dots],
             UNSURE,
             width=1.5,
             is_step=True,

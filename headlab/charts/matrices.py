@@ -79,7 +79,7 @@ def marked_cells(
     """
     limit = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
     marks = np.where(is_sure & ~np.isnan(values), MARK, "")
-    marked = [
+    marked_texts = [
         [text + mark for text, mark in zip(row_texts, row_marks, strict=True)]
         for row_texts, row_marks in zip(texts, marks.tolist(), strict=True)
     ]
@@ -88,12 +88,12 @@ def marked_cells(
         rows,
         columns,
         values,
-        marked if are_legible else np.where(is_sure, MARK, "").tolist(),
+        marked_texts if are_legible else np.where(is_sure, MARK, "").tolist(),
         low=-limit,
         high=limit,
         scale_title=scale_title,
         tip=tip,
-        details=marked,
+        details=marked_texts,
     )
 
 

@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import io
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import matplotlib
 import numpy as np
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
+from matplotlib.backend_bases import RendererBase
+from matplotlib.backends.backend_svg import RendererSVG
+from matplotlib.collections import FillBetweenPolyCollection
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
+from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
-from matplotlib.transforms import Affine2D
+from matplotlib.transforms import Affine2D, Bbox, TransformedBbox
 
 from headlab.charts.chart import (
     FADED,
@@ -50,12 +49,12 @@ WIDTH, PIXELS_PER_INCH, POINTS_PER_INCH = 680.0, 96, 72
 PRINTED_PER_INCH = 300  # pixels of a PNG file
 FONT = 12.0
 RIGHT, GAP, TITLE_HEIGHT, LEGEND_TOP, LEGEND_ROW = 16.0, 6.0, 18.0, 16.0, 18.0
-MOST_LEFT = 0.4 * WIDTH  # for the names of rows
-MOST_TURNED = 110.0  # for a turned name of a column
+MAX_ROW_NAME = 0.4 * WIDTH  # for the names of rows
+MAX_TURNED_NAME = 110.0  # for a turned name of a column
 TURN = 52.0  # degrees
 ROW, LEAST_HEIGHT = 24.0, 60.0  # of a matrix's row, and of any plot
-BESIDE = 110.0  # pixels of a chart's height on a page that are not the plot's
-MOST_TICKS = 7
+HEIGHT_WITHOUT_PLOT = 110.0  # pixels of a chart's height on a page that are not the plot's
+MAX_TICKS = 7
 STEPS = (1, 2, 2.5, 5, 10)
 USUAL_OUTLINE = 1.5  # of a symbol
 KEY_WIDTH, KEY_STRIP, KEY_HEIGHT, KEY_SHADES = 240.0, 10.0, 46.0, 24
@@ -79,6 +78,8 @@ DASH_LENGTHS = {
     "longdash": (12, 4),
     "longdashdot": (12, 3, 2, 3),
 }
+# In which order parts of the plot are drawn, below boxes, symbols and text.
+GRID, BANDS, LINES = -3, -2, -1
 _LOCK = Lock()  # matplotlib's settings are global
 
 
@@ -113,17 +114,19 @@ def svg(chart: Chart, *, is_inline: bool = False) -> str:
         An element `svg`.
     """
     with _settings([USUAL]):
-        drawing = _drawn(chart)
-        FigureCanvasSVG(drawing.figure)
-        buffer = io.BytesIO()
-        with warnings.catch_warnings():
-            # That a letter is not in the font is no matter where text stays text.
-            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-            metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-            drawing.figure.savefig(
-                buffer, format="svg", dpi=POINTS_PER_INCH, transparent=True, metadata=metadata
-            )
-    return finished(buffer.getvalue(), chart, drawing.tips, is_inline=is_inline)
+        drawing = _drawn(chart, POINTS_PER_INCH)
+        buffer = io.StringIO()
+        renderer = RendererSVG(  # type: ignore[no-untyped-call]
+            WIDTH,
+            drawing.layout.height,
+            buffer,
+            image_dpi=POINTS_PER_INCH,
+            metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")),
+        )
+        for artist in sorted(drawing.artists, key=lambda artist: artist.get_zorder()):
+            artist.draw(renderer)
+        renderer.finalize()  # type: ignore[no-untyped-call]
+    return finished(buffer.getvalue().encode(), chart, drawing.tips, is_inline=is_inline)
 
 
 def png(chart: Chart) -> bytes:
@@ -138,13 +141,21 @@ def png(chart: Chart) -> bytes:
     Raises:
         HeadlabError: No font on this machine has one of its letters.
     """
+    # Drawings as SVG need none of it, and it takes long to import.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     families = families_for(texts_of(chart))
+    resolution = PRINTED_PER_INCH * POINTS_PER_INCH / PIXELS_PER_INCH
     with _settings(families):
-        drawing = _drawn(chart)
-        FigureCanvasAgg(drawing.figure)
+        drawing = _drawn(chart, resolution)
+        inches = (WIDTH / POINTS_PER_INCH, drawing.layout.height / POINTS_PER_INCH)
+        figure = Figure(inches, dpi=resolution)
+        FigureCanvasAgg(figure)
+        for artist in drawing.artists:
+            figure.add_artist(artist)
         buffer = io.BytesIO()
-        resolution = PRINTED_PER_INCH * POINTS_PER_INCH / PIXELS_PER_INCH
-        drawing.figure.savefig(
+        figure.savefig(
             buffer,
             format="png",
             dpi=resolution,
@@ -157,9 +168,9 @@ def png(chart: Chart) -> bytes:
 
 def texts_of(chart: Chart) -> list[str]:
     """All that stands on a drawn chart: titles, names, notes and the texts of cells."""
-    scaled = _scaled_axes(chart)
+    axes = _scaled_axes(chart)
     texts = [chart.x.title, chart.y.title, *(series.name for series in chart.named)]
-    texts += [label for axis in scaled for _, label in axis.ticks]
+    texts += [label for axis in axes for _, label in axis.ticks]
     texts += [note.text for note in chart.notes]
     cells = chart.cells
     if cells is not None:
@@ -174,7 +185,11 @@ def texts_of(chart: Chart) -> list[str]:
 class _ScaledAxis(NamedTuple):
     """An axis with its ends and ticks.
 
-    low, high: values at its start and its end; low may be the larger.  ticks: positions and labels.
+    Attributes:
+        axis: As the chart describes it.
+        low: Value at its start, which may be the larger.
+        high: Value at its end.
+        ticks: Positions and labels.
     """
 
     axis: Axis
@@ -217,11 +232,13 @@ def _scaled(chart: Chart, which: str) -> _ScaledAxis:
         low, high = low - 0.5, high + 0.5
     if axis.ticks is not None:
         return _ScaledAxis(axis, low, high, axis.ticks)
-    least, most = min(low, high), max(low, high)
-    positions = MaxNLocator(nbins=MOST_TICKS, steps=STEPS).tick_values(least, most)
-    room = 1e-9 * (most - least)
-    inside = [float(at) for at in positions if least - room <= at <= most + room]
-    ticks = [(at, _number_text(at, axis.number_format)) for at in inside]
+    smallest, largest = min(low, high), max(low, high)
+    positions = MaxNLocator(nbins=MAX_TICKS, steps=STEPS).tick_values(smallest, largest)
+    room = 1e-9 * (largest - smallest)
+    inside = [
+        float(position) for position in positions if smallest - room <= position <= largest + room
+    ]
+    ticks = [(position, _number_text(position, axis.number_format)) for position in inside]
     return _ScaledAxis(axis, low, high, ticks)
 
 
@@ -238,8 +255,8 @@ def _values(chart: Chart, which: str) -> Iterator[float]:
                 yield from map(float, getattr(series, which))
             case Band():
                 sides = (series.x,) if which == "x" else (series.low, series.high)
-                for side in sides:
-                    yield from map(float, side)
+                for values in sides:
+                    yield from map(float, values)
             case Points():
                 yield from map(float, getattr(series, which))
                 if series.along == which:
@@ -266,8 +283,17 @@ def _limits(values: Sequence[float], *, has_zero: bool) -> tuple[float, float]:
 class _Layout:
     """Places in the drawing, in pixels from its upper left corner.
 
-    legend: rows of (x, series).  left, right: margins of the plot.  are_turned: whether the labels
-    of the horizontal axis are.  labels_height: of these.
+    Attributes:
+        x: The horizontal axis.
+        y: The upright axis.
+        legend: Its rows, each of (x, series).
+        left: Margin of the plot.
+        right: Margin of the plot.
+        top: Upper edge of the plot.
+        plot_height: Of the plot.
+        height: Of the whole drawing.
+        are_turned: Whether the labels of the horizontal axis are.
+        labels_height: Of these labels.
     """
 
     x: _ScaledAxis
@@ -301,22 +327,24 @@ def _layout(chart: Chart) -> _Layout:
     x, y = _scaled_axes(chart)
     legend = _legend_rows(chart)
     names = max((width_of(label, FONT) for _, label in y.ticks), default=0.0)
-    left = min(names, MOST_LEFT) + 14 + (TITLE_HEIGHT if y.axis.title else 0)
+    left = min(names, MAX_ROW_NAME) + 14 + (TITLE_HEIGHT if y.axis.title else 0)
     spacing = (WIDTH - RIGHT - left) / max(len(x.ticks), 1)
     widths = [width_of(label, FONT) for _, label in x.ticks]
     are_turned = any(width > spacing - 4 for width in widths)
     right = RIGHT
     if are_turned and x.axis.is_on_top:  # the last label leans out of the plot
-        length = min(widths[-1], MOST_TURNED) * math.cos(math.radians(TURN))
+        length = min(widths[-1], MAX_TURNED_NAME) * math.cos(math.radians(TURN))
         right = max(right, length - spacing / 2 + GAP)
-    turned_height = min(max(widths, default=0.0), MOST_TURNED) * math.sin(math.radians(TURN)) + 14
+    turned_height = (
+        min(max(widths, default=0.0), MAX_TURNED_NAME) * math.sin(math.radians(TURN)) + 14
+    )
     labels_height = turned_height if are_turned else 20.0
     x_room = labels_height + (TITLE_HEIGHT if x.axis.title else 0)
     above = LEGEND_TOP + LEGEND_ROW * len(legend) if legend else 12.0
     above += x_room if x.axis.is_on_top else 0
     below = 6.0 if x.axis.is_on_top else x_room
     cells = chart.cells
-    plot_height = ROW * len(cells.rows) if cells is not None else chart.height - BESIDE
+    plot_height = ROW * len(cells.rows) if cells is not None else chart.height - HEIGHT_WITHOUT_PLOT
     plot_height = max(plot_height, LEAST_HEIGHT)
     if cells is not None and cells.scale_title:
         below += KEY_HEIGHT
@@ -351,49 +379,74 @@ def _legend_rows(chart: Chart) -> list[list[tuple[float, Points | Line]]]:
 # The drawing.
 
 
+class _Text(Text):
+    """One line of text from its baseline.
+
+    SVG that keeps text as text needs no layout by a font, which takes longer than all else.
+    """
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Draw it, as matplotlib asks for."""
+        if not isinstance(renderer, RendererSVG):
+            super().draw(renderer)
+            return
+        graphics = renderer.new_gc()
+        graphics.set_foreground(self.get_color())
+        font, turn = self.get_fontproperties(), self.get_rotation()
+        x, above_bottom = self.get_transform().transform(self.get_unitless_position())
+        y = renderer.height - above_bottom
+        renderer.draw_text(  # type: ignore[no-untyped-call]
+            graphics, x, y, self.get_text(), font, turn, ismath=False, mtext=self
+        )
+        graphics.restore()
+
+
 class _Drawing:
     """A chart as matplotlib's artists.
 
-    tips: text that describes an artist, by the artist's id.  outside: points beyond the axes.
+    Attributes:
+        chart: What is drawn.
+        layout: Where everything stands.
+        artists: All parts, in the order in which they were added.
+        tips: Text that describes an artist, by the artist's id.
+        outside: Number of points beyond the axes.
     """
 
-    def __init__(self, chart: Chart) -> None:
+    def __init__(self, chart: Chart, resolution: float) -> None:
+        """An empty drawing. resolution: of matplotlib's dots per inch of 72 pixels."""
         self.chart, self.layout = chart, _layout(chart)
-        height = self.layout.height
-        # Its unit is matplotlib's point, which becomes a pixel.
-        self.figure = Figure((WIDTH / POINTS_PER_INCH, height / POINTS_PER_INCH))
-        self.pixels = (
-            Affine2D().scale(1 / POINTS_PER_INCH, -1 / POINTS_PER_INCH)
-            .translate(0, height / POINTS_PER_INCH)
-            + self.figure.dpi_scale_trans
-        )  # fmt: skip
-        self.axes = self._axes()
+        layout = self.layout
+        dots = resolution / POINTS_PER_INCH  # in a pixel
+        self.pixels = Affine2D().scale(dots, -dots).translate(0, dots * layout.height)
+        to_pixels = Affine2D().translate(-layout.x.low, -layout.y.low)
+        to_pixels.scale(
+            layout.plot_width / (layout.x.high - layout.x.low),
+            -layout.plot_height / (layout.y.high - layout.y.low),
+        )
+        to_pixels.translate(layout.left, layout.bottom)
+        self.values = to_pixels + self.pixels
+        corners = [[layout.left, layout.top], [layout.left + layout.plot_width, layout.bottom]]
+        self.plot_box = TransformedBbox(Bbox(corners), self.pixels)
+        self.artists: list[Artist] = []
         self.tips: Tips = {}
         self.outside = 0
 
-    def _axes(self) -> Axes:
+    def add_to_plot(self, artist: Artist) -> None:
+        """Add an artist whose coordinates are values of the axes; it is cut at the plot's edge."""
+        artist.set_transform(self.values)
+        artist.set_clip_box(self.plot_box)
+        self.artists.append(artist)
+
+    def line_across(self, axis: str, value: float, **look: Any) -> None:
+        """A line through the whole plot, upright at a value of "x" or level at a value of "y"."""
         layout = self.layout
-        box = (
-            layout.left / WIDTH,
-            1 - layout.bottom / layout.height,
-            layout.plot_width / WIDTH,
-            layout.plot_height / layout.height,
-        )
-        axes = self.figure.add_axes(box)
-        axes.set_xlim(layout.x.low, layout.x.high)
-        axes.set_ylim(layout.y.low, layout.y.high)
-        axes.patch.set_visible(False)
-        for side in axes.spines.values():
-            side.set_visible(False)
-        axes.set_axisbelow(True)
-        axes.tick_params(length=0, labelbottom=False, labelleft=False)
-        for scaled, axis in ((layout.x, axes.xaxis), (layout.y, axes.yaxis)):
-            has_grid = scaled.axis.has_grid and self.chart.cells is None
-            positions = [at for at, _ in scaled.ticks] if has_grid else []
-            ruled = {rule.value for rule in self.chart.rules if axis.axis_name == rule.axis}
-            axis.set_ticks([at for at in positions if at not in ruled])
-            axis.grid(visible=True, color=RULED, linewidth=1, clip_on=False)
-        return axes
+        if axis == "x":
+            x = [layout.x_pixel(value)] * 2
+            y = [layout.bottom, layout.top]
+        else:
+            x = [layout.left, layout.left + layout.plot_width]
+            y = [layout.y_pixel(value)] * 2
+        self.artists.append(Line2D(x, y, transform=self.pixels, **look))
 
     def text(
         self,
@@ -407,7 +460,7 @@ class _Drawing:
         turn: float = 0.0,
     ) -> None:
         """Text that begins, has its middle or ends at a place in pixels. turn: in degrees."""
-        self.figure.text(
+        artist = _Text(
             x,
             y,
             text,
@@ -419,6 +472,7 @@ class _Drawing:
             rotation_mode="anchor",
             transform=self.pixels,
         )
+        self.artists.append(artist)
 
     def line(
         self,
@@ -441,7 +495,7 @@ class _Drawing:
             solid_capstyle="butt",
             transform=self.pixels,
         )
-        self.figure.add_artist(line)
+        self.artists.append(line)
         return line
 
     def symbol(
@@ -469,7 +523,7 @@ class _Drawing:
             alpha=opacity if opacity < 1 else None,
             transform=self.pixels,
         )
-        self.figure.add_artist(symbol)
+        self.artists.append(symbol)
         return symbol
 
     def box(self, left: float, top: float, width: float, height: float, colour: str) -> Rectangle:
@@ -477,7 +531,7 @@ class _Drawing:
         box = Rectangle(
             (left, top), width, height, facecolor=colour, linewidth=0, transform=self.pixels
         )
-        self.figure.add_artist(box)
+        self.artists.append(box)
         return box
 
     def describe(self, artist: Artist, tip: str) -> None:
@@ -488,8 +542,10 @@ class _Drawing:
             self.tips[name] = tip
 
 
-def _drawn(chart: Chart) -> _Drawing:
-    drawing = _Drawing(chart)
+def _drawn(chart: Chart, resolution: float) -> _Drawing:
+    drawing = _Drawing(chart, resolution)
+    if chart.cells is None:
+        _draw_grid(drawing)
     _draw_legend(drawing)
     _draw_x_axis(drawing)
     _draw_y_axis(drawing)
@@ -504,14 +560,7 @@ def _drawn(chart: Chart) -> _Drawing:
             case Line():
                 _draw_line(drawing, series)
             case Band():
-                drawing.axes.fill_between(
-                    series.x,
-                    series.low,
-                    series.high,
-                    color=series.colour,
-                    alpha=series.opacity,
-                    linewidth=0,
-                )
+                _draw_band(drawing, series)
     for note in chart.notes:
         _draw_note(drawing, note)
     if drawing.outside:  # on a page, a double click shows them
@@ -548,10 +597,10 @@ def _draw_x_axis(drawing: _Drawing) -> None:
         if not layout.are_turned:
             drawing.text(x, y, label, anchor="center")
         elif is_on_top:
-            drawing.text(x, y, shortened(label, FONT, MOST_TURNED), turn=TURN)
+            drawing.text(x, y, shortened(label, FONT, MAX_TURNED_NAME), turn=TURN)
         else:
-            cut = shortened(label, FONT, MOST_TURNED)
-            drawing.text(x + 4, y - 3, cut, anchor="right", turn=TURN)
+            shortened_label = shortened(label, FONT, MAX_TURNED_NAME)
+            drawing.text(x + 4, y - 3, shortened_label, anchor="right", turn=TURN)
     if scaled.axis.title:
         middle = layout.left + layout.plot_width / 2
         room = layout.labels_height
@@ -563,29 +612,47 @@ def _draw_y_axis(drawing: _Drawing) -> None:
     layout = drawing.layout
     for position, label in layout.y.ticks:
         y = layout.y_pixel(position) + BASELINE * FONT
-        drawing.text(layout.left - GAP, y, shortened(label, FONT, MOST_LEFT), anchor="right")
+        drawing.text(layout.left - GAP, y, shortened(label, FONT, MAX_ROW_NAME), anchor="right")
     if layout.y.axis.title:
         middle = layout.top + layout.plot_height / 2
         title = layout.y.axis.title
         drawing.text(12, middle, title, anchor="center", turn=90, colour=SOFT)
 
 
+def _draw_grid(drawing: _Drawing) -> None:
+    """Lines at the ticks, except where a rule stands."""
+    for axis, scaled in (("x", drawing.layout.x), ("y", drawing.layout.y)):
+        if not scaled.axis.has_grid:
+            continue
+        rule_values = {rule.value for rule in drawing.chart.rules if rule.axis == axis}
+        for position, _ in scaled.ticks:
+            if position not in rule_values:
+                drawing.line_across(axis, position, color=RULED, linewidth=1, zorder=GRID)
+
+
 def _draw_rule(drawing: _Drawing, rule: Rule) -> None:
     scaled = drawing.layout.x if rule.axis == "x" else drawing.layout.y
-    if not scaled.holds(rule.value):
-        return
-    draw = drawing.axes.axvline if rule.axis == "x" else drawing.axes.axhline
-    draw(
-        rule.value,
-        color=rule.colour,
-        linewidth=rule.width,
-        linestyle=_stroke(rule.dashes),
-        clip_on=False,
-    )
+    if scaled.holds(rule.value):
+        drawing.line_across(
+            rule.axis,
+            rule.value,
+            color=rule.colour,
+            linewidth=rule.width,
+            linestyle=_stroke(rule.dashes),
+            zorder=LINES,
+        )
+
+
+def _draw_band(drawing: _Drawing, band: Band) -> None:
+    edges = (np.asarray(values, float) for values in (band.x, band.low, band.high))
+    areas = FillBetweenPolyCollection("x", *edges)
+    for path in areas.get_paths():
+        area = PathPatch(path, facecolor=band.colour, alpha=band.opacity, linewidth=0, zorder=BANDS)
+        drawing.add_to_plot(area)
 
 
 def _draw_line(drawing: _Drawing, line: Line) -> None:
-    drawing.axes.plot(
+    curve = Line2D(
         line.x,
         line.y,
         color=line.colour,
@@ -593,11 +660,16 @@ def _draw_line(drawing: _Drawing, line: Line) -> None:
         linestyle=_stroke(line.dashes),
         drawstyle="steps-post" if line.is_step else "default",
         solid_capstyle="butt",
+        zorder=LINES,
     )
+    drawing.add_to_plot(curve)
 
 
 def _draw_points(drawing: _Drawing, points: Points) -> None:
     layout = drawing.layout
+    if points.joined_by:
+        line = Line("", points.x, points.y, points.colour, points.joined_by, width=1)
+        _draw_line(drawing, line)
     for index, (x, y) in enumerate(zip(points.x, points.y, strict=True)):
         if not (layout.x.holds(x) and layout.y.holds(y)):
             drawing.outside += math.isfinite(x) and math.isfinite(y)

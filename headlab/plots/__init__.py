@@ -1,4 +1,4 @@
-"""Records as Plotly figures, transparent, without a template of their own and without global state."""
+"""Records as Plotly figures, transparent and without a template of their own."""
 
 from headlab.charts.dots import ROW_PIXELS
 from headlab.pictures import DIVERGING, HARMS, HELPS, LINES, SEQUENTIAL, UNSURE, symmetric_limit

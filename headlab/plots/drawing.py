@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
-from headlab.charts.chart import FADED, OPEN, Axis, Band, Cells, Chart, Line, Points, Rule
+from headlab.charts.chart import FADED, OPEN, Axis, Band, Cells, Chart, Line, Note, Points, Rule
 from headlab.pictures import rgb
 from headlab.plots.style import LEGEND, bar, cells, finish, interval
+
+ROW_SPACING = 0.08  # between two rows of a figure, as a share of its height
+Position = Mapping[str, int]  # row and column of a figure, as Plotly's methods take them
 
 
 class _Placeholder:
@@ -38,33 +43,7 @@ def plotly_figure(chart: Chart) -> go.Figure:
     if chart.cells is not None:
         return _matrix(chart, chart.cells)
     figure = go.Figure()
-    for series in chart.series:
-        match series:
-            case Points():
-                _add_points(figure, series, is_clickable=chart.is_clickable)
-            case Line():
-                _add_line(figure, series)
-            case Band():
-                _add_band(figure, series)
-    for rule in chart.rules:
-        _add_rule(figure, rule)
-    for note in chart.notes:
-        anchor = {} if note.anchor == "center" else {"xanchor": note.anchor}
-        right, up = note.shift
-        shift = {"xshift": right} if right else {}
-        colour = {} if note.colour is None else {"color": note.colour}
-        figure.add_annotation(
-            x=note.x,
-            y=note.y,
-            text=_markup(note.text),
-            showarrow=False,
-            yshift=up,
-            font={**colour, "size": note.size},
-            **anchor,
-            **shift,
-        )
-    figure.update_xaxes(zeroline=False, **_axis(chart.x))
-    figure.update_yaxes(zeroline=False, **_axis(chart.y))
+    _add_chart(figure, chart, {})
     layout: dict[str, object] = {"height": chart.height, "hovermode": "closest"}
     if chart.has_legend is not False:
         layout["legend"] = LEGEND
@@ -73,6 +52,78 @@ def plotly_figure(chart: Chart) -> go.Figure:
     if chart.is_clickable:
         layout["clickmode"] = "event+select"
     return finish(figure, **layout)
+
+
+def plotly_rows(charts: Sequence[Chart], height: float) -> go.Figure:
+    """Charts with one horizontal axis as a Plotly figure, one below the other, with one legend.
+
+    Args:
+        charts: From top to bottom, none of them a matrix; their heights give the shares of the
+            rows.
+        height: Of the figure, in pixels.
+
+    Returns:
+        A new figure.
+    """
+    total = sum(chart.height for chart in charts)
+    figure = make_subplots(
+        len(charts),
+        1,
+        shared_xaxes=True,
+        vertical_spacing=ROW_SPACING,
+        row_heights=[chart.height / total for chart in charts],
+    )
+    for number, chart in enumerate(charts, start=1):
+        is_last = number == len(charts)
+        shown = chart if is_last else replace(chart, x=replace(chart.x, title=""))
+        _add_chart(figure, shown, {"row": number, "col": 1})
+    return finish(figure, height=height, hovermode="closest", showlegend=True, legend=LEGEND)
+
+
+def _add_chart(figure: go.Figure, chart: Chart, position: Position) -> None:
+    """Add all parts of a chart that is no matrix to a figure.
+
+    Args:
+        figure: What to add them to.
+        chart: Whose parts they are.
+        position: Row and column of the figure; empty if it has one plot.
+    """
+    for series in chart.series:
+        match series:
+            case Points():
+                _add_points(figure, series, position, is_clickable=chart.is_clickable)
+            case Line():
+                _add_line(figure, series, position)
+            case Band():
+                _add_band(figure, series, position)
+    for rule in chart.rules:
+        _add_rule(figure, rule, position)
+    for note in chart.notes:
+        _add_note(figure, note, position)
+    figure.update_xaxes(zeroline=False, **_axis(chart.x), **position)
+    figure.update_yaxes(zeroline=False, **_axis(chart.y), **position)
+
+
+def _add_note(figure: go.Figure, note: Note, position: Position) -> None:
+    look: dict[str, object] = {}
+    if note.anchor != "center":
+        look["xanchor"] = note.anchor
+    right, up = note.shift
+    if right:
+        look["xshift"] = right
+    font: dict[str, object] = {"size": note.size}
+    if note.colour is not None:
+        font["color"] = note.colour
+    figure.add_annotation(
+        x=note.x,
+        y=note.y,
+        text=_markup(note.text),
+        showarrow=False,
+        yshift=up,
+        font=font,
+        **look,
+        **position,
+    )
 
 
 def _markup(text: str) -> str:
@@ -142,7 +193,9 @@ def _axis(axis: Axis) -> dict[str, object]:
     return settings
 
 
-def _add_points(figure: go.Figure, points: Points, *, is_clickable: bool) -> None:
+def _add_points(
+    figure: go.Figure, points: Points, position: Position, *, is_clickable: bool
+) -> None:
     outline = f"{points.symbol.removesuffix(OPEN)}{OPEN}"
     symbols = [points.symbol if is_filled else outline for is_filled in points.is_filled]
     marker: dict[str, object] = {"color": points.colour, "symbol": symbols, "size": points.sizes}
@@ -160,23 +213,30 @@ def _add_points(figure: go.Figure, points: Points, *, is_clickable: bool) -> Non
         look["text"] = list(map(_markup, points.texts))
     if len(points.keys):
         look["customdata"] = [list(key) for key in points.keys]
-    if is_clickable and len(points.keys):
-        # Dots that are not selected stay as they are: the page marks the choice with a ring.
+    if is_clickable:
+        # A click dims no dot, except where some are faint anyway: the page marks the choice by a
+        # ring.
+        dimmed = FADED if len(points.is_faint) else 1.0
         look["selected"] = {"marker": {"opacity": 1.0}}
-        look["unselected"] = {"marker": {"opacity": FADED}}
+        look["unselected"] = {"marker": {"opacity": dimmed}}
+    if points.joined_by:
+        look["line"] = {"color": points.colour, "dash": points.joined_by, "width": 1}
+    if not points.name:
+        look["showlegend"] = False
     tip = points.tip.format(name=points.name, text=_Placeholder("text"))
     figure.add_scatter(
         x=points.x,
         y=points.y,
         name=_markup(points.name),
-        mode="markers",
+        mode="lines+markers" if points.joined_by else "markers",
         marker=marker,
         **look,
+        **position,
         **_hover(_markup(tip)),
     )
 
 
-def _add_line(figure: go.Figure, line: Line) -> None:
+def _add_line(figure: go.Figure, line: Line, position: Position) -> None:
     stroke: dict[str, object] = {"color": line.colour, "dash": line.dashes, "width": line.width}
     if line.is_step:
         stroke["shape"] = "hv"
@@ -198,11 +258,12 @@ def _add_line(figure: go.Figure, line: Line) -> None:
         mode="lines",
         line=stroke,
         **look,
+        **position,
         **_hover(_markup(tip)),
     )
 
 
-def _add_band(figure: go.Figure, band: Band) -> None:
+def _add_band(figure: go.Figure, band: Band, position: Position) -> None:
     x, low, high = (np.asarray(values) for values in (band.x, band.low, band.high))
     red, green, blue = rgb(band.colour)
     figure.add_scatter(
@@ -213,14 +274,15 @@ def _add_band(figure: go.Figure, band: Band) -> None:
         fillcolor=f"rgba({red},{green},{blue},{band.opacity})",
         hoverinfo="skip",
         showlegend=False,
+        **position,
     )
 
 
-def _add_rule(figure: go.Figure, rule: Rule) -> None:
+def _add_rule(figure: go.Figure, rule: Rule, position: Position) -> None:
     stroke: dict[str, object] = {"color": rule.colour, "width": rule.width}
     if rule.dashes != "solid":
         stroke["dash"] = rule.dashes
     if rule.axis == "x":
-        figure.add_vline(x=rule.value, line=stroke)
+        figure.add_vline(x=rule.value, line=stroke, **position)
     else:
-        figure.add_hline(y=rule.value, line=stroke)
+        figure.add_hline(y=rule.value, line=stroke, **position)

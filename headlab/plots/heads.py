@@ -18,6 +18,7 @@ from headlab.pictures import (
     HELPS,
     LIGHT,
     LOOKS,
+    MINUS,
     UNSURE,
     in_order,
     look_of,
@@ -32,37 +33,47 @@ from headlab.roles import group_of
 
 
 def head_map(scores: HeadScores, limit: float | None = None) -> go.Figure:
-    """One map per stack of a method's values, in the unit shown; heads whose interval excludes 0 carry a + or −.
+    """One map per stack of a method's values, in the unit shown.
 
-    limit: end of the colour scale in the scores' unit, such as the `symmetric_limit` of several maps; by default that
-    of these scores.
+    Heads whose interval excludes 0 carry a + or −.
+
+    Args:
+        scores: Of one method in one language.
+        limit: End of the colour scale in the scores' unit, such as the `symmetric_limit` of several
+            maps; by default that of these scores.
+
+    Returns:
+        A new figure.
     """
-    shown = map_of(scores, None if limit is None else shown_unit(scores.unit)[0] * limit)
-    figure, tips = (
-        go.Figure(),
-        _rows(shown.grid, np.array([tip.replace("\n", "<br>") for tip in shown.tips])),
-    )
-    for at, (name, rows) in enumerate(_rows(shown.grid, shown.values).items()):
+    map_shown = map_of(scores, None if limit is None else shown_unit(scores.unit)[0] * limit)
+    figure = go.Figure()
+    tip_texts = np.array([tip.replace("\n", "<br>") for tip in map_shown.tips])
+    tips = _rows(map_shown.grid, tip_texts)
+    for number, (name, rows) in enumerate(_rows(map_shown.grid, map_shown.values).items()):
         figure.add_heatmap(
             z=rows,
             customdata=tips[name],
             hovertemplate=name + " layer %{y}, head %{x}<br>%{customdata}<extra></extra>",
-            colorscale=shown.scale,
-            zmin=shown.lowest,
-            zmax=shown.limit,
-            visible=at == 0,
+            colorscale=map_shown.scale,
+            zmin=map_shown.lowest,
+            zmax=map_shown.limit,
+            visible=number == 0,
             name=name,
             xgap=1,
             ygap=1,
             colorbar={
-                "title": {"text": shown.unit, "side": "right"},
-                "tickvals": np.linspace(shown.lowest, shown.limit, len(shown.ends)).tolist(),
-                "ticktext": shown.ends,
+                "title": {"text": map_shown.unit, "side": "right"},
+                "tickvals": np.linspace(
+                    map_shown.lowest, map_shown.limit, len(map_shown.ends)
+                ).tolist(),
+                "ticktext": map_shown.ends,
             },
         )
-        if shown.marks.any():
+        if map_shown.marks.any():
             figure.add_scatter(
-                visible=at == 0, name=name, **_marks(_rows(shown.grid, shown.marks)[name])
+                visible=number == 0,
+                name=name,
+                **_marks(_rows(map_shown.grid, map_shown.marks)[name]),
             )
     figure.update_yaxes(autorange="reversed", title="layer", dtick=1).update_xaxes(
         title="head", dtick=1
@@ -73,15 +84,33 @@ def head_map(scores: HeadScores, limit: float | None = None) -> go.Figure:
 
 
 def _marks(rows: Sequence[Sequence[float]]) -> dict[str, object]:
-    """The marks of a stack as points: a disc with the head's sign, white, or black where it is corrected."""
-    at = [(x, y, int(mark)) for y, row in enumerate(rows) for x, mark in enumerate(row) if mark]
-    sure = [abs(mark) == CORRECTED for _, _, mark in at]
+    """The marks of a stack as points, for Plotly.
+
+    Each is a disc with the head's sign: white, or black where the mark is CORRECTED.
+
+    Args:
+        rows: Marks by layer and head, 0 for none.
+    """
+    x, y, signs, discs, inks = [], [], [], [], []
+    for layer, marks in enumerate(rows):
+        for head, mark in enumerate(marks):
+            if not int(mark):
+                continue
+            is_corrected = abs(int(mark)) == CORRECTED
+            x.append(head)
+            y.append(layer)
+            signs.append("+" if mark > 0 else MINUS)
+            discs.append(DARK if is_corrected else LIGHT)
+            inks.append(LIGHT if is_corrected else DARK)
     return {
-        "x": [x for x, _, _ in at], "y": [y for _, y, _ in at], "mode": "markers+text", "hoverinfo": "skip",
-        "marker": {"size": 13, "color": [DARK if own else LIGHT for own in sure], "line": {"color": DARK, "width": 1}},
-        "text": ["+" if mark > 0 else "−" for _, _, mark in at],
-        "textfont": {"color": [LIGHT if own else DARK for own in sure], "size": 12},
-    }  # fmt: skip
+        "x": x,
+        "y": y,
+        "mode": "markers+text",
+        "hoverinfo": "skip",
+        "marker": {"size": 13, "color": discs, "line": {"color": DARK, "width": 1}},
+        "text": signs,
+        "textfont": {"color": inks, "size": 12},
+    }
 
 
 def _rows(
@@ -95,13 +124,20 @@ def across_languages(
 ) -> go.Figure:
     """One head's value in every language, one row each: a dot with its interval.
 
-    values, low, high: float [language] in `unit`; low and high are NaN without an interval.
+    Args:
+        names: Of the languages.
+        values: Float [language] in `unit`.
+        low: Lower ends of the intervals, float [language], NaN without one.
+        high: Their upper ends.
+        unit: Of the values.
     """
-    colours = [
-        HELPS if a > 0 else HARMS if b < 0 else UNSURE for a, b in zip(low, high, strict=True)
-    ]
     figure = go.Figure()
-    for name, value, start, end, colour in zip(names, values, low, high, colours, strict=True):
+    for name, value, start, end in zip(names, values, low, high, strict=True):
+        colour = UNSURE
+        if start > 0:
+            colour = HELPS
+        elif end < 0:
+            colour = HARMS
         figure.add_scatter(
             x=[start, end],
             y=[name, name],
@@ -109,9 +145,9 @@ def across_languages(
             line={"color": colour, "width": 2},
             hoverinfo="skip",
         )
-        hover = f"{name}: {value:+.4f}" + (
-            "" if np.isnan(start) else f" [{start:+.4f}, {end:+.4f}]"
-        )
+        hover = f"{name}: {value:+.4f}"
+        if not np.isnan(start):
+            hover += f" [{start:+.4f}, {end:+.4f}]"
         look = {"color": colour, "size": 9}
         figure.add_scatter(
             x=[value],
@@ -127,16 +163,24 @@ def across_languages(
 
 
 def distribution(values: Mapping[str, Floats], unit: str) -> go.Figure:
-    """Every head's value, one strip per row, which shows where most heads lie and which stand out.
+    """Every head's value, one strip per row: where most heads lie and which stand out.
 
-    values: {name: float [head]} in `unit`.
+    Args:
+        values: {name: float [head]} in `unit`.
+        unit: Of the values.
     """
     figure = go.Figure()
     for name, row in values.items():
         figure.add_box(
-            x=row, name=name, boxpoints="all", jitter=0.5, pointpos=0, line={"width": 1, "color": UNSURE},
-            marker={"size": 4, "color": HELPS, "opacity": 0.6}, fillcolor="rgba(0,0,0,0)",
-        )  # fmt: skip
+            x=row,
+            name=name,
+            boxpoints="all",
+            jitter=0.5,
+            pointpos=0,
+            line={"width": 1, "color": UNSURE},
+            marker={"size": 4, "color": HELPS, "opacity": 0.6},
+            fillcolor="rgba(0,0,0,0)",
+        )
     figure.add_vline(x=0, line=DOTTED)
     figure.update_yaxes(autorange="reversed", type="category")
     figure.update_xaxes(title=unit, zeroline=False)
@@ -152,10 +196,16 @@ FAINT = "rgba(138,143,152,0.3)"  # heads without a role
 def roles_across_languages(
     above: Floats, share: Floats, sure: Bools, rows: Sequence[str], columns: Sequence[str]
 ) -> go.Figure:
-    """What heads with a role in one language do in the others: points above chance on a scale centred at 0.
+    """What heads with a role in one language do in the others, on a scale centred at 0.
 
-    above, share: float [row, language], in points and in percent, NaN for none.  sure: bool [row, language], whether
-    it has the role there, marked by a dot.  With many languages the shares are shown on hover only.
+    With many languages the shares are shown on hover only.
+
+    Args:
+        above: Points above chance, float [row, language], NaN for none.
+        share: In percent, float [row, language], NaN for none.
+        sure: Bool [row, language], whether the head has the role there, marked by a dot.
+        rows: Names of the heads.
+        columns: Names of the languages.
     """
     texts = [
         [NOTHING if np.isnan(value) else f"{value:.0f}" for value in row_of_shares]
@@ -171,22 +221,31 @@ def roles_across_languages(
 
 
 def stacked(sizes: Sequence[int], counts: Mapping[str, Sequence[float]], unit: str) -> go.Figure:
-    """How many heads have each role at every size, stacked in the order of the legend, heads without a role on top.
+    """How many heads have each role at every size, stacked, heads without a role on top.
 
-    sizes: heads left.  counts: {role: heads with it at each size}; the second direction of a relation is hatched,
-    since both directions have the same colour.
+    Args:
+        sizes: Heads left.
+        counts: {role: heads with it at each size}. The second direction of a relation is hatched,
+            since both directions have the same colour.
+        unit: Of the counts.
     """
-    figure, seen = go.Figure(), list[str]()
+    figure = go.Figure()
+    drawn_groups: list[str] = []
     groups = in_order(map(group_of, counts))
     for role in sorted(counts, key=lambda role: groups.index(group_of(role))):
         group = group_of(role)
-        again, colour = group in seen, look_of(group).colour if group in LOOKS else FAINT
-        seen.append(group)
+        is_second, colour = (
+            group in drawn_groups,
+            look_of(group).colour if group in LOOKS else FAINT,
+        )
+        drawn_groups.append(group)
         figure.add_bar(
-            x=[str(size) for size in sizes], y=list(counts[role]), name=role,
-            marker={"color": colour, "pattern": HATCHED if again else {}},
+            x=[str(size) for size in sizes],
+            y=list(counts[role]),
+            name=role,
+            marker={"color": colour, "pattern": HATCHED if is_second else {}},
             hovertemplate=role + ": %{y:g} of %{x} heads<extra></extra>",
-        )  # fmt: skip
+        )
     figure.update_xaxes(title="heads left", type="category", showgrid=False)
     figure.update_yaxes(title=unit, rangemode="tozero", zeroline=False)
     legend = LEGEND | {"traceorder": "normal"}

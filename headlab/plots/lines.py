@@ -12,11 +12,14 @@ from headlab.results import Band, Curve
 
 
 def curve_figure(curves: Sequence[Curve], band: Band | None = None) -> go.Figure:
-    """Accuracy against heads removed, one labelled line per curve; shaded: 95 % intervals of the difference.
+    """Accuracy against heads removed, one labelled line per curve.
+
+    Shaded: 95 % intervals of the difference from the model with all heads.
 
     Args:
         curves: At least one; names are what distinguishes them.
-        band: Drawn in grey behind the curves, from lowest to highest, its median dotted; None for none.
+        band: Drawn in grey behind the curves, from lowest to highest, its median dotted; None for
+            none.
 
     Returns:
         A new figure.

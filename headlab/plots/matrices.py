@@ -1,4 +1,4 @@
-"""Figures with one value per pair: of languages, with their agreement, and of tokens, with heads' attention."""
+"""Figures with one value per pair: agreement of languages, and attention between tokens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def agreement(rho: Floats, names: Sequence[str]) -> go.Figure:
 # Attention of heads in one sentence.
 
 MAX_TOKENS, MOST_TOKENS = 64, 28  # of a sentence; and with labels of the usual size in its map
-# Control, format and private characters, among them those that turn the direction, and spaces besides the usual one.
+# Control, format and private characters, among them those that turn the direction, and spaces
+# besides the usual one.
 UNSEEN = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs")
 SIGNS = {" ": " ", "\n": "↵", "\t": "⇥"}
 CIRCLE = "\u25cc"  # on which Unicode shows a mark that has no letter
@@ -52,19 +53,26 @@ def visible(text: str) -> str:
     )
 
 
-def _visible_character(before: str, character: str) -> str:
-    """A character of a text as `visible` writes it.  before: what stands before it."""
+def _visible_character(preceding: str, character: str) -> str:
+    """A character of a text as `visible` writes it. preceding: what stands before it."""
     if character in SIGNS:
         return SIGNS[character]
     kind = category(character)
-    alone = kind.startswith("M") and (before in ("", "##") or before.endswith(("▁", "]")))
-    if kind in UNSEEN or (alone and character_name(character, "").startswith("VARIATION SELECTOR")):
+    has_no_letter = kind.startswith("M") and (
+        preceding in ("", "##") or preceding.endswith(("▁", "]"))
+    )
+    if kind in UNSEEN or (
+        has_no_letter and character_name(character, "").startswith("VARIATION SELECTOR")
+    ):
         return f"[U+{ord(character):04X}]"
-    return f"{CIRCLE}{character}" if alone else character
+    return f"{CIRCLE}{character}" if has_no_letter else character
 
 
 class SentenceAttention(Protocol):
-    """Attention of some heads in one sentence, as the worker sends it (`headlab.worker.schemas.Weights`)."""
+    """Attention of some heads in one sentence, as the worker sends it.
+
+    The worker's class is `headlab.worker.schemas.Weights`.
+    """
 
     @property
     def tokens(self) -> Sequence[str]:
@@ -103,10 +111,17 @@ class SentenceAttention(Protocol):
 class Panel:
     """One sentence and the attention of some heads in it.
 
-    weights: by head name, float [query, key]; rows sum to 1 unless the sentence was cut or tokens are left out.
-    special: positions of special tokens, such as <s> and </s>.  words, places: the words, and the index of each token's
-    word, -1 for none; empty where they are not known.  separators: positions of tokens that end or separate texts.
-    ids: of the tokens; empty where they are not known, and for words.
+    Attributes:
+        title: What names the sentence.
+        tokens: Text of each token.
+        weights: By head name, float [query, key]; rows sum to 1 unless the sentence was cut or
+            tokens are left out.
+        cut: Whether the sentence was longer.
+        special: Positions of special tokens, such as <s> and </s>.
+        words: Words of the sentence; empty where they are not known.
+        places: Index of each token's word, -1 for none; empty where the words are not known.
+        separators: Positions of tokens that end or separate texts.
+        ids: Of the tokens; empty where they are not known, and for words.
     """
 
     title: str
@@ -140,11 +155,11 @@ class Panel:
                     code="head.not_one_sequence",
                 )
         n = min(len(tokens), MAX_TOKENS)
-        kept = {name: rows[:n, :n].round(3) for name, rows in weights.items()}
+        weights_cut = {name: rows[:n, :n].round(3) for name, rows in weights.items()}
         return Panel(
             title=title,
             tokens=tokens[:n],
-            weights=kept,
+            weights=weights_cut,
             cut=attention.truncated or n < len(tokens),
             special=tuple(position for position in attention.special if position < n),
             words=tuple(map(visible, attention.words)),
@@ -163,49 +178,61 @@ class Panel:
         return replace(self, weights={**self.weights, name: mean.round(3)})
 
     def without_special(self) -> Panel:
-        """The same without rows and columns of special tokens; the rest of the weights stay as they are.
+        """The same without rows and columns of special tokens; other weights stay as they are.
 
         Unchanged where there is nothing else.
         """
-        left = [at for at in range(len(self.tokens)) if at not in self.special] or list(
-            range(len(self.tokens))
-        )
-        kept = {name: rows[np.ix_(left, left)] for name, rows in self.weights.items()}
-        places = tuple(self.places[at] for at in left) if self.places else ()
-        ids = tuple(self.ids[at] for at in left) if self.ids else ()
-        tokens = tuple(self.tokens[at] for at in left)
+        positions = range(len(self.tokens))
+        remaining = [position for position in positions if position not in self.special]
+        remaining = remaining or list(positions)
+        remaining_weights = {
+            name: rows[np.ix_(remaining, remaining)] for name, rows in self.weights.items()
+        }
+        places = tuple(self.places[position] for position in remaining) if self.places else ()
+        ids = tuple(self.ids[position] for position in remaining) if self.ids else ()
+        tokens = tuple(self.tokens[position] for position in remaining)
         return replace(
-            self, tokens=tokens, weights=kept, special=(), separators=(), places=places, ids=ids
+            self,
+            tokens=tokens,
+            weights=remaining_weights,
+            special=(),
+            separators=(),
+            places=places,
+            ids=ids,
         )
 
     def in_words(self) -> Panel:
-        """The same word by word: attention to a word is the sum over its pieces, attention from it their mean.
+        """The same word by word: attention to a word is the sum over its tokens, from it their mean.
 
-        As in Clark et al. 2019 (What Does BERT Look At?, section 4.1): rows still sum to 1.  A token of no word stays.
-        Unchanged where the words are not known, as where a tokenizer takes a whole text for one.
+        As in Clark et al. 2019 (What Does BERT Look At?, section 4.1): rows still sum to 1.  A
+        token of no word stays.  Unchanged where the words are not known, as where a tokenizer takes
+        a whole text for one.
         """
-        known = set(self.places) - {-1}
-        if not known or (len(known) == 1 and len(self.title.split()) > 1):
+        word_indices = set(self.places) - {-1}
+        is_one_word_of_several = len(word_indices) == 1 and len(self.title.split()) > 1
+        if not word_indices or is_one_word_of_several:
             return self
-        own = [(place, -1 if place >= 0 else at) for at, place in enumerate(self.places)]
-        parts = [
-            [at for at, other in enumerate(own) if other == part] for part in dict.fromkeys(own)
-        ]
-        sums = np.array([[float(at in part) for at in range(len(own))] for part in parts])
-        merged = {
-            name: (sums / sums.sum(axis=1, keepdims=True) @ rows @ sums.T).round(3)
-            for name, rows in self.weights.items()
-        }
-        texts = tuple(
-            self.tokens[at] if self.places[at] < 0 else self.words[self.places[at]]
-            for at, *_ in parts
-        )
-        special = tuple(at for at, part in enumerate(parts) if part[0] in self.special)
+        positions_by_unit: dict[tuple[int, int], list[int]] = {}  # of a word or of a token of none
+        for position, word in enumerate(self.places):
+            unit = (word, -1) if word >= 0 else (word, position)
+            positions_by_unit.setdefault(unit, []).append(position)
+        units = list(positions_by_unit.values())
+        sums = np.zeros((len(units), len(self.places)))
+        texts, special = [], []
+        for row, positions in enumerate(units):
+            sums[row, positions] = 1.0
+            first = positions[0]
+            word = self.places[first]
+            texts.append(self.tokens[first] if word < 0 else self.words[word])
+            if first in self.special:
+                special.append(row)
+        means = sums / sums.sum(axis=1, keepdims=True)
+        weights = {name: (means @ rows @ sums.T).round(3) for name, rows in self.weights.items()}
         return replace(
             self,
-            tokens=texts,
-            weights=merged,
-            special=special,
+            tokens=tuple(texts),
+            weights=weights,
+            special=tuple(special),
             words=(),
             places=(),
             separators=(),
@@ -216,65 +243,89 @@ class Panel:
         """The same sentence with other heads, from what the worker sends of every head in `maps`."""
         size = math.isqrt(len(b64decode(next(iter(maps.values()), ""))))
         n = len(self.tokens)
-        every = {
+        weights = {
             name: np.frombuffer(b64decode(text), np.uint8).reshape(size, size)[:n, :n] / 255
             for name, text in maps.items()
         }
-        return replace(self, weights=every)
+        return replace(self, weights=weights)
 
     @property
     def rtl(self) -> bool:
         """Whether its text runs from right to left: whether the first letter outside special tokens does."""
         letters = (
-            c for at, token in enumerate(self.tokens) if at not in self.special for c in token
+            c
+            for position, token in enumerate(self.tokens)
+            if position not in self.special
+            for c in token
         )
         return next(
             (kind != "L" for kind in map(bidirectional, letters) if kind in ("L", "R", "AL")), False
         )
 
     def small(self, name: str) -> str:
-        """A head's weights as a picture (see `pictures.picture`), its largest weight darkest; laid out as a map is."""
+        """A head's weights as a picture (see `pictures.picture`), laid out as its map is.
+
+        The largest weight is darkest.
+        """
         rows = self.weights[name]
         return picture((rows[:, ::-1] if self.rtl else rows) / (rows.max(initial=0.0) or 1.0))
 
     def on_special(self, name: str) -> dict[str, float]:
-        """Mean share of a head's weight on each special token, by its text; added up where a text occurs again."""
+        """Mean share of a head's weight on each special token, by its text.
+
+        Shares are added up where a text occurs again.
+        """
         shares: dict[str, float] = {}
-        for place in self.special:
-            mean = float(self.weights[name][:, place].mean())
-            shares[self.tokens[place]] = shares.get(self.tokens[place], 0.0) + mean
+        for position in self.special:
+            mean = float(self.weights[name][:, position].mean())
+            shares[self.tokens[position]] = shares.get(self.tokens[position], 0.0) + mean
         return shares
 
     def largest_on_special(self, name: str) -> tuple[int, int]:
-        """How many tokens give a special token their largest weight: alone, and in a tie with another token."""
-        where = np.isin(np.arange(len(self.tokens)), self.special)
-        on, off = (
-            self.weights[name][:, side].max(axis=1, initial=-1.0) for side in (where, ~where)
-        )
-        return int((on > off).sum()), int((on == off).sum())
+        """How many tokens give a special token their largest weight: alone, and in a tie."""
+        is_special = np.isin(np.arange(len(self.tokens)), self.special)
+        weights = self.weights[name]
+        largest_special = weights[:, is_special].max(axis=1, initial=-1.0)
+        largest_other = weights[:, ~is_special].max(axis=1, initial=-1.0)
+        alone = int((largest_special > largest_other).sum())
+        tied = int((largest_special == largest_other).sum())
+        return alone, tied
 
 
 def special_words(panels: Sequence[Panel], names: Mapping[str, str]) -> list[str]:
-    """For each head, how much of its weight special tokens get, sentence by sentence; empty if there are none."""
-    seen = [panel for panel in panels if panel.special]
-    heads = dict.fromkeys(name for panel in seen for name in panel.weights)
-    return [
-        f"{names.get(name, name)}: {'; '.join(_on_special(panel, name) for panel in seen)}"
-        for name in heads
-    ]
+    """For each head, how much of its weight special tokens get, sentence by sentence.
+
+    Args:
+        panels: The sentences; those without special tokens are left out.
+        names: What heads are called.
+
+    Returns:
+        A text per head; empty if no sentence has special tokens.
+    """
+    panels_with_special = [panel for panel in panels if panel.special]
+    heads = dict.fromkeys(name for panel in panels_with_special for name in panel.weights)
+    texts = []
+    for name in heads:
+        by_sentence = "; ".join(_on_special(panel, name) for panel in panels_with_special)
+        texts.append(f"{names.get(name, name)}: {by_sentence}")
+    return texts
 
 
 def _on_special(panel: Panel, name: str) -> str:
     shares, (alone, tied) = panel.on_special(name), panel.largest_on_special(name)
-    each = ", ".join(f"{token} {share:.0%}" for token, share in shares.items())
+    shares_by_token = ", ".join(f"{token} {share:.0%}" for token, share in shares.items())
     ties = f", {tied} in a tie" if tied else ""
-    most = f"{alone} of {len(panel.tokens)} tokens give one their largest weight{ties}"
-    return f"{panel.title} {sum(shares.values()):.0%} ({each}), {most}"
+    largest_text = f"{alone} of {len(panel.tokens)} tokens give one their largest weight{ties}"
+    return f"{panel.title} {sum(shares.values()):.0%} ({shares_by_token}), {largest_text}"
 
 
 PREVIOUS, NEXT, SAME, SEPARATOR, GIVEN = LINKS = (
-    "to the previous token", "to the next token", "to the same token elsewhere", "to a separator", "to a given token"
-)  # fmt: skip
+    "to the previous token",
+    "to the next token",
+    "to the same token elsewhere",
+    "to a separator",
+    "to a given token",
+)
 
 
 class Link(NamedTuple):
@@ -286,58 +337,74 @@ class Link(NamedTuple):
 
 
 def strongest_link(panel: Panel, name: str, kind: str, token: str = "") -> Link | None:
-    """A head's largest weight among the links of one of LINKS; None where a sentence has no such link.
+    """A head's largest weight among links of one kind; None where a sentence has no such link.
 
-    Special tokens do not count as looking, nor as neighbours, since many heads rest on them.  token: for GIVEN, in any
-    case and without the tokenizer's marks of words; a letter also stands for its parts.
+    Special tokens do not count as looking, nor as neighbours, since many heads rest on them.
+
+    Args:
+        panel: The sentence.
+        name: Of the head.
+        kind: One of LINKS.
+        token: For GIVEN, in any case and without the tokenizer's marks of words; a letter also
+            stands for its parts.
     """
     query, key = np.indices((len(panel.tokens),) * 2)
-    texts, plain = np.array([bare(text) for text in panel.tokens]), ~np.isin(key, panel.special)
-    same = texts[key] == texts[query]
+    texts = np.array([bare(text) for text in panel.tokens])
+    plain = ~np.isin(key, panel.special)
+    is_same_token = texts[key] == texts[query]
     if panel.ids:  # the same part of two letters is one token
         ids = np.array(panel.ids)
-        same |= ids[key] == ids[query]
-    wanted = bare(token)
-    given = np.array([wanted in (text, PART.sub("", text)) for text in texts.tolist()], dtype=bool)
+        is_same_token |= ids[key] == ids[query]
+    bare_token = bare(token)
+    is_given = np.array(
+        [bare_token in (text, PART.sub("", text)) for text in texts.tolist()], dtype=bool
+    )
     fits = {
         PREVIOUS: (key == query - 1) & plain,
         NEXT: (key == query + 1) & plain,
-        SAME: same & (key != query),
+        SAME: is_same_token & (key != query),
         SEPARATOR: np.isin(key, panel.separators),
-        GIVEN: given[key],
+        GIVEN: is_given[key],
     }[kind] & ~np.isin(query, panel.special)
     if not fits.any():
         return None
-    at = int(np.where(fits, panel.weights[name], -1.0).argmax())
-    return Link(float(panel.weights[name].flat[at]), *divmod(at, len(panel.tokens)))
+    flat_index = int(np.where(fits, panel.weights[name], -1.0).argmax())
+    return Link(float(panel.weights[name].flat[flat_index]), *divmod(flat_index, len(panel.tokens)))
 
 
 def bare(token: str) -> str:
-    """A token without its tokenizer's marks of words (SentencePiece's, BERT's, byte-level ones), in one case."""
+    """A token in one case, without marks of words (SentencePiece's, BERT's, byte-level ones)."""
     return token.lstrip("▁Ġ").removeprefix("##").removeprefix(CIRCLE).casefold()
 
 
 def attention_map(panel: Panel, name: str) -> go.Figure:
-    """One head's weights: a row per token that looks, a column per token looked at, in the text's direction."""
-    texts = [
-        escape(token[:24], quote=False) for token in panel.tokens
-    ]  # Plotly reads <s> as markup
-    at, many = list(range(len(texts))), len(texts) > MOST_TOKENS
-    ticks = {"tickvals": at, "ticktext": texts, "showgrid": False, "zeroline": False}
-    ticks |= {"tickfont": {"size": 9 if many else 12}}
+    """One head's weights: a row per token that looks, a column per token looked at.
+
+    Columns run in the text's direction.
+    """
+    # Plotly would read <s> as markup.
+    texts = [escape(token[:24], quote=False) for token in panel.tokens]
+    positions = list(range(len(texts)))
+    are_many = len(texts) > MOST_TOKENS
+    ticks = {"tickvals": positions, "ticktext": texts, "showgrid": False, "zeroline": False}
+    ticks |= {"tickfont": {"size": 9 if are_many else 12}}
     figure = go.Figure(
         go.Heatmap(
-            z=panel.weights[name], customdata=[[(one, other) for other in texts] for one in texts],
-            colorscale=SEQUENTIAL, zmin=0, xgap=1, ygap=1,
+            z=panel.weights[name],
+            customdata=[[(query, key) for key in texts] for query in texts],
+            colorscale=SEQUENTIAL,
+            zmin=0,
+            xgap=1,
+            ygap=1,
             hovertemplate="%{customdata[0]} looks at %{customdata[1]}: %{z:.3f}<extra></extra>",
             colorbar=bar("weight"),
         )
-    )  # fmt: skip
+    )
     figure.update_yaxes(autorange="reversed", **ticks)
     figure.update_xaxes(
         side="top",
-        tickangle=-90 if many else -60,
+        tickangle=-90 if are_many else -60,
         autorange="reversed" if panel.rtl else True,
         **ticks,
     )
-    return finish(figure, height=max(260, 110 + (14 if many else 24) * len(at)))
+    return finish(figure, height=max(260, 110 + (14 if are_many else 24) * len(positions)))

@@ -17,7 +17,7 @@ RGB = re.compile(r"rgba?\((\d+),\s*(\d+),\s*(\d+).*\)")
 
 
 def with_defaults(traces: Sequence[Part], layout: Part) -> tuple[list[Part], Part]:
-    """A figure's traces and layout, with a colour and a mode for each line, and a place for each name.
+    """A figure's traces and layout, with colours and modes of lines and places for names.
 
     Args:
         traces: Of the types "scatter" and "heatmap".
@@ -52,8 +52,8 @@ def _line(trace: Part, colour: str, places: Mapping[str, Mapping[str, int]]) -> 
     """
     line, marker = dict(trace.get("line") or {}), dict(trace.get("marker") or {})
     marker_colour = marker.get("color")
-    usual = marker_colour if isinstance(marker_colour, str) else colour
-    line.setdefault("color", usual)
+    usual_colour = marker_colour if isinstance(marker_colour, str) else colour
+    line.setdefault("color", usual_colour)
     marker.setdefault("color", line["color"])
     points = {
         which: [_number(value, places[which]) for value in _coordinates(trace, which)]
@@ -66,9 +66,9 @@ def _line(trace: Part, colour: str, places: Mapping[str, Mapping[str, int]]) -> 
 
 def _coordinates(trace: Part, which: str) -> Sequence[Any]:
     """The coordinates of a line's points; their numbers where it has only the other ones."""
-    given = trace.get(which)
-    if given is not None:
-        return list(given)
+    coordinates = trace.get(which)
+    if coordinates is not None:
+        return list(coordinates)
     return range(len(trace["y" if which == "x" else "x"]))
 
 
@@ -80,7 +80,7 @@ def _number(value: Any, places: Mapping[str, int]) -> float:
 
 
 def _named_places(lines: Sequence[Part], layout: Part) -> tuple[Part, dict[str, dict[str, int]]]:
-    """The layout with the names on its axes, and the place of each name, in the order in which they come."""
+    """The layout with the names on its axes, and the place of each name, first come first."""
     places: dict[str, dict[str, int]] = {}
     for which in "xy":
         names = dict.fromkeys(_names(lines, which))
@@ -103,7 +103,7 @@ def _colour_scale(trace: Part, layout: Part) -> list[tuple[float, str]]:
     """The colours of a map: its own, those of its axis of colours, or those of headlab."""
     axis = layout.get(str(trace.get("coloraxis")), {})
     scale = trace.get("colorscale") or axis.get("colorscale") or SEQUENTIAL
-    return [(float(at), _hexadecimal(str(colour))) for at, colour in scale]
+    return [(float(share), _hexadecimal(str(colour))) for share, colour in scale]
 
 
 def _hexadecimal(colour: str) -> str:

@@ -97,19 +97,19 @@ def _title(part: Part) -> str:
     return _plain(title.get("text") or "" if isinstance(title, Mapping) else title)
 
 
-def _axis(given: Part) -> Axis:
-    limits, ticks = given.get("range"), None
-    if given.get("ticktext") is not None and given.get("tickvals") is not None:
-        pairs = zip(given["tickvals"], given["ticktext"], strict=True)
+def _axis(axis: Part) -> Axis:
+    limits, ticks = axis.get("range"), None
+    if axis.get("ticktext") is not None and axis.get("tickvals") is not None:
+        pairs = zip(axis["tickvals"], axis["ticktext"], strict=True)
         ticks = tuple((float(position), _plain(label)) for position, label in pairs)
     return Axis(
-        _title(given),
+        _title(axis),
         limits=None if limits is None else (float(limits[0]), float(limits[1])),
         ticks=ticks,
-        number_format=str(given.get("tickformat") or ""),
-        has_zero=given.get("rangemode") == "tozero",
-        has_grid=given.get("showgrid") is not False,
-        is_on_top=given.get("side") == "top",
+        number_format=str(axis.get("tickformat") or ""),
+        has_zero=axis.get("rangemode") == "tozero",
+        has_grid=axis.get("showgrid") is not False,
+        is_on_top=axis.get("side") == "top",
     )
 
 
@@ -151,7 +151,7 @@ def _texts(trace: Part, values: np.ndarray[Any, Any]) -> list[list[str]]:
 
 
 def _series(trace: Part, name: str) -> Iterator[Series]:
-    """Area, line and dots of one trace, whose colours, mode and numbers `with_defaults` has filled in."""
+    """Area, line and dots of one trace, filled in by `with_defaults`."""
     x, y = trace["x"], trace["y"]
     mode = str(trace["mode"])
     if trace.get("fill") == "toself":
@@ -229,11 +229,11 @@ def _points(trace: Part, x: Sequence[float], y: Sequence[float], title: str) -> 
         )
 
 
-def _of_each(given: Any, count: int) -> list[Any]:
+def _of_each(values: Any, count: int) -> list[Any]:
     """One value per item: a single value repeated, a list cycled to length."""
-    if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
-        return [given] * count
-    return list(islice(cycle(given), count)) if len(given) else [math.nan] * count
+    if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
+        return [values] * count
+    return list(islice(cycle(values), count)) if len(values) else [math.nan] * count
 
 
 def _rules(shapes: Sequence[Part]) -> Iterator[Rule]:

@@ -17,8 +17,8 @@ def report_figures(report: Report) -> Figures:
     """{name, usable as a file name: figure} of a report; empty for a study without figures.
 
     Raises:
-        HeadlabError: If the report does not hold what its study finds, or the study cannot draw it, as one from
-            another package may not.
+        HeadlabError: The report does not hold what its study finds, or the study cannot draw it, as
+            one from another package may not.
     """
     figures: Figures = {}
     for name, drawing in study_drawings(report).items():
@@ -32,5 +32,9 @@ def report_figures(report: Report) -> Figures:
 
 
 def heads_by_row(table: Table) -> list[Head]:
-    """The head of each row; empty where a table's rows are of no heads. Raises HeadlabError if one is invalid."""
+    """The head of each row; empty where a table's rows are of no heads.
+
+    Raises:
+        HeadlabError: One of them is invalid.
+    """
     return heads_of(table) if {*HEAD} <= {*table.columns} else []

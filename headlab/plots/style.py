@@ -13,27 +13,16 @@ from plotly.io import to_json
 from headlab.core import Floats, JsonObject
 from headlab.pictures import UNSURE, line_look
 
-LEGEND = {
-    "orientation": "h",
-    "yanchor": "bottom",
-    "y": 1,
-    "x": 0,
-    "xanchor": "left",
-}  # above, with room to wrap
+# Above the plot, with room to wrap.
+LEGEND = {"orientation": "h", "yanchor": "bottom", "y": 1, "x": 0, "xanchor": "left"}
 PRINT_WIDTH, PRINT_HEIGHT = 900, 420  # pixels of a figure in a file
-TITLE_TOP, TITLE_HEIGHT, LEGEND_ROW = (
-    24,
-    62,
-    22,
-)  # pixels above a figure: its two lines of title, then its legend
+# Pixels above a figure: its two lines of title, then its legend.
+TITLE_TOP, TITLE_HEIGHT, LEGEND_ROW = 24, 62, 22
 ENTRY, LETTER = 45, 7.5  # pixels of an entry of the legend, and of each letter
 PRINT_FONT = {"family": "Arial, Helvetica, sans-serif", "size": 13, "color": "#222222"}
 PRINT_MARGIN = {"l": 16, "r": 16, "t": 16, "b": 16}
-DOTTED = {
-    "color": UNSURE,
-    "width": 1,
-    "dash": "dot",
-}  # of a line at 0, or at what others are compared with
+# Of a line at 0, or at what others are compared with.
+DOTTED = {"color": UNSURE, "width": 1, "dash": "dot"}
 
 
 def stroke(number: int, name: str = "", **more: object) -> dict[str, object]:
@@ -65,9 +54,13 @@ def cells(
     rows: Sequence[str],
     **look: object,
 ) -> go.Figure:
-    """A coloured cell for each row and column, the first row on top. columns: None counts them from 0.
+    """A coloured cell for each row and column, the first row on top.
 
-    look: of the heat map, such as its scale.
+    Args:
+        z: Value of each cell, [row][column].
+        columns: Their names; None counts them from 0.
+        rows: Their names.
+        look: Of the heat map, such as its scale.
     """
     figure = go.Figure(go.Heatmap(z=z, y=list(rows), xgap=1, ygap=1, **look))
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
@@ -91,24 +84,37 @@ def finish(figure: go.Figure, **layout: object) -> go.Figure:
 def printed(figure: go.Figure, name: str, title: str = "", about: str = "") -> go.Figure:
     """The figure as it goes into a file: dark on white, and identical for equal figures.
 
-    name: distinguishes its traces from those of other figures in the same document.  title, about: what it shows, and
-    of what, in two lines above it; none without a title.
+    Args:
+        figure: As a page has it.
+        name: Distinguishes its traces from those of other figures in the same document.
+        title: What it shows, in a line above it; empty for none.
+        about: Of what, in a line below the title.
+
+    Returns:
+        A new figure.
     """
-    out = go.Figure(figure.data, figure.layout)  # without frames or animation controls
-    out.layout.updatemenus = out.layout.sliders = None
-    for number, trace in enumerate(out.data):
+    copy = go.Figure(figure.data, figure.layout)  # without frames or animation controls
+    copy.layout.updatemenus = copy.layout.sliders = None
+    for number, trace in enumerate(copy.data):
         trace.uid = f"{name}-{number}"  # plotly would draw a random one
-    height, margin = figure.layout.height or PRINT_HEIGHT, PRINT_MARGIN
+    height = figure.layout.height or PRINT_HEIGHT
+    margin = PRINT_MARGIN
     if title:
-        above = TITLE_HEIGHT + LEGEND_ROW * legend_rows(out)
-        height, margin = height + above, {**PRINT_MARGIN, "t": above}
-        text = f'{escape(title, quote=False)}<br><span style="font-size:12px">{escape(about, quote=False)}</span>'
+        title_height = TITLE_HEIGHT + LEGEND_ROW * legend_rows(copy)
+        height += title_height
+        margin = {**PRINT_MARGIN, "t": title_height}
+        title_line, about_line = escape(title, quote=False), escape(about, quote=False)
+        text = f'{title_line}<br><span style="font-size:12px">{about_line}</span>'
         place = {"x": 0.02, "y": 1 - TITLE_TOP / height, "yanchor": "top", "yref": "container"}
-        out.update_layout(title={"text": text, "font": {"size": 15}, **place})
-    return out.update_layout(
-        template="plotly_white", paper_bgcolor="white", plot_bgcolor="white", font=PRINT_FONT, margin=margin,
+        copy.update_layout(title={"text": text, "font": {"size": 15}, **place})
+    return copy.update_layout(
+        template="plotly_white",
+        paper_bgcolor="white",
+        plot_bgcolor="white",
+        font=PRINT_FONT,
+        margin=margin,
         height=height,
-    )  # fmt: skip
+    )
 
 
 def as_data(figure: go.Figure) -> JsonObject:
@@ -118,9 +124,14 @@ def as_data(figure: go.Figure) -> JsonObject:
 
 
 def legend_rows(figure: go.Figure) -> int:
-    """How many rows the legend above a printed figure takes, about: plotly makes no room for a title and a legend."""
+    """About how many rows the legend above a printed figure takes.
+
+    Plotly makes no room for both a title and a legend.
+    """
     names = {trace.name for trace in figure.data if trace.name and trace.showlegend is not False}
-    shown = figure.layout.showlegend is not False and len(names) > 1
+    has_legend = figure.layout.showlegend is not False and len(names) > 1
     return (
-        math.ceil(sum(ENTRY + LETTER * len(name) for name in names) / PRINT_WIDTH) if shown else 0
+        math.ceil(sum(ENTRY + LETTER * len(name) for name in names) / PRINT_WIDTH)
+        if has_legend
+        else 0
     )

@@ -1,3 +1,3 @@
-"""Results as one self-contained HTML file: maps, curves, tables, masks, and the commands that reproduce them."""
+"""Results as one self-contained HTML file, with the commands that make them again."""
 
 from __future__ import annotations

@@ -28,17 +28,33 @@ from headlab.core import (
 )
 from headlab.masks import FORMAT as MASK
 from headlab.masks import Mask, mask_from_json
-from headlab.report import result_sections
 from headlab.report.commands import Known
-from headlab.report.parts import MOST_ROWS, Facts, Folded, Item, Made, Printed, Section, printed
+from headlab.report.parts import (
+    MOST_ROWS,
+    Facts,
+    Folded,
+    Item,
+    Made,
+    Printed,
+    Section,
+    model_of,
+    printed,
+)
+from headlab.report.sections.curves import curves_section
+from headlab.report.sections.experiments import report_section
+from headlab.report.sections.gates import gates_section
+from headlab.report.sections.masks import mask_section
+from headlab.report.sections.scores import scores_section
 from headlab.results import Curve, HeadScores, LearnedGates, Places, Store
 from headlab.results.store.codecs import CODECS, Result, read_result
 from headlab.results.store.folder import check_parts, kind_of
 from headlab.tasks import read_declaration
 
-# From what a user names to results: a run's key or a prefix of it, a run's folder, a report's JSON file, a mask file.
+# From what a user names to results: a run's key or its beginning, a run's folder, or a file.
 
-KEY, SHORTEST, SHOWN = re.compile(r"[0-9a-f]+"), 4, 12
+KEY = re.compile(r"[0-9a-f]+")
+SHORTEST = 4  # characters of a key that name a run
+SHOWN = 12  # characters of a key in a message
 FITS = (
     "give the key of a run or its beginning (headlab cache lists them), a run's folder, a report's JSON file or a mask "
     "file"
@@ -47,17 +63,25 @@ DEEP = 3  # levels of nesting searched for reports: {"reports": {task: {experime
 
 
 def find(words: Sequence[str], store: Store) -> tuple[Item[Any], ...]:
-    """The results that the words name, each once. Raises HeadlabError for a word without a match or with several."""
-    found: dict[str, Item[Any]] = {}
+    """The results that words name, each once.
+
+    Args:
+        words: Keys of runs or their beginnings, folders of runs, JSON files of reports, mask files.
+        store: Where keys are looked up.
+
+    Raises:
+        HeadlabError: A word names nothing, or several runs.
+    """
+    items_by_content: dict[str, Item[Any]] = {}
     for word in words:
-        for item in _named(word, store):
-            found.setdefault(_content(item), item)
-    if not found:
+        for item in _items_named(word, store):
+            items_by_content.setdefault(_content(item), item)
+    if not items_by_content:
         raise HeadlabError(f"nothing to report; {FITS}", code="report.nothing_named")
-    return tuple(_told_apart(found.values()))
+    return tuple(_with_unique_names(items_by_content.values()))
 
 
-def _named(word: str, store: Store) -> Iterator[Item[Any]]:
+def _items_named(word: str, store: Store) -> Iterator[Item[Any]]:
     path = Path(word)
     if is_folder(word):
         yield from _folder(path.resolve())
@@ -72,7 +96,7 @@ def _named(word: str, store: Store) -> Iterator[Item[Any]]:
 
 
 def _content(item: Item[Any]) -> str:
-    """A key for a result's content, wherever it is stored: a report may be both a run and a file."""
+    """A key for a result's content, wherever it is: a report may be both a run and a file."""
     try:
         match item.record:
             case Report() as report:
@@ -87,31 +111,41 @@ def _content(item: Item[Any]) -> str:
     return item.key
 
 
-def _told_apart(items: Iterable[Item[Any]]) -> Iterator[Item[Any]]:
-    """The items; those from a file are named by the shortest end of its path that is unique among the files."""
+def _with_unique_names(items: Iterable[Item[Any]]) -> Iterator[Item[Any]]:
+    """The items; those from a file are named by the shortest end of its path that no other has."""
     items = list(items)
     paths = {item.file: Path(item.file).parts for item in items if item.file}
-    short = {file: _end(own, paths.values()) for file, own in paths.items()}
+    unique_ends = {
+        file: _unique_end(path_parts, paths.values()) for file, path_parts in paths.items()
+    }
     for item in items:
         if not item.file:
             yield item
             continue
-        within = item.key[len(Path(item.file).name) :]
-        yield replace(item, key=short[item.file] + within, file=short[item.file], path=item.file)
+        name_in_file = item.key[len(Path(item.file).name) :]
+        yield replace(
+            item,
+            key=unique_ends[item.file] + name_in_file,
+            file=unique_ends[item.file],
+            path=item.file,
+        )
 
 
-def _end(own: tuple[str, ...], every: Iterable[tuple[str, ...]]) -> str:
+def _unique_end(path_parts: tuple[str, ...], all_path_parts: Iterable[tuple[str, ...]]) -> str:
     """The shortest end of a path that no other path shares."""
-    n = next(
-        n
-        for n in range(1, len(own) + 1)
-        if n == len(own) or sum(p[-n:] == own[-n:] for p in every) == 1
-    )
-    return Path(*own[-n:]).as_posix()
+    for length in range(1, len(path_parts)):
+        end = path_parts[-length:]
+        if sum(other[-length:] == end for other in all_path_parts) == 1:
+            return Path(*end).as_posix()
+    return Path(*path_parts).as_posix()
 
 
 def _by_key(word: str, store: Store) -> Path:
-    """The only run folder whose name begins with a word. Raises HeadlabError for none, several or a short word."""
+    """The only run folder whose name begins with a word.
+
+    Raises:
+        HeadlabError: There is none or there are several, or the word is too short.
+    """
     if len(word) < SHORTEST:
         raise HeadlabError(
             f"{word!r} is too short for the beginning of a key; give {SHORTEST} characters or more",
@@ -145,7 +179,11 @@ def _folder(folder: Path) -> Iterator[Item[Any]]:
 
 
 def _run(folder: Path) -> Item[Any]:
-    """A finished run. Raises HeadlabError for one that is unfinished, damaged or of a kind without a report."""
+    """A finished run.
+
+    Raises:
+        HeadlabError: It is unfinished, damaged or of a kind that has no section.
+    """
     kind = kind_of(read_json(folder / "spec.json"))
     kinds = {codec.kind: record for record, codec in CODECS.items()}
     if kind not in kinds:
@@ -158,8 +196,8 @@ def _run(folder: Path) -> Item[Any]:
             f"{folder.name[:SHOWN]} is not finished; run its command again, then make the report",
             code="report.run_unfinished",
         )
-    found: Result[Any] = read_result(folder, kinds[kind])
-    return Item(found.record, found.key, dict(found.meta))
+    result: Result[Any] = read_result(folder, kinds[kind])
+    return Item(result.record, result.key, dict(result.meta))
 
 
 def _file(path: Path) -> Iterator[Item[Any]]:
@@ -171,8 +209,15 @@ def _file(path: Path) -> Iterator[Item[Any]]:
     yield from (replace(item, file=str(path.absolute())) for item in items)
 
 
-def _reports(value: Any, key: str, command: str, deep: int) -> Iterator[Item[Any]]:
-    """Every report and mask in parsed JSON, in document order."""
+def _reports(value: Any, key: str, command: str, levels: int) -> Iterator[Item[Any]]:
+    """Every report and mask in parsed JSON, in document order.
+
+    Args:
+        value: The parsed JSON.
+        key: Name of this part of the file.
+        command: That made it, according to what is around it; empty if unknown.
+        levels: Levels of nesting that are still searched.
+    """
     if not isinstance(value, dict):
         return
     if value.get("format") == MASK:
@@ -187,9 +232,9 @@ def _reports(value: Any, key: str, command: str, deep: int) -> Iterator[Item[Any
             raise HeadlabError(f"{key}: {error}", code=error.code) from error
         yield Item(report, key, {}, command)
         return
-    for name, inner in value.items() if deep else ():
+    for name, inner in value.items() if levels else ():
         if isinstance(inner, dict):
-            yield from _reports(inner, f"{key}: {name}", command, deep - 1)
+            yield from _reports(inner, f"{key}: {name}", command, levels - 1)
 
 
 # Results assembled into a document: sections by model, and the runs they are based on.
@@ -200,7 +245,15 @@ NONE_NAMED: Mapping[str, Path] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Document:
-    """A document. models: (name, fingerprint) of each, in the order of the sections.  written: time, in UTC."""
+    """A document.
+
+    Attributes:
+        title: Of the whole.
+        sections: Those of one model together.
+        models: Name and fingerprint of each, in the order of the sections.
+        written: When, in UTC.
+        version: Of headlab.
+    """
 
     title: str
     sections: Sequence[Section]
@@ -235,24 +288,51 @@ def document(
 
 
 def _sections(items: Sequence[Item[Any]], known: Known) -> Iterator[Section]:
-    """Sections: scores, curves and gates that belong together share one; each report and mask has its own."""
-    several, number = sum(isinstance(item.record, Mask) for item in items) > 1, 0
+    """Sections: scores, curves and gates that belong together share one; each other result has one."""
+    has_several_masks = sum(isinstance(item.record, Mask) for item in items) > 1
+    mask_number = 0
     groups: dict[object, list[Item[Any]]] = {}
-    for at, item in enumerate(items):
-        groups.setdefault(result_sections.group_of(item.record) or at, []).append(item)
+    for index, item in enumerate(items):
+        groups.setdefault(_group_of(item.record) or index, []).append(item)
     for group in groups.values():
         match group[0].record:
             case HeadScores():
-                yield result_sections.scores_section(group, known)
+                yield scores_section(group, known)
             case Curve():
-                yield result_sections.curves_section(group, known)
+                yield curves_section(group, known)
             case LearnedGates():
-                yield result_sections.gates_section(group, known)
+                yield gates_section(group, known)
             case Report():
-                yield result_sections.reports_section(group[0], known)
+                yield report_section(group[0], known)
             case Mask():
-                number += several
-                yield result_sections.masks_section(group[0], number, known)
+                mask_number += has_several_masks
+                yield mask_section(group[0], mask_number, known)
+
+
+def _group_of(record: object) -> tuple[object, ...] | None:
+    """What the results of one section share, so that they can be compared.
+
+    Args:
+        record: Of a result.
+
+    Returns:
+        A key of its group; None for a result that has a section of its own.
+    """
+    match record:
+        case HeadScores():
+            shared: tuple[object, ...] = (
+                record.method,
+                record.estimand,
+                record.unit,
+                record.spec["ablation"],
+            )
+        case Curve():
+            shared = (record.split, record.spec["ablation"])
+        case LearnedGates():
+            shared = (record.language,)
+        case _:
+            return None
+    return (type(record), *model_of(record.spec), record.spec["task"]["name"], *shared)
 
 
 def known_in(store: Store, declarations: Mapping[str, Path] = NONE_NAMED) -> Known:
@@ -264,24 +344,29 @@ def known_in(store: Store, declarations: Mapping[str, Path] = NONE_NAMED) -> Kno
     """
 
     def places(spec: Mapping[str, Any]) -> Places:
-        noted = store.places(spec)
+        places_in_store = store.places(spec)
         declaration = declarations.get(str(part(spec, "task", "name")))
-        return noted if declaration is None else replace(noted, declaration=declaration.absolute())
+        if declaration is None:
+            return places_in_store
+        return replace(places_in_store, declaration=declaration.absolute())
 
     return Known(ordered_on(store), places)
 
 
 def ordered_on(store: Store) -> DevSize:
-    """A function from a key to the number of examples its scores are from; None if they are not in the store."""
+    """A function from the key of scores to the number of their examples.
+
+    It gives None for scores that are not in the store.
+    """
 
     def size(key: str) -> int | None:
         if not KEY.fullmatch(key):
             return None
         try:
-            found = part(read_json(store.root / key / "spec.json"), "task", "size")
+            examples = part(read_json(store.root / key / "spec.json"), "task", "size")
         except HeadlabError:  # the scores are not here; the command says so
             return None
-        return found if isinstance(found, int) else None
+        return examples if isinstance(examples, int) else None
 
     return size
 
@@ -289,15 +374,10 @@ def ordered_on(store: Store) -> DevSize:
 # A document as one HTML file that needs no network and no scripts.
 
 LIMIT = 5_000_000  # bytes of a file
-STARTS, HTML = (
-    200,
-    (b"<!doctype html", b"<html"),
-)  # bytes that are checked, and what an HTML file begins with
-SHORT = (
-    MOST_ROWS,
-    100,
-    25,
-)  # maximum rows of a table: the first value that keeps the file below the limit
+STARTS = 200  # bytes of a file that are looked at
+HTML = (b"<!doctype html", b"<html")  # what an HTML file begins with
+# Maximum rows of a table: the first number that keeps the file below the limit is taken.
+SHORT = (MOST_ROWS, 100, 25)
 # C0 and C1 controls except tab and line ends, halves of surrogate pairs, and noncharacters.
 UNFIT: Mapping[int, str] = {  # noqa: C420 - nothing is called at import
     code: "\N{REPLACEMENT CHARACTER}"
@@ -348,39 +428,44 @@ def write_report(
     else:
         items = tuple(replace(item, path="") for item in items)
         known = Known(ordered_on(store), paths=False)
-    found = document(items, title=title, known=known)
-    data = html(found)
+    report = document(items, title=title, known=known)
+    data = html(report)
     write_atomic(out, data)
-    return found, len(data)
+    return report, len(data)
 
 
 def check_replaceable(out: Path) -> None:
-    """Raise HeadlabError if a report would overwrite another kind of file, such as the mask that it is about."""
+    """Refuse to overwrite another kind of file, such as the mask that the report is about.
+
+    Raises:
+        HeadlabError: The file exists and is no HTML.
+    """
     if not out.is_file():  # writing to what is not a file raises its own error
         return
     try:
         with out.open("rb") as file:
-            begins = file.read(STARTS)
+            first_bytes = file.read(STARTS)
     except OSError as error:
         raise HeadlabError(
             f"{out} exists and cannot be read ({error.strerror}); give --out another name",
             code="output.unreadable",
         ) from error
-    if begins.strip() and not begins.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(HTML):
+    content = first_bytes.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if first_bytes.strip() and not content.startswith(HTML):
         raise HeadlabError(
             f"{out} exists and is not an HTML file, so it is not a report; give --out another name: report.html",
             code="output.not_html",
         )
 
 
-def html(found: Document) -> bytes:
+def html(report: Document) -> bytes:
     """The document as an HTML file in UTF-8, at most 5 MB: long tables are cut further to fit.
 
     Raises HeadlabError if it is still too large.
     """
     data = b""
-    for most in SHORT:
-        data = rendered(found, most)
+    for max_rows in SHORT:
+        data = rendered(report, max_rows)
         if len(data) <= LIMIT:
             return data
     raise HeadlabError(
@@ -390,44 +475,48 @@ def html(found: Document) -> bytes:
     )
 
 
-def rendered(found: Document, most: int) -> bytes:
-    """The HTML file, with at most `most` rows per table; characters that HTML cannot hold are replaced."""
+def rendered(report: Document, max_rows: int) -> bytes:
+    """The HTML file, with at most `max_rows` rows per table.
+
+    Characters that HTML cannot hold are replaced.
+    """
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     text = environment.from_string(file_text("report.html")).render(
-        document=found,
+        document=report,
         css=file_text("report.css"),
-        table=partial(_table, most=most),
+        table=partial(_table, max_rows=max_rows),
         origin=origin,
-        several=len(found.models) > 1,
+        several=len(report.models) > 1,
     )
     return text.translate(UNFIT).encode("utf-8")
 
 
-def _table(given: Table | Folded, most: int) -> Printed:
-    return (
-        printed(given.table, folded=True, most=most)
-        if isinstance(given, Folded)
-        else printed(given, most=most)
-    )
+def _table(table: Table | Folded, max_rows: int) -> Printed:
+    if isinstance(table, Folded):
+        return printed(table.table, folded=True, most=max_rows)
+    return printed(table, most=max_rows)
 
 
 def origin(made: Sequence[Made]) -> tuple[Facts, Printed | None]:
-    """The facts that all runs of a section share, and a table of those that differ; None for a single run."""
+    """The facts that all runs of a section share, and a table of those that differ.
+
+    There is no table for a single run.
+    """
     if len(made) == 1:
         return (("run or file", made[0].key), *made[0].facts), None
-    every = [dict(one.facts) for one in made]
-    names = list(dict.fromkeys(name for facts in every for name in facts))
-    shared = [name for name in names if len({facts.get(name) for facts in every}) == 1]
-    apart = [name for name in names if name not in shared]
+    facts_by_run = [dict(run.facts) for run in made]
+    names = list(dict.fromkeys(name for facts in facts_by_run for name in facts))
+    shared = [name for name in names if len({facts.get(name) for facts in facts_by_run}) == 1]
+    differing = [name for name in names if name not in shared]
     rows = tuple(
-        (one.title, one.key, *(facts.get(name) for name in apart))
-        for one, facts in zip(made, every, strict=True)
+        (run.title, run.key, *(facts.get(name) for name in differing))
+        for run, facts in zip(made, facts_by_run, strict=True)
     )
-    columns = ("result", "run or file", *apart)
+    columns = ("result", "run or file", *differing)
     table = Table("runs", "What sets these runs apart", columns, ("",) * len(columns), rows)
-    return tuple((name, every[0][name]) for name in shared), printed(table, folded=False)
+    return tuple((name, facts_by_run[0][name]) for name in shared), printed(table, folded=False)
 
 
 def file_text(name: str) -> str:
@@ -435,7 +524,7 @@ def file_text(name: str) -> str:
     return (resources.files("headlab.report") / name).read_text("utf-8")
 
 
-def summary(found: Document) -> list[dict[str, Any]]:
+def summary(report: Document) -> list[dict[str, Any]]:
     """A document's contents, ready for JSON: its sections with the runs they are based on."""
     return [
         {
@@ -444,5 +533,5 @@ def summary(found: Document) -> list[dict[str, Any]]:
             "model": section.model[0],
             "runs": [m.key for m in section.made],
         }
-        for section in found.sections
+        for section in report.sections
     ]

@@ -1,4 +1,4 @@
-"""How stored results and masks are made again: their commands, and notes on what a command cannot express.
+"""How stored results and masks are made again: commands, and what a command cannot express.
 
 A result's spec says which job makes it, and the job how it reads on the command line.
 """
@@ -71,14 +71,14 @@ def again(
         paths: Whether a declared task is named by its file, where that is known.
     """
     try:
-        if reason := _cannot(kind, spec):
+        if reason := _why_no_command(kind, spec):
             return Again((), (reason,))
         job = job_that_makes(kind, spec)
         if not job.is_stated(spec):
             raise LookupError("it does not say all that a command needs")
-        around = surroundings(spec, places, paths=paths)
-        commands = job.commands(replace(around, dev_size=dev_size))
-        notes = (*_beside(job.key, spec, dev_size, places), *_shared(spec, places, paths))
+        surroundings_of_spec = surroundings(spec, places, paths=paths)
+        commands = job.commands(replace(surroundings_of_spec, dev_size=dev_size))
+        notes = (*_job_notes(job.key, spec, dev_size, places), *_common_notes(spec, places, paths))
     except (HeadlabError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return Again((), ("Its spec does not say all that a command needs.",))
     return Again(tuple(map(tuple, commands)), notes)
@@ -89,7 +89,8 @@ class Known:
     """What a store knows of results besides their specs.
 
     Attributes:
-        dev_size: From the key of scores to the number of their examples; None if they are not in the store.
+        dev_size: From the key of scores to the number of their examples; None if they are not in
+            the store.
         places: From the spec of a result to where its files are.
         paths: Whether commands may name files by their paths.
     """
@@ -105,7 +106,10 @@ class Known:
         )
 
     def scored(self, spec: Spec) -> int | None:
-        """How many examples the scores are of that ordered a curve; None for another result, or if unknown."""
+        """How many examples the scores are of that ordered a curve.
+
+        None for another result, or if it is not known.
+        """
         key = part(spec, "order", "run")
         return None if key is None else self.dev_size(str(key))
 
@@ -114,7 +118,7 @@ class Known:
 
 
 def surroundings(spec: Spec, places: Places, *, paths: bool = True) -> Surroundings:
-    """What the commands of a result name besides its job: paths in place of names, and its precision.
+    """What a result's commands name besides its job: paths in place of names, and its precision.
 
     Args:
         spec: Of the result.
@@ -142,7 +146,7 @@ def surroundings(spec: Spec, places: Places, *, paths: bool = True) -> Surroundi
 
 
 def model_word(name: str, folder: Path | None) -> str:
-    """What `--model` takes: the name in the results, or the model's folder if the name does not lead there.
+    """What `--model` takes: the name in the results, or the model's folder if it does not lead there.
 
     A name that leads to the folder stays as it is, because it is part of the keys of the results.
 
@@ -163,7 +167,7 @@ def leads_to(name: str, folder: Path) -> bool:
         return False
 
 
-def _cannot(kind: str, spec: Spec) -> str:
+def _why_no_command(kind: str, spec: Spec) -> str:
     """Why no command makes this result, or empty."""
     classes = part(spec, "task", "classes") or {}
     if len({*classes.values()}) < len(classes):
@@ -184,22 +188,22 @@ def _cannot(kind: str, spec: Spec) -> str:
             f"{order['method'][len(WALK) :]} by {part(order, 'options', 'of')} scores, {order['ablation']} ablation, "
             f"seed {order['seed']}. Report the front itself for its command."
         )
-    same = {
+    expected = {
         "task": part(spec, "task", "name"),
         "split": "dev",
         "language": part(spec, "task", "language"),
     }
-    same |= {"seed": spec["seed"], "ablation": spec["ablation"]}
-    told = ", ".join(
-        f"{name} {order.get(name)}" for name, value in same.items() if order.get(name) != value
+    expected |= {"seed": spec["seed"], "ablation": spec["ablation"]}
+    differences = ", ".join(
+        f"{name} {order.get(name)}" for name, value in expected.items() if order.get(name) != value
     )
     return (
-        f"Its heads were ordered by other scores ({told}): from Python, headlab.prune_curve(…, scores=…)."
-        * bool(told)
+        f"Its heads were ordered by other scores ({differences}): from Python, headlab.prune_curve(…, scores=…)."
+        * bool(differences)
     )
 
 
-def _beside(job: str, spec: Spec, dev_size: int | None, places: Places) -> Iterator[str]:
+def _job_notes(job: str, spec: Spec, dev_size: int | None, places: Places) -> Iterator[str]:
     """Notes on what a command of this kind leaves out."""
     methods = (
         part(spec, *path) for path in (("method", "name"), ("order", "method"), ("options", METHOD))
@@ -216,15 +220,15 @@ def _beside(job: str, spec: Spec, dev_size: int | None, places: Places) -> Itera
         yield f"Word frequencies were counted in a text of yours ({source}): name it in place of FILE."
 
 
-def _shared(spec: Spec, places: Places, paths: bool) -> Iterator[str]:
+def _common_notes(spec: Spec, places: Places, paths: bool) -> Iterator[str]:
     """Notes that hold for commands of every kind."""
-    yield from _of_model(spec, places)
-    yield from _of_task(str(part(spec, "task", "name")), places, paths)
+    yield from _model_notes(spec, places)
+    yield from _task_notes(str(part(spec, "task", "name")), places, paths)
     if part(spec, "task", "seed"):
         yield f"The task's own seed was {part(spec, 'task', 'seed')}, which is set from Python alone."
 
 
-def _of_model(spec: Spec, places: Places) -> Iterator[str]:
+def _model_notes(spec: Spec, places: Places) -> Iterator[str]:
     """What to know of the model in a command."""
     name, revision = str(part(spec, "model", "name")), part(spec, "model", "revision")
     if COMMIT.fullmatch(str(revision)):
@@ -237,8 +241,14 @@ def _of_model(spec: Spec, places: Places) -> Iterator[str]:
         yield f"The model's path is relative: run the commands in {Path.cwd()}."
 
 
-def _of_task(task: str, places: Places, paths: bool) -> Iterator[str]:
-    """What to know of the task in a command: where its files are looked for. paths: as in `again`."""
+def _task_notes(task: str, places: Places, paths: bool) -> Iterator[str]:
+    """What to know of the task in a command: where its files are looked for.
+
+    Args:
+        task: Its name.
+        places: Where its files are on this machine.
+        paths: As in `again`.
+    """
     if task == TREEBANK:
         if places.trees is None and places.data is None:
             yield "Treebanks are looked for in $HEADLAB_DATA; name another folder with --data."
@@ -260,11 +270,8 @@ def _of_task(task: str, places: Places, paths: bool) -> Iterator[str]:
 
 MADE_FROM = ("score", "gates", "front")  # keys of the specs in a file that a mask was made from
 RULES = ("harmful", "bottom", "threshold")
-QUESTION = (
-    "within",
-    "heads",
-    "by",
-)  # options that pose a front's question; only the mask that answers it has one
+# Options that pose a front's question; only the mask that answers it has one.
+QUESTION = ("within", "heads", "by")
 CACHE = "headlab prune takes scores of the cache: give both commands the same --cache."
 UNTOLD = "The file does not record how its heads were chosen."
 NO_COMMAND = "No command makes this mask from them; in Python, scores.mask(…) and curve.mask(k) do."
@@ -274,7 +281,10 @@ BARE = (
 )
 
 
-NOT_SHRUNK = "Its heads were chosen under mean ablation, so headlab shrink refuses it: removed from the weights, they give 0."
+NOT_SHRUNK = (
+    "Its heads were chosen under mean ablation, so headlab shrink refuses it: removed from the "
+    "weights, they give 0."
+)
 
 
 @dataclass(frozen=True)
@@ -300,24 +310,28 @@ class MaskFile:
 
 
 def cut(file: MaskFile) -> Again:
-    """How a mask is made again: the commands for what its heads were chosen by, then the one that writes the mask.
+    """How a mask is made again: what its heads were chosen by, then the mask.
 
-    If no command does it, or the file does not say how, a note says so.
+    Args:
+        file: The mask.
+
+    Returns:
+        The commands; a note if no command does it or the file does not say how.
     """
     rule = str(file.mask.chosen.get("rule") or "")
     ways: dict[str, Callable[[MaskFile], Again]] = {
         "front": _mask_of_front,
         "gates": _mask_of_gates,
     }
-    ways |= dict.fromkeys(RULES, _pruned)
+    ways |= dict.fromkeys(RULES, _mask_of_scores)
     try:
-        return ways.get(rule, _otherwise)(file)
+        return ways.get(rule, _mask_of_another_rule)(file)
     except (HeadlabError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return Again((), ("The file does not record all that a command for its mask needs.",))
 
 
-def _pruned(file: MaskFile) -> Again:
-    """A mask chosen from scores by a rule, or as the first heads of a curve's order, which those scores gave."""
+def _mask_of_scores(file: MaskFile) -> Again:
+    """A mask chosen from scores by a rule, or as the first heads of the order that they gave."""
     chosen, spec = file.mask.choice, file.spec("score")
     if "pooled" in chosen:
         return Again(
@@ -328,17 +342,17 @@ def _pruned(file: MaskFile) -> Again:
         )
     if not spec:
         return Again((), ("The file does not record the scores that its heads were chosen by.",))
-    made = file.known.again(kind_of(spec), spec)
+    scores_again = file.known.again(kind_of(spec), spec)
     of_scores = part(spec, "order") or spec.get("task")
     if (
-        not made.commands
+        not scores_again.commands
         or part(of_scores, "split") != "dev"
         or chosen.get("method") not in METHODS
     ):
-        return Again(made.commands, (*made.notes, NO_COMMAND))
-    around = surroundings(spec, file.known.places(spec), paths=False)
-    where = where_words(
-        replace(around, model=file.model),
+        return Again(scores_again.commands, (*scores_again.notes, NO_COMMAND))
+    surroundings_of_spec = surroundings(spec, file.known.places(spec), paths=False)
+    place_flags = where_words(
+        replace(surroundings_of_spec, model=file.model),
         task=part(spec, "task", "name"),
         label_map=part(spec, "task", "classes"),
         languages=[str(part(of_scores, "language"))],
@@ -346,17 +360,19 @@ def _pruned(file: MaskFile) -> Again:
     words = [
         "headlab",
         "prune",
-        *where,
-        *_scores_of(chosen["method"], spec, file.known.scored(spec)),
+        *place_flags,
+        *_score_flags(chosen["method"], spec, file.known.scored(spec)),
         *("--rule", str(chosen["rule"])),
     ]
     words += ["--correction", str(chosen["correction"])] if "correction" in chosen else []
     words += ["--k", str(int(chosen["k"]))] if "k" in chosen else []
     words += [f"--threshold={chosen['threshold']}"] if "threshold" in chosen else []
-    return Again((*made.commands, (*words, "--out", file.out)), (*made.notes, CACHE))
+    return Again(
+        (*scores_again.commands, (*words, "--out", file.out)), (*scores_again.notes, CACHE)
+    )
 
 
-def _scores_of(key: str, spec: Spec, dev_size: int | None) -> list[str]:
+def _score_flags(key: str, spec: Spec, dev_size: int | None) -> list[str]:
     """The flags of `headlab prune` that single out scores, whatever other ones the cache has.
 
     Args:
@@ -364,11 +380,11 @@ def _scores_of(key: str, spec: Spec, dev_size: int | None) -> list[str]:
         spec: Of the scores, or of the curve that they ordered.
         dev_size: Number of their examples for a curve, whose spec does not say it; None if unknown.
     """
-    known = METHODS[key].options
-    recorded = part(spec, "method", "options") or part(spec, "order", "options") or {}
+    options = METHODS[key].options
+    recorded_options = part(spec, "method", "options") or part(spec, "order", "options") or {}
     words = ["--method", key]
-    for name, value in recorded.items():
-        if name in known:
+    for name, value in recorded_options.items():
+        if name in options:
             words += ["-o", f"{name}={written(value)}"]
     size = part(spec, "task", "size") if kind_of(spec) == "score" else dev_size
     for flag, value in (
@@ -384,56 +400,64 @@ def _scores_of(key: str, spec: Spec, dev_size: int | None) -> list[str]:
 def _mask_of_gates(file: MaskFile) -> Again:
     """A mask from learned gates, whose command writes a folder of masks."""
     chosen, spec = file.mask.choice, file.spec("gates")
-    made, steps = file.known.again(kind_of(spec), spec), part(spec, "options", "steps")
-    if not made.commands:
-        return made
-    (words,) = made.commands
+    gates_again = file.known.again(kind_of(spec), spec)
+    steps = part(spec, "options", "steps")
+    if not gates_again.commands:
+        return gates_again
+    (words,) = gates_again.commands
     notes = [f"It writes the mask as gates/gates-{float(chosen['weight']):.12g}.json."]
     if chosen.get("step") != steps:
         notes.append(
             f"This mask is of step {chosen.get('step')} of {steps}; the command writes that of the last step; in "
             "Python, use gates.mask(time)."
         )
-    return Again(((*words, "--out", "gates"),), (*made.notes, *notes))
+    return Again(((*words, "--out", "gates"),), (*gates_again.notes, *notes))
 
 
 def _mask_of_front(file: MaskFile) -> Again:
-    """A mask from a front: the answer to its question, or another model, which is the best of its size on its order."""
+    """A mask from a front: the answer to its question, or the best model of its size on its order."""
     mask, chosen, spec = file.mask, file.mask.choice, file.spec("front")
-    of_front, notes = spec or _bare(mask, file.model), () if spec else (BARE,)
+    of_front = spec or _reconstructed_front(mask, file.model)
+    notes = () if spec else (BARE,)
     if not any(name in chosen for name in QUESTION):
         order = str(chosen["order"])
         if order.startswith("own ") and len(chosen["languages"]) > 1:
-            told = f"It is a front's model along the order {order}, not its answer: make its mask on the Prune page."
-            return Again((), (told,))
+            note = f"It is a front's model along the order {order}, not its answer: make its mask on the Prune page."
+            return Again((), (note,))
         question = {"within": None, "heads": int(mask.kept.sum()), "orders": order.split()[0]}
         of_front = {**of_front, "options": {**of_front["options"], **question}}
-    made = file.known.again("report", of_front)
-    if not made.commands:
-        return made
-    return Again(((*made.commands[0], "--out", file.out),), (*made.notes, *notes))
+    front_again = file.known.again("report", of_front)
+    if not front_again.commands:
+        return front_again
+    return Again(((*front_again.commands[0], "--out", file.out),), (*front_again.notes, *notes))
 
 
-def _bare(mask: Mask, model: str) -> dict[str, Any]:
+def _reconstructed_front(mask: Mask, model: str) -> dict[str, Any]:
     """The spec of a front, reconstructed as far as possible from a mask that does not carry it."""
-    about, chosen = STUDIES["front"], mask.choice
-    asked = {name: mask.chosen[name] for name in ("method", *QUESTION) if name in chosen}
+    study, chosen = STUDIES["front"], mask.choice
+    question = {name: mask.chosen[name] for name in ("method", *QUESTION) if name in chosen}
     return {
-        "experiment": about.key, "model": {**mask.model, "name": model}, "options": about.resolve(asked), "seed": 0,
-        "task": {"name": chosen["task"], "language": ",".join(chosen["languages"]),
-                 "sizes": {"dev": [DEV_SIZE], "test": []}},
+        "experiment": study.key,
+        "model": {**mask.model, "name": model},
+        "options": study.resolve(question),
+        "seed": 0,
+        "task": {
+            "name": chosen["task"],
+            "language": ",".join(chosen["languages"]),
+            "sizes": {"dev": [DEV_SIZE], "test": []},
+        },
         "ablation": chosen.get("ablation", "zero"),
-    }  # fmt: skip
+    }
 
 
-def _otherwise(file: MaskFile) -> Again:
+def _mask_of_another_rule(file: MaskFile) -> Again:
     """A mask by a rule that no command has: what the file says about it."""
     rule = str(file.mask.chosen.get("rule") or "")
-    made = [
+    sources_again = [
         file.known.again(kind_of(spec), spec) for name in MADE_FROM if (spec := file.spec(name))
     ]
-    if made:
-        return joined([*made, Again((), (UNTOLD,))])
+    if sources_again:
+        return joined([*sources_again, Again((), (UNTOLD,))])
     if rule == "by hand":
         return Again(
             (), ("Its heads were switched by hand on the Prune page: no command does that.",)

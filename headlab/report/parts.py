@@ -1,4 +1,4 @@
-"""The parts of a document: sections with drawings, tables, notes, facts, and how to make the results again."""
+"""The parts of a document: sections with drawings, tables, notes, facts and commands."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Any, Generic, TypeVar
 from headlab.core import NOTHING, Cell, Table, duration, part
 from headlab.report.again import Again
 
-# The parts of a document: sections with drawings, tables, notes and how to make the results again.
-
 Facts = tuple[tuple[str, str], ...]
 Record = TypeVar("Record", covariant=True)
 
@@ -20,7 +18,10 @@ Record = TypeVar("Record", covariant=True)
 class Figure:
     """Drawings that belong together.
 
-    drawings: SVG, side by side where there is room.  caption: below them.  wide: with no other figure beside it.
+    Attributes:
+        drawings: SVG, side by side where there is room.
+        caption: Below them.
+        wide: Whether no other figure stands beside it.
     """
 
     drawings: Sequence[str]
@@ -37,7 +38,13 @@ class Folded:
 
 @dataclass(frozen=True)
 class Made:
-    """Where a result comes from. key: of its run, or the file's name.  facts: (name, value), in reading order."""
+    """Where a result comes from.
+
+    Attributes:
+        key: Of its run, or the file's name.
+        title: What distinguishes it from the others of its section.
+        facts: Names and values, in reading order.
+    """
 
     key: str
     title: str
@@ -48,7 +55,15 @@ class Made:
 class Section:
     """One section of a document: results that belong together.
 
-    model: name and fingerprint of their model.  kind: of result, in a word or two.
+    Attributes:
+        title: What they are.
+        kind: Of result, in a word or two.
+        model: Name and fingerprint of their model.
+        figures: In reading order.
+        tables: Below the figures.
+        notes: What to know of them, in sentences.
+        made: Where each comes from.
+        again: How they are made again.
     """
 
     title: str
@@ -63,11 +78,16 @@ class Section:
 
 @dataclass(frozen=True)
 class Item(Generic[Record]):
-    """A result to report. record: a stored record, a report or a mask.  key: its name in the document.
+    """A result to report.
 
-    meta: when and with what it was made.  command: the command that made it, according to its file, or empty.  file:
-    the unique end of the path of its file; equal to `key` if it is the whole content of the file, empty for a run.
-    path: the whole path of that file.
+    Attributes:
+        record: A stored record, a report or a mask.
+        key: Its name in the document.
+        meta: When and with what it was made.
+        command: That made it, according to its file; empty if it does not say.
+        file: The unique end of the path of its file; equal to `key` if it is all that the file
+            holds, empty for a run.
+        path: The whole path of that file.
     """
 
     record: Record
@@ -80,15 +100,14 @@ class Item(Generic[Record]):
 
 # Where a result comes from, as names and values: model, data, options, versions, time.
 
-MODEL, DATA = (
-    ("name", "revision", "fingerprint", "dtype"),
-    ("name", "language", "split", "size", "seed", "data_hash"),
-)
+MODEL = ("name", "revision", "fingerprint", "dtype")
+DATA = ("name", "language", "split", "size", "seed", "data_hash")
 NAMES = {
     "data_hash": "data hash (sha256)",
     "fingerprint": "model's fingerprint (sha256)",
     "dtype": "precision",
 }
+DATA_NAMES = {**NAMES, "name": "task", "seed": "data seed"}
 TOLD = (
     "model",
     "task",
@@ -109,51 +128,57 @@ LONGEST = 600  # characters of one value
 
 def model_of(spec: Any) -> tuple[str, str]:
     """Name and fingerprint of a spec's model."""
-    found = part(spec, "model")
-    if not isinstance(found, Mapping):
+    model = part(spec, "model")
+    if not isinstance(model, Mapping):
         return UNNAMED
-    return str(found.get("name") or UNNAMED[0]), str(found.get("fingerprint") or "")
+    return str(model.get("name") or UNNAMED[0]), str(model.get("fingerprint") or "")
 
 
 def facts_of(
     spec: Mapping[str, Any], meta: Mapping[str, Any], more: Sequence[tuple[str, str]] = ()
 ) -> Facts:
-    """All facts in a spec and in a result's metadata, in reading order. more: further facts, after the options."""
+    """All facts in a spec and in a result's metadata, in reading order.
+
+    Args:
+        spec: Of the result.
+        meta: Its metadata.
+        more: Further facts, after the options.
+    """
     # Listed nowhere else; the command is shown with the commands.
-    beside = (
+    other_facts = (
         (name.replace("_", " "), as_text(value)) for name, value in spec.items() if name not in TOLD
     )
-    when = (
+    times_and_versions = (
         (name, as_text(value)) for name, value in meta.items() if name != EQUAL_TEXTS
     )  # a note of the section
-    rows = [*_model(spec), *_data(spec), *_choices(spec), *more, *beside, *when]
+    rows = [
+        *_model_facts(spec),
+        *_data_facts(spec),
+        *_choice_facts(spec),
+        *more,
+        *other_facts,
+        *times_and_versions,
+    ]
     return tuple((name, value[:LONGEST]) for name, value in rows if value)
 
 
-def _model(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _model_facts(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name in MODEL:
         if (value := part(spec, "model", name)) is not None:
             yield "model" if name == "name" else NAMES.get(name, name), str(value)
 
 
-def _data(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _data_facts(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name in DATA:
         if (value := part(spec, "task", name)) is not None:
-            yield (
-                "task"
-                if name == "name"
-                else "data seed"
-                if name == "seed"
-                else NAMES.get(name, name),
-                as_text(value),
-            )
+            yield DATA_NAMES.get(name, name), as_text(value)
     if (classes := part(spec, "task", "classes")) is not None:
         yield "the model's class of each label (assumed)", as_text(classes)
     if (sizes := part(spec, "task", "sizes")) is not None:
         yield "examples by split and language", as_text(sizes)
 
 
-def _choices(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _choice_facts(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "method", as_text(part(spec, "method", "name") or "")
     for name, value in (part(spec, "method", "options") or part(spec, "options") or {}).items():
         yield f"option {name}", as_text(value)
@@ -192,7 +217,16 @@ LONG = 12  # rows from which a table is folded
 
 @dataclass(frozen=True)
 class Printed:
-    """A table as text. numbers: whether each column is right-aligned.  folded: whether it is collapsed."""
+    """A table as text.
+
+    Attributes:
+        title: Above it.
+        columns: Their titles.
+        numbers: Whether each column is right-aligned.
+        rows: Texts [row][column].
+        notes: Below it.
+        folded: Whether it is collapsed on screen until clicked.
+    """
 
     title: str
     columns: Sequence[str]
@@ -204,23 +238,31 @@ class Printed:
 
 def printed(table: Table, *, folded: bool | None = None, most: int = MOST_ROWS) -> Printed:
     """A table as text, with at most `most` rows. folded: by default, whether it is long."""
-    found = shortened(table, most)
+    cut_table = shortened(table, most)
     rows = [
-        [cell(value, form) for value, form in zip(row, found.formats, strict=True)]
-        for row in found.rows
+        [cell(value, form) for value, form in zip(row, cut_table.formats, strict=True)]
+        for row in cut_table.rows
     ]
-    fold = len(rows) > LONG if folded is None else folded
+    is_folded = len(rows) > LONG if folded is None else folded
     return Printed(
-        found.title, found.columns, [bool(form) for form in found.formats], rows, found.notes, fold
+        cut_table.title,
+        cut_table.columns,
+        [bool(form) for form in cut_table.formats],
+        rows,
+        cut_table.notes,
+        is_folded,
     )
 
 
 def shortened(table: Table, most: int) -> Table:
-    """The table cut to at most `most` rows: those of heads that have the role, if it says so, then the first ones."""
+    """The table cut to at most `most` rows, with notes that say so.
+
+    A table that says which heads have a role is cut to those first.
+    """
     rows, notes = table.rows, list(table.notes)
     if len(rows) > most and HAS in table.columns:
-        place = table.columns.index(HAS)
-        rows = tuple(row for row in rows if row[place] is True)
+        column = table.columns.index(HAS)
+        rows = tuple(row for row in rows if row[column] is True)
         notes.append(
             f"{len(rows)} of {len(table.rows)} rows: those that have it; all are in the result itself."
         )

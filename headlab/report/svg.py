@@ -20,18 +20,22 @@ def number(value: float) -> str:
 
 
 def element(name: str, *children: str, **attributes: Attribute) -> str:
-    """An SVG element. children: SVG already.
+    """An SVG element.
 
-    attributes: numbers are shortened, strings escaped, None omitted; `stroke_width` stands for stroke-width, `class_`
-    for class.
+    Args:
+        name: Its tag.
+        children: SVG already.
+        attributes: Numbers are shortened, strings escaped, None omitted; `stroke_width` stands for
+            stroke-width, `class_` for class.
     """
-    given = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{number(value) if isinstance(value, int | float) else escape(value)}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
+    attribute_text = ""
+    for key, value in attributes.items():
+        if value is None:
+            continue
+        text = number(value) if isinstance(value, int | float) else escape(value)
+        attribute_text += f' {key.rstrip("_").replace("_", "-")}="{text}"'
     inner = "".join(children)
-    return f"<{name}{given}>{inner}</{name}>" if inner else f"<{name}{given}/>"
+    return f"<{name}{attribute_text}>{inner}</{name}>" if inner else f"<{name}{attribute_text}/>"
 
 
 def words(x: float, y: float, text: str, **attributes: Attribute) -> str:
@@ -47,13 +51,22 @@ def hint(text: str) -> str:
 def picture(width: float, height: float, label: str, *children: str) -> str:
     """A whole drawing. label: what it shows, for screen readers."""
     return element(
-        "svg", *children, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {number(width)} {number(height)}",
-        width=width, height=height, role="img", aria_label=label,
-    )  # fmt: skip
+        "svg",
+        *children,
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {number(width)} {number(height)}",
+        width=width,
+        height=height,
+        role="img",
+        aria_label=label,
+    )
 
 
 def width_of(text: str, size: float) -> float:
-    """Approximate width of a text, in the unit of its font size; East Asian characters count 1.8 times."""
+    """Approximate width of a text, in the unit of its font size.
+
+    East Asian characters count 1.8 times.
+    """
     letters = sum(1.8 if east_asian_width(letter) in "WF" else 1.0 for letter in text)
     return letters * FONT_WIDTH * size
 
@@ -70,33 +83,37 @@ def shaded(
     *,
     rtl: bool,
 ) -> str:
-    """Words in lines, each on its share of a colour, below a title for each row; a drawing that stands alone.
+    """Words in lines, each on its share of a colour, as a drawing that stands alone.
 
-    rows: (title, [(word, share from 0 to 1, whether it is framed)]).  rtl: lines run from right to left.
+    Args:
+        rows: A title, and [(word, share from 0 to 1, whether it is framed)], of each row.
+        colour: Of a share of 1, "#rrggbb".
+        label: What is shown, for screen readers.
+        rtl: Whether lines run from right to left.
     """
     parts, y = [], 0.0
-    for title, chips in rows:
+    for title, words_in_row in rows:
         parts.append(words(PAD, y + 18, title, font_weight="bold"))
         x, y = float(PAD), y + 28
-        for word, share, framed in chips:
-            wide = width_of(word, CHIP) + 2 * PAD
-            if x + wide > PAGE and x > PAD:
+        for word, share, is_framed in words_in_row:
+            width = width_of(word, CHIP) + 2 * PAD
+            if x + width > PAGE and x > PAD:
                 x, y = float(PAD), y + 30
             left, ground = (
-                (PAGE - x - wide if rtl else x),
+                (PAGE - x - width if rtl else x),
                 on_scale(((0.0, "#ffffff"), (1.0, colour)), 0.7 * share),
             )
             line = {
-                "stroke": "#222222" if framed else "#cccccc",
-                "stroke_width": 2 if framed else 1,
+                "stroke": "#222222" if is_framed else "#cccccc",
+                "stroke_width": 2 if is_framed else 1,
             }
             parts.append(
-                element("rect", x=left, y=y, width=wide, height=24, rx=3, fill=ground, **line)
+                element("rect", x=left, y=y, width=width, height=24, rx=3, fill=ground, **line)
             )
             parts.append(
-                words(left + wide / 2, y + 17, word, fill=ink_on(ground), text_anchor="middle")
+                words(left + width / 2, y + 17, word, fill=ink_on(ground), text_anchor="middle")
             )
-            x += wide + 3
+            x += width + 3
         y += 34
     ground = element("rect", width=PAGE, height=y, fill="#ffffff")
     return picture(

@@ -24,6 +24,7 @@ from streamlit.testing.v1 import AppTest
 from typer.main import get_command
 from worker_running import until
 
+from headlab.charts.gates import MaskDots, accuracy_chart, expected_open_heads
 from headlab.cli.main import build
 from headlab.core import Report, Table
 from headlab.dashboard.frame import Choice
@@ -44,16 +45,14 @@ from headlab.dashboard.panels.stored_gates import (
 )
 from headlab.jobs.gates import GatesJob
 from headlab.masks import mask_from_json
+from headlab.plots.drawing import plotly_figure
 from headlab.plots.gates import (
-    FRAMES,
-    Dots,
+    MAX_FRAMES,
     course,
-    expected,
     kept_by_layer,
     kept_by_stack,
     moments,
     open_map,
-    trade_off,
 )
 from headlab.plots.style import printed
 from headlab.report.commands import again
@@ -79,6 +78,13 @@ def charts(app: AppTest) -> dict[str, Any]:
         name = element.proto.id.rpartition("-gates-")[2]
         found[f"gates-{name}"] = json.loads(element.proto.spec)
     return found
+
+
+def trace_of(chart: dict[str, Any], name: str) -> dict[str, Any]:
+    """The dots of one name in a figure; of no name the ring."""
+    found = [trace for trace in chart["data"] if "markers" in trace["mode"]]
+    (trace,) = (trace for trace in found if trace["name"] == name)
+    return trace
 
 
 def commands(app: AppTest) -> list[str]:
@@ -136,7 +142,7 @@ def test_stacks_stand_side_by_side_and_heads_without_a_gate_are_blank():
 
 def test_of_a_long_history_so_many_times_are_drawn_evenly_the_ends_among_them():
     drawn = moments(1001)
-    assert (len(drawn), drawn[0], drawn[-1]) == (FRAMES, 0, 1000)
+    assert (len(drawn), drawn[0], drawn[-1]) == (MAX_FRAMES, 0, 1000)
     assert set(np.diff(drawn)) == {16, 17}
     assert moments(3) == [0, 1, 2]
 
@@ -153,7 +159,9 @@ def test_the_course_holds_loss_penalty_and_the_expected_open_heads():
     ]
     np.testing.assert_array_equal(figure.data[0].y, gates.loss)
     np.testing.assert_array_equal(figure.data[1].y, gates.penalty)
-    np.testing.assert_allclose(sum(expected(gates).values()), gates.open_probability.sum(axis=1))
+    np.testing.assert_allclose(
+        sum(expected_open_heads(gates).values()), gates.open_probability.sum(axis=1)
+    )
 
 
 def test_kept_heads_are_counted_layer_by_layer_and_stack_by_stack():
@@ -168,17 +176,20 @@ def test_kept_heads_are_counted_layer_by_layer_and_stack_by_stack():
 
 
 def test_the_trade_off_has_a_dot_a_run_with_its_interval_and_rings_one():
-    own = Dots(
+    own = MaskDots(
         np.array([10, 4]),
         np.array([89.0, 80.0]),
         np.array([88.0, 78.5]),
         np.array([90.5, 81.0]),
         ["a", "b"],
     )
-    (dots,) = trade_off({"learned gates": own}, 90.0, 11, "accuracy", chosen=1).data
+    chart = accuracy_chart({"learned gates": own}, 90.0, 11, "accuracy", highlighted=1)
+    baseline, dots, ring = plotly_figure(chart).data
+    assert list(baseline.y) == [90.0, 90.0]
     assert (list(dots.x), list(dots.y), list(dots.text)) == ([10, 4], [89.0, 80.0], ["a", "b"])
     assert (list(dots.error_y.array), list(dots.error_y.arrayminus)) == ([1.5, 1.0], [1.0, 1.5])
-    assert list(dots.marker.line.width) == [0, 3]
+    assert (list(ring.x), list(ring.y)) == ([4], [80.0])
+    assert (baseline.showlegend, dots.showlegend, ring.showlegend) == (False, None, False)
 
 
 # Reading.
@@ -352,7 +363,8 @@ def test_a_sweep_is_a_map_curves_a_trade_off_layers_and_a_mask(cache):
         len(next(chart for name, chart in found.items() if name.startswith("gates-map"))["frames"])
         == 7
     )
-    assert found["gates-tradeoff"]["data"][0]["marker"]["line"]["width"] == [0, 3, 0]
+    ring = trace_of(found["gates-tradeoff"], "")
+    assert (ring["x"], ring["y"]) == ([8], [pytest.approx(87.27, abs=0.01)])
     sweep = next(frame.value for frame in app.dataframe if "heads kept" in frame.value.columns)
     assert sweep["heads kept"].tolist() == [10, 8, 6]
     assert "**3 of 11 heads** would be off." in said(app)
@@ -488,9 +500,9 @@ def test_a_dot_that_is_clicked_names_its_run(cache, monkeypatch):
     for weight in WEIGHTS:
         keep(cache, made_gates(weight=weight))
     app = run()
-    dots = charts(app)["gates-tradeoff"]["data"][0]
-    assert dots["customdata"] == ["0.01", "0.03", "0.06"]
-    event = {"selection": {"points": [{"curve_number": 0, "customdata": dots["customdata"][2]}]}}
+    dots = trace_of(charts(app)["gates-tradeoff"], "learned gates")
+    assert dots["customdata"] == [["0.01"], ["0.03"], ["0.06"]]
+    event = {"selection": {"points": [{"curve_number": 1, "customdata": dots["customdata"][2]}]}}
     state = {"gates-tradeoff": event, "weight": "0.03"}
     monkeypatch.setattr(figures.st, "session_state", state)
     figures.choose()
@@ -565,17 +577,17 @@ def test_other_methods_masks_are_measured_only_when_asked_and_stand_in_the_trade
         )
 
     assert "were chosen on" not in reading()  # their masks are not drawn yet
-    assert (asked, len(charts(app)["gates-tradeoff"]["data"])) == ([], 1)
+    drawn = {trace["name"] for trace in charts(app)["gates-tradeoff"]["data"] if "name" in trace}
+    assert (asked, drawn - {""}) == ([], {"learned gates"})
     app.button(key="gates-compare").click().run()
     until(lambda: len(asked) == 2, 10)
     until(lambda: app.session_state["_gates_asked"][1].done, 10)
     app.run()
     assert asked == [("e5-small-intents", "intents", "de", gone, "dev", 512) for gone in (12, 35)]
     assert not app.exception
-    dots = charts(app)["gates-tradeoff"]["data"][1]
-    assert dots["name"] == "shapley (shapley-top50), as many heads"
+    dots = trace_of(charts(app)["gates-tradeoff"], "shapley (shapley-top50), as many heads")
     assert chosen in reading()
-    assert dots["customdata"] == ["0.01", "0.03"]
+    assert dots["customdata"] == [["0.01"], ["0.03"]]
     assert "gates-compare" not in {button.key for button in app.button}
     table = next(frame.value for frame in app.dataframe if "in both" in frame.value.columns)
     assert table["accuracy, %"].tolist() == [70.0, 70.0]

@@ -24,10 +24,10 @@ SURE = 80.0  # minimum share of resamples with a cluster, in percent, for its li
 
 def figures(result: AgreementResult) -> dict[str, Chart]:
     """The matrix, and of three languages or more the tree."""
-    drawn = {"agreement": agreement_matrix(result)}
+    charts = {"agreement": agreement_matrix(result)}
     if len(result.languages.rows) > 2:
-        drawn["agreement-clusters"] = dendrogram(result.merges.rows, result.languages.rows)
-    return drawn
+        charts["agreement-clusters"] = dendrogram(result.merges.rows, result.languages.rows)
+    return charts
 
 
 def agreement_matrix(result: AgreementResult, *, similar: bool = True) -> Chart:
@@ -35,7 +35,8 @@ def agreement_matrix(result: AgreementResult, *, similar: bool = True) -> Chart:
 
     Args:
         result: The agreement of some languages.
-        similar: Whether to put similar languages side by side, instead of keeping the order of the pairs.
+        similar: Whether to put similar languages side by side, instead of keeping the order of the
+            pairs.
     """
     pairs = [(pair.language, pair.other, pair.correlation) for pair in result.pairs.rows]
     if similar:
@@ -48,11 +49,16 @@ def agreement_matrix(result: AgreementResult, *, similar: bool = True) -> Chart:
 
 def names_of(pairs: Sequence[tuple[str, str, Correlation]]) -> list[str]:
     """The names in pairs, those that come first in one before the others."""
-    return list(dict.fromkeys([*(one for one, _, _ in pairs), *(other for _, other, _ in pairs)]))
+    return list(
+        dict.fromkeys([*(first for first, _, _ in pairs), *(second for _, second, _ in pairs)])
+    )
 
 
 def correlation_matrix(
-    title: str, pairs: Iterable[tuple[str, str, Correlation]], names: Sequence[str], same: str
+    title: str,
+    pairs: Iterable[tuple[str, str, Correlation]],
+    names: Sequence[str],
+    diagonal_text: str,
 ) -> Chart:
     """Rank correlations of every pair of names; interval, ceiling and corrected value on hover.
 
@@ -60,13 +66,13 @@ def correlation_matrix(
         title: What the chart shows.
         pairs: Two names and their correlation.
         names: In the order of rows and columns.
-        same: Hover text of the diagonal.
+        diagonal_text: Hover text of the diagonal.
     """
     index_of = {name: index for index, name in enumerate(names)}
     rho = np.eye(len(names))
-    hover_texts = [[same] * len(names) for _ in names]
-    for one, other, correlation in pairs:
-        row, column = index_of[one], index_of[other]
+    hover_texts = [[diagonal_text] * len(names) for _ in names]
+    for row_name, column_name, correlation in pairs:
+        row, column = index_of[row_name], index_of[column_name]
         value = np.nan if correlation.rho is None else correlation.rho
         for cell in ((row, column), (column, row)):
             rho[cell] = value

@@ -17,11 +17,11 @@ def curve_charts(points: Sequence[CurvePoint], prefix: str) -> dict[str, Chart]:
     for point in points:
         orderings = points_by_language.setdefault(point.language, {})
         orderings.setdefault(point.ordering, []).append(point)
-    drawn = {}
+    charts = {}
     for language, orderings in points_by_language.items():
         lines = {ordering: _line(curve) for ordering, curve in orderings.items()}
-        drawn[f"{prefix}-{language}"] = orderings_chart(lines, language)
-    return drawn
+        charts[f"{prefix}-{language}"] = orderings_chart(lines, language)
+    return charts
 
 
 def _line(points: Sequence[CurvePoint]) -> OrderingLine:

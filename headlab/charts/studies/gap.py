@@ -13,7 +13,7 @@ def figures(result: GapResult) -> dict[str, Chart]:
     for row in result.masks.rows:
         if row.heads_removed:
             gains_by_rule.setdefault(row.rule, []).append(row)
-    drawn = {}
+    charts = {}
     for rule, rows in gains_by_rule.items():
         splits = {"on dev": [row.dev for row in rows], "on test": [row.test for row in rows]}
         languages, series = side_by_side(
@@ -25,5 +25,5 @@ def figures(result: GapResult) -> dict[str, Chart]:
         )
         title = f"gains of masks on dev and on test, {rule}"
         name = f"gap-{rule.lower().replace(' ', '-')}"
-        drawn[name] = dots_chart(title, languages, series, "gain, points")
-    return drawn
+        charts[name] = dots_chart(title, languages, series, "gain, points")
+    return charts

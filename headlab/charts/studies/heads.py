@@ -14,16 +14,16 @@ from headlab.studies.heads import FewHead, HeadsResult, SharedHead, SpecificHead
 
 def figures(result: HeadsResult) -> dict[str, Chart]:
     """A figure for each kind of heads of which there are any."""
-    drawn: dict[str, Chart] = {}
+    charts: dict[str, Chart] = {}
     if result.shared.rows:
-        drawn["heads-agnostic"] = _ranks(result.shared.rows)
+        charts["heads-agnostic"] = _ranks(result.shared.rows)
     if result.specific.rows:
         title = "languages that heads help and harm"
-        drawn["heads-specific"] = _signs(title, result.specific.rows, result.languages)
+        charts["heads-specific"] = _signs(title, result.specific.rows, result.languages)
     if result.few.rows:
         title = "heads that matter in few languages"
-        drawn["heads-few"] = _signs(title, result.few.rows, result.languages)
-    return drawn
+        charts["heads-few"] = _signs(title, result.few.rows, result.languages)
+    return charts
 
 
 def _ranks(heads: Sequence[SharedHead]) -> Chart:
@@ -36,13 +36,17 @@ def _ranks(heads: Sequence[SharedHead]) -> Chart:
     return dots_chart(title, names, {"ranks": ranks}, unit, has_zero_line=False)
 
 
-def _signs(title: str, heads: Sequence[SpecificHead | FewHead], compared: Sequence[str]) -> Chart:
-    """In which languages each head helps and harms, the languages in the order in which they were compared."""
+def _signs(
+    title: str, heads: Sequence[SpecificHead | FewHead], all_languages: Sequence[str]
+) -> Chart:
+    """In which languages each head helps and harms, in the order in which these were compared."""
     positive = [_languages(head.positive_languages) for head in heads]
     negative = [_languages(head.negative_languages) for head in heads]
-    named = {language for languages in (*positive, *negative) for language in languages}
-    languages = [language for language in compared if language in named]
-    languages += sorted(named - set(compared))
+    languages_of_heads = {
+        language for languages in (*positive, *negative) for language in languages
+    }
+    languages = [language for language in all_languages if language in languages_of_heads]
+    languages += sorted(languages_of_heads - set(all_languages))
     return signs_chart(title, positive, negative, [str(head.head) for head in heads], languages)
 
 

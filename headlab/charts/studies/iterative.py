@@ -12,18 +12,18 @@ from headlab.studies.iterative import IterativeResult
 
 def figures(result: IterativeResult) -> dict[str, Chart]:
     """The curves of each language, and what each ordering gains over those it is compared with."""
-    drawn = curve_charts(result.points.rows, "iterative")
+    charts = curve_charts(result.points.rows, "iterative")
     differences_by_other: dict[str, list[AreaDifference]] = {}
     for row in result.differences.rows:
         differences_by_other.setdefault(row.minus, []).append(row)
-    for other, rows in differences_by_other.items():
+    for ordering, rows in differences_by_other.items():
         languages, series = side_by_side(
             [
                 Dot(row.language, row.ordering, row.difference, row.low, row.high, row.p < ALPHA)
                 for row in rows
             ]
         )
-        unit = f"area minus that of {other}, points"
-        title = f"areas under the curves against {other}"
-        drawn[f"iterative-minus-{other}"] = dots_chart(title, languages, series, unit)
-    return drawn
+        unit = f"area minus that of {ordering}, points"
+        title = f"areas under the curves against {ordering}"
+        charts[f"iterative-minus-{ordering}"] = dots_chart(title, languages, series, unit)
+    return charts

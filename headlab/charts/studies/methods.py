@@ -14,9 +14,9 @@ from headlab.studies.methods import MEAN, BestMethod, MethodAgreement, MethodsRe
 
 def figures(result: MethodsResult) -> dict[str, Chart]:
     """A matrix of correlations for each language, their mean first; the best methods; the curves."""
-    drawn = _matrices(result.agreement.rows)
-    drawn["methods-verdict"] = _best(result.best.rows)
-    return drawn | curve_charts(result.curves.rows, "methods-curves")
+    charts = _matrices(result.agreement.rows)
+    charts["methods-verdict"] = _best(result.best.rows)
+    return charts | curve_charts(result.curves.rows, "methods-curves")
 
 
 def _matrices(agreement: Sequence[MethodAgreement]) -> dict[str, Chart]:

@@ -1,4 +1,4 @@
-"""Transfer of masks: a matrix of the languages that chose and were tested, and the source language's mask."""
+"""Transfer of masks: languages that chose by languages tested, and the source language's mask."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from headlab.studies.transfer import MaskEffect, SourceMaskEffect, TransferResul
 
 def figures(result: TransferResult) -> dict[str, Chart]:
     """The matrix, and the source language's mask where that is among the languages."""
-    drawn: dict[str, Chart] = {"transfer": _matrix(result.effects.rows)}
+    charts: dict[str, Chart] = {"transfer": _matrix(result.effects.rows)}
     if result.zero_shot is not None:
-        drawn["zero-shot"] = _zero_shot(result.zero_shot.rows)
-    return drawn
+        charts["zero-shot"] = _zero_shot(result.zero_shot.rows)
+    return charts
 
 
 def _matrix(effects: Sequence[MaskEffect]) -> Chart:
     chosen_on = list(dict.fromkeys(effect.chosen_on for effect in effects))
-    tested = list(dict.fromkeys(effect.language for effect in effects))
-    values = np.full((len(chosen_on), len(tested)), np.nan)
+    tested_languages = list(dict.fromkeys(effect.language for effect in effects))
+    values = np.full((len(chosen_on), len(tested_languages)), np.nan)
     is_sure = np.zeros(values.shape, bool)
     for effect in effects:
-        cell = chosen_on.index(effect.chosen_on), tested.index(effect.language)
+        cell = chosen_on.index(effect.chosen_on), tested_languages.index(effect.language)
         values[cell] = effect.difference.value
         is_sure[cell] = effect.difference.is_significant
     title = "masks chosen on one language, tested on every language"
-    return transfer_chart(title, values, is_sure, chosen_on, tested)
+    return transfer_chart(title, values, is_sure, chosen_on, tested_languages)
 
 
 def _zero_shot(effects: Sequence[SourceMaskEffect]) -> Chart:

@@ -94,7 +94,7 @@ def hover(gates: LearnedGates, split: str) -> str:
     found = worth(gates, split)
     lines = [f"λ = {gates.weight:g}: {int(gates.kept.sum())} of {gates.grid.size} heads kept",
              f"{gates.undecided()} undecided"]  # fmt: skip
-    return "<br>".join(
+    return "\n".join(
         [*lines, *([f"{split}: {100 * found.accuracy:.1f} %, {found.gain}"] if found else [])]
     )
 

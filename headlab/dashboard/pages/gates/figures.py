@@ -8,9 +8,10 @@ from contextlib import closing
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import streamlit as st
 
+from headlab.charts.chart import Chart
+from headlab.charts.gates import MaskDots, accuracy_chart
 from headlab.core import Bools, Cell, JsonLike, Table, current_fingerprint, fingerprint_of, part
 from headlab.dashboard.frame import (
     Choice,
@@ -26,7 +27,7 @@ from headlab.dashboard.panels.stored_gates import Sweep, hover, run_words, split
 from headlab.dashboard.widgets import button, figure, redraw_every, set_widget, show_table
 from headlab.masks import Mask, removal_order
 from headlab.methods import DEFAULT_METHOD, LIVE_METHOD, METHODS
-from headlab.plots.gates import Dots, course, kept_by_layer, kept_by_stack, open_map, trade_off
+from headlab.plots.gates import course, kept_by_layer, kept_by_stack, open_map
 from headlab.results import HeadScores, LearnedGates, kept_without
 from headlab.stats import by_chance
 from headlab.training.l0_table import SPLITS, accuracy_name, gates_table, learned_on, worth
@@ -412,7 +413,7 @@ def _beside(
 
 def of_sweep(
     sweep: Sweep, split: str, known: Mapping[tuple[str, str], Figure], at: int, *, names: Mapping[str, str],
-) -> go.Figure:  # fmt: skip
+) -> Chart:  # fmt: skip
     """The figure: the runs measured on the split, and other methods' masks whose accuracy is known.
 
     names: {method: display name of its scores}.
@@ -424,13 +425,13 @@ def of_sweep(
     kept = np.array([int(run.record.kept.sum()) for run, _ in found])
     told = [hover(run.record, split) for run, _ in found]
     own = np.array([100 * w.accuracy for _, w in found])
-    series = {GATES: Dots(kept, own, ends[:, 0], ends[:, 1], told, weights)}
+    series = {GATES: MaskDots(kept, own, ends[:, 0], ends[:, 1], told, weights)}
     for method in dict.fromkeys(method for _, method in known):
         name = names.get(method, method)
         series[f"{name}, as many heads"] = _dots(sweep, method, name, known)
     ringed = next((place for place, (run, _) in enumerate(found) if run is sweep.runs[at]), None)
-    size, unit = sweep.first.grid.size, f"{accuracy_name(sweep.first)} on {split}, %"
-    return trade_off(series, 100 * found[0][1].baseline, size, unit, chosen=ringed)
+    size, measure = sweep.first.grid.size, f"{accuracy_name(sweep.first)} on {split}"
+    return accuracy_chart(series, 100 * found[0][1].baseline, size, measure, highlighted=ringed)
 
 
 def _ends(figure: Figure) -> tuple[float, float]:
@@ -440,7 +441,7 @@ def _ends(figure: Figure) -> tuple[float, float]:
     return figure.baseline + figure.low, figure.baseline + figure.high
 
 
-def _dots(sweep: Sweep, method: str, name: str, known: Mapping[tuple[str, str], Figure]) -> Dots:
+def _dots(sweep: Sweep, method: str, name: str, known: Mapping[tuple[str, str], Figure]) -> MaskDots:
     there = [
         (run, at)
         for run, at in zip(sweep.runs, sweep.weights, strict=True)
@@ -448,10 +449,10 @@ def _dots(sweep: Sweep, method: str, name: str, known: Mapping[tuple[str, str], 
     ]
     rows = [(int(run.record.kept.sum()), known[run.key, method]) for run, _ in there]
     low, high = 100 * np.array([_ends(figure) for _, figure in rows]).T
-    told = [f"{name}: {kept} heads kept<br>{100 * f.accuracy:.1f} %, interval {a:.1f} to {b:.1f}"
+    told = [f"{name}: {kept} heads kept\n{100 * f.accuracy:.1f} %, interval {a:.1f} to {b:.1f}"
             for (kept, f), a, b in zip(rows, low, high, strict=True)]  # fmt: skip
     kept, found = (
         np.array([kept for kept, _ in rows]),
         np.array([100 * f.accuracy for _, f in rows]),
     )
-    return Dots(kept, found, low, high, told, [at for _, at in there])
+    return MaskDots(kept, found, low, high, told, [at for _, at in there])

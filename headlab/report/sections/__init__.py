@@ -1,0 +1,1 @@
+"""Sections of a report: a module for each kind of result."""
