@@ -52,7 +52,11 @@ def evaluate(
 ) -> Report:
     """Accuracy in every language of the task; with a mask, paired with the untouched model.
 
-    seed: of the bootstrap.  Raises HeadlabError for a mask of another model or a task that does not fit the model.
+    Args:
+        seed: of the bootstrap.
+
+    Raises:
+        HeadlabError: For a mask of another model or a task that does not fit the model.
     """
     require_type("task", task, Task, "a task that headlab.task returns")
     require_type("mask", mask, (Mask, NoneType), "a mask; headlab.load_mask reads one from a file")

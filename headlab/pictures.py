@@ -115,11 +115,16 @@ OWN, CORRECTED = (
 class HeadMap:
     """One value per head, as shown.
 
-    values: float [head] in `unit`; NaN for none.  limit: end of the scale, in `unit`; values beyond it get the end's
-    colour.  signed: whether the scale extends to both sides of 0.  marks: int [head], 0 where the interval holds 0,
-    OWN where it does not, CORRECTED where the p-value corrected for `tests` tests is small too; positive above 0,
-    negative below.  tips: lines of text about each head; empty, or one per head.  tests: 0 without p-values.  named:
-    where there are few values, what each means, NaN for no value; a legend then has these, and no scale.
+    Attributes:
+        values: float [head] in `unit`; NaN for none.
+        limit: End of the scale, in `unit`; values beyond it get the end's colour.
+        signed: Whether the scale extends to both sides of 0.
+        marks: int [head], 0 where the interval holds 0, OWN where it does not, CORRECTED where the
+            p-value corrected for `tests` tests is small too; positive above 0, negative below.
+        tips: Lines of text about each head; empty, or one per head.
+        tests: 0 without p-values.
+        named: Where there are few values, what each means, NaN for no value; a legend then has
+            these, and no scale.
     """
 
     grid: HeadGrid
@@ -187,14 +192,22 @@ def head_map(
     tips: Sequence[str] = (),
     named: Sequence[tuple[float, str]] = (),
 ) -> HeadMap:
-    """A map of any values, float [head]; arguments as in `HeadMap`. limit: by default the largest magnitude."""
+    """A map of any values, float [head]; arguments as in `HeadMap`.
+
+    Args:
+        limit: by default the largest magnitude.
+    """
     limit = limit or float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
     marks = np.zeros(grid.size, np.int64) if marks is None else marks
     return HeadMap(grid, values, unit, limit, signed, marks, tuple(tips), named=tuple(named))
 
 
 def map_of(scores: HeadScores, limit: float | None = None) -> HeadMap:
-    """The map of a method's scores by themselves. limit: end of the scale in the unit shown; by default its own."""
+    """The map of a method's scores by themselves.
+
+    Args:
+        limit: End of the scale in the unit shown; by default its own.
+    """
     (shown,) = maps_of({"": scores}, common=False).values()
     return shown if limit is None else replace(shown, limit=limit)
 
@@ -202,7 +215,8 @@ def map_of(scores: HeadScores, limit: float | None = None) -> HeadMap:
 def maps_of(scores: Mapping[str, HeadScores], *, common: bool = True) -> dict[str, HeadMap]:
     """The maps of several scores on view together, whose p-values are corrected for all heads of all of them.
 
-    common: on one scale; else on each map's own.
+    Args:
+        common: On one scale; else on each map's own.
     """
     limit, holms = common_limit(scores.values()), adjusted(scores)
     tests = 0 if coarse(scores.values()) else sum(len(p) for p in holms.values())
@@ -229,7 +243,11 @@ def adjusted(scores: Mapping[str, HeadScores]) -> dict[str, Floats]:
 
 
 def score_marks(scores: HeadScores, corrected: Floats | None = None) -> Ints:
-    """How heads are marked, int [head], as in `HeadMap`. corrected: their adjusted p-values, if any."""
+    """How heads are marked, int [head], as in `HeadMap`.
+
+    Args:
+        corrected: Their adjusted p-values, if any.
+    """
     sides = scores.helpful.astype(np.int64) - scores.harmful
     return (
         sides
@@ -295,7 +313,9 @@ def named(head: Head) -> str:
 class Look(NamedTuple):
     """How a kind of role is drawn.
 
-    colour, ink: of the cell and of the text on it.  mark: a letter, so that roles differ by more than colour.
+    Attributes:
+        colour, ink: of the cell and of the text on it.
+        mark: A letter, so that roles differ by more than colour.
     """
 
     colour: str
@@ -339,9 +359,13 @@ def in_order(groups: Iterable[str]) -> list[str]:
 class RoleMap:
     """What every head does, as shown.
 
-    counts: {group of roles: number of heads that have one}, for every group tested, in the legend's order.  groups: of
-    each head, the clearest first; None where it was not looked at.  marks: the letter of the first group; for a
-    position, the offset itself; empty without a role.  tips: lines of text about each head.
+    Attributes:
+        counts: {group of roles: number of heads that have one}, for every group tested, in the
+            legend's order.
+        groups: of each head, the clearest first; None where it was not looked at.
+        marks: The letter of the first group; for a position, the offset itself; empty without a
+            role.
+        tips: Lines of text about each head.
     """
 
     grid: HeadGrid

@@ -28,7 +28,11 @@ from headlab.tasks import DEV_SIZE, Example, Split, Task
 
 @dataclass(frozen=True)
 class Origin:
-    """A model as another process can load it.  revision: of a hub id, else None."""
+    """A model as another process can load it.
+
+    Attributes:
+        revision: of a hub id, else None.
+    """
 
     name: str
     revision: str | None
@@ -71,7 +75,11 @@ class Setting:
         return cls(task, language, evaluator.split, ablation)
 
     def evaluator(self, model: Model, size: int) -> Evaluator:
-        """An evaluator of the same examples.  size: number of examples of the split."""
+        """An evaluator of the same examples.
+
+        Args:
+            size: Number of examples of the split.
+        """
         return Evaluator(model, self.task, self.language, self.split, size)
 
 
@@ -83,7 +91,12 @@ def _read(
 
 @dataclass(frozen=True)
 class Job:
-    """A setting, sent before its first question.  size: number of examples.  value: key of the value function."""
+    """A setting, sent before its first question.
+
+    Attributes:
+        size: Number of examples.
+        value: Key of the value function.
+    """
 
     setting: Setting
     size: int
@@ -91,9 +104,13 @@ class Job:
 
 
 class Replica:
-    """The model on one device.  threads: CPU threads of this process.
+    """The model on one device.
 
-    Raises HeadlabError if the model of that name has another fingerprint, or headlab another version.
+    Raises HeadlabError if the model of that name has another fingerprint, or headlab another
+    version.
+
+    Attributes:
+        threads: CPU threads of this process.
     """
 
     def __init__(
@@ -150,7 +167,11 @@ class Replica:
 
 
 class SharedGame(ModelGame):
-    """A model's game whose questions are answered by a pool.  own: the same game on this process's model."""
+    """A model's game whose questions are answered by a pool.
+
+    Attributes:
+        own: The same game on this process's model.
+    """
 
     def __init__(self, own: HeadGame, pool: Pool) -> None:
         super().__init__(own.evaluator, own.ablation, own.value, own.tokens)

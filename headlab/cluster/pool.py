@@ -74,9 +74,12 @@ class Member:
 class Pool:
     """Devices that answer calls. Its own thread assigns the calls; any thread may ask.
 
-    hire: returns a new device, ready or not yet (its `hello` answers once it is).  size: devices wanted.
-    kind: of the devices, "cpu" or "cuda".
     A lost device is replaced, and its pending calls are reassigned ahead of the rest.
+
+    Attributes:
+        hire: Returns a new device, ready or not yet (its `hello` answers once it is).
+        size: Devices wanted.
+        kind: of the devices, "cpu" or "cuda".
     """
 
     def __init__(self, hire: Callable[[], Device], size: int, kind: str = "cpu") -> None:
@@ -110,8 +113,11 @@ class Pool:
     def ask(self, calls: Iterable[Call[Answer]], tick: Tick) -> Iterator[Answer]:
         """Yield the answers to independent calls, in order; some calls are sent ahead.
 
-        tick: called while waiting; may raise to stop.  Raises what a call raised, and HeadlabError if
-        no device is left.
+        Args:
+            tick: Called while waiting; may raise to stop.
+
+        Raises:
+            what: a call raised, and HeadlabError if no device is left.
         """
         under_way: deque[Call[Answer]] = deque()
         more = iter(calls)
@@ -309,8 +315,13 @@ def side_by_side(
 ) -> dict[str, R]:
     """{name: run(name, tick)} in the names' order, `at_once` at a time, each in its own thread (one alone needs none).
 
-    tick: called here meanwhile; may raise to stop. Each run's own tick then ends it, as when another has failed.
-    Raises the error of the first run that failed, once all have ended.
+    Each run's own tick then ends it, as when another has failed.
+
+    Args:
+        tick: Called here meanwhile; may raise to stop.
+
+    Raises:
+        the: error of the first run that failed, once all have ended.
     """
     if at_once == 1:
         return {name: run(name, tick) for name in names}

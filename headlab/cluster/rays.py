@@ -30,7 +30,13 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Shares:
-    """How a cluster is divided.  count: actors.  gpus, cpus: per actor.  threads: of an actor on CPUs."""
+    """How a cluster is divided.
+
+    Attributes:
+        count: actors.
+        gpus, cpus: Per actor.
+        threads: of an actor on CPUs.
+    """
 
     count: int
     gpus: float
@@ -46,8 +52,13 @@ class Shares:
 def shares(nodes: Sequence[Mapping[str, float]], workers: int | None) -> Shares:
     """One actor per GPU if there are any, else one per CPU; `workers` of them if given.
 
-    nodes: resources of each machine; no actor spans two.  Fewer workers than CPUs get several each;
-    more workers than GPUs or CPUs share them.  Raises HeadlabError for no workers, or no GPUs and CPUs.
+    Fewer workers than CPUs get several each; more workers than GPUs or CPUs share them.
+
+    Args:
+        nodes: Resources of each machine; no actor spans two.
+
+    Raises:
+        HeadlabError: For no workers, or no GPUs and CPUs.
     """
     gpus, cpus = ([int(node.get(name, 0)) for node in nodes] for name in ("GPU", "CPU"))
     if workers is not None and workers < 1:
@@ -175,9 +186,13 @@ def team(
 ) -> Iterator[Team]:
     """Devices of a Ray cluster for runs of one model, released at the end.
 
-    address: "local" starts Ray on this machine for the duration, "auto" finds the cluster that this machine
-    belongs to, "host:port" names one.  workers: actors; None for one per GPU, or one per CPU without GPUs.
-    Raises HeadlabError if Ray is not installed or cannot be reached.
+    Args:
+        address: "local" starts Ray on this machine for the duration, "auto" finds the cluster that
+            this machine belongs to, "host:port" names one.
+        workers: actors; None for one per GPU, or one per CPU without GPUs.
+
+    Raises:
+        HeadlabError: If Ray is not installed or cannot be reached.
     """
     origin = Origin.of(model)
     with _connected(address, workers) as ray:

@@ -13,8 +13,11 @@ from typing import Any
 class HeadlabError(Exception):
     """A problem the user can solve: the message says what was given, what is valid, and what to do.
 
-    code: identifies the problem, as `area.what`, for scripts, tests and other processes, which must not depend on the
-    wording.  It stays the same when the message is reworded.
+    It stays the same when the message is reworded.
+
+    Attributes:
+        code: Identifies the problem, as `area.what`, for scripts, tests and other processes, which
+            must not depend on the wording.
     """
 
     def __init__(self, message: str, *, code: str) -> None:
@@ -70,7 +73,9 @@ def _remade(kind: type[HeadlabError], *args: Any) -> HeadlabError:
 def require_type(what: str, value: object, kinds: type | tuple[type, ...], fits: str) -> None:
     """Raise HeadlabError unless an argument is of one of these types.
 
-    what: its name.  fits: what to give instead.
+    Args:
+        what: Its name.
+        fits: What to give instead.
     """
     if isinstance(value, bool) or not isinstance(value, kinds):
         raise HeadlabError(
@@ -80,7 +85,11 @@ def require_type(what: str, value: object, kinds: type | tuple[type, ...], fits:
 
 
 def require_flag(what: str, value: object) -> None:
-    """Raise HeadlabError unless an argument is True or False.  what: its name."""
+    """Raise HeadlabError unless an argument is True or False.
+
+    Args:
+        what: Its name.
+    """
     if not isinstance(value, bool):
         raise HeadlabError(
             f"{what} is {value!r:.60} ({type(value).__name__}); give True or False",

@@ -15,7 +15,12 @@ T = TypeVar("T")
 
 
 class Added(NamedTuple):
-    """What a group of entry points adds.  entries: by key.  problems: for each one left out, a sentence saying why."""
+    """What a group of entry points adds.
+
+    Attributes:
+        entries: by key.
+        problems: For each one left out, a sentence saying why.
+    """
 
     entries: dict[str, object]
     problems: list[str]
@@ -30,11 +35,15 @@ def _installed() -> EntryPoints:
 class Registry(Mapping[str, T]):
     """Entries by key: the built-in ones, then those added by the entry points of a group.
 
-    own: the built-in entries.  group: name of the entry points, like "headlab.methods".  misfit: why an object is no
-    valid entry for a key, in a clause; empty if it is one.  taken: keys that no entry may have besides the built-in
-    ones.  An entry point that cannot be imported, does not fit or has a built-in key is left out; the log and
-    `problems` say why.  Entry points are read on first use beyond a built-in entry, not on import, because the
-    packages that define them import headlab.
+    An entry point that cannot be imported, does not fit or has a built-in key is left out; the log
+    and `problems` say why. Entry points are read on first use beyond a built-in entry, not on
+    import, because the packages that define them import headlab.
+
+    Attributes:
+        own: The built-in entries.
+        group: Name of the entry points, like "headlab.methods".
+        misfit: Why an object is no valid entry for a key, in a clause; empty if it is one.
+        taken: Keys that no entry may have besides the built-in ones.
     """
 
     def __init__(

@@ -54,7 +54,7 @@ def below_home(folder: str | Path, way_on: str) -> Path:
         way_on: which variable names another folder.
 
     Raises:
-        HeadlabError: no home is known, and a folder called `~` would be made where the command runs.
+        HeadlabError: No home is known, and a folder called `~` would be made where the command runs.
     """
     path = Path(folder)
     if path.parts[:1] == ("~",):
@@ -82,7 +82,7 @@ def write_atomic(path: Path, data: bytes, way_on: str = WRITABLE) -> None:
         way_on: what to do if the folder cannot be written.
 
     Raises:
-        HeadlabError: the disk is full, or the folder cannot be written; the old file then stays. So
+        HeadlabError: The disk is full, or the folder cannot be written; the old file then stays. So
             does a device, a pipe or a folder of that name, which would be replaced where the user
             may do so (as root in a container, /dev/null for the whole machine).
     """
@@ -271,7 +271,11 @@ def is_of_a_disk(error: BaseException) -> TypeGuard[OSError]:
 
 
 def unwritable(path: Path, error: OSError, way_on: str = WRITABLE) -> HeadlabError:
-    """The error for a file that could not be written. way_on: what to do where the folder is the reason."""
+    """The error for a file that could not be written.
+
+    Args:
+        way_on: What to do where the folder is the reason.
+    """
     if error.errno in FULL:
         return HeadlabError(
             f"no space left to write {path}; free some, then run the same command again to resume",
@@ -286,7 +290,11 @@ def unwritable(path: Path, error: OSError, way_on: str = WRITABLE) -> HeadlabErr
 
 
 def write_json(path: Path, value: object, way_on: str = WRITABLE) -> None:
-    """Write readable JSON atomically; refuses NaN. way_on: as for `write_atomic`."""
+    """Write readable JSON atomically; refuses NaN.
+
+    Args:
+        way_on: as for `write_atomic`.
+    """
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     write_atomic(path, f"{text}\n".encode(), way_on)
 

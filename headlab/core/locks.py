@@ -68,7 +68,8 @@ def flock(descriptor: int, *, wait: bool) -> Flock:
 class LockedFile(io.FileIO):
     """A file that this process alone holds, from `lock_file` until it is closed.
 
-    marker: the file beside it that names this process; None where the kernel keeps the lock.
+    Attributes:
+        marker: The file beside it that names this process; None where the kernel keeps the lock.
     """
 
     marker: MarkerSoftFileLock | None = None
@@ -183,7 +184,11 @@ def _acquired(marker: MarkerSoftFileLock) -> bool:
 
 
 def _is_abandoned(marker: MarkerSoftFileLock, own_marker: MarkerSoftFileLock) -> bool:
-    """Whether the holder of a marker has certainly ended. own_marker: one that names this process."""
+    """Whether the holder of a marker has certainly ended.
+
+    Args:
+        own_marker: One that names this process.
+    """
     holder, this_process = marker.owner, own_marker.owner
     if holder is not None and this_process is not None:
         return _has_ended(holder, this_process)

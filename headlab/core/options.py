@@ -29,9 +29,13 @@ KINDS_IN_WORDS: Mapping[type, str] = {
 class Option:
     """One option.
 
-    choices, if any, are the only valid values; numbers must be in [low, high], or in (low, high) if `open`; None is
-    valid if `optional`.  flag: its name on the command line, if another.  label, tip: of its form, else made of its
-    name and help.  empty: what an empty field of the form says.
+    choices, if any, are the only valid values; numbers must be in [low, high], or in (low, high) if
+    `open`; None is valid if `optional`.
+
+    Attributes:
+        flag: Its name on the command line, if another.
+        label, tip: of its form, else made of its name and help.
+        empty: What an empty field of the form says.
     """
 
     default: OptionValue
@@ -101,7 +105,12 @@ class Limits(TypedDict, total=False):
 
 
 def option(default: T, says: str, choices: Sequence[str] = (), **limits: Unpack[Limits]) -> T:
-    """A field of an `Options` class.  says: its help text.  limits: other fields of `Option`."""
+    """A field of an `Options` class.
+
+    Args:
+        says: Its help text.
+        limits: Other fields of `Option`.
+    """
     return field(default=default, metadata={"option": Option(default, says, choices, **limits)})
 
 
@@ -123,9 +132,13 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, object], **elsewhere: object) -> Self:
-        """The options with the given values, validated. elsewhere: fields that a user cannot set.
+        """The options with the given values, validated.
 
-        Raises HeadlabError for an unknown name or a value that does not fit.
+        Args:
+            elsewhere: Fields that a user cannot set.
+
+        Raises:
+            HeadlabError: For an unknown name or a value that does not fit.
         """
         known = cls.table()
         if unknown := sorted(set(given) - set(known)):
@@ -160,7 +173,11 @@ def check_known(
     code: str,
     they: str = "it has",
 ) -> None:
-    """Raise HeadlabError for an unknown name. whose, they: subject and verb, like "method random has" and "it has"."""
+    """Raise HeadlabError for an unknown name.
+
+    Args:
+        whose, they: Subject and verb, like "method random has" and "it has".
+    """
     if unknown := sorted(set(given) - set(known)):
         raise HeadlabError(
             f"{whose} no option {', '.join(unknown)}; {they} {', '.join(known) or 'none'}",
@@ -171,9 +188,13 @@ def check_known(
 def resolved(
     known: Mapping[str, Option], given: Mapping[str, object], whose: str, *, code: str
 ) -> dict[str, OptionValue]:
-    """All known options: the given values, and the defaults of the others. whose: like "method random".
+    """All known options: the given values, and the defaults of the others.
 
-    Raises HeadlabError for a value that does not fit.
+    Args:
+        whose: like "method random".
+
+    Raises:
+        HeadlabError: For a value that does not fit.
     """
     out = {name: given.get(name, option.default) for name, option in known.items()}
     for name, option in known.items():

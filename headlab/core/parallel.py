@@ -61,8 +61,11 @@ def halves(batch: Part, error: BaseException) -> list[Part]:
 def in_turn(waiting: deque[Part], run: Callable[[Part], R]) -> Iterator[tuple[Part, R]]:
     """Each batch with the result of `run`, in order; a batch that does not fit in memory is cut in two and retried.
 
-    run: called again with parts of a failed batch, so a failed call must leave nothing behind.  Raises
-    HeadlabError when a batch that cannot be cut does not fit.
+    Args:
+        run: Called again with parts of a failed batch, so a failed call must leave nothing behind.
+
+    Raises:
+        HeadlabError: When a batch that cannot be cut does not fit.
     """
     while waiting:
         batch = waiting.popleft()
@@ -164,11 +167,17 @@ def spread(
 ) -> Iterator[tuple[Part, R]]:
     """Each batch with the result of `run(batch, tick)`, in order; as many in parallel as there are threads.
 
-    A batch that does not fit in memory is cut in two and retried, so more may be returned than were given; a failed
-    call of `run` must leave nothing behind, and `run` calls its `tick` regularly, which ends it once the others have
-    failed.  on: the model that `run` uses.  tick: called in this thread while batches run, which wait for it where they
-    call theirs: it may use the device itself, and may raise to stop.  Raises HeadlabError when a batch that
-    cannot be cut does not fit.
+    A batch that does not fit in memory is cut in two and retried, so more may be returned than were
+    given; a failed call of `run` must leave nothing behind, and `run` calls its `tick` regularly,
+    which ends it once the others have failed.
+
+    Args:
+        on: The model that `run` uses.
+        tick: Called in this thread while batches run, which wait for it where they call theirs: it
+            may use the device itself, and may raise to stop.
+
+    Raises:
+        HeadlabError: When a batch that cannot be cut does not fit.
     """
     waiting = deque(batches)
     with one_thread(on.device) as threads:

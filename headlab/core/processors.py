@@ -56,7 +56,12 @@ def limit_threads(environment: MutableMapping[str, str], process: Path = PROCESS
 
 
 class Mount(NamedTuple):
-    """A mounted hierarchy of cgroups. root: the cgroup that is seen at `point`. version: 1 or 2."""
+    """A mounted hierarchy of cgroups.
+
+    Attributes:
+        root: The cgroup that is seen at `point`.
+        version: 1 or 2.
+    """
 
     version: int
     root: str

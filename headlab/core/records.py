@@ -359,9 +359,11 @@ def _no_omissions(value: object) -> HeadlabError:
 class Evaluation:
     """Right or wrong for each example, so that every comparison is paired.
 
-    correct: bool [example].  predicted: int [example], index into the task's labels.
-    ids, groups: of the examples, in the same order.  omissions: what of the examples seen has no answer; None where
-    that is unknown.
+    Attributes:
+        correct: bool [example].
+        predicted: int [example], index into the task's labels.
+        ids, groups: of the examples, in the same order.
+        omissions: What of the examples seen has no answer; None where that is unknown.
     """
 
     language: str
@@ -392,9 +394,11 @@ class Evaluation:
 class Comparison:
     """A masked model against the untouched one on the same examples.
 
-    difference: accuracy(masked) - accuracy(whole), 0.01 = one point.  low, high: 95 % interval,
-    by resampling groups.  p: two-sided.  flipped_right/_wrong: predictions that became right/wrong.  omissions: as of
-    an `Evaluation`.
+    Attributes:
+        difference: accuracy(masked) - accuracy(whole), 0.01 = one point.
+        low, high: 95 % interval, by resampling groups.
+        p: two-sided. flipped_right/_wrong: predictions that became right/wrong.
+        omissions: as of an `Evaluation`.
     """
 
     language: str
@@ -436,9 +440,14 @@ CHANGES = (
 class Change:
     """An answer that differs under a mask.
 
-    id: of the example, as in an evaluation.  kind: one of CHANGES.  text, pair: of the example.  word: the one that is
-    labelled, in tasks that label words.  label: the right one.  before, after: answers of the untouched and of the
-    masked model.  p_before, p_after: the probability that each gives its own answer, among the task's labels.
+    Attributes:
+        id: of the example, as in an evaluation.
+        kind: One of CHANGES.
+        text, pair: of the example.
+        word: The one that is labelled, in tasks that label words.
+        label: The right one.
+        before, after: Answers of the untouched and of the masked model.
+        p_before, p_after: The probability that each gives its own answer, among the task's labels.
     """
 
     id: str

@@ -22,8 +22,12 @@ NOTHING = "–"
 class Table:
     """Rows under named columns; units are part of the column names.
 
-    name: usable as a file name.  title: one sentence.  formats: of each column, as in `format` (empty: unformatted);
-    values keep all their digits.  None is a cell without a value.
+    None is a cell without a value.
+
+    Attributes:
+        name: Usable as a file name.
+        title: One sentence.
+        formats: of each column, as in `format` (empty: unformatted); values keep all their digits.
     """
 
     name: str
@@ -105,8 +109,11 @@ class Table:
 class Report:
     """What an experiment found.
 
-    name: of the experiment.  notes: caveats.  spec: everything the numbers depend on.  example_forwards, seconds:
-    what they took, not counting pieces from the store.
+    Attributes:
+        name: of the experiment.
+        notes: caveats.
+        spec: Everything the numbers depend on.
+        example_forwards, seconds: What they took, not counting pieces from the store.
     """
 
     name: str

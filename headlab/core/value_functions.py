@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 class Value:
     """A value function; on every example its values are in an interval of length `span`.
 
-    unit: of values and gains.  steps: number of levels of a gain of one span, for an example with one
-    answer; 1 where gains are whole, FINE where they are rounded at random, without bias, to multiples of
-    span / FINE.
+    Attributes:
+        unit: of values and gains.
+        steps: Number of levels of a gain of one span, for an example with one answer; 1 where gains
+            are whole, FINE where they are rounded at random, without bias, to multiples of span /
+            FINE.
     """
 
     key: str
@@ -72,8 +74,9 @@ def shown_unit(unit: str) -> tuple[float, str]:
 def worth(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Value of each example's answers as a share of the span, in [0, 1], [row].
 
-    logits: [row, label] with labels int [row], or [row, token, label] with labels int [row, token], where
-    the mean is taken over the tokens whose label is not negative.
+    Args:
+        logits: [row, label] with labels int [row], or [row, token, label] with labels int [row,
+            token], where the mean is taken over the tokens whose label is not negative.
     """
     asked = labels >= 0
     each = _each(value, logits, labels.clamp(min=0))
@@ -89,9 +92,13 @@ def surrogate(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """A differentiable quantity whose gradient predicts changes of `worth`, and its current value, both [row].
 
-    logits, labels: as in `worth`.  For accuracy it is the row's distance from a change, in logits: the smallest
-    distance of an answer's margin from 0, which falls below 0 where an answer flips. It is smoothed, as a minimum has
-    the gradient of only one competitor; the current value is not. For other values it is `worth` itself.
+    For accuracy it is the row's distance from a change, in logits: the smallest distance of an
+    answer's margin from 0, which falls below 0 where an answer flips. It is smoothed, as a minimum
+    has the gradient of only one competitor; the current value is not. For other values it is
+    `worth` itself.
+
+    Args:
+        logits, labels: as in `worth`.
     """
     import torch
 

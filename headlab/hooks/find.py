@@ -66,9 +66,12 @@ FAILURES = (
 class Call:
     """One attention computation of the probe.
 
-    module: where it is gated: the attention module that called `gated_sdpa`, or else the projection itself.
-    projection: what takes the heads' outputs; the attention module itself for a layer without heads.  ahead: whether a
-    token sees those after it.
+    Attributes:
+        module: Where it is gated: the attention module that called `gated_sdpa`, or else the
+            projection itself.
+        projection: What takes the heads' outputs; the attention module itself for a layer without
+            heads.
+        ahead: Whether a token sees those after it.
     """
 
     name: str
@@ -214,8 +217,10 @@ def near(got: torch.Tensor, want: torch.Tensor) -> bool:
 def find(model: PreTrainedModel, untouched: torch.Tensor) -> list[Call]:
     """Every attention computation of one forward pass, in order. Raises HeadlabError with the reason if one is lost.
 
-    untouched: `logits` of the model as it was loaded.  Its attention goes through `gated_sdpa` from now on, if that
-    changes nothing.
+    Its attention goes through `gated_sdpa` from now on, if that changes nothing.
+
+    Args:
+        untouched: `logits` of the model as it was loaded.
     """
     _use_function(model, untouched)
     with ExitStack() as undo:
@@ -292,7 +297,11 @@ def _hooked(model: PreTrainedModel, probe: Probe) -> Iterator[None]:
 
 
 def stack_of(name: str, model: PreTrainedModel, *, ahead: bool) -> str:
-    """encoder, decoder or cross, from a module's path. ahead: whether some token sees those after it."""
+    """encoder, decoder or cross, from a module's path.
+
+    Args:
+        ahead: Whether some token sees those after it.
+    """
     if re.search(
         r"cross_?attn|crossattention|cross_attention|encoder_attn|EncDecAttention|encoder_attention",
         name,

@@ -16,11 +16,18 @@ def load(
 ) -> Model:  # fmt: skip
     """Load a model and make its heads gateable.
 
-    name: an embedded name (`headlab models` lists them), a local folder, or a hub id.  revision: of
-    the hub id.  device: "cpu", "cuda", ...; None uses a GPU if there is one.  dtype: "float32",
-    "float64", "bfloat16" or "float16".  device_map: instead of `device`, for a model that no single one holds: "auto",
-    "balanced", "balanced_low_0" or "sequential", or {module path: device, or "disk"}.  Weights are read from
-    safetensors only, and no code shipped with a model is run.  Raises HeadlabError for an unknown or unsupported model.
+    Weights are read from safetensors only, and no code shipped with a model is run.
+
+    Args:
+        name: An embedded name (`headlab models` lists them), a local folder, or a hub id.
+        revision: of the hub id.
+        device: "cpu", "cuda", ...; None uses a GPU if there is one.
+        dtype: "float32", "float64", "bfloat16" or "float16".
+        device_map: Instead of `device`, for a model that no single one holds: "auto", "balanced",
+            "balanced_low_0" or "sequential", or {module path: device, or "disk"}.
+
+    Raises:
+        HeadlabError: For an unknown or unsupported model.
     """
     return attach(read(name, revision=revision, device=device, dtype=dtype, device_map=device_map))
 

@@ -69,11 +69,14 @@ MODEL = "a model that headlab.load returns"
 class Model:
     """A loaded model, its head grid, and what is needed to gate it.
 
-    resumable: a forward pass can start at any layer (see `LayerStates`).  first_token: the answer is read
-    at the first token (see `FanOut`).  projections: the output projection for every row of the gate array.
-    observed: all attention goes through `gated_sdpa`, which also gives its weights.  gives_weights: that, or the model
-    itself gives them, token by token.  orders: of its classes, for the tasks seen so far (see
-    `headlab.evaluation.inputs.label_order`).
+    Attributes:
+        resumable: A forward pass can start at any layer (see `LayerStates`).
+        first_token: The answer is read at the first token (see `FanOut`).
+        projections: The output projection for every row of the gate array.
+        observed: All attention goes through `gated_sdpa`, which also gives its weights.
+        gives_weights: that, or the model itself gives them, token by token.
+        orders: of its classes, for the tasks seen so far (see
+            `headlab.evaluation.inputs.label_order`).
     """
 
     checkpoint: Checkpoint
@@ -127,7 +130,11 @@ class Model:
         return any(weight.is_meta for weight in self.module.parameters())
 
     def require_whole(self, use: str) -> None:
-        """Raise HeadlabError if the model is spread over several devices.  use: what it would be used for."""
+        """Raise HeadlabError if the model is spread over several devices.
+
+        Args:
+            use: What it would be used for.
+        """
         if hasattr(self.module, "hf_device_map"):
             raise HeadlabError(
                 f"{self.name} was loaded with a device_map, which {use} cannot use; load it on one device",
@@ -187,7 +194,7 @@ def gated(
             `ThreadPoolExecutor`, the thread of a streamer of `generate`, and the like.
 
     Raises:
-        HeadlabError: the gates do not fit, or another block gates every thread; nothing has been changed then.
+        HeadlabError: The gates do not fit, or another block gates every thread; nothing has been changed then.
     """
     require_flag("threads", threads)
     with open_block(
@@ -236,7 +243,11 @@ def as_gates(model: Model, gates: Gates) -> torch.Tensor:
 
 
 def not_finite(model: Model | Checkpoint, what: str, *, code: str) -> HeadlabError:
-    """The error for outputs of a model that are not finite.  what: which ones, and where."""
+    """The error for outputs of a model that are not finite.
+
+    Args:
+        what: Which ones, and where.
+    """
     remedy = "its weights are damaged or overflow; load others"
     if model.module.dtype != torch.float32:
         remedy = "load it with dtype float32"
@@ -539,8 +550,10 @@ def sum_weights(
 ) -> None:
     """Call `observe(layer row, weights [row, head, query, key])` layer by layer in one forward pass.
 
-    layers: gate rows to observe (all if None).  Only one layer's weights are in memory at a time, on the model's
-    device.
+    Only one layer's weights are in memory at a time, on the model's device.
+
+    Args:
+        layers: Gate rows to observe (all if None).
     """
     wanted = None if layers is None else frozenset(layers)
 

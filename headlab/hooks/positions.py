@@ -29,8 +29,9 @@ def excluded_ids(tokenizer: PreTrainedTokenizerBase, exclude: str) -> list[int]:
 def sides(inputs: Mapping[str, torch.Tensor], stack: str) -> tuple[Side, Side]:
     """Query and key tokens of a stack: for each, ids int [row, token] and whether they are real, bool [row, token].
 
-    inputs: model inputs with masks; for a sequence-to-sequence model also those of the decoder, unless it is a
-    classifier, which makes them from the source's.
+    Args:
+        inputs: Model inputs with masks; for a sequence-to-sequence model also those of the decoder,
+            unless it is a classifier, which makes them from the source's.
     """
     source = (inputs["input_ids"], inputs["attention_mask"].bool())
     if stack == "encoder" or "decoder_input_ids" not in inputs:

@@ -50,8 +50,10 @@ ADDING = ("addmm", "baddbmm")  # their first argument is a summand
 class Rules(TorchFunctionMode):
     """While active, this thread's operations are differentiated by their LRP rules; no value changes.
 
-    user: model class named in the HeadlabError for an operation without a rule.  attention_constant: attention
-    weights are constants that scale values (Ali et al. 2022); otherwise they pass on half of the relevance.
+    Attributes:
+        user: Model class named in the HeadlabError for an operation without a rule.
+        attention_constant: Attention weights are constants that scale values (Ali et al. 2022);
+            otherwise they pass on half of the relevance.
     """
 
     def __init__(self, user: str, *, attention_constant: bool = True) -> None:
@@ -156,8 +158,11 @@ class HeadRelevance:
     def of(self, outputs: torch.Tensor, *, again: bool = False) -> torch.Tensor:
         """Relevance of every head for outputs of the pass, float64 [row, layer, head], in the outputs' unit.
 
-        outputs: at most one per row.  again: another call follows for this pass.  Relevance is gradient times output,
-        which is the gradient at the head's gate.
+        Relevance is gradient times output, which is the gradient at the head's gate.
+
+        Args:
+            outputs: At most one per row.
+            again: Another call follows for this pass.
         """
         if not self._ruled:
             _rule_functions(outputs, type(self.model.module).__name__)

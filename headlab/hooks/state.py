@@ -31,8 +31,10 @@ Inner = Callable[..., torch.Tensor]  # a layer's forward pass
 class Pass:
     """How the layers of one forward pass are run when not all rows need every layer.
 
-    rows: rows of the batch passed to the layer that is running; None for all of them.  first_token: the
-    last layer's feed-forward part is run on the first token only, for models whose answer is read there.
+    Attributes:
+        rows: Rows of the batch passed to the layer that is running; None for all of them.
+            first_token: the last layer's feed-forward part is run on the first token only, for
+            models whose answer is read there.
     """
 
     rows: Rows | None = None
@@ -205,9 +207,12 @@ class Trunk(Pass):
 class FanOut(Pass):
     """A branching pass: each row joins at its own layer as a copy of the row it branches off.
 
-    start: int [row], the layer at which a row joins, non-decreasing along the batch.  origin: int [row], the row
-    it copies there: of the trunk, if one is given, else an earlier row of this pass. A row whose
-    gates equal its origin's below `start` thus only costs the layers from `start` on.
+    A row whose gates equal its origin's below `start` thus only costs the layers from `start` on.
+
+    Attributes:
+        start: int [row], the layer at which a row joins, non-decreasing along the batch.
+        origin: int [row], the row it copies there: of the trunk, if one is given, else an earlier
+            row of this pass.
     """
 
     def __init__(
@@ -257,7 +262,10 @@ class FanOut(Pass):
 class LayerForward:
     """The forward pass of a layer; without a pass in effect it is unchanged.
 
-    inner: the layer's own.  owner: of the model.  index: of the layer.
+    Attributes:
+        inner: The layer's own.
+        owner: of the model.
+        index: of the layer.
     """
 
     inner: Inner
@@ -279,7 +287,9 @@ class LayerForward:
 class LastFeedForward:
     """The last layer's feed-forward part, on the first token only when a pass requests it.
 
-    inner: the part itself.  owner: of the model.
+    Attributes:
+        inner: The part itself.
+        owner: of the model.
     """
 
     inner: Callable[[torch.Tensor], torch.Tensor]
@@ -324,10 +334,12 @@ Observer = Callable[[int, torch.Tensor], None]
 class Active:
     """Gates and observers of one `with` block.
 
-    gates: [layer, head], [row, layer, head] or [row, layer, head, query]; None gates nothing.
-    fill: output of a closed head in place of 0, [layer, head, head_dim].  contexts, weights: called
-    with (layer row, tensor): a layer's head outputs [row, query, head, head_dim] before gating, or its attention
-    weights [row, head, query, key].  ended: the block has ended, which a context copied inside it does not see.
+    Attributes:
+        gates: [layer, head], [row, layer, head] or [row, layer, head, query]; None gates nothing.
+        fill: Output of a closed head in place of 0, [layer, head, head_dim].
+        contexts, weights: Called with (layer row, tensor): a layer's head outputs [row, query,
+            head, head_dim] before gating, or its attention weights [row, head, query, key].
+        ended: The block has ended, which a context copied inside it does not see.
     """
 
     gates: torch.Tensor | None = None
@@ -343,8 +355,12 @@ class Active:
 class Block:
     """A block of `gated` that is open in some thread.
 
-    active: its gates.  model: the model's name.  thread: the identity of the thread that opened it.  everywhere:
-    whether it gates every thread.  warned: whether a pass that it does not gate has been warned of.
+    Attributes:
+        active: Its gates.
+        model: The model's name.
+        thread: The identity of the thread that opened it.
+        everywhere: Whether it gates every thread.
+        warned: Whether a pass that it does not gate has been warned of.
     """
 
     active: Active
@@ -357,9 +373,13 @@ class Block:
 class PassesOfThread(threading.local):
     """What one thread knows of its passes of a model.
 
-    calls: {first gate row of a shared module: its calls in this pass}.  running: whether a pass of the whole model is
-    running.  begun_with: the thread's own gates at its beginning, which hold to its end.  pinned: those of another
-    thread's block, likewise.  block: of another thread, the last that gated this one.
+    calls: {first gate row of a shared module: its calls in this pass}. running: whether a pass of
+    the whole model is running.
+
+    Attributes:
+        begun_with: The thread's own gates at its beginning, which hold to its end.
+        pinned: Those of another thread's block, likewise.
+        block: of another thread, the last that gated this one.
     """
 
     block: Block | None = None
@@ -526,7 +546,7 @@ def open_block(owner: Owner, active: Active, model: str, *, everywhere: bool) ->
         everywhere: whether every thread is gated.
 
     Raises:
-        HeadlabError: another thread's block gates every thread already.
+        HeadlabError: Another thread's block gates every thread already.
     """
     block = Block(active, model, threading.get_ident(), everywhere)
     owner.open(block)
@@ -636,8 +656,11 @@ def gated_sdpa(
 ) -> tuple[torch.Tensor, None]:
     """Scaled dot-product attention whose heads are scaled by this thread's gates.
 
-    query: [row, head, query, head_dim].  Returns ([row, query, head, head_dim], None), as transformers
-    expects of an attention function.
+    Args:
+        query: [row, head, query, head_dim].
+
+    Returns:
+        ([row, query, head, head_dim], None), as transformers expects of an attention function.
     """
     context = _attended(module, query, key, value, attention_mask, **kwargs)
     site: Site | None = getattr(module, SITE, None)
@@ -685,8 +708,9 @@ def attention_weights(
 ) -> torch.Tensor:
     """Softmax weights [row, head, query, key], which SDPA does not return; rows sum to 1.
 
-    softcap: what scores are softly limited to (Gemma 2).  s_aux: [head], scores of a sink that is no token (GPT-OSS);
-    rows then sum to less than 1.
+    Args:
+        softcap: What scores are softly limited to (Gemma 2).
+        s_aux: [head], scores of a sink that is no token (GPT-OSS); rows then sum to less than 1.
     """
     groups = getattr(module, "num_key_value_groups", 1)
     key = repeat_kv(key, groups)

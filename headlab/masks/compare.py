@@ -233,7 +233,8 @@ def noted(
 ) -> dict[str, JsonLike]:
     """`chosen` with the figures of a split ({language: figure}) added, replacing earlier ones of that split.
 
-    more: size, ablation and label_map, where known.
+    Args:
+        more: size, ablation and label_map, where known.
     """
     if not figures:
         return dict(chosen)
@@ -261,7 +262,11 @@ COLUMNS = (
 
 
 def accuracy_table(masks: Mapping[str, Mask]) -> Table:
-    """The accuracies recorded in masks, one row per mask, split and language. masks: by the name to show."""
+    """The accuracies recorded in masks, one row per mask, split and language.
+
+    Args:
+        masks: by the name to show.
+    """
     rows = []
     for name, mask in masks.items():
         for split, task, language, figure in seen(mask):

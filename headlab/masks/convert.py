@@ -43,7 +43,11 @@ BACKWARD = ("gpt2", "openai-gpt", "ctrl", "gpt_neo", "gptj", "gpt_neox", "llama"
 def parse_grid(text: str, stack: str = "encoder") -> HeadGrid:
     """A grid as typed: "12x12" (layers x heads), "4/4/3" (heads of each layer), "encoder=6x8,decoder=6x8,cross=6x8".
 
-    stack: name of the stack where the text has none.  Raises HeadlabError for anything else.
+    Args:
+        stack: Name of the stack where the text has none.
+
+    Raises:
+        HeadlabError: For anything else.
     """
     _check_stack(stack)
     stacks: dict[str, list[int]] = {}
@@ -156,7 +160,11 @@ ONLY = ""  # the stack of a form that names none
 class ForeignMask:
     """Content of another tool's file: heads removed, or heads kept if `keeps`.
 
-    A stack "" is the only one.  grid: heads per layer, where the form has them.  model: what the file says about it.
+    A stack "" is the only one.
+
+    Attributes:
+        grid: Heads per layer, where the form has them.
+        model: What the file says about it.
     """
 
     heads: frozenset[Head]
@@ -403,10 +411,15 @@ def convert_in(
 ) -> Mask:
     """The mask in a file of any form.
 
-    form: one of `FORMS`, or None to detect it from the content.  grid, model: of the model it is for; a form without
-    a grid needs it, and a mask without a fingerprint takes the model's.  count_from, lists, stack: as in `Reading`;
-    None for what is usual.  Raises HeadlabError for a malformed file, an ambiguous form, heads that the grid does
-    not have, or an option that the form does not use.
+    Args:
+        form: One of `FORMS`, or None to detect it from the content.
+        grid, model: of the model it is for; a form without a grid needs it, and a mask without a
+            fingerprint takes the model's.
+        count_from, lists, stack: as in `Reading`; None for what is usual.
+
+    Raises:
+        HeadlabError: For a malformed file, an ambiguous form, heads that the grid does not have, or
+            an option that the form does not use.
     """
     raw, form = as_utf8(raw), form_of(raw, what, form)
     _require_used(form, _given(count_from=count_from, lists=lists, stack=stack))
@@ -518,8 +531,12 @@ def convert_out(
 ) -> bytes:
     """A mask in another tool's form, as the bytes of a file.
 
-    count_from, lists: as in `convert_in`.  binary: a .npy file, for arrays and pairs.  Raises HeadlabError
-    if the form cannot express the mask, or does not use an option that is given.
+    Args:
+        count_from, lists: as in `convert_in`.
+        binary: a .npy file, for arrays and pairs.
+
+    Raises:
+        HeadlabError: If the form cannot express the mask, or does not use an option that is given.
     """
     _check_form(form)
     _require_used(form, _given(count_from=count_from, lists=lists))

@@ -388,10 +388,16 @@ FORMAT = "headlab-mask"
 class Mask:
     """Heads kept (True) and removed (False) of one model.
 
-    kept: bool [head] in the grid's order.  model: name, revision, fingerprint and architecture of the model it was
-    made for.  chosen: how (method, rule and its options, task, languages), and under `evaluated` its accuracies.
-    versions: of the software that made it.  created: time, UTC.  Both are None for a new mask: the file then records
-    the software that writes it, and the time of writing.
+    Both are None for a new mask: the file then records the software that writes it, and the time of
+    writing.
+
+    Attributes:
+        kept: bool [head] in the grid's order.
+        model: name, revision, fingerprint and architecture of the model it was made for.
+        chosen: how (method, rule and its options, task, languages), and under `evaluated` its
+            accuracies.
+        versions: of the software that made it.
+        created: time, UTC.
     """
 
     grid: HeadGrid

@@ -32,10 +32,15 @@ def choose(
 ) -> Bools:
     """Heads kept by a rule, bool [head].
 
-    harmful: remove heads whose upper bound `high` is below 0.  bottom: remove exactly the `k` heads with the
-    lowest values.  threshold: remove heads with values below `threshold`.  Raises HeadlabError for an unknown
-    rule, a missing or invalid option, or `harmful` without upper bounds of signed scores; warns when more than half
-    are removed.
+    harmful: remove heads whose upper bound `high` is below 0. bottom: remove exactly the `k` heads
+    with the lowest values.
+
+    Args:
+        threshold: Remove heads with values below `threshold`.
+
+    Raises:
+        HeadlabError: For an unknown rule, a missing or invalid option, or `harmful` without upper
+            bounds of signed scores; warns when more than half are removed.
     """
     kept = np.ones(grid.size, bool)
     if rule == "harmful":

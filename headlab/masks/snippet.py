@@ -51,10 +51,12 @@ if __name__ == "__main__":
 class Place:
     """A model's output projections, and how to load it.
 
-    projections: the path of the module for each layer, stack by stack in the grid's order.  architecture: class and
-    model_type.  source: what `from_pretrained` takes, or None where the model has no complete folder yet.
-    revision: of a hub model, so that the script loads the same weights; "folder" means none.
-    name: what `headlab.load` takes.
+    Attributes:
+        projections: The path of the module for each layer, stack by stack in the grid's order.
+        architecture: Class and model_type.
+        source: what `from_pretrained` takes, or None where the model has no complete folder yet.
+        revision: of a hub model, so that the script loads the same weights; "folder" means none.
+        name: what `headlab.load` takes.
     """
 
     projections: Sequence[str]

@@ -40,8 +40,12 @@ NODES = 64  # Gauss-Legendre nodes for moments: the integrand is smooth
 class HardConcrete:
     """A binary concrete variable, stretched from (0, 1) to (low, high) and clipped to [0, 1].
 
-    A gate has one parameter, log_alpha: the higher, the likelier it is open.  temperature: the lower, the
-    closer to binary.  Defaults as in Voita et al. (2019), section 6.1. Louizos et al. (2018), equations 10-12.
+    A gate has one parameter, log_alpha: the higher, the likelier it is open.
+
+    Defaults as in Voita et al. (2019), section 6.1. Louizos et al. (2018), equations 10-12.
+
+    Attributes:
+        temperature: The lower, the closer to binary.
     """
 
     temperature: float = 0.33
@@ -67,7 +71,11 @@ class HardConcrete:
         return math.log(probability) - math.log1p(-probability) + self.level(0)
 
     def check(self, probability: float = 0.5) -> None:
-        """Raise HeadlabError if its constants exceed float32. probability: initial P(gate ≠ 0)."""
+        """Raise HeadlabError if its constants exceed float32.
+
+        Args:
+            probability: initial P(gate ≠ 0).
+        """
         try:
             needed = [self.level(0), self.level(1), self.even, self.start(probability)]
         except (ValueError, ArithmeticError):
@@ -120,15 +128,24 @@ class HardConcrete:
 class LearnedGates:
     """Gates of a model's heads, learned on a task under a penalty for every open gate (Voita et al., 2019).
 
-    Flat arrays [head] are in the grid's order.  steps: int [time], the steps at which the history was recorded,
-    from 0 to the last step.  log_alpha: float32 [time, head], the gates' parameters; NaN for heads without a
-    gate, which stay open.  loss: float [time], mean task loss since the previous time, nats per answer (NaN at
-    step 0).  penalty: float [time], weight x sum of P(gate ≠ 0), in the same unit, at that time and with the full
-    weight.  weight: λ.  concrete: the gates' distribution.  measured: {split: figures of the mask on it}, with n
-    (answers), examples, accuracy, accuracy_low, accuracy_high, baseline, difference, low, high, p, flipped_right,
-    flipped_wrong as in `Comparison`, kept and undecided.  trained: name, revision and fingerprint of the model
-    trained jointly, and the folder it was written to; empty if the model was frozen.  notes: caveats about the
-    result.  spec: everything the numbers depend on.
+    Flat arrays [head] are in the grid's order.
+
+    Attributes:
+        steps: int [time], the steps at which the history was recorded, from 0 to the last step.
+        log_alpha: float32 [time, head], the gates' parameters; NaN for heads without a gate, which
+            stay open.
+        loss: float [time], mean task loss since the previous time, nats per answer (NaN at step 0).
+        penalty: float [time], weight x sum of P(gate ≠ 0), in the same unit, at that time and with
+            the full weight.
+        weight: λ.
+        concrete: The gates' distribution.
+        measured: {split: figures of the mask on it}, with n (answers), examples, accuracy,
+            accuracy_low, accuracy_high, baseline, difference, low, high, p, flipped_right,
+            flipped_wrong as in `Comparison`, kept and undecided.
+        trained: name, revision and fingerprint of the model trained jointly, and the folder it was
+            written to; empty if the model was frozen.
+        notes: Caveats about the result.
+        spec: Everything the numbers depend on.
     """
 
     grid: HeadGrid

@@ -101,14 +101,21 @@ CORRECTIONS: Mapping[str, Callable[[Floats], Floats] | None] = {
 class HeadScores:
     """A method's scores of all heads of a model, in one language.
 
-    Flat arrays [head] in the grid's order.  values: positive = the head helps; unit as in `unit`
-    (for `accuracy`, 0.01 is one point lost when the head is removed).  low, high: interval at `level`,
-    None where the method gives none.  samples: number of draws behind each value.  p_values: of
-    "the head does nothing", two-sided.  spec: everything the numbers depend on.  halves: [half, head], the
-    values from the first and from the second half of the examples alone, where the method provides them.
-    signed: whether a sign means help or harm; if not, values are sizes. Results stored before this field existed are
-    signed if they have intervals or negative values.  omissions: what of the examples was cut or has no answer; None
-    in results stored before this field existed.
+    Flat arrays [head] in the grid's order.
+
+    Attributes:
+        values: positive = the head helps; unit as in `unit` (for `accuracy`, 0.01 is one point lost
+            when the head is removed).
+        low, high: Interval at `level`, None where the method gives none.
+        samples: Number of draws behind each value.
+        p_values: of "the head does nothing", two-sided.
+        spec: Everything the numbers depend on.
+        halves: [half, head], the values from the first and from the second half of the examples
+            alone, where the method provides them.
+        signed: Whether a sign means help or harm; if not, values are sizes. Results stored before
+            this field existed are signed if they have intervals or negative values.
+        omissions: What of the examples was cut or has no answer; None in results stored before this
+            field existed.
     """
 
     grid: HeadGrid
@@ -276,8 +283,12 @@ class HeadScores:
     ) -> Mask:
         """The mask a rule derives from these scores; rules and errors as in `headlab.masks.choose`.
 
-        correction: of rule harmful, for testing all heads: "raw" (none), "holm" or "bh" (Benjamini–Hochberg).  Also
-        raises HeadlabError for an unknown correction, one of another rule, and one without p-values.
+        Also raises HeadlabError for an unknown correction, one of another rule, and one without
+        p-values.
+
+        Args:
+            correction: of rule harmful, for testing all heads: "raw" (none), "holm" or "bh"
+                (Benjamini–Hochberg).
         """
         kept = choose(
             self.grid, self.values, self._high(rule, correction), rule, k=k, threshold=threshold
@@ -340,9 +351,12 @@ def coarse(scores: Iterable[HeadScores]) -> str:
 class Contrast:
     """Two results on the same heads, head by head: the first minus the second, all arrays [head].
 
-    difference, low, high: in the unit of both, where they have one; low and high hold at `level` where both results
-    have intervals, else None.  ranks: of both; 1 is the highest value.  turned: heads whose values have opposite signs.
-    surely: those of them whose intervals lie on opposite sides of 0.
+    Attributes:
+        difference, low, high: in the unit of both, where they have one; low and high hold at
+            `level` where both results have intervals, else None.
+        ranks: of both; 1 is the highest value.
+        turned: Heads whose values have opposite signs.
+        surely: Those of them whose intervals lie on opposite sides of 0.
     """
 
     difference: Floats | None
@@ -392,12 +406,18 @@ def _minus(one: Floats | None, other: Floats | None) -> Floats | None:
 class Curve:
     """Accuracy in one language as heads are removed one after another, paired with the unpruned model.
 
-    order: int [head], flat indices in order of removal.  removed: int [point], number of removed heads, ascending
-    from 0 to all.  correct: bool [point, answer].  groups: int [answer]; answers of one group number are
-    resampled together.  low, high: float [point], 95 % interval of `difference`.  p_values: float
-    [point], of "the difference is 0", two-sided; with no head removed the three are 0, 0 and 1.
-    ordering: the method whose scores gave the order.  caution: caveat about the
-    curve, or empty.  spec: everything the numbers depend on.  omissions: as of `HeadScores`.
+    Attributes:
+        order: int [head], flat indices in order of removal.
+        removed: int [point], number of removed heads, ascending from 0 to all.
+        correct: bool [point, answer].
+        groups: int [answer]; answers of one group number are resampled together.
+        low, high: float [point], 95 % interval of `difference`.
+        p_values: float [point], of "the difference is 0", two-sided; with no head removed the three
+            are 0, 0 and 1.
+        ordering: The method whose scores gave the order.
+        caution: Caveat about the curve, or empty.
+        spec: Everything the numbers depend on.
+        omissions: as of `HeadScores`.
     """
 
     grid: HeadGrid
@@ -446,9 +466,15 @@ class Curve:
     ) -> int:
         """Most heads that can be removed before more than `points` of accuracy is lost, among the measured counts.
 
-        points: 0.01 is one point.  by: "estimate", until `difference` falls below -points; "interval", until
-        `low` does, so that a larger loss is ruled out at every count up to the result.  A recovery after the first
-        fall does not count.  Raises HeadlabError for an unknown `by` or a negative loss.
+        A recovery after the first fall does not count.
+
+        Args:
+            points: 0.01 is one point.
+            by: "estimate", until `difference` falls below -points; "interval", until `low` does, so
+                that a larger loss is ruled out at every count up to the result.
+
+        Raises:
+            HeadlabError: For an unknown `by` or a negative loss.
         """
         if by not in ("estimate", "interval"):
             raise HeadlabError(
@@ -503,7 +529,10 @@ def kept_without(gone: Ints, size: int) -> Bools:
 class Band(NamedTuple):
     """Accuracy over several curves at the same counts: lowest, median and highest, each float [point].
 
-    removed: int [point], number of removed heads.  ordering: of the curves.  curves: their number.
+    Attributes:
+        removed: int [point], number of removed heads.
+        ordering: of the curves.
+        curves: Their number.
     """
 
     low: Floats
@@ -609,7 +638,11 @@ def curve_summary(curves: Sequence[Curve]) -> Table:
 
 
 def curve_points(curve: Curve, name: str) -> Table:
-    """A row per count of removed heads: accuracy, and its difference from the untouched model. name: of the curve."""
+    """A row per count of removed heads: accuracy, and its difference from the untouched model.
+
+    Args:
+        name: of the curve.
+    """
     columns = (
         "heads removed",
         "accuracy, %",

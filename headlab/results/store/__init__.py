@@ -82,7 +82,9 @@ class Listing(Generic[T]):
 class Run:
     """The folder of one spec: result, checkpoint, log.
 
-    kept: called with the run whenever part of it has been stored, and with whether that was all.
+    Attributes:
+        kept: Called with the run whenever part of it has been stored, and with whether that was
+            all.
     """
 
     folder: Path
@@ -119,9 +121,13 @@ class Run:
             self.log(f"spec.json written again: {problem}")
 
     def result(self, kind: type[T]) -> Result[T] | None:
-        """The finished result, or None. kind: HeadScores, Curve, Report or LearnedGates.
+        """The finished result, or None.
 
-        Raises HeadlabError if a file exists but is invalid or of another kind.
+        Args:
+            kind: HeadScores, Curve, Report or LearnedGates.
+
+        Raises:
+            HeadlabError: If a file exists but is invalid or of another kind.
         """
         if not self.finished:
             return None
@@ -178,7 +184,11 @@ class Run:
         )
 
     def keep_answers(self, digest: str, evaluation: Evaluation, units: Ints) -> None:
-        """Store a complete evaluation; units: int [example], answers per example."""
+        """Store a complete evaluation.
+
+        Args:
+            units: int [example], answers per example.
+        """
         data = pack_evaluation(digest, evaluation, units, self.spec)
         self.open()
         write_atomic(self.folder / f"{digest}.npz", data, CHOOSE_CACHE)
@@ -212,7 +222,11 @@ ADAPTERS = "adapters"  # the folder of trained adapters, beside the runs
 
 
 class Store:
-    """A folder of runs. root: None means $HEADLAB_CACHE or the usual folder."""
+    """A folder of runs.
+
+    Attributes:
+        root: None means $HEADLAB_CACHE or the usual folder.
+    """
 
     def __init__(self, root: str | Path | None = None) -> None:
         self.root = default_root() if root is None else as_path("root", root)
@@ -255,7 +269,11 @@ class Store:
         note_places(self.root, spec, places)
 
     def places(self, spec: Mapping[str, Json]) -> Places:
-        """Where the files of a result are on this machine, as far as known. spec: of the result."""
+        """Where the files of a result are on this machine, as far as known.
+
+        Args:
+            spec: of the result.
+        """
         return noted_places(self.root, spec)
 
     def folders(self) -> Iterator[Path]:

@@ -64,8 +64,13 @@ COUNTS = (np.uint8, np.uint16, np.uint32)
 def pack_evaluation(digest: str, evaluation: Evaluation, units: Ints, spec: RunSpec) -> bytes:
     """A complete evaluation as npz bytes: right or wrong as bits, predictions in the smallest integer type.
 
-    digest: of the mask.  units: int [example], answers per example.  spec: of the run folder.
-    Raises HeadlabError for an incomplete evaluation.
+    Args:
+        digest: of the mask.
+        units: int [example], answers per example.
+        spec: of the run folder.
+
+    Raises:
+        HeadlabError: For an incomplete evaluation.
     """
     if not evaluation.done:
         raise HeadlabError(
@@ -92,9 +97,13 @@ def pack_evaluation(digest: str, evaluation: Evaluation, units: Ints, spec: RunS
 def read_evaluation(
     path: Path, digest: str, spec: RunSpec, examples: Sequence[Example]
 ) -> Evaluation:
-    """Inverse of `pack_evaluation`.  examples: those of the task.
+    """Inverse of `pack_evaluation`.
 
-    Raises HeadlabError if the file is damaged, or belongs to another run, mask or set of examples.
+    Args:
+        examples: Those of the task.
+
+    Raises:
+        HeadlabError: If the file is damaged, or belongs to another run, mask or set of examples.
     """
     arrays = read_arrays(path)
     about = _about(arrays)
@@ -193,10 +202,14 @@ class Result(Generic[T]):
 class Codec(Generic[T]):
     """How a kind of record is stored.
 
-    kind: in the spec.  words, command: what it is, and which command makes it, for messages.  pack: a record to the
-    content of its file; raises HeadlabError for one that cannot be stored.  unpack: the inverse, from arrays,
-    description and spec; raises HeadlabError for anything else.  parts: paths of the objects that its spec has, beside
-    those of every spec.
+    Attributes:
+        kind: in the spec.
+        words, command: What it is, and which command makes it, for messages.
+        pack: A record to the content of its file; raises HeadlabError for one that cannot be
+            stored.
+        unpack: The inverse, from arrays, description and spec; raises HeadlabError for anything
+            else.
+        parts: Paths of the objects that its spec has, beside those of every spec.
     """
 
     kind: str
@@ -319,7 +332,8 @@ def _scores(arrays: Arrays, about: Mapping[str, Json], spec: RunSpec) -> HeadSco
 def _check_intervals(record: HeadScores | Curve, what: str) -> None:
     """Raise HeadlabError for an interval that does not rise from low to high, or a p-value that is no share.
 
-    what: each of them belongs to, in a word.
+    Args:
+        what: Each of them belongs to, in a word.
     """
     low, high, p = record.low, record.high, record.p_values
     if (

@@ -100,7 +100,11 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
 
 @contextmanager
 def telling(folder: Path, command: str) -> Iterator[None]:
-    """Add the folder and the remedy to an error about its contents; command: the one that makes such a result."""
+    """Add the folder and the remedy to an error about its contents.
+
+    Args:
+        command: The one that makes such a result.
+    """
     try:
         yield
     except HeadlabError as error:
