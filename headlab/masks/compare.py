@@ -84,7 +84,11 @@ def compare(mask_a: Mask, mask_b: Mask) -> Difference:
 
 
 def same_grid(masks: Sequence[Mask]) -> HeadGrid:
-    """The common grid of some masks. Raises HeadlabError without masks, or if their grids differ."""
+    """The common grid of several masks.
+
+    Raises:
+        HeadlabError: There is no mask, or their grids differ.
+    """
     if not masks:
         raise HeadlabError("no mask is given; name at least one mask file", code="mask.none")
     for mask in masks[1:]:
@@ -251,7 +255,10 @@ def _one_model(masks: Sequence[Mask]) -> JsonRecord:
 
 
 class Seen(NamedTuple):
-    """One language's figures on one split: accuracy, n, and the others listed in docs/mask-format.md."""
+    """One language's figures on one split.
+
+    They are accuracy, n, and the others that docs/mask-format.md lists.
+    """
 
     split: str
     task: str
@@ -275,10 +282,14 @@ def noted(
     figures: Mapping[str, JsonRecord],
     **split_fields: JsonLike,
 ) -> dict[str, JsonLike]:
-    """`chosen` with the figures of a split ({language: figure}) added, replacing earlier ones of that split.
+    """`choice` with the figures of a split added, replacing earlier ones of that split.
 
     Args:
-        more: size, ablation and label_map, where known.
+        choice: How a mask was chosen, as its file records it.
+        split: The split of the figures.
+        task: Name of the task.
+        figures: The figures of each language.
+        split_fields: size, ablation and label_map, where known.
     """
     if not figures:
         return dict(choice)

@@ -31,12 +31,11 @@ from headlab.masks.mask import LINE, MAX_HEADS, STACK_PATTERN, Mask, mask_from_t
 # The head grid where a mask's file does not contain it: typed by hand, or from a config.json.
 
 GRID_PART = re.compile(
-    r"(?:([A-Za-z_][A-Za-z0-9_-]{0,39})=)?(?:([0-9]{1,4})[x×]([0-9]{1,4})|([0-9]{1,4}(?:/[0-9]{1,4})*))"
+    r"(?:([A-Za-z_][A-Za-z0-9_-]{0,39})=)?"
+    r"(?:([0-9]{1,4})[x×]([0-9]{1,4})|([0-9]{1,4}(?:/[0-9]{1,4})*))"
 )
-LAYER_COUNT_FIELDS, HEAD_COUNT_FIELDS = (
-    ("num_hidden_layers", "n_layer", "n_layers"),
-    ("num_attention_heads", "n_head", "n_heads"),
-)
+LAYER_COUNT_FIELDS = ("num_hidden_layers", "n_layer", "n_layers")
+HEAD_COUNT_FIELDS = ("num_attention_heads", "n_head", "n_heads")
 CAUSAL_MODEL_TYPES = (
     "gpt2",
     "openai-gpt",
@@ -243,10 +242,8 @@ def read_pruned_heads(raw: bytes, source: str, options: ReadOptions) -> ForeignM
                 f"{source}: layer {layer!r} of pruned_heads must hold a list of heads, like [2, 5]",
                 code="mask.layer_malformed",
             )
-        heads |= {
-            _head_from_0(UNNAMED_STACK, int(layer), head, options.count_from, source)
-            for head in layer_heads
-        }
+        for head in layer_heads:
+            heads.add(_head_from_0(UNNAMED_STACK, int(layer), head, options.count_from, source))
     grid = None if config is None else grid_of_config(config, source)
     return ForeignMask(
         frozenset(heads), grid=grid, model={} if config is None else model_of_config(config)
@@ -507,9 +504,8 @@ def convert_in(
     choice = {"rule": "converted", "converted_from": form}
     settled_grid = _grid_to_use(foreign_mask, grid, source)
     kept_heads = _kept_heads(foreign_mask, settled_grid, source)
-    return Mask(
-        settled_grid, kept_heads, dict(foreign_mask.model if model is None else model), choice
-    )
+    mask_model = foreign_mask.model if model is None else model
+    return Mask(settled_grid, kept_heads, dict(mask_model), choice)
 
 
 def form_of(raw: bytes, source: str, form: str | None = None) -> str:
@@ -577,18 +573,16 @@ def _grid_to_use(foreign_mask: ForeignMask, grid: HeadGrid | None, source: str) 
 
 
 def _kept_heads(foreign_mask: ForeignMask, grid: HeadGrid, source: str) -> Bools:
-    is_marked = np.zeros(grid.size, bool)
-    if (
-        foreign_mask.grid is not None and foreign_mask.grid != grid
-    ):  # the file's rows are those of several stacks, one below the other
-        index_by_head = {head: i for i, head in enumerate(foreign_mask.grid.heads)}
-        is_marked[[index_by_head[head] for head in foreign_mask.heads if head in index_by_head]] = (
-            True
-        )
-        return is_marked if foreign_mask.keeps else ~is_marked
-    for head in foreign_mask.heads:
-        is_marked[_head_index(head, grid, source)] = True
-    return is_marked if foreign_mask.keeps else ~is_marked
+    """The heads of a grid that another tool's mask keeps, bool [head]."""
+    is_listed = np.zeros(grid.size, bool)
+    if foreign_mask.grid is not None and foreign_mask.grid != grid:
+        # The file's rows are those of several stacks, one below the other.
+        for index, head in enumerate(foreign_mask.grid.heads):
+            is_listed[index] = head in foreign_mask.heads
+    else:
+        for head in foreign_mask.heads:
+            is_listed[_head_index(head, grid, source)] = True
+    return is_listed if foreign_mask.keeps else ~is_listed
 
 
 def _head_index(head: Head, grid: HeadGrid, source: str) -> int:
@@ -668,9 +662,9 @@ def _removed_as_text(mask: Mask, count_from: int) -> str:
                 f"the text form has no letter for stack {stack!r}; use form pairs",
                 code="mask.stack_without_letter",
             )
-        layer_text = (f"{letter_by_stack[stack]}:" if has_several_stacks else "") + str(
-            layer + count_from
-        )
+        layer_text = str(layer + count_from)
+        if has_several_stacks:
+            layer_text = f"{letter_by_stack[stack]}:{layer_text}"
         heads_by_layer.setdefault(layer_text, []).append(str(head + count_from))
     return " ".join(
         f"{layer_text}:{','.join(heads)}" for layer_text, heads in heads_by_layer.items()
@@ -680,15 +674,12 @@ def _removed_as_text(mask: Mask, count_from: int) -> str:
 def _listed_pairs(mask: Mask, count_from: int, *, list_kept: bool) -> list[list[str | int]]:
     has_several_stacks = len(mask.grid.stacks) > 1
     is_listed = mask.kept if list_kept else ~mask.kept
-    return [
-        [
-            *([head.stack] if has_several_stacks else []),
-            head.layer + count_from,
-            head.head + count_from,
-        ]
-        for head, listed in zip(mask.grid.heads, is_listed, strict=True)
-        if listed
-    ]
+    pairs: list[list[str | int]] = []
+    for index in np.flatnonzero(is_listed):
+        head = mask.grid.heads[index]
+        pair: list[str | int] = [head.layer + count_from, head.head + count_from]
+        pairs.append([head.stack, *pair] if has_several_stacks else pair)
+    return pairs
 
 
 def _json_bytes(value: object, indent: int | None = None) -> bytes:
