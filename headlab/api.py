@@ -25,7 +25,10 @@ class Report(dict[str, Comparison | Evaluation]):
 
 
 def describe(row: Comparison | Evaluation) -> str:
-    """One language as a line of text, in percent and points; then what of its examples is not counted, if anything."""
+    """One language as a line of text, in percent and points.
+
+    Then what of its examples is not counted, if anything.
+    """
     omitted = "" if row.omissions is None else row.omissions.sentence
     if omitted:
         omitted = f"  ({omitted})"
@@ -34,9 +37,9 @@ def describe(row: Comparison | Evaluation) -> str:
         return f"{row.language:6} {row.accuracy:6.1%}  [{low:.1%}, {high:.1%}]  n={row.n}{omitted}"
     points, lower, upper = (f"{100 * value:+.1f}" for value in (row.difference, row.low, row.high))
     return (
-        f"{row.language:6} {row.accuracy:6.1%}  untouched {row.baseline:.1%}  difference {points} points "
-        f"[{lower}, {upper}]  p={row.p:.3g}  right +{row.flipped_right} / wrong +{row.flipped_wrong}  "
-        f"n={row.n}{omitted}"
+        f"{row.language:6} {row.accuracy:6.1%}  untouched {row.baseline:.1%}  difference {points} "
+        f"points [{lower}, {upper}]  p={row.p:.3g}  right +{row.flipped_right} / wrong "
+        f"+{row.flipped_wrong}  n={row.n}{omitted}"
     )
 
 

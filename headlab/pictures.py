@@ -1,6 +1,7 @@
 """What a map with one value per head shows, decided once: unit, scale, colours, signs, marks and words.
 
-The clickable grid of the pages, Plotly and the report's SVG only draw it. This module uses no drawing library.
+The clickable grid of the pages, Plotly and the report's SVG only draw it. This module uses no
+drawing library.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from headlab.results import HeadScores, coarse
 from headlab.roles import POSITIONAL, Found, Roles
 from headlab.stats import holm
 
-# Colours. Orange harms, blue helps: distinguishable with every common colour blindness, and in grey by their labels.
+# Colours. Orange harms, blue helps: distinguishable with every common colour blindness, and in grey
+# by their labels.
 
 Scale = tuple[tuple[float, str], ...]
 DIVERGING: Scale = (
@@ -283,7 +285,8 @@ def score_tips(scores: HeadScores) -> tuple[str, ...]:
                 value_words(end[i], unit).lstrip(plus) for end in (scores.low, scores.high)
             )
             lines.append(
-                f"{scores.level:.0%} interval {ends}, half-width {value_words(half[i], unit).lstrip('+')}"
+                f"{scores.level:.0%} interval {ends}, half-width "
+                f"{value_words(half[i], unit).lstrip('+')}"
             )
         if scores.samples is not None:
             lines.append(f"{int(scores.samples[i]):,} samples")
@@ -292,7 +295,10 @@ def score_tips(scores: HeadScores) -> tuple[str, ...]:
 
 
 def value_format(unit: str) -> str:
-    """How a signed value of a unit is written once it is in the unit shown; those in other units may be small."""
+    """How a signed value of a unit is written once it is in the unit shown.
+
+    Those in other units may be small.
+    """
     return "+.2f" if unit == "accuracy" else "+.4g"
 
 
@@ -307,7 +313,8 @@ def named(head: Head) -> str:
     return f"{stack}layer {head.layer}, head {head.head}"
 
 
-# Roles of heads: one colour and one letter per role, the same in the map, the figures and their legends.
+# Roles of heads: one colour and one letter per role, the same in the map, the figures and their
+# legends.
 
 
 class Look(NamedTuple):
@@ -427,6 +434,9 @@ PART = re.compile(r"\[\d+/\d+\]")
 
 
 def parts_note(tokens: Iterable[str]) -> str:
-    """What the marks of letters' parts mean, by the first of some tokens that has one; empty if none has."""
+    """What the marks of letters' parts mean, by the first of some tokens that has one.
+
+    Empty if none has.
+    """
     example = next((token for token in tokens if PART.search(token)), "")
     return example and f"{example}: a letter that takes several tokens, and which of them this is."

@@ -41,7 +41,11 @@ class Origin:
 
     @classmethod
     def of(cls, model: Model) -> Origin:
-        """Where a loaded model came from. Raises HeadlabError for one that is spread over devices."""
+        """Where a loaded model came from.
+
+        Raises:
+            HeadlabError: For one that is spread over devices.
+        """
         model.require_whole("Ray")
         hub = model.name not in EMBEDDED and not Path(model.name).is_dir()
         revision = str(model.identity()["revision"]) if hub else None
@@ -119,7 +123,8 @@ class Replica:
     ) -> None:  # fmt: skip
         if version != __version__:
             raise HeadlabError(
-                f"a Ray worker has headlab {__version__}, this process {version}; install the same version everywhere",
+                f"a Ray worker has headlab {__version__}, this process {version}; install the same "
+                "version everywhere",
                 code="ray.other_version",
             )
         if threads is not None:
@@ -128,7 +133,8 @@ class Replica:
         if self._model.fingerprint != origin.fingerprint:
             raise HeadlabError(
                 f"a Ray worker has another model under the name {origin.name} "
-                f"({self._model.fingerprint[:12]}, not {origin.fingerprint[:12]}); put the same files on every machine",
+                f"({self._model.fingerprint[:12]}, not {origin.fingerprint[:12]}); put the same "
+                "files on every machine",
                 code="ray.other_model",
             )
         self._games: dict[str, ModelGame] = {}
@@ -182,7 +188,8 @@ class SharedGame(ModelGame):
     def round(self) -> int:
         """Number of samples that suit one call of a device of the pool.
 
-        A GPU takes many, but no more than half of its share of a cycle of examples: each has work then.
+        A GPU takes many, but no more than half of its share of a cycle of examples: each has work
+        then.
         """
         half_share = self.examples // (2 * self._pool.size)
         return max(round_on("cpu"), min(round_on(self._pool.kind), half_share))

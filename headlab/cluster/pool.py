@@ -31,7 +31,10 @@ class Lost(Exception):
 
 
 class Device(Protocol):
-    """Something that answers calls in another process. A future fails with `Lost` when that process is lost."""
+    """Something that answers calls in another process.
+
+    A future fails with `Lost` when that process is lost.
+    """
 
     def call(self, method: str, *arguments: object) -> Future[object]:
         """Start a call of a method of `headlab.cluster.distributed_game.Replica`."""
@@ -148,8 +151,9 @@ class Pool:
                 waited = 0.0 if self.ready else waited + LOOK_SECONDS
                 if waited > READY_SECONDS:
                     raise HeadlabError(
-                        f"none of the {self.size} Ray workers was ready within {READY_SECONDS / 60:.0f} minutes: the "
-                        "cluster has no free GPUs or processors; wait for other work on it, or ask for fewer workers",
+                        f"none of the {self.size} Ray workers was ready within "
+                        f"{READY_SECONDS / 60:.0f} minutes: the cluster has no free GPUs or "
+                        "processors; wait for other work on it, or ask for fewer workers",
                         code="ray.not_ready",
                     ) from None
 
@@ -163,7 +167,8 @@ class Pool:
             except Exception as error:  # if this thread ended, callers would wait for ever
                 self._fail(
                     HeadlabError(
-                        f"the pool of Ray workers broke ({type(error).__name__}); run the same command again",
+                        f"the pool of Ray workers broke ({type(error).__name__}); run the same "
+                        "command again",
                         code="ray.pool_broken",
                     )
                 )
@@ -194,7 +199,10 @@ class Pool:
             self._leave(member, error)
 
     def _leave(self, member: Member, error: BaseException) -> None:
-        """Remove a device that was lost or never became ready; a lost one is replaced unless too many were."""
+        """Remove a device that was lost or never became ready.
+
+        A lost one is replaced unless too many were.
+        """
         if member not in self._members:
             return
         self._members.remove(member)
@@ -217,7 +225,8 @@ class Pool:
         if not isinstance(error, HeadlabError):
             said = str(error).splitlines()[0] if str(error) else type(error).__name__
             error = HeadlabError(
-                f"no Ray worker is left ({said}); see Ray's own logs, then run the same command again",
+                f"no Ray worker is left ({said}); see Ray's own logs, then run the same command "
+                "again",
                 code="ray.no_worker_left",
             )
         self._fail(error)
@@ -283,8 +292,9 @@ class Pool:
             _fail(
                 call,
                 HeadlabError(
-                    f"{TRIES} Ray workers were lost at the same part of the run; it may need more memory than a worker "
-                    "has: give each more (fewer workers), and see Ray's own logs",
+                    f"{TRIES} Ray workers were lost at the same part of the run; it may need more "
+                    "memory than a worker has: give each more (fewer workers), and see Ray's own "
+                    "logs",
                     code="ray.workers_lost",
                 ),
             )
@@ -300,7 +310,8 @@ def _fail(call: Call[object], error: BaseException) -> None:
         call.answer.set_exception(error)
 
 
-# Several runs of one process at once, so that devices have work while one run waits for its last answers.
+# Several runs of one process at once, so that devices have work while one run waits for its last
+# answers.
 
 MOST = 16
 R = TypeVar("R")

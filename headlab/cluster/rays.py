@@ -84,7 +84,10 @@ def shares(nodes: Sequence[Mapping[str, float]], workers: int | None) -> Shares:
 
 
 class Actor:
-    """A `Replica` in a Ray process. The model is loaded by its first call, `hello`, so that its errors are reported."""
+    """A `Replica` in a Ray process.
+
+    The model is loaded by its first call, `hello`, so that its errors are reported.
+    """
 
     def __init__(self, make: Callable[[], Replica]) -> None:
         self._make = make
@@ -171,7 +174,8 @@ def _own(error: BaseException) -> BaseException:
         return HeadlabError(str(cause), code=cause.code)
     # Its message is not passed on: it may quote an example.
     return HeadlabError(
-        f"a Ray worker failed ({type(cause or error).__name__}); the same run without --ray shows more",
+        f"a Ray worker failed ({type(cause or error).__name__}); the same run without --ray shows "
+        "more",
         code="ray.worker_failed",
     )
 
@@ -251,7 +255,8 @@ def _reach(address: str) -> None:
 def _nowhere(address: str, error: Exception) -> HeadlabError:
     why = _first_line(error)
     return HeadlabError(
-        f"no Ray cluster at {address!r} ({why}); use local, auto on a machine of the cluster, or its host:port",
+        f"no Ray cluster at {address!r} ({why}); use local, auto on a machine of the cluster, or "
+        "its host:port",
         code="ray.cluster_unreachable",
     )
 

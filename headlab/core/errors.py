@@ -33,7 +33,8 @@ class UngatedPassWarning(UserWarning):
     """A pass was not gated though a block of `headlab.gated` is open on its model, in another thread."""
 
 
-# What torch, the kernel, C++ and oneDNN say; the last of a layer that the library cannot compute says more.
+# What torch, the kernel, C++ and oneDNN say; the last of a layer that the library cannot compute
+# says more.
 NO_MEMORY = re.compile(
     r"can't allocate memory|Cannot allocate memory|bad_alloc|could not create a primitive$"
 )
@@ -114,7 +115,8 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
-# Of the packages written in Rust, which is no Exception; each package has a class of its own with this name.
+# Of the packages written in Rust, which is no Exception; each package has a class of its own with
+# this name.
 PANIC = "PanicException"
 
 

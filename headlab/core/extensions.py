@@ -81,12 +81,14 @@ class Registry(Mapping[str, T]):
         except (Exception, SystemExit) as error:  # importing a package can raise anything
             return (
                 None,
-                f"{of} cannot be imported ({type(error).__name__}: {error}); fix or remove that package",
+                f"{of} cannot be imported ({type(error).__name__}: {error}); fix or remove that "
+                "package",
             )
         if reason := self._misfit(point.name, entry):
             return (
                 None,
-                f"{of} is not what docs/extending.md asks for: {reason}; fix or remove that package",
+                f"{of} is not what docs/extending.md asks for: {reason}; fix or remove that "
+                "package",
             )
         return entry, ""
 

@@ -50,11 +50,13 @@ def below_home(folder: str | Path, way_on: str) -> Path:
     """A folder below the user's home, as a path.
 
     Args:
-        folder: as a library gives it; `~` is left in it where the system knows no home of this user.
+        folder: as a library gives it; `~` is left in it where the system knows no home of this
+        user.
         way_on: which variable names another folder.
 
     Raises:
-        HeadlabError: No home is known, and a folder called `~` would be made where the command runs.
+        HeadlabError: No home is known, and a folder called `~` would be made where the command
+        runs.
     """
     path = Path(folder)
     if path.parts[:1] == ("~",):
@@ -126,15 +128,16 @@ def require_replaceable(path: Path) -> None:
     )
 
 
-# What no file can have: a name or a path that is too long, a link that leads back to itself, half a letter, a zero.
+# What no file can have: a name or a path that is too long, a link that leads back to itself, half a
+# letter, a zero.
 IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def file_mode(path: str | Path) -> int | None:
     """What is at a path that a user gave, as in `stat`; None for nothing, or a name that no file can have.
 
-    `Path.exists` and its like raise OSError for a name of 256 letters.  Raises HeadlabError where the system does not
-    let the user look.
+    `Path.exists` and its like raise OSError for a name of 256 letters.  Raises HeadlabError where
+    the system does not let the user look.
     """
     try:
         return os.stat(path).st_mode  # noqa: PTH116 - without the cost of a Path
@@ -150,7 +153,10 @@ def file_mode(path: str | Path) -> int | None:
 
 
 def reason(error: OSError | ValueError) -> str:
-    """Why a file cannot be used; the system raises ValueError for a path with a zero byte or half a letter."""
+    """Why a file cannot be used.
+
+    The system raises ValueError for a path with a zero byte or half a letter.
+    """
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
@@ -174,7 +180,10 @@ def _held(temporary: Path) -> BinaryIO:
 
 
 def lock(file: BinaryIO | int, *, wait: bool) -> bool:
-    """Lock a file until it is closed or its holder is killed. Returns False if the lock cannot be taken."""
+    """Lock a file until it is closed or its holder is killed.
+
+    Returns False if the lock cannot be taken.
+    """
     descriptor = file if isinstance(file, int) else file.fileno()
     try:
         return flock(descriptor, wait=wait) is Flock.TAKEN
@@ -188,7 +197,8 @@ def sweep(folder: Path) -> None:
         leftovers = [p for p in folder.iterdir() if TEMPORARY.fullmatch(p.name) and p.is_file()]
         for leftover in leftovers:
             with leftover.open("rb") as file:
-                # Another sweep may have removed it since, and its writer created a new file of this name.
+                # Another sweep may have removed it since, and its writer created a new file of this
+                # name.
                 if is_abandoned(leftover, file.fileno()) and os.fstat(file.fileno()).st_nlink:
                     leftover.unlink(missing_ok=True)
 
@@ -220,7 +230,11 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_file(descriptor: int) -> None:
-    """Write an open file through to the disk, where the file system can. Raises OSError if the disk fails."""
+    """Write an open file through to the disk, where the file system can.
+
+    Raises:
+        OSError: If the disk fails.
+    """
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -229,7 +243,10 @@ def sync_file(descriptor: int) -> None:
 
 
 def set_mode(path: Path, mode: int) -> None:
-    """Set the permissions of a file or folder; without effect on a file system that knows none (CIFS, FAT)."""
+    """Set the permissions of a file or folder.
+
+    Without effect on a file system that knows none (CIFS, FAT).
+    """
     with suppress(OSError):
         path.chmod(mode)
 
@@ -245,7 +262,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def append_line(path: Path, line: str, way_on: str = WRITABLE) -> None:
-    """Append a line to a text file. Raises HeadlabError, which says the way on, if it cannot be written."""
+    """Append a line to a text file.
+
+    Raises HeadlabError, which says the way on, if it cannot be written.
+    """
     try:
         make_folder(path.parent)
         # Non-blocking: opening a pipe without a reader would wait for ever.
@@ -307,7 +327,8 @@ def read_json(path: Path) -> Any:
             raise HeadlabError(f"{path} is not a file; check the path", code="file.missing")
         if found.st_size > MAX_JSON_BYTES:
             raise HeadlabError(
-                f"{path} is larger than {MAX_JSON_BYTES >> 20} MiB; this is not one of headlab's JSON files",
+                f"{path} is larger than {MAX_JSON_BYTES >> 20} MiB; this is not one of headlab's "
+                "JSON files",
                 code="file.json_too_large",
             )
         text = path.read_bytes()
@@ -321,8 +342,8 @@ def read_json(path: Path) -> Any:
 def parse_json(text: bytes | str, what: str) -> Any:
     """JSON from text.
 
-    Raises HeadlabError naming `what` if it is not valid JSON, repeats a field in an object, or holds a number that
-    overflows a float (1e999).
+    Raises HeadlabError naming `what` if it is not valid JSON, repeats a field in an object, or
+    holds a number that overflows a float (1e999).
     """
     try:
         return json.loads(

@@ -1,7 +1,8 @@
 """Fingerprints of one model under several names: earlier versions of headlab counted files that are not loaded.
 
-A folder with a second file of weights, such as `consolidated.safetensors` beside `model.safetensors`, had another
-fingerprint then.  Masks and results that name it are of the same model, and stay so.
+A folder with a second file of weights, such as `consolidated.safetensors` beside
+`model.safetensors`, had another fingerprint then.  Masks and results that name it are of the same
+model, and stay so.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from headlab.core.json_types import Json, JsonLike, json_at
 
-# {an earlier fingerprint: today's}, of the models met in this process.  It depends on the files alone, so that
-# whoever met a model first has said the same of it.
+# {an earlier fingerprint: today's}, of the models met in this process.  It depends on the files
+# alone, so that whoever met a model first has said the same of it.
 _CURRENT: dict[str, str] = {}
 
 
@@ -38,7 +39,10 @@ def current_fingerprint(fingerprint: JsonLike) -> JsonLike:
 
 
 def is_same_model(fingerprint: JsonLike, other: JsonLike) -> bool:
-    """Whether two fingerprints are of one model; a missing one is only that of a model without one."""
+    """Whether two fingerprints are of one model.
+
+    A missing one is only that of a model without one.
+    """
     return current_fingerprint(fingerprint) == current_fingerprint(other)
 
 

@@ -65,7 +65,11 @@ def as_text(value: Json) -> str:
 
 
 def as_number(value: Json) -> float:
-    """A number of JSON, also a whole one. Raises TypeError for anything else, true and false among them."""
+    """A number of JSON, also a whole one.
+
+    Raises:
+        TypeError: For anything else, true and false among them.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r:.40} is not a number")
     return value
@@ -117,7 +121,10 @@ class JsonFields:
         return value
 
     def filled_object(self, name: str) -> dict[str, Json]:
-        """Take an object that is not empty; an empty one if the field is missing or is no such object."""
+        """Take an object that is not empty.
+
+        An empty one if the field is missing or is no such object.
+        """
         value = self._left.get(name)
         if not isinstance(value, dict) or not value:
             return {}

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # imported where a file is locked: most commands lock none
     from filelock import MarkerSoftFileLock, OwnerRecord
 
-# What flock says on a file system without it: NFS without a lock daemon, Lustre without `-o flock`, some FUSE.
+# What flock says on a file system without it: NFS without a lock daemon, Lustre without `-o flock`,
+# some FUSE.
 NO_FLOCK = frozenset(
     (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EBADF)
 )
@@ -76,12 +77,16 @@ class LockedFile(io.FileIO):
 
     @property
     def notice(self) -> str:
-        """What the user should know of a lock that the kernel does not keep; empty where it does."""
+        """What the user should know of a lock that the kernel does not keep.
+
+        Empty where it does.
+        """
         if self.marker is None:
             return ""
         return (
-            f"the file system of {self.name} has no locks (flock), so {self.marker.lock_file} stands in for one: it "
-            "names this process, and a later one on this computer takes it over if this one is killed"
+            f"the file system of {self.name} has no locks (flock), so {self.marker.lock_file} "
+            "stands in for one: it names this process, and a later one on this computer takes it "
+            "over if this one is killed"
         )
 
     def close(self) -> None:
@@ -97,8 +102,8 @@ class LockedFile(io.FileIO):
 def lock_file(path: Path, opener: Callable[[str, int], int] | None = None) -> LockedFile | None:
     """Open a file and hold it against all other processes, without waiting; None if another holds it.
 
-    Where the file system has no flock, a marker beside the file stands in. A marker is heeded where flock works too:
-    another computer may see the same folder without it.
+    Where the file system has no flock, a marker beside the file stands in. A marker is heeded where
+    flock works too: another computer may see the same folder without it.
 
     Args:
         path: of the file, which is created if it is missing; its folder exists.
@@ -131,7 +136,10 @@ def marker_of(path: Path) -> Path:
 
 
 def holder_of(path: Path) -> str:
-    """Which process and computer the marker of a file names, and what to do if it has ended; empty without a marker."""
+    """Which process and computer the marker of a file names, and what to do if it has ended.
+
+    Empty without a marker.
+    """
     marker_path = marker_of(path)
     if not marker_path.exists():
         return ""
@@ -149,9 +157,10 @@ def holder_of(path: Path) -> str:
 def take_marker(path: Path) -> MarkerSoftFileLock | None:
     """Create a file that names this process, or take over that of one that has ended; None if another holds it.
 
-    filelock itself takes over from a process that has ended on this computer, by swapping two names, which network
-    file systems cannot do. There the old marker is deleted by whoever holds a second marker, whose own abandoned ones
-    are taken over in the same way: so no marker is deleted that another process has just created.
+    filelock itself takes over from a process that has ended on this computer, by swapping two
+    names, which network file systems cannot do. There the old marker is deleted by whoever holds a
+    second marker, whose own abandoned ones are taken over in the same way: so no marker is deleted
+    that another process has just created.
 
     Raises:
         OSError: the marker cannot be written.
@@ -202,7 +211,8 @@ def _is_abandoned(marker: MarkerSoftFileLock, own_marker: MarkerSoftFileLock) ->
 def _has_ended(holder: OwnerRecord, this_process: OwnerRecord) -> bool:
     """Whether a process of this computer has ended; False for one of another computer or container.
 
-    A start time of filelock holds the computer's boot in its upper bits, and clock ticks since then in the lower 64.
+    A start time of filelock holds the computer's boot in its upper bits, and clock ticks since then
+    in the lower 64.
     """
     if holder.hostname != this_process.hostname:
         return False

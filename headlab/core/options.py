@@ -239,7 +239,11 @@ def optional_integer_in(options: Mapping[str, OptionValue], name: str) -> int | 
 
 
 def options_in(options: Mapping[str, OptionValue], name: str) -> Mapping[str, OptionValue]:
-    """The options that a resolved option holds, as of a method. Raises TypeError for one that holds none."""
+    """The options that a resolved option holds, as of a method.
+
+    Raises:
+        TypeError: For one that holds none.
+    """
     value = options[name]
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} is {value!r}, not options by name")
@@ -249,7 +253,10 @@ def options_in(options: Mapping[str, OptionValue], name: str) -> Mapping[str, Op
 def option_words(
     flag: str, given: Mapping[str, object], known: Mapping[str, Option]
 ) -> Iterator[str]:
-    """The options that differ from their defaults, as words of a command; inverse of `parse_options`."""
+    """The options that differ from their defaults, as words of a command.
+
+    Inverse of `parse_options`.
+    """
     for name, value in given.items():
         if name not in known or value != known[name].default:
             yield from (flag, f"{name}={written(value)}")

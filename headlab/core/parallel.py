@@ -59,7 +59,9 @@ def halves(batch: Part, error: BaseException) -> list[Part]:
 
 
 def in_turn(waiting: deque[Part], run: Callable[[Part], R]) -> Iterator[tuple[Part, R]]:
-    """Each batch with the result of `run`, in order; a batch that does not fit in memory is cut in two and retried.
+    """Each batch with the result of `run`, in order.
+
+    A batch that does not fit in memory is cut in two and retried.
 
     Args:
         run: Called again with parts of a failed batch, so a failed call must leave nothing behind.
@@ -112,7 +114,8 @@ class Machine(Protocol):
         """Whether its weights come and go with each pass."""
 
 
-# Use of a process's cores: batches in parallel, each on one thread, so that no result depends on their number.
+# Use of a process's cores: batches in parallel, each on one thread, so that no result depends on
+# their number.
 
 LOOK_SECONDS = 0.02
 Tick = Callable[[], None]
@@ -140,8 +143,8 @@ def _threads() -> _Threads:
 def one_thread(device: torch.device) -> Iterator[int]:
     """Let each operation use one thread on a CPU; yields the number of threads configured before.
 
-    On other devices nothing changes, and the number is 1. May be entered from several threads: torch has one
-    setting for all of them, which the last to leave restores.
+    On other devices nothing changes, and the number is 1. May be entered from several threads:
+    torch has one setting for all of them, which the last to leave restores.
     """
     if device.type != "cpu":
         yield 1
@@ -165,7 +168,9 @@ def one_thread(device: torch.device) -> Iterator[int]:
 def spread(
     batches: Iterable[Part], run: Callable[[Part, Tick], R], *, on: Machine, tick: Tick
 ) -> Iterator[tuple[Part, R]]:
-    """Each batch with the result of `run(batch, tick)`, in order; as many in parallel as there are threads.
+    """Each batch with the result of `run(batch, tick)`, in order.
+
+    As many in parallel as there are threads.
 
     A batch that does not fit in memory is cut in two and retried, so more may be returned than were
     given; a failed call of `run` must leave nothing behind, and `run` calls its `tick` regularly,
@@ -236,7 +241,8 @@ def _side_by_side(
             free.set()
 
 
-# How long a pass takes: after an untimed one of the same kind, so that it does not pay for what another left behind.
+# How long a pass takes: after an untimed one of the same kind, so that it does not pay for what
+# another left behind.
 
 
 def timed_pass(

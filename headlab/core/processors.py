@@ -34,14 +34,19 @@ def allowed_processors(process: Path = PROCESS) -> int:
 
 
 def processors_of_affinity() -> int:
-    """Processors that this process may run on; all of the machine where the system keeps no such list."""
+    """Processors that this process may run on.
+
+    All of the machine where the system keeps no such list.
+    """
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def limit_threads(environment: MutableMapping[str, str], process: Path = PROCESS) -> None:
-    """Let torch take no more threads than a cgroup's quota allows; for a process that has not loaded it yet.
+    """Let torch take no more threads than a cgroup's quota allows.
+
+    For a process that has not loaded it yet.
 
     Nothing changes where the environment names a number of threads, nor where affinity is the only
     limit, as torch heeds that itself.
@@ -108,7 +113,10 @@ def _mounts(process: Path) -> Iterator[Mount]:
 
 
 def _folders_up(mount: Mount, path: str) -> Iterator[Path]:
-    """The folder of a cgroup, and of those that it is in; only the topmost for one outside of what is mounted."""
+    """The folder of a cgroup, and of those that it is in.
+
+    Only the topmost for one outside of what is mounted.
+    """
     below = Path(path).relative_to(mount.root) if Path(path).is_relative_to(mount.root) else Path()
     if ".." in below.parts:
         below = Path()

@@ -83,7 +83,10 @@ STACKS = ("encoder", "decoder", "cross")  # in the order of every grid
 
 @dataclass(frozen=True)
 class Stack:
-    """The heads of one stack; `heads[l]` is the number of query heads in layer l (layers may differ)."""
+    """The heads of one stack.
+
+    `heads[l]` is the number of query heads in layer l (layers may differ).
+    """
 
     name: str
     heads: tuple[int, ...]
@@ -209,7 +212,8 @@ class HeadGrid:
                 )
             if tuple(map(len, rows)) != stack.heads:
                 raise HeadlabError(
-                    f"{what}: stack {stack.name} has {describe(tuple(map(len, rows)))}; this model has {self}",
+                    f"{what}: stack {stack.name} has {describe(tuple(map(len, rows)))}; this model "
+                    f"has {self}",
                     code="grid.layers_mismatch",
                 )
             flat += self._numbers(rows, what)
@@ -232,7 +236,9 @@ class HeadGrid:
 
     @staticmethod
     def from_json(value: Json | Mapping[str, list[int]]) -> HeadGrid:
-        """Inverse of `to_json`; stacks are put in model order, because JSON may have sorted them by name.
+        """Inverse of `to_json`.
+
+        Stacks are put in model order, because JSON may have sorted them by name.
 
         Raises:
             TypeError: It is not {stack: heads per layer}.
@@ -269,13 +275,16 @@ BEYOND_LIMIT = "beyond_limit"
 
 @dataclass(frozen=True)
 class Omissions:
-    """What of some examples did not reach the model, or has no answer. Means and `n` are over what is left.
+    """What of some examples did not reach the model, or has no answer.
+
+    Means and `n` are over what is left.
 
     Attributes:
         examples: number of examples.
         examples_cut: number of those that were longer than the limit, and lost what is beyond it.
         token_limit: maximum number of tokens of an example.
-        words_left_out: number of labelled words without an answer, by reason (WITHOUT_TOKEN, BEYOND_LIMIT); None for
+        words_left_out: number of labelled words without an answer, by reason (WITHOUT_TOKEN,
+        BEYOND_LIMIT); None for
             tasks that do not label words.
     """
 
@@ -291,7 +300,8 @@ class Omissions:
         if self.examples_cut:
             verb = "was" if self.examples_cut == 1 else "were"
             parts.append(
-                f"{self.examples_cut:,} of {self.examples:,} examples {verb} cut to {self.token_limit:,} tokens"
+                f"{self.examples_cut:,} of {self.examples:,} examples {verb} cut to "
+                f"{self.token_limit:,} tokens"
             )
         left_out = {reason: count for reason, count in (self.words_left_out or {}).items() if count}
         if left_out:
@@ -337,7 +347,10 @@ class Omissions:
 
 
 def omission_fields(omissions: Omissions | None) -> dict[str, Json]:
-    """The fields that a result's JSON has about omissions; none where they are unknown, as in older results."""
+    """The fields that a result's JSON has about omissions.
+
+    None where they are unknown, as in older results.
+    """
     return {} if omissions is None else omissions.to_json()
 
 

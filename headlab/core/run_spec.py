@@ -14,8 +14,8 @@ from headlab.core.records import content_key
 FORMAT = 1  # of specs and results; others cannot be read
 SCORE = "score"  # the kind of a spec that names none
 
-# What a spec lacks is an empty text or None; what this version of headlab does not write, or writes as another type,
-# stands in `more` as it was found.
+# What a spec lacks is an empty text or None; what this version of headlab does not write, or writes
+# as another type, stands in `more` as it was found.
 
 # Metadata of a field: how it is taken from a JSON object, given the object and the field's name.
 READ = "read"
@@ -47,7 +47,10 @@ class SpecPart:
         return cls(**known, more=json_fields.rest())
 
     def to_json(self) -> dict[str, Json]:
-        """The fields that say something, as JSON values; a copy that may be changed at its first level."""
+        """The fields that say something, as JSON values.
+
+        A copy that may be changed at its first level.
+        """
         known = {
             known_field.name: _as_json(getattr(self, known_field.name))
             for known_field in fields(self)
@@ -138,9 +141,9 @@ def read_part(spec_part: type[SpecPart]) -> Mapping[str, Callable[[JsonFields, s
 class RunSpec(Mapping[str, Any], SpecPart):  # Any: nobody has looked at items of other versions
     """Everything that the numbers of a result depend on.
 
-    It is a mapping of its JSON as well: `spec["task"]["name"]` is what `spec.task.name` is, and it equals every
-    mapping with the same items. Specs of other versions may lack any part, which is then empty or None, and have
-    further ones.
+    It is a mapping of its JSON as well: `spec["task"]["name"]` is what `spec.task.name` is, and it
+    equals every mapping with the same items. Specs of other versions may lack any part, which is
+    then empty or None, and have further ones.
 
     Attributes:
         format: `FORMAT` of all results that this version reads.
@@ -159,7 +162,8 @@ class RunSpec(Mapping[str, Any], SpecPart):  # Any: nobody has looked at items o
         order: How the scores were made that a curve removes heads by.
         removed: Numbers of removed heads of a curve, ascending.
         device: Kind of device of answers; empty for the processor.
-        method_versions: Of a report that uses methods of renewed settings, {name in its tables: version}.
+        method_versions: Of a report that uses methods of renewed settings, {name in its tables:
+        version}.
         more: Fields that this version of headlab does not write.
     """
 
@@ -187,7 +191,10 @@ class RunSpec(Mapping[str, Any], SpecPart):  # Any: nobody has looked at items o
         return value if isinstance(value, RunSpec) else RunSpec.from_json(value)
 
     def to_json(self) -> dict[str, Json]:
-        """The fields that say something, as JSON values; a copy that may be changed at its first level."""
+        """The fields that say something, as JSON values.
+
+        A copy that may be changed at its first level.
+        """
         return dict(self._fields)
 
     @cached_property

@@ -127,7 +127,10 @@ class Report:
         object.__setattr__(self, "spec", RunSpec.of(self.spec))
 
     def rows(self, name: str) -> Iterator[Mapping[str, Any]]:
-        """The rows of a table as {column: value}; none without it, as in a report of another version."""
+        """The rows of a table as {column: value}.
+
+        None without it, as in a report of another version.
+        """
         for table in self.tables:
             if table.name == name:
                 yield from (dict(zip(table.columns, row, strict=True)) for row in table.rows)
@@ -138,7 +141,8 @@ class Report:
             if table.name == name:
                 return table
         raise HeadlabError(
-            f"report {self.name} has no table {name!r}; it has {', '.join(t.name for t in self.tables)}",
+            f"report {self.name} has no table {name!r}; it has "
+            f"{', '.join(t.name for t in self.tables)}",
             code="report.table_unknown",
         )
 
@@ -177,7 +181,8 @@ def _line(cells: Iterable[Cell]) -> str:
     )
 
 
-# p-values: of a column named p, whatever its format, so that results of earlier versions are shown alike.
+# p-values: of a column named p, whatever its format, so that results of earlier versions are shown
+# alike.
 
 P, LEAST_P = "p", 0.001
 

@@ -48,7 +48,8 @@ VALUES: dict[str, Value] = {
         ),
         Value(
             "log-probability",
-            f"log-probability of the right label or token, no lower than {-CLIP:g}; of several, their mean",
+            f"log-probability of the right label or token, no lower than {-CLIP:g}; of several, "
+            "their mean",
             "nats",
             CLIP,
             FINE,

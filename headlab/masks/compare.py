@@ -95,8 +95,7 @@ def same_grid(masks: Sequence[Mask]) -> HeadGrid:
         if mask.grid != masks[0].grid:
             raise HeadlabError(
                 f"the masks are for different models: one has {masks[0].grid}, another "
-                f"{mask.grid}. "
-                "Give masks for one model",
+                f"{mask.grid}. Give masks for one model",
                 code="mask.other_grid",
             )
     return masks[0].grid
@@ -192,8 +191,7 @@ def combine(masks: Sequence[Mask], way: str) -> Mask:
     if without_fingerprint and len(without_fingerprint) < len(masks):
         choice["note"] = (
             f"{len(without_fingerprint)} of the {len(masks)} masks have no fingerprint, so whether "
-            "they are of this model was not "
-            "checked"
+            "they are of this model was not checked"
         )
     languages = [language for mask in masks for language in mask.languages]
     if languages:
@@ -242,8 +240,7 @@ def _one_model(masks: Sequence[Mask]) -> JsonRecord:
         )
         raise HeadlabError(
             f"the masks were made for different models: {names}. The shapes agree, but heads of "
-            "one model say nothing "
-            "about another's",
+            "one model say nothing about another's",
             code="mask.other_model",
         )
     if not model_by_fingerprint and len({mask.model.get("name") for mask in masks}) > 1:

@@ -68,8 +68,7 @@ def parse_grid(text: str, stack: str = "encoder") -> HeadGrid:
         if match is None or name in stacks:
             raise HeadlabError(
                 f"grid {text[:80]!r} cannot be read; write layers x heads as 12x12, the heads of "
-                "each layer as 4/4/3, "
-                "or stacks as encoder=6x8,decoder=6x8,cross=6x8",
+                "each layer as 4/4/3, or stacks as encoder=6x8,decoder=6x8,cross=6x8",
                 code="grid.malformed",
             )
         _, layers, heads, heads_by_layer = match.groups()
@@ -284,8 +283,7 @@ def read_array(raw: bytes, source: str, options: ReadOptions) -> ForeignMask:
     if not rows or not all_are_lists or not all(map(_is_bit, chain.from_iterable(rows))):
         raise HeadlabError(
             f"{source} is not a mask of [layer][head] with 0 and 1; if it holds scores, choose a "
-            "threshold first and "
-            "save scores >= threshold",
+            "threshold first and save scores >= threshold",
             code="mask.array_malformed",
         )
     grid = HeadGrid((Stack(options.stack, tuple(map(len, rows))),))
@@ -372,15 +370,13 @@ def detect_form(raw: bytes, source: str) -> str:
     if raw.startswith((b"PK\x03\x04", b"\x80")):
         raise HeadlabError(
             f"{source} looks like a pickled tensor, which can run code, so headlab does not read "
-            "it; where it was made, "
-            "save numpy.save('mask.npy', mask.numpy()) and give that",
+            "it; where it was made, save numpy.save('mask.npy', mask.numpy()) and give that",
             code="mask.pickled",
         )
     if not raw.lstrip().startswith((b"{", b"[")):
         raise HeadlabError(
             f'{source} is neither JSON nor a .npy file nor heads like "9:3 10:10"; the forms it '
-            "may have are "
-            f"{', '.join(FORMS)}",
+            f"may have are {', '.join(FORMS)}",
             code="mask.form_unrecognised",
         )
     value = parse_json(raw, source)
@@ -409,8 +405,7 @@ def _array_or_pairs(value: Json, source: str) -> str:
         return "pairs"
     raise HeadlabError(
         f"{source} could be an array of [layer][head] or a list of (layer, head) pairs; say which "
-        "with --from array or "
-        "--from pairs",
+        "with --from array or --from pairs",
         code="mask.form_ambiguous",
     )
 
@@ -591,8 +586,8 @@ def _head_index(head: Head, grid: HeadGrid, source: str) -> int:
         if len(grid.stacks) > 1:
             raise HeadlabError(
                 f"{source} does not say which stack layer {head.layer}, head {head.head} is in; "
-                f"the model has {grid}. "
-                "Write E:, D: or A: before the head, or give it as [stack, layer, head]",
+                f"the model has {grid}. Write E:, D: or A: before the head, or give it as [stack, "
+                "layer, head]",
                 code="mask.stack_unnamed",
             )
         head = head._replace(stack=grid.stacks[0].name)

@@ -374,8 +374,8 @@ def contradiction_in(figure: RecordedAccuracy) -> str:
         computed_difference = figure["accuracy"] - figure["baseline"]
         if abs(recorded_difference - computed_difference) > ROUNDING_ALLOWANCE:
             return (
-                f"difference is {recorded_difference:g}, "
-                f"but accuracy - baseline is {computed_difference:g}"
+                f"difference is {recorded_difference:g}, but accuracy - baseline is "
+                f"{computed_difference:g}"
             )
     return ""
 
@@ -399,8 +399,7 @@ def _problems_for_json(value: JsonLike, place: str, source: str) -> Iterator[Hea
         if isinstance(value, str) and not is_text(value):
             yield HeadlabError(
                 f"{source}: {shown(place)} holds half of a surrogate pair, which is not valid "
-                "text; write the "
-                "character itself",
+                "text; write the character itself",
                 code="mask.text_surrogate",
             )
         elif isinstance(value, float) and not math.isfinite(value):
@@ -614,8 +613,8 @@ class Mask:
             name = shown(str(self.model.get("name") or "another model"))
             raise HeadlabError(
                 f"the mask was made for {name} (fingerprint {shown(made_for[:12])}); this model's "
-                f"is {fingerprint[:12]}. "
-                "The shapes agree, but heads of one model say nothing about those of another",
+                f"is {fingerprint[:12]}. The shapes agree, but heads of one model say nothing "
+                "about those of another",
                 code="mask.other_model",
             )
 
@@ -707,8 +706,7 @@ def mask_from_json(value: object, source: str = "mask") -> Mask:
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise HeadlabError(
             f'{source} is not a headlab mask: it lacks "format": "headlab-mask". Export one from '
-            "the Prune page, or "
-            "make one of another tool's file with headlab mask convert",
+            "the Prune page, or make one of another tool's file with headlab mask convert",
             code="mask.not_a_mask",
         )
     version_number = value.get("version")

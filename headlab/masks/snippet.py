@@ -29,7 +29,10 @@ OFF = [
 
 
 def apply_mask(model):
-    """Zero the outputs of these heads in every forward pass. Returns handles; .remove() of each undoes it."""
+    """Zero the outputs of these heads in every forward pass.
+
+    Returns handles; .remove() of each undoes it.
+    """
     handles, modules = [], dict(model.named_modules())
     for path, heads, listed in OFF:
         for layer, off in (word.split(":") for word in listed.split()):
@@ -89,8 +92,7 @@ def snippet(mask: Mask, place: Place) -> str:
     ):
         raise HeadlabError(
             f"{class_name[:40] or 'the model'} is not a transformers class, so a script without "
-            "headlab cannot load it; "
-            "use headlab.gated",
+            "headlab cannot load it; use headlab.gated",
             code="snippet.class_unknown",
         )
     width = WIDTH
@@ -112,8 +114,7 @@ def snippet(mask: Mask, place: Place) -> str:
         if width > 1 << 16:
             raise HeadlabError(
                 f"the mask switches off heads in {len(rows)} kinds of modules, too many for "
-                f"{MAX_LINES} lines; "
-                "use headlab shrink, or the mask file",
+                f"{MAX_LINES} lines; use headlab shrink, or the mask file",
                 code="snippet.too_long",
             )
         width *= 2
@@ -143,9 +144,8 @@ def _table_rows(mask: Mask, projections: Sequence[str]) -> list[tuple[str, int, 
         if off_by_path.setdefault(path, heads_off) != heads_off:
             raise HeadlabError(
                 f"several layers of this model share the module {path}, and the mask switches off "
-                "different heads in "
-                "each; "
-                "a script of plain hooks cannot tell the layers apart, so use headlab.gated",
+                "different heads in each; a script of plain hooks cannot tell the layers apart, "
+                "so use headlab.gated",
                 code="snippet.module_shared",
             )
         numbers = LAYER_NUMBER.findall(path)

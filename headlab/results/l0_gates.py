@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     import torch
 
 
-# The Hard Concrete distribution of a gate: exactly 0 or 1 with positive probability, yet differentiable.
+# The Hard Concrete distribution of a gate: exactly 0 or 1 with positive probability, yet
+# differentiable.
 
-TINY = 1e-6  # minimum distance of a uniform draw from 0 and 1, so that its logit is finite
+MIN_UNIFORM = 1e-6  # minimum distance of a uniform draw from 0 and 1, so that its logit is finite
 Numbers = npt.NDArray[np.floating[Any]]
-LARGEST = 3.4e38  # largest float32, the type of a gate's parameter
+MAX_FLOAT32 = 3.4e38  # largest float32, the type of a gate's parameter
 NODES = 64  # Gauss-Legendre nodes for moments: the integrand is smooth
 
 
@@ -55,11 +56,11 @@ class HardConcrete:
     def level(self, gate: float) -> float:
         """The log_alpha at which P(gate > `gate`) is one half, for 0 <= gate <= 1.
 
-        P(gate > `gate`) = sigmoid(log_alpha - level(gate)); level(0) gives P(gate ≠ 0), equation 12, and level(1)
-        P(gate = 1).
+        P(gate > `gate`) = sigmoid(log_alpha - level(gate)); level(0) gives P(gate ≠ 0), equation
+        12, and level(1) P(gate = 1).
         """
-        place = (gate - self.low) / (self.high - self.low)
-        return self.temperature * (math.log(place) - math.log1p(-place))
+        stretched_share = (gate - self.low) / (self.high - self.low)
+        return self.temperature * (math.log(stretched_share) - math.log1p(-stretched_share))
 
     @property
     def even(self) -> float:
@@ -77,13 +78,14 @@ class HardConcrete:
             probability: initial P(gate ≠ 0).
         """
         try:
-            needed = [self.level(0), self.level(1), self.even, self.start(probability)]
+            thresholds = [self.level(0), self.level(1), self.even, self.start(probability)]
         except (ValueError, ArithmeticError):
-            needed = [math.inf]
-        if not all(abs(number) <= LARGEST for number in (self.high - self.low, *needed)):
+            thresholds = [math.inf]
+        if not all(abs(number) <= MAX_FLOAT32 for number in (self.high - self.low, *thresholds)):
             raise HeadlabError(
-                f"low {self.low!r:.40}, high {self.high!r:.40} and temperature {self.temperature!r:.40} make no gates "
-                f"that can be computed; choose values closer to {HardConcrete.low:g}, {HardConcrete.high:g} and "
+                f"low {self.low!r:.40}, high {self.high!r:.40} and temperature "
+                f"{self.temperature!r:.40} make no gates that can be computed; choose values "
+                f"closer to {HardConcrete.low:g}, {HardConcrete.high:g} and "
                 f"{HardConcrete.temperature:g}",
                 code="gate.distribution_invalid",
             )
@@ -97,7 +99,10 @@ class HardConcrete:
         return np.asarray(expit(np.asarray(log_alpha, np.float64) - self.level(1)))
 
     def mean(self, log_alpha: float) -> float:
-        """E[gate], the integral of P(gate > x) over x from 0 to 1; it has no closed form for general temperatures."""
+        """E[gate], the integral of P(gate > x) over x from 0 to 1.
+
+        It has no closed form for general temperatures.
+        """
         return self._moment(log_alpha, 1)
 
     def variance(self, log_alpha: float) -> float:
@@ -106,15 +111,18 @@ class HardConcrete:
 
     def _moment(self, log_alpha: float, power: int) -> float:
         nodes, weights = np.polynomial.legendre.leggauss(NODES)
-        at = (nodes + 1) / 2
-        above = expit(log_alpha - np.array([self.level(x) for x in at]))
-        return float(weights @ (power * at ** (power - 1) * above)) / 2
+        points = (nodes + 1) / 2
+        probability_above = expit(log_alpha - np.array([self.level(x) for x in points]))
+        return float(weights @ (power * points ** (power - 1) * probability_above)) / 2
 
     def sample(self, log_alpha: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-        """Gates for draws from the uniform distribution on (0, 1), shapes broadcast; equations 10 and 11."""
-        u = uniform.clamp(TINY, 1 - TINY)
-        soft = ((u.log() - (-u).log1p() + log_alpha) / self.temperature).sigmoid()
-        return (soft * (self.high - self.low) + self.low).clamp(0, 1)
+        """Gates for draws from the uniform distribution on (0, 1), shapes broadcast.
+
+        Equations 10 and 11.
+        """
+        clipped_draws = uniform.clamp(MIN_UNIFORM, 1 - MIN_UNIFORM)
+        soft_gates = ((clipped_draws.log() - (-clipped_draws).log1p() + log_alpha) / self.temperature).sigmoid()
+        return (soft_gates * (self.high - self.low) + self.low).clamp(0, 1)
 
     def open(self, log_alpha: torch.Tensor) -> torch.Tensor:
         """P(gate ≠ 0), which the penalty sums up."""
@@ -169,8 +177,8 @@ class LearnedGates:
     @property
     def gated(self) -> Bools:
         """Heads that have a gate, bool [head]."""
-        found: Bools = ~np.isnan(self.log_alpha[-1])
-        return found
+        has_gate: Bools = ~np.isnan(self.log_alpha[-1])
+        return has_gate
 
     @property
     def open_probability(self) -> Floats:
@@ -184,25 +192,25 @@ class LearnedGates:
 
     def kept_at(self, time: int) -> Bools:
         """Heads whose gate is likelier 1 than 0 at one time of the history, and those without a gate, bool [head]."""
-        found: Bools = ~(self.log_alpha[time].astype(np.float64) < self.concrete.even)
-        return found
+        is_kept: Bools = ~(self.log_alpha[time].astype(np.float64) < self.concrete.even)
+        return is_kept
 
     def undecided(self) -> int:
         """Number of gates that are neither 0 nor 1 with a probability of 0.9 or more."""
-        last = self.log_alpha[-1][self.gated]
-        return int((np.maximum(self.concrete.zero(last), self.concrete.one(last)) < 0.9).sum())
+        final_log_alpha = self.log_alpha[-1][self.gated]
+        return int((np.maximum(self.concrete.zero(final_log_alpha), self.concrete.one(final_log_alpha)) < 0.9).sum())
 
     def kept_by_stack(self, time: int = -1) -> dict[str, tuple[int, int]]:
         """{stack: (heads kept, heads)} at one time of the history."""
-        kept, names = self.kept_at(time), np.array([head.stack for head in self.grid.heads])
-        return {s.name: (int(kept[names == s.name].sum()), s.size) for s in self.grid.stacks}
+        is_kept, stack_names = self.kept_at(time), np.array([head.stack for head in self.grid.heads])
+        return {stack.name: (int(is_kept[stack_names == stack.name].sum()), stack.size) for stack in self.grid.stacks}
 
     def mask(self, time: int = -1) -> Mask:
         """The mask of the heads kept at one time of the history, by default the last.
 
         It is made for the trained model if there is one.
         """
-        chosen: dict[str, JsonLike] = {
+        choice: dict[str, JsonLike] = {
             "rule": "gates",
             "method": "l0",
             "weight": self.weight,
@@ -212,7 +220,7 @@ class LearnedGates:
         }
         made_for = self.trained or self.spec.model.to_json()
         model = {name: value for name, value in made_for.items() if name != "folder"}
-        return Mask(self.grid, self.kept_at(time), model, chosen)
+        return Mask(self.grid, self.kept_at(time), model, choice)
 
     def values_sha256(self) -> str:
         """sha256 of steps, log_alpha, losses and penalties (little endian), in that order."""

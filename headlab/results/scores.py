@@ -28,7 +28,8 @@ from headlab.core import (
 from headlab.masks import Mask, choose
 from headlab.stats import Paired, benjamini_hochberg, holm, paired_bootstrap
 
-# How scores are written down, in a file of the store, as JSON, over HTTP, by the command line: grid, spec and these.
+# How scores are written down, in a file of the store, as JSON, over HTTP, by the command line:
+# grid, spec and these.
 
 
 class ArrayField(NamedTuple):
@@ -88,7 +89,8 @@ SIGNED = "signed"  # bool, which older results lack
 OMISSIONS = "omissions"  # of the examples, which older results lack
 
 
-# Corrections for testing many heads: of p-values [test], or None where each head's own interval decides.
+# Corrections for testing many heads: of p-values [test], or None where each head's own interval
+# decides.
 RAW = "raw"
 CORRECTIONS: Mapping[str, Callable[[Floats], Floats] | None] = {
     RAW: None,
@@ -167,9 +169,9 @@ class HeadScores:
     @property
     def ranks(self) -> Ints:
         """1 = highest value; a tie goes to the lower (layer, head)."""
-        out = np.empty(self.grid.size, np.int64)
-        out[np.argsort(-self.values, kind="stable")] = np.arange(1, self.grid.size + 1)
-        return out
+        ranks = np.empty(self.grid.size, np.int64)
+        ranks[np.argsort(-self.values, kind="stable")] = np.arange(1, self.grid.size + 1)
+        return ranks
 
     def _high(self, rule: str, correction: str) -> Floats | None:
         """Upper bounds, raised to 0 where a claim of harm does not survive the correction."""
@@ -188,8 +190,8 @@ class HeadScores:
             return self.high if self.signed else None
         if self.high is None or self.p_values is None:
             raise HeadlabError(
-                f"correction {correction} needs p-values, which these scores do not have; use {RAW}, or scores of a "
-                "method that gives them, such as shapley",
+                f"correction {correction} needs p-values, which these scores do not have; use "
+                f"{RAW}, or scores of a method that gives them, such as shapley",
                 code="rule.needs_p_values",
             )
         p = self.p_values
@@ -252,18 +254,21 @@ class HeadScores:
 
     @staticmethod
     def from_json(value: Mapping[str, Json]) -> HeadScores:
-        """Inverse of `to_json`. Raises KeyError, TypeError, AttributeError or ValueError for anything else."""
+        """Inverse of `to_json`.
+
+        Raises KeyError, TypeError, AttributeError or ValueError for anything else.
+        """
         grid = HeadGrid.from_json(value["grid"])
         arrays: dict[str, ScoreNumbers] = {}
-        for name, about in SCORE_ARRAYS.items():
-            if about.in_files_only or (numbers := value[name]) is None:
+        for name, array_field in SCORE_ARRAYS.items():
+            if array_field.in_files_only or (numbers := value[name]) is None:
                 continue
-            arrays[name] = about.array(numbers)
-            if arrays[name].shape != about.shape(grid):
+            arrays[name] = array_field.array(numbers)
+            if arrays[name].shape != array_field.shape(grid):
                 raise ValueError("another size than the grid's")
         plain_values = {name: _as_plain(value[name]) for name in SCORE_VALUES}
-        if (signed := value.get(SIGNED)) is not None:
-            plain_values[SIGNED] = _as_plain(signed)
+        if (signed_value := value.get(SIGNED)) is not None:
+            plain_values[SIGNED] = _as_plain(signed_value)
         omissions = value.get(OMISSIONS)
         return HeadScores.from_fields(
             grid=grid,
@@ -290,25 +295,25 @@ class HeadScores:
             correction: of rule harmful, for testing all heads: "raw" (none), "holm" or "bh"
                 (Benjamini–Hochberg).
         """
-        kept = choose(
+        kept_heads = choose(
             self.grid, self.values, self._high(rule, correction), rule, k=k, threshold=threshold
         )
-        chosen: dict[str, Json] = {"rule": rule}
+        choice: dict[str, Json] = {"rule": rule}
         if k is not None:
-            chosen["k"] = int(k)
+            choice["k"] = int(k)
         if threshold is not None:
-            chosen["threshold"] = float(threshold)
+            choice["threshold"] = float(threshold)
         if correction != RAW:
-            chosen["correction"] = correction
-        chosen |= {
+            choice["correction"] = correction
+        choice |= {
             "method": self.method,
             "estimand": self.estimand,
             "languages": [self.language],
         }
         if self.spec.task.name:
-            chosen["task"] = self.spec.task.name
-        chosen["score"] = self.spec.to_json()
-        return Mask(self.grid, kept, self.spec.model.to_json(), chosen)
+            choice["task"] = self.spec.task.name
+        choice["score"] = self.spec.to_json()
+        return Mask(self.grid, kept_heads, self.spec.model.to_json(), choice)
 
 
 def _as_plain(value: Json) -> Plain:
@@ -325,23 +330,29 @@ def omission_notes(results: Iterable[HeadScores | Curve]) -> tuple[str, ...]:
     """
     omissions = ((result.language, result.omissions) for result in results)
     sentences = (
-        f"{language}: {found.sentence}."
-        for language, found in omissions
-        if found is not None and found.sentence
+        f"{language}: {language_omissions.sentence}."
+        for language, language_omissions in omissions
+        if language_omissions is not None and language_omissions.sentence
     )
     return tuple(dict.fromkeys(sentences))
 
 
 def coarse(scores: Iterable[HeadScores]) -> str:
-    """Why no head of several scores can survive Holm's correction, in a sentence; empty where one may."""
-    tested = [(s.p_values, s.level) for s in scores if s.p_values is not None]
-    tests, least = (
-        sum(len(p) for p, _ in tested),
-        min((float(p.min()) for p, _ in tested), default=0.0),
+    """Why no head of several scores can survive Holm's correction, in a sentence.
+
+    Empty where one may.
+    """
+    p_values_and_levels = [(s.p_values, s.level) for s in scores if s.p_values is not None]
+    test_count, smallest_p = (
+        sum(len(p) for p, _ in p_values_and_levels),
+        min((float(p.min()) for p, _ in p_values_and_levels), default=0.0),
     )
-    if not tested or least * tests <= 1 - tested[0][1]:
+    if not p_values_and_levels or smallest_p * test_count <= 1 - p_values_and_levels[0][1]:
         return ""
-    return f"The smallest p here is {least:.2g}: over {tests:,} tests no head can survive Holm's correction."
+    return (
+        f"The smallest p here is {smallest_p:.2g}: over {test_count:,} tests no head can survive Holm's "
+        "correction."
+    )
 
 
 # Two results side by side.
@@ -370,36 +381,37 @@ class Contrast:
     @property
     def clear(self) -> Bools:
         """Heads whose difference has an interval without 0, bool [head]."""
-        none = np.zeros(len(self.turned), bool)
-        return none if self.low is None or self.high is None else (self.low > 0) | (self.high < 0)
+        no_heads = np.zeros(len(self.turned), bool)
+        return no_heads if self.low is None or self.high is None else (self.low > 0) | (self.high < 0)
 
 
-def contrast(one: HeadScores, other: HeadScores) -> Contrast:
+def contrast(first: HeadScores, second: HeadScores) -> Contrast:
     """Compare two results head by head, such as those of two methods, checkpoints or languages.
 
-    The interval of a difference reaches from one's lower end minus the other's upper end to the reverse: it holds
-    whenever both intervals do, hence at one minus the sum of their error rates, whatever the two results share.
-    Raises HeadlabError for results on other head grids.
+    The interval of a difference reaches from one's lower end minus the other's upper end to the
+    reverse: it holds whenever both intervals do, hence at one minus the sum of their error rates,
+    whatever the two results share. Raises HeadlabError for results on other head grids.
     """
-    if one.grid != other.grid:
+    if first.grid != second.grid:
         raise HeadlabError(
-            f"the two results are of models with other heads: {one.grid} and {other.grid}; compare results of one grid",
+            f"the two results are of models with other heads: {first.grid} and {second.grid}; compare "
+            "results of one grid",
             code="score.grids_differ",
         )
-    same = one.unit == other.unit
+    same_unit = first.unit == second.unit
     return Contrast(
-        one.values - other.values if same else None,
-        _minus(one.low, other.high) if same else None,
-        _minus(one.high, other.low) if same else None,
-        max(0.0, one.level + other.level - 1),
-        (one.ranks, other.ranks),
-        np.sign(one.values) * np.sign(other.values) < 0,
-        (one.helpful & other.harmful) | (one.harmful & other.helpful),
+        first.values - second.values if same_unit else None,
+        _difference_or_none(first.low, second.high) if same_unit else None,
+        _difference_or_none(first.high, second.low) if same_unit else None,
+        max(0.0, first.level + second.level - 1),
+        (first.ranks, second.ranks),
+        np.sign(first.values) * np.sign(second.values) < 0,
+        (first.helpful & second.harmful) | (first.harmful & second.helpful),
     )
 
 
-def _minus(one: Floats | None, other: Floats | None) -> Floats | None:
-    return None if one is None or other is None else one - other
+def _difference_or_none(minuend: Floats | None, subtrahend: Floats | None) -> Floats | None:
+    return None if minuend is None or subtrahend is None else minuend - subtrahend
 
 
 @dataclass(frozen=True)
@@ -453,8 +465,8 @@ class Curve:
     @property
     def difference(self) -> Floats:
         """Accuracy minus that of the unpruned model, float [point]; 0.01 = one point, negative = lost."""
-        right = self.correct.sum(axis=1)
-        return np.asarray((right - right[0]) / self.n)
+        right_answers = self.correct.sum(axis=1)
+        return np.asarray((right_answers - right_answers[0]) / self.n)
 
     @property
     def area(self) -> float:
@@ -483,30 +495,36 @@ class Curve:
             )
         if not points >= 0:
             raise HeadlabError(
-                f"asked for heads until {points} of accuracy is lost; give 0 or more, 0.01 is one point",
+                f"asked for heads until {points} of accuracy is lost; give 0 or more, 0.01 is one "
+                "point",
                 code="curve.loss_out_of_range",
             )
-        fallen = np.flatnonzero((self.difference if by == "estimate" else self.low) < -points)
-        return int(self.removed[fallen[0] - 1] if len(fallen) else self.removed[-1])
+        points_below = np.flatnonzero((self.difference if by == "estimate" else self.low) < -points)
+        return int(self.removed[points_below[0] - 1] if len(points_below) else self.removed[-1])
 
     def mask(self, k: int) -> Mask:
-        """The mask without the first `k` heads of the order. Raises HeadlabError if `k` is out of range."""
+        """The mask without the first `k` heads of the order.
+
+        Raises:
+            HeadlabError: If `k` is out of range.
+        """
         require_type("k", k, Integral, "a whole number of heads")
         if not 0 <= k <= self.grid.size:
             raise HeadlabError(
-                f"asked for the mask without {k} heads; the model has {self.grid.size} ({self.grid})",
+                f"asked for the mask without {k} heads; the model has {self.grid.size} "
+                f"({self.grid})",
                 code="head.count_out_of_range",
             )
         order = self.spec.order or {}
-        chosen: dict[str, JsonLike] = {
+        choice: dict[str, JsonLike] = {
             "rule": "bottom",
             "k": k,
             "method": self.ordering,
             "languages": [order.get("language", self.language)],
             "score": self.spec.to_json(),
         }
-        kept = kept_without(self.order[:k], self.grid.size)
-        return Mask(self.grid, kept, self.spec.model.to_json(), chosen)
+        kept_heads = kept_without(self.order[:k], self.grid.size)
+        return Mask(self.grid, kept_heads, self.spec.model.to_json(), choice)
 
     def values_sha256(self) -> str:
         """sha256 of order, counts, answers, intervals and p-values (little endian), in that order."""
@@ -519,11 +537,11 @@ class Curve:
         return arrays_sha256(*whole, (self.low, "<f8"), (self.high, "<f8"), (self.p_values, "<f8"))
 
 
-def kept_without(gone: Ints, size: int) -> Bools:
+def kept_without(removed_indices: Ints, size: int) -> Bools:
     """Heads kept, bool [head], when those with the flat indices `gone` are removed."""
-    kept = np.ones(size, dtype=bool)
-    kept[gone] = False
-    return kept
+    kept_heads = np.ones(size, dtype=bool)
+    kept_heads[removed_indices] = False
+    return kept_heads
 
 
 class Band(NamedTuple):
@@ -550,22 +568,23 @@ def band(curves: Sequence[Curve]) -> Band:
     """
     if not curves:
         raise HeadlabError("a band needs curves; give at least one", code="band.empty")
-    first = curves[0]
+    first_curve = curves[0]
     for curve in curves[1:]:
-        if curve.grid != first.grid or not np.array_equal(curve.removed, first.removed):
+        if curve.grid != first_curve.grid or not np.array_equal(curve.removed, first_curve.removed):
             raise HeadlabError(
-                "a band needs curves of one head grid, measured at the same counts of removed heads; "
-                f"given {first.grid} at {len(first.removed)} points and {curve.grid} at {len(curve.removed)}",
+                "a band needs curves of one head grid, measured at the same counts of removed "
+                f"heads; given {first_curve.grid} at {len(first_curve.removed)} points and {curve.grid} at "
+                f"{len(curve.removed)}",
                 code="band.curves_differ",
             )
     accuracy = np.stack([curve.accuracy for curve in curves])
-    middle = np.median(accuracy, axis=0)
+    median = np.median(accuracy, axis=0)
     return Band(
         accuracy.min(axis=0),
-        middle,
+        median,
         accuracy.max(axis=0),
-        first.removed,
-        first.ordering,
+        first_curve.removed,
+        first_curve.ordering,
         len(curves),
     )
 
@@ -583,7 +602,7 @@ def counts(heads: int, points: int | None = None) -> list[int]:
             code="curve.points_out_of_range",
         )
     steps = points - 1
-    return [(2 * heads * i + steps) // (2 * steps) for i in range(points)]
+    return [(2 * heads * point + steps) // (2 * steps) for point in range(points)]
 
 
 # Curves as tables, with names that tell them apart.
@@ -592,24 +611,27 @@ POINT = 0.01
 
 
 def curve_names(curves: Sequence[Curve]) -> list[str]:
-    """Names that distinguish curves: language, ordering, or both; the seed too, if these are the same."""
+    """Names that distinguish curves: language, ordering, or both.
+
+    The seed too, if these are the same.
+    """
     one_language, one_ordering = (
-        len({getattr(c, what) for c in curves}) == 1 for what in ("language", "ordering")
+        len({getattr(curve, field_name) for curve in curves}) == 1 for field_name in ("language", "ordering")
     )
     if len(curves) == 1:
         return [f"{curves[0].language} by {curves[0].ordering}"]
     if one_ordering and not one_language:
-        names = [c.language for c in curves]
+        names = [curve.language for curve in curves]
     else:
-        names = [c.ordering if one_language else f"{c.language} by {c.ordering}" for c in curves]
-    twice = {name for name in names if names.count(name) > 1}
+        names = [curve.ordering if one_language else f"{curve.language} by {curve.ordering}" for curve in curves]
+    repeated_names = {name for name in names if names.count(name) > 1}
     return [
-        f"{name}, seed {_seed(c)}" if name in twice else name
-        for name, c in zip(names, curves, strict=True)
+        f"{name}, seed {_seed_of(curve)}" if name in repeated_names else name
+        for name, curve in zip(names, curves, strict=True)
     ]
 
 
-def _seed(curve: Curve) -> Cell:
+def _seed_of(curve: Curve) -> Cell:
     """The seed of the scores that order the heads, or that of a curve without an order."""
     seed = curve.spec.seed if curve.spec.order is None else curve.spec.order.get("seed")
     return None if isinstance(seed, list | dict) else seed
@@ -622,14 +644,14 @@ def curve_summary(curves: Sequence[Curve]) -> Table:
         "heads gone for 1 point, estimate", "heads gone for 1 point, interval", "heads",
     )  # fmt: skip
     rows = tuple(
-        (c.language, c.ordering, _seed(c), c.split, c.n, 100 * float(c.accuracy[0]), 100 * c.area,
+        (c.language, c.ordering, _seed_of(c), c.split, c.n, 100 * float(c.accuracy[0]), 100 * c.area,
          c.heads_until(POINT), c.heads_until(POINT, "interval"), c.grid.size)
         for c in curves
     )  # fmt: skip
     notes = (
-        "Heads gone for 1 point: the most that can go before more than 1 point is lost; by the interval, a larger loss "
-        "is ruled out at every count up to there. Each interval is for its own count of heads: among many counts some "
-        "are off by chance.",
+        "Heads gone for 1 point: the most that can go before more than 1 point is lost; by the "
+        "interval, a larger loss is ruled out at every count up to there. Each interval is for its "
+        "own count of heads: among many counts some are off by chance.",
         *dict.fromkeys(curve.caution for curve in curves if curve.caution),
         *omission_notes(curves),
     )
@@ -654,30 +676,34 @@ def curve_points(curve: Curve, name: str) -> Table:
     shares = 100 * np.stack([curve.accuracy, curve.difference, curve.low, curve.high], axis=1)
     parts = zip(curve.removed.tolist(), shares.tolist(), curve.p_values.tolist(), strict=True)
     formats = ("d", ".1f", "+.1f", "+.1f", "+.1f", ".4f")
-    rows = tuple((gone, *cells, p) for gone, cells, p in parts)
+    rows = tuple((removed_count, *cells, p) for removed_count, cells, p in parts)
     return Table("curve-points", f"Every point, {name}", columns, formats, rows)
 
 
 # Two curves side by side.
 
 
-def compare_areas(one: Curve, other: Curve, seed: int = 0) -> Paired:
+def compare_areas(curve: Curve, reference_curve: Curve, seed: int = 0) -> Paired:
     """Area of one curve minus that of the other, paired over the answers and resampled by group.
 
     Raises HeadlabError unless both are of the same examples.
     """
-    if one.spec.task != other.spec.task or not np.array_equal(one.groups, other.groups):
+    if curve.spec.task != reference_curve.spec.task or not np.array_equal(curve.groups, reference_curve.groups):
         raise HeadlabError(
-            "the two curves were measured on different examples; compare curves of one language, split and size",
+            "the two curves were measured on different examples; compare curves of one language, "
+            "split and size",
             code="curve.other_examples",
         )
     return paired_bootstrap(
-        areas(other), areas(one), labels(one.groups), np.random.default_rng(seed)
+        areas(reference_curve), areas(curve), labels(curve.groups), np.random.default_rng(seed)
     )
 
 
 def areas(curve: Curve) -> Floats:
-    """Each answer's contribution to the area under a curve, float [answer]; their mean is `Curve.area`."""
+    """Each answer's contribution to the area under a curve, float [answer].
+
+    Their mean is `Curve.area`.
+    """
     return np.asarray(
         np.trapezoid(curve.correct.astype(np.float64), curve.removed / curve.removed[-1], axis=0)
     )

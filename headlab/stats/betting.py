@@ -179,7 +179,9 @@ def betting_p(support: Floats, counts: Ints, stakes: Learned | None = None) -> F
 
 
 def bernstein_width(variance: Floats, count: Ints, delta: float, span: float) -> Floats:
-    """Empirical Bernstein half-width at one fixed number of draws; not valid when looked at repeatedly.
+    """Empirical Bernstein half-width at one fixed number of draws.
+
+    Not valid when looked at repeatedly.
 
     Audibert, Munos & Szepesvári 2009, theorem 1, as in Held & Yang 2023, equation 4: sqrt(2
     variance log(3 / delta) / count) + 3 span log(3 / delta) / count.  Infinite without draws.

@@ -62,11 +62,11 @@ if TYPE_CHECKING:  # importing torch takes seconds, and lists of results do not 
 
 # Runs, and the store that holds them.
 
-R = TypeVar("R")
+Content = TypeVar("Content")
 T = TypeVar("T")
 Stamp = tuple[tuple[int, int, int], ...]
-SETTLED = 2_000_000_000  # nanoseconds: a file written more recently may change again without a new modification time
-OWNER = "run"  # array of a checkpoint that holds the key of its run
+SETTLED_NANOSECONDS = 2_000_000_000  # nanoseconds: a file written more recently may change again without a new modification time
+RUN_KEY_ARRAY = "run"  # array of a checkpoint that holds the key of its run
 CHECKPOINTS = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of training
 
 
@@ -105,7 +105,10 @@ class Run:
         return (self.folder / "result.npz").exists()
 
     def open(self) -> None:
-        """Make the folder and write its spec if they are missing; a wrong spec is replaced, which is logged."""
+        """Make the folder and write its spec if they are missing.
+
+        A wrong spec is replaced, which is logged.
+        """
         path = self.folder / "spec.json"
         try:
             if read_json(path) == self.spec:
@@ -131,24 +134,25 @@ class Run:
         """
         if not self.finished:
             return None
-        found = read_result(self.folder, kind)
+        result = read_result(self.folder, kind)
         self._sweep()  # what a process left that was killed between writing the result and this
-        return found
+        return result
 
     def kept_report(self) -> Report | None:
         """The finished report, or None.
 
-        Also None if the file is invalid, with the reason in the log, so that the report is made again.
+        Also None if the file is invalid, with the reason in the log, so that the report is made
+        again.
         """
-        found = self._sound("report", lambda: self.result(Report))
-        return None if found is None else found.record
+        report = self._sound("report", lambda: self.result(Report))
+        return None if report is None else report.record
 
-    def _sound(self, what: str, read: Callable[[], R | None]) -> R | None:
+    def _sound(self, subject: str, reader: Callable[[], Content | None]) -> Content | None:
         """What is read; None if that fails, with the reason in the log."""
         try:
-            return read()
+            return reader()
         except HeadlabError as error:
-            self.log(f"{what} skipped: {error}")
+            self.log(f"{subject} skipped: {error}")
             return None
 
     def finish(self, record: Record, meta: JsonRecord) -> None:
@@ -173,7 +177,8 @@ class Run:
     def answers(self, digest: str, examples: Sequence[Example]) -> Evaluation | None:
         """Answers under the mask with this digest on the run's examples, or None.
 
-        Also None if the file is damaged or foreign, with the reason in the log, so that the answers are made again.
+        Also None if the file is damaged or foreign, with the reason in the log, so that the answers
+        are made again.
         """
         path = self.folder / f"{digest}.npz"
         if not os.path.lexists(path):
@@ -198,18 +203,18 @@ class Run:
         """Arrays saved by an interrupted run; None, to start over, if the file is missing, damaged or foreign."""
         path = self.folder / "checkpoint.npz"
 
-        def own() -> dict[str, Array]:
+        def read_own_arrays() -> dict[str, Array]:
             arrays = read_arrays(path)
-            if str(arrays.pop(OWNER, "")) != self.key:
+            if str(arrays.pop(RUN_KEY_ARRAY, "")) != self.key:
                 raise HeadlabError("checkpoint.npz is another run's", code="checkpoint.other_run")
             return arrays
 
-        return self._sound("checkpoint", own) if os.path.lexists(path) else None
+        return self._sound("checkpoint", read_own_arrays) if os.path.lexists(path) else None
 
     def save(self, arrays: Arrays) -> None:
         """Store arrays as the checkpoint from which the run can resume."""
         self.open()
-        data = npz({**arrays, OWNER: np.array(self.key)})
+        data = npz({**arrays, RUN_KEY_ARRAY: np.array(self.key)})
         write_atomic(self.folder / "checkpoint.npz", data, CHOOSE_CACHE)
         self.kept(self, False)
 
@@ -235,19 +240,19 @@ class Store:
     def run(self, spec: Mapping[str, Json]) -> Run:
         """The run of a spec, finished or not.
 
-        One that an earlier version of headlab finished, when it knew the same model by another fingerprint, is taken
-        where there is none of today's.
+        One that an earlier version of headlab finished, when it knew the same model by another
+        fingerprint, is taken where there is none of today's.
         """
         run_spec = RunSpec.of(spec)
-        run = Run(self.root / run_spec.key, run_spec)
-        if run.folder.exists():
-            return run
+        found_run = Run(self.root / run_spec.key, run_spec)
+        if found_run.folder.exists():
+            return found_run
         for former_spec in former_specs(run_spec):
             former_run = Run(self.root / former_spec.key, former_spec)
             holds_answers = former_spec.kind == ANSWERS and former_run.folder.is_dir()
             if former_run.finished or holds_answers:
                 return former_run
-        return run
+        return found_run
 
     def note_places(
         self,
@@ -279,12 +284,12 @@ class Store:
     def folders(self) -> Iterator[Path]:
         """Run folders, in name order."""
         if self.root.is_dir():
-            names = (
-                p
-                for p in self.root.iterdir()
-                if p.is_dir() and not p.name.startswith(".") and p.name != ADAPTERS
+            folders = (
+                folder
+                for folder in self.root.iterdir()
+                if folder.is_dir() and not folder.name.startswith(".") and folder.name != ADAPTERS
             )
-            yield from sorted(names)
+            yield from sorted(folders)
 
     def scan(self) -> Listing[HeadScores]:
         """Read every score; also names the folders whose kind cannot be told."""
@@ -303,30 +308,33 @@ class Store:
         return self.listing(LearnedGates)
 
     def listing(self, kind: type[T]) -> Listing[T]:
-        """Every finished result of a kind; a damaged, foreign or older folder gives a sentence instead."""
+        """Every finished result of a kind.
+
+        A damaged, foreign or older folder gives a sentence instead.
+        """
         results, problems = list[Result[T]](), list[str]()
-        read = cast("Callable[[Path], Result[T]]", _READERS[kind])
+        reader = cast("Callable[[Path], Result[T]]", _READERS[kind])
         for folder in self.folders():
             if not (folder / "result.npz").exists() and (folder / "spec.json").exists():
                 continue  # started but not finished, which is not a problem
             kind_name = self._read(_kind, folder)
             if kind_name == codec_of(kind).kind or (not kind_name and kind is HeadScores):
                 try:
-                    results.append(self._read(read, folder))
+                    results.append(self._read(reader, folder))
                 except HeadlabError as error:
                     problems.append(f"skipped: {error}")
         return Listing(tuple(results), tuple(problems))
 
-    def _read(self, read: Callable[[Path], R], folder: Path) -> R:
+    def _read(self, reader: Callable[[Path], Content], folder: Path) -> Content:
         """The contents of a folder, cached until its files change."""
         stamp = _stamp(folder)
-        seen = self._seen.get((read, folder))
-        if seen is not None and seen[0] == stamp:
-            return cast(R, seen[1])
-        found = read(folder)
-        if all(time.time_ns() - changed > SETTLED for _, changed, _ in stamp):
-            self._seen[read, folder] = stamp, found
-        return found
+        cached = self._seen.get((reader, folder))
+        if cached is not None and cached[0] == stamp:
+            return cast(Content, cached[1])
+        content = reader(folder)
+        if all(time.time_ns() - modified_ns > SETTLED_NANOSECONDS for _, modified_ns, _ in stamp):
+            self._seen[reader, folder] = stamp, content
+        return content
 
     def find(
         self,
@@ -337,7 +345,7 @@ class Store:
         language: str | None = None,
     ) -> list[Result[HeadScores]]:
         """Results whose model name, task name, method and language are as given (None: any)."""
-        return [r for r in self.scan().results if matches(r, model, task, method, language)]
+        return [result for result in self.scan().results if matches(result, model, task, method, language)]
 
 
 def _stamp(folder: Path) -> Stamp:
@@ -346,7 +354,7 @@ def _stamp(folder: Path) -> Stamp:
     for name in ("spec.json", "result.npz"):
         with suppress(OSError):  # the reader reports it
             stats.append((folder / name).stat())
-    return tuple((s.st_ino, s.st_mtime_ns, s.st_size) for s in stats)
+    return tuple((status.st_ino, status.st_mtime_ns, status.st_size) for status in stats)
 
 
 # One function per kind, since what was read is cached by function and folder.
