@@ -38,12 +38,12 @@ def current_fingerprint(fingerprint: JsonLike) -> JsonLike:
     return _CURRENT.get(fingerprint, fingerprint) if isinstance(fingerprint, str) else fingerprint
 
 
-def is_same_model(fingerprint: JsonLike, other: JsonLike) -> bool:
+def is_same_model(fingerprint: JsonLike, other_fingerprint: JsonLike) -> bool:
     """Whether two fingerprints are of one model.
 
     A missing one is only that of a model without one.
     """
-    return current_fingerprint(fingerprint) == current_fingerprint(other)
+    return current_fingerprint(fingerprint) == current_fingerprint(other_fingerprint)
 
 
 def fingerprint_of(spec: Mapping[str, Json]) -> JsonLike:

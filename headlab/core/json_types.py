@@ -25,8 +25,8 @@ def json_at(value: object, *path: str) -> Json:
     """
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
-    found: Json = value  # type: ignore[assignment] # what an object of JSON holds is JSON
-    return found
+    value_so_far: Json = value  # type: ignore[assignment] # what an object of JSON holds is JSON
+    return value_so_far
 
 
 def plain(value: JsonLike) -> Json:

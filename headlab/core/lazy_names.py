@@ -24,10 +24,10 @@ def names_on_demand(
         name: f"{package}.{module}" for module, names in names_by_module.items() for name in names
     }
 
-    def imported_when_used(name: str) -> object:
+    def import_on_use(name: str) -> object:
         if name not in module_of_name:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        named: object = getattr(import_module(module_of_name[name]), name)
-        return named
+        member: object = getattr(import_module(module_of_name[name]), name)
+        return member
 
-    return imported_when_used
+    return import_on_use

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # imported where a file is locked: most commands lock none
 NO_FLOCK = frozenset(
     (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EBADF)
 )
-AGAIN_SECONDS = (
+RETRY_SECONDS = (
     0.001  # between attempts to take a lock: those that are waited for are held that short
 )
 MARKER_SUFFIX = ".holder"
@@ -58,7 +58,7 @@ def flock(descriptor: int, *, wait: bool) -> Flock:
     from filelock import lock_descriptor
 
     try:
-        is_taken = lock_descriptor(descriptor, blocking=wait, poll_interval=AGAIN_SECONDS)
+        is_taken = lock_descriptor(descriptor, blocking=wait, poll_interval=RETRY_SECONDS)
     except OSError as error:
         if error.errno in NO_FLOCK:
             return Flock.MISSING
@@ -146,12 +146,12 @@ def holder_of(path: Path) -> str:
     from filelock import MarkerSoftFileLock
 
     holder = MarkerSoftFileLock(marker_path).owner
-    named = (
+    holder_text = (
         "no process"
         if holder is None
         else f"process {holder.pid} on {holder.hostname.partition('?')[0]}"
     )
-    return f"{marker_path} names {named} as its holder; if that has ended, delete this file"
+    return f"{marker_path} names {holder_text} as its holder; if that has ended, delete this file"
 
 
 def take_marker(path: Path) -> MarkerSoftFileLock | None:
@@ -168,7 +168,7 @@ def take_marker(path: Path) -> MarkerSoftFileLock | None:
     from filelock import MarkerSoftFileLock
 
     marker = MarkerSoftFileLock(path, timeout=0, thread_local=False)
-    if _acquired(marker):
+    if _acquire(marker):
         return marker
     takeover = take_marker(path.with_name(path.name + TAKEOVER_SUFFIX))
     if takeover is None:
@@ -177,12 +177,12 @@ def take_marker(path: Path) -> MarkerSoftFileLock | None:
         if not _is_abandoned(marker, takeover):
             return None
         path.unlink(missing_ok=True)
-        return marker if _acquired(marker) else None
+        return marker if _acquire(marker) else None
     finally:
         takeover.release()
 
 
-def _acquired(marker: MarkerSoftFileLock) -> bool:
+def _acquire(marker: MarkerSoftFileLock) -> bool:
     from filelock import Timeout
 
     try:
@@ -242,7 +242,7 @@ def _start_ticks(pid: int) -> int | None:
 
 def is_older_than(path: Path, seconds: float) -> bool:
     """Whether a file, or a folder with all that is directly in it, was last changed longer ago than this."""
-    changed = [path.stat().st_mtime]
+    modification_times = [path.stat().st_mtime]
     if path.is_dir():
-        changed += [entry.lstat().st_mtime for entry in path.iterdir()]
-    return time.time() - max(changed) > seconds
+        modification_times += [entry.lstat().st_mtime for entry in path.iterdir()]
+    return time.time() - max(modification_times) > seconds

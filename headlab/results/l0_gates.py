@@ -1,4 +1,4 @@
-"""Gates learned with an L0 penalty: the Hard Concrete distribution, and the record of learned gates."""
+"""Gates learned with an L0 penalty: their distribution, and the record of learned gates."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ NODES = 64  # Gauss-Legendre nodes for moments: the integrand is smooth
 class HardConcrete:
     """A binary concrete variable, stretched from (0, 1) to (low, high) and clipped to [0, 1].
 
-    A gate has one parameter, log_alpha: the higher, the likelier it is open.
-
-    Defaults as in Voita et al. (2019), section 6.1. Louizos et al. (2018), equations 10-12.
+    A gate has one parameter, log_alpha: the higher, the likelier it is open. Louizos et al. (2018),
+    equations 10-12; the defaults are those of Voita et al. (2019), section 6.1.
 
     Attributes:
         temperature: The lower, the closer to binary.
+        low: Lower end of the stretched variable, below 0.
+        high: Its upper end, above 1.
     """
 
     temperature: float = 0.33
@@ -75,13 +76,14 @@ class HardConcrete:
         """Raise HeadlabError if its constants exceed float32.
 
         Args:
-            probability: initial P(gate ≠ 0).
+            probability: Initial P(gate ≠ 0).
         """
         try:
             thresholds = [self.level(0), self.level(1), self.even, self.start(probability)]
         except (ValueError, ArithmeticError):
             thresholds = [math.inf]
-        if not all(abs(number) <= MAX_FLOAT32 for number in (self.high - self.low, *thresholds)):
+        numbers = (self.high - self.low, *thresholds)
+        if not all(abs(number) <= MAX_FLOAT32 for number in numbers):
             raise HeadlabError(
                 f"low {self.low!r:.40}, high {self.high!r:.40} and temperature "
                 f"{self.temperature!r:.40} make no gates that can be computed; choose values "
@@ -110,10 +112,12 @@ class HardConcrete:
         return self._moment(log_alpha, 2) - self.mean(log_alpha) ** 2
 
     def _moment(self, log_alpha: float, power: int) -> float:
+        """E[gate ** power], by Gauss-Legendre quadrature of P(gate > x)."""
         nodes, weights = np.polynomial.legendre.leggauss(NODES)
-        points = (nodes + 1) / 2
-        probability_above = expit(log_alpha - np.array([self.level(x) for x in points]))
-        return float(weights @ (power * points ** (power - 1) * probability_above)) / 2
+        gates = (nodes + 1) / 2
+        levels = np.array([self.level(gate) for gate in gates])
+        probability_above = expit(log_alpha - levels)
+        return float(weights @ (power * gates ** (power - 1) * probability_above)) / 2
 
     def sample(self, log_alpha: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
         """Gates for draws from the uniform distribution on (0, 1), shapes broadcast.
@@ -121,7 +125,9 @@ class HardConcrete:
         Equations 10 and 11.
         """
         clipped_draws = uniform.clamp(MIN_UNIFORM, 1 - MIN_UNIFORM)
-        soft_gates = ((clipped_draws.log() - (-clipped_draws).log1p() + log_alpha) / self.temperature).sigmoid()
+        soft_gates = (
+            (clipped_draws.log() - (-clipped_draws).log1p() + log_alpha) / self.temperature
+        ).sigmoid()
         return (soft_gates * (self.high - self.low) + self.low).clamp(0, 1)
 
     def open(self, log_alpha: torch.Tensor) -> torch.Tensor:
@@ -134,9 +140,9 @@ class HardConcrete:
 
 @dataclass(frozen=True)
 class LearnedGates:
-    """Gates of a model's heads, learned on a task under a penalty for every open gate (Voita et al., 2019).
+    """Gates of a model's heads, learned on a task under a penalty for every open gate.
 
-    Flat arrays [head] are in the grid's order.
+    Voita et al., 2019. Flat arrays [head] are in the grid's order.
 
     Attributes:
         steps: int [time], the steps at which the history was recorded, from 0 to the last step.
@@ -145,13 +151,13 @@ class LearnedGates:
         loss: float [time], mean task loss since the previous time, nats per answer (NaN at step 0).
         penalty: float [time], weight x sum of P(gate ≠ 0), in the same unit, at that time and with
             the full weight.
-        weight: λ.
+        weight: λ, the weight of the penalty.
         concrete: The gates' distribution.
         measured: {split: figures of the mask on it}, with n (answers), examples, accuracy,
             accuracy_low, accuracy_high, baseline, difference, low, high, p, flipped_right,
             flipped_wrong as in `Comparison`, kept and undecided.
-        trained: name, revision and fingerprint of the model trained jointly, and the folder it was
-            written to; empty if the model was frozen.
+        trained: Name, revision and fingerprint of the model trained jointly, and the folder that it
+            was written to; empty if the model was frozen.
         notes: Caveats about the result.
         spec: Everything the numbers depend on.
     """
@@ -191,19 +197,28 @@ class LearnedGates:
         return self.kept_at(-1)
 
     def kept_at(self, time: int) -> Bools:
-        """Heads whose gate is likelier 1 than 0 at one time of the history, and those without a gate, bool [head]."""
+        """Heads kept at one time of the history, bool [head].
+
+        They are those whose gate is likelier 1 than 0, and those without a gate.
+        """
         is_kept: Bools = ~(self.log_alpha[time].astype(np.float64) < self.concrete.even)
         return is_kept
 
     def undecided(self) -> int:
         """Number of gates that are neither 0 nor 1 with a probability of 0.9 or more."""
-        final_log_alpha = self.log_alpha[-1][self.gated]
-        return int((np.maximum(self.concrete.zero(final_log_alpha), self.concrete.one(final_log_alpha)) < 0.9).sum())
+        log_alpha = self.log_alpha[-1][self.gated]
+        certainty = np.maximum(self.concrete.zero(log_alpha), self.concrete.one(log_alpha))
+        return int((certainty < 0.9).sum())
 
     def kept_by_stack(self, time: int = -1) -> dict[str, tuple[int, int]]:
         """{stack: (heads kept, heads)} at one time of the history."""
-        is_kept, stack_names = self.kept_at(time), np.array([head.stack for head in self.grid.heads])
-        return {stack.name: (int(is_kept[stack_names == stack.name].sum()), stack.size) for stack in self.grid.stacks}
+        is_kept = self.kept_at(time)
+        stack_names = np.array([head.stack for head in self.grid.heads])
+        sizes = {}
+        for stack in self.grid.stacks:
+            kept_count = int(is_kept[stack_names == stack.name].sum())
+            sizes[stack.name] = (kept_count, stack.size)
+        return sizes
 
     def mask(self, time: int = -1) -> Mask:
         """The mask of the heads kept at one time of the history, by default the last.

@@ -106,11 +106,12 @@ class HeadScores:
     Flat arrays [head] in the grid's order.
 
     Attributes:
-        values: positive = the head helps; unit as in `unit` (for `accuracy`, 0.01 is one point lost
-            when the head is removed).
-        low, high: Interval at `level`, None where the method gives none.
+        values: Positive where the head helps; in `unit` (for `accuracy`, 0.01 is one point lost when
+            the head is removed).
+        low: Lower bound of the interval at `level`, None where the method gives none.
+        high: Its upper bound.
         samples: Number of draws behind each value.
-        p_values: of "the head does nothing", two-sided.
+        p_values: Two-sided p-values of "the head does nothing".
         spec: Everything the numbers depend on.
         halves: [half, head], the values from the first and from the second half of the examples
             alone, where the method provides them.
@@ -148,23 +149,23 @@ class HeadScores:
     @property
     def half_width(self) -> Floats | None:
         """Half the interval's length, [head]."""
-        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+        if self.low is None or self.high is None:
+            return None
+        return (self.high - self.low) / 2
 
     @property
     def harmful(self) -> Bools:
         """Heads whose interval is below 0, bool [head]; none without signs or intervals."""
-        return (
-            self.high < 0
-            if self.signed and self.high is not None
-            else np.zeros(self.grid.size, bool)
-        )
+        if not self.signed or self.high is None:
+            return np.zeros(self.grid.size, bool)
+        return self.high < 0
 
     @property
     def helpful(self) -> Bools:
         """Heads whose interval is above 0, bool [head]; none without signs or intervals."""
-        return (
-            self.low > 0 if self.signed and self.low is not None else np.zeros(self.grid.size, bool)
-        )
+        if not self.signed or self.low is None:
+            return np.zeros(self.grid.size, bool)
+        return self.low > 0
 
     @property
     def ranks(self) -> Ints:
@@ -195,11 +196,11 @@ class HeadScores:
                 code="rule.needs_p_values",
             )
         p = self.p_values
-        if (
-            adjust is benjamini_hochberg
-        ):  # helpful heads are no false claims of harm, but would loosen its threshold
+        if adjust is benjamini_hochberg:
+            # Helpful heads are no false claims of harm, but would loosen its threshold.
             p = np.where(self.values < 0, p, 1.0)
-        return np.where(adjust(p) <= 1 - self.level, self.high, np.maximum(self.high, 0))
+        survives = adjust(p) <= 1 - self.level
+        return np.where(survives, self.high, np.maximum(self.high, 0))
 
     def values_sha256(self) -> str:
         """sha256 of the values' float64 bytes (little endian), in flat order."""
@@ -261,13 +262,17 @@ class HeadScores:
         grid = HeadGrid.from_json(value["grid"])
         arrays: dict[str, ScoreNumbers] = {}
         for name, array_field in SCORE_ARRAYS.items():
-            if array_field.in_files_only or (numbers := value[name]) is None:
+            if array_field.in_files_only:
+                continue
+            numbers = value[name]
+            if numbers is None:
                 continue
             arrays[name] = array_field.array(numbers)
             if arrays[name].shape != array_field.shape(grid):
                 raise ValueError("another size than the grid's")
         plain_values = {name: _as_plain(value[name]) for name in SCORE_VALUES}
-        if (signed_value := value.get(SIGNED)) is not None:
+        signed_value = value.get(SIGNED)
+        if signed_value is not None:
             plain_values[SIGNED] = _as_plain(signed_value)
         omissions = value.get(OMISSIONS)
         return HeadScores.from_fields(
@@ -286,18 +291,21 @@ class HeadScores:
         threshold: float | None = None,
         correction: str = RAW,
     ) -> Mask:
-        """The mask a rule derives from these scores; rules and errors as in `headlab.masks.choose`.
-
-        Also raises HeadlabError for an unknown correction, one of another rule, and one without
-        p-values.
+        """The mask that a rule derives from these scores.
 
         Args:
-            correction: of rule harmful, for testing all heads: "raw" (none), "holm" or "bh"
-                (Benjamini–Hochberg).
+            rule: As in `headlab.masks.choose`.
+            k: As in `headlab.masks.choose`.
+            threshold: As in `headlab.masks.choose`.
+            correction: Correction of rule harmful for testing all heads: "raw" (none), "holm" or
+                "bh" (Benjamini–Hochberg).
+
+        Raises:
+            HeadlabError: As `headlab.masks.choose`, and for an unknown correction, one of another
+                rule, and one without p-values.
         """
-        kept_heads = choose(
-            self.grid, self.values, self._high(rule, correction), rule, k=k, threshold=threshold
-        )
+        high = self._high(rule, correction)
+        kept_heads = choose(self.grid, self.values, high, rule, k=k, threshold=threshold)
         choice: dict[str, Json] = {"rule": rule}
         if k is not None:
             choice["k"] = int(k)
@@ -328,12 +336,10 @@ def omission_notes(results: Iterable[HeadScores | Curve]) -> tuple[str, ...]:
 
     Older results do not say it, and have none.
     """
-    omissions = ((result.language, result.omissions) for result in results)
-    sentences = (
-        f"{language}: {language_omissions.sentence}."
-        for language, language_omissions in omissions
-        if language_omissions is not None and language_omissions.sentence
-    )
+    sentences = []
+    for result in results:
+        if result.omissions is not None and result.omissions.sentence:
+            sentences.append(f"{result.language}: {result.omissions.sentence}.")
     return tuple(dict.fromkeys(sentences))
 
 
@@ -342,16 +348,21 @@ def coarse(scores: Iterable[HeadScores]) -> str:
 
     Empty where one may.
     """
-    p_values_and_levels = [(s.p_values, s.level) for s in scores if s.p_values is not None]
-    test_count, smallest_p = (
-        sum(len(p) for p, _ in p_values_and_levels),
-        min((float(p.min()) for p, _ in p_values_and_levels), default=0.0),
-    )
-    if not p_values_and_levels or smallest_p * test_count <= 1 - p_values_and_levels[0][1]:
+    levels = []
+    p_values = []
+    for head_scores in scores:
+        if head_scores.p_values is not None:
+            levels.append(head_scores.level)
+            p_values.append(head_scores.p_values)
+    if not p_values:
+        return ""
+    test_count = sum(map(len, p_values))
+    smallest_p = min(float(p.min()) for p in p_values)
+    if smallest_p * test_count <= 1 - levels[0]:
         return ""
     return (
-        f"The smallest p here is {smallest_p:.2g}: over {test_count:,} tests no head can survive Holm's "
-        "correction."
+        f"The smallest p here is {smallest_p:.2g}: over {test_count:,} tests no head can survive "
+        "Holm's correction."
     )
 
 
@@ -363,9 +374,11 @@ class Contrast:
     """Two results on the same heads, head by head: the first minus the second, all arrays [head].
 
     Attributes:
-        difference, low, high: in the unit of both, where they have one; low and high hold at
-            `level` where both results have intervals, else None.
-        ranks: of both; 1 is the highest value.
+        difference: First minus second value; None where the results have different units.
+        low: Lower bound of the difference at `level`; None where a result has no intervals.
+        high: Its upper bound.
+        level: Level of the interval.
+        ranks: Ranks in the first and in the second result; 1 is the highest value.
         turned: Heads whose values have opposite signs.
         surely: Those of them whose intervals lie on opposite sides of 0.
     """
@@ -381,8 +394,9 @@ class Contrast:
     @property
     def clear(self) -> Bools:
         """Heads whose difference has an interval without 0, bool [head]."""
-        no_heads = np.zeros(len(self.turned), bool)
-        return no_heads if self.low is None or self.high is None else (self.low > 0) | (self.high < 0)
+        if self.low is None or self.high is None:
+            return np.zeros(len(self.turned), bool)
+        return (self.low > 0) | (self.high < 0)
 
 
 def contrast(first: HeadScores, second: HeadScores) -> Contrast:
@@ -394,8 +408,8 @@ def contrast(first: HeadScores, second: HeadScores) -> Contrast:
     """
     if first.grid != second.grid:
         raise HeadlabError(
-            f"the two results are of models with other heads: {first.grid} and {second.grid}; compare "
-            "results of one grid",
+            f"the two results are of models with other heads: {first.grid} and {second.grid}; "
+            "compare results of one grid",
             code="score.grids_differ",
         )
     same_unit = first.unit == second.unit
@@ -411,21 +425,26 @@ def contrast(first: HeadScores, second: HeadScores) -> Contrast:
 
 
 def _difference_or_none(minuend: Floats | None, subtrahend: Floats | None) -> Floats | None:
-    return None if minuend is None or subtrahend is None else minuend - subtrahend
+    if minuend is None or subtrahend is None:
+        return None
+    return minuend - subtrahend
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Accuracy in one language as heads are removed one after another, paired with the unpruned model.
+    """Accuracy in one language as heads are removed one after another.
+
+    It is paired with the accuracy of the model with all heads on.
 
     Attributes:
         order: int [head], flat indices in order of removal.
         removed: int [point], number of removed heads, ascending from 0 to all.
         correct: bool [point, answer].
         groups: int [answer]; answers of one group number are resampled together.
-        low, high: float [point], 95 % interval of `difference`.
-        p_values: float [point], of "the difference is 0", two-sided; with no head removed the three
-            are 0, 0 and 1.
+        low: float [point], lower bound of the 95 % interval of `difference`.
+        high: float [point], its upper bound.
+        p_values: float [point], two-sided p-values of "the difference is 0"; with no head removed
+            bounds and p-value are 0, 0 and 1.
         ordering: The method whose scores gave the order.
         caution: Caveat about the curve, or empty.
         spec: Everything the numbers depend on.
@@ -464,7 +483,7 @@ class Curve:
 
     @property
     def difference(self) -> Floats:
-        """Accuracy minus that of the unpruned model, float [point]; 0.01 = one point, negative = lost."""
+        """Accuracy minus that with all heads on, float [point]; 0.01 is one point."""
         right_answers = self.correct.sum(axis=1)
         return np.asarray((right_answers - right_answers[0]) / self.n)
 
@@ -476,9 +495,9 @@ class Curve:
     def heads_until(
         self, points: float = 0.01, by: Literal["estimate", "interval"] = "estimate"
     ) -> int:
-        """Most heads that can be removed before more than `points` of accuracy is lost, among the measured counts.
+        """Most heads that can be removed before more than `points` of accuracy is lost.
 
-        A recovery after the first fall does not count.
+        Only measured counts of removed heads are considered. A recovery after the first fall does not count.
 
         Args:
             points: 0.01 is one point.
@@ -499,8 +518,11 @@ class Curve:
                 "point",
                 code="curve.loss_out_of_range",
             )
-        points_below = np.flatnonzero((self.difference if by == "estimate" else self.low) < -points)
-        return int(self.removed[points_below[0] - 1] if len(points_below) else self.removed[-1])
+        loss_bound = self.difference if by == "estimate" else self.low
+        points_below = np.flatnonzero(loss_bound < -points)
+        if len(points_below) == 0:
+            return int(self.removed[-1])
+        return int(self.removed[points_below[0] - 1])
 
     def mask(self, k: int) -> Mask:
         """The mask without the first `k` heads of the order.
@@ -527,14 +549,16 @@ class Curve:
         return Mask(self.grid, kept_heads, self.spec.model.to_json(), choice)
 
     def values_sha256(self) -> str:
-        """sha256 of order, counts, answers, intervals and p-values (little endian), in that order."""
-        whole = (
+        """sha256 of order, counts, answers, intervals and p-values (little endian)."""
+        return arrays_sha256(
             (self.order, "<i8"),
             (self.removed, "<i8"),
             (self.correct, "|b1"),
             (self.groups, "<i8"),
+            (self.low, "<f8"),
+            (self.high, "<f8"),
+            (self.p_values, "<f8"),
         )
-        return arrays_sha256(*whole, (self.low, "<f8"), (self.high, "<f8"), (self.p_values, "<f8"))
 
 
 def kept_without(removed_indices: Ints, size: int) -> Bools:
@@ -545,12 +569,15 @@ def kept_without(removed_indices: Ints, size: int) -> Bools:
 
 
 class Band(NamedTuple):
-    """Accuracy over several curves at the same counts: lowest, median and highest, each float [point].
+    """Accuracy over several curves at the same counts of removed heads.
 
     Attributes:
+        low: float [point], lowest accuracy.
+        median: float [point], median accuracy.
+        high: float [point], highest accuracy.
         removed: int [point], number of removed heads.
-        ordering: of the curves.
-        curves: Their number.
+        ordering: The order of the curves.
+        curves: Number of curves.
     """
 
     low: Floats
@@ -573,8 +600,8 @@ def band(curves: Sequence[Curve]) -> Band:
         if curve.grid != first_curve.grid or not np.array_equal(curve.removed, first_curve.removed):
             raise HeadlabError(
                 "a band needs curves of one head grid, measured at the same counts of removed "
-                f"heads; given {first_curve.grid} at {len(first_curve.removed)} points and {curve.grid} at "
-                f"{len(curve.removed)}",
+                f"heads; given {first_curve.grid} at {len(first_curve.removed)} points and "
+                f"{curve.grid} at {len(curve.removed)}",
                 code="band.curves_differ",
             )
     accuracy = np.stack([curve.accuracy for curve in curves])
@@ -590,9 +617,14 @@ def band(curves: Sequence[Curve]) -> Band:
 
 
 def counts(heads: int, points: int | None = None) -> list[int]:
-    """Number of removed heads at each point: every number, or `points` evenly spaced ones from 0 to all.
+    """Number of removed heads at each point of a curve, from 0 to all.
 
-    Raises HeadlabError unless `points` is from 2 to heads + 1.
+    Args:
+        heads: Number of heads of the model.
+        points: Number of evenly spaced points; None for every count.
+
+    Raises:
+        HeadlabError: `points` is not from 2 to heads + 1.
     """
     if points is None:
         return list(range(heads + 1))
@@ -615,39 +647,62 @@ def curve_names(curves: Sequence[Curve]) -> list[str]:
 
     The seed too, if these are the same.
     """
-    one_language, one_ordering = (
-        len({getattr(curve, field_name) for curve in curves}) == 1 for field_name in ("language", "ordering")
-    )
+    one_language = len({curve.language for curve in curves}) == 1
+    one_ordering = len({curve.ordering for curve in curves}) == 1
     if len(curves) == 1:
         return [f"{curves[0].language} by {curves[0].ordering}"]
     if one_ordering and not one_language:
         names = [curve.language for curve in curves]
+    elif one_language:
+        names = [curve.ordering for curve in curves]
     else:
-        names = [curve.ordering if one_language else f"{curve.language} by {curve.ordering}" for curve in curves]
-    repeated_names = {name for name in names if names.count(name) > 1}
-    return [
-        f"{name}, seed {_seed_of(curve)}" if name in repeated_names else name
-        for name, curve in zip(names, curves, strict=True)
-    ]
+        names = [f"{curve.language} by {curve.ordering}" for curve in curves]
+    unique_names = []
+    for name, curve in zip(names, curves, strict=True):
+        is_repeated = names.count(name) > 1
+        unique_names.append(f"{name}, seed {_seed_of(curve)}" if is_repeated else name)
+    return unique_names
 
 
 def _seed_of(curve: Curve) -> Cell:
     """The seed of the scores that order the heads, or that of a curve without an order."""
-    seed = curve.spec.seed if curve.spec.order is None else curve.spec.order.get("seed")
+    order = curve.spec.order
+    seed = curve.spec.seed if order is None else order.get("seed")
     return None if isinstance(seed, list | dict) else seed
 
 
 def curve_summary(curves: Sequence[Curve]) -> Table:
-    """A row per curve: what it is of, its start, its mean, and how many heads can go before one point is lost."""
+    """A row per curve: its accuracy at the start, its mean, and how many heads can be removed.
+
+    Heads are removed until one point of accuracy is lost.
+    """
     columns = (
-        "language", "ordered by", "seed", "split", "answers", "all heads, %", "mean over the curve, %",
-        "heads gone for 1 point, estimate", "heads gone for 1 point, interval", "heads",
-    )  # fmt: skip
-    rows = tuple(
-        (c.language, c.ordering, _seed_of(c), c.split, c.n, 100 * float(c.accuracy[0]), 100 * c.area,
-         c.heads_until(POINT), c.heads_until(POINT, "interval"), c.grid.size)
-        for c in curves
-    )  # fmt: skip
+        "language",
+        "ordered by",
+        "seed",
+        "split",
+        "answers",
+        "all heads, %",
+        "mean over the curve, %",
+        "heads gone for 1 point, estimate",
+        "heads gone for 1 point, interval",
+        "heads",
+    )
+    rows = []
+    for curve in curves:
+        row: tuple[Cell, ...] = (
+            curve.language,
+            curve.ordering,
+            _seed_of(curve),
+            curve.split,
+            curve.n,
+            100 * float(curve.accuracy[0]),
+            100 * curve.area,
+            curve.heads_until(POINT),
+            curve.heads_until(POINT, "interval"),
+            curve.grid.size,
+        )
+        rows.append(row)
     notes = (
         "Heads gone for 1 point: the most that can go before more than 1 point is lost; by the "
         "interval, a larger loss is ruled out at every count up to there. Each interval is for its "
@@ -656,7 +711,9 @@ def curve_summary(curves: Sequence[Curve]) -> Table:
         *omission_notes(curves),
     )
     formats = ("", "", "d", "", ",d", ".1f", ".1f", "d", "d", "d")
-    return Table("curve-summary", "Accuracy as heads are removed", columns, formats, rows, notes)
+    return Table(
+        "curve-summary", "Accuracy as heads are removed", columns, formats, tuple(rows), notes
+    )
 
 
 def curve_points(curve: Curve, name: str) -> Table:
@@ -674,9 +731,9 @@ def curve_points(curve: Curve, name: str) -> Table:
         "p",
     )
     shares = 100 * np.stack([curve.accuracy, curve.difference, curve.low, curve.high], axis=1)
-    parts = zip(curve.removed.tolist(), shares.tolist(), curve.p_values.tolist(), strict=True)
+    points = zip(curve.removed.tolist(), shares.tolist(), curve.p_values.tolist(), strict=True)
+    rows = tuple((removed_count, *cells, p) for removed_count, cells, p in points)
     formats = ("d", ".1f", "+.1f", "+.1f", "+.1f", ".4f")
-    rows = tuple((removed_count, *cells, p) for removed_count, cells, p in parts)
     return Table("curve-points", f"Every point, {name}", columns, formats, rows)
 
 
@@ -688,7 +745,9 @@ def compare_areas(curve: Curve, reference_curve: Curve, seed: int = 0) -> Paired
 
     Raises HeadlabError unless both are of the same examples.
     """
-    if curve.spec.task != reference_curve.spec.task or not np.array_equal(curve.groups, reference_curve.groups):
+    if curve.spec.task != reference_curve.spec.task or not np.array_equal(
+        curve.groups, reference_curve.groups
+    ):
         raise HeadlabError(
             "the two curves were measured on different examples; compare curves of one language, "
             "split and size",

@@ -396,7 +396,7 @@ def test_lost_devices_change_no_bit(
     monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 2})
     ask = {"language": "xx", "size": 24, "samples": 48, "ablation": ablation}
     want = score(model, tiny_task(), **ask)
-    monkeypatch.setattr("headlab.cluster.pool.TRIES", 100)  # however often the same call is hit
+    monkeypatch.setattr("headlab.cluster.pool.MAX_TRIES", 100)  # however often the same call is hit
     rng = np.random.default_rng(5)
     with pool_of(lambda: Thread(lambda: hand(model), int(rng.integers(3, 7))), 3) as pool:
         got = score(model, tiny_task(), helpers=Team(pool), **ask)

@@ -65,8 +65,9 @@ if TYPE_CHECKING:  # importing torch takes seconds, and lists of results do not 
 Content = TypeVar("Content")
 T = TypeVar("T")
 Stamp = tuple[tuple[int, int, int], ...]
-SETTLED_NANOSECONDS = 2_000_000_000  # nanoseconds: a file written more recently may change again without a new modification time
-RUN_KEY_ARRAY = "run"  # array of a checkpoint that holds the key of its run
+# A file written more recently may change again without a new modification time.
+SETTLED_NANOSECONDS = 2_000_000_000
+RUN_KEY_ARRAY = "run"  # the array of a checkpoint that holds the key of its run
 CHECKPOINTS = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of training
 
 
@@ -112,9 +113,8 @@ class Run:
         path = self.folder / "spec.json"
         try:
             if read_json(path) == self.spec:
-                sync_folder(
-                    self.folder.parent
-                )  # the process that made the folder may have died before it did
+                # The process that made the folder may have died before it did this.
+                sync_folder(self.folder.parent)
                 return
             problem = "another run's"
         except HeadlabError as error:
@@ -135,7 +135,8 @@ class Run:
         if not self.finished:
             return None
         result = read_result(self.folder, kind)
-        self._sweep()  # what a process left that was killed between writing the result and this
+        # A process may have been killed between writing the result and this.
+        self._sweep()
         return result
 
     def kept_report(self) -> Report | None:
@@ -148,7 +149,7 @@ class Run:
         return None if report is None else report.record
 
     def _sound(self, subject: str, reader: Callable[[], Content | None]) -> Content | None:
-        """What is read; None if that fails, with the reason in the log."""
+        """What `reader` reads; None if that fails, with the reason in the log."""
         try:
             return reader()
         except HeadlabError as error:
@@ -200,7 +201,10 @@ class Run:
         self.kept(self, True)
 
     def checkpoint(self) -> dict[str, Array] | None:
-        """Arrays saved by an interrupted run; None, to start over, if the file is missing, damaged or foreign."""
+        """Arrays saved by an interrupted run.
+
+        None, to start over, if the file is missing, damaged or another run's.
+        """
         path = self.folder / "checkpoint.npz"
 
         def read_own_arrays() -> dict[str, Array]:
@@ -209,7 +213,9 @@ class Run:
                 raise HeadlabError("checkpoint.npz is another run's", code="checkpoint.other_run")
             return arrays
 
-        return self._sound("checkpoint", read_own_arrays) if os.path.lexists(path) else None
+        if not os.path.lexists(path):
+            return None
+        return self._sound("checkpoint", read_own_arrays)
 
     def save(self, arrays: Arrays) -> None:
         """Store arrays as the checkpoint from which the run can resume."""
@@ -261,16 +267,20 @@ class Store:
         task: Task | None = None,
         **files: Path | None,
     ) -> None:
-        """Note where the files of a result are on this machine, so that a report's commands can name them.
+        """Note where the files of a result are on this machine.
+
+        A report's commands can then name them.
 
         Args:
-            spec: Of the result.
-            model: That it is of; the folder of one that was read from a folder is noted.
-            task: That it is on, if any; its declaration and its folder of data are noted.
-            files: Further ones, by their names in `Places`.
+            spec: Spec of the result.
+            model: Its model; the folder of one that was read from a folder is noted.
+            task: Its task, if any; its declaration and its folder of data are noted.
+            files: Further files, by their names in `Places`.
         """
-        of_task = {} if task is None else {"declaration": task.declaration, "data": task.data}
-        places = Places(**{"model": model.checkpoint.folder, **files, **of_task})
+        paths = {"model": model.checkpoint.folder, **files}
+        if task is not None:
+            paths |= {"declaration": task.declaration, "data": task.data}
+        places = Places(**paths)
         note_places(self.root, spec, places)
 
     def places(self, spec: Mapping[str, Json]) -> Places:
@@ -284,12 +294,10 @@ class Store:
     def folders(self) -> Iterator[Path]:
         """Run folders, in name order."""
         if self.root.is_dir():
-            folders = (
-                folder
-                for folder in self.root.iterdir()
-                if folder.is_dir() and not folder.name.startswith(".") and folder.name != ADAPTERS
-            )
-            yield from sorted(folders)
+            for folder in sorted(self.root.iterdir()):
+                is_hidden = folder.name.startswith(".")
+                if folder.is_dir() and not is_hidden and folder.name != ADAPTERS:
+                    yield folder
 
     def scan(self) -> Listing[HeadScores]:
         """Read every score; also names the folders whose kind cannot be told."""
@@ -312,7 +320,8 @@ class Store:
 
         A damaged, foreign or older folder gives a sentence instead.
         """
-        results, problems = list[Result[T]](), list[str]()
+        results: list[Result[T]] = []
+        problems: list[str] = []
         reader = cast("Callable[[Path], Result[T]]", _READERS[kind])
         for folder in self.folders():
             if not (folder / "result.npz").exists() and (folder / "spec.json").exists():
@@ -345,7 +354,8 @@ class Store:
         language: str | None = None,
     ) -> list[Result[HeadScores]]:
         """Results whose model name, task name, method and language are as given (None: any)."""
-        return [result for result in self.scan().results if matches(result, model, task, method, language)]
+        results = self.scan().results
+        return [result for result in results if matches(result, model, task, method, language)]
 
 
 def _stamp(folder: Path) -> Stamp:
@@ -380,8 +390,9 @@ def matches(
 ) -> bool:
     """Whether a result has this model, task, method and language (None: any)."""
     scores = result.record
+    requested = (model, task, method, language)
     names = (scores.spec.model.name, scores.spec.task.name, scores.method, scores.language)
     return all(
-        wanted_name is None or wanted_name == name
-        for wanted_name, name in zip((model, task, method, language), names, strict=True)
+        requested_name is None or requested_name == name
+        for requested_name, name in zip(requested, names, strict=True)
     )

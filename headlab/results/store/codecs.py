@@ -45,13 +45,13 @@ from headlab.results.store.folder import (
     check_array,
     check_parts,
     kind_of,
+    located_errors,
     npz,
     read_arrays,
     read_content,
     read_field,
     read_grid,
     read_spec,
-    located_errors,
 )
 from headlab.tasks import Example, answer_names
 
@@ -62,15 +62,18 @@ COUNT_TYPES = (np.uint8, np.uint16, np.uint32)
 
 
 def pack_evaluation(digest: str, evaluation: Evaluation, units: Ints, spec: RunSpec) -> bytes:
-    """A complete evaluation as npz bytes: right or wrong as bits, predictions in the smallest integer type.
+    """A complete evaluation as npz bytes.
+
+    Right or wrong are stored as bits, predictions in the smallest integer type.
 
     Args:
-        digest: of the mask.
+        digest: Digest of the mask.
+        evaluation: Answers and accuracy under the mask.
         units: int [example], answers per example.
-        spec: of the run folder.
+        spec: Spec of the run folder.
 
     Raises:
-        HeadlabError: For an incomplete evaluation.
+        HeadlabError: The evaluation is incomplete.
     """
     if not evaluation.done:
         raise HeadlabError(
@@ -101,7 +104,10 @@ def read_evaluation(
     """Inverse of `pack_evaluation`.
 
     Args:
-        examples: Those of the task.
+        path: The file.
+        digest: Digest of the mask.
+        spec: Spec of the run folder.
+        examples: The examples of the task.
 
     Raises:
         HeadlabError: If the file is damaged, or belongs to another run, mask or set of examples.
@@ -124,7 +130,8 @@ def read_evaluation(
         raise HeadlabError(
             f"{path.name} holds answers that differ from those written", code="answers.changed"
         )
-    units, predictions = _read_counts("units", arrays), _read_counts("predicted", arrays)
+    units = _read_counts("units", arrays)
+    predictions = _read_counts("predicted", arrays)
     if len(units) != len(examples) or int(units.sum()) != len(predictions):
         raise HeadlabError(
             f"{path.name} has a different number of examples or answers",
@@ -133,24 +140,32 @@ def read_evaluation(
     ids, groups = answer_names(examples, units)
     if description.get("ids_sha256") != content_key(list(ids)):
         raise HeadlabError(f"{path.name} was made on other examples", code="answers.other_examples")
-    check_array("correct", arrays["correct"], (-(-len(ids) // 8),), np.uint8)
+    byte_count = -(-len(ids) // 8)
+    check_array("correct", arrays["correct"], (byte_count,), np.uint8)
     correct = np.unpackbits(arrays["correct"], count=len(ids)).astype(bool)
     return Evaluation(
-        spec.task.language, correct, predictions, ids, groups, len(ids), _read_omissions(description)
+        spec.task.language,
+        correct,
+        predictions,
+        ids,
+        groups,
+        len(ids),
+        _read_omissions(description),
     )
 
 
 def _smallest_type(values: Ints) -> Array:
+    """Counts in the smallest of `COUNT_TYPES` that holds them all."""
     if len(values) and int(values.min()) < 0:
         raise HeadlabError(
             "an answer is missing; only complete evaluations are stored", code="answers.incomplete"
         )
-    return values.astype(
-        next(kind for kind in COUNT_TYPES if int(values.max(initial=0)) <= np.iinfo(kind).max)
-    )
+    largest = int(values.max(initial=0))
+    return values.astype(next(kind for kind in COUNT_TYPES if largest <= np.iinfo(kind).max))
 
 
 def _read_counts(name: str, arrays: Arrays) -> Ints:
+    """One of the arrays of counts in a file of answers."""
     array = arrays[name]
     if array.ndim != 1 or array.dtype not in COUNT_TYPES:
         raise HeadlabError(
@@ -161,6 +176,7 @@ def _read_counts(name: str, arrays: Arrays) -> Ints:
 
 
 def _read_description(arrays: Arrays) -> Mapping[str, Json]:
+    """What a file of answers says about them."""
     text = arrays.get("about")
     if text is None or text.shape != () or text.dtype.kind != "U":
         raise HeadlabError("its answers have no description", code="answers.about_missing")
@@ -173,6 +189,7 @@ def _read_description(arrays: Arrays) -> Mapping[str, Json]:
 
 
 def _answers_sha256(arrays: Arrays) -> str:
+    """sha256 of the arrays in a file of answers, with their types and shapes."""
     digest = hashlib.sha256()
     for name in ("correct", "predicted", "units"):
         digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape};".encode())
@@ -183,7 +200,7 @@ def _answers_sha256(arrays: Arrays) -> str:
 # The result of a run, whatever its kind.
 
 T = TypeVar("T")
-ScoredRecord = TypeVar("R", HeadScores, Curve, LearnedGates)
+ScoredRecord = TypeVar("ScoredRecord", HeadScores, Curve, LearnedGates)
 Record = HeadScores | Curve | Report | LearnedGates
 # The arrays of a file, and what it says about them as JSON.
 Content = tuple[Mapping[str, Array], dict[str, Json]]
@@ -204,8 +221,9 @@ class Codec(Generic[T]):
     """How a kind of record is stored.
 
     Attributes:
-        kind: in the spec.
-        words, command: What it is, and which command makes it, for messages.
+        kind: Name of the kind in a spec.
+        words: What it is, for messages.
+        command: The command that makes it, for messages.
         pack: A record to the content of its file; raises HeadlabError for one that cannot be
             stored.
         unpack: The inverse, from arrays, description and spec; raises HeadlabError for anything
@@ -227,8 +245,8 @@ def pack(record: Record, meta: JsonRecord) -> bytes:
     Raises:
         HeadlabError: For one that cannot be stored.
     """
-    arrays, about = codec_of(type(record)).pack(record)
-    description_json = canonical_json(about | {"format": FORMAT, "meta": dict(meta)})
+    arrays, description = codec_of(type(record)).pack(record)
+    description_json = canonical_json(description | {"format": FORMAT, "meta": dict(meta)})
     return npz({**arrays, "about": np.array(description_json)})
 
 
@@ -254,9 +272,10 @@ def read_result(folder: Path, kind: type[T]) -> Result[T]:
 
 def _require_arrays(arrays: Arrays, names: set[str]) -> None:
     """Raise HeadlabError for arrays that a result lacks."""
-    if lacking := names - set(arrays):
+    missing_names = names - set(arrays)
+    if missing_names:
         raise HeadlabError(
-            f"its result lacks {', '.join(sorted(lacking))}", code="result.fields_missing"
+            f"its result lacks {', '.join(sorted(missing_names))}", code="result.fields_missing"
         )
 
 
@@ -289,7 +308,7 @@ def _pack_scores(scores: HeadScores) -> Content:
 def _describe_record(
     record: HeadScores | Curve | LearnedGates, plain_values: Mapping[str, Plain]
 ) -> dict[str, Json]:
-    """The description of a record: plain values, grid, checksum, and what was left out of its examples."""
+    """The description of a record: plain values, grid, checksum, and omissions of its examples."""
     description: dict[str, Json] = {**plain_values}
     if not isinstance(record, LearnedGates) and record.omissions is not None:
         description[OMISSIONS] = record.omissions.to_json()
@@ -309,15 +328,22 @@ def _read_plain_values(
 
 
 def _read_omissions(description: Mapping[str, Json]) -> Omissions | None:
-    """What was omitted of the examples of a result; None in those stored before this was recorded."""
+    """What was omitted of the examples of a result; None where that was not recorded."""
     return Omissions.from_json(description[OMISSIONS]) if OMISSIONS in description else None
 
 
-def _require_match(record: ScoredRecord, description: Mapping[str, Json], spec_names_it: bool) -> ScoredRecord:
-    """A record that was read.
+def _require_match(
+    record: ScoredRecord, description: Mapping[str, Json], spec_names_it: bool
+) -> ScoredRecord:
+    """A record that was read, if it is the one that was stored.
+
+    Args:
+        record: The record.
+        description: What its file says about it.
+        spec_names_it: Whether the names in it are those of its spec.
 
     Raises:
-        HeadlabError: For another checksum, or one that the spec does not name.
+        HeadlabError: It has another checksum, or its spec does not name it.
     """
     if record.values_sha256() != description.get("values_sha256") or not spec_names_it:
         raise HeadlabError(
@@ -336,36 +362,43 @@ def _unpack_scores(arrays: Arrays, description: Mapping[str, Json], spec: RunSpe
     plain_values = _read_plain_values(description, SCORE_VALUES)
     if SIGNED in description:
         plain_values[SIGNED] = read_field(description, SIGNED, bool)
-    scores = HeadScores.from_fields(grid, spec, plain_values, score_arrays, _read_omissions(description))
+    scores = HeadScores.from_fields(
+        grid, spec, plain_values, score_arrays, _read_omissions(description)
+    )
     _check_intervals(scores, "head")
     names_in_spec = (spec.task.language, spec.method.name)
     return _require_match(scores, description, (scores.language, scores.method) == names_in_spec)
 
 
 def _check_intervals(record: HeadScores | Curve, owner: str) -> None:
-    """Raise HeadlabError for an interval that does not rise from low to high, or a p-value that is no share.
+    """Raise HeadlabError for an interval or a p-value that is impossible.
+
+    An interval rises from low to high, and a p-value is from 0 to 1.
 
     Args:
-        what: Each of them belongs to, in a word.
+        record: What the intervals are of.
+        owner: What each interval belongs to, "head" or "point".
     """
-    low, high, p = record.low, record.high, record.p_values
-    if (
-        low is not None
-        and high is not None
-        and (wrong_indices := np.flatnonzero(~(low <= high + ROUNDING))).size
-    ):
-        index = int(wrong_indices[0])
-        raise HeadlabError(
-            f"the interval of {owner} {index} has its low end, {low[index]:g}, above its high end, "
-            f"{high[index]:g}",
-            code="result.interval_reversed",
-        )
-    if p is not None and (wrong_indices := np.flatnonzero(~((p >= 0) & (p <= 1 + ROUNDING)))).size:
-        index = int(wrong_indices[0])
-        raise HeadlabError(
-            f"the p-value of {owner} {index} is {p[index]:g}, not from 0 to 1",
-            code="result.p_value_invalid",
-        )
+    low = record.low
+    high = record.high
+    if low is not None and high is not None:
+        reversed_indices = np.flatnonzero(~(low <= high + ROUNDING))
+        if reversed_indices.size:
+            index = int(reversed_indices[0])
+            raise HeadlabError(
+                f"the interval of {owner} {index} has its low end, {low[index]:g}, above its high "
+                f"end, {high[index]:g}",
+                code="result.interval_reversed",
+            )
+    p = record.p_values
+    if p is not None:
+        impossible_indices = np.flatnonzero(~((p >= 0) & (p <= 1 + ROUNDING)))
+        if impossible_indices.size:
+            index = int(impossible_indices[0])
+            raise HeadlabError(
+                f"the p-value of {owner} {index} is {p[index]:g}, not from 0 to 1",
+                code="result.p_value_invalid",
+            )
 
 
 # Pruning curves as the result of a run.
@@ -405,7 +438,8 @@ def _pack_curve(curve: Curve) -> Content:
 def _unpack_curve(arrays: Arrays, description: Mapping[str, Json], spec: RunSpec) -> Curve:
     grid = read_grid(description.get("grid"))
     _require_arrays(arrays, {*CURVE_ARRAYS, "correct"})
-    points, answers = len(np.atleast_1d(arrays["removed"])), len(np.atleast_1d(arrays["groups"]))
+    points = len(np.atleast_1d(arrays["removed"]))
+    answers = len(np.atleast_1d(arrays["groups"]))
     check_array("order", arrays["order"], (grid.size,), np.int64)
     check_array("removed", arrays["removed"], (points,), np.int64)
     check_array("groups", arrays["groups"], (answers,), np.int64)
@@ -422,17 +456,27 @@ def _unpack_curve(arrays: Arrays, description: Mapping[str, Json], spec: RunSpec
         **{name: arrays[name] for name in CURVE_ARRAYS},  # type: ignore[arg-type] # checked above
     )
     _check_intervals(curve, "point")
-    names_in_spec = (spec.task.language, spec.task.split, part(spec, "order", "method"), spec.removed)
+    names_in_spec = (
+        spec.task.language,
+        spec.task.split,
+        part(spec, "order", "method"),
+        spec.removed,
+    )
     removed_counts = tuple(curve.removed.tolist())
-    return _require_match(curve, description, (curve.language, curve.split, curve.ordering, removed_counts) == names_in_spec)
+    names = (curve.language, curve.split, curve.ordering, removed_counts)
+    return _require_match(curve, description, names == names_in_spec)
 
 
 def _check_counts(arrays: Arrays, size: int) -> None:
-    """Raise HeadlabError unless the order has every head once and the counts rise from 0 to all heads."""
-    order, removed_counts = arrays["order"], arrays["removed"]
+    """Raise HeadlabError unless the order has every head once and counts rise from 0 to all heads."""
+    order = arrays["order"]
+    removed_counts = arrays["removed"]
     if not np.array_equal(np.sort(order), np.arange(size)):
         raise HeadlabError("its order does not name every head once", code="curve.order_invalid")
-    if len(removed_counts) < 2 or removed_counts[0] != 0 or removed_counts[-1] != size or (np.diff(removed_counts) <= 0).any():
+    is_from_none_to_all = (
+        len(removed_counts) >= 2 and removed_counts[0] == 0 and removed_counts[-1] == size
+    )
+    if not is_from_none_to_all or (np.diff(removed_counts) <= 0).any():
         raise HeadlabError(
             "its counts of removed heads do not rise from 0 to all heads",
             code="curve.counts_invalid",
@@ -491,7 +535,10 @@ CONCRETE_FIELDS = ("temperature", "low", "high")
 
 
 def trained_folder(result: Result[LearnedGates]) -> Path | None:
-    """Folder of the jointly trained model; None if the model was not trained or was written elsewhere."""
+    """Folder of the jointly trained model.
+
+    None if the model was not trained or was written elsewhere.
+    """
     name = result.record.trained.get("folder")
     if not isinstance(name, str) or name in ("", ".", "..") or Path(name).name != name:
         return None
@@ -516,7 +563,7 @@ def _pack_gates(gates: LearnedGates) -> Content:
             code="gate.not_finite",
         )
     try:
-        unhashed_fields: dict[str, Json] = {
+        extra_fields: dict[str, Json] = {
             "measured": {split: dict(figures) for split, figures in gates.measured.items()},
             "trained": dict(gates.trained),
             "notes": list(gates.notes),
@@ -526,10 +573,12 @@ def _pack_gates(gates: LearnedGates) -> Content:
         }
         description: dict[str, Json] = {
             "concrete": concrete,
-            "told": unhashed_fields,
-            "told_sha256": content_key(unhashed_fields),
+            "told": extra_fields,
+            "told_sha256": content_key(extra_fields),
         }
-        description |= _describe_record(gates, {name: getattr(gates, name) for name in GATES_VALUES})
+        description |= _describe_record(
+            gates, {name: getattr(gates, name) for name in GATES_VALUES}
+        )
         canonical_json(description)  # raises for what JSON cannot represent
         return arrays, description
     except (TypeError, ValueError) as error:
@@ -568,18 +617,25 @@ def _unpack_gates(arrays: Arrays, description: Mapping[str, Json], spec: RunSpec
 def _check_gate_arrays(arrays: Arrays, grid: HeadGrid) -> None:
     """Raise HeadlabError unless the arrays form one history of some of the grid's heads."""
     _require_arrays(arrays, {"steps", "gated", "log_alpha", "loss", "penalty"})
-    times, heads = len(np.atleast_1d(arrays["steps"])), len(np.atleast_1d(arrays["gated"]))
+    times = len(np.atleast_1d(arrays["steps"]))
+    heads = len(np.atleast_1d(arrays["gated"]))
     check_array("steps", arrays["steps"], (times,), np.int64)
     check_array("gated", arrays["gated"], (heads,), np.int64)
     check_array("log_alpha", arrays["log_alpha"], (times, heads), np.float32)
     check_array("loss", arrays["loss"], (times - 1,), np.float64)
     check_array("penalty", arrays["penalty"], (times,), np.float64)
-    steps, gated_indices = arrays["steps"], arrays["gated"]
+    steps = arrays["steps"]
+    gated_indices = arrays["gated"]
     if times < 2 or steps[0] != 0 or (np.diff(steps) <= 0).any():
         raise HeadlabError(
             "the steps of its history do not rise from 0", code="result.history_invalid"
         )
-    if not heads or gated_indices[0] < 0 or gated_indices[-1] >= grid.size or (np.diff(gated_indices) <= 0).any():
+    if (
+        not heads
+        or gated_indices[0] < 0
+        or gated_indices[-1] >= grid.size
+        or (np.diff(gated_indices) <= 0).any()
+    ):
         raise HeadlabError(
             "its gates do not belong to the heads of its grid", code="result.gates_mismatch"
         )
@@ -588,13 +644,15 @@ def _check_gate_arrays(arrays: Arrays, grid: HeadGrid) -> None:
 def _read_distribution(value: Json) -> HardConcrete:
     parts = value if isinstance(value, dict) else {}
     numbers = {name: part for name, part in parts.items() if isinstance(part, float)}
-    concrete = HardConcrete(**numbers) if set(parts) == set(numbers) == set(CONCRETE_FIELDS) else None
-    if concrete is None or not (
-        0 < concrete.temperature < np.inf and concrete.low < 0 and 1 < concrete.high < np.inf
-    ):
-        raise HeadlabError(
-            "its distribution is not {temperature, low, high}", code="result.distribution_invalid"
-        )
+    invalid = HeadlabError(
+        "its distribution is not {temperature, low, high}", code="result.distribution_invalid"
+    )
+    if not set(parts) == set(numbers) == set(CONCRETE_FIELDS):
+        raise invalid
+    concrete = HardConcrete(**numbers)
+    stretches_below_and_above = concrete.low < 0 and 1 < concrete.high < np.inf
+    if not (0 < concrete.temperature < np.inf and stretches_below_and_above):
+        raise invalid
     concrete.check()
     return concrete
 
@@ -615,9 +673,15 @@ def _read_extra_fields(description: Mapping[str, Json]) -> ExtraFields:
             code="result.measured_mismatch",
         )
     measured_value, trained_model, notes = (extra_fields[name] for name in EXTRA_FIELDS)
-    if not (isinstance(measured_value, dict) and isinstance(trained_model, dict) and isinstance(notes, list)):
+    if not (
+        isinstance(measured_value, dict)
+        and isinstance(trained_model, dict)
+        and isinstance(notes, list)
+    ):
         raise _measured_invalid()
-    figures_by_split = {name: part for name, part in measured_value.items() if isinstance(part, dict)}
+    figures_by_split = {
+        name: part for name, part in measured_value.items() if isinstance(part, dict)
+    }
     if len(figures_by_split) < len(measured_value):
         raise _measured_invalid()
     texts = [note for note in notes if isinstance(note, str)]
@@ -632,7 +696,9 @@ def _measured_invalid() -> HeadlabError:
 
 AnyCodec = Codec[HeadScores] | Codec[Curve] | Codec[Report] | Codec[LearnedGates]
 CODECS: Mapping[type, AnyCodec] = {
-    HeadScores: Codec(SCORE, "scores", "score", _pack_scores, _unpack_scores, (("method", "options"),)),
+    HeadScores: Codec(
+        SCORE, "scores", "score", _pack_scores, _unpack_scores, (("method", "options"),)
+    ),
     Curve: Codec(CURVE, "a curve", "curve", _pack_curve, _unpack_curve, (("order",),)),
     Report: Codec(REPORT, "a report", "experiment", _pack_report, _unpack_report, (("options",),)),
     LearnedGates: Codec(GATES, "gates", GATES, _pack_gates, _unpack_gates, (("options",),)),

@@ -50,9 +50,10 @@ def read_arrays(path: Path) -> dict[str, Array]:
                     "of headlab's",
                     code="arrays.too_large",
                 )
-            return {
-                entry.filename.removesuffix(".npy"): _read_array(archive, entry) for entry in entries
-            }
+            arrays = {}
+            for entry in entries:
+                arrays[entry.filename.removesuffix(".npy")] = _read_array(archive, entry)
+            return arrays
     except (
         OSError,
         ValueError,
@@ -81,9 +82,8 @@ def _read_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
         raise ValueError("not the version of the npy format that headlab writes")
     try:
         # numpy would take a torn header for one of Python 2's, which headlab never wrote, and warn.
-        ast.literal_eval(
-            data[10 : 10 + min(int.from_bytes(data[8:10], "little"), MAX_HEADER_BYTES)].decode()
-        )
+        header_bytes = min(int.from_bytes(data[8:10], "little"), MAX_HEADER_BYTES)
+        ast.literal_eval(data[10 : 10 + header_bytes].decode())
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
     except (
         SyntaxError,
@@ -93,11 +93,9 @@ def _read_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
     ) as error:  # from the parser of the header
         raise ValueError("a header that is not numpy's") from error
     # numpy allocates what the header claims before it reads.
-    if (
-        dtype.hasobject
-        or min(shape, default=0) < 0
-        or math.prod(shape) * dtype.itemsize != len(data) - file.tell()
-    ):
+    array_bytes = math.prod(shape) * dtype.itemsize
+    has_valid_shape = min(shape, default=0) >= 0
+    if dtype.hasobject or not has_valid_shape or array_bytes != len(data) - file.tell():
         raise ValueError("another size than its header says")
     file.seek(0)
     return np.lib.format.read_array(file, allow_pickle=False)
@@ -124,7 +122,9 @@ def located_errors(folder: Path, command: str) -> Iterator[None]:
 
 def kind_of(spec: object) -> str:
     """The kind of result of a spec: "score" unless it names another; empty if it is not a spec."""
-    return str(spec.get("kind", SCORE)) if isinstance(spec, Mapping) else ""
+    if not isinstance(spec, Mapping):
+        return ""
+    return str(spec.get("kind", SCORE))
 
 
 def read_spec(folder: Path) -> RunSpec:
@@ -146,12 +146,16 @@ def read_spec(folder: Path) -> RunSpec:
             "its name does not match its spec, so it was changed or copied by hand",
             code="result.name_mismatch",
         )
-    required_fields = {"model": ("name", "fingerprint"), "task": ("name", "language", "split", "data_hash")}
+    required_fields = {
+        "model": ("name", "fingerprint"),
+        "task": ("name", "language", "split", "data_hash"),
+    }
     for name_of_part, names in required_fields.items():
         spec_part = spec.get(name_of_part)
-        if not isinstance(spec_part, dict) or not all(
+        has_names = isinstance(spec_part, dict) and all(
             isinstance(spec_part.get(name), str) for name in names
-        ):
+        )
+        if not has_names:
             raise HeadlabError(
                 f"its spec does not say which {name_of_part} it is of ({', '.join(names)})",
                 code="result.spec_incomplete",
@@ -183,8 +187,8 @@ def check_parts(spec: RunSpec, objects: Iterable[tuple[str, ...]] = ()) -> None:
     """Raise HeadlabError for a spec that headlab never wrote, though its folder has its name.
 
     Args:
-        spec: of a result.
-        objects: paths of the objects that its kind of result has.
+        spec: Spec of a result.
+        objects: Paths of the objects that its kind of result has.
     """
     for path in objects:
         if not isinstance(json_at(spec, *path), dict):
@@ -232,13 +236,19 @@ def read_content(folder: Path) -> tuple[dict[str, Json], Arrays]:
 def read_grid(value: Json) -> HeadGrid:
     """A head grid, {stack: heads per layer}. Raises HeadlabError if it is not one."""
     counts = value if isinstance(value, dict) else {}
-    are_head_counts = all(
-        isinstance(heads, list) and all(type(count) is int and 0 <= count <= 4096 for count in heads)
-        for heads in counts.values()
-    )
-    if not are_head_counts or not any(any(heads) for heads in counts.values() if isinstance(heads, list)):
+    are_head_counts = all(map(_are_head_counts, counts.values()))
+    if not are_head_counts or not any(
+        any(heads) for heads in counts.values() if isinstance(heads, list)
+    ):
         raise HeadlabError("its grid is not {stack: heads per layer}", code="result.grid_invalid")
     return HeadGrid.from_json(counts)
+
+
+def _are_head_counts(value: Json) -> bool:
+    """Whether a value is a list of numbers of heads."""
+    if not isinstance(value, list):
+        return False
+    return all(type(count) is int and 0 <= count <= 4096 for count in value)
 
 
 Plain = TypeVar("Plain", bound=bool | int | float | str)

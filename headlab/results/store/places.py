@@ -1,4 +1,4 @@
-"""Where the files of results are on this machine, noted beside the results, so that commands can name them.
+"""Where the files of results are on this machine, noted so that commands can name them.
 
 A result's spec names its task and its model, and says nothing of where they are: the same data in
 another folder gives the same result. What made a result is therefore noted apart, in a folder that
@@ -21,7 +21,9 @@ FOLDER = ".places"  # below a store's folder, whose listings leave out what begi
 
 @dataclass(frozen=True)
 class Places:
-    """The absolute paths of what a result was made of; None for what is no file here, or is not known.
+    """The absolute paths of what a result was made of.
+
+    None for what is no file here, or is not known.
 
     Attributes:
         declaration: File that declares the task.
@@ -39,7 +41,7 @@ class Places:
 
 
 NOT_KNOWN = Places()
-NoteFields = tuple[str, tuple[str, ...]]  # its key, and the fields of `Places` that are in it
+NoteFields = tuple[str, tuple[str, ...]]  # a note's key, and the fields of `Places` in it
 TASK_FIELDS = ("declaration", "data")
 DATA_FIELDS = ("declaration", "data", "trees")
 
@@ -88,11 +90,17 @@ def noted_places(root: Path, spec: Mapping[str, Json]) -> Places:
 
 
 def _notes_about(spec: Mapping[str, Json]) -> list[list[NoteFields]]:
-    """The notes about a spec's files: of each thing the key of its note and the fields in it, the most exact first."""
-    task, data_hash = json_at(spec, "task", "name"), json_at(spec, "task", "data_hash")
+    """The notes about a spec's files: about its task, its model and its corpus.
+
+    Of each there may be several, the most exact first.
+    """
+    task = json_at(spec, "task", "name")
+    data_hash = json_at(spec, "task", "data_hash")
     fingerprint = json_at(spec, "model", "fingerprint")
     corpus_sha256 = json_at(spec, "frequencies", "sha256")
-    task_notes, model_notes, corpus_notes = list[NoteFields](), list[NoteFields](), list[NoteFields]()
+    task_notes: list[NoteFields] = []
+    model_notes: list[NoteFields] = []
+    corpus_notes: list[NoteFields] = []
     if isinstance(task, str) and isinstance(data_hash, str):
         task_notes.append((_note_key("task", task, data_hash), DATA_FIELDS))
     if isinstance(task, str):
