@@ -1,4 +1,6 @@
-"""Modules by the names they had before they moved into rooms: `headlab.records` is `headlab.core.records`.
+"""Modules by the names they had before they moved into rooms.
+
+`headlab.records` is `headlab.core.records`, for example.
 
 Programs and notebooks of the version before import by these names, which README and `docs/` showed.
 They get the same module, so that a class is one class by either name.

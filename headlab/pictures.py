@@ -1,7 +1,7 @@
 """What a map with one value per head shows: unit, scale, colours, signs, marks and words.
 
-It is decided here once; the clickable grid of the pages, Plotly and the report's SVG only draw it. This module uses no
-drawing library.
+It is decided here once; the clickable grid of the pages, Plotly and the report's SVG only draw it.
+This module uses no drawing library.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def on_scale(scale: Sequence[tuple[float, str]], share: float) -> str:
         if share <= end:
             weight = (share - start) / (end - start)
             channels = zip(rgb(start_colour), rgb(end_colour), strict=True)
-            mixed = [round(low + weight * (high - low)) for low, high in channels]
-            return "#" + "".join(f"{channel:02x}" for channel in mixed)
+            mixed_channels = [round(low + weight * (high - low)) for low, high in channels]
+            return "#" + "".join(f"{channel:02x}" for channel in mixed_channels)
     return scale[-1][1]
 
 

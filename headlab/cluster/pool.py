@@ -323,7 +323,9 @@ class Pool:
         self._waiting.appendleft(call)
 
     def _when_done(self, future: Future[object], event: Callable[[Future[object]], None]) -> None:
-        future.add_done_callback(lambda completed: self._events.put(partial(event, completed)))
+        future.add_done_callback(
+            lambda answered_future: self._events.put(partial(event, answered_future))
+        )
 
 
 def _fail_call(call: Call[object], error: BaseException) -> None:
@@ -369,8 +371,8 @@ def side_by_side(
         try:
             while pending:
                 tick()
-                finished, pending = wait(pending, LOOK_SECONDS, FIRST_COMPLETED)
-                for future in finished:
+                finished_futures, pending = wait(pending, LOOK_SECONDS, FIRST_COMPLETED)
+                for future in finished_futures:
                     future.result()
         finally:
             has_ended.set()

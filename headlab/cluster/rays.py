@@ -140,7 +140,7 @@ class RayDevice:
         except self._ray.exceptions.RayError as error:
             answer = Future()
             answer.set_exception(error)
-        return translated(answer, self._ray.exceptions)
+        return with_translated_errors(answer, self._ray.exceptions)
 
     def end(self) -> None:
         """See `Device.end`."""
@@ -148,7 +148,7 @@ class RayDevice:
             self._ray.kill(self.actor)
 
 
-def translated(answer: Future[object], errors: ModuleType) -> Future[object]:
+def with_translated_errors(answer: Future[object], errors: ModuleType) -> Future[object]:
     """The same answer, with Ray's errors translated.
 
     A task's own error becomes a HeadlabError, any other `Lost`.

@@ -1,4 +1,4 @@
-"""Methods, studies and tasks that installed packages add to the built-in ones through entry points."""
+"""Methods, studies and tasks that installed packages add through entry points."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ class Registry(Mapping[str, T]):
         self._taken = taken
 
     @cached_property
-    def _added(self) -> Additions:
+    def _additions(self) -> Additions:
         additions = Additions({}, [])
         for point in sorted(
             _installed_entry_points().select(group=self._group),
             key=lambda entry_point: entry_point.name,
         ):
-            entry, problem = self._loaded(point, additions.entries)
+            entry, problem = self._load(point, additions.entries)
             if problem:
                 additions.problems.append(problem)
                 log.warning("%s", problem)
@@ -74,7 +74,7 @@ class Registry(Mapping[str, T]):
                 additions.entries[point.name] = entry
         return additions
 
-    def _loaded(
+    def _load(
         self, entry_point: EntryPoint, entries_so_far: Mapping[str, object]
     ) -> tuple[object, str]:
         """The object of an entry point, and an empty text, or the reason it is left out."""
@@ -104,30 +104,30 @@ class Registry(Mapping[str, T]):
 
     def refresh(self) -> None:
         """Read the entry points again on next use, for example after an installation."""
-        self.__dict__.pop("_added", None)
+        self.__dict__.pop("_additions", None)
         _installed_entry_points.cache_clear()
 
     @property
     def problems(self) -> list[str]:
         """Why entry points were left out."""
-        return list(self._added.problems)
+        return list(self._additions.problems)
 
     @property
     def added(self) -> tuple[str, ...]:
         """Keys that are not built in."""
-        return tuple(self._added.entries)
+        return tuple(self._additions.entries)
 
     def __getitem__(self, key: str) -> T:
         if key in self._own:
             return self._own[key]
-        entry: T = self._added.entries[key]  # type: ignore[assignment]  # checked by `misfit`
+        entry: T = self._additions.entries[key]  # type: ignore[assignment]  # checked by `misfit`
         return entry
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*self._own, *self._added.entries))
+        return iter((*self._own, *self._additions.entries))
 
     def __len__(self) -> int:
-        return len(self._own) + len(self._added.entries)
+        return len(self._own) + len(self._additions.entries)
 
 
 def other_kind(entry: object, expected_kind: str) -> str:

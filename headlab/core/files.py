@@ -42,7 +42,7 @@ CHOOSE_MODEL_CACHE = (
 
 
 def default_root() -> Path:
-    """Where results and saved tasks are stored: $HEADLAB_CACHE, or cache/ in the working directory."""
+    """Where results and saved tasks are stored: $HEADLAB_CACHE, or cache/ in the working folder."""
     return Path(os.environ.get(CACHE, "cache"))
 
 

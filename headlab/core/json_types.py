@@ -1,4 +1,4 @@
-"""Types of JSON values, as they are read and as they are written, and helpers that look at what was read."""
+"""Types of JSON values, as they are read and written, and checks of what was read."""
 
 from __future__ import annotations
 

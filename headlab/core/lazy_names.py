@@ -9,9 +9,10 @@ from importlib import import_module
 def names_on_demand(
     package: str, names_by_module: Mapping[str, Sequence[str]]
 ) -> Callable[[str], object]:
-    """The `__getattr__` of a package whose modules are slow to import, such as those that need torch.
+    """The `__getattr__` of a package whose modules are slow to import.
 
-    The package imports the same names below `if TYPE_CHECKING:`, so that tools know them.
+    Modules that need torch are such. The package imports the same names below `if TYPE_CHECKING:`,
+    so that tools know them.
 
     Args:
         package: The package's full name, its `__name__`.
@@ -20,9 +21,10 @@ def names_on_demand(
     Returns:
         A function that imports the module of the name that it is given.
     """
-    module_of_name = {
-        name: f"{package}.{module}" for module, names in names_by_module.items() for name in names
-    }
+    module_of_name = {}
+    for module, names in names_by_module.items():
+        for name in names:
+            module_of_name[name] = f"{package}.{module}"
 
     def import_on_use(name: str) -> object:
         if name not in module_of_name:

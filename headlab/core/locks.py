@@ -24,17 +24,14 @@ if TYPE_CHECKING:  # imported where a file is locked: most commands lock none
 NO_FLOCK = frozenset(
     (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EBADF)
 )
-RETRY_SECONDS = (
-    0.001  # between attempts to take a lock: those that are waited for are held that short
-)
+# Between attempts to take a lock: those that are waited for are held that short.
+RETRY_SECONDS = 0.001
 MARKER_SUFFIX = ".holder"
 TAKEOVER_SUFFIX = ".takeover"
-UNWRITTEN_SECONDS = (
-    60.0  # age of a marker without a holder's name: its maker was killed before it wrote the name
-)
-START_TIME_FIELD = (
-    19  # of /proc/PID/stat, counted from the state, which follows the name of the command
-)
+# Age of a marker without a holder's name whose maker was killed before it wrote the name.
+UNWRITTEN_SECONDS = 60.0
+# Field of /proc/PID/stat, counted from the state, which follows the name of the command.
+START_TIME_FIELD = 19
 
 
 class Flock(Enum):
@@ -91,7 +88,8 @@ class LockedFile(io.FileIO):
 
     def close(self) -> None:
         """Give the lock up, and close the file."""
-        marker, self.marker = self.marker, None
+        marker = self.marker
+        self.marker = None
         try:
             if marker is not None:
                 marker.release()
@@ -100,17 +98,18 @@ class LockedFile(io.FileIO):
 
 
 def lock_file(path: Path, opener: Callable[[str, int], int] | None = None) -> LockedFile | None:
-    """Open a file and hold it against all other processes, without waiting; None if another holds it.
+    """Open a file and hold it against all other processes, without waiting.
 
-    Where the file system has no flock, a marker beside the file stands in. A marker is heeded where
-    flock works too: another computer may see the same folder without it.
+    None if another process holds it. Where the file system has no flock, a marker beside the file
+    stands in. A marker is heeded where flock works too: another computer may see the same folder
+    without it.
 
     Args:
-        path: of the file, which is created if it is missing; its folder exists.
-        opener: opens the path with flags, as for `open`; None for a plain one.
+        path: Path of the file, which is created if it is missing; its folder exists.
+        opener: Opens the path with flags, as for `open`; None for a plain one.
 
     Raises:
-        OSError: the file or the marker cannot be opened or written.
+        OSError: The file or the marker cannot be opened or written.
     """
     file = LockedFile(path, "a+", opener=opener)
     try:
@@ -146,24 +145,22 @@ def holder_of(path: Path) -> str:
     from filelock import MarkerSoftFileLock
 
     holder = MarkerSoftFileLock(marker_path).owner
-    holder_text = (
-        "no process"
-        if holder is None
-        else f"process {holder.pid} on {holder.hostname.partition('?')[0]}"
-    )
+    holder_text = "no process"
+    if holder is not None:
+        holder_text = f"process {holder.pid} on {holder.hostname.partition('?')[0]}"
     return f"{marker_path} names {holder_text} as its holder; if that has ended, delete this file"
 
 
 def take_marker(path: Path) -> MarkerSoftFileLock | None:
-    """Create a file that names this process, or take over that of one that has ended; None if another holds it.
+    """Create a file that names this process, or take over that of a process that has ended.
 
-    filelock itself takes over from a process that has ended on this computer, by swapping two
-    names, which network file systems cannot do. There the old marker is deleted by whoever holds a
-    second marker, whose own abandoned ones are taken over in the same way: so no marker is deleted
-    that another process has just created.
+    None if another process holds it. filelock itself takes over from a process that has ended on
+    this computer, by swapping two names, which network file systems cannot do. There the old marker
+    is deleted by whoever holds a second marker, whose own abandoned ones are taken over in the same
+    way: so no marker is deleted that another process has just created.
 
     Raises:
-        OSError: the marker cannot be written.
+        OSError: The marker cannot be written.
     """
     from filelock import MarkerSoftFileLock
 
@@ -196,9 +193,11 @@ def _is_abandoned(marker: MarkerSoftFileLock, own_marker: MarkerSoftFileLock) ->
     """Whether the holder of a marker has certainly ended.
 
     Args:
-        own_marker: One that names this process.
+        marker: The marker.
+        own_marker: A marker that names this process.
     """
-    holder, this_process = marker.owner, own_marker.owner
+    holder = marker.owner
+    this_process = own_marker.owner
     if holder is not None and this_process is not None:
         return _has_ended(holder, this_process)
     try:
@@ -241,7 +240,7 @@ def _start_ticks(pid: int) -> int | None:
 
 
 def is_older_than(path: Path, seconds: float) -> bool:
-    """Whether a file, or a folder with all that is directly in it, was last changed longer ago than this."""
+    """Whether a file was last changed longer ago than this; a folder with all directly in it."""
     modification_times = [path.stat().st_mtime]
     if path.is_dir():
         modification_times += [entry.lstat().st_mtime for entry in path.iterdir()]

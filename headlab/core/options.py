@@ -132,7 +132,8 @@ def option(default: T, help_text: str, choices: Sequence[str] = (), **limits: Un
 class Options:
     """The options of one kind of work.
 
-    A subclass declares each option once, as a field made by `option`. A field not made by `option` is set elsewhere, and a user cannot set it.
+    A subclass declares each option once, as a field made by `option`. A field not made by `option`
+    is set elsewhere, and a user cannot set it.
     """
 
     whose: ClassVar[str] = ""  # prefix of error messages

@@ -1,4 +1,4 @@
-"""How a process uses its device: batches in parallel on its cores, smaller where memory is short."""
+"""How a process uses its device: batches in parallel, and smaller ones where memory is short."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def halving(batches: Iterable[Part], compute: Callable[[Part], None]) -> bool:
 
 
 @contextmanager
-def whole() -> Iterator[None]:
+def memory_errors_explained() -> Iterator[None]:
     """For work that cannot be cut: turn an out-of-memory error into a HeadlabError."""
     try:
         yield
@@ -137,8 +137,8 @@ class _ThreadSettings:
     """Number of torch threads before `one_thread` was entered, and number of threads inside it."""
 
     lock: threading.Lock
-    before: int = 1
-    inside: int = 0
+    threads_before: int = 1
+    users: int = 0
 
 
 @cache
@@ -158,17 +158,17 @@ def one_thread(device: torch.device) -> Iterator[int]:
         return
     settings = _thread_settings()
     with settings.lock:
-        if not settings.inside:
-            settings.before = torch.get_num_threads()
-        settings.inside += 1
-        threads = settings.before
+        if not settings.users:
+            settings.threads_before = torch.get_num_threads()
+        settings.users += 1
+        threads = settings.threads_before
         torch.set_num_threads(1)
     try:
         yield threads
     finally:
         with settings.lock:
-            settings.inside -= 1
-            if not settings.inside:
+            settings.users -= 1
+            if not settings.users:
                 torch.set_num_threads(threads)
 
 

@@ -103,7 +103,10 @@ class Stack:
 
 @dataclass(frozen=True)
 class HeadGrid:
-    """All heads of a model, stack by stack, layer by layer: the order of every flat array [head]."""
+    """All heads of a model, stack by stack and layer by layer.
+
+    This is the order of every flat array [head].
+    """
 
     stacks: tuple[Stack, ...]
 
@@ -292,7 +295,8 @@ class Omissions:
 
     Attributes:
         examples: Number of examples.
-        examples_cut: Number of examples that were longer than the limit, and lost what is beyond it.
+        examples_cut: Number of examples that were longer than the limit, and lost what is beyond
+        it.
         token_limit: Maximum number of tokens of an example.
         words_left_out: Number of labelled words without an answer, by reason (WITHOUT_TOKEN,
             BEYOND_LIMIT); None for tasks that do not label words.

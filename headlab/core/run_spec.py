@@ -42,13 +42,16 @@ class SpecPart:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Json]) -> Self:
-        """Inverse of `to_json`: any object can be read, and its JSON has the same canonical form."""
+        """Inverse of `to_json`.
+
+        Any object can be read, and its JSON has the same canonical form.
+        """
         json_fields = JsonFields(value)
         known_values = {}
         for known_field in fields(cls):
             if READ in known_field.metadata:
-                read = known_field.metadata[READ]
-                known_values[known_field.name] = read(json_fields, known_field.name)
+                reader = known_field.metadata[READ]
+                known_values[known_field.name] = reader(json_fields, known_field.name)
         return cls(**known_values, more=json_fields.rest())
 
     def to_json(self) -> dict[str, Json]:
@@ -98,7 +101,8 @@ class TaskSpec(SpecPart):
 
     Attributes:
         name: Name of the task.
-        language: Language of the examples; in the spec of a report, all languages, joined by commas.
+        language: Language of the examples; in the spec of a report, all languages, joined by
+        commas.
         split: Split of the task; in the spec of a report, all splits, joined by commas.
         size: Number of examples.
         sizes: Numbers of examples by split, in the spec of a report.

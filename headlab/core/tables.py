@@ -120,7 +120,8 @@ class Report:
         tables: Its tables.
         notes: Caveats.
         spec: Everything the numbers depend on.
-        example_forwards: Forward passes of one example that it took, without results from the store.
+        example_forwards: Forward passes of one example that it took, without results from the
+        store.
         seconds: Time that it took, without results from the store.
     """
 

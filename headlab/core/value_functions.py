@@ -99,10 +99,10 @@ def surrogate(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """A differentiable quantity whose gradient predicts changes of `worth`, and its current value.
 
-    Both are [row]. For accuracy it is the row's distance from a change, in logits: the smallest distance of an
-    answer's margin from 0, which falls below 0 where an answer flips. It is smoothed, as a minimum
-    has the gradient of only one competitor; the current value is not. For other values it is
-    `worth` itself.
+    Both are [row]. For accuracy it is the row's distance from a change, in logits: the smallest
+    distance of an answer's margin from 0, which falls below 0 where an answer flips. It is
+    smoothed, as a minimum has the gradient of only one competitor; the current value is not. For
+    other values it is `worth` itself.
 
     Args:
         value: The value function.

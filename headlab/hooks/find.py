@@ -119,7 +119,7 @@ def probe_inputs(model: PreTrainedModel) -> dict[str, torch.Tensor]:
 
 
 def logits(module: PreTrainedModel) -> torch.Tensor:
-    """First output for the probe input: logits, or hidden states for a model without a task head."""
+    """First output for the probe input: logits, or hidden states without a task head."""
     with torch.inference_mode():
         return first_output(module(**probe_inputs(module))).clone()
 
@@ -177,7 +177,7 @@ class Probe(TorchFunctionMode):
             by_head[SCALED_ROW] *= factors.view(-1, *[1] * (by_head.dim() - 2))
 
     def _by_head(self, attention_output: torch.Tensor) -> torch.Tensor | None:
-        """A view [row, head, ...]; None for what has no heads, like a router's softmax over experts."""
+        """A view [row, head, ...]; None for what has no heads, like a router over experts."""
         if attention_output.dim() >= 4 and len(attention_output) == PROBE_ROWS:
             _, size, next_size, *_ = attention_output.shape
             heads_come_third = size not in self.counts and next_size in self.counts - {PROBE_TOKENS}
@@ -225,7 +225,7 @@ class Probe(TorchFunctionMode):
 
 
 def _holds_scaled_heads(layer_input: torch.Tensor, heads: int) -> bool:
-    """Whether a linear layer's input, [row, token, ...], is the scaled heads' outputs side by side."""
+    """Whether a layer's input, [row, token, ...], is the outputs of scaled heads side by side."""
     if layer_input.shape[-1] % heads:
         return False
     if not layer_input.any():

@@ -40,7 +40,7 @@ def load(
 
 
 def place_of(model: Model) -> Place:
-    """Paths, class and source of a model, for scripts that run without headlab, from any directory."""
+    """Paths, class and source of a model, for scripts that run without headlab."""
     name = model.name
     revision = model.checkpoint.revision
     paths = {module: path for path, module in model.module.named_modules()}

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.core import Head, HeadGrid, HeadlabError, require_flag, require_type
 from headlab.core.devices import on_device
-from headlab.core.parallel import Rows, halving, whole
+from headlab.core.parallel import Rows, halving, memory_errors_explained
 from headlab.hooks.find import (
     FAILURES,
     PROBE_TOKENS,
@@ -124,7 +124,7 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        """The device of its inputs and outputs, and of its weights unless they are spread over several."""
+        """The device of its inputs and outputs; its weights may be spread over several."""
         return home(self.module)
 
     @property
@@ -336,7 +336,10 @@ def _require_close(
 def _with_zeroed_columns(
     model: Model, gates: npt.NDArray[np.generic], heads_by_row: Sequence[int]
 ) -> Iterator[None]:
-    """The slow way to remove heads: zero their columns of the output projection, and restore them."""
+    """The slow way to remove heads: zero their columns of the output projection.
+
+    The columns are restored at the end.
+    """
     with torch.no_grad(), ExitStack() as undo:
         for row, projection in enumerate(model.projections):
             if not heads_by_row[row]:
@@ -597,7 +600,9 @@ def sum_weights(
     observe: Callable[[int, torch.Tensor], None],
     layers: Iterable[int] | None = None,
 ) -> None:
-    """Call `observe(layer row, weights [row, head, query, key])` layer by layer in one forward pass.
+    """Observe the attention weights of one forward pass, layer by layer.
+
+    Calls `observe(layer row, weights [row, head, query, key])`.
 
     Only one layer's weights are in memory at a time, on the model's device.
 
@@ -670,7 +675,9 @@ def _gives_weights(model: Model) -> bool:
 
 
 def attention(model: Model, inputs: Inputs, heads: Sequence[Head]) -> dict[Head, torch.Tensor]:
-    """Attention weights of the given heads: {head: float32 [query, key]} of the first row, on the CPU.
+    """Attention weights of the given heads, {head: float32 [query, key]}.
+
+    They are those of the first row, on the CPU.
 
     Raises:
         HeadlabError: The model does not have a head, the sentence does not fit in memory, or
@@ -685,7 +692,7 @@ def attention(model: Model, inputs: Inputs, heads: Sequence[Head]) -> dict[Head,
             if layer == row:
                 weights_by_head[head] = weights[0, column].float().cpu().clone()
 
-    with whole():
+    with memory_errors_explained():
         sum_weights(model, inputs, keep, {int(layer) for layer, _ in row_and_column.values()})
     for head, weights in weights_by_head.items():
         if not bool(weights.isfinite().all()):

@@ -83,7 +83,10 @@ OWN = ("asked", "segments", *UNREAD_INPUTS)
 
 
 def plain(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Inputs without those that only `teach_positions` makes known to a model: every row is then one text."""
+    """Inputs without those that only `teach_positions` makes known to a model.
+
+    Every row is then one text.
+    """
     return {name: tensor for name, tensor in inputs.items() if name not in OWN}
 
 

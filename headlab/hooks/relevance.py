@@ -104,9 +104,9 @@ class Rules(TorchFunctionMode):
         if kind == "product":
             output = _product(func, args, keywords, len(tensors_with_gradient), len(gate_tensors))
             return _mark_as_gate(output) if gate_tensors else output
-        return self._other(kind, name, func, args, keywords)
+        return self._apply_unmarked(kind, name, func, args, keywords)
 
-    def _other(
+    def _apply_unmarked(
         self,
         kind: str,
         name: str,
@@ -186,7 +186,9 @@ class HeadRelevance:
         self.contexts[row] = context if context.requires_grad else context.requires_grad_()
 
     def of(self, outputs: torch.Tensor, *, again: bool = False) -> torch.Tensor:
-        """Relevance of every head for outputs of the pass, float64 [row, layer, head], in the outputs' unit.
+        """Relevance of every head for outputs of the pass, float64 [row, layer, head].
+
+        It is in the unit of the outputs.
 
         Relevance is gradient times output, which is the gradient at the head's gate.
 
@@ -220,7 +222,9 @@ class HeadRelevance:
 
 @contextmanager
 def relevance(model: Model, *, attention_constant: bool = True) -> Iterator[HeadRelevance]:
-    """Observe one forward pass of this thread for `HeadRelevance.of`, which is called after the block.
+    """Observe one forward pass of this thread for `HeadRelevance.of`.
+
+    That is called after the block.
 
     Rules: Bach et al. 2015, equation 56, for sums, where a bias absorbs its share; Voita et al.
     2019, A.2, for activations; Ali et al. 2022 for normalisation and constant attention, otherwise
@@ -251,7 +255,10 @@ Change = Callable[[torch.Tensor], torch.Tensor]
 def _change_arguments(
     args: tuple[object, ...], keywords: Mapping[str, object], change: Change
 ) -> tuple[tuple[object, ...], dict[str, object]]:
-    """An operation's arguments with each tensor changed, also tensors inside dicts, lists and tuples."""
+    """An operation's arguments with each tensor changed.
+
+    Tensors inside dicts, lists and tuples are changed too.
+    """
     changed_args = tuple(_change_tensors(value, change) for value in args)
     return changed_args, {name: _change_tensors(value, change) for name, value in keywords.items()}
 
@@ -346,7 +353,10 @@ def _gate_as_constant(tensor: torch.Tensor) -> torch.Tensor:
 def _activation(
     func: TensorOperation, function_name: str, args: tuple[object, ...], keywords: dict[str, object]
 ) -> torch.Tensor:
-    """f(x) as x times the constant f(x) / x: relevance is passed on unchanged (Voita et al. 2019, A.2)."""
+    """f(x) as x times the constant f(x) / x.
+
+    Relevance is passed on unchanged (Voita et al. 2019, A.2).
+    """
     x = cast("torch.Tensor", args[0] if args else keywords.pop("input"))
     exponent = keywords.get("exponent", 1)
     if function_name.strip("_") == "pow" and len(args) > 1:
@@ -398,7 +408,7 @@ def _rms_norm(
 
 
 def _rule_functions(outputs: torch.Tensor, user: str) -> None:
-    """Apply the activation rule to functions with their own backward pass in the graph of these outputs."""
+    """Apply the activation rule to functions with their own backward pass in a graph."""
     pending_nodes: list[Node | None] = [outputs.grad_fn]
     visited_nodes: set[Node] = set()
     while pending_nodes:

@@ -1,4 +1,4 @@
-"""Gates in forward passes: those in effect in each thread, and passes that start at a later layer."""
+"""Gates in forward passes, by thread, and passes that start at a later layer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Pass:
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> torch.Tensor:
-        """Output of a layer, given its input [row, token, width] and the function that computes it."""
+        """Output of a layer, given its input [row, token, width] and the function for it."""
         raise NotImplementedError
 
     def _run_on(
@@ -60,7 +60,7 @@ class Pass:
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> torch.Tensor:
-        """Output of a layer for some rows of a batch, given these rows' input and all rows' arguments."""
+        """Output of a layer for some rows of a batch, given their input and all arguments."""
         self.rows = rows
         try:
             output = inner(
@@ -91,7 +91,7 @@ class Indices:
         """How many rows a list has."""
         return self._counts[number]
 
-    def on(self, device: torch.device, number: int) -> torch.Tensor:
+    def rows_on(self, device: torch.device, number: int) -> torch.Tensor:
         """One of the lists on a device, int [row]."""
         if device not in self._by_device:
             self._by_device[device] = on_device(self._joined, device).split(self._counts)
@@ -163,10 +163,10 @@ class LayerStates(Pass):
             return cached_output
         if count == len(hidden):
             return self._run_all(inner, layer, hidden, args, kwargs)
-        rows = self._rows_by_layer.on(hidden.device, layer)
+        rows = self._rows_by_layer.rows_on(hidden.device, layer)
         output = cached_output.clone()
         # A layer may be on another device than its input.
-        output_rows = self._rows_by_layer.on(output.device, layer)
+        output_rows = self._rows_by_layer.rows_on(output.device, layer)
         output[output_rows] = self._run_on(rows, len(hidden), inner, hidden[rows], args, kwargs)
         self.inputs[layer + 1] = output
         return output
@@ -257,7 +257,7 @@ class FanOut(Pass):
             source = hidden if self._trunk is None else self._trunk.inputs[layer]
             assert source is not None
             # Without rows until now, hidden is still where the embeddings are.
-            origins = self._origins_by_layer.on(source.device, layer)
+            origins = self._origins_by_layer.rows_on(source.device, layer)
             hidden = torch.cat([hidden.to(source.device), source[origins]])
         if not rows_now:
             return hidden
@@ -532,7 +532,7 @@ _active: ContextVar[Mapping[int, tuple[Active, ...]]] = ContextVar("headlab_acti
 
 
 def gates_of_thread(owner: Owner) -> Active | None:
-    """Gates and observers that this thread itself has put on the owner's model; None if there are none."""
+    """Gates and observers that this thread itself has put on the owner's model, or None."""
     stack = _active.get().get(id(owner))
     if not stack:
         return None
@@ -545,7 +545,7 @@ def gates_of_thread(owner: Owner) -> Active | None:
 
 
 def active_for(owner: Owner) -> Active | None:
-    """Gates and observers that hold for this thread's passes of the owner's model; None if there are none."""
+    """Gates and observers that hold for this thread's passes of the owner's model, or None."""
     active = gates_of_thread(owner)
     if active is None and not owner.is_quiet:
         return owner.from_elsewhere()
@@ -596,7 +596,7 @@ def open_block(owner: Owner, active: Active, model: str, *, everywhere: bool) ->
 
 @dataclass(frozen=True)
 class Site:
-    """Position of an attention module: its rows in the gate array, one per call in a forward pass."""
+    """Position of an attention module: its rows in the gate array, one for every call."""
 
     owner: Owner
     rows: tuple[int, ...]

@@ -56,8 +56,8 @@ class Difference:
         """
         return jaccard(self.a, self.b)
 
-    def _heads(self, selected: Bools) -> tuple[Head, ...]:
-        return tuple(self.grid.heads[index] for index in np.flatnonzero(selected))
+    def _heads(self, in_set: Bools) -> tuple[Head, ...]:
+        return tuple(self.grid.heads[index] for index in np.flatnonzero(in_set))
 
 
 def jaccard(in_a: Bools, in_b: Bools) -> float:

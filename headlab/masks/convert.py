@@ -120,7 +120,7 @@ def grid_of_config(config: JsonObject, source: str) -> HeadGrid:
 
 
 def _config_size(config: JsonObject, names: Sequence[str]) -> int | None:
-    """The first of these fields that a config has; None if it has none, or holds no whole number."""
+    """The first of these fields that a config has; None if it holds no whole number."""
     size = next((config[name] for name in names if name in config), None)
     if isinstance(size, int) and not isinstance(size, bool):
         return size

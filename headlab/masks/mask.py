@@ -326,8 +326,8 @@ def check_fields(value: JsonRecord, source: str) -> None:
         )
     choice = _require_object(value.get("chosen", {}), source, "chosen")
     _check_object(choice, CHOICE_FIELDS, (), source, "chosen.")
-    evaluated = _require_object(choice.get("evaluated", {}), source, "chosen.evaluated")
-    check_recorded_accuracies(evaluated, source)
+    accuracies_by_split = _require_object(choice.get("evaluated", {}), source, "chosen.evaluated")
+    check_recorded_accuracies(accuracies_by_split, source)
 
 
 def check_recorded_accuracies(accuracies_by_split: JsonRecord, source: str) -> None:

@@ -106,7 +106,8 @@ class HeadScores:
     Flat arrays [head] in the grid's order.
 
     Attributes:
-        values: Positive where the head helps; in `unit` (for `accuracy`, 0.01 is one point lost when
+        values: Positive where the head helps; in `unit` (for `accuracy`, 0.01 is one point lost
+        when
             the head is removed).
         low: Lower bound of the interval at `level`, None where the method gives none.
         high: Its upper bound.
@@ -489,7 +490,7 @@ class Curve:
 
     @property
     def area(self) -> float:
-        """Mean accuracy over the share of heads removed, from none to all, by the trapezoid rule."""
+        """Mean accuracy over the share of heads removed, by the trapezoid rule."""
         return float(np.trapezoid(self.accuracy, self.removed / self.removed[-1]))
 
     def heads_until(
@@ -497,7 +498,8 @@ class Curve:
     ) -> int:
         """Most heads that can be removed before more than `points` of accuracy is lost.
 
-        Only measured counts of removed heads are considered. A recovery after the first fall does not count.
+        Only measured counts of removed heads are considered. A recovery after the first fall does
+        not count.
 
         Args:
             points: 0.01 is one point.
@@ -769,5 +771,5 @@ def areas(curve: Curve) -> Floats:
 
 
 def labels(groups: Ints) -> tuple[str, ...]:
-    """Labels that sort like the numbers, so that the draws are the same as with the groups' own names."""
+    """Labels that sort like the numbers of groups; draws are then as with their names."""
     return tuple(f"{group:012d}" for group in groups.tolist())

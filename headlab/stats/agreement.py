@@ -113,7 +113,7 @@ def _weighted_spearman(sorted_rows: _SortedRows, counts: Floats) -> Floats:
 
 
 def resamples(items: int, rng: np.random.Generator, draws: int = DRAWS) -> Ints:
-    """How often each item is drawn in a resample of the same size with replacement: int [draw, item]."""
+    """How often each item is drawn in each resample with replacement, int [draw, item]."""
     return np.asarray(rng.multinomial(items, np.full(items, 1 / items), size=draws), dtype=np.int64)
 
 
@@ -204,8 +204,8 @@ def cluster_order(rho: Floats) -> Ints:
 def clusters(tree: Floats) -> list[frozenset[int]]:
     """The rows below each merge of a tree, in merge order."""
     rows_below = [frozenset({row}) for row in range(len(tree) + 1)]
-    for left, right, *_ in tree:
-        rows_below.append(rows_below[int(left)] | rows_below[int(right)])
+    for left_row, right_row, *_ in tree:
+        rows_below.append(rows_below[int(left_row)] | rows_below[int(right_row)])
     return rows_below[len(tree) + 1 :]
 
 
@@ -404,7 +404,9 @@ def _correlations(values: Floats, rng: np.random.Generator, draws: int) -> _Resa
     """Correlations of all rows, [..., row, row]; NaN in the data where a row is constant."""
     items = values.shape[1]
     counts = (np.ones((1, items), np.int64), resamples(items, rng, draws), left_out(items))
-    correlations = _Resampled(*(spearman_of_counts(values, drawn) for drawn in counts))
+    correlations = _Resampled(
+        *(spearman_of_counts(values, sample_counts) for sample_counts in counts)
+    )
     undefined_rows = np.isnan(values).any(axis=1) | (values == values[:, :1]).all(axis=1)
     correlations.point[
         0, (undefined_rows[:, None] | undefined_rows) & ~np.eye(len(values), dtype=bool)
@@ -413,7 +415,7 @@ def _correlations(values: Floats, rng: np.random.Generator, draws: int) -> _Resa
 
 
 def _correlation_of_own_halves(half_correlations: Floats) -> Floats:
-    """Correlation of each row's two halves, [..., row], out of those of all, [..., 2 row, 2 row]."""
+    """Correlation of each row's two halves, [..., row], out of those of all halves."""
     first_halves = np.arange(0, half_correlations.shape[-1], 2)
     second_halves = first_halves + 1
     return np.asarray(half_correlations[..., first_halves, second_halves])

@@ -1,4 +1,4 @@
-"""Anytime-valid intervals and tests by betting on draws in [-1, 1], and Equation 4 of Held & Yang."""
+"""Anytime-valid intervals and tests by betting on draws in [-1, 1], and Bernstein widths."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _log_growth(support: Floats, counts: Ints | Floats, mean: Floats) -> Floats:
 
 
 def _log_of_mixture(log_wealth: Floats, shares: Floats) -> Floats:
-    """Log wealth [head] of a capital whose shares [fraction, head] have grown to exp(log_wealth)."""
+    """Log wealth [head] of a capital whose shares [fraction, head] have all grown."""
     return np.asarray(np.logaddexp.reduce(log_wealth + np.log(shares), axis=0))
 
 
@@ -131,15 +131,15 @@ def _lower_bounds(support: Floats, counts: Ints, alpha: float, stakes: Learned |
     # Learned stakes may reject even the mean, if later draws differ from the early ones: it is then
     # the lower bound.
     low = np.where(excess(mean, heads) > 0, mean, -1.0)
-    unresolved = heads[(low < mean) & (excess(low, heads) > 0)]
-    if unresolved.size:
+    heads_to_search = heads[(low < mean) & (excess(low, heads) > 0)]
+    if heads_to_search.size:
         roots = find_root(
             excess,
-            (low[unresolved], mean[unresolved]),
-            args=(unresolved,),
+            (low[heads_to_search], mean[heads_to_search]),
+            args=(heads_to_search,),
             tolerances={"xatol": ROOT_TOLERANCE, "xrtol": 0},
         )
-        low[unresolved] = np.where(roots.success, roots.bracket[0], -1.0)
+        low[heads_to_search] = np.where(roots.success, roots.bracket[0], -1.0)
     return low
 
 

@@ -123,7 +123,7 @@ def summary(resampled_statistics: Floats, level: float) -> Bootstrap:
 def _means_of_resamples(
     sums: Sequence[Floats], sizes: Floats, seed: int, draws: int
 ) -> list[Floats]:
-    """Means of each row over resamples of as many groups with replacement: float [draw], row by row.
+    """Means of each row over resamples of as many groups, float [draw] for every row.
 
     Groups with the same sum and size are interchangeable, so the number drawn of each kind is
     multinomial: the same distribution, at a cost that does not grow with the number of groups. Rows

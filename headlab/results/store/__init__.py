@@ -337,9 +337,9 @@ class Store:
     def _read(self, reader: Callable[[Path], Content], folder: Path) -> Content:
         """The contents of a folder, cached until its files change."""
         stamp = _stamp(folder)
-        cached = self._seen.get((reader, folder))
-        if cached is not None and cached[0] == stamp:
-            return cast(Content, cached[1])
+        cache_entry = self._seen.get((reader, folder))
+        if cache_entry is not None and cache_entry[0] == stamp:
+            return cast(Content, cache_entry[1])
         content = reader(folder)
         if all(time.time_ns() - modified_ns > SETTLED_NANOSECONDS for _, modified_ns, _ in stamp):
             self._seen[reader, folder] = stamp, content
@@ -390,9 +390,9 @@ def matches(
 ) -> bool:
     """Whether a result has this model, task, method and language (None: any)."""
     scores = result.record
-    requested = (model, task, method, language)
+    wanted_names = (model, task, method, language)
     names = (scores.spec.model.name, scores.spec.task.name, scores.method, scores.language)
     return all(
         requested_name is None or requested_name == name
-        for requested_name, name in zip(requested, names, strict=True)
+        for requested_name, name in zip(wanted_names, names, strict=True)
     )

@@ -468,7 +468,7 @@ def _unpack_curve(arrays: Arrays, description: Mapping[str, Json], spec: RunSpec
 
 
 def _check_counts(arrays: Arrays, size: int) -> None:
-    """Raise HeadlabError unless the order has every head once and counts rise from 0 to all heads."""
+    """Raise HeadlabError unless the order is complete and the counts rise from 0 to all."""
     order = arrays["order"]
     removed_counts = arrays["removed"]
     if not np.array_equal(np.sort(order), np.arange(size)):
