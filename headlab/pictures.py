@@ -407,7 +407,7 @@ class RoleMap:
     Attributes:
         counts: {group of roles: number of heads that have one}, for every group tested, in the
             legend's order.
-        groups: of each head, the clearest first; None where it was not looked at.
+        groups: Groups of each head's roles, the clearest first; None where it was not looked at.
         marks: The letter of the first group; for a position, the offset itself; empty without a
             role.
         tips: Lines of text about each head.

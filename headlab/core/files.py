@@ -56,7 +56,7 @@ def below_home(folder: str | Path, way_on: str) -> Path:
 
     Raises:
         HeadlabError: No home is known, and a folder called `~` would be made where the command
-        runs.
+            runs.
     """
     path = Path(folder)
     if path.parts[:1] == ("~",):
@@ -341,7 +341,7 @@ def write_json(path: Path, value: object, way_on: str = WRITABLE) -> None:
     """Write readable JSON atomically; refuses NaN.
 
     Args:
-        way_on: as for `write_atomic`.
+        way_on: As for `write_atomic`.
     """
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     write_atomic(path, f"{text}\n".encode(), way_on)

@@ -296,7 +296,7 @@ class Omissions:
     Attributes:
         examples: Number of examples.
         examples_cut: Number of examples that were longer than the limit, and lost what is beyond
-        it.
+            it.
         token_limit: Maximum number of tokens of an example.
         words_left_out: Number of labelled words without an answer, by reason (WITHOUT_TOKEN,
             BEYOND_LIMIT); None for tasks that do not label words.

@@ -102,7 +102,7 @@ class TaskSpec(SpecPart):
     Attributes:
         name: Name of the task.
         language: Language of the examples; in the spec of a report, all languages, joined by
-        commas.
+            commas.
         split: Split of the task; in the spec of a report, all splits, joined by commas.
         size: Number of examples.
         sizes: Numbers of examples by split, in the spec of a report.

@@ -121,7 +121,7 @@ class Report:
         notes: Caveats.
         spec: Everything the numbers depend on.
         example_forwards: Forward passes of one example that it took, without results from the
-        store.
+            store.
         seconds: Time that it took, without results from the store.
     """
 

@@ -681,8 +681,7 @@ def attention(model: Model, inputs: Inputs, heads: Sequence[Head]) -> dict[Head,
 
     Raises:
         HeadlabError: The model does not have a head, the sentence does not fit in memory, or
-        weights
-            are not finite.
+            weights are not finite.
     """
     row_and_column = {head: tuple(model.grid.flat[model.grid.index(head)]) for head in heads}
     weights_by_head: dict[Head, torch.Tensor] = {}

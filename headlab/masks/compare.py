@@ -318,7 +318,7 @@ def accuracy_table(masks: Mapping[str, Mask]) -> Table:
     """The accuracies recorded in masks, one row per mask, split and language.
 
     Args:
-        masks: by the name to show.
+        masks: Masks by the name to show.
     """
     rows = []
     for name, mask in masks.items():

@@ -478,8 +478,7 @@ class Mask:
         chosen: How its heads were chosen (method, rule and its options, task, languages), and under
             `evaluated` its accuracies.
         versions: Versions of the software that made it; None for a new mask, whose file then
-        records
-            the software that writes it.
+            records the software that writes it.
         created: When it was made, UTC; None for a new mask, whose file then records the time of
             writing.
     """

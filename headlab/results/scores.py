@@ -107,8 +107,7 @@ class HeadScores:
 
     Attributes:
         values: Positive where the head helps; in `unit` (for `accuracy`, 0.01 is one point lost
-        when
-            the head is removed).
+            when the head is removed).
         low: Lower bound of the interval at `level`, None where the method gives none.
         high: Its upper bound.
         samples: Number of draws behind each value.
@@ -449,7 +448,7 @@ class Curve:
         ordering: The method whose scores gave the order.
         caution: Caveat about the curve, or empty.
         spec: Everything the numbers depend on.
-        omissions: as of `HeadScores`.
+        omissions: As of `HeadScores`.
     """
 
     grid: HeadGrid
@@ -722,7 +721,8 @@ def curve_points(curve: Curve, name: str) -> Table:
     """A row per count of removed heads: accuracy, and its difference from the untouched model.
 
     Args:
-        name: of the curve.
+        curve: The curve.
+        name: Name of the curve.
     """
     columns = (
         "heads removed",

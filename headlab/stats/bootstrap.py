@@ -243,10 +243,10 @@ def jackknife_interval(
     so the same on their own scale would reach below 0 and miss above.
 
     Args:
-        sums, weights: float [example, item], none below 0; an example without any weight is not
-            there.
+        sums: float [example, item], none below 0.
+        weights: float [example, item], none below 0; an example without any weight is not there.
         groups: label [example]; examples of one group are left out together.
-        statistic: of the ratios [item], which gives as many numbers that are not below 0.
+        statistic: Statistic of the ratios [item], which gives as many numbers that are not below 0.
         most: None of these is above.
     """
     has_weight = weights.any(axis=1)

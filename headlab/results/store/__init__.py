@@ -287,7 +287,7 @@ class Store:
         """Where the files of a result are on this machine, as far as known.
 
         Args:
-            spec: of the result.
+            spec: Spec of the result.
         """
         return noted_places(self.root, spec)
 
