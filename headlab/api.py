@@ -1,4 +1,4 @@
-"""`headlab.evaluate`: accuracy under a mask in every language of a task, against the untouched model."""
+"""`headlab.evaluate`: accuracy under a mask in every language of a task, against the baseline."""
 
 from __future__ import annotations
 
@@ -25,18 +25,24 @@ class Report(dict[str, Comparison | Evaluation]):
 
 
 def describe(row: Comparison | Evaluation) -> str:
-    """One language as a line of text, in percent and points; then what of its examples is not counted, if anything."""
-    omitted = "" if row.omissions is None else row.omissions.sentence
-    if omitted:
-        omitted = f"  ({omitted})"
+    """One language as a line of text, in percent and points.
+
+    Then what of its examples is not counted, if anything.
+    """
+    omission_text = "" if row.omissions is None else row.omissions.sentence
+    if omission_text:
+        omission_text = f"  ({omission_text})"
     if isinstance(row, Evaluation):
         low, high = accuracy_interval(row)
-        return f"{row.language:6} {row.accuracy:6.1%}  [{low:.1%}, {high:.1%}]  n={row.n}{omitted}"
+        return (
+            f"{row.language:6} {row.accuracy:6.1%}  [{low:.1%}, {high:.1%}]  "
+            f"n={row.n}{omission_text}"
+        )
     points, lower, upper = (f"{100 * value:+.1f}" for value in (row.difference, row.low, row.high))
     return (
-        f"{row.language:6} {row.accuracy:6.1%}  untouched {row.baseline:.1%}  difference {points} points "
-        f"[{lower}, {upper}]  p={row.p:.3g}  right +{row.flipped_right} / wrong +{row.flipped_wrong}  "
-        f"n={row.n}{omitted}"
+        f"{row.language:6} {row.accuracy:6.1%}  untouched {row.baseline:.1%}  difference {points} "
+        f"points [{lower}, {upper}]  p={row.p:.3g}  right +{row.flipped_right} / wrong "
+        f"+{row.flipped_wrong}  n={row.n}{omission_text}"
     )
 
 
@@ -50,26 +56,36 @@ def evaluate(
     ablation: str = "zero",
     seed: int = 0,
 ) -> Report:
-    """Accuracy in every language of the task; with a mask, paired with the untouched model.
+    """Accuracy in every language of the task; with a mask, paired with the baseline.
 
-    seed: of the bootstrap.  Raises HeadlabError for a mask of another model or a task that does not fit the model.
+    Args:
+        model: The model.
+        task: The task.
+        mask: The mask; None for the baseline alone.
+        split: Split of the examples.
+        size: Number of examples of each language; None for all.
+        ablation: What a removed head outputs, "zero" or "mean".
+        seed: Seed of the bootstrap.
+
+    Raises:
+        HeadlabError: For a mask of another model or a task that does not fit the model.
     """
     require_type("task", task, Task, "a task that headlab.task returns")
     require_type("mask", mask, (Mask, NoneType), "a mask; headlab.load_mask reads one from a file")
     require_seed(seed)
-    found = Report()
+    report = Report()
     for language in task.languages:
-        found[language] = evaluated(
+        report[language] = evaluated(
             Evaluator(model, task, language, split, size), mask, ablation=ablation, seed=seed
         )
-    return found
+    return report
 
 
 def evaluated(
     evaluator: Evaluator, mask: Mask | None, *, ablation: str = "zero", seed: int = 0
 ) -> Comparison | Evaluation:
     """One language of `evaluate`, with an evaluator that may be asked for more."""
-    whole = evaluator.evaluate()
-    return (
-        whole if mask is None else compare(whole, evaluator.evaluate(mask, ablation=ablation), seed)
-    )
+    baseline = evaluator.evaluate()
+    if mask is None:
+        return baseline
+    return compare(baseline, evaluator.evaluate(mask, ablation=ablation), seed)

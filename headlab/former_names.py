@@ -1,7 +1,9 @@
-"""Modules by the names they had before they moved into rooms: `headlab.records` is `headlab.core.records`.
+"""Modules by the names they had before they moved into rooms.
 
-Programs and notebooks of the version before import by these names, which README and `docs/` showed. They get the same
-module, so that a class is one class by either name.
+`headlab.records` is `headlab.core.records`, for example.
+
+Programs and notebooks of the version before import by these names, which README and `docs/` showed.
+They get the same module, so that a class is one class by either name.
 """
 
 from __future__ import annotations
@@ -69,8 +71,9 @@ def present_name(former_name: str) -> str | None:
 class FormerNames(MetaPathFinder, Loader):
     """Finds a module by its former name.
 
-    It comes before the finder of files: a package that has been imported by its former name has a folder, in which that
-    finder would find the package's modules a second time, with classes of their own.
+    It comes before the finder of files: a package that has been imported by its former name has a
+    folder, in which that finder would find the package's modules a second time, with classes of
+    their own.
     """
 
     def find_spec(
@@ -90,7 +93,10 @@ class FormerNames(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put back what the import system has just overwritten; the module ran when it was imported."""
+        """Put back what the import system has just overwritten.
+
+        The module ran when it was imported.
+        """
         assert module.__spec__ is not None
         module.__spec__ = module.__spec__.loader_state
 

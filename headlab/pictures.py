@@ -1,6 +1,7 @@
-"""What a map with one value per head shows, decided once: unit, scale, colours, signs, marks and words.
+"""What a map with one value per head shows: unit, scale, colours, signs, marks and words.
 
-The clickable grid of the pages, Plotly and the report's SVG only draw it. This module uses no drawing library.
+It is decided here once; the clickable grid of the pages, Plotly and the report's SVG only draw it.
+This module uses no drawing library.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from headlab.results import HeadScores, coarse
 from headlab.roles import POSITIONAL, Found, Roles
 from headlab.stats import holm
 
-# Colours. Orange harms, blue helps: distinguishable with every common colour blindness, and in grey by their labels.
+# Colours. Orange harms, blue helps: distinguishable with every common colour blindness, and in grey
+# by their labels.
 
 Scale = tuple[tuple[float, str], ...]
 DIVERGING: Scale = (
@@ -33,27 +35,33 @@ DIVERGING: Scale = (
     (0.75, "#67a9cf"),
     (1.0, "#2166ac"),
 )
-UPWARDS: Scale = tuple(
-    (2 * at - 1, colour) for at, colour in DIVERGING[2:]
-)  # for values without a sign
+# For values without a sign.
+UPWARDS: Scale = tuple((2 * position - 1, colour) for position, colour in DIVERGING[2:])
 SEQUENTIAL: Scale = ((0.0, "#f7fbff"), (0.5, "#6baed6"), (1.0, "#08306b"))
-HELPS, HARMS, UNSURE = "#2b7bba", "#d9730d", "#8a8f98"
+HELPS = "#2b7bba"
+HARMS = "#d9730d"
+UNSURE = "#8a8f98"
 # Colours of a figure's lines; neighbours differ in lightness too.
 LINES = (HELPS, HARMS, "#3a8f5c", "#8e5ea2", "#b08d2e", "#c94f7c")
 CHANCE = RANDOM_METHOD  # drawn in grey, as the baseline for all others
 # One per line, so that lines differ by more than colour.
 DASHES = ("solid", "dash", "dashdot", "longdash", "longdashdot", "dash")
 MINUS = "\N{MINUS SIGN}"
-DARK, LIGHT = "#101418", "#ffffff"  # text on a colour
+# Text on a colour.
+DARK = "#101418"
+LIGHT = "#ffffff"
 
 
 def line_look(number: int, name: str = "") -> tuple[str, str]:
-    """Colour and dashes of a figure's line by its number, or by its name if that is the baseline's."""
-    return (
-        (UNSURE, "dot")
-        if name == CHANCE
-        else (LINES[number % len(LINES)], DASHES[number % len(DASHES)])
-    )
+    """Colour and dashes of a figure's line, by its number.
+
+    Args:
+        number: Number of the line in its figure.
+        name: Name of the line; that of `CHANCE` has a look of its own.
+    """
+    if name == CHANCE:
+        return UNSURE, "dot"
+    return LINES[number % len(LINES)], DASHES[number % len(DASHES)]
 
 
 def rgb(colour: str) -> tuple[int, int, int]:
@@ -62,20 +70,24 @@ def rgb(colour: str) -> tuple[int, int, int]:
 
 
 def on_scale(scale: Sequence[tuple[float, str]], share: float) -> str:
-    """The colour at a position on a scale, "#rrggbb"; positions beyond its ends get the ends' colours."""
+    """The colour at a position on a scale, "#rrggbb".
+
+    Positions beyond the scale's ends get the ends' colours.
+    """
     share = min(max(share, scale[0][0]), scale[-1][0])
-    for (start, one), (end, other) in pairwise(scale):
+    for (start, start_colour), (end, end_colour) in pairwise(scale):
         if share <= end:
-            t = (share - start) / (end - start)
-            mixed = (round(a + t * (b - a)) for a, b in zip(rgb(one), rgb(other), strict=True))
-            return "#" + "".join(f"{part:02x}" for part in mixed)
+            weight = (share - start) / (end - start)
+            channels = zip(rgb(start_colour), rgb(end_colour), strict=True)
+            mixed_channels = [round(low + weight * (high - low)) for low, high in channels]
+            return "#" + "".join(f"{channel:02x}" for channel in mixed_channels)
     return scale[-1][1]
 
 
 def ink_on(colour: str) -> str:
     """Dark or light, whichever is easier to read on a colour (WCAG 2 contrast)."""
-    light = luminance(colour)
-    return DARK if (light + 0.05) ** 2 > (luminance(DARK) + 0.05) * 1.05 else LIGHT
+    is_light = (luminance(colour) + 0.05) ** 2 > (luminance(DARK) + 0.05) * 1.05
+    return DARK if is_light else LIGHT
 
 
 def luminance(colour: str) -> float:
@@ -89,37 +101,45 @@ def luminance(colour: str) -> float:
 
 def picture(shares: Floats) -> str:
     """A matrix of shares, 0 to 1, as a PNG in a data URI: a pixel each, on the sequential scale."""
-    colours = np.array([rgb(on_scale(SEQUENTIAL, at / 255)) for at in range(256)], np.uint8)
+    colours = np.array([rgb(on_scale(SEQUENTIAL, level / 255)) for level in range(256)], np.uint8)
     pixels = colours[np.rint(255 * np.clip(shares, 0, 1)).astype(int)]
-    rows, (height, width) = b"".join(b"\0" + row.tobytes() for row in pixels), shares.shape
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
-    chunks = (
-        struct.pack(">I", len(d)) + kind + d + struct.pack(">I", zlib.crc32(kind + d))
-        for kind, d in parts
-    )
-    return "data:image/png;base64," + b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(chunks)).decode(
-        "ascii"
-    )
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    height, width = shares.shape
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    png = b"\x89PNG\r\n\x1a\n"
+    png += _png_chunk(b"IHDR", header)
+    png += _png_chunk(b"IDAT", zlib.compress(rows))
+    png += _png_chunk(b"IEND", b"")
+    return "data:image/png;base64," + b64encode(png).decode("ascii")
+
+
+def _png_chunk(kind: bytes, content: bytes) -> bytes:
+    """A chunk of a PNG file, with its length and checksum."""
+    checksum = zlib.crc32(kind + content)
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
 
 
 # Maps of heads.
 
-OWN, CORRECTED = (
-    1,
-    2,
-)  # how a head is marked: by its own interval, and if that also holds after Holm's correction
+# How a head is marked: by its own interval, and if that also holds after Holm's correction.
+OWN = 1
+CORRECTED = 2
 
 
 @dataclass(frozen=True)
 class HeadMap:
     """One value per head, as shown.
 
-    values: float [head] in `unit`; NaN for none.  limit: end of the scale, in `unit`; values beyond it get the end's
-    colour.  signed: whether the scale extends to both sides of 0.  marks: int [head], 0 where the interval holds 0,
-    OWN where it does not, CORRECTED where the p-value corrected for `tests` tests is small too; positive above 0,
-    negative below.  tips: lines of text about each head; empty, or one per head.  tests: 0 without p-values.  named:
-    where there are few values, what each means, NaN for no value; a legend then has these, and no scale.
+    Attributes:
+        values: float [head] in `unit`; NaN for none.
+        limit: End of the scale, in `unit`; values beyond it get the end's colour.
+        signed: Whether the scale extends to both sides of 0.
+        marks: int [head], 0 where the interval holds 0, OWN where it does not, CORRECTED where the
+            p-value corrected for `tests` tests is small too; positive above 0, negative below.
+        tips: Lines of text about each head; empty, or one per head.
+        tests: 0 without p-values.
+        named: Where there are few values, what each means, NaN for no value; a legend then has
+            these, and no scale.
     """
 
     grid: HeadGrid
@@ -135,12 +155,10 @@ class HeadMap:
     @property
     def meanings(self) -> dict[int, str]:
         """What the marks of this map mean, by their size; only those that can occur on it."""
-        corrected = (
-            {CORRECTED: f"also after Holm's correction for {self.tests:,} tests"}
-            if self.tests
-            else {}
-        )
-        return {OWN: "the head's own interval excludes 0"} | corrected
+        meanings = {OWN: "the head's own interval excludes 0"}
+        if self.tests:
+            meanings[CORRECTED] = f"also after Holm's correction for {self.tests:,} tests"
+        return meanings
 
     @property
     def scale(self) -> Scale:
@@ -170,10 +188,13 @@ class HeadMap:
     def ends(self) -> tuple[str, ...]:
         """Labels of the scale: its ends, with ≤ or ≥ if values lie beyond them, and 0."""
         finite = self.values[np.isfinite(self.values)]
-        low, high = (bool((side * finite > self.limit * 1.0001).any()) for side in (-1, 1))
+        visible_limit = self.limit * 1.0001
+        at_least = "≥ " if (finite > visible_limit).any() else ""
+        at_most = "≤ " if (-finite > visible_limit).any() else ""
         end = f"{self.limit:.3g}"
-        top = f"{'≥ ' if high else ''}{'+' if self.signed else ''}{end}"
-        return (f"{'≤ ' if low else ''}−{end}", "0", top) if self.signed else ("0", top)
+        if self.signed:
+            return f"{at_most}−{end}", "0", f"{at_least}+{end}"
+        return "0", f"{at_least}{end}"
 
 
 def head_map(
@@ -187,55 +208,85 @@ def head_map(
     tips: Sequence[str] = (),
     named: Sequence[tuple[float, str]] = (),
 ) -> HeadMap:
-    """A map of any values, float [head]; arguments as in `HeadMap`. limit: by default the largest magnitude."""
+    """A map of any values, float [head]; arguments as in `HeadMap`.
+
+    Args:
+        limit: End of the scale; by default the largest magnitude.
+    """
     limit = limit or float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
     marks = np.zeros(grid.size, np.int64) if marks is None else marks
     return HeadMap(grid, values, unit, limit, signed, marks, tuple(tips), named=tuple(named))
 
 
 def map_of(scores: HeadScores, limit: float | None = None) -> HeadMap:
-    """The map of a method's scores by themselves. limit: end of the scale in the unit shown; by default its own."""
-    (shown,) = maps_of({"": scores}, common=False).values()
-    return shown if limit is None else replace(shown, limit=limit)
+    """The map of a method's scores by themselves.
+
+    Args:
+        limit: End of the scale in the unit shown; by default its own.
+    """
+    (head_map,) = maps_of({"": scores}, common=False).values()
+    return head_map if limit is None else replace(head_map, limit=limit)
 
 
 def maps_of(scores: Mapping[str, HeadScores], *, common: bool = True) -> dict[str, HeadMap]:
-    """The maps of several scores on view together, whose p-values are corrected for all heads of all of them.
+    """The maps of several scores on view together.
 
-    common: on one scale; else on each map's own.
+    Their p-values are corrected for all heads of all of them.
+
+    Args:
+        scores: Scores by the name of their map.
+        common: Whether all maps have one scale; else each has its own.
     """
-    limit, holms = common_limit(scores.values()), adjusted(scores)
-    tests = 0 if coarse(scores.values()) else sum(len(p) for p in holms.values())
-    found = dict[str, HeadMap]()
-    for name, s in scores.items():
-        factor, unit = shown_unit(s.unit)
-        own = limit if common else common_limit([s])
-        marks, known = score_marks(s, holms.get(name)), tests if name in holms else 0
-        found[name] = HeadMap(
-            s.grid, factor * s.values, unit, own, bool(s.signed), marks, score_tips(s), known
+    limit = common_limit(scores.values())
+    adjusted_p_values = adjusted(scores)
+    tests = 0 if coarse(scores.values()) else sum(len(p) for p in adjusted_p_values.values())
+    maps: dict[str, HeadMap] = {}
+    for name, head_scores in scores.items():
+        factor, unit = shown_unit(head_scores.unit)
+        scale_end = limit if common else common_limit([head_scores])
+        marks = score_marks(head_scores, adjusted_p_values.get(name))
+        map_tests = tests if name in adjusted_p_values else 0
+        maps[name] = HeadMap(
+            head_scores.grid,
+            factor * head_scores.values,
+            unit,
+            scale_end,
+            bool(head_scores.signed),
+            marks,
+            score_tips(head_scores),
+            map_tests,
         )
-    return found
+    return maps
 
 
 def adjusted(scores: Mapping[str, HeadScores]) -> dict[str, Floats]:
-    """Holm-adjusted p-values over all heads of all languages on view, [head] each; {} where there are none."""
-    tested = {name: s.p_values for name, s in scores.items() if s.p_values is not None}
-    if not tested:
+    """Holm-adjusted p-values over all heads of all scores on view, [head] each.
+
+    Scores without p-values are left out.
+    """
+    p_values = {
+        name: head_scores.p_values
+        for name, head_scores in scores.items()
+        if head_scores.p_values is not None
+    }
+    if not p_values:
         return {}
-    cuts = np.cumsum([len(p) for p in tested.values()])[:-1]
-    return dict(
-        zip(tested, np.split(holm(np.concatenate(list(tested.values()))), cuts), strict=True)
-    )
+    cuts = np.cumsum([len(p) for p in p_values.values()])[:-1]
+    adjusted_p = holm(np.concatenate(list(p_values.values())))
+    return dict(zip(p_values, np.split(adjusted_p, cuts), strict=True))
 
 
-def score_marks(scores: HeadScores, corrected: Floats | None = None) -> Ints:
-    """How heads are marked, int [head], as in `HeadMap`. corrected: their adjusted p-values, if any."""
+def score_marks(scores: HeadScores, adjusted_p: Floats | None = None) -> Ints:
+    """How heads are marked, int [head], as in `HeadMap`.
+
+    Args:
+        scores: Scores of the heads.
+        adjusted_p: Their adjusted p-values, if any.
+    """
     sides = scores.helpful.astype(np.int64) - scores.harmful
-    return (
-        sides
-        if corrected is None
-        else np.where(corrected <= 1 - scores.level, CORRECTED, OWN) * sides
-    )
+    if adjusted_p is None:
+        return sides
+    return np.where(adjusted_p <= 1 - scores.level, CORRECTED, OWN) * sides
 
 
 def common_limit(scores: Iterable[HeadScores]) -> float:
@@ -244,37 +295,45 @@ def common_limit(scores: Iterable[HeadScores]) -> float:
 
 
 def symmetric_limit(values: Iterable[Floats]) -> float:
-    """One scale end for several maps: the 99 % quantile of the magnitudes, so that one head does not pale the rest."""
-    every = np.abs(np.concatenate([np.asarray(v, float).ravel() for v in values] or [np.zeros(1)]))
-    every = every[np.isfinite(every)]
-    limit = float(np.quantile(every, 0.99)) if every.size else 0.0
-    return limit or float(every.max(initial=0.0)) or 1.0
+    """One end of the scale for several maps: the 99 % quantile of the magnitudes.
+
+    One head with a large value does not make the others pale then.
+    """
+    magnitudes = np.abs(
+        np.concatenate([np.asarray(array, float).ravel() for array in values] or [np.zeros(1)])
+    )
+    magnitudes = magnitudes[np.isfinite(magnitudes)]
+    limit = float(np.quantile(magnitudes, 0.99)) if magnitudes.size else 0.0
+    return limit or float(magnitudes.max(initial=0.0)) or 1.0
 
 
 def score_tips(scores: HeadScores) -> tuple[str, ...]:
-    """Text on each head: value, interval (seldom symmetric) and half-width in the unit shown, and samples."""
-    half, unit, plus = scores.half_width, scores.unit, "" if scores.signed else "+"
+    """Text about each head: value, interval and half-width in the unit shown, and samples."""
+    half_width = scores.half_width
+    unit = scores.unit
+    unit_text = " points" if unit == "accuracy" else f" ({unit})"
+    hidden_sign = "" if scores.signed else "+"
     tips = []
-    for i, value in enumerate(scores.values):
-        lines = [
-            value_words(value, unit).lstrip(plus)
-            + (" points" if unit == "accuracy" else f" ({unit})")
-        ]
-        if half is not None and scores.low is not None and scores.high is not None:
-            ends = " to ".join(
-                value_words(end[i], unit).lstrip(plus) for end in (scores.low, scores.high)
-            )
+    for index, value in enumerate(scores.values):
+        lines = [value_words(value, unit).lstrip(hidden_sign) + unit_text]
+        if half_width is not None and scores.low is not None and scores.high is not None:
+            low = value_words(scores.low[index], unit).lstrip(hidden_sign)
+            high = value_words(scores.high[index], unit).lstrip(hidden_sign)
+            half_width_text = value_words(half_width[index], unit).lstrip("+")
             lines.append(
-                f"{scores.level:.0%} interval {ends}, half-width {value_words(half[i], unit).lstrip('+')}"
+                f"{scores.level:.0%} interval {low} to {high}, half-width {half_width_text}"
             )
         if scores.samples is not None:
-            lines.append(f"{int(scores.samples[i]):,} samples")
+            lines.append(f"{int(scores.samples[index]):,} samples")
         tips.append("\n".join(lines))
     return tuple(tips)
 
 
 def value_format(unit: str) -> str:
-    """How a signed value of a unit is written once it is in the unit shown; those in other units may be small."""
+    """How a signed value of a unit is written once it is in the unit shown.
+
+    Those in other units may be small.
+    """
     return "+.2f" if unit == "accuracy" else "+.4g"
 
 
@@ -289,13 +348,17 @@ def named(head: Head) -> str:
     return f"{stack}layer {head.layer}, head {head.head}"
 
 
-# Roles of heads: one colour and one letter per role, the same in the map, the figures and their legends.
+# Roles of heads: one colour and one letter per role, the same in the map, the figures and their
+# legends.
 
 
 class Look(NamedTuple):
     """How a kind of role is drawn.
 
-    colour, ink: of the cell and of the text on it.  mark: a letter, so that roles differ by more than colour.
+    Attributes:
+        colour: Colour of the cell.
+        ink: Colour of the text on it.
+        mark: A letter, so that roles differ by more than colour.
     """
 
     colour: str
@@ -318,30 +381,36 @@ LOOKS: Mapping[str, Look] = MappingProxyType(
         "first token": Look("#a3e6fa", DARK, "F"),
     }
 )
-OTHER = Look(UNSURE, DARK, "?")  # roles unknown to this version
+UNKNOWN_LOOK = Look(UNSURE, DARK, "?")  # roles unknown to this version
 
 
 def look_of(group: str) -> Look:
     """The look of a group of roles."""
-    return LOOKS.get(group, OTHER)
+    return LOOKS.get(group, UNKNOWN_LOOK)
 
 
 def in_order(groups: Iterable[str]) -> list[str]:
     """Each group once: known ones first in the order of the legend, then the others by name."""
-    known = list(LOOKS)
-    return sorted(
-        dict.fromkeys(groups),
-        key=lambda name: (known.index(name) if name in known else len(known), name),
-    )
+    known_groups = list(LOOKS)
+
+    def rank(name: str) -> tuple[int, str]:
+        is_known = name in known_groups
+        return known_groups.index(name) if is_known else len(known_groups), name
+
+    return sorted(dict.fromkeys(groups), key=rank)
 
 
 @dataclass(frozen=True)
 class RoleMap:
     """What every head does, as shown.
 
-    counts: {group of roles: number of heads that have one}, for every group tested, in the legend's order.  groups: of
-    each head, the clearest first; None where it was not looked at.  marks: the letter of the first group; for a
-    position, the offset itself; empty without a role.  tips: lines of text about each head.
+    Attributes:
+        counts: {group of roles: number of heads that have one}, for every group tested, in the
+            legend's order.
+        groups: Groups of each head's roles, the clearest first; None where it was not looked at.
+        marks: The letter of the first group; for a position, the offset itself; empty without a
+            role.
+        tips: Lines of text about each head.
     """
 
     grid: HeadGrid
@@ -363,21 +432,23 @@ def role_map_of(roles: Roles) -> RoleMap:
     )
 
 
-def _role_mark(own: Sequence[Found]) -> str:
-    if own and own[0].group == POSITIONAL:
-        return role_words(own[0].role).removeprefix("position ")
-    return look_of(own[0].group).mark if own else ""
+def _role_mark(roles_of_head: Sequence[Found]) -> str:
+    if roles_of_head and roles_of_head[0].group == POSITIONAL:
+        return role_words(roles_of_head[0].role).removeprefix("position ")
+    return look_of(roles_of_head[0].group).mark if roles_of_head else ""
 
 
 def _role_tip(roles: Roles, head: Head) -> str:
     """A head's roles, a line each, with their shares."""
     if head not in roles.measures:
         return "not looked at"
-    own = roles.having(head)
-    lines = [f"{len(own)} roles"] if len(own) > 1 else []
-    return (
-        "\n".join([*lines, *(f"{role_words(row.role)}{_share(row)}" for row in own)]) or "no role"
-    )
+    roles_of_head = roles.having(head)
+    lines = []
+    if len(roles_of_head) > 1:
+        lines.append(f"{len(roles_of_head)} roles")
+    for row in roles_of_head:
+        lines.append(f"{role_words(row.role)}{_share_text(row)}")
+    return "\n".join(lines) or "no role"
 
 
 def role_words(role: str) -> str:
@@ -385,15 +456,21 @@ def role_words(role: str) -> str:
     return role.replace("position -", f"position {MINUS}")
 
 
-def _share(row: Found) -> str:
-    share, chance = row.numbers["share, %"], row.numbers["chance, %"]
+def _share_text(row: Found) -> str:
+    share = row.numbers["share, %"]
+    chance = row.numbers["chance, %"]
     if share is None:
         return ""
-    return f", {share:.0f} %" + ("" if chance is None else f" ({against(row.role)} {chance:.0f} %)")
+    if chance is None:
+        return f", {share:.0f} %"
+    return f", {share:.0f} % ({against(row.role)} {chance:.0f} %)"
 
 
 def against(role: str) -> str:
-    """What a role's share is compared with: for syntax, always attending to the relation's most frequent offset."""
+    """What a role's share is compared with.
+
+    For syntax it is a baseline, always attending to the relation's most frequent offset.
+    """
     return "baseline" if ":" in role else "chance"
 
 
@@ -403,6 +480,9 @@ PART = re.compile(r"\[\d+/\d+\]")
 
 
 def parts_note(tokens: Iterable[str]) -> str:
-    """What the marks of letters' parts mean, by the first of some tokens that has one; empty if none has."""
+    """What the marks of letters' parts mean, by the first of some tokens that has one.
+
+    Empty if none has.
+    """
     example = next((token for token in tokens if PART.search(token)), "")
     return example and f"{example}: a letter that takes several tokens, and which of them this is."

@@ -15,7 +15,7 @@ from tiny import tiny_batch, tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import Head
-from headlab.core.parallel import Rows, halving, whole
+from headlab.core.parallel import Rows, halving, memory_errors_explained
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model, attention, head_means
 from headlab.masks import Mask
@@ -152,7 +152,7 @@ def test_other_errors_pass() -> None:
     with pytest.raises(RuntimeError, match="shapes cannot"):
         halving([rows], run)
     assert tried == [rows]
-    with pytest.raises(RuntimeError, match="shapes cannot"), whole():
+    with pytest.raises(RuntimeError, match="shapes cannot"), memory_errors_explained():
         run(rows)
 
 

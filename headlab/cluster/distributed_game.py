@@ -1,4 +1,4 @@
-"""A run on many devices: what one device does, and the game or method that is computed on all of them."""
+"""A run on many devices: what one device does, and the game or method computed on all of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,14 @@ from headlab.tasks import DEV_SIZE, Example, Split, Task
 
 @dataclass(frozen=True)
 class Origin:
-    """A model as another process can load it.  revision: of a hub id, else None."""
+    """A model as another process can load it.
+
+    Attributes:
+        name: Name that the model was loaded by.
+        revision: Revision of a hub id, else None.
+        fingerprint: Fingerprint of the model.
+        dtype: Number format that it computes in.
+    """
 
     name: str
     revision: str | None
@@ -37,7 +44,11 @@ class Origin:
 
     @classmethod
     def of(cls, model: Model) -> Origin:
-        """Where a loaded model came from. Raises HeadlabError for one that is spread over devices."""
+        """Where a loaded model came from.
+
+        Raises:
+            HeadlabError: For one that is spread over devices.
+        """
         model.require_whole("Ray")
         hub = model.name not in EMBEDDED and not Path(model.name).is_dir()
         revision = str(model.identity()["revision"]) if hub else None
@@ -46,7 +57,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the questions are about: one language of a task, its examples included, and how heads are removed."""
+    """What the questions are about: one language of a task with its examples, and the ablation."""
 
     task: Task
     language: str
@@ -56,34 +67,43 @@ class Setting:
     @classmethod
     def of(cls, evaluator: Evaluator, ablation: str) -> Setting:
         """The setting of an evaluator."""
-        task, language, rows = (
-            evaluator.task,
-            evaluator.language,
-            {str(evaluator.split): evaluator.examples},
-        )
+        task = evaluator.task
+        language = evaluator.language
+        rows = {str(evaluator.split): evaluator.examples}
         if ablation == "mean":  # the mean is over dev, whatever is evaluated
             dev = task.examples(language, "dev", DEV_SIZE)
             rows["dev"] = max(dev, rows.get("dev", ()), key=len)
-        # the label map as it was found here, as a helper lacks what it is found on
+        # The label map as it was found here: a device lacks what it was found on.
         classes = assumed_classes(evaluator.model, task)
         label_map = task.label_map if classes is None else dict(classes)
-        task = replace(task, languages=(language,), read=partial(_read, rows), label_map=label_map)
+        task = replace(
+            task, languages=(language,), read=partial(_read_split, rows), label_map=label_map
+        )
         return cls(task, language, evaluator.split, ablation)
 
     def evaluator(self, model: Model, size: int) -> Evaluator:
-        """An evaluator of the same examples.  size: number of examples of the split."""
+        """An evaluator of the same examples.
+
+        Args:
+            size: Number of examples of the split.
+        """
         return Evaluator(model, self.task, self.language, self.split, size)
 
 
-def _read(
+def _read_split(
     rows: Mapping[str, tuple[Example, ...]], _language: str, split: Split, _seed: int
 ) -> tuple[Example, ...]:
     return rows[split]
 
 
 @dataclass(frozen=True)
-class Job:
-    """A setting, sent before its first question.  size: number of examples.  value: key of the value function."""
+class SettingJob:
+    """A setting, sent before its first question.
+
+    Attributes:
+        size: Number of examples.
+        value: Key of the value function.
+    """
 
     setting: Setting
     size: int
@@ -91,18 +111,31 @@ class Job:
 
 
 class Replica:
-    """The model on one device.  threads: CPU threads of this process.
+    """The model on one device.
 
-    Raises HeadlabError if the model of that name has another fingerprint, or headlab another version.
+    Args:
+        origin: The model.
+        version: Version of headlab in the process that asks.
+        device: Device to load the model on.
+        threads: CPU threads of this process.
+        load: Loads a model.
+
+    Raises:
+        HeadlabError: The model of that name has another fingerprint, or headlab another version.
     """
 
     def __init__(
-        self, origin: Origin, version: str, device: str | None = None, threads: int | None = None,
+        self,
+        origin: Origin,
+        version: str,
+        device: str | None = None,
+        threads: int | None = None,
         load: Callable[..., Model] = load,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if version != __version__:
             raise HeadlabError(
-                f"a Ray worker has headlab {__version__}, this process {version}; install the same version everywhere",
+                f"a Ray worker has headlab {__version__}, this process {version}; install the same "
+                "version everywhere",
                 code="ray.other_version",
             )
         if threads is not None:
@@ -111,17 +144,18 @@ class Replica:
         if self._model.fingerprint != origin.fingerprint:
             raise HeadlabError(
                 f"a Ray worker has another model under the name {origin.name} "
-                f"({self._model.fingerprint[:12]}, not {origin.fingerprint[:12]}); put the same files on every machine",
+                f"({self._model.fingerprint[:12]}, not {origin.fingerprint[:12]}); put the same "
+                "files on every machine",
                 code="ray.other_model",
             )
         self._games: dict[str, ModelGame] = {}
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, SettingJob] = {}
 
     def hello(self) -> str:
         """The model's device; answers once the model is loaded."""
         return str(self._model.device)
 
-    def meet(self, key: str, job: Job) -> None:
+    def meet(self, key: str, job: SettingJob) -> None:
         """Accept a setting; later calls name it by its key."""
         evaluator = job.setting.evaluator(self._model, job.size)
         self._jobs[key] = job
@@ -129,46 +163,61 @@ class Replica:
 
     def answer(self, key: str, ask: Ask) -> tuple[Floats, int, float]:
         """The answer to a question, and the forward passes and seconds it took."""
-        game, began = self._games[key], time.perf_counter()
-        before = game.evaluator.forwards
+        game = self._games[key]
+        start = time.perf_counter()
+        forwards_before = game.evaluator.forwards
         answer: Floats = getattr(game, ask.question)(**ask.arrays)
-        return answer, game.evaluator.forwards - before, time.perf_counter() - began
+        return answer, game.evaluator.forwards - forwards_before, time.perf_counter() - start
 
     def outcome(
         self, key: str, name: str, options: Options, seed: int
     ) -> tuple[Outcome, int, float]:
-        """The outcome of a method that plays no game, and the forward passes and seconds it took."""
-        job, began = self._jobs[key], time.perf_counter()
+        """The outcome of a method that plays no game, and the forwards and seconds that it took."""
+        job = self._jobs[key]
+        start = time.perf_counter()
         work = Work(
             job.setting.evaluator(self._model, job.size), seed, options, job.setting.ablation
         )
-        found: Outcome = implementation(method(name).module, HOME).run(work)
-        return found, work.evaluator.forwards, time.perf_counter() - began
+        outcome: Outcome = implementation(method(name).module, HOME).run(work)
+        return outcome, work.evaluator.forwards, time.perf_counter() - start
 
 
 # The run's side: its game is played, or its method run, on the devices of a pool.
 
 
 class SharedGame(ModelGame):
-    """A model's game whose questions are answered by a pool.  own: the same game on this process's model."""
+    """A model's game whose questions are answered by a pool.
 
-    def __init__(self, own: HeadGame, pool: Pool) -> None:
-        super().__init__(own.evaluator, own.ablation, own.value, own.tokens)
-        self._pool, self._key = pool, uuid4().hex
-        self._job = Job(Setting.of(own.evaluator, own.ablation), self.examples, own.value.key)
+    Args:
+        local_game: The same game on this process's model.
+        pool: The devices.
+    """
+
+    def __init__(self, local_game: HeadGame, pool: Pool) -> None:
+        super().__init__(
+            local_game.evaluator, local_game.ablation, local_game.value, local_game.tokens
+        )
+        self._pool = pool
+        self._key = uuid4().hex
+        self._job = SettingJob(
+            Setting.of(local_game.evaluator, local_game.ablation),
+            self.examples,
+            local_game.value.key,
+        )
 
     @property
     def round(self) -> int:
         """Number of samples that suit one call of a device of the pool.
 
-        A GPU takes many, but no more than half of its share of a cycle of examples: each has work then.
+        A GPU takes many, but no more than half of its share of a cycle of examples: each has work
+        then.
         """
         half_share = self.examples // (2 * self._pool.size)
         return max(round_on("cpu"), min(round_on(self._pool.kind), half_share))
 
     def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
         """See `Game.answers`; the devices of the pool work in parallel."""
-        yield from _counted(
+        yield from _count_forwards(
             self._pool,
             self.evaluator,
             (self._call(ask) for ask in asks),
@@ -189,22 +238,22 @@ class Team:
         """Kind of its devices: "cpu" or "cuda"."""
         return self.pool.kind
 
-    def game(self, own: HeadGame) -> SharedGame:
+    def game(self, local_game: HeadGame) -> SharedGame:
         """The game of a run, played on the pool."""
-        return SharedGame(own, self.pool)
+        return SharedGame(local_game, self.pool)
 
     def outcome(self, name: str, work: Work) -> Outcome:
         """A method that plays no game, run whole on one device of the pool."""
-        job = Job(Setting.of(work.evaluator, work.ablation), len(work.evaluator.examples))
+        job = SettingJob(Setting.of(work.evaluator, work.ablation), len(work.evaluator.examples))
         arguments = (name, dict(work.options), work.seed)
         call: Call[tuple[Outcome, int, float]] = Call(uuid4().hex, job, "outcome", arguments)
-        return next(_counted(self.pool, work.evaluator, [call]))
+        return next(_count_forwards(self.pool, work.evaluator, [call]))
 
 
 Answer = TypeVar("Answer")
 
 
-def _counted(
+def _count_forwards(
     pool: Pool, evaluator: Evaluator, calls: Iterable[Call[tuple[Answer, int, float]]]
 ) -> Iterator[Answer]:
     """The pool's answers; the forward passes and seconds they took are added to the evaluator's."""

@@ -1,4 +1,4 @@
-"""Calls assigned to devices and answered in order, and several runs at once so that no device waits."""
+"""Calls assigned to devices and answered in order, and several runs so that no device waits."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from headlab.core import HeadlabError
 
 # Calls assigned to devices and answered in order; those of a lost device are reassigned.
 
-AHEAD = 2  # calls pending per device, so that it never waits for the next
-TRIES = 4
+CALLS_PER_DEVICE = 2  # pending at once, so that a device never waits for the next
+MAX_TRIES = 4
 LOOK_SECONDS = 0.05
 READY_SECONDS = 900.0  # a model may have to be downloaded, or other work to end
 Tick = Callable[[], None]
@@ -31,7 +31,10 @@ class Lost(Exception):
 
 
 class Device(Protocol):
-    """Something that answers calls in another process. A future fails with `Lost` when that process is lost."""
+    """Something that answers calls in another process.
+
+    A future fails with `Lost` when that process is lost.
+    """
 
     def call(self, method: str, *arguments: object) -> Future[object]:
         """Start a call of a method of `headlab.cluster.distributed_game.Replica`."""
@@ -45,10 +48,10 @@ class Call(Generic[Answer_co]):
     """One call that any device may answer.
 
     Attributes:
-        key: Of its setting.
+        key: Key of its setting.
         subject: Its setting, which a device is sent once.
-        method: Of `headlab.cluster.distributed_game.Replica`.
-        arguments: Of the method, after the key.
+        method: Name of a method of `headlab.cluster.distributed_game.Replica`.
+        arguments: Arguments of the method, after the key.
         answer: What the method gives.
         tries: How often it was sent to a device.
     """
@@ -63,34 +66,47 @@ class Call(Generic[Answer_co]):
 
 @dataclass(eq=False)
 class Member:
-    """A device of the pool, its pending calls and the keys of the settings sent to it."""
+    """A device of the pool.
+
+    Attributes:
+        device: The device.
+        ready: Whether it has answered `hello`.
+        pending_calls: Calls sent to it that it has not answered.
+        known_keys: Keys of the settings sent to it.
+    """
 
     device: Device
     ready: bool = False
-    in_hand: set[Call[object]] = field(default_factory=set)
-    met: set[str] = field(default_factory=set)
+    pending_calls: set[Call[object]] = field(default_factory=set)
+    known_keys: set[str] = field(default_factory=set)
 
 
 class Pool:
-    """Devices that answer calls. Its own thread assigns the calls; any thread may ask.
+    """Devices that answer calls; its own thread assigns them, and any thread may ask.
 
-    hire: returns a new device, ready or not yet (its `hello` answers once it is).  size: devices wanted.
-    kind: of the devices, "cpu" or "cuda".
     A lost device is replaced, and its pending calls are reassigned ahead of the rest.
+
+    Attributes:
+        hire: Returns a new device, ready or not yet (its `hello` answers once it is).
+        size: Number of devices to keep.
+        kind: What the devices are, "cpu" or "cuda".
+        lost: Number of devices lost so far.
     """
 
     def __init__(self, hire: Callable[[], Device], size: int, kind: str = "cpu") -> None:
-        self._hire, self.size, self.kind = hire, size, kind
+        self._hire = hire
+        self.size = size
+        self.kind = kind
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._waiting: deque[Call[object]] = deque()
         self._members: list[Member] = []
-        self._failed: HeadlabError | None = None
+        self._failure: HeadlabError | None = None
         self._losses = 0  # since the last answer
         self.lost = 0
         self._thread = threading.Thread(target=self._main, name="pool", daemon=True)
         self._thread.start()
         for _ in range(size):
-            self._events.put(self._add)
+            self._events.put(self._hire_one)
 
     def close(self) -> None:
         """Release all devices; calls not yet answered fail."""
@@ -110,28 +126,35 @@ class Pool:
     def ask(self, calls: Iterable[Call[Answer]], tick: Tick) -> Iterator[Answer]:
         """Yield the answers to independent calls, in order; some calls are sent ahead.
 
-        tick: called while waiting; may raise to stop.  Raises what a call raised, and HeadlabError if
-        no device is left.
+        Args:
+            calls: The calls.
+            tick: Called while waiting; may raise to stop.
+
+        Raises:
+            HeadlabError: No device is left; any error that a call raised is raised as well.
         """
-        under_way: deque[Call[Answer]] = deque()
-        more = iter(calls)
+        sent_calls: deque[Call[Answer]] = deque()
+        remaining_calls = iter(calls)
         try:
             while True:
-                while len(under_way) < self.size * AHEAD and (call := next(more, None)) is not None:
-                    under_way.append(call)
-                    self._events.put(partial(self._take, call))
-                if not under_way:
+                while len(sent_calls) < self.size * CALLS_PER_DEVICE:
+                    call = next(remaining_calls, None)
+                    if call is None:
+                        break
+                    sent_calls.append(call)
+                    self._events.put(partial(self._accept, call))
+                if not sent_calls:
                     return
-                answer = self.wait(under_way[0].answer, tick)
-                under_way.popleft()
+                answer = self.wait(sent_calls[0].answer, tick)
+                sent_calls.popleft()
                 yield answer
         finally:
-            for call in under_way:
+            for call in sent_calls:
                 call.answer.cancel()
 
     def wait(self, answer: Future[Answer], tick: Tick) -> Answer:
         """Wait for one answer; `tick` as in `ask`."""
-        waited = 0.0
+        seconds_waited = 0.0
         while True:
             tick()
             try:
@@ -139,11 +162,12 @@ class Pool:
             except NotYet:
                 if answer.done():  # it has arrived since, or the call itself timed out
                     return answer.result()
-                waited = 0.0 if self.ready else waited + LOOK_SECONDS
-                if waited > READY_SECONDS:
+                seconds_waited = 0.0 if self.ready else seconds_waited + LOOK_SECONDS
+                if seconds_waited > READY_SECONDS:
                     raise HeadlabError(
-                        f"none of the {self.size} Ray workers was ready within {READY_SECONDS / 60:.0f} minutes: the "
-                        "cluster has no free GPUs or processors; wait for other work on it, or ask for fewer workers",
+                        f"none of the {self.size} Ray workers was ready within "
+                        f"{READY_SECONDS / 60:.0f} minutes: the cluster has no free GPUs or "
+                        "processors; wait for other work on it, or ask for fewer workers",
                         code="ray.not_ready",
                     ) from None
 
@@ -153,11 +177,12 @@ class Pool:
         while (event := self._events.get()) is not None:
             try:
                 event()
-                self._deal()
+                self._assign_calls()
             except Exception as error:  # if this thread ended, callers would wait for ever
                 self._fail(
                     HeadlabError(
-                        f"the pool of Ray workers broke ({type(error).__name__}); run the same command again",
+                        f"the pool of Ray workers broke ({type(error).__name__}); run the same "
+                        "command again",
                         code="ray.pool_broken",
                     )
                 )
@@ -165,139 +190,154 @@ class Pool:
         for member in self._members:
             member.device.end()
 
-    def _take(self, call: Call[object]) -> None:
-        if self._failed is not None:
-            _fail(call, self._failed)
+    def _accept(self, call: Call[object]) -> None:
+        if self._failure is not None:
+            _fail_call(call, self._failure)
         else:
             self._waiting.append(call)
 
-    def _add(self) -> None:
+    def _hire_one(self) -> None:
         try:
             member = Member(self._hire())
         except Exception as error:  # whatever it is, the other devices go on
-            self._without(error)
+            self._go_on_without(error)
             return
         self._members.append(member)
-        self._then(member.device.call("hello"), partial(self._greeted, member))
+        self._when_done(member.device.call("hello"), partial(self._on_hello, member))
 
-    def _greeted(self, member: Member, answer: Future[object]) -> None:
+    def _on_hello(self, member: Member, answer: Future[object]) -> None:
         error = answer.exception()
         if error is None:
             member.ready = True
         else:
-            self._leave(member, error)
+            self._remove(member, error)
 
-    def _leave(self, member: Member, error: BaseException) -> None:
-        """Remove a device that was lost or never became ready; a lost one is replaced unless too many were."""
+    def _remove(self, member: Member, error: BaseException) -> None:
+        """Remove a device that was lost or never became ready.
+
+        A lost one is replaced unless too many were.
+        """
         if member not in self._members:
             return
         self._members.remove(member)
-        for call in sorted(member.in_hand, key=lambda c: c.tries, reverse=True):
-            self._again(call)
-        member.in_hand.clear()
-        lost = isinstance(error, Lost)
-        self.lost += lost
-        self._losses += lost
+        for call in sorted(member.pending_calls, key=lambda c: c.tries, reverse=True):
+            self._retry(call)
+        member.pending_calls.clear()
+        is_lost = isinstance(error, Lost)
+        self.lost += is_lost
+        self._losses += is_lost
         member.device.end()
-        if lost and self._losses <= TRIES * self.size:
-            self._add()
+        if is_lost and self._losses <= MAX_TRIES * self.size:
+            self._hire_one()
         else:
-            self._without(error)
+            self._go_on_without(error)
 
-    def _without(self, error: BaseException) -> None:
+    def _go_on_without(self, error: BaseException) -> None:
         """Go on without a replacement; if no device is left, all calls fail."""
         if self._members:
             return
         if not isinstance(error, HeadlabError):
-            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             error = HeadlabError(
-                f"no Ray worker is left ({said}); see Ray's own logs, then run the same command again",
+                f"no Ray worker is left ({reason}); see Ray's own logs, then run the same command "
+                "again",
                 code="ray.no_worker_left",
             )
         self._fail(error)
 
     def _fail(self, error: HeadlabError) -> None:
-        self._failed = error
-        for call in (*self._waiting, *(c for member in self._members for c in member.in_hand)):
-            _fail(call, error)
+        self._failure = error
+        for call in self._waiting:
+            _fail_call(call, error)
+        for member in self._members:
+            for call in member.pending_calls:
+                _fail_call(call, error)
         self._waiting.clear()
 
-    def _deal(self) -> None:
+    def _assign_calls(self) -> None:
         while self._waiting:
-            free = [m for m in self._members if m.ready and len(m.in_hand) < AHEAD]
-            if not free:
+            free_members = [
+                member
+                for member in self._members
+                if member.ready and len(member.pending_calls) < CALLS_PER_DEVICE
+            ]
+            if not free_members:
                 return
             call = self._waiting.popleft()
             if not call.answer.cancelled():
-                self._send(min(free, key=lambda m: len(m.in_hand)), call)
+                self._send(min(free_members, key=lambda member: len(member.pending_calls)), call)
 
     def _send(self, member: Member, call: Call[object]) -> None:
         call.tries += 1
-        member.in_hand.add(call)
-        if call.key not in member.met:
-            member.met.add(call.key)
-            self._then(
+        member.pending_calls.add(call)
+        if call.key not in member.known_keys:
+            member.known_keys.add(call.key)
+            self._when_done(
                 member.device.call("meet", call.key, call.subject),
-                partial(self._met, member, call.key),
+                partial(self._on_setting, member, call.key),
             )
-        self._then(
+        self._when_done(
             member.device.call(call.method, call.key, *call.arguments),
-            partial(self._answered, member, call),
+            partial(self._on_answer, member, call),
         )
 
-    def _met(self, member: Member, key: str, answer: Future[object]) -> None:
+    def _on_setting(self, member: Member, key: str, answer: Future[object]) -> None:
         """If a setting was not accepted, the calls about it fail with the same error."""
         error = answer.exception()
         if error is None or isinstance(error, Lost):
             return  # the call that follows reports it
-        member.met.discard(key)
-        for call in member.in_hand:
+        member.known_keys.discard(key)
+        for call in member.pending_calls:
             if call.key == key:
-                _fail(call, error)
+                _fail_call(call, error)
 
-    def _answered(self, member: Member, call: Call[object], answer: Future[object]) -> None:
-        if call not in member.in_hand:
+    def _on_answer(self, member: Member, call: Call[object], answer: Future[object]) -> None:
+        if call not in member.pending_calls:
             return  # the device has been removed meanwhile
         error = answer.exception()
         if isinstance(error, Lost):
-            self._leave(member, error)
+            self._remove(member, error)
             return
-        member.in_hand.discard(call)
+        member.pending_calls.discard(call)
         self._losses = 0
         if error is not None:
-            _fail(call, error)
+            _fail_call(call, error)
         else:
             with suppress(InvalidStateError):  # nobody waits for it any more
                 call.answer.set_result(answer.result())
 
-    def _again(self, call: Call[object]) -> None:
+    def _retry(self, call: Call[object]) -> None:
         if call.answer.done():
             return
-        if call.tries >= TRIES:
-            _fail(
+        if call.tries >= MAX_TRIES:
+            _fail_call(
                 call,
                 HeadlabError(
-                    f"{TRIES} Ray workers were lost at the same part of the run; it may need more memory than a worker "
-                    "has: give each more (fewer workers), and see Ray's own logs",
+                    f"{MAX_TRIES} Ray workers were lost at the same part of the run; it may need "
+                    "more memory than a worker has: give each more (fewer workers), and see Ray's "
+                    "own logs",
                     code="ray.workers_lost",
                 ),
             )
             return
         self._waiting.appendleft(call)
 
-    def _then(self, future: Future[object], event: Callable[[Future[object]], None]) -> None:
-        future.add_done_callback(lambda done: self._events.put(partial(event, done)))
+    def _when_done(self, future: Future[object], event: Callable[[Future[object]], None]) -> None:
+        future.add_done_callback(
+            lambda answered_future: self._events.put(partial(event, answered_future))
+        )
 
 
-def _fail(call: Call[object], error: BaseException) -> None:
+def _fail_call(call: Call[object], error: BaseException) -> None:
     with suppress(InvalidStateError):  # nobody waits for it any more
         call.answer.set_exception(error)
 
 
-# Several runs of one process at once, so that devices have work while one run waits for its last answers.
+# Several runs of one process at once, so that devices have work while one run waits for its last
+# answers.
 
-MOST = 16
-R = TypeVar("R")
+MAX_RUNS = 16
+Outcome = TypeVar("Outcome")
 
 
 class Ended(Exception):
@@ -305,31 +345,36 @@ class Ended(Exception):
 
 
 def side_by_side(
-    names: Iterable[str], run: Callable[[str, Tick], R], at_once: int, tick: Tick
-) -> dict[str, R]:
-    """{name: run(name, tick)} in the names' order, `at_once` at a time, each in its own thread (one alone needs none).
+    names: Iterable[str], start_run: Callable[[str, Tick], Outcome], at_once: int, tick: Tick
+) -> dict[str, Outcome]:
+    """{name: start_run(name, tick)} in the names' order, each in a thread of its own.
 
-    tick: called here meanwhile; may raise to stop. Each run's own tick then ends it, as when another has failed.
-    Raises the error of the first run that failed, once all have ended.
+    The error of the first run that failed is raised once all have ended.
+
+    Args:
+        names: Names of the runs.
+        start_run: Computes a run. Its tick ends it when another has failed or `tick` has raised.
+        at_once: Number of runs at a time; one alone needs no thread.
+        tick: Called in this thread meanwhile; may raise to stop.
     """
     if at_once == 1:
-        return {name: run(name, tick) for name in names}
-    ended = threading.Event()
+        return {name: start_run(name, tick) for name in names}
+    has_ended = threading.Event()
 
     def run_tick() -> None:
-        if ended.is_set():
+        if has_ended.is_set():
             raise Ended
 
-    with ThreadPoolExecutor(max(1, min(at_once, MOST)), "run") as pool:
-        futures = {name: pool.submit(run, name, run_tick) for name in names}
-        waiting = set(futures.values())
+    with ThreadPoolExecutor(max(1, min(at_once, MAX_RUNS)), "run") as pool:
+        futures = {name: pool.submit(start_run, name, run_tick) for name in names}
+        pending = set(futures.values())
         try:
-            while waiting:
+            while pending:
                 tick()
-                done, waiting = wait(waiting, LOOK_SECONDS, FIRST_COMPLETED)
-                for future in done:
+                finished_futures, pending = wait(pending, LOOK_SECONDS, FIRST_COMPLETED)
+                for future in finished_futures:
                     future.result()
         finally:
-            ended.set()
+            has_ended.set()
             pool.shutdown(wait=True, cancel_futures=True)
     return {name: future.result() for name, future in futures.items()}

@@ -20,9 +20,9 @@ from headlab.core import HeadlabError, allowed_processors
 from headlab.hooks import Model, load
 
 # Read by Ray as it starts: no usage is reported, and a future default of Ray is set now.
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+RAY_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 REACH_SECONDS = 5.0
-WORDS = {
+ADDRESS_WORDS = {
     "local": "processes of its own on this machine",
     "auto": "the cluster that this machine belongs to",
 }
@@ -30,7 +30,14 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Shares:
-    """How a cluster is divided.  count: actors.  gpus, cpus: per actor.  threads: of an actor on CPUs."""
+    """How a cluster is divided.
+
+    Attributes:
+        count: Number of actors.
+        gpus: GPUs of each actor.
+        cpus: CPUs of each actor.
+        threads: CPU threads of an actor without a GPU.
+    """
 
     count: int
     gpus: float
@@ -46,10 +53,17 @@ class Shares:
 def shares(nodes: Sequence[Mapping[str, float]], workers: int | None) -> Shares:
     """One actor per GPU if there are any, else one per CPU; `workers` of them if given.
 
-    nodes: resources of each machine; no actor spans two.  Fewer workers than CPUs get several each;
-    more workers than GPUs or CPUs share them.  Raises HeadlabError for no workers, or no GPUs and CPUs.
+    Fewer workers than CPUs get several each; more workers than GPUs or CPUs share them.
+
+    Args:
+        nodes: Resources of each machine; no actor spans two.
+        workers: Number of actors; None for one per GPU or CPU.
+
+    Raises:
+        HeadlabError: For no workers, or no GPUs and CPUs.
     """
-    gpus, cpus = ([int(node.get(name, 0)) for node in nodes] for name in ("GPU", "CPU"))
+    gpus = [int(node.get("GPU", 0)) for node in nodes]
+    cpus = [int(node.get("CPU", 0)) for node in nodes]
     if workers is not None and workers < 1:
         raise HeadlabError(
             f"{workers} workers cannot compute anything; ask for 1 or more",
@@ -66,14 +80,17 @@ def shares(nodes: Sequence[Mapping[str, float]], workers: int | None) -> Shares:
     count = workers or sum(cpus)
     if count > sum(cpus):
         return Shares(count, 0.0, 1 / -(-count // sum(cpus)), 1)
-    each = max(
+    processors_each = max(
         size for size in range(1, max(cpus) + 1) if sum(node // size for node in cpus) >= count
     )
-    return Shares(count, 0.0, float(each), each)
+    return Shares(count, 0.0, float(processors_each), processors_each)
 
 
 class Actor:
-    """A `Replica` in a Ray process. The model is loaded by its first call, `hello`, so that its errors are reported."""
+    """A `Replica` in a Ray process.
+
+    The model is loaded by its first call, `hello`, so that its errors are reported.
+    """
 
     def __init__(self, make: Callable[[], Replica]) -> None:
         self._make = make
@@ -123,7 +140,7 @@ class RayDevice:
         except self._ray.exceptions.RayError as error:
             answer = Future()
             answer.set_exception(error)
-        return translated(answer, self._ray.exceptions)
+        return with_translated_errors(answer, self._ray.exceptions)
 
     def end(self) -> None:
         """See `Device.end`."""
@@ -131,22 +148,24 @@ class RayDevice:
             self._ray.kill(self.actor)
 
 
-def translated(answer: Future[object], errors: ModuleType) -> Future[object]:
-    """The same answer, with Ray's errors translated: a task's own error to HeadlabError, any other to `Lost`.
+def with_translated_errors(answer: Future[object], errors: ModuleType) -> Future[object]:
+    """The same answer, with Ray's errors translated.
+
+    A task's own error becomes a HeadlabError, any other `Lost`.
 
     Args:
-        answer: Of a call of an actor.
+        answer: Answer to a call of an actor.
         errors: Ray's module of exceptions.
     """
     translated_answer: Future[object] = Future()
 
-    def pass_on(done: Future[object]) -> None:
-        error = done.exception()
+    def pass_on(ray_answer: Future[object]) -> None:
+        error = ray_answer.exception()
         with suppress(InvalidStateError):
             if error is None:
-                translated_answer.set_result(done.result())
+                translated_answer.set_result(ray_answer.result())
             elif isinstance(error, errors.RayTaskError):
-                translated_answer.set_exception(_own(error))
+                translated_answer.set_exception(_error_of_task(error))
             else:
                 translated_answer.set_exception(Lost(_first_line(error)))
 
@@ -154,13 +173,15 @@ def translated(answer: Future[object], errors: ModuleType) -> Future[object]:
     return translated_answer
 
 
-def _own(error: BaseException) -> BaseException:
+def _error_of_task(error: BaseException) -> BaseException:
+    """The HeadlabError for what a task raised."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, HeadlabError):
         return HeadlabError(str(cause), code=cause.code)
     # Its message is not passed on: it may quote an example.
     return HeadlabError(
-        f"a Ray worker failed ({type(cause or error).__name__}); the same run without --ray shows more",
+        f"a Ray worker failed ({type(cause or error).__name__}); the same run without --ray shows "
+        "more",
         code="ray.worker_failed",
     )
 
@@ -175,20 +196,32 @@ def team(
 ) -> Iterator[Team]:
     """Devices of a Ray cluster for runs of one model, released at the end.
 
-    address: "local" starts Ray on this machine for the duration, "auto" finds the cluster that this machine
-    belongs to, "host:port" names one.  workers: actors; None for one per GPU, or one per CPU without GPUs.
-    Raises HeadlabError if Ray is not installed or cannot be reached.
+    Args:
+        address: "local" starts Ray on this machine for the duration, "auto" finds the cluster that
+            this machine belongs to, "host:port" names one.
+        workers: Number of actors; None for one per GPU, or one per CPU without GPUs.
+        loader: Loads the model in each actor.
+
+    Raises:
+        HeadlabError: If Ray is not installed or cannot be reached.
     """
     origin = Origin.of(model)
-    with _connected(address, workers) as ray:
-        cut = shares([node["Resources"] for node in ray.nodes() if node["Alive"]], workers)
-        kind, threads = cut.kind, cut.threads if cut.kind == "cpu" else None
-        actor = ray.remote(num_gpus=cut.gpus, num_cpus=cut.cpus, max_restarts=0)(Actor)
+    with _connected_ray(address, workers) as ray:
+        cluster_shares = shares(
+            [node["Resources"] for node in ray.nodes() if node["Alive"]], workers
+        )
+        kind = cluster_shares.kind
+        threads = cluster_shares.threads if kind == "cpu" else None
+        actor = ray.remote(
+            num_gpus=cluster_shares.gpus, num_cpus=cluster_shares.cpus, max_restarts=0
+        )(Actor)
 
         def make() -> Replica:
             return Replica(origin, __version__, kind, threads, loader)
 
-        pool = Pool(lambda: RayDevice(ray, actor.remote(make)), cut.count, cut.kind)
+        pool = Pool(
+            lambda: RayDevice(ray, actor.remote(make)), cluster_shares.count, cluster_shares.kind
+        )
         try:
             yield Team(pool)
         finally:
@@ -196,53 +229,69 @@ def team(
 
 
 @contextmanager
-def _connected(address: str, workers: int | None) -> Iterator[ModuleType]:
+def _connected_ray(address: str, workers: int | None) -> Iterator[ModuleType]:
     """Ray, connected; an existing connection is used and left open."""
-    ray = _ray()
+    ray = _import_ray()
     if ray.is_initialized():
         yield ray
         return
-    _reach(address)
-    cores = {"num_cpus": max(workers or 0, allowed_processors())} if address == "local" else {}
+    _require_reachable(address)
+    local_settings = {}
+    if address == "local":
+        local_settings["num_cpus"] = max(workers or 0, allowed_processors())
     try:
         ray.init(
-            address=address, include_dashboard=False if address == "local" else None, log_to_driver=False,
-            logging_level=logging.ERROR, configure_logging=False, **cores,
-        )  # fmt: skip
+            address=address,
+            include_dashboard=False if address == "local" else None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            configure_logging=False,
+            **local_settings,
+        )
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        raise _nowhere(address, error) from error
+        raise _unreachable_error(address, error) from error
     try:
         yield ray
     finally:
         ray.shutdown()
 
 
-def _reach(address: str) -> None:
-    """Raise HeadlabError unless something listens at an address that names a host: Ray itself would try for minutes."""
-    named = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
-    if named in WORDS:
+def _require_reachable(address: str) -> None:
+    """Raise HeadlabError unless something listens at an address that names a host.
+
+    Ray itself would try for minutes.
+    """
+    named_address = address
+    if address == "auto":
+        named_address = os.environ.get("RAY_ADDRESS", address)
+    if named_address in ADDRESS_WORDS:
         return
     try:
-        where = urlsplit(f"//{named}")
-        if "/" in named:
+        parsed_address = urlsplit(f"//{named_address}")
+        if "/" in named_address:
             raise ValueError("an address has no slashes: headlab runs on a machine of the cluster")
-        if not where.hostname or not where.port:
+        if not parsed_address.hostname or not parsed_address.port:
             raise ValueError("not of the form host:port")
-        socket.create_connection((where.hostname, where.port), REACH_SECONDS).close()
+        socket.create_connection(
+            (parsed_address.hostname, parsed_address.port), REACH_SECONDS
+        ).close()
     except (OSError, ValueError) as error:
-        raise _nowhere(named, error) from error
+        raise _unreachable_error(named_address, error) from error
 
 
-def _nowhere(address: str, error: Exception) -> HeadlabError:
-    why = _first_line(error)
+def _unreachable_error(address: str, error: Exception) -> HeadlabError:
+    """The error for an address at which there is no Ray cluster."""
+    reason = _first_line(error)
     return HeadlabError(
-        f"no Ray cluster at {address!r} ({why}); use local, auto on a machine of the cluster, or its host:port",
+        f"no Ray cluster at {address!r} ({reason}); use local, auto on a machine of the cluster, "
+        "or its host:port",
         code="ray.cluster_unreachable",
     )
 
 
-def _ray() -> ModuleType:
-    for name, value in QUIET.items():
+def _import_ray() -> ModuleType:
+    """Ray, imported with `RAY_ENVIRONMENT` set."""
+    for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
         import ray

@@ -1,4 +1,7 @@
-"""What every other room stands on: errors, records, tables, options, files and keys. No torch here."""
+"""What every other room stands on: errors, records, tables, options, files and keys.
+
+No torch here.
+"""
 
 from headlab.core.errors import MEMORY_FULL as MEMORY_FULL
 from headlab.core.errors import HeadlabError as HeadlabError

@@ -18,17 +18,17 @@ from headlab.core.locks import Flock, flock, is_older_than
 
 MAX_JSON_BYTES = 4 << 20
 MAX_SENT_BYTES = 16 << 20  # of the files that a task is made from on a page
-TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
-FULL = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-)  # disk full, quota exceeded, or file size limit reached
-NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)  # a file system that cannot flush one file
+TEMPORARY_NAME = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
+# The disk is full, the quota exceeded, or the limit of a file's size reached.
+FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_SYNC_ERRNOS = (
+    errno.EINVAL,
+    errno.ENOTSUP,
+    errno.ENOSYS,
+)  # a file system that cannot flush one file
 POSIX = os.name == "posix"
-STALE_SECONDS = (
-    3600.0  # age of a temporary file that counts as abandoned where a file system has no locks
-)
+# Age of a temporary file that counts as abandoned where a file system has no locks.
+STALE_SECONDS = 3600.0
 
 
 CACHE = "HEADLAB_CACHE"
@@ -42,7 +42,7 @@ CHOOSE_MODEL_CACHE = (
 
 
 def default_root() -> Path:
-    """Where results and saved tasks are stored: $HEADLAB_CACHE, or cache/ in the working directory."""
+    """Where results and saved tasks are stored: $HEADLAB_CACHE, or cache/ in the working folder."""
     return Path(os.environ.get(CACHE, "cache"))
 
 
@@ -50,11 +50,13 @@ def below_home(folder: str | Path, way_on: str) -> Path:
     """A folder below the user's home, as a path.
 
     Args:
-        folder: as a library gives it; `~` is left in it where the system knows no home of this user.
-        way_on: which variable names another folder.
+        folder: The folder as a library gives it; `~` is left in it where the system knows no home
+            of this user.
+        way_on: Which variable names another folder, for the message.
 
     Raises:
-        HeadlabError: no home is known, and a folder called `~` would be made where the command runs.
+        HeadlabError: No home is known, and a folder called `~` would be made where the command
+            runs.
     """
     path = Path(folder)
     if path.parts[:1] == ("~",):
@@ -65,10 +67,10 @@ def below_home(folder: str | Path, way_on: str) -> Path:
     return path
 
 
-def as_path(what: str, given: str | Path) -> Path:
+def as_path(name: str, value: str | Path) -> Path:
     """An argument as a path. Raises HeadlabError for what is none."""
-    require_type(what, given, (str, os.PathLike), "a path")
-    return Path(given)
+    require_type(name, value, (str, os.PathLike), "a path")
+    return Path(value)
 
 
 def write_atomic(path: Path, data: bytes, way_on: str = WRITABLE) -> None:
@@ -77,12 +79,12 @@ def write_atomic(path: Path, data: bytes, way_on: str = WRITABLE) -> None:
     Temporary files left in the folder by killed processes are removed.
 
     Args:
-        path: of the file; its folder is made if it is missing.
-        data: its whole content.
-        way_on: what to do if the folder cannot be written.
+        path: Path of the file; its folder is made if it is missing.
+        data: The whole content.
+        way_on: What to do if the folder cannot be written, for the message.
 
     Raises:
-        HeadlabError: the disk is full, or the folder cannot be written; the old file then stays. So
+        HeadlabError: The disk is full, or the folder cannot be written; the old file then stays. So
             does a device, a pipe or a folder of that name, which would be replaced where the user
             may do so (as root in a container, /dev/null for the whole machine).
     """
@@ -90,16 +92,15 @@ def write_atomic(path: Path, data: bytes, way_on: str = WRITABLE) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         make_folder(path.parent)
-        with _held(temporary) as file:
+        with _open_locked(temporary) as file:
             file.write(data)
             file.flush()
             sync_file(file.fileno())
             if POSIX:
                 temporary.replace(path)  # while still locked
         if not POSIX:
-            temporary.replace(
-                path
-            )  # Windows cannot rename an open file, and nothing is swept there
+            # Windows cannot rename an open file, and nothing is swept there.
+            temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
         raise unwritable(path, error, way_on) from error
@@ -110,7 +111,10 @@ def write_atomic(path: Path, data: bytes, way_on: str = WRITABLE) -> None:
 
 
 def require_replaceable(path: Path) -> None:
-    """Raise HeadlabError if a file cannot be written under this name, because of the name or of what has it."""
+    """Raise HeadlabError if a file cannot be written under this name.
+
+    The name may be none of a file, or belong to something else.
+    """
     if not path.name:
         raise HeadlabError(
             f"'{path}' is a folder, not a file to write; name a file in it", code="file.is_folder"
@@ -126,22 +130,26 @@ def require_replaceable(path: Path) -> None:
     )
 
 
-# What no file can have: a name or a path that is too long, a link that leads back to itself, half a letter, a zero.
-IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+# What no file can have: a name or a path that is too long, a link that leads back to itself, half a
+# letter, a zero.
+IMPOSSIBLE_PATH_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def file_mode(path: str | Path) -> int | None:
-    """What is at a path that a user gave, as in `stat`; None for nothing, or a name that no file can have.
+    """The mode of what is at a path that a user gave, as in `stat`.
 
-    `Path.exists` and its like raise OSError for a name of 256 letters.  Raises HeadlabError where the system does not
-    let the user look.
+    None for nothing, and for a name that no file can have: `Path.exists` and its like raise OSError
+    for a name of 256 letters.
+
+    Raises:
+        HeadlabError: The system does not let the user look.
     """
     try:
         return os.stat(path).st_mode  # noqa: PTH116 - without the cost of a Path
     except ValueError:
         return None
     except OSError as error:
-        if error.errno in IMPOSSIBLE:
+        if error.errno in IMPOSSIBLE_PATH_ERRNOS:
             return None
         raise HeadlabError(
             f"cannot look at {path} ({error.strerror}); choose a path that you may read",
@@ -150,8 +158,13 @@ def file_mode(path: str | Path) -> int | None:
 
 
 def reason(error: OSError | ValueError) -> str:
-    """Why a file cannot be used; the system raises ValueError for a path with a zero byte or half a letter."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    """Why a file cannot be used.
+
+    The system raises ValueError for a path with a zero byte or half a letter.
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)
 
 
 def is_folder(path: str | Path) -> bool:
@@ -164,7 +177,7 @@ def is_file(path: str | Path) -> bool:
     return stat.S_ISREG(file_mode(path) or 0)
 
 
-def _held(temporary: Path) -> BinaryIO:
+def _open_locked(temporary: Path) -> BinaryIO:
     """A new locked file, so that no sweep takes it for a dead process's leftover."""
     while True:
         file = temporary.open("wb")
@@ -174,7 +187,10 @@ def _held(temporary: Path) -> BinaryIO:
 
 
 def lock(file: BinaryIO | int, *, wait: bool) -> bool:
-    """Lock a file until it is closed or its holder is killed. Returns False if the lock cannot be taken."""
+    """Lock a file until it is closed or its holder is killed.
+
+    Returns False if the lock cannot be taken.
+    """
     descriptor = file if isinstance(file, int) else file.fileno()
     try:
         return flock(descriptor, wait=wait) is Flock.TAKEN
@@ -185,10 +201,15 @@ def lock(file: BinaryIO | int, *, wait: bool) -> bool:
 def sweep(folder: Path) -> None:
     """Remove temporary files that no process is writing."""
     with suppress(OSError):  # another process may be sweeping too, or own the file
-        leftovers = [p for p in folder.iterdir() if TEMPORARY.fullmatch(p.name) and p.is_file()]
+        leftovers = [
+            path
+            for path in folder.iterdir()
+            if TEMPORARY_NAME.fullmatch(path.name) and path.is_file()
+        ]
         for leftover in leftovers:
             with leftover.open("rb") as file:
-                # Another sweep may have removed it since, and its writer created a new file of this name.
+                # Another sweep may have removed it since, and its writer created a new file of this
+                # name.
                 if is_abandoned(leftover, file.fileno()) and os.fstat(file.fileno()).st_nlink:
                     leftover.unlink(missing_ok=True)
 
@@ -199,11 +220,11 @@ def is_abandoned(path: Path, descriptor: int) -> bool:
     Without flock nothing tells; what has not changed for STALE_SECONDS is then taken for abandoned.
 
     Args:
-        path: of the file or folder.
-        descriptor: of the open file or folder; it is locked afterwards.
+        path: Path of the file or folder.
+        descriptor: Descriptor of the open file or folder; it is locked afterwards.
 
     Raises:
-        OSError: the file cannot be locked or looked at.
+        OSError: The file cannot be locked or looked at.
     """
     outcome = flock(descriptor, wait=False)
     if outcome is Flock.MISSING:
@@ -212,24 +233,31 @@ def is_abandoned(path: Path, descriptor: int) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it that are missing, so that their names survive a power failure."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    """Make a folder and those above it that are missing; their names survive a power failure."""
+    missing_folders = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    for path in made:
+    for path in missing_folders:
         sync_folder(path.parent)
 
 
 def sync_file(descriptor: int) -> None:
-    """Write an open file through to the disk, where the file system can. Raises OSError if the disk fails."""
+    """Write an open file through to the disk, where the file system can.
+
+    Raises:
+        OSError: If the disk fails.
+    """
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in NO_SYNC:
+        if error.errno not in NO_SYNC_ERRNOS:
             raise
 
 
 def set_mode(path: Path, mode: int) -> None:
-    """Set the permissions of a file or folder; without effect on a file system that knows none (CIFS, FAT)."""
+    """Set the permissions of a file or folder.
+
+    Without effect on a file system that knows none (CIFS, FAT).
+    """
     with suppress(OSError):
         path.chmod(mode)
 
@@ -245,7 +273,16 @@ def sync_folder(folder: Path) -> None:
 
 
 def append_line(path: Path, line: str, way_on: str = WRITABLE) -> None:
-    """Append a line to a text file. Raises HeadlabError, which says the way on, if it cannot be written."""
+    """Append a line to a text file.
+
+    Args:
+        path: Path of the file; its folder is made if it is missing.
+        line: The line.
+        way_on: As for `write_atomic`.
+
+    Raises:
+        HeadlabError: The file cannot be written.
+    """
     try:
         make_folder(path.parent)
         # Non-blocking: opening a pipe without a reader would wait for ever.
@@ -259,20 +296,35 @@ def append_line(path: Path, line: str, way_on: str = WRITABLE) -> None:
 
 
 # What the system says of a disk, and not of a network: its client raises OSError for that, too.
-OF_A_DISK = (
-    *FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.EIO,
-    errno.ELOOP, errno.ENAMETOOLONG, errno.EMFILE, errno.ENFILE,
-)  # fmt: skip
+DISK_ERRNOS = (
+    *FULL_ERRNOS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.ENOENT,
+    errno.EIO,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.EMFILE,
+    errno.ENFILE,
+)
 
 
 def is_of_a_disk(error: BaseException) -> TypeGuard[OSError]:
-    """Whether an error says that a file or a folder could not be written, and not that a network failed."""
-    return isinstance(error, OSError) and error.errno in OF_A_DISK
+    """Whether an error says that a file or folder could not be written, not that a network failed."""
+    return isinstance(error, OSError) and error.errno in DISK_ERRNOS
 
 
 def unwritable(path: Path, error: OSError, way_on: str = WRITABLE) -> HeadlabError:
-    """The error for a file that could not be written. way_on: what to do where the folder is the reason."""
-    if error.errno in FULL:
+    """The error for a file that could not be written.
+
+    Args:
+        way_on: What to do where the folder is the reason.
+    """
+    if error.errno in FULL_ERRNOS:
         return HeadlabError(
             f"no space left to write {path}; free some, then run the same command again to resume",
             code="file.no_space",
@@ -286,7 +338,11 @@ def unwritable(path: Path, error: OSError, way_on: str = WRITABLE) -> HeadlabErr
 
 
 def write_json(path: Path, value: object, way_on: str = WRITABLE) -> None:
-    """Write readable JSON atomically; refuses NaN. way_on: as for `write_atomic`."""
+    """Write readable JSON atomically; refuses NaN.
+
+    Args:
+        way_on: As for `write_atomic`.
+    """
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     write_atomic(path, f"{text}\n".encode(), way_on)
 
@@ -294,12 +350,13 @@ def write_json(path: Path, value: object, way_on: str = WRITABLE) -> None:
 def read_json(path: Path) -> Any:
     """JSON from a file. Raises HeadlabError if it is missing, too large, or not JSON."""
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):  # reading a pipe or a device might never end
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device might never end
             raise HeadlabError(f"{path} is not a file; check the path", code="file.missing")
-        if found.st_size > MAX_JSON_BYTES:
+        if status.st_size > MAX_JSON_BYTES:
             raise HeadlabError(
-                f"{path} is larger than {MAX_JSON_BYTES >> 20} MiB; this is not one of headlab's JSON files",
+                f"{path} is larger than {MAX_JSON_BYTES >> 20} MiB; this is not one of headlab's "
+                "JSON files",
                 code="file.json_too_large",
             )
         text = path.read_bytes()
@@ -310,27 +367,32 @@ def read_json(path: Path) -> Any:
     return parse_json(text, str(path))
 
 
-def parse_json(text: bytes | str, what: str) -> Any:
+def parse_json(text: bytes | str, source: str) -> Any:
     """JSON from text.
 
-    Raises HeadlabError naming `what` if it is not valid JSON, repeats a field in an object, or holds a number that
-    overflows a float (1e999).
+    Args:
+        text: The JSON.
+        source: What it was read from, for messages.
+
+    Raises:
+        HeadlabError: It is not valid JSON, repeats a field in an object, or holds a number that
+            overflows a float (1e999).
     """
     try:
         return json.loads(
             text,
             parse_constant=_refuse_constant,
-            parse_float=_finite,
-            object_pairs_hook=_named_once,
+            parse_float=_parse_finite,
+            object_pairs_hook=_object_without_repeats,
         )
     except (ValueError, RecursionError) as error:
         raise HeadlabError(
-            f"{what} is not valid JSON ({error}); export it again",
-            code=error.code if isinstance(error, _Unfit) else "json.invalid",
+            f"{source} is not valid JSON ({error}); export it again",
+            code=error.code if isinstance(error, _RejectedJson) else "json.invalid",
         ) from error
 
 
-class _Unfit(ValueError):
+class _RejectedJson(ValueError):
     """JSON that Python's parser accepts and headlab rejects."""
 
     def __init__(self, message: str, *, code: str) -> None:
@@ -348,21 +410,25 @@ def is_text(value: str) -> bool:
 
 
 def _refuse_constant(name: str) -> float:
-    raise _Unfit(f"{name} is not a JSON number", code="json.constant")
+    raise _RejectedJson(f"{name} is not a JSON number", code="json.constant")
 
 
-def _finite(digits: str) -> float:
+def _parse_finite(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise _Unfit(f"{digits[:20]} is too large for a number", code="json.number_too_large")
+        raise _RejectedJson(
+            f"{digits[:20]} is too large for a number", code="json.number_too_large"
+        )
     return value
 
 
-def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A dict of an object's fields. Raises _Unfit if a name is repeated."""
     value = dict(pairs)
     if len(value) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(n for n in names if names.count(n) > 1)
-        raise _Unfit(f"an object has the name {twice[:40]!r} twice", code="json.name_twice")
+        repeated_name = next(repeated for repeated in names if names.count(repeated) > 1)
+        raise _RejectedJson(
+            f"an object has the name {repeated_name[:40]!r} twice", code="json.name_twice"
+        )
     return value

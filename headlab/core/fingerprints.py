@@ -1,7 +1,8 @@
-"""Fingerprints of one model under several names: earlier versions of headlab counted files that are not loaded.
+"""Fingerprints of one model under several names.
 
-A folder with a second file of weights, such as `consolidated.safetensors` beside `model.safetensors`, had another
-fingerprint then.  Masks and results that name it are of the same model, and stay so.
+Earlier versions of headlab counted files that are not loaded. A folder with a second file of
+weights, such as `consolidated.safetensors` beside `model.safetensors`, had another fingerprint
+then.  Masks and results that name it are of the same model, and stay so.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from headlab.core.json_types import Json, JsonLike, json_at
 
-# {an earlier fingerprint: today's}, of the models met in this process.  It depends on the files alone, so that
-# whoever met a model first has said the same of it.
+# {an earlier fingerprint: today's}, of the models met in this process.  It depends on the files
+# alone, so that whoever met a model first has said the same of it.
 _CURRENT: dict[str, str] = {}
 
 
@@ -19,8 +20,8 @@ def remember_former(fingerprint: str, former: Iterable[str]) -> None:
     """Know a model by its earlier fingerprints from now on.
 
     Args:
-        fingerprint: today's.
-        former: those under which earlier versions of headlab recorded the same model.
+        fingerprint: Today's fingerprint.
+        former: Fingerprints under which earlier versions of headlab recorded the same model.
     """
     for earlier in former:
         if earlier != fingerprint:
@@ -34,17 +35,23 @@ def former_fingerprints(fingerprint: str) -> tuple[str, ...]:
 
 def current_fingerprint(fingerprint: JsonLike) -> JsonLike:
     """Today's fingerprint for an earlier one; any other value, None among them, as it is."""
-    return _CURRENT.get(fingerprint, fingerprint) if isinstance(fingerprint, str) else fingerprint
+    if not isinstance(fingerprint, str):
+        return fingerprint
+    return _CURRENT.get(fingerprint, fingerprint)
 
 
-def is_same_model(fingerprint: JsonLike, other: JsonLike) -> bool:
-    """Whether two fingerprints are of one model; a missing one is only that of a model without one."""
-    return current_fingerprint(fingerprint) == current_fingerprint(other)
+def is_same_model(fingerprint: JsonLike, other_fingerprint: JsonLike) -> bool:
+    """Whether two fingerprints are of one model.
+
+    A missing one is only that of a model without one.
+    """
+    return current_fingerprint(fingerprint) == current_fingerprint(other_fingerprint)
 
 
 def fingerprint_of(spec: Mapping[str, Json]) -> JsonLike:
-    """Today's fingerprint of the model that a spec, or anything that says the model as one does, names.
+    """Today's fingerprint of the model that a spec names; None if it names none.
 
-    None if it names none.
+    Args:
+        spec: A spec, or anything that names its model as a spec does.
     """
     return current_fingerprint(json_at(spec, "model", "fingerprint"))

@@ -1,4 +1,4 @@
-"""Types of JSON values, as they are read and as they are written, and helpers that look at what was read."""
+"""Types of JSON values, as they are read and written, and checks of what was read."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def json_at(value: object, *path: str) -> Json:
     """
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
-    found: Json = value  # type: ignore[assignment] # what an object of JSON holds is JSON
-    return found
+    value_so_far: Json = value  # type: ignore[assignment] # what an object of JSON holds is JSON
+    return value_so_far
 
 
 def plain(value: JsonLike) -> Json:
@@ -65,7 +65,11 @@ def as_text(value: Json) -> str:
 
 
 def as_number(value: Json) -> float:
-    """A number of JSON, also a whole one. Raises TypeError for anything else, true and false among them."""
+    """A number of JSON, also a whole one.
+
+    Raises:
+        TypeError: For anything else, true and false among them.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r:.40} is not a number")
     return value
@@ -117,7 +121,10 @@ class JsonFields:
         return value
 
     def filled_object(self, name: str) -> dict[str, Json]:
-        """Take an object that is not empty; an empty one if the field is missing or is no such object."""
+        """Take an object that is not empty.
+
+        An empty one if the field is missing or is no such object.
+        """
         value = self._left.get(name)
         if not isinstance(value, dict) or not value:
             return {}

@@ -9,9 +9,10 @@ from importlib import import_module
 def names_on_demand(
     package: str, names_by_module: Mapping[str, Sequence[str]]
 ) -> Callable[[str], object]:
-    """The `__getattr__` of a package whose modules are slow to import, such as those that need torch.
+    """The `__getattr__` of a package whose modules are slow to import.
 
-    The package imports the same names below `if TYPE_CHECKING:`, so that tools know them.
+    Modules that need torch are such. The package imports the same names below `if TYPE_CHECKING:`,
+    so that tools know them.
 
     Args:
         package: The package's full name, its `__name__`.
@@ -20,14 +21,15 @@ def names_on_demand(
     Returns:
         A function that imports the module of the name that it is given.
     """
-    module_of_name = {
-        name: f"{package}.{module}" for module, names in names_by_module.items() for name in names
-    }
+    module_of_name = {}
+    for module, names in names_by_module.items():
+        for name in names:
+            module_of_name[name] = f"{package}.{module}"
 
-    def imported_when_used(name: str) -> object:
+    def import_on_use(name: str) -> object:
         if name not in module_of_name:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        named: object = getattr(import_module(module_of_name[name]), name)
-        return named
+        member: object = getattr(import_module(module_of_name[name]), name)
+        return member
 
-    return imported_when_used
+    return import_on_use

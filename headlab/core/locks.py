@@ -19,21 +19,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # imported where a file is locked: most commands lock none
     from filelock import MarkerSoftFileLock, OwnerRecord
 
-# What flock says on a file system without it: NFS without a lock daemon, Lustre without `-o flock`, some FUSE.
+# What flock says on a file system without it: NFS without a lock daemon, Lustre without `-o flock`,
+# some FUSE.
 NO_FLOCK = frozenset(
     (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EBADF)
 )
-AGAIN_SECONDS = (
-    0.001  # between attempts to take a lock: those that are waited for are held that short
-)
+# Between attempts to take a lock: those that are waited for are held that short.
+RETRY_SECONDS = 0.001
 MARKER_SUFFIX = ".holder"
 TAKEOVER_SUFFIX = ".takeover"
-UNWRITTEN_SECONDS = (
-    60.0  # age of a marker without a holder's name: its maker was killed before it wrote the name
-)
-START_TIME_FIELD = (
-    19  # of /proc/PID/stat, counted from the state, which follows the name of the command
-)
+# Age of a marker without a holder's name whose maker was killed before it wrote the name.
+UNWRITTEN_SECONDS = 60.0
+# Field of /proc/PID/stat, counted from the state, which follows the name of the command.
+START_TIME_FIELD = 19
 
 
 class Flock(Enum):
@@ -57,7 +55,7 @@ def flock(descriptor: int, *, wait: bool) -> Flock:
     from filelock import lock_descriptor
 
     try:
-        is_taken = lock_descriptor(descriptor, blocking=wait, poll_interval=AGAIN_SECONDS)
+        is_taken = lock_descriptor(descriptor, blocking=wait, poll_interval=RETRY_SECONDS)
     except OSError as error:
         if error.errno in NO_FLOCK:
             return Flock.MISSING
@@ -68,24 +66,30 @@ def flock(descriptor: int, *, wait: bool) -> Flock:
 class LockedFile(io.FileIO):
     """A file that this process alone holds, from `lock_file` until it is closed.
 
-    marker: the file beside it that names this process; None where the kernel keeps the lock.
+    Attributes:
+        marker: The file beside it that names this process; None where the kernel keeps the lock.
     """
 
     marker: MarkerSoftFileLock | None = None
 
     @property
     def notice(self) -> str:
-        """What the user should know of a lock that the kernel does not keep; empty where it does."""
+        """What the user should know of a lock that the kernel does not keep.
+
+        Empty where it does.
+        """
         if self.marker is None:
             return ""
         return (
-            f"the file system of {self.name} has no locks (flock), so {self.marker.lock_file} stands in for one: it "
-            "names this process, and a later one on this computer takes it over if this one is killed"
+            f"the file system of {self.name} has no locks (flock), so {self.marker.lock_file} "
+            "stands in for one: it names this process, and a later one on this computer takes it "
+            "over if this one is killed"
         )
 
     def close(self) -> None:
         """Give the lock up, and close the file."""
-        marker, self.marker = self.marker, None
+        marker = self.marker
+        self.marker = None
         try:
             if marker is not None:
                 marker.release()
@@ -94,17 +98,18 @@ class LockedFile(io.FileIO):
 
 
 def lock_file(path: Path, opener: Callable[[str, int], int] | None = None) -> LockedFile | None:
-    """Open a file and hold it against all other processes, without waiting; None if another holds it.
+    """Open a file and hold it against all other processes, without waiting.
 
-    Where the file system has no flock, a marker beside the file stands in. A marker is heeded where flock works too:
-    another computer may see the same folder without it.
+    None if another process holds it. Where the file system has no flock, a marker beside the file
+    stands in. A marker is heeded where flock works too: another computer may see the same folder
+    without it.
 
     Args:
-        path: of the file, which is created if it is missing; its folder exists.
-        opener: opens the path with flags, as for `open`; None for a plain one.
+        path: Path of the file, which is created if it is missing; its folder exists.
+        opener: Opens the path with flags, as for `open`; None for a plain one.
 
     Raises:
-        OSError: the file or the marker cannot be opened or written.
+        OSError: The file or the marker cannot be opened or written.
     """
     file = LockedFile(path, "a+", opener=opener)
     try:
@@ -130,35 +135,37 @@ def marker_of(path: Path) -> Path:
 
 
 def holder_of(path: Path) -> str:
-    """Which process and computer the marker of a file names, and what to do if it has ended; empty without a marker."""
+    """Which process and computer the marker of a file names, and what to do if it has ended.
+
+    Empty without a marker.
+    """
     marker_path = marker_of(path)
     if not marker_path.exists():
         return ""
     from filelock import MarkerSoftFileLock
 
     holder = MarkerSoftFileLock(marker_path).owner
-    named = (
-        "no process"
-        if holder is None
-        else f"process {holder.pid} on {holder.hostname.partition('?')[0]}"
-    )
-    return f"{marker_path} names {named} as its holder; if that has ended, delete this file"
+    holder_text = "no process"
+    if holder is not None:
+        holder_text = f"process {holder.pid} on {holder.hostname.partition('?')[0]}"
+    return f"{marker_path} names {holder_text} as its holder; if that has ended, delete this file"
 
 
 def take_marker(path: Path) -> MarkerSoftFileLock | None:
-    """Create a file that names this process, or take over that of one that has ended; None if another holds it.
+    """Create a file that names this process, or take over that of a process that has ended.
 
-    filelock itself takes over from a process that has ended on this computer, by swapping two names, which network
-    file systems cannot do. There the old marker is deleted by whoever holds a second marker, whose own abandoned ones
-    are taken over in the same way: so no marker is deleted that another process has just created.
+    None if another process holds it. filelock itself takes over from a process that has ended on
+    this computer, by swapping two names, which network file systems cannot do. There the old marker
+    is deleted by whoever holds a second marker, whose own abandoned ones are taken over in the same
+    way: so no marker is deleted that another process has just created.
 
     Raises:
-        OSError: the marker cannot be written.
+        OSError: The marker cannot be written.
     """
     from filelock import MarkerSoftFileLock
 
     marker = MarkerSoftFileLock(path, timeout=0, thread_local=False)
-    if _acquired(marker):
+    if _acquire(marker):
         return marker
     takeover = take_marker(path.with_name(path.name + TAKEOVER_SUFFIX))
     if takeover is None:
@@ -167,12 +174,12 @@ def take_marker(path: Path) -> MarkerSoftFileLock | None:
         if not _is_abandoned(marker, takeover):
             return None
         path.unlink(missing_ok=True)
-        return marker if _acquired(marker) else None
+        return marker if _acquire(marker) else None
     finally:
         takeover.release()
 
 
-def _acquired(marker: MarkerSoftFileLock) -> bool:
+def _acquire(marker: MarkerSoftFileLock) -> bool:
     from filelock import Timeout
 
     try:
@@ -183,8 +190,14 @@ def _acquired(marker: MarkerSoftFileLock) -> bool:
 
 
 def _is_abandoned(marker: MarkerSoftFileLock, own_marker: MarkerSoftFileLock) -> bool:
-    """Whether the holder of a marker has certainly ended. own_marker: one that names this process."""
-    holder, this_process = marker.owner, own_marker.owner
+    """Whether the holder of a marker has certainly ended.
+
+    Args:
+        marker: The marker.
+        own_marker: A marker that names this process.
+    """
+    holder = marker.owner
+    this_process = own_marker.owner
     if holder is not None and this_process is not None:
         return _has_ended(holder, this_process)
     try:
@@ -197,7 +210,8 @@ def _is_abandoned(marker: MarkerSoftFileLock, own_marker: MarkerSoftFileLock) ->
 def _has_ended(holder: OwnerRecord, this_process: OwnerRecord) -> bool:
     """Whether a process of this computer has ended; False for one of another computer or container.
 
-    A start time of filelock holds the computer's boot in its upper bits, and clock ticks since then in the lower 64.
+    A start time of filelock holds the computer's boot in its upper bits, and clock ticks since then
+    in the lower 64.
     """
     if holder.hostname != this_process.hostname:
         return False
@@ -226,8 +240,8 @@ def _start_ticks(pid: int) -> int | None:
 
 
 def is_older_than(path: Path, seconds: float) -> bool:
-    """Whether a file, or a folder with all that is directly in it, was last changed longer ago than this."""
-    changed = [path.stat().st_mtime]
+    """Whether a file was last changed longer ago than this; a folder with all directly in it."""
+    modification_times = [path.stat().st_mtime]
     if path.is_dir():
-        changed += [entry.lstat().st_mtime for entry in path.iterdir()]
-    return time.time() - max(changed) > seconds
+        modification_times += [entry.lstat().st_mtime for entry in path.iterdir()]
+    return time.time() - max(modification_times) > seconds

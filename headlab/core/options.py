@@ -1,4 +1,4 @@
-"""Options of methods, experiments and analyses: valid values, and how they are written on a command line."""
+"""Options of methods, experiments and analyses: valid values, and their form on a command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headlab.core.json_types import Json, JsonLike
 OptionValue: TypeAlias = bool | int | float | str | Mapping[str, "OptionValue"] | None
 T = TypeVar("T", bound=OptionValue)
 
-KINDS_IN_WORDS: Mapping[type, str] = {
+KIND_TEXTS: Mapping[type, str] = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
@@ -29,9 +29,19 @@ KINDS_IN_WORDS: Mapping[type, str] = {
 class Option:
     """One option.
 
-    choices, if any, are the only valid values; numbers must be in [low, high], or in (low, high) if `open`; None is
-    valid if `optional`.  flag: its name on the command line, if another.  label, tip: of its form, else made of its
-    name and help.  empty: what an empty field of the form says.
+    Attributes:
+        default: Its default value.
+        help: Its help text.
+        choices: The only valid values, if any.
+        kind: Type of its values.
+        low: Smallest valid number.
+        high: Largest valid number.
+        open: Whether `low` and `high` themselves are invalid.
+        optional: Whether None is valid.
+        flag: Its name on the command line, if another.
+        label: Its label in a form; by default made of its name.
+        tip: Its tip in a form; by default made of its help.
+        empty: What an empty field of the form says.
     """
 
     default: OptionValue
@@ -51,8 +61,8 @@ class Option:
         """Whether a value has the right type and is in range; infinity never is."""
         if value is None:
             return self.optional
-        good = type(value) is self.kind or (self.kind is float and type(value) is int)
-        if not good or (self.choices and value not in self.choices):
+        has_type = type(value) is self.kind or (self.kind is float and type(value) is int)
+        if not has_type or (self.choices and value not in self.choices):
             return False
         if self.kind not in (int, float) or not isinstance(value, int | float):
             return True
@@ -60,19 +70,23 @@ class Option:
             number = float(value)
         except OverflowError:
             return False
-        within = self.low < number < self.high if self.open else self.low <= number <= self.high
-        return within and math.isfinite(number)
+        if self.open:
+            is_in_range = self.low < number < self.high
+        else:
+            is_in_range = self.low <= number <= self.high
+        return is_in_range and math.isfinite(number)
 
     @property
     def range(self) -> str:
         """The valid values, in words."""
-        return self._values_in_words() + (", or none" if self.optional else "")
+        none_words = ", or none" if self.optional else ""
+        return self._values_in_words() + none_words
 
     def _values_in_words(self) -> str:
         """The valid values besides none."""
         if self.choices:
             return " or ".join(self.choices)
-        kind = KINDS_IN_WORDS.get(self.kind, f"a value of type {self.kind.__name__}")
+        kind = KIND_TEXTS.get(self.kind, f"a value of type {self.kind.__name__}")
         return f"{kind} {self._limits_in_words()}".rstrip()
 
     def _limits_in_words(self) -> str:
@@ -100,16 +114,26 @@ class Limits(TypedDict, total=False):
     empty: str
 
 
-def option(default: T, says: str, choices: Sequence[str] = (), **limits: Unpack[Limits]) -> T:
-    """A field of an `Options` class.  says: its help text.  limits: other fields of `Option`."""
-    return field(default=default, metadata={"option": Option(default, says, choices, **limits)})
+def option(default: T, help_text: str, choices: Sequence[str] = (), **limits: Unpack[Limits]) -> T:
+    """A field of an `Options` class.
+
+    Args:
+        default: Its default value.
+        help_text: Its help text.
+        choices: The only valid values, if any.
+        limits: Other fields of `Option`.
+    """
+    return field(
+        default=default, metadata={"option": Option(default, help_text, choices, **limits)}
+    )
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of one kind of work: a subclass declares each option once, as a field made by `option`.
+    """The options of one kind of work.
 
-    A field not made by `option` is set elsewhere, and a user cannot set it.
+    A subclass declares each option once, as a field made by `option`. A field not made by `option`
+    is set elsewhere, and a user cannot set it.
     """
 
     whose: ClassVar[str] = ""  # prefix of error messages
@@ -117,33 +141,42 @@ class Options:
     @classmethod
     def table(cls) -> Mapping[str, Option]:
         """The options by name."""
-        return MappingProxyType(
-            {f.name: f.metadata["option"] for f in fields(cls) if "option" in f.metadata}
-        )
+        option_by_name = {}
+        for declared_field in fields(cls):
+            if "option" in declared_field.metadata:
+                option_by_name[declared_field.name] = declared_field.metadata["option"]
+        return MappingProxyType(option_by_name)
 
     @classmethod
-    def of(cls, given: Mapping[str, object], **elsewhere: object) -> Self:
-        """The options with the given values, validated. elsewhere: fields that a user cannot set.
+    def of(cls, values: Mapping[str, object], **elsewhere: object) -> Self:
+        """The options with the given values, validated.
 
-        Raises HeadlabError for an unknown name or a value that does not fit.
+        Args:
+            values: Values by name.
+            elsewhere: Fields that a user cannot set.
+
+        Raises:
+            HeadlabError: For an unknown name or a value that does not fit.
         """
-        known = cls.table()
-        if unknown := sorted(set(given) - set(known)):
+        option_by_name = cls.table()
+        unknown = sorted(set(values) - set(option_by_name))
+        if unknown:
             raise HeadlabError(
-                f"{cls.whose}unknown option {unknown[0]!r:.40}; choose from {', '.join(known)}",
+                f"{cls.whose}unknown option {unknown[0]!r:.40}; choose from "
+                f"{', '.join(option_by_name)}",
                 code="option.unknown",
             )
-        made = cls(**given, **elsewhere)
-        made.check()
-        return made
+        options = cls(**values, **elsewhere)
+        options.check()
+        return options
 
     def check(self) -> None:
         """Raise HeadlabError for a value that does not fit."""
-        for name, known in self.table().items():
+        for name, known_option in self.table().items():
             value = getattr(self, name)
-            if not known.fits(value):
+            if not known_option.fits(value):
                 raise HeadlabError(
-                    f"{self.whose}{name} is {value!r:.40}; choose {known.range}",
+                    f"{self.whose}{name} is {value!r:.40}; choose {known_option.range}",
                     code="option.invalid",
                 )
 
@@ -153,36 +186,57 @@ class Options:
 
 
 def check_known(
-    known: Mapping[str, Option],
-    given: Mapping[str, object],
-    whose: str,
+    option_by_name: Mapping[str, Option],
+    values: Mapping[str, object],
+    owner_has: str,
     *,
     code: str,
     they: str = "it has",
 ) -> None:
-    """Raise HeadlabError for an unknown name. whose, they: subject and verb, like "method random has" and "it has"."""
-    if unknown := sorted(set(given) - set(known)):
+    """Raise HeadlabError for an unknown name.
+
+    Args:
+        option_by_name: The known options.
+        values: The given values by name.
+        owner_has: Subject and verb of the message, like "method random has".
+        code: Code of the error.
+        they: Subject and verb of its second half.
+    """
+    unknown = sorted(set(values) - set(option_by_name))
+    if unknown:
         raise HeadlabError(
-            f"{whose} no option {', '.join(unknown)}; {they} {', '.join(known) or 'none'}",
+            f"{owner_has} no option {', '.join(unknown)}; {they} "
+            f"{', '.join(option_by_name) or 'none'}",
             code=code,
         )
 
 
 def resolved(
-    known: Mapping[str, Option], given: Mapping[str, object], whose: str, *, code: str
+    option_by_name: Mapping[str, Option], values: Mapping[str, object], owner: str, *, code: str
 ) -> dict[str, OptionValue]:
-    """All known options: the given values, and the defaults of the others. whose: like "method random".
+    """All known options: the given values, and the defaults of the others.
 
-    Raises HeadlabError for a value that does not fit.
+    Args:
+        option_by_name: The known options.
+        values: The given values by name.
+        owner: Whose options they are, like "method random".
+        code: Code of the error.
+
+    Raises:
+        HeadlabError: For a value that does not fit.
     """
-    out = {name: given.get(name, option.default) for name, option in known.items()}
-    for name, option in known.items():
-        if not option.fits(out[name]):
+    resolved_values = {
+        name: values.get(name, option.default) for name, option in option_by_name.items()
+    }
+    for name, option in option_by_name.items():
+        if not option.fits(resolved_values[name]):
             raise HeadlabError(
-                f"{whose}: {name} is {out[name]!r}, but must be {option.range}", code=code
+                f"{owner}: {name} is {resolved_values[name]!r}, but must be {option.range}",
+                code=code,
             )
     return {
-        name: value if value is None else known[name].kind(value) for name, value in out.items()
+        name: None if value is None else option_by_name[name].kind(value)
+        for name, value in resolved_values.items()
     }
 
 
@@ -218,7 +272,11 @@ def optional_integer_in(options: Mapping[str, OptionValue], name: str) -> int | 
 
 
 def options_in(options: Mapping[str, OptionValue], name: str) -> Mapping[str, OptionValue]:
-    """The options that a resolved option holds, as of a method. Raises TypeError for one that holds none."""
+    """The options that a resolved option holds, as of a method.
+
+    Raises:
+        TypeError: For one that holds none.
+    """
     value = options[name]
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} is {value!r}, not options by name")
@@ -226,11 +284,14 @@ def options_in(options: Mapping[str, OptionValue], name: str) -> Mapping[str, Op
 
 
 def option_words(
-    flag: str, given: Mapping[str, object], known: Mapping[str, Option]
+    flag: str, values: Mapping[str, object], option_by_name: Mapping[str, Option]
 ) -> Iterator[str]:
-    """The options that differ from their defaults, as words of a command; inverse of `parse_options`."""
-    for name, value in given.items():
-        if name not in known or value != known[name].default:
+    """The options that differ from their defaults, as words of a command.
+
+    Inverse of `parse_options`.
+    """
+    for name, value in values.items():
+        if name not in option_by_name or value != option_by_name[name].default:
             yield from (flag, f"{name}={written(value)}")
 
 
@@ -247,12 +308,21 @@ def written(value: object) -> str:
     return json.dumps(value)
 
 
-def parse_options(pairs: Sequence[str], known: Mapping[str, Option]) -> dict[str, JsonLike]:
-    """["samples=512", "target=none"] -> typed values: JSON if it parses, None for "none" if optional, else text.
+def parse_options(
+    pairs: Sequence[str], option_by_name: Mapping[str, Option]
+) -> dict[str, JsonLike]:
+    """Typed values of options like "samples=512" and "target=none".
 
-    Raises HeadlabError for a pair not of the form name=value.
+    A value is JSON if it parses, None for "none" if the option is optional, and else text.
+
+    Args:
+        pairs: Options of the form name=value.
+        option_by_name: The known options.
+
+    Raises:
+        HeadlabError: A pair is not of the form name=value.
     """
-    out: dict[str, JsonLike] = {}
+    values: dict[str, JsonLike] = {}
     for pair in pairs:
         name, separator, text = pair.partition("=")
         if not separator or not name:
@@ -260,9 +330,12 @@ def parse_options(pairs: Sequence[str], known: Mapping[str, Option]) -> dict[str
                 f"option {pair!r} is not of the form name=value, like samples=512",
                 code="option.malformed",
             )
-        optional = name in known and known[name].optional
-        out[name] = None if optional and text.lower() == "none" else _json_or_text(text)
-    return out
+        is_optional = name in option_by_name and option_by_name[name].optional
+        if is_optional and text.lower() == "none":
+            values[name] = None
+        else:
+            values[name] = _json_or_text(text)
+    return values
 
 
 def _json_or_text(text: str) -> Json:

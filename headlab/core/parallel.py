@@ -1,4 +1,4 @@
-"""How a process uses its device: batches run in parallel on its cores, and smaller ones where memory is short."""
+"""How a process uses its device: batches in parallel, and smaller ones where memory is short."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from headlab.core.records import Ints
 
 # Batches that do not fit in the device's memory: they are cut in half, down to an error message.
 
-TOO_LARGE = "a single example does not fit in the device's memory; use a smaller model, shorter texts, or dtype bfloat16"
+TOO_LARGE = (
+    "a single example does not fit in the device's memory; use a smaller model, shorter texts, or "
+    "dtype bfloat16"
+)
 
 
 class Cuttable(Protocol):
@@ -42,10 +45,12 @@ class Rows:
     def cut(self) -> tuple[Rows, ...]:
         """Two halves; nothing if there is only one row."""
         middle = len(self.rows) // 2
-        return (Rows(self.rows[:middle]), Rows(self.rows[middle:])) if middle else ()
+        if middle == 0:
+            return ()
+        return (Rows(self.rows[:middle]), Rows(self.rows[middle:]))
 
 
-def halves(batch: Part, error: BaseException) -> list[Part]:
+def parts_to_retry(batch: Part, error: BaseException) -> list[Part]:
     """The parts to try in place of a failed batch.
 
     Raises the error again unless memory was full, and HeadlabError if the batch cannot be cut.
@@ -58,36 +63,43 @@ def halves(batch: Part, error: BaseException) -> list[Part]:
     return list(parts)  # type: ignore[arg-type] # parts of a thing are of its kind
 
 
-def in_turn(waiting: deque[Part], run: Callable[[Part], R]) -> Iterator[tuple[Part, R]]:
-    """Each batch with the result of `run`, in order; a batch that does not fit in memory is cut in two and retried.
+def run_in_turn(pending: deque[Part], compute: Callable[[Part], R]) -> Iterator[tuple[Part, R]]:
+    """Each batch with the result of `run`, in order.
 
-    run: called again with parts of a failed batch, so a failed call must leave nothing behind.  Raises
-    HeadlabError when a batch that cannot be cut does not fit.
+    A batch that does not fit in memory is cut in two and retried.
+
+    Args:
+        pending: The batches, which are taken from it.
+        compute: Called again with parts of a failed batch, so a failed call must leave nothing
+            behind.
+
+    Raises:
+        HeadlabError: When a batch that cannot be cut does not fit.
     """
-    while waiting:
-        batch = waiting.popleft()
+    while pending:
+        batch = pending.popleft()
         try:
-            found = run(batch)
+            result = compute(batch)
         except (RuntimeError, MemoryError) as error:
-            parts = halves(batch, error)
+            parts = parts_to_retry(batch, error)
         else:
-            yield batch, found
+            yield batch, result
             continue
         # Outside the handler, so that the failed pass's tensors are free.
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        waiting.extendleft(parts[::-1])
+        pending.extendleft(parts[::-1])
 
 
-def halving(batches: Iterable[Part], run: Callable[[Part], None]) -> bool:
+def halving(batches: Iterable[Part], compute: Callable[[Part], None]) -> bool:
     """Run every batch as `in_turn` does. Returns whether any had to be cut."""
-    waiting = deque(batches)
-    given = len(waiting)
-    return sum(1 for _ in in_turn(waiting, run)) > given
+    pending = deque(batches)
+    batch_count = len(pending)
+    return sum(1 for _ in run_in_turn(pending, compute)) > batch_count
 
 
 @contextmanager
-def whole() -> Iterator[None]:
+def memory_errors_explained() -> Iterator[None]:
     """For work that cannot be cut: turn an out-of-memory error into a HeadlabError."""
     try:
         yield
@@ -98,7 +110,7 @@ def whole() -> Iterator[None]:
 
 
 class Machine(Protocol):
-    """A model, as far as its passes may run in parallel.  offloaded: whether only one may run at a time."""
+    """A model, as far as its passes may run in parallel."""
 
     @property
     def device(self) -> torch.device:
@@ -106,10 +118,11 @@ class Machine(Protocol):
 
     @property
     def offloaded(self) -> bool:
-        """Whether its weights come and go with each pass."""
+        """Whether its weights come and go with each pass, so that only one may run at a time."""
 
 
-# Use of a process's cores: batches in parallel, each on one thread, so that no result depends on their number.
+# Use of a process's cores: batches in parallel, each on one thread, so that no result depends on
+# their number.
 
 LOOK_SECONDS = 0.02
 Tick = Callable[[], None]
@@ -120,127 +133,144 @@ class Ended(Exception):
 
 
 @dataclass
-class _Threads:
+class _ThreadSettings:
     """Number of torch threads before `one_thread` was entered, and number of threads inside it."""
 
     lock: threading.Lock
-    before: int = 1
-    inside: int = 0
+    threads_before: int = 1
+    users: int = 0
 
 
 @cache
-def _threads() -> _Threads:
-    return _Threads(threading.Lock())
+def _thread_settings() -> _ThreadSettings:
+    return _ThreadSettings(threading.Lock())
 
 
 @contextmanager
 def one_thread(device: torch.device) -> Iterator[int]:
     """Let each operation use one thread on a CPU; yields the number of threads configured before.
 
-    On other devices nothing changes, and the number is 1. May be entered from several threads: torch has one
-    setting for all of them, which the last to leave restores.
+    On other devices nothing changes, and the number is 1. May be entered from several threads:
+    torch has one setting for all of them, which the last to leave restores.
     """
     if device.type != "cpu":
         yield 1
         return
-    kept = _threads()
-    with kept.lock:
-        if not kept.inside:
-            kept.before = torch.get_num_threads()
-        kept.inside += 1
-        threads = kept.before
+    settings = _thread_settings()
+    with settings.lock:
+        if not settings.users:
+            settings.threads_before = torch.get_num_threads()
+        settings.users += 1
+        threads = settings.threads_before
         torch.set_num_threads(1)
     try:
         yield threads
     finally:
-        with kept.lock:
-            kept.inside -= 1
-            if not kept.inside:
+        with settings.lock:
+            settings.users -= 1
+            if not settings.users:
                 torch.set_num_threads(threads)
 
 
 def spread(
-    batches: Iterable[Part], run: Callable[[Part, Tick], R], *, on: Machine, tick: Tick
+    batches: Iterable[Part], compute: Callable[[Part, Tick], R], *, on: Machine, tick: Tick
 ) -> Iterator[tuple[Part, R]]:
-    """Each batch with the result of `run(batch, tick)`, in order; as many in parallel as there are threads.
+    """Each batch with the result of `compute(batch, tick)`, in order.
 
-    A batch that does not fit in memory is cut in two and retried, so more may be returned than were given; a failed
-    call of `run` must leave nothing behind, and `run` calls its `tick` regularly, which ends it once the others have
-    failed.  on: the model that `run` uses.  tick: called in this thread while batches run, which wait for it where they
-    call theirs: it may use the device itself, and may raise to stop.  Raises HeadlabError when a batch that
-    cannot be cut does not fit.
+    As many batches run in parallel as there are threads. One that does not fit in memory is cut in
+    two and retried, so more may be returned than were given.
+
+    Args:
+        batches: The batches.
+        compute: Computes a batch. A failed call must leave nothing behind. It calls its `tick`
+            regularly, which ends it once another batch has failed.
+        on: The model that `compute` uses.
+        tick: Called in this thread between batches; the other threads pause in their own tick
+            meanwhile, so it may use the device itself. It may raise to stop.
+
+    Raises:
+        HeadlabError: When a batch that cannot be cut does not fit.
     """
-    waiting = deque(batches)
+    pending = deque(batches)
     with one_thread(on.device) as threads:
-        if on.offloaded or min(threads, len(waiting)) <= 1:
-            for batch, found in in_turn(waiting, lambda part: run(part, tick)):
+        if on.offloaded or min(threads, len(pending)) <= 1:
+            for batch, result in run_in_turn(pending, lambda part: compute(part, tick)):
                 tick()
-                yield batch, found
+                yield batch, result
         else:
-            yield from _side_by_side(waiting, run, tick, threads)
+            yield from _run_side_by_side(pending, compute, tick, threads)
 
 
-def _side_by_side(
-    waiting: deque[Part], run: Callable[[Part, Tick], R], tick: Tick, lanes: int
+def _count_unfinished(running: Iterable[tuple[object, Future[R]]]) -> int:
+    """How many of these batches have no result yet."""
+    return sum(not future.done() for _, future in running)
+
+
+def _run_side_by_side(
+    pending: deque[Part], compute: Callable[[Part, Tick], R], tick: Tick, lanes: int
 ) -> Iterator[tuple[Part, R]]:
-    ended, free = threading.Event(), threading.Event()
-    free.set()
+    has_ended = threading.Event()
+    lanes_may_run = threading.Event()
+    lanes_may_run.set()
 
     def lane_tick() -> None:
-        free.wait()
-        if ended.is_set():
+        lanes_may_run.wait()
+        if has_ended.is_set():
             raise Ended
 
-    under_way: deque[tuple[Part, Future[R]]] = deque()
+    running: deque[tuple[Part, Future[R]]] = deque()
     # Each thread has its own thread count for the operations it starts.
     with ThreadPoolExecutor(
         lanes, "lane", initializer=torch.set_num_threads, initargs=(1,)
     ) as pool:
         try:
-            while waiting or under_way:
-                while waiting and sum(not future.done() for _, future in under_way) < lanes:
-                    batch = waiting.popleft()
-                    under_way.append((batch, pool.submit(run, batch, lane_tick)))
-                free.clear()  # what `tick` serves has the cores to itself
+            while pending or running:
+                while pending and _count_unfinished(running) < lanes:
+                    batch = pending.popleft()
+                    running.append((batch, pool.submit(compute, batch, lane_tick)))
+                lanes_may_run.clear()  # what `tick` serves has the cores to itself
                 tick()
-                free.set()
+                lanes_may_run.set()
                 wait(
-                    [future for _, future in under_way if not future.done()],
+                    [future for _, future in running if not future.done()],
                     LOOK_SECONDS,
                     FIRST_COMPLETED,
                 )
-                while under_way and under_way[0][1].done():
-                    batch, future = under_way.popleft()
+                while running and running[0][1].done():
+                    batch, future = running.popleft()
                     try:
-                        found = future.result()
+                        result = future.result()
                     except (RuntimeError, MemoryError) as error:
-                        parts = halves(batch, error)
+                        parts = parts_to_retry(batch, error)
                     else:
-                        yield batch, found
+                        yield batch, result
                         continue
                     # Before the running ones: results are in the order of the batches.
-                    under_way.extendleft(
-                        (part, pool.submit(run, part, lane_tick)) for part in parts[::-1]
+                    running.extendleft(
+                        (part, pool.submit(compute, part, lane_tick)) for part in parts[::-1]
                     )
         finally:
-            ended.set()
-            free.set()
+            has_ended.set()
+            lanes_may_run.set()
 
 
-# How long a pass takes: after an untimed one of the same kind, so that it does not pay for what another left behind.
+# How long a pass takes: after an untimed one of the same kind, so that it does not pay for what
+# another left behind.
 
 
 def timed_pass(
-    run: Callable[[], object], device: torch.device, clock: Callable[[], float] = time.perf_counter
+    run_pass: Callable[[], object],
+    device: torch.device,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """Seconds of a second pass on the device, its queue emptied before and after."""
 
-    def once() -> None:
-        run()
+    def run_and_wait() -> None:
+        run_pass()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 
-    once()
-    begun = clock()
-    once()
-    return clock() - begun
+    run_and_wait()
+    start = clock()
+    run_and_wait()
+    return clock() - start

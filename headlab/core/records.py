@@ -70,20 +70,22 @@ class Head(NamedTuple):
     head: int
 
     def __str__(self) -> str:
-        return (
-            f"{self.layer}.{self.head}"
-            if self.stack == "encoder"
-            else f"{self.stack} {self.layer}.{self.head}"
-        )
+        place = f"{self.layer}.{self.head}"
+        return place if self.stack == "encoder" else f"{self.stack} {place}"
 
 
-HEAD, HEAD_FORMATS = Head._fields, ("", "d", "d")  # the columns of a table that name a head
+# The columns of a table that name a head.
+HEAD = Head._fields
+HEAD_FORMATS = ("", "d", "d")
 STACKS = ("encoder", "decoder", "cross")  # in the order of every grid
 
 
 @dataclass(frozen=True)
 class Stack:
-    """The heads of one stack; `heads[l]` is the number of query heads in layer l (layers may differ)."""
+    """The heads of one stack.
+
+    `heads[l]` is the number of query heads in layer l (layers may differ).
+    """
 
     name: str
     heads: tuple[int, ...]
@@ -101,23 +103,25 @@ class Stack:
 
 @dataclass(frozen=True)
 class HeadGrid:
-    """All heads of a model, stack by stack, layer by layer: the order of every flat array [head]."""
+    """All heads of a model, stack by stack and layer by layer.
+
+    This is the order of every flat array [head].
+    """
 
     stacks: tuple[Stack, ...]
 
     @cached_property
     def heads(self) -> tuple[Head, ...]:
         """Every head, in flat order."""
-        return tuple(
-            Head(s.name, layer, h)
-            for s in self.stacks
-            for layer, n in enumerate(s.heads)
-            for h in range(n)
-        )
+        heads = []
+        for stack in self.stacks:
+            for layer, head_count in enumerate(stack.heads):
+                heads += [Head(stack.name, layer, head) for head in range(head_count)]
+        return tuple(heads)
 
     @cached_property
     def _index(self) -> dict[Head, int]:
-        return {head: i for i, head in enumerate(self.heads)}
+        return {head: index for index, head in enumerate(self.heads)}
 
     @property
     def size(self) -> int:
@@ -127,34 +131,37 @@ class HeadGrid:
     @property
     def layers(self) -> int:
         """Number of layers in all stacks: the first axis of a gate array."""
-        return sum(s.layers for s in self.stacks)
+        return sum(stack.layers for stack in self.stacks)
 
     @cached_property
     def rows(self) -> tuple[str, ...]:
         """Name of the stack of every row of a gate array."""
-        return tuple(s.name for s in self.stacks for _ in range(s.layers))
+        return tuple(stack.name for stack in self.stacks for _ in range(stack.layers))
 
     @property
     def width(self) -> int:
         """Most heads in any layer: the second axis of a gate array."""
-        return max(max(s.heads, default=0) for s in self.stacks)
+        return max(max(stack.heads, default=0) for stack in self.stacks)
 
     @cached_property
     def flat(self) -> npt.NDArray[np.int64]:
         """int64 [head, 2]: (row in a gate array, column) of every head in flat order."""
-        first = np.cumsum([0] + [s.layers for s in self.stacks])
-        at = {s.name: int(first[i]) for i, s in enumerate(self.stacks)}
-        return np.array(
-            [(at[h.stack] + h.layer, h.head) for h in self.heads], dtype=np.int64
-        ).reshape(-1, 2)
+        first_rows = {}
+        row = 0
+        for stack in self.stacks:
+            first_rows[stack.name] = row
+            row += stack.layers
+        places = [(first_rows[head.stack] + head.layer, head.head) for head in self.heads]
+        return np.array(places, dtype=np.int64).reshape(-1, 2)
 
     def stack(self, name: str) -> Stack:
         """The stack of this name. Raises HeadlabError listing the existing names."""
-        for s in self.stacks:
-            if s.name == name:
-                return s
+        for stack in self.stacks:
+            if stack.name == name:
+                return stack
         raise HeadlabError(
-            f"unknown stack {name!r}; this model has {', '.join(s.name for s in self.stacks)}",
+            f"unknown stack {name!r}; this model has "
+            f"{', '.join(stack.name for stack in self.stacks)}",
             code="stack.unknown",
         )
 
@@ -174,12 +181,16 @@ class HeadGrid:
         return gates
 
     def nest(self, flat: npt.NDArray[np.generic]) -> Json:
-        """Flat [head] -> `[layer][head]` lists, or {stack: [layer][head]} if there is more than one stack."""
-        layers_by_stack: dict[str, Json] = {
-            stack: [[*values] for values in layers]
-            for stack, layers in self.layers_by_stack(flat).items()
-        }
-        return layers_by_stack if len(self.stacks) > 1 else layers_by_stack[self.stacks[0].name]
+        """Flat [head] as nested lists.
+
+        They are [layer][head], or {stack: [layer][head]} if there is more than one stack.
+        """
+        layers_by_stack: dict[str, Json] = {}
+        for stack, layers in self.layers_by_stack(flat).items():
+            layers_by_stack[stack] = [[*values] for values in layers]
+        if len(self.stacks) > 1:
+            return layers_by_stack
+        return layers_by_stack[self.stacks[0].name]
 
     def layers_by_stack(self, flat: npt.NDArray[np.generic]) -> dict[str, list[list[float]]]:
         """Flat [head] -> {stack: [layer][head]}, of numbers or of booleans."""
@@ -188,51 +199,60 @@ class HeadGrid:
             layers[stack_name].append(values.tolist())
         return layers
 
-    def unnest(self, nested: Json, what: str = "values") -> Floats | Ints | Bools:
+    def unnest(self, values_by_layer: Json, source: str = "values") -> Floats | Ints | Bools:
         """Inverse of `nest`. Raises HeadlabError if the shape is not this grid's."""
-        layers_by_stack = nested if isinstance(nested, dict) else {self.stacks[0].name: nested}
-        if set(layers_by_stack) != {s.name for s in self.stacks}:
+        layers_by_stack = (
+            values_by_layer
+            if isinstance(values_by_layer, dict)
+            else {self.stacks[0].name: values_by_layer}
+        )
+        if set(layers_by_stack) != {stack.name for stack in self.stacks}:
             raise HeadlabError(
-                f"{what}: given stacks {sorted(map(str, layers_by_stack))}; this model has {self}",
+                f"{source}: given stacks {sorted(map(str, layers_by_stack))}; this model has "
+                f"{self}",
                 code="grid.stacks_mismatch",
             )
         flat: list[float] = []
         for stack in self.stacks:
             layers = layers_by_stack[stack.name]
-            rows = (
-                [row for row in layers if isinstance(row, list)] if isinstance(layers, list) else []
-            )
+            rows = []
+            if isinstance(layers, list):
+                rows = [row for row in layers if isinstance(row, list)]
             if not isinstance(layers, list) or len(rows) < len(layers):
                 raise HeadlabError(
-                    f"{what}: stack {stack.name} must be a list of layers, each a list of heads",
+                    f"{source}: stack {stack.name} must be a list of layers, each a list of heads",
                     code="grid.stack_malformed",
                 )
-            if tuple(map(len, rows)) != stack.heads:
+            heads_by_layer = tuple(map(len, rows))
+            if heads_by_layer != stack.heads:
                 raise HeadlabError(
-                    f"{what}: stack {stack.name} has {describe(tuple(map(len, rows)))}; this model has {self}",
+                    f"{source}: stack {stack.name} has {describe(heads_by_layer)}; this model "
+                    f"has {self}",
                     code="grid.layers_mismatch",
                 )
-            flat += self._numbers(rows, what)
+            flat += self._numbers(rows, source)
         return np.array(flat)
 
     @staticmethod
-    def _numbers(rows: Iterable[Iterable[Json]], what: str) -> Iterator[float]:
+    def _numbers(rows: Iterable[Iterable[Json]], source: str) -> Iterator[float]:
         """The numbers of some layers, head by head. Raises HeadlabError for anything else."""
         for row in rows:
             for value in row:
                 if not isinstance(value, int | float):
                     raise HeadlabError(
-                        f"{what}: every head must have one number", code="grid.value_not_number"
+                        f"{source}: every head must have one number", code="grid.value_not_number"
                     )
                 yield value
 
     def to_json(self) -> dict[str, list[int]]:
         """{stack: heads per layer}."""
-        return {s.name: list(s.heads) for s in self.stacks}
+        return {stack.name: list(stack.heads) for stack in self.stacks}
 
     @staticmethod
     def from_json(value: Json | Mapping[str, list[int]]) -> HeadGrid:
-        """Inverse of `to_json`; stacks are put in model order, because JSON may have sorted them by name.
+        """Inverse of `to_json`.
+
+        Stacks are put in model order, because JSON may have sorted them by name.
 
         Raises:
             TypeError: It is not {stack: heads per layer}.
@@ -245,7 +265,7 @@ class HeadGrid:
         return HeadGrid(tuple(Stack(name, _head_counts(value[name])) for name in names))
 
     def __str__(self) -> str:
-        return ", ".join(f"{s.name} {describe(s.heads)}" for s in self.stacks)
+        return ", ".join(f"{stack.name} {describe(stack.heads)}" for stack in self.stacks)
 
 
 def _head_counts(counts: object) -> tuple[int, ...]:
@@ -269,14 +289,17 @@ BEYOND_LIMIT = "beyond_limit"
 
 @dataclass(frozen=True)
 class Omissions:
-    """What of some examples did not reach the model, or has no answer. Means and `n` are over what is left.
+    """What of some examples did not reach the model, or has no answer.
+
+    Means and `n` are over what is left.
 
     Attributes:
-        examples: number of examples.
-        examples_cut: number of those that were longer than the limit, and lost what is beyond it.
-        token_limit: maximum number of tokens of an example.
-        words_left_out: number of labelled words without an answer, by reason (WITHOUT_TOKEN, BEYOND_LIMIT); None for
-            tasks that do not label words.
+        examples: Number of examples.
+        examples_cut: Number of examples that were longer than the limit, and lost what is beyond
+            it.
+        token_limit: Maximum number of tokens of an example.
+        words_left_out: Number of labelled words without an answer, by reason (WITHOUT_TOKEN,
+            BEYOND_LIMIT); None for tasks that do not label words.
     """
 
     examples: int
@@ -291,7 +314,8 @@ class Omissions:
         if self.examples_cut:
             verb = "was" if self.examples_cut == 1 else "were"
             parts.append(
-                f"{self.examples_cut:,} of {self.examples:,} examples {verb} cut to {self.token_limit:,} tokens"
+                f"{self.examples_cut:,} of {self.examples:,} examples {verb} cut to "
+                f"{self.token_limit:,} tokens"
             )
         left_out = {reason: count for reason, count in (self.words_left_out or {}).items() if count}
         if left_out:
@@ -320,15 +344,15 @@ class Omissions:
     def from_json(value: object) -> Omissions:
         """Inverse of `to_json`. Raises HeadlabError for anything else."""
         if not isinstance(value, Mapping):
-            raise _no_omissions(value)
+            raise _invalid_omissions(value)
         counts = [value.get(name, -1) for name in ("examples", "examples_cut", "token_limit")]
         words = value.get("words_left_out")
         if words is not None and not (
             isinstance(words, Mapping) and all(isinstance(name, str) for name in words)
         ):
-            raise _no_omissions(value)
+            raise _invalid_omissions(value)
         if not all(_is_count(count) for count in (*counts, *(words or {}).values())):
-            raise _no_omissions(value)
+            raise _invalid_omissions(value)
         left_out = None
         if words is not None:
             left_out = {reason: int(count) for reason, count in words.items()}
@@ -337,7 +361,10 @@ class Omissions:
 
 
 def omission_fields(omissions: Omissions | None) -> dict[str, Json]:
-    """The fields that a result's JSON has about omissions; none where they are unknown, as in older results."""
+    """The fields that a result's JSON has about omissions.
+
+    None where they are unknown, as in older results.
+    """
     return {} if omissions is None else omissions.to_json()
 
 
@@ -348,7 +375,7 @@ def _is_count(value: object) -> bool:
     return value >= 0 and (isinstance(value, int) or value.is_integer())
 
 
-def _no_omissions(value: object) -> HeadlabError:
+def _invalid_omissions(value: object) -> HeadlabError:
     return HeadlabError(
         f"what was left out is {value!r:.60}, not counts of examples and words",
         code="result.omissions_invalid",
@@ -359,9 +386,13 @@ def _no_omissions(value: object) -> HeadlabError:
 class Evaluation:
     """Right or wrong for each example, so that every comparison is paired.
 
-    correct: bool [example].  predicted: int [example], index into the task's labels.
-    ids, groups: of the examples, in the same order.  omissions: what of the examples seen has no answer; None where
-    that is unknown.
+    Attributes:
+        correct: bool [example].
+        predicted: int [example], index into the task's labels.
+        ids: The examples' ids, in the same order.
+        groups: The examples' groups, in the same order.
+        total: Number of examples once the evaluation is complete.
+        omissions: What of the examples seen has no answer; None where that is unknown.
     """
 
     language: str
@@ -390,11 +421,20 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A masked model against the untouched one on the same examples.
+    """A masked model against the baseline on the same examples.
 
-    difference: accuracy(masked) - accuracy(whole), 0.01 = one point.  low, high: 95 % interval,
-    by resampling groups.  p: two-sided.  flipped_right/_wrong: predictions that became right/wrong.  omissions: as of
-    an `Evaluation`.
+    Attributes:
+        n: Number of examples seen.
+        total: Number of examples once the evaluation is complete.
+        accuracy: Accuracy under the mask.
+        baseline: Accuracy of the model with all heads on.
+        difference: accuracy - baseline, 0.01 is one point.
+        low: Lower bound of the 95 % interval of the difference, by resampling groups.
+        high: Its upper bound.
+        p: Two-sided p-value of the difference.
+        flipped_right: Number of predictions that became right.
+        flipped_wrong: Number of predictions that became wrong.
+        omissions: As of an `Evaluation`.
     """
 
     language: str
@@ -415,30 +455,35 @@ def by_layer(
     grid: HeadGrid, flat: npt.NDArray[Number]
 ) -> Iterator[tuple[str, int, npt.NDArray[Number]]]:
     """(stack, layer, values [head]) for every layer, in flat order."""
-    at = 0
+    start = 0
     for stack in grid.stacks:
-        for layer, n in enumerate(stack.heads):
-            yield stack.name, layer, flat[at : at + n]
-            at += n
+        for layer, head_count in enumerate(stack.heads):
+            yield stack.name, layer, flat[start : start + head_count]
+            start += head_count
 
 
 # Progress of a run.
 
 
-CHANGES = (
-    "now right",
-    "now wrong",
-    "wrong otherwise",
-)  # kinds of answers that a mask changes, as in JSON and CSV
+# Kinds of answers that a mask changes, as in JSON and CSV.
+CHANGES = ("now right", "now wrong", "wrong otherwise")
 
 
 @dataclass(frozen=True)
 class Change:
     """An answer that differs under a mask.
 
-    id: of the example, as in an evaluation.  kind: one of CHANGES.  text, pair: of the example.  word: the one that is
-    labelled, in tasks that label words.  label: the right one.  before, after: answers of the untouched and of the
-    masked model.  p_before, p_after: the probability that each gives its own answer, among the task's labels.
+    Attributes:
+        id: Id of the example, as in an evaluation.
+        kind: One of CHANGES.
+        text: Text of the example.
+        pair: Its second text, in tasks on pairs.
+        word: The word that is labelled, in tasks that label words.
+        label: The right label.
+        before: Answer of the baseline.
+        after: Answer under the mask.
+        p_before: Probability that the baseline gives its answer, among the task's labels.
+        p_after: Probability of the answer under the mask, likewise.
     """
 
     id: str

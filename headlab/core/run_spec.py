@@ -1,4 +1,7 @@
-"""The spec of a result: everything that its numbers depend on, whose hash names its folder in the store."""
+"""The spec of a result: everything that its numbers depend on.
+
+Its hash names the result's folder.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ from headlab.core.records import content_key
 FORMAT = 1  # of specs and results; others cannot be read
 SCORE = "score"  # the kind of a spec that names none
 
-# What a spec lacks is an empty text or None; what this version of headlab does not write, or writes as another type,
-# stands in `more` as it was found.
+# What a spec lacks is an empty text or None; what this version of headlab does not write, or writes
+# as another type, stands in `more` as it was found.
 
 # Metadata of a field: how it is taken from a JSON object, given the object and the field's name.
 READ = "read"
@@ -27,7 +30,9 @@ OBJECT = {READ: JsonFields.object}
 
 @dataclass(frozen=True)
 class SpecPart:
-    """An object of JSON with fields that are known by name and type, in the order in which they are written.
+    """An object of JSON with fields that are known by name and type.
+
+    They are declared in the order in which they are written.
 
     Attributes:
         more: Further fields.
@@ -37,23 +42,28 @@ class SpecPart:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Json]) -> Self:
-        """Inverse of `to_json`: any object can be read, and its JSON has the same canonical form."""
+        """Inverse of `to_json`.
+
+        Any object can be read, and its JSON has the same canonical form.
+        """
         json_fields = JsonFields(value)
-        known = {
-            known_field.name: known_field.metadata[READ](json_fields, known_field.name)
-            for known_field in fields(cls)
-            if READ in known_field.metadata
-        }
-        return cls(**known, more=json_fields.rest())
+        known_values = {}
+        for known_field in fields(cls):
+            if READ in known_field.metadata:
+                reader = known_field.metadata[READ]
+                known_values[known_field.name] = reader(json_fields, known_field.name)
+        return cls(**known_values, more=json_fields.rest())
 
     def to_json(self) -> dict[str, Json]:
-        """The fields that say something, as JSON values; a copy that may be changed at its first level."""
-        known = {
-            known_field.name: _as_json(getattr(self, known_field.name))
-            for known_field in fields(self)
-            if READ in known_field.metadata
-        }
-        return {**dict(without_missing(known)), **self.more}
+        """The fields that say something, as JSON values.
+
+        A copy that may be changed at its first level.
+        """
+        known_values = {}
+        for known_field in fields(self):
+            if READ in known_field.metadata:
+                known_values[known_field.name] = _as_json(getattr(self, known_field.name))
+        return {**dict(without_missing(known_values)), **self.more}
 
 
 def _as_json(
@@ -72,10 +82,10 @@ class ModelSpec(SpecPart):
     """The model of a result.
 
     Attributes:
-        name: As it was loaded by.
-        revision: Of its files.
+        name: The name that it was loaded by.
+        revision: Revision of its files.
         fingerprint: sha256 of its files.
-        dtype: Of its weights; empty for float32.
+        dtype: Number format of its weights; empty for float32.
         more: Further fields, such as where inputs are padded.
     """
 
@@ -90,12 +100,13 @@ class TaskSpec(SpecPart):
     """The examples of a result, and how the model was given them.
 
     Attributes:
-        name: Of the task.
-        language: Of the examples; of a report, those of all languages, joined by commas.
-        split: Of the task; of a report, those of all splits, joined by commas.
+        name: Name of the task.
+        language: Language of the examples; in the spec of a report, all languages, joined by
+            commas.
+        split: Split of the task; in the spec of a report, all splits, joined by commas.
         size: Number of examples.
-        sizes: Of a report, the numbers of examples by split.
-        seed: Of the task, which draws its examples.
+        sizes: Numbers of examples by split, in the spec of a report.
+        seed: Seed of the task, which draws its examples.
         data_hash: sha256 of the examples.
         more: Further fields: classes of the model, tokens that its tokenizer does not give.
     """
@@ -114,9 +125,9 @@ class MethodSpec(SpecPart):
     """The method of scores.
 
     Attributes:
-        name: Its key.
+        name: Key of the method.
         options: All its options by name; None if they are not known.
-        version: Of the method with these options; None for the first.
+        version: Version of the method with these options; None for the first.
         more: Further fields.
     """
 
@@ -126,10 +137,10 @@ class MethodSpec(SpecPart):
 
 
 def read_part(spec_part: type[SpecPart]) -> Mapping[str, Callable[[JsonFields, str], SpecPart]]:
-    """Metadata of a field that is a part of a spec; one that says nothing if it is missing.
+    """Metadata of a field that is a part of a spec; a missing part is read as an empty one.
 
     Args:
-        spec_part: Its class.
+        spec_part: Class of the part.
     """
     return {READ: lambda json_fields, name: spec_part.from_json(json_fields.filled_object(name))}
 
@@ -138,28 +149,29 @@ def read_part(spec_part: type[SpecPart]) -> Mapping[str, Callable[[JsonFields, s
 class RunSpec(Mapping[str, Any], SpecPart):  # Any: nobody has looked at items of other versions
     """Everything that the numbers of a result depend on.
 
-    It is a mapping of its JSON as well: `spec["task"]["name"]` is what `spec.task.name` is, and it equals every
-    mapping with the same items. Specs of other versions may lack any part, which is then empty or None, and have
-    further ones.
+    It is a mapping of its JSON as well: `spec["task"]["name"]` is what `spec.task.name` is, and it
+    equals every mapping with the same items. Specs of other versions may lack any part, which is
+    then empty or None, and have further ones.
 
     Attributes:
         format: `FORMAT` of all results that this version reads.
-        kind: Of the result; empty for scores.
-        experiment: Name of the study, of reports.
-        version: Of the study or of the training of gates.
+        kind: Kind of the result; empty for scores.
+        experiment: Name of the study, for reports.
+        version: Version of the study or of the training of gates.
         model: The model.
         task: The examples.
-        frequencies: Where word frequencies are from, of roles.
-        judged: Numbers and hashes of examples by split, of gates.
+        frequencies: Where word frequencies are from, for roles.
+        judged: Numbers and hashes of examples by split, for gates.
         ablation: How a removed head is replaced, "zero" or "mean".
-        means: sha256 of the examples of which heads' means are taken, of mean ablation.
-        method: The method, of scores.
-        options: Of the study or of the training of gates.
-        seed: Of the method, or of the resampling of a curve or report.
+        means: sha256 of the examples of which heads' means are taken, for mean ablation.
+        method: The method, for scores.
+        options: Options of the study or of the training of gates.
+        seed: Seed of the method, or of the resampling of a curve or report.
         order: How the scores were made that a curve removes heads by.
         removed: Numbers of removed heads of a curve, ascending.
-        device: Kind of device of answers; empty for the processor.
-        method_versions: Of a report that uses methods of renewed settings, {name in its tables: version}.
+        device: Kind of device that gave answers; empty for the processor.
+        method_versions: {name in its tables: version}, for a report that uses methods of renewed
+            settings.
         more: Fields that this version of headlab does not write.
     """
 
@@ -183,11 +195,16 @@ class RunSpec(Mapping[str, Any], SpecPart):  # Any: nobody has looked at items o
 
     @staticmethod
     def of(value: Mapping[str, Json]) -> RunSpec:
-        """A spec as it is, or the spec of a JSON object: `from_json` where that is still to be done."""
-        return value if isinstance(value, RunSpec) else RunSpec.from_json(value)
+        """The spec of a JSON object; a spec is returned as it is."""
+        if isinstance(value, RunSpec):
+            return value
+        return RunSpec.from_json(value)
 
     def to_json(self) -> dict[str, Json]:
-        """The fields that say something, as JSON values; a copy that may be changed at its first level."""
+        """The fields that say something, as JSON values.
+
+        A copy that may be changed at its first level.
+        """
         return dict(self._fields)
 
     @cached_property
@@ -219,23 +236,26 @@ class RunSpec(Mapping[str, Any], SpecPart):  # Any: nobody has looked at items o
 
 
 def former_specs(spec: RunSpec) -> list[RunSpec]:
-    """A spec as earlier versions of headlab would have recorded it, once for each earlier fingerprint of its model."""
+    """A spec as earlier versions of headlab would have recorded it.
+
+    There is one for each earlier fingerprint of its model.
+    """
     fingerprint = spec.model.fingerprint
     return [
-        RunSpec.from_json(_replaced_in(spec, fingerprint, earlier))
+        RunSpec.from_json(_replace_in_object(spec, fingerprint, earlier))
         for earlier in former_fingerprints(fingerprint)
     ]
 
 
-def _replaced_in(fields: Mapping[str, Json], text: str, by: str) -> dict[str, Json]:
-    """A copy of a JSON object in which one text stands for another, wherever it is a whole value."""
-    return {name: _replaced(value, text, by) for name, value in fields.items()}
+def _replace_in_object(fields: Mapping[str, Json], text: str, replacement: str) -> dict[str, Json]:
+    """A copy of a JSON object in which one text stands for another, where it is a whole value."""
+    return {name: _replace_text(value, text, replacement) for name, value in fields.items()}
 
 
-def _replaced(value: Json, text: str, by: str) -> Json:
+def _replace_text(value: Json, text: str, replacement: str) -> Json:
     """The same of any JSON value."""
     if isinstance(value, dict):
-        return _replaced_in(value, text, by)
+        return _replace_in_object(value, text, replacement)
     if isinstance(value, list):
-        return [_replaced(item, text, by) for item in value]
-    return by if value == text else value
+        return [_replace_text(item, text, replacement) for item in value]
+    return replacement if value == text else value

@@ -22,8 +22,16 @@ NOTHING = "–"
 class Table:
     """Rows under named columns; units are part of the column names.
 
-    name: usable as a file name.  title: one sentence.  formats: of each column, as in `format` (empty: unformatted);
-    values keep all their digits.  None is a cell without a value.
+    None is a cell without a value.
+
+    Attributes:
+        name: Name of the table, usable as a file name.
+        title: One sentence.
+        columns: Names of the columns.
+        formats: Format of each column, as in `format` (empty: unformatted); values keep all their
+            digits.
+        rows: The cells of each row.
+        notes: Notes below the table.
     """
 
     name: str
@@ -34,10 +42,10 @@ class Table:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        wide = len(self.columns)
-        if len(self.formats) != wide or any(len(row) != wide for row in self.rows):
+        column_count = len(self.columns)
+        if len(self.formats) != column_count or any(len(row) != column_count for row in self.rows):
             raise HeadlabError(
-                f"table {self.name}: a row or the formats do not have its {wide} columns",
+                f"table {self.name}: a row or the formats do not have its {column_count} columns",
                 code="table.length_mismatch",
             )
 
@@ -48,31 +56,33 @@ class Table:
                 f"table {self.name} has no column {name!r}; it has {', '.join(self.columns)}",
                 code="table.column_unknown",
             )
-        place = self.columns.index(name)
-        return [row[place] for row in self.rows]
+        index = self.columns.index(name)
+        return [row[index] for row in self.rows]
 
     def csv(self) -> str:
         """The table as CSV with a header and all digits."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
+        csv_text = io.StringIO()
+        writer = csv.writer(csv_text, lineterminator="\n")
         writer.writerow(self.columns)
         writer.writerows(["" if cell is None else cell for cell in row] for row in self.rows)
-        return out.getvalue()
+        return csv_text.getvalue()
 
     def shown(self) -> list[list[str]]:
         """Cells as displayed text."""
-        forms = [
-            P if is_p(name) and form else form
-            for name, form in zip(self.columns, self.formats, strict=True)
+        formats = [
+            P_FORMAT if is_p(name) and column_format else column_format
+            for name, column_format in zip(self.columns, self.formats, strict=True)
         ]
-        return [
-            [_shown(cell, form) for cell, form in zip(row, forms, strict=True)] for row in self.rows
-        ]
+        return [list(map(_cell_text, row, formats)) for row in self.rows]
 
     def markdown(self) -> str:
         """The table in Markdown: numbers right-aligned, notes below."""
         rule = ["---:" if form else "---" for form in self.formats]
-        lines = [_line(self.columns), _line(rule), *(_line(row) for row in self.shown())]
+        lines = [
+            _markdown_line(self.columns),
+            _markdown_line(rule),
+            *(_markdown_line(row) for row in self.shown()),
+        ]
         return "\n".join([*lines, *(f"\n{note}" for note in self.notes)])
 
     def to_json(self) -> dict[str, Json]:
@@ -105,8 +115,14 @@ class Table:
 class Report:
     """What an experiment found.
 
-    name: of the experiment.  notes: caveats.  spec: everything the numbers depend on.  example_forwards, seconds:
-    what they took, not counting pieces from the store.
+    Attributes:
+        name: Name of the experiment.
+        tables: Its tables.
+        notes: Caveats.
+        spec: Everything the numbers depend on.
+        example_forwards: Forward passes of one example that it took, without results from the
+            store.
+        seconds: Time that it took, without results from the store.
     """
 
     name: str
@@ -120,7 +136,10 @@ class Report:
         object.__setattr__(self, "spec", RunSpec.of(self.spec))
 
     def rows(self, name: str) -> Iterator[Mapping[str, Any]]:
-        """The rows of a table as {column: value}; none without it, as in a report of another version."""
+        """The rows of a table as {column: value}.
+
+        None without it, as in a report of another version.
+        """
         for table in self.tables:
             if table.name == name:
                 yield from (dict(zip(table.columns, row, strict=True)) for row in table.rows)
@@ -131,7 +150,8 @@ class Report:
             if table.name == name:
                 return table
         raise HeadlabError(
-            f"report {self.name} has no table {name!r}; it has {', '.join(t.name for t in self.tables)}",
+            f"report {self.name} has no table {name!r}; it has "
+            f"{', '.join(t.name for t in self.tables)}",
             code="report.table_unknown",
         )
 
@@ -164,41 +184,40 @@ class Report:
         return Report(name, tables, notes, spec, forwards, seconds)
 
 
-def _line(cells: Iterable[Cell]) -> str:
-    return (
-        "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
-    )
+def _markdown_line(cells: Iterable[Cell]) -> str:
+    texts = [str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells]
+    return f"| {' | '.join(texts)} |"
 
 
-# p-values: of a column named p, whatever its format, so that results of earlier versions are shown alike.
+# p-values: of a column named p, whatever its format, so that results of earlier versions are shown
+# alike.
 
-P, LEAST_P = "p", 0.001
+P_FORMAT = "p"
+MIN_SHOWN_P = 0.001
 
 
 def is_p(column: str) -> bool:
-    """Whether a column holds p-values, by its name: p, p (Holm), p of the loss, minus own p, p_holm."""
+    """Whether a column holds p-values, by its name: p, p (Holm), p of the loss, own p, p_holm."""
     return re.fullmatch(r"(.* )?p([ ,(].*|_holm)?", column) is not None
 
 
 def p_words(p: float) -> str:
     """A p-value in three digits: 0.012, < 0.001."""
-    return f"< {LEAST_P}" if p < LEAST_P else f"{p:.3f}"
+    return f"< {MIN_SHOWN_P}" if p < MIN_SHOWN_P else f"{p:.3f}"
 
 
 def p_is(p: float) -> str:
     """The same in a sentence: p = 0.012, p < 0.001."""
-    return f"p {p_words(p)}" if p < LEAST_P else f"p = {p_words(p)}"
+    return f"p {p_words(p)}" if p < MIN_SHOWN_P else f"p = {p_words(p)}"
 
 
-def _shown(cell: Cell, form: str) -> str:
+def _cell_text(cell: Cell, form: str) -> str:
     if cell is None:
         return NOTHING
-    if form == P:
-        return (
-            p_words(cell)
-            if isinstance(cell, int | float) and not isinstance(cell, bool)
-            else str(cell)
-        )
+    if form == P_FORMAT:
+        if isinstance(cell, int | float) and not isinstance(cell, bool):
+            return p_words(cell)
+        return str(cell)
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     if not form or isinstance(cell, str):
@@ -240,7 +259,9 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.0f} days"
 
 
 def clock(seconds: float) -> str:

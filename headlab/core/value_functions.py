@@ -15,9 +15,14 @@ if TYPE_CHECKING:
 class Value:
     """A value function; on every example its values are in an interval of length `span`.
 
-    unit: of values and gains.  steps: number of levels of a gain of one span, for an example with one
-    answer; 1 where gains are whole, FINE where they are rounded at random, without bias, to multiples of
-    span / FINE.
+    Attributes:
+        key: Its name on the command line and in specs.
+        title: What it is, in words.
+        unit: Unit of values and gains.
+        span: Length of the interval of its values.
+        steps: Number of levels of a gain of one span, for an example with one answer; 1 where gains
+            are whole, FINE where they are rounded at random, without bias, to multiples of span /
+            FINE.
     """
 
     key: str
@@ -46,7 +51,8 @@ VALUES: dict[str, Value] = {
         ),
         Value(
             "log-probability",
-            f"log-probability of the right label or token, no lower than {-CLIP:g}; of several, their mean",
+            f"log-probability of the right label or token, no lower than {-CLIP:g}; of several, "
+            "their mean",
             "nats",
             CLIP,
             FINE,
@@ -72,63 +78,73 @@ def shown_unit(unit: str) -> tuple[float, str]:
 def worth(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Value of each example's answers as a share of the span, in [0, 1], [row].
 
-    logits: [row, label] with labels int [row], or [row, token, label] with labels int [row, token], where
-    the mean is taken over the tokens whose label is not negative.
+    Args:
+        logits: [row, label] with labels int [row], or [row, token, label] with labels int [row,
+            token], where the mean is taken over the tokens whose label is not negative.
     """
-    asked = labels >= 0
-    each = _each(value, logits, labels.clamp(min=0))
-    return each if labels.dim() == 1 else (each * asked).sum(dim=1) / asked.sum(dim=1).clamp(min=1)
+    has_answer = labels >= 0
+    value_by_answer = _value_by_answer(value, logits, labels.clamp(min=0))
+    if labels.dim() == 1:
+        return value_by_answer
+    answer_count = has_answer.sum(dim=1).clamp(min=1)
+    return (value_by_answer * has_answer).sum(dim=1) / answer_count
 
 
 # Smoothing scale for the runner-up label and for the answer closest to flipping; in logits.
-SOFT = 0.2
+SMOOTHING = 0.2
 
 
 def surrogate(
     value: Value, logits: torch.Tensor, labels: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A differentiable quantity whose gradient predicts changes of `worth`, and its current value, both [row].
+    """A differentiable quantity whose gradient predicts changes of `worth`, and its current value.
 
-    logits, labels: as in `worth`.  For accuracy it is the row's distance from a change, in logits: the smallest
-    distance of an answer's margin from 0, which falls below 0 where an answer flips. It is smoothed, as a minimum has
-    the gradient of only one competitor; the current value is not. For other values it is `worth` itself.
+    Both are [row]. For accuracy it is the row's distance from a change, in logits: the smallest
+    distance of an answer's margin from 0, which falls below 0 where an answer flips. It is
+    smoothed, as a minimum has the gradient of only one competitor; the current value is not. For
+    other values it is `worth` itself.
+
+    Args:
+        value: The value function.
+        logits: As in `worth`.
+        labels: As in `worth`.
     """
     import torch
 
     if value.key != "accuracy":
-        found = worth(value, logits, labels)
-        return found, found.detach()
-    wide = (logits if logits.dtype == torch.float64 else logits.float()).reshape(
-        len(logits), -1, logits.shape[-1]
-    )
-    asked, chosen = (
-        (labels >= 0).reshape(len(labels), -1),
-        labels.clamp(min=0).reshape(len(labels), -1, 1),
-    )
-    right = wide.gather(-1, chosen)[..., 0]
-    others = wide.scatter(-1, chosen, float("-inf"))
-    soft = right - SOFT * torch.logsumexp(others / SOFT, dim=-1)
-    hard = (right - others.amax(dim=-1)).detach()
-    near = (torch.where(hard < 0, -soft, soft) / -SOFT).masked_fill(
-        ~asked, -1e9
-    )  # finite: a row may have no answers
-    return -SOFT * torch.logsumexp(near, dim=-1), hard.abs().masked_fill(~asked, float("inf")).amin(
-        dim=-1
-    )
+        worth_of_rows = worth(value, logits, labels)
+        return worth_of_rows, worth_of_rows.detach()
+    if logits.dtype != torch.float64:
+        logits = logits.float()
+    scores = logits.reshape(len(logits), -1, logits.shape[-1])
+    has_answer = (labels >= 0).reshape(len(labels), -1)
+    right_label = labels.clamp(min=0).reshape(len(labels), -1, 1)
+    right_score = scores.gather(-1, right_label)[..., 0]
+    other_scores = scores.scatter(-1, right_label, float("-inf"))
+    smooth_margin = right_score - SMOOTHING * torch.logsumexp(other_scores / SMOOTHING, dim=-1)
+    margin = (right_score - other_scores.amax(dim=-1)).detach()
+    smooth_distance = torch.where(margin < 0, -smooth_margin, smooth_margin)
+    # Finite where there is no answer: a row may have none.
+    closeness = (smooth_distance / -SMOOTHING).masked_fill(~has_answer, -1e9)
+    distance = margin.abs().masked_fill(~has_answer, float("inf"))
+    return -SMOOTHING * torch.logsumexp(closeness, dim=-1), distance.amin(dim=-1)
 
 
-def log_probability(logits: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+def log_probability(logits: torch.Tensor, chosen_labels: torch.Tensor) -> torch.Tensor:
     """Log-probability of chosen labels, [...], from logits [..., label], in float32 or more."""
     import torch
 
-    wide = logits if logits.dtype == torch.float64 else logits.float()
-    return torch.log_softmax(wide, dim=-1).gather(-1, chosen[..., None])[..., 0]
+    scores = logits if logits.dtype == torch.float64 else logits.float()
+    return torch.log_softmax(scores, dim=-1).gather(-1, chosen_labels[..., None])[..., 0]
 
 
-def _each(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def _value_by_answer(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Value of every answer as a share of the span, of the shape of the labels."""
     import torch
 
     if value.key == "accuracy":
         return (logits.argmax(dim=-1) == labels).to(torch.float64)
-    chosen = log_probability(logits, labels)
-    return chosen.exp() if value.key == "probability" else 1 + chosen.clamp(min=-CLIP) / CLIP
+    log_probabilities = log_probability(logits, labels)
+    if value.key == "probability":
+        return log_probabilities.exp()
+    return 1 + log_probabilities.clamp(min=-CLIP) / CLIP

@@ -1,4 +1,4 @@
-"""All intervention in forward passes: switching heads off, observing them, starting at a later layer."""
+"""Switching heads off and observing them in forward passes, which may start at a later layer."""
 
 from headlab.hooks.find import FAILURES as FAILURES
 from headlab.hooks.loading import load as load

@@ -1,10 +1,11 @@
-"""Finding a model's heads in one forward pass, not from its class name, and proving where each of them goes.
+"""Finding a model's heads in one forward pass, not from its class name, and proving where they go.
 
-The probe has the same text twice. In the second row, whatever attention gives (the weights of a softmax, or the output
-of SDPA) is multiplied by a factor of each head's own. The projection of these heads is the first linear layer whose
-input, block by block, is the first row's times those factors: that block is the head's output, and nothing else is.
-Its second row is then set back to the first, so that the next layer starts equal again, and after the last layer the
-rows still differ only if some attention went elsewhere.
+The probe has the same text twice. In the second row, whatever attention gives (the weights of a
+softmax, or the output of SDPA) is multiplied by a factor of each head's own. The projection of
+these heads is the first linear layer whose input, block by block, is the first row's times those
+factors: that block is the head's output, and nothing else is. Its second row is then set back to
+the first, so that the next layer starts equal again, and after the last layer the rows still differ
+only if some attention went elsewhere.
 """
 
 from __future__ import annotations
@@ -25,21 +26,33 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from headlab.core import STACKS, HeadGrid, HeadlabError, Stack
-from headlab.hooks.state import NAME, SITE, Active, Owner, Site, activate, register
+from headlab.hooks.state import (
+    IMPLEMENTATION_NAME,
+    SITE_ATTRIBUTE,
+    Active,
+    Owner,
+    Site,
+    activate,
+    register,
+)
 from headlab.models import alone, home
 from headlab.models.shrunk_cut import Headless
 
 PROBE_TOKENS = 6
-SAME, SCALED, OTHER, ROWS = (
-    0,
-    1,
-    2,
-    3,
-)  # rows of the probe; in OTHER, a token differs, which shows who looks ahead
+# Rows of the probe; a token differs in CHANGED_ROW, which shows who looks ahead.
+UNSCALED_ROW = 0
+SCALED_ROW = 1
+CHANGED_ROW = 2
+PROBE_ROWS = 3
 # What attention calls: a softmax over the tokens, or all of it at once.
-ATTENTION = (torch.softmax, torch.Tensor.softmax, torch.special.softmax, functional.softmax,
-             functional.scaled_dot_product_attention)  # fmt: skip
-COUNTS = (
+ATTENTION_FUNCTIONS = (
+    torch.softmax,
+    torch.Tensor.softmax,
+    torch.special.softmax,
+    functional.softmax,
+    functional.scaled_dot_product_attention,
+)
+HEAD_COUNT_FIELDS = (
     "num_attention_heads",
     "encoder_attention_heads",
     "decoder_attention_heads",
@@ -47,7 +60,8 @@ COUNTS = (
     "n_head",
     "n_heads",
 )
-# What a model raises that was made for other input, or whose configuration is not that of its weights.
+# What a model raises that was made for other input, or whose configuration is not that of its
+# weights.
 FAILURES = (
     ValueError,
     TypeError,
@@ -66,9 +80,12 @@ FAILURES = (
 class Call:
     """One attention computation of the probe.
 
-    module: where it is gated: the attention module that called `gated_sdpa`, or else the projection itself.
-    projection: what takes the heads' outputs; the attention module itself for a layer without heads.  ahead: whether a
-    token sees those after it.
+    Attributes:
+        module: Where it is gated: the attention module that called `gated_sdpa`, or else the
+            projection itself.
+        projection: What takes the heads' outputs; the attention module itself for a layer without
+            heads.
+        ahead: Whether a token sees those after it.
     """
 
     name: str
@@ -85,21 +102,24 @@ class Call:
 
 def probe_inputs(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """A short artificial input that any text model accepts."""
-    vocab = int(getattr(model.config.get_text_config(), "vocab_size", 100))
-    ids = (torch.arange(PROBE_TOKENS, device=home(model)) * 7 + 5)[None] % vocab
-    end = getattr(
-        model.config, "eos_token_id", None
-    )  # some classifiers read the state at the end of sentence
-    if model.config.is_encoder_decoder and isinstance(end, int) and 0 <= end < vocab:
-        ids[:, -1] = end
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    vocabulary_size = int(getattr(model.config.get_text_config(), "vocab_size", 100))
+    token_ids = (torch.arange(PROBE_TOKENS, device=home(model)) * 7 + 5)[None] % vocabulary_size
+    # Some classifiers read the state at the end of the sentence.
+    end_of_sentence = getattr(model.config, "eos_token_id", None)
+    if (
+        model.config.is_encoder_decoder
+        and isinstance(end_of_sentence, int)
+        and 0 <= end_of_sentence < vocabulary_size
+    ):
+        token_ids[:, -1] = end_of_sentence
+    inputs = {"input_ids": token_ids, "attention_mask": torch.ones_like(token_ids)}
     if model.config.is_encoder_decoder:
-        inputs["decoder_input_ids"] = ids.flip(1)
+        inputs["decoder_input_ids"] = token_ids.flip(1)
     return inputs
 
 
 def logits(module: PreTrainedModel) -> torch.Tensor:
-    """First output for the probe input: logits, or hidden states for a model without a task head."""
+    """First output for the probe input: logits, or hidden states without a task head."""
     with torch.inference_mode():
         return first_output(module(**probe_inputs(module))).clone()
 
@@ -111,17 +131,24 @@ def first_output(outputs: Mapping[str, object]) -> torch.Tensor:
 
 
 class Probe(TorchFunctionMode):
-    """Scale the heads of the row SCALED, and find their projections.
+    """Scale the heads of SCALED_ROW, and find their projections.
 
-    counts: numbers of heads that the configuration names.  pending: heads that were scaled and have not reached a
-    projection; None if there are none.  attention: the module that called `gated_sdpa` for them, if one did.
-    tokens_first: whether heads came to a layer in the order [token, row, ...], in which headlab cannot gate them.
+    Attributes:
+        counts: Numbers of heads that the configuration names.
+        names: The path of each module.
+        calls: The attention computations found so far.
+        pending: Number of heads that were scaled and have not reached a projection; None if there
+            are none.
+        attention: The module that called `gated_sdpa` for them, if one did.
+        tokens_first: Whether heads came to a layer in the order [token, row, ...], in which headlab
+            cannot gate them.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
-        texts = model.config.get_text_config()
-        self.counts = {n for name in COUNTS if isinstance(n := getattr(texts, name, None), int)}
+        text_config = model.config.get_text_config()
+        counts = (getattr(text_config, name, None) for name in HEAD_COUNT_FIELDS)
+        self.counts = {count for count in counts if isinstance(count, int)}
         self.names = {module: name for name, module in model.named_modules()}
         self.calls: list[Call] = []
         self.pending: int | None = None
@@ -135,27 +162,32 @@ class Probe(TorchFunctionMode):
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        """As the function does, but for those of attention."""
+        """Call the function, and scale what one of `ATTENTION_FUNCTIONS` gives."""
         output = func(*args, **(kwargs or {}))
-        if func in ATTENTION and isinstance(output, torch.Tensor):
+        if func in ATTENTION_FUNCTIONS and isinstance(output, torch.Tensor):
             self._scale(output)
         return output
 
-    def _scale(self, out: torch.Tensor) -> None:
-        heads = self._by_head(out)
-        if heads is not None:
-            self.pending = heads.shape[1]
-            heads[SCALED] *= _factors(heads.shape[1], out).view(-1, *[1] * (heads.dim() - 2))
+    def _scale(self, attention_output: torch.Tensor) -> None:
+        """Multiply the outputs of SCALED_ROW by a factor of each head's own."""
+        by_head = self._by_head(attention_output)
+        if by_head is not None:
+            self.pending = by_head.shape[1]
+            factors = _head_factors(self.pending, attention_output)
+            by_head[SCALED_ROW] *= factors.view(-1, *[1] * (by_head.dim() - 2))
 
-    def _by_head(self, out: torch.Tensor) -> torch.Tensor | None:
-        """A view [row, head, ...]; None for what has no heads, like a router's softmax over experts."""
-        if out.dim() >= 4 and len(out) == ROWS:
-            second = out.shape[1] not in self.counts and out.shape[2] in self.counts - {
-                PROBE_TOKENS
-            }
-            return out.movedim(2, 1) if second else out
-        if out.dim() == 3 and len(out) > ROWS and len(out) % ROWS == 0:
-            return out.view(ROWS, -1, *out.shape[1:])
+    def _by_head(self, attention_output: torch.Tensor) -> torch.Tensor | None:
+        """A view [row, head, ...]; None for what has no heads, like a router over experts."""
+        if attention_output.dim() >= 4 and len(attention_output) == PROBE_ROWS:
+            _, size, next_size, *_ = attention_output.shape
+            heads_come_third = size not in self.counts and next_size in self.counts - {PROBE_TOKENS}
+            return attention_output.movedim(2, 1) if heads_come_third else attention_output
+        if (
+            attention_output.dim() == 3
+            and len(attention_output) > PROBE_ROWS
+            and len(attention_output) % PROBE_ROWS == 0
+        ):
+            return attention_output.view(PROBE_ROWS, -1, *attention_output.shape[1:])
         return None
 
     def enters(
@@ -164,106 +196,137 @@ class Probe(TorchFunctionMode):
         """Called before a linear layer: record it if the heads that were scaled are its input."""
         if self.pending is None or not args:
             return None
-        given, heads = args[0], self.pending
-        if given.dim() != 3 or len(given) != ROWS:
-            self.tokens_first |= (
-                given.dim() == 3 and given.shape[1] == ROWS and _takes(given.movedim(1, 0), heads)
-            )
+        layer_input = args[0]
+        heads = self.pending
+        if layer_input.dim() != 3 or len(layer_input) != PROBE_ROWS:
+            if layer_input.dim() == 3 and layer_input.shape[1] == PROBE_ROWS:
+                self.tokens_first |= _holds_scaled_heads(layer_input.movedim(1, 0), heads)
             return None
-        if not _takes(given, heads):
+        if not _holds_scaled_heads(layer_input, heads):
             return None
-        ahead = not near(given[OTHER, 0], given[SAME, 0])
+        looks_ahead = not is_close(layer_input[CHANGED_ROW, 0], layer_input[UNSCALED_ROW, 0])
         site = module if self.attention is None else self.attention
-        self.calls.append(Call(self.names[site], site, heads, module, ahead))
+        self.calls.append(Call(self.names[site], site, heads, module, looks_ahead))
         self.pending = self.attention = None
-        given = given.clone()
-        given[SCALED] = given[SAME]
-        return (given, *args[1:])
+        layer_input = layer_input.clone()
+        layer_input[SCALED_ROW] = layer_input[UNSCALED_ROW]
+        return (layer_input, *args[1:])
 
     def attends(self, module: nn.Module) -> None:
         """Called by `gated_sdpa`."""
         self.attention = module
 
     def passes(self, module: nn.Module) -> None:
-        """Called before a layer without heads, which is a row of 0 heads: layers keep their numbers."""
+        """Called before a layer without heads, which is a row of 0 heads.
+
+        Layers keep their numbers.
+        """
         self.calls.append(Call(self.names[module], module, 0, module))
 
 
-def _takes(given: torch.Tensor, heads: int) -> bool:
-    """Whether these inputs of a linear layer, [row, token, ...], are the outputs of scaled heads side by side."""
-    if given.shape[-1] % heads:
+def _holds_scaled_heads(layer_input: torch.Tensor, heads: int) -> bool:
+    """Whether a layer's input, [row, token, ...], is the outputs of scaled heads side by side."""
+    if layer_input.shape[-1] % heads:
         return False
-    if (
-        not given.any()
-    ):  # heads that were switched off in the weights: nothing to see, but they are heads
+    if not layer_input.any():
+        # Heads that were switched off in the weights: nothing to see, but they are heads.
         return True
-    same, scaled = given.unflatten(-1, (heads, -1))[[SAME, SCALED]]
-    return not near(scaled, same) and near(scaled / _factors(heads, given)[:, None], same)
+    unscaled_row, scaled_row = layer_input.unflatten(-1, (heads, -1))[[UNSCALED_ROW, SCALED_ROW]]
+    factors = _head_factors(heads, layer_input)[:, None]
+    return not is_close(scaled_row, unscaled_row) and is_close(scaled_row / factors, unscaled_row)
 
 
-def _factors(heads: int, like: torch.Tensor) -> torch.Tensor:
-    return torch.arange(2, 2 + heads, device=like.device, dtype=like.dtype)
+def _head_factors(heads: int, tensor: torch.Tensor) -> torch.Tensor:
+    """The factor of each head, [head], of a tensor's type and on its device."""
+    return torch.arange(2, 2 + heads, device=tensor.device, dtype=tensor.dtype)
 
 
-def near(got: torch.Tensor, want: torch.Tensor) -> bool:
-    """Whether two tensors are equal but for rounding; models of doubles also have a softmax of floats."""
-    tolerance = 1e-4 if want.dtype in (torch.float64, torch.float32) else 3e-2
-    return torch.allclose(got, want, rtol=tolerance, atol=tolerance * float(want.abs().max()))
+def is_close(tensor: torch.Tensor, reference: torch.Tensor) -> bool:
+    """Whether two tensors are equal but for rounding.
 
-
-def find(model: PreTrainedModel, untouched: torch.Tensor) -> list[Call]:
-    """Every attention computation of one forward pass, in order. Raises HeadlabError with the reason if one is lost.
-
-    untouched: `logits` of the model as it was loaded.  Its attention goes through `gated_sdpa` from now on, if that
-    changes nothing.
+    Models of doubles also have a softmax of floats.
     """
-    _use_function(model, untouched)
+    tolerance = 1e-4 if reference.dtype in (torch.float64, torch.float32) else 3e-2
+    return torch.allclose(
+        tensor, reference, rtol=tolerance, atol=tolerance * float(reference.abs().max())
+    )
+
+
+def find_heads(model: PreTrainedModel, baseline_logits: torch.Tensor) -> list[Call]:
+    """Every attention computation of one forward pass, in order.
+
+    The model's attention goes through `gated_sdpa` from now on, if that changes nothing.
+
+    Args:
+        model: The model.
+        baseline_logits: `logits` of the model as it was loaded.
+
+    Raises:
+        HeadlabError: The heads of an attention computation cannot be found; the message says why.
+    """
+    _use_gated_attention(model, baseline_logits)
     with ExitStack() as undo:
         probe = Probe(model)
-        undo.enter_context(_hooked(model, probe))
+        undo.enter_context(_watching(model, probe))
         try:
             with torch.inference_mode(), probe:
-                out = first_output(_run(model, probe))
+                output = first_output(_run_probe(model, probe))
         except FAILURES as error:
-            raise _refused(
+            raise _not_gateable(
                 model, f"its heads could not be probed ({error})", "model.heads_not_found"
             ) from error
     if not probe.calls and probe.pending is None:
-        raise _refused(model, "it computes no softmax over the tokens that each head attends to",
-                       "model.heads_not_found")  # fmt: skip
+        raise _not_gateable(
+            model,
+            "it computes no softmax over the tokens that each head attends to",
+            "model.heads_not_found",
+        )
     if probe.tokens_first:
-        raise _refused(model, "its attention orders what it computes as [token, example, ...], and headlab gates "
-                       "[example, token, ...] only", "model.tokens_first")  # fmt: skip
-    if probe.pending is not None or not near(out[SCALED], out[SAME]):
-        raise _refused(model, "no linear layer takes the outputs of its heads side by side, or they are mixed before",
-                       "model.heads_mixed")  # fmt: skip
+        raise _not_gateable(
+            model,
+            "its attention orders what it computes as [token, example, ...], and headlab gates "
+            "[example, token, ...] only",
+            "model.tokens_first",
+        )
+    if probe.pending is not None or not is_close(output[SCALED_ROW], output[UNSCALED_ROW]):
+        raise _not_gateable(
+            model,
+            "no linear layer takes the outputs of its heads side by side, or they are mixed before",
+            "model.heads_mixed",
+        )
     return probe.calls
 
 
-def _use_function(model: PreTrainedModel, untouched: torch.Tensor) -> None:
+def _use_gated_attention(model: PreTrainedModel, baseline_logits: torch.Tensor) -> None:
+    """Let attention go through `gated_sdpa`, unless the model's logits differ then."""
     register()
-    own = model.config._attn_implementation
-    same = False
+    own_implementation = model.config._attn_implementation
+    gives_same_logits = False
     with alone():
         with suppress(*FAILURES):  # else it computes attention by itself
-            model.set_attn_implementation(NAME)
-            same = near(logits(model), untouched)  # else it hands over less than it does itself
-        if not same:
+            model.set_attn_implementation(IMPLEMENTATION_NAME)
+            gives_same_logits = is_close(
+                logits(model), baseline_logits
+            )  # else it hands over less than it does itself
+        if not gives_same_logits:
             with suppress(*FAILURES):
-                model.set_attn_implementation(own)
+                model.set_attn_implementation(own_implementation)
 
 
-def _refused(model: PreTrainedModel, why: str, code: str) -> HeadlabError:
+def _not_gateable(model: PreTrainedModel, reason: str, code: str) -> HeadlabError:
+    """The error for a model whose heads cannot be gated."""
     return HeadlabError(
-        f"{type(model).__name__} (model type {model.config.model_type}) cannot be gated: {why}; choose another model",
+        f"{type(model).__name__} (model type {model.config.model_type}) cannot be gated: {reason}; "
+        "choose another model",
         code=code,
     )
 
 
-def _run(model: PreTrainedModel, probe: Probe) -> Mapping[str, object]:
-    inputs = {name: value.repeat(ROWS, 1) for name, value in probe_inputs(model).items()}
+def _run_probe(model: PreTrainedModel, probe: Probe) -> Mapping[str, object]:
+    """The model's outputs for the rows of the probe."""
+    inputs = {name: value.repeat(PROBE_ROWS, 1) for name, value in probe_inputs(model).items()}
     for name in {"input_ids", "decoder_input_ids"} & set(inputs):
-        inputs[name][OTHER, 1] = inputs[name][OTHER, 2]
+        inputs[name][CHANGED_ROW, 1] = inputs[name][CHANGED_ROW, 2]
     try:
         return model(**inputs)  # type: ignore[no-any-return] # a ModelOutput
     except ValueError:  # a classifier without a padding token takes one row at a time
@@ -272,13 +335,14 @@ def _run(model: PreTrainedModel, probe: Probe) -> Mapping[str, object]:
 
 
 @contextmanager
-def _hooked(model: PreTrainedModel, probe: Probe) -> Iterator[None]:
+def _watching(model: PreTrainedModel, probe: Probe) -> Iterator[None]:
     """Tell the probe what its modules do."""
-    modules, owner = list(model.modules()), Owner()
+    modules = list(model.modules())
+    owner = Owner()
     with ExitStack() as undo:
         for number, module in enumerate(modules):
-            setattr(module, SITE, Site(owner, (number,), 0))
-            undo.callback(delattr, module, SITE)
+            setattr(module, SITE_ATTRIBUTE, Site(owner, (number,), 0))
+            undo.callback(delattr, module, SITE_ATTRIBUTE)
             if isinstance(module, Headless):
                 undo.callback(
                     module.register_forward_pre_hook(lambda module, _: probe.passes(module)).remove
@@ -291,8 +355,12 @@ def _hooked(model: PreTrainedModel, probe: Probe) -> Iterator[None]:
         yield
 
 
-def stack_of(name: str, model: PreTrainedModel, *, ahead: bool) -> str:
-    """encoder, decoder or cross, from a module's path. ahead: whether some token sees those after it."""
+def stack_of(name: str, model: PreTrainedModel, *, looks_ahead: bool) -> str:
+    """encoder, decoder or cross, from a module's path.
+
+    Args:
+        ahead: Whether some token sees those after it.
+    """
     if re.search(
         r"cross_?attn|crossattention|cross_attention|encoder_attn|EncDecAttention|encoder_attention",
         name,
@@ -301,15 +369,15 @@ def stack_of(name: str, model: PreTrainedModel, *, ahead: bool) -> str:
         return "cross"
     if model.config.is_encoder_decoder:
         return "decoder" if re.search(r"(^|[._])decoder\.", name) else "encoder"
-    return "encoder" if ahead else "decoder"
+    return "encoder" if looks_ahead else "decoder"
 
 
-def causal(model: PreTrainedModel) -> bool:
+def is_causal(model: PreTrainedModel) -> bool:
     """Whether a single-stack model says that its attention is causal."""
     flags = [
-        bool(m.is_causal)
-        for m in model.modules()
-        if hasattr(m, "is_causal") and "tention" in type(m).__name__
+        bool(module.is_causal)
+        for module in model.modules()
+        if hasattr(module, "is_causal") and "tention" in type(module).__name__
     ]
     return any(flags) or bool(getattr(model.config, "is_decoder", False))
 
@@ -319,40 +387,54 @@ def grid_of(calls: list[Call], model: PreTrainedModel) -> tuple[HeadGrid, list[C
 
     A layer without attention is a row of 0 heads, so that layers keep the model's own numbers.
     """
-    own = [call for call in calls if call.heads and not call.through_function]
-    ahead = any(call.ahead for call in own) if own else not causal(model)
+    calls_at_projections = [call for call in calls if call.heads and not call.through_function]
+    if calls_at_projections:
+        looks_ahead = any(call.ahead for call in calls_at_projections)
+    else:
+        looks_ahead = not is_causal(model)
     stacks: dict[str, list[Call]] = {}
     for call in calls:
-        stacks.setdefault(stack_of(call.name, model, ahead=ahead), []).append(call)
+        stacks.setdefault(stack_of(call.name, model, looks_ahead=looks_ahead), []).append(call)
     # headlab's own language models have always numbered the layers that have heads left.
-    whole = not model.config.model_type.startswith("headlab")
-    layers = {
-        name: _every_layer(stacks[name], model) if whole else stacks[name]
-        for name in STACKS
-        if name in stacks
-    }
-    grid = HeadGrid(
-        tuple(Stack(name, tuple(call.heads for call in rows)) for name, rows in layers.items())
-    )
-    return grid, [call for rows in layers.values() for call in rows]
+    keeps_layer_numbers = not model.config.model_type.startswith("headlab")
+    grid_stacks = []
+    calls_by_row: list[Call] = []
+    for name in STACKS:
+        if name not in stacks:
+            continue
+        rows = stacks[name]
+        if keeps_layer_numbers:
+            rows = _with_layers_without_heads(rows, model)
+        grid_stacks.append(Stack(name, tuple(call.heads for call in rows)))
+        calls_by_row += rows
+    return HeadGrid(tuple(grid_stacks)), calls_by_row
 
 
-def _every_layer(calls: list[Call], model: PreTrainedModel) -> list[Call]:
-    """The calls of a stack, and its layers without attention; just the calls where these are not one for a layer."""
-    places = [re.match(r"(.*?)\.(\d+)\.", call.name) for call in calls]
-    lists = {place[1] if place else "" for place in places}
-    numbers = [int(place[2]) for place in places if place]
-    if len(lists) > 1 or "" in lists or any(b <= a for a, b in pairwise(numbers)):
+def _with_layers_without_heads(calls: list[Call], model: PreTrainedModel) -> list[Call]:
+    """The calls of a stack and its layers without attention, in order.
+
+    Just the calls where these are not one for every layer.
+    """
+    matches = [re.match(r"(.*?)\.(\d+)\.", call.name) for call in calls]
+    list_paths = {match[1] if match else "" for match in matches}
+    numbers = [int(match[2]) for match in matches if match]
+    is_ascending = all(number < next_number for number, next_number in pairwise(numbers))
+    if len(list_paths) > 1 or "" in list_paths or not is_ascending:
         return calls
-    path, found = lists.pop(), dict(zip(numbers, calls, strict=True))
-    layers = enumerate(model.get_submodule(path).children())
-    return [found.get(at) or Call(f"{path}.{at}", layer, 0, layer) for at, layer in layers]
+    path = list_paths.pop()
+    call_by_number = dict(zip(numbers, calls, strict=True))
+    rows = []
+    for number, layer in enumerate(model.get_submodule(path).children()):
+        headless_call = Call(f"{path}.{number}", layer, 0, layer)
+        rows.append(call_by_number.get(number) or headless_call)
+    return rows
 
 
 class WeightsThere(TorchDispatchMode):
-    """Raises RuntimeError for an operation with a weight that is not in memory, whose result torch leaves undefined.
+    """Raises RuntimeError for an operation with a weight that is not in memory.
 
-    A module that uses another's weight without calling it does that: accelerate brings weights for calls.
+    Torch leaves the result of such an operation undefined. A module that uses another's weight
+    without calling it does that: accelerate brings weights for calls.
     """
 
     def __torch_dispatch__(

@@ -1,4 +1,4 @@
-"""From a name to a model whose heads can be gated, and from such a model to where code without headlab finds it."""
+"""From a name to a model whose heads can be gated, and back to where other code finds it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,27 @@ from headlab.models.load import DeviceMap, read
 
 
 def load(
-    name: str | Path, *, revision: str | None = None, device: str | None = None, dtype: str = "float32",
+    name: str | Path,
+    *,
+    revision: str | None = None,
+    device: str | None = None,
+    dtype: str = "float32",
     device_map: DeviceMap | None = None,
-) -> Model:  # fmt: skip
+) -> Model:
     """Load a model and make its heads gateable.
 
-    name: an embedded name (`headlab models` lists them), a local folder, or a hub id.  revision: of
-    the hub id.  device: "cpu", "cuda", ...; None uses a GPU if there is one.  dtype: "float32",
-    "float64", "bfloat16" or "float16".  device_map: instead of `device`, for a model that no single one holds: "auto",
-    "balanced", "balanced_low_0" or "sequential", or {module path: device, or "disk"}.  Weights are read from
-    safetensors only, and no code shipped with a model is run.  Raises HeadlabError for an unknown or unsupported model.
+    Weights are read from safetensors only, and no code shipped with a model is run.
+
+    Args:
+        name: An embedded name (`headlab models` lists them), a local folder, or a hub id.
+        revision: Revision of the hub id.
+        device: "cpu", "cuda", ...; None uses a GPU if there is one.
+        dtype: "float32", "float64", "bfloat16" or "float16".
+        device_map: Instead of `device`, for a model that no single one holds: "auto", "balanced",
+            "balanced_low_0" or "sequential", or {module path: device, or "disk"}.
+
+    Raises:
+        HeadlabError: For an unknown or unsupported model.
     """
     return attach(read(name, revision=revision, device=device, dtype=dtype, device_map=device_map))
 
@@ -29,12 +40,15 @@ def load(
 
 
 def place_of(model: Model) -> Place:
-    """Paths, class and source of a model, for scripts that run without headlab, from any directory."""
-    name, revision = model.name, model.checkpoint.revision
+    """Paths, class and source of a model, for scripts that run without headlab."""
+    name = model.name
+    revision = model.checkpoint.revision
     paths = {module: path for path, module in model.module.named_modules()}
     projections = [paths[projection] for projection in model.projections]
-    kind = architecture_of(model.module)
+    architecture = architecture_of(model.module)
     if revision == UNVERSIONED:  # in another directory, a relative path would be taken for a hub id
         folder = str(Path(name).resolve())
-        return Place(projections, kind, None if is_delta(Path(name)) else folder, revision, folder)
-    return Place(projections, kind, None if name in EMBEDDED else name, revision, name)
+        source = None if is_delta(Path(name)) else folder
+        return Place(projections, architecture, source, revision, folder)
+    source = None if name in EMBEDDED else name
+    return Place(projections, architecture, source, revision, name)

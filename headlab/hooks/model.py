@@ -17,13 +17,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.core import Head, HeadGrid, HeadlabError, require_flag, require_type
 from headlab.core.devices import on_device
-from headlab.core.parallel import Rows, halving, whole
+from headlab.core.parallel import Rows, halving, memory_errors_explained
 from headlab.hooks.find import (
     FAILURES,
     PROBE_TOKENS,
     Call,
     WeightsThere,
-    find,
+    find_heads,
     first_output,
     grid_of,
     logits,
@@ -32,7 +32,7 @@ from headlab.hooks.find import (
 from headlab.hooks.positions import excluded_ids as excluded_ids
 from headlab.hooks.positions import sides as sides
 from headlab.hooks.state import (
-    SITE,
+    SITE_ATTRIBUTE,
     Active,
     FanOut,
     LayerStates,
@@ -61,7 +61,7 @@ from headlab.tasks import LabelOrder
 # A model whose heads are known and can be gated: the object that the rest of headlab works with.
 
 Gates = torch.Tensor | npt.NDArray[np.generic] | Mask
-KINDS = (torch.Tensor, np.ndarray, Mask, list, tuple)  # nested lists are taken as arrays
+GATE_TYPES = (torch.Tensor, np.ndarray, Mask, list, tuple)  # nested lists are taken as arrays
 MODEL = "a model that headlab.load returns"
 
 
@@ -69,11 +69,17 @@ MODEL = "a model that headlab.load returns"
 class Model:
     """A loaded model, its head grid, and what is needed to gate it.
 
-    resumable: a forward pass can start at any layer (see `LayerStates`).  first_token: the answer is read
-    at the first token (see `FanOut`).  projections: the output projection for every row of the gate array.
-    observed: all attention goes through `gated_sdpa`, which also gives its weights.  gives_weights: that, or the model
-    itself gives them, token by token.  orders: of its classes, for the tasks seen so far (see
-    `headlab.evaluation.inputs.label_order`).
+    Attributes:
+        checkpoint: The loaded weights, tokenizer and configuration.
+        grid: The heads, stack by stack.
+        resumable: A forward pass can start at any layer (see `LayerStates`).
+        first_token: The answer is read at the first token (see `FanOut`).
+        projections: The output projection for every row of the gate array.
+        observed: All attention goes through `gated_sdpa`, which also gives its weights.
+        gives_weights: `gated_sdpa` or the model itself gives attention weights, token by token.
+        owner: Its identity, which its gates belong to.
+        orders: The order of its classes, for the tasks seen so far (see
+            `headlab.evaluation.inputs.label_order`).
     """
 
     checkpoint: Checkpoint
@@ -118,19 +124,27 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        """The device of its inputs and outputs, and of its weights unless they are spread over several."""
+        """The device of its inputs and outputs; its weights may be spread over several."""
         return home(self.module)
 
     @property
     def offloaded(self) -> bool:
-        """Whether weights are brought from the CPU's memory or the disk for each pass: one pass at a time then."""
+        """Whether weights are brought from the CPU's memory or the disk for each pass.
+
+        Only one pass may run at a time then.
+        """
         return any(weight.is_meta for weight in self.module.parameters())
 
     def require_whole(self, use: str) -> None:
-        """Raise HeadlabError if the model is spread over several devices.  use: what it would be used for."""
+        """Raise HeadlabError if the model is spread over several devices.
+
+        Args:
+            use: What it would be used for.
+        """
         if hasattr(self.module, "hf_device_map"):
             raise HeadlabError(
-                f"{self.name} was loaded with a device_map, which {use} cannot use; load it on one device",
+                f"{self.name} was loaded with a device_map, which {use} cannot use; load it on one "
+                "device",
                 code="device_map.not_whole",
             )
 
@@ -144,17 +158,17 @@ class Model:
         return self.checkpoint.identity()
 
     def recorded(self) -> dict[str, str]:
-        """Identity, and what else a run's key includes: a dtype other than float32, and where inputs are padded.
+        """Identity, and what else a run's key includes.
 
-        Earlier versions of headlab padded where a tokenizer said, which on the left made answers depend on their batch.
+        That is a dtype other than float32, and where inputs are padded: earlier versions of headlab
+        padded where a tokenizer said, which on the left made answers depend on their batch.
         """
-        more = {} if self.dtype == "float32" else {"dtype": self.dtype}
-        more |= (
-            {"padded": "right"}
-            if getattr(self.tokenizer, "padding_side", "right") == "left"
-            else {}
-        )
-        return self.identity() | more
+        fields = self.identity()
+        if self.dtype != "float32":
+            fields["dtype"] = self.dtype
+        if getattr(self.tokenizer, "padding_side", "right") == "left":
+            fields["padded"] = "right"
+        return fields
 
     @contextmanager
     def active(self, active: Active) -> Iterator[Active]:
@@ -174,20 +188,23 @@ def gated(
 ) -> Iterator[Model]:
     """Scale each head's output in every forward pass of this thread, until the block ends.
 
-    `asyncio.to_thread`, which carries this thread's context, is gated too, until the block ends.  Without `threads`, a
-    pass of the model in another thread gives an `UngatedPassWarning`, once a block.
+    `asyncio.to_thread`, which carries this thread's context, is gated too, until the block ends.
+    Without `threads`, a pass of the model in another thread gives an `UngatedPassWarning`, once a
+    block.
 
     Args:
-        model: a model that `headlab.load` returns.
-        gates: a Mask, or bool or float [layer, head] or [row, layer, head] (one coalition per example of the batch);
-            1 keeps a head, 0 removes it.
-        ablation: a removed head outputs 0 ("zero") or its mean over a task ("mean").
-        means: of "mean", [layer, head, head_dim] from `headlab.hooks.head_means`.
-        threads: gate every pass that begins in the block, in every thread that has no gates of its own: for
-            `ThreadPoolExecutor`, the thread of a streamer of `generate`, and the like.
+        model: A model that `headlab.load` returns.
+        gates: A Mask, or bool or float [layer, head] or [row, layer, head] (one coalition per
+            example of the batch); 1 keeps a head, 0 removes it.
+        ablation: What a removed head outputs: 0 ("zero"), or its mean over a task ("mean").
+        means: The means for "mean", [layer, head, head_dim], from `headlab.hooks.head_means`.
+        threads: Whether to gate every pass that begins in the block, in every thread that has no
+            gates of its own: for `ThreadPoolExecutor`, the thread of a streamer of `generate`, and
+            the like.
 
     Raises:
-        HeadlabError: the gates do not fit, or another block gates every thread; nothing has been changed then.
+        HeadlabError: The gates do not fit, or another block gates every thread; nothing has been
+            changed then.
     """
     require_flag("threads", threads)
     with open_block(
@@ -200,7 +217,7 @@ def gated(
 def gated_here(
     model: Model, gates: Gates, *, ablation: str = "zero", means: torch.Tensor | None = None
 ) -> Iterator[Model]:
-    """`gated` for headlab's own passes: of this thread alone, and no business of other threads."""
+    """`gated` for headlab's own passes: of this thread alone, without warnings in other threads."""
     with model.active(_active_of(model, gates, ablation, means)):
         yield model
 
@@ -209,7 +226,8 @@ def _active_of(model: Model, gates: Gates, ablation: str, means: torch.Tensor | 
     """The gates of a block, checked; arguments as in `gated`."""
     if (ablation == "mean") != (means is not None) or ablation not in ("zero", "mean"):
         raise HeadlabError(
-            f'ablation {ablation!r}: use "zero", or "mean" together with means=head_means(model, ...)',
+            f'ablation {ablation!r}: use "zero", or "mean" together with means=head_means(model, '
+            "...)",
             code="ablation.needs_means",
         )
     return Active(gates=as_gates(model, gates), fill=means)
@@ -217,16 +235,16 @@ def _active_of(model: Model, gates: Gates, ablation: str, means: torch.Tensor | 
 
 def as_gates(model: Model, gates: Gates) -> torch.Tensor:
     """A float tensor [layer, head] or [row, layer, head] on the model's device, checked."""
-    require_type("gates", gates, KINDS, "an array, or a mask from headlab.load_mask")
+    require_type("gates", gates, GATE_TYPES, "an array, or a mask from headlab.load_mask")
     if isinstance(gates, Mask):
         gates.check(model.grid, model.fingerprint)
         gates = model.grid.gates(gates.kept)
     tensor = on_device(torch.as_tensor(gates), model.device)
-    want = (model.grid.layers, model.grid.width)
-    if tensor.dim() not in (2, 3) or tuple(tensor.shape[-2:]) != want:
+    expected_shape = (model.grid.layers, model.grid.width)
+    if tensor.dim() not in (2, 3) or tuple(tensor.shape[-2:]) != expected_shape:
         raise HeadlabError(
-            f"gates have shape {tuple(tensor.shape)}; {model.name} has {model.grid}, so pass {want} "
-            f"or (rows, {want[0]}, {want[1]})",
+            f"gates have shape {tuple(tensor.shape)}; {model.name} has {model.grid}, so pass "
+            f"{expected_shape} or (rows, {expected_shape[0]}, {expected_shape[1]})",
             code="gate.shape_mismatch",
         )
     return tensor if tensor.is_floating_point() else tensor.to(model.module.dtype)
@@ -235,88 +253,96 @@ def as_gates(model: Model, gates: Gates) -> torch.Tensor:
 # The self-test on a probe input: gates have the effect that they should.
 
 
-def not_finite(model: Model | Checkpoint, what: str, *, code: str) -> HeadlabError:
-    """The error for outputs of a model that are not finite.  what: which ones, and where."""
+def not_finite(model: Model | Checkpoint, outputs: str, *, code: str) -> HeadlabError:
+    """The error for outputs of a model that are not finite.
+
+    Args:
+        what: Which ones, and where.
+    """
     remedy = "its weights are damaged or overflow; load others"
     if model.module.dtype != torch.float32:
         remedy = "load it with dtype float32"
-    return HeadlabError(f"{model.name} gives {what}; {remedy}", code=code)
+    return HeadlabError(f"{model.name} gives {outputs}; {remedy}", code=code)
 
 
-def self_test(model: Model, untouched: torch.Tensor) -> None:
+def check_gates(model: Model, baseline_logits: torch.Tensor) -> None:
     """Check on the probe input that gates have the intended effect; raise HeadlabError if not."""
-    grid, module = model.grid, model.module
-    kept = np.ones((grid.layers, grid.width))
-    with gated_here(model, kept):
+    grid = model.grid
+    module = model.module
+    gates = np.ones((grid.layers, grid.width))
+    with gated_here(model, gates):
         _require_close(
             model,
             logits(module),
-            untouched,
+            baseline_logits,
             "all gates at 1 change the output",
             code="model.open_gates_differ",
         )
     rng = np.random.default_rng(0)
-    sizes = [n for stack in grid.stacks for n in stack.heads]
-    column: dict[int, int] = {}
-    for row, heads in enumerate(sizes):
+    heads_by_row = [heads for stack in grid.stacks for heads in stack.heads]
+    closed_head: dict[int, int] = {}
+    for row, heads in enumerate(heads_by_row):
         if not heads:
             continue
         # Rows may share a projection: close the same head in all of them.
-        head = column.setdefault(id(model.projections[row]), int(rng.integers(heads)))
-        kept[row, head] = 0
-    with gated_here(model, kept):
-        closed = logits(module)
-    with _zeroed_columns(model, kept, sizes):
+        head = closed_head.setdefault(id(model.projections[row]), int(rng.integers(heads)))
+        gates[row, head] = 0
+    with gated_here(model, gates):
+        gated_logits = logits(module)
+    with _with_zeroed_columns(model, gates, heads_by_row):
         _require_close(
             model,
-            closed,
+            gated_logits,
             logits(module),
             "a closed gate differs from zeroed columns of the output projection",
             code="model.closed_gate_differs",
         )
     if model.resumable:
-        _test_resume(model, kept, untouched, closed)
+        _test_resume(model, gates, baseline_logits, gated_logits)
 
 
-def _close(got: torch.Tensor, want: torch.Tensor) -> bool:
-    if not bool(
-        want.isfinite().all()
-    ):  # no tolerance can be told from them, and heads that overflow give no score
+def _is_close(tensor: torch.Tensor, reference: torch.Tensor) -> bool:
+    """Whether logits equal a finite reference but for rounding."""
+    if not bool(reference.isfinite().all()):
+        # Their size gives no tolerance, and heads that overflow give no score.
         return False
-    tolerance = (
-        1e-9 if want.dtype == torch.float64 else 2e-4 if want.dtype == torch.float32 else 5e-2
-    )
-    return got.shape == want.shape and torch.allclose(
-        got, want, atol=tolerance * float(1 + want.abs().max()), rtol=0
+    tolerance = {torch.float64: 1e-9, torch.float32: 2e-4}.get(reference.dtype, 5e-2)
+    max_difference = tolerance * float(1 + reference.abs().max())
+    return tensor.shape == reference.shape and torch.allclose(
+        tensor, reference, atol=max_difference, rtol=0
     )
 
 
 def _require_close(
-    model: Model, got: torch.Tensor, want: torch.Tensor, problem: str, *, code: str
+    model: Model, tensor: torch.Tensor, reference: torch.Tensor, problem: str, *, code: str
 ) -> None:
-    if _close(got, want):
+    if _is_close(tensor, reference):
         return
-    if not bool(want.isfinite().all()):
+    if not bool(reference.isfinite().all()):
         raise not_finite(
             model,
             "outputs that are not finite once a head is closed",
             code="model.answers_not_finite",
         )
     raise HeadlabError(
-        f"self-test failed for {type(model.module).__name__} (model type {model.module.config.model_type}): {problem}. "
-        "headlab would report wrong numbers for this architecture, so it stops here; please report it",
+        f"self-test failed for {type(model.module).__name__} (model type "
+        f"{model.module.config.model_type}): {problem}. headlab would report wrong numbers for "
+        "this architecture, so it stops here; please report it",
         code=code,
     )
 
 
 @contextmanager
-def _zeroed_columns(
-    model: Model, kept: npt.NDArray[np.generic], sizes: Sequence[int]
+def _with_zeroed_columns(
+    model: Model, gates: npt.NDArray[np.generic], heads_by_row: Sequence[int]
 ) -> Iterator[None]:
-    """The slow way to remove a head: zero its columns of the output projection, and restore them at the end."""
+    """The slow way to remove heads: zero their columns of the output projection.
+
+    The columns are restored at the end.
+    """
     with torch.no_grad(), ExitStack() as undo:
         for row, projection in enumerate(model.projections):
-            if not sizes[row]:
+            if not heads_by_row[row]:
                 continue
             weight: torch.Tensor = projection.weight  # type: ignore[assignment] # Linear and Conv1D both hold a Parameter
             if weight.is_meta:  # accelerate brings it for each pass
@@ -326,40 +352,48 @@ def _zeroed_columns(
                 hook.weights_map = ChainMap({"weight": weight}, hook.weights_map)
             else:
                 undo.callback(weight.copy_, weight.detach().clone())
-            inputs = 1 if isinstance(projection, nn.Linear) else 0
-            width = weight.shape[inputs] // sizes[row]
-            for head in np.flatnonzero(kept[row, : sizes[row]] == 0):
-                weight.narrow(inputs, int(head) * width, width).zero_()
+            input_dim = 1 if isinstance(projection, nn.Linear) else 0
+            head_dim = weight.shape[input_dim] // heads_by_row[row]
+            for head in np.flatnonzero(gates[row, : heads_by_row[row]] == 0):
+                weight.narrow(input_dim, int(head) * head_dim, head_dim).zero_()
         yield
 
 
 def _test_resume(
-    model: Model, kept: npt.NDArray[np.generic], untouched: torch.Tensor, closed: torch.Tensor
+    model: Model,
+    head_gates: npt.NDArray[np.generic],
+    baseline_logits: torch.Tensor,
+    gated_logits: torch.Tensor,
 ) -> None:
-    """Check that passes resumed or branching midway equal full ones; otherwise mark the model as not resumable."""
-    half = model.grid.layers // 2
-    gates = as_gates(model, kept)[None].repeat(1, 1, 1)
-    lower = gates.clone()
-    lower[:, half:] = 1
+    """Check that passes that resume or branch midway equal full ones.
+
+    Otherwise the model is marked as not resumable.
+    """
+    middle_layer = model.grid.layers // 2
+    gates = as_gates(model, head_gates)[None].repeat(1, 1, 1)
+    lower_gates = gates.clone()
+    lower_gates[:, middle_layer:] = 1
     states = LayerStates(model.grid.layers)
     try:
-        with model.active(Active(gates=lower, states=states)):
+        with model.active(Active(gates=lower_gates, states=states)):
             logits(model.module)
-        states.begin(torch.tensor([half]))
+        states.begin(torch.tensor([middle_layer]))
         with model.active(Active(gates=gates, states=states)):
-            resumed = logits(model.module)
+            resumed_logits = logits(model.module)
         _require_close(
             model,
-            resumed,
-            closed,
+            resumed_logits,
+            gated_logits,
             "a resumed pass differs from a full one",
             code="model.resumed_pass_differs",
         )
-        branched = _branched(model, lower, gates, half, first_token=False)
+        branched_logits = _branched_output(
+            model, lower_gates, gates, middle_layer, first_token=False
+        )
         _require_close(
             model,
-            branched,
-            closed,
+            branched_logits,
+            gated_logits,
             "a branched pass differs from a full one",
             code="model.branched_pass_differs",
         )
@@ -368,29 +402,33 @@ def _test_resume(
         return
     if model.first_token:
         try:
-            model.first_token = _close(
-                _branched(model, lower, gates, half, first_token=True), closed
+            model.first_token = _is_close(
+                _branched_output(model, lower_gates, gates, middle_layer, first_token=True),
+                gated_logits,
             )
         except (RuntimeError, IndexError, ValueError):  # the model reads tokens that were left out
             model.first_token = False
 
 
-def _branched(
-    model: Model, below: torch.Tensor, gates: torch.Tensor, layer: int, *, first_token: bool
+def _branched_output(
+    model: Model, lower_gates: torch.Tensor, gates: torch.Tensor, layer: int, *, first_token: bool
 ) -> torch.Tensor:
-    """Output for `gates`, computed on copies of the probe rows that branch at `layer` off rows gated by `below`."""
+    """Output for `gates`, computed on copies of the probe rows that branch off others.
+
+    They branch at `layer`, off rows that are gated by `lower_gates`.
+    """
     inputs = probe_inputs(model.module)
     rows = len(next(iter(inputs.values())))
     origin = np.tile(np.arange(rows), 2)
     start = np.repeat([0, layer], rows)
-    both = torch.cat([below.expand(rows, -1, -1), gates.expand(rows, -1, -1)])
-    doubled = {
+    all_gates = torch.cat([lower_gates.expand(rows, -1, -1), gates.expand(rows, -1, -1)])
+    doubled_inputs = {
         name: value[torch.as_tensor(origin, device=value.device)] for name, value in inputs.items()
     }
-    how = FanOut(start, origin, model.grid.layers, first_token=first_token)
-    with model.active(Active(gates=both, states=how)), torch.inference_mode():
-        out = model.module(**doubled)
-    return first_output(out)[rows:].clone()
+    fan_out = FanOut(start, origin, model.grid.layers, first_token=first_token)
+    with model.active(Active(gates=all_gates, states=fan_out)), torch.inference_mode():
+        outputs = model.module(**doubled_inputs)
+    return first_output(outputs)[rows:].clone()
 
 
 # Finding the heads of a checkpoint and making them gateable.
@@ -399,19 +437,19 @@ def _branched(
 def attach(checkpoint: Checkpoint) -> Model:
     """Find the heads of a checkpoint, make them gateable, and check this on a probe input.
 
-    Raises HeadlabError naming the architecture when the heads cannot be found or a gate does not have
-    exactly the effect of zeroing the output projection's columns.
+    Raises HeadlabError naming the architecture when the heads cannot be found or a gate does not
+    have exactly the effect of zeroing the output projection's columns.
     """
     module = checkpoint.module.eval()
-    spread = hasattr(module, "hf_device_map")
+    is_spread = hasattr(module, "hf_device_map")
     try:
-        with WeightsThere() if spread else nullcontext():  # type: ignore[no-untyped-call] # torch's own
-            untouched = logits(module)
+        with WeightsThere() if is_spread else nullcontext():  # type: ignore[no-untyped-call] # torch's own
+            baseline_logits = logits(module)
     except FAILURES as error:
-        if spread:
+        if is_spread:
             raise HeadlabError(
-                f"{type(module).__name__} cannot be run with its weights where the device_map puts them ({error}); "
-                "give another device_map, or load it on one device",
+                f"{type(module).__name__} cannot be run with its weights where the device_map puts "
+                f"them ({error}); give another device_map, or load it on one device",
                 code="device_map.not_running",
             ) from error
         raise HeadlabError(
@@ -419,39 +457,46 @@ def attach(checkpoint: Checkpoint) -> Model:
             "headlab works with text models only",
             code="model.not_for_text",
         ) from error
-    if not bool(untouched.isfinite().all()):
+    if not bool(baseline_logits.isfinite().all()):
         raise not_finite(
             checkpoint,
             "outputs that are not finite on a short made-up text",
             code="model.answers_not_finite",
         )
-    calls = find(module, untouched)
+    calls = find_heads(module, baseline_logits)
     grid, by_row = grid_of(calls, module)
-    observed = all(call.through_function for call in calls if call.heads)
+    all_observed = all(call.through_function for call in calls if call.heads)
     model = Model(
         checkpoint,
         grid,
         tuple(call.projection for call in by_row),
         resumable=False,
-        observed=observed,
+        observed=all_observed,
     )
     _place_sites(model, by_row)
     module.register_forward_pre_hook(lambda *_: model.owner.begin_pass())
     module.register_forward_hook(lambda *_: model.owner.end_pass(), always_call=True)
     model.resumable = _make_resumable(model, by_row)
-    self_test(model, untouched)
-    model.gives_weights = observed or _gives_weights(model)
+    check_gates(model, baseline_logits)
+    model.gives_weights = all_observed or _gives_weights(model)
     return model
 
 
 def _place_sites(model: Model, calls: Sequence[Call]) -> None:
+    """Tell every attention module its rows in the gate array, and gate it.
+
+    Args:
+        model: The model.
+        calls: The attention computation of every row.
+    """
     rows: dict[nn.Module, list[int]] = {}
     for row, call in enumerate(calls):
         rows.setdefault(call.module, []).append(row)
-    for module, own in rows.items():
-        site = Site(model.owner, tuple(own), calls[own[0]].heads)
-        if calls[own[0]].through_function or not site.heads:
-            setattr(module, SITE, site)
+    for module, module_rows in rows.items():
+        first_call = calls[module_rows[0]]
+        site = Site(model.owner, tuple(module_rows), first_call.heads)
+        if first_call.through_function or not site.heads:
+            setattr(module, SITE_ATTRIBUTE, site)
         else:
             module.register_forward_pre_hook(_gate_projection(site))
 
@@ -459,22 +504,29 @@ def _place_sites(model: Model, calls: Sequence[Call]) -> None:
 def _gate_projection(
     site: Site,
 ) -> Callable[[nn.Module, tuple[torch.Tensor, ...]], tuple[torch.Tensor, ...] | None]:
-    """The same gate on the projection's input, for models whose attention function cannot be replaced."""
+    """The same gate on the projection's input.
+
+    It is for models whose attention function cannot be replaced.
+    """
 
     def hook(_module: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...] | None:
         active = active_for(site.owner)
         if active is None:
             return None
-        head_outputs, *others = args
+        head_outputs, *other_args = args
         context = head_outputs.unflatten(-1, (site.heads, -1))
         gated_context = apply_gates(context, active, site.row(), site.heads)
-        return (gated_context.flatten(-2), *others)
+        return (gated_context.flatten(-2), *other_args)
 
     return hook
 
 
 def _make_resumable(model: Model, calls: Sequence[Call]) -> bool:
-    """Wrap the layers so that a pass can start midway; only possible if they are separate modules in one list."""
+    """Wrap the layers so that a pass can start midway.
+
+    Returns:
+        Whether that is possible: the layers are separate modules in one list.
+    """
     if len(model.grid.stacks) != 1:
         return False
     names = dict(model.module.named_modules())
@@ -492,9 +544,12 @@ def _make_resumable(model: Model, calls: Sequence[Call]) -> bool:
 
 
 def _layers_give_tensors(model: Model, layers: Sequence[nn.Module]) -> bool:
-    plain: list[bool] = []
+    """Whether every layer gives a tensor and nothing else."""
+    gives_tensor: list[bool] = []
     hooks = [
-        layer.register_forward_hook(lambda _m, _a, out: plain.append(isinstance(out, torch.Tensor)))
+        layer.register_forward_hook(
+            lambda _module, _args, output: gives_tensor.append(isinstance(output, torch.Tensor))
+        )
         for layer in layers
     ]
     try:
@@ -502,26 +557,34 @@ def _layers_give_tensors(model: Model, layers: Sequence[nn.Module]) -> bool:
     finally:
         for hook in hooks:
             hook.remove()
-    return bool(plain) and all(plain)  # a list of lists is no layer that runs
+    return bool(gives_tensor) and all(gives_tensor)  # a list of lists is no layer that runs
 
 
 # Decoder inputs where only the encoder is used.
 
 
 def configured_start(model: Model) -> int:
-    """The token that a model's decoder begins with. Raises HeadlabError where its configuration does not say it."""
+    """The token that a model's decoder begins with.
+
+    Raises:
+        HeadlabError: The model's configuration does not say it.
+    """
     start = model.module.config.decoder_start_token_id
     if not isinstance(start, int) or isinstance(start, bool):
         raise HeadlabError(
-            f"the config.json of {model.name} has {start!r:.40} for decoder_start_token_id, the token that its decoder "
-            "begins with; put the token there that it was trained with, most often that of padding",
+            f"the config.json of {model.name} has {start!r:.40} for decoder_start_token_id, the "
+            "token that its decoder begins with; put the token there that it was trained with, "
+            "most often that of padding",
             code="model.decoder_start_missing",
         )
     return start
 
 
 def started(model: Model, rows: int) -> dict[str, torch.Tensor]:
-    """Minimal decoder inputs of a sequence-to-sequence model of which only the encoder is used: one token, [row, 1]."""
+    """Minimal decoder inputs, one token, [row, 1].
+
+    They are for a sequence-to-sequence model of which only the encoder is used.
+    """
     ids = torch.full((rows, 1), configured_start(model), device=model.device)
     return {"decoder_input_ids": ids, "decoder_attention_mask": torch.ones_like(ids)}
 
@@ -537,21 +600,28 @@ def sum_weights(
     observe: Callable[[int, torch.Tensor], None],
     layers: Iterable[int] | None = None,
 ) -> None:
-    """Call `observe(layer row, weights [row, head, query, key])` layer by layer in one forward pass.
+    """Observe the attention weights of one forward pass, layer by layer.
 
-    layers: gate rows to observe (all if None).  Only one layer's weights are in memory at a time, on the model's
-    device.
+    Calls `observe(layer row, weights [row, head, query, key])`.
+
+    Only one layer's weights are in memory at a time, on the model's device.
+
+    Args:
+        model: The model.
+        inputs: Inputs of the pass.
+        observe: Called for every layer.
+        layers: Gate rows to observe (all if None).
     """
-    wanted = None if layers is None else frozenset(layers)
+    observed_rows = None if layers is None else frozenset(layers)
 
     def at_home(row: int, weights: torch.Tensor) -> None:
         observe(row, weights.to(model.device))
 
     with torch.inference_mode():
         if not model.observed:
-            _eager_weights(model, inputs, at_home, wanted)
+            _eager_weights(model, inputs, at_home, observed_rows)
             return
-        with model.active(Active(weights=at_home, weight_layers=wanted)):
+        with model.active(Active(weights=at_home, weight_layers=observed_rows)):
             model.module(**inputs)
 
 
@@ -559,74 +629,87 @@ def _eager_weights(
     model: Model,
     inputs: Inputs,
     observe: Callable[[int, torch.Tensor], None],
-    wanted: frozenset[int] | None,
+    observed_rows: frozenset[int] | None,
 ) -> None:
-    """`sum_weights` for architectures outside the attention interface, which may return their weights on request."""
+    """`sum_weights` for architectures outside the attention interface.
+
+    They may return their weights on request.
+    """
     if not model.gives_weights:
         raise HeadlabError(
-            f"{type(model.module).__name__} does not give attention weights; choose another model for this view",
+            f"{type(model.module).__name__} does not give attention weights; choose another model "
+            "for this view",
             code="model.no_attention_weights",
         )
     for row, weights in enumerate(_own_weights(model, inputs)):
-        if wanted is None or row in wanted:
+        if observed_rows is None or row in observed_rows:
             observe(row, weights)
 
 
 def _own_weights(model: Model, inputs: Inputs) -> list[torch.Tensor]:
     """What a model itself gives as the attention weights of all layers, in the grid's order."""
     with model.active(Active()):
-        out, stacks = model.module(**inputs, output_attentions=True), model.grid.stacks
+        outputs = model.module(**inputs, output_attentions=True)
+    stacks = model.grid.stacks
     names = ["attentions"] if len(stacks) == 1 else [f"{stack.name}_attentions" for stack in stacks]
-    return [weights for name in names for weights in out.get(name) or ()]
+    return [weights for name in names for weights in outputs.get(name) or ()]
 
 
 def _gives_weights(model: Model) -> bool:
-    """Whether a model's own weights are [row, head, query, key], not those of a window or of pieces of the text."""
+    """Whether a model's own weights are [row, head, query, key] of the whole text.
+
+    Some models give weights of a window or of parts of the text.
+    """
     try:
         with torch.inference_mode():
-            given = _own_weights(model, probe_inputs(model.module))
+            weights_by_layer = _own_weights(model, probe_inputs(model.module))
     except FAILURES:
         return False
-    want = [
+    expected_shapes = [
         (1, heads, PROBE_TOKENS, PROBE_TOKENS)
         for stack in model.grid.stacks
         for heads in stack.heads
     ]
-    return [None if weights is None else tuple(weights.shape) for weights in given] == want
+    shapes = [None if weights is None else tuple(weights.shape) for weights in weights_by_layer]
+    return shapes == expected_shapes
 
 
 def attention(model: Model, inputs: Inputs, heads: Sequence[Head]) -> dict[Head, torch.Tensor]:
-    """Attention weights of the given heads: {head: float32 [query, key]} of the first row, on the CPU.
+    """Attention weights of the given heads, {head: float32 [query, key]}.
 
-    Raises HeadlabError for a head that the model does not have, for a sentence that does not fit in memory, and for
-    weights that are not finite.
+    They are those of the first row, on the CPU.
+
+    Raises:
+        HeadlabError: The model does not have a head, the sentence does not fit in memory, or
+            weights are not finite.
     """
-    places = {head: tuple(model.grid.flat[model.grid.index(head)]) for head in heads}
-    found: dict[Head, torch.Tensor] = {}
+    row_and_column = {head: tuple(model.grid.flat[model.grid.index(head)]) for head in heads}
+    weights_by_head: dict[Head, torch.Tensor] = {}
 
     def keep(row: int, weights: torch.Tensor) -> None:
-        for head, (layer, column) in places.items():
+        for head, (layer, column) in row_and_column.items():
             if layer == row:
-                found[head] = weights[0, column].float().cpu().clone()
+                weights_by_head[head] = weights[0, column].float().cpu().clone()
 
-    with whole():
-        sum_weights(model, inputs, keep, {int(layer) for layer, _ in places.values()})
-    if wrong := [head for head, weights in found.items() if not bool(weights.isfinite().all())]:
-        head = f"layer {wrong[0].layer}, head {wrong[0].head}"
-        raise not_finite(
-            model,
-            f"attention weights that are not finite for this sentence, in {head}",
-            code="model.answers_not_finite",
-        )
-    return found
+    with memory_errors_explained():
+        sum_weights(model, inputs, keep, {int(layer) for layer, _ in row_and_column.values()})
+    for head, weights in weights_by_head.items():
+        if not bool(weights.isfinite().all()):
+            head_text = f"layer {head.layer}, head {head.head}"
+            raise not_finite(
+                model,
+                f"attention weights that are not finite for this sentence, in {head_text}",
+                code="model.answers_not_finite",
+            )
+    return weights_by_head
 
 
 def head_means(model: Model, batches: Iterable[Inputs]) -> torch.Tensor:
     """Mean output of every head over the real tokens of some batches: [layer, head, head_dim].
 
-    The output of a removed head under `ablation="mean"`. Sums in float64. Padding (attention_mask 0) is left out;
-    for the decoder and cross heads of a sequence-to-sequence model, decoder_attention_mask is used (all positions
-    count if it is not given).
+    It is the output of a removed head under `ablation="mean"`. Sums are in float64. Padding
+    (attention_mask 0) is left out; for the decoder and cross heads of a sequence-to-sequence model,
+    decoder_attention_mask is used (all positions count if it is not given).
     """
     grid = model.grid
     sums: dict[int, torch.Tensor] = {}
@@ -634,9 +717,8 @@ def head_means(model: Model, batches: Iterable[Inputs]) -> torch.Tensor:
     for inputs in batches:
 
         def run(part: Rows, inputs: Inputs = inputs) -> None:
-            for row, (total, count) in _head_sums(
-                model, {k: t[part.rows] for k, t in inputs.items()}
-            ).items():
+            part_inputs = {name: tensor[part.rows] for name, tensor in inputs.items()}
+            for row, (total, count) in _head_sums(model, part_inputs).items():
                 sums[row] = sums[row] + total if row in sums else total
                 counts[row] = counts.get(row, 0.0) + count
 
@@ -646,36 +728,36 @@ def head_means(model: Model, batches: Iterable[Inputs]) -> torch.Tensor:
             "no examples to take the heads' means over; give at least one",
             code="ablation.no_examples",
         )
-    widest = max(total.shape[1] for total in sums.values())  # stacks may differ in head_dim
-    out = torch.zeros(grid.layers, grid.width, widest, dtype=torch.float64, device=model.device)
+    head_dim = max(total.shape[1] for total in sums.values())  # stacks may differ in head_dim
+    means = torch.zeros(grid.layers, grid.width, head_dim, dtype=torch.float64, device=model.device)
     for row, total in sums.items():
-        out[row, : len(total), : total.shape[1]] = total / counts[row]
-    return out
+        means[row, : len(total), : total.shape[1]] = total / counts[row]
+    return means
 
 
 def _head_sums(model: Model, inputs: Inputs) -> dict[int, tuple[torch.Tensor, float]]:
     """{layer row: (sum of every head's output [head, head_dim], tokens)} over one batch."""
-    pairs = model.module.config.is_encoder_decoder
-    found: dict[int, tuple[torch.Tensor, float]] = {}
-    rows = model.grid.rows
+    has_decoder = model.module.config.is_encoder_decoder
+    sums_by_row: dict[int, tuple[torch.Tensor, float]] = {}
+    stack_by_row = model.grid.rows
 
     def add(row: int, context: torch.Tensor) -> None:
-        mask = inputs.get(
-            "decoder_attention_mask" if pairs and rows[row] != "encoder" else "attention_mask"
-        )
-        keep = torch.ones(context.shape[:2], device=context.device) if mask is None else mask
-        keep = keep.to(context.device, torch.float64)
-        if not pairs or rows[row] == "encoder":
-            context = context[:, : keep.shape[1]]  # Longformer pads the text to whole windows
-        if context.shape[1] != keep.shape[1]:
+        reads_source = not has_decoder or stack_by_row[row] == "encoder"
+        mask = inputs.get("attention_mask" if reads_source else "decoder_attention_mask")
+        is_token = torch.ones(context.shape[:2], device=context.device) if mask is None else mask
+        is_token = is_token.to(context.device, torch.float64)
+        if reads_source:
+            context = context[:, : is_token.shape[1]]  # Longformer pads the text to whole windows
+        if context.shape[1] != is_token.shape[1]:
             raise HeadlabError(
-                f"{type(model.module).__name__} merges tokens between layers, so its heads have no mean over tokens; "
+                f"{type(model.module).__name__} merges tokens between layers, so its heads have no "
+                "mean over tokens; "
                 'use ablation "zero"',
                 code="ablation.tokens_merged",
             )
-        total = torch.einsum("bqhd,bq->hd", context.to(torch.float64), keep)
-        found[row] = (total, float(keep.sum()))
+        total = torch.einsum("bqhd,bq->hd", context.to(torch.float64), is_token)
+        sums_by_row[row] = (total, float(is_token.sum()))
 
     with torch.inference_mode(), model.active(Active(contexts=add)):
         model.module(**inputs)
-    return found
+    return sums_by_row

@@ -1,4 +1,4 @@
-"""A model's inputs: which of their tokens count, where answers are read, and choices packed into one row."""
+"""A model's inputs: tokens that count, positions of answers, and choices packed into one row."""
 
 from __future__ import annotations
 
@@ -14,23 +14,33 @@ from headlab.core import HeadlabError
 
 # Query and key tokens of a batch, and tokens that do not count.
 
-Side = tuple[torch.Tensor, torch.Tensor]
+Tokens = tuple[torch.Tensor, torch.Tensor]
 
 
 def excluded_ids(tokenizer: PreTrainedTokenizerBase, exclude: str) -> list[int]:
-    """Token ids that do not count as attention targets: separator and end of sentence, all special tokens, or none."""
+    """Token ids that do not count as attention targets.
+
+    Args:
+        tokenizer: The tokenizer of the ids.
+        exclude: "none", "special" for all special tokens, or else the separator and the end of
+            sentence.
+    """
     if exclude == "none":
         return []
     if exclude == "special":
         return sorted(tokenizer.all_special_ids)
-    return sorted({i for i in (tokenizer.sep_token_id, tokenizer.eos_token_id) if i is not None})
+    separators = (tokenizer.sep_token_id, tokenizer.eos_token_id)
+    return sorted({token_id for token_id in separators if token_id is not None})
 
 
-def sides(inputs: Mapping[str, torch.Tensor], stack: str) -> tuple[Side, Side]:
-    """Query and key tokens of a stack: for each, ids int [row, token] and whether they are real, bool [row, token].
+def sides(inputs: Mapping[str, torch.Tensor], stack: str) -> tuple[Tokens, Tokens]:
+    """Query and key tokens of a stack.
 
-    inputs: model inputs with masks; for a sequence-to-sequence model also those of the decoder, unless it is a
-    classifier, which makes them from the source's.
+    Each are ids, int [row, token], and whether they are real, bool [row, token].
+
+    Args:
+        inputs: Model inputs with masks; for a sequence-to-sequence model also those of the decoder,
+            unless it is a classifier, which makes them from the source's.
     """
     source = (inputs["input_ids"], inputs["attention_mask"].bool())
     if stack == "encoder" or "decoder_input_ids" not in inputs:
@@ -39,63 +49,69 @@ def sides(inputs: Mapping[str, torch.Tensor], stack: str) -> tuple[Side, Side]:
     return target, source if stack == "cross" else target
 
 
-# Inputs of language models beside those of transformers: positions at which answers are read, and choices packed
-# behind their common context.
+# Inputs of language models beside those of transformers: positions at which answers are read, and
+# choices packed behind their common context.
 
-_asked: ContextVar[torch.Tensor | None] = ContextVar("headlab_asked", default=None)
-_taught = threading.Lock()
-TAUGHT = "_headlab_positions"
+_answer_positions: ContextVar[torch.Tensor | None] = ContextVar("headlab_asked", default=None)
+_teaching_lock = threading.Lock()
+TAUGHT_ATTRIBUTE = "_headlab_positions"
 
 
 def teach_positions(module: PreTrainedModel) -> None:
-    """Let a language model's passes take `asked` and `segments` among their inputs; may be called repeatedly.
+    """Let a language model's passes take `asked` and `segments` among their inputs.
 
-    asked: int [row, answer], positions whose scores are wanted: the output then is [row, answer, vocabulary].
-    segments: int [row, token], 0 for a context, n for its n-th continuation, -1 for padding: a continuation sees the
-    context and itself, as if it alone followed.  Other inputs that the model does not know, of `PLAIN`, are left out.
+    May be called repeatedly.
+
+    `asked`, int [row, answer], are the positions whose scores are requested; the output then is
+    [row, answer, vocabulary]. `segments`, int [row, token], are 0 for a context, n for its n-th
+    continuation and -1 for padding; a continuation sees the context and itself, as if it alone
+    followed. `UNREAD_INPUTS`, which only headlab reads, are left out.
     """
-    with _taught:
-        if not hasattr(module, TAUGHT):
+    with _teaching_lock:
+        if not hasattr(module, TAUGHT_ATTRIBUTE):
             head: nn.Module | None = module.get_output_embeddings()
             if head is None:
-                raise _unread(module)
-            module.register_forward_pre_hook(_taken, with_kwargs=True)
-            head.register_forward_pre_hook(_gathered)
-            module.register_forward_hook(_require_read)
-            setattr(module, TAUGHT, True)
+                raise _positions_unread_error(module)
+            module.register_forward_pre_hook(_take_own_inputs, with_kwargs=True)
+            head.register_forward_pre_hook(_gather_answer_positions)
+            module.register_forward_hook(_require_positions_read)
+            setattr(module, TAUGHT_ATTRIBUTE, True)
 
 
-PLAIN = ("wanted", "choice")  # inputs that only headlab reads
-OWN = ("asked", "segments", *PLAIN)
+UNREAD_INPUTS = ("wanted", "choice")  # inputs that only headlab reads
+OWN = ("asked", "segments", *UNREAD_INPUTS)
 
 
 def plain(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Inputs without those that only `teach_positions` makes known to a model: every row is then one text."""
+    """Inputs without those that only `teach_positions` makes known to a model.
+
+    Every row is then one text.
+    """
     return {name: tensor for name, tensor in inputs.items() if name not in OWN}
 
 
-def _require_read(module: nn.Module, _args: object, _out: object) -> None:
-    if _asked.get() is not None:
-        _asked.set(None)
-        raise _unread(module)
+def _require_positions_read(module: nn.Module, _args: object, _output: object) -> None:
+    if _answer_positions.get() is not None:
+        _answer_positions.set(None)
+        raise _positions_unread_error(module)
 
 
-def _unread(module: nn.Module) -> HeadlabError:
+def _positions_unread_error(module: nn.Module) -> HeadlabError:
     return HeadlabError(
-        f"{type(module).__name__} has no output layer over tokens that can be found, so it cannot be evaluated at "
-        "selected tokens; use another model for tasks of likelihood",
+        f"{type(module).__name__} has no output layer over tokens that can be found, so it cannot "
+        "be evaluated at selected tokens; use another model for tasks of likelihood",
         code="model.positions_unread",
     )
 
 
-def _taken(
+def _take_own_inputs(
     _module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     module_inputs = {name: value for name, value in kwargs.items() if name not in OWN}
-    _asked.set(_tensor_or_none(kwargs, "asked"))
+    _answer_positions.set(_tensor_or_none(kwargs, "asked"))
     segments = _tensor_or_none(kwargs, "segments")
     if segments is not None:
-        module_inputs |= _laid_out(segments)
+        module_inputs |= _mask_and_positions(segments)
     return args, module_inputs
 
 
@@ -105,23 +121,27 @@ def _tensor_or_none(inputs: Mapping[str, object], name: str) -> torch.Tensor | N
     return tensor
 
 
-def _laid_out(segments: torch.Tensor) -> dict[str, torch.Tensor]:
+def _mask_and_positions(segments: torch.Tensor) -> dict[str, torch.Tensor]:
     """Attention mask, bool [row, 1, query, key], and position of every token, int [row, token]."""
-    before = torch.ones(
-        segments.shape[1], segments.shape[1], dtype=torch.bool, device=segments.device
-    ).tril()
-    own = (segments[:, :, None] == segments[:, None, :]) & before
-    context = segments == 0
-    seen = own | (before & context[:, None, :] & (segments >= 0)[:, :, None])
-    place = own.sum(dim=-1) - 1 + context.sum(dim=1, keepdim=True) * (segments > 0)
-    return {"attention_mask": seen[:, None], "position_ids": place * (segments >= 0)}
+    tokens = segments.shape[1]
+    is_before = torch.ones(tokens, tokens, dtype=torch.bool, device=segments.device).tril()
+    same_segment = (segments[:, :, None] == segments[:, None, :]) & is_before
+    is_context = segments == 0
+    is_text = segments >= 0
+    is_seen = same_segment | (is_before & is_context[:, None, :] & is_text[:, :, None])
+    position_in_segment = same_segment.sum(dim=-1) - 1
+    context_length = is_context.sum(dim=1, keepdim=True)
+    position = position_in_segment + context_length * (segments > 0)
+    return {"attention_mask": is_seen[:, None], "position_ids": position * is_text}
 
 
-def _gathered(_head: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...] | None:
-    positions = _asked.get()
+def _gather_answer_positions(
+    _head: nn.Module, args: tuple[torch.Tensor, ...]
+) -> tuple[torch.Tensor, ...] | None:
+    positions = _answer_positions.get()
     if positions is None:
         return None
-    _asked.set(None)
-    hidden, *others = args
+    _answer_positions.set(None)
+    hidden, *other_args = args
     indices = positions.to(hidden.device)[..., None].expand(-1, -1, hidden.shape[-1])
-    return (hidden.gather(1, indices), *others)
+    return (hidden.gather(1, indices), *other_args)

@@ -1,4 +1,4 @@
-"""Layer-wise relevance propagation: forward passes in which gradient times value is the value's relevance."""
+"""Layer-wise relevance propagation: passes in which gradient times value is a value's relevance."""
 
 from __future__ import annotations
 
@@ -20,18 +20,27 @@ from headlab.hooks.state import Active
 Operation = Callable[..., object]
 TensorOperation = Callable[..., torch.Tensor]
 Output = TypeVar("Output")
-GATE = "_headlab_gate"  # marks outputs of an activation function that no later operation has mixed across neurons
-# Operations by the rule they follow; names without leading and trailing underscores: `add` for `__add__` and `add_`.
-KINDS = {
-    # Sums, and operations that move or select values: their gradient is their rule. `clamp` only prevents overflow.
-    "moving": """add radd iadd sub rsub isub neg sum mean cumsum max amax maximum where masked_fill masked_scatter
-        clamp clip nan_to_num dropout get getitem setitem select narrow gather index_select take_along_dim index_add
-        index_copy scatter scatter_add transpose permute movedim swapaxes swapdims t view view_as reshape flatten
-        unflatten squeeze unsqueeze expand expand_as repeat repeat_interleave tile contiguous clone cat concat stack
-        chunk split split_with_sizes tensor_split unbind roll flip pad tril triu to type type_as float double half
-        bfloat16 cpu cuda requires_grad""",
-    "activation": """relu relu6 leaky_relu prelu elu selu celu gelu silu mish tanh sigmoid logsigmoid softplus hardtanh
-        hardswish hardsigmoid erf square pow""",
+# Marks outputs of an activation function that no later operation has mixed across neurons.
+GATE_ATTRIBUTE = "_headlab_gate"
+# Operations by the rule that they follow; names are without leading and trailing underscores: `add`
+# for `__add__` and `add_`.
+OPERATIONS_BY_KIND = {
+    # Sums, and operations that move or select values: their gradient is their rule. `clamp` only
+    # prevents overflow.
+    "moving": """
+        add radd iadd sub rsub isub neg sum mean cumsum max amax maximum where
+        masked_fill masked_scatter clamp clip nan_to_num dropout get getitem setitem
+        select narrow gather index_select take_along_dim index_add index_copy scatter
+        scatter_add transpose permute movedim swapaxes swapdims t view view_as reshape
+        flatten unflatten squeeze unsqueeze expand expand_as repeat repeat_interleave
+        tile contiguous clone cat concat stack chunk split split_with_sizes tensor_split
+        unbind roll flip pad tril triu to type type_as float double half bfloat16 cpu
+        cuda requires_grad
+    """,
+    "activation": """
+        relu relu6 leaky_relu prelu elu selu celu gelu silu mish tanh sigmoid logsigmoid
+        softplus hardtanh hardswish hardsigmoid erf square pow
+    """,
     "product": "mul rmul imul multiply",
     "mixing": "linear conv1d matmul rmatmul imatmul bmm mm mv einsum addmm baddbmm",
     "division": "div divide truediv itruediv true_divide",
@@ -41,22 +50,26 @@ KINDS = {
     "rms norm": "rms_norm",
     "attention": "scaled_dot_product_attention",
 }
-FUNCTIONS = (
-    "GeLUFunction",
-)  # activations with a backward pass of their own, which a TorchFunctionMode does not see
-ADDING = ("addmm", "baddbmm")  # their first argument is a summand
+# Activations with a backward pass of their own, which a TorchFunctionMode does not see.
+FUNCTIONS_WITH_BACKWARD = ("GeLUFunction",)
+OPERATIONS_WITH_SUMMAND = ("addmm", "baddbmm")  # their first argument is a summand
 
 
 class Rules(TorchFunctionMode):
-    """While active, this thread's operations are differentiated by their LRP rules; no value changes.
+    """While active, this thread's operations are differentiated by their LRP rules.
 
-    user: model class named in the HeadlabError for an operation without a rule.  attention_constant: attention
-    weights are constants that scale values (Ali et al. 2022); otherwise they pass on half of the relevance.
+    No value changes.
+
+    Attributes:
+        user: Model class named in the HeadlabError for an operation without a rule.
+        attention_constant: Attention weights are constants that scale values (Ali et al. 2022);
+            otherwise they pass on half of the relevance.
     """
 
     def __init__(self, user: str, *, attention_constant: bool = True) -> None:
         super().__init__()
-        self.user, self.attention_constant = user, attention_constant
+        self.user = user
+        self.attention_constant = attention_constant
 
     def __torch_function__(
         self,
@@ -65,53 +78,62 @@ class Rules(TorchFunctionMode):
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        """The operation, with weights as constants, so that a tensor with a gradient depends on a head."""
-        args, named = _each(args, kwargs or {}, _weight_constant)
-        carrying = list(_carrying((args, named)))
-        if not carrying:
-            return func(*args, **named)
-        spelled = getattr(func, "__name__", str(func))
-        name = spelled.strip("_")
-        kind = _kinds().get(name, "")
-        gates = [tensor for tensor in carrying if hasattr(tensor, GATE)]
-        if kind == "activation":
-            return _mark(_activation(cast(TensorOperation, func), spelled, args, named))
-        if kind == "moving":
-            output = func(*args, **named)
-            return _mark(output) if len(gates) == len(carrying) else output
-        if kind == "product":
-            output = _product(func, args, named, len(carrying), len(gates))
-            return _mark(output) if gates else output
-        return self._other(kind, name, func, args, named)
+        """Call the operation by its rule.
 
-    def _other(
+        Weights are constants, so that every tensor with a gradient depends on a head.
+        """
+        args, keywords = _change_arguments(args, kwargs or {}, _weight_as_constant)
+        tensors_with_gradient = list(_tensors_with_gradient((args, keywords)))
+        if not tensors_with_gradient:
+            return func(*args, **keywords)
+        function_name = getattr(func, "__name__", str(func))
+        name = function_name.strip("_")
+        kind = _kind_by_operation().get(name, "")
+        gate_tensors = [
+            tensor for tensor in tensors_with_gradient if hasattr(tensor, GATE_ATTRIBUTE)
+        ]
+        if kind == "activation":
+            return _mark_as_gate(
+                _activation(cast(TensorOperation, func), function_name, args, keywords)
+            )
+        if kind == "moving":
+            output = func(*args, **keywords)
+            return (
+                _mark_as_gate(output) if len(gate_tensors) == len(tensors_with_gradient) else output
+            )
+        if kind == "product":
+            output = _product(func, args, keywords, len(tensors_with_gradient), len(gate_tensors))
+            return _mark_as_gate(output) if gate_tensors else output
+        return self._apply_unmarked(kind, name, func, args, keywords)
+
+    def _apply_unmarked(
         self,
         kind: str,
         name: str,
         func: Operation,
         args: tuple[Any, ...],  # the operation decides what they are
-        named: dict[str, Any],
+        keywords: dict[str, Any],
     ) -> object:
         """Operations whose results are not gates."""
         if kind == "mixing":
-            first = 1 if name in ADDING else 0
-            factors, others = _shared(args[first:], named)
-            return func(*args[:first], *factors, **others)
+            first_factor = 1 if name in OPERATIONS_WITH_SUMMAND else 0
+            factors, changed_keywords = _share_relevance(args[first_factor:], keywords)
+            return func(*args[:first_factor], *factors, **changed_keywords)
         if kind == "division":  # a divisor normalises
-            divisors, others = _each(args[1:], named, _constant)
-            return func(args[0], *divisors, **others)
+            divisors, changed_keywords = _change_arguments(args[1:], keywords, _as_constant)
+            return func(args[0], *divisors, **changed_keywords)
         if kind == "layer norm":
-            return _layer_norm(cast(TensorOperation, func), *args, **named)
+            return _layer_norm(cast(TensorOperation, func), *args, **keywords)
         if kind == "rms norm":
-            return _rms_norm(cast(TensorOperation, func), *args, **named)
+            return _rms_norm(cast(TensorOperation, func), *args, **keywords)
         if kind == "attention":
-            return self._attention(func, *args, **named)
+            return self._attention(func, *args, **keywords)
         if kind == "constant" or (kind == "softmax" and self.attention_constant):
-            constants, others = _each(args, named, _constant)
-            return func(*constants, **others)
-        output = func(*args, **named)
-        if kind != "softmax" and any(True for _ in _carrying(output)):
-            raise no_rule(name, self.user)
+            constants, changed_keywords = _change_arguments(args, keywords, _as_constant)
+            return func(*constants, **changed_keywords)
+        output = func(*args, **keywords)
+        if kind != "softmax" and any(True for _ in _tensors_with_gradient(output)):
+            raise no_rule_error(name, self.user)
         return output
 
     def _attention(
@@ -121,22 +143,29 @@ class Rules(TorchFunctionMode):
         key: torch.Tensor,
         value: torch.Tensor,
         *args: object,
-        **named: object,
+        **keywords: object,
     ) -> object:
-        """Treated as its parts would be: two matrix products with a softmax between them."""
+        """Attention, by the rules of its parts: two matrix products with a softmax between them."""
         if self.attention_constant:
-            constants, others = _each(args, named, _constant)
-            return func(query.detach(), key.detach(), value, *constants, **others)
-        biases, others = _each(args, named, lambda bias: _sloped(bias, 0.5))
+            constants, changed_keywords = _change_arguments(args, keywords, _as_constant)
+            return func(query.detach(), key.detach(), value, *constants, **changed_keywords)
+        biases, changed_keywords = _change_arguments(
+            args, keywords, lambda bias: _with_slope(bias, 0.5)
+        )
         return func(
-            _sloped(query, 0.25), _sloped(key, 0.25), _sloped(value, 0.5), *biases, **others
+            _with_slope(query, 0.25),
+            _with_slope(key, 0.25),
+            _with_slope(value, 0.5),
+            *biases,
+            **changed_keywords,
         )
 
 
-def no_rule(name: str, user: str) -> HeadlabError:
+def no_rule_error(name: str, user: str) -> HeadlabError:
     """The error for an operation through which relevance cannot be propagated."""
     return HeadlabError(
-        f"relevance has no rule for the operation {name!r}, which {user} uses; choose another method, such as gradient",
+        f"relevance has no rule for the operation {name!r}, which {user} uses; choose another "
+        "method, such as gradient",
         code="relevance.operation_unknown",
     )
 
@@ -150,20 +179,28 @@ class HeadRelevance:
         self._ruled = False
 
     def keep(self, row: int, context: torch.Tensor) -> None:
-        """Store the output of a layer's heads, [row, query, head, head_dim]; layers below need no gradient."""
+        """Store the output of a layer's heads, [row, query, head, head_dim].
+
+        Layers below need no gradient.
+        """
         self.contexts[row] = context if context.requires_grad else context.requires_grad_()
 
     def of(self, outputs: torch.Tensor, *, again: bool = False) -> torch.Tensor:
-        """Relevance of every head for outputs of the pass, float64 [row, layer, head], in the outputs' unit.
+        """Relevance of every head for outputs of the pass, float64 [row, layer, head].
 
-        outputs: at most one per row.  again: another call follows for this pass.  Relevance is gradient times output,
-        which is the gradient at the head's gate.
+        It is in the unit of the outputs.
+
+        Relevance is gradient times output, which is the gradient at the head's gate.
+
+        Args:
+            outputs: At most one per row.
+            again: Another call follows for this pass.
         """
         if not self._ruled:
             _rule_functions(outputs, type(self.model.module).__name__)
             self._ruled = True
         layers = list(self.contexts)
-        found = torch.autograd.grad(
+        gradients = torch.autograd.grad(
             outputs.sum(),
             [self.contexts[layer] for layer in layers],
             retain_graph=again,
@@ -171,133 +208,169 @@ class HeadRelevance:
         )
         grid = self.model.grid
         rows = max(len(context) for context in self.contexts.values())
-        out = torch.zeros(rows, grid.layers, grid.width, dtype=torch.float64, device=outputs.device)
-        for layer, gradient in zip(layers, found, strict=True):
+        relevance_of_heads = torch.zeros(
+            rows, grid.layers, grid.width, dtype=torch.float64, device=outputs.device
+        )
+        for layer, gradient in zip(layers, gradients, strict=True):
             if gradient is not None:  # a layer that no output depends on
                 context = self.contexts[layer].detach()
-                out[:, layer, : context.shape[2]] = (context * gradient).sum(
+                relevance_of_heads[:, layer, : context.shape[2]] = (context * gradient).sum(
                     dim=(1, 3), dtype=torch.float64
                 )
-        return out
+        return relevance_of_heads
 
 
 @contextmanager
 def relevance(model: Model, *, attention_constant: bool = True) -> Iterator[HeadRelevance]:
-    """Observe one forward pass of this thread for `HeadRelevance.of`, which is called after the block.
+    """Observe one forward pass of this thread for `HeadRelevance.of`.
 
-    Rules: Bach et al. 2015, equation 56, for sums, where a bias absorbs its share; Voita et al. 2019, A.2, for
-    activations; Ali et al. 2022 for normalisation and constant attention, otherwise Achtibat et al. 2024, propositions
-    3.1 and 3.3.  Raises HeadlabError for an operation without a rule.
+    That is called after the block.
+
+    Rules: Bach et al. 2015, equation 56, for sums, where a bias absorbs its share; Voita et al.
+    2019, A.2, for activations; Ali et al. 2022 for normalisation and constant attention, otherwise
+    Achtibat et al. 2024, propositions 3.1 and 3.3.
+
+    Args:
+        model: The model of the pass.
+        attention_constant: As in `Rules`.
+
+    Raises:
+        HeadlabError: An operation has no rule.
     """
-    found = HeadRelevance(model)
+    head_relevance = HeadRelevance(model)
     rules = Rules(type(model.module).__name__, attention_constant=attention_constant)
-    with torch.enable_grad(), model.active(Active(contexts=found.keep)), rules:
-        yield found
+    with torch.enable_grad(), model.active(Active(contexts=head_relevance.keep)), rules:
+        yield head_relevance
 
 
 @cache
-def _kinds() -> dict[str, str]:
-    return {name: kind for kind, names in KINDS.items() for name in names.split()}
+def _kind_by_operation() -> dict[str, str]:
+    """The key in `OPERATIONS_BY_KIND` of every operation's name."""
+    return {name: kind for kind, names in OPERATIONS_BY_KIND.items() for name in names.split()}
 
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 
 
-def _each(
-    args: tuple[object, ...], named: Mapping[str, object], change: Change
+def _change_arguments(
+    args: tuple[object, ...], keywords: Mapping[str, object], change: Change
 ) -> tuple[tuple[object, ...], dict[str, object]]:
-    """An operation's arguments with each tensor changed, also tensors inside dicts, lists and tuples."""
-    changed_args = tuple(_changed(value, change) for value in args)
-    return changed_args, {name: _changed(value, change) for name, value in named.items()}
+    """An operation's arguments with each tensor changed.
+
+    Tensors inside dicts, lists and tuples are changed too.
+    """
+    changed_args = tuple(_change_tensors(value, change) for value in args)
+    return changed_args, {name: _change_tensors(value, change) for name, value in keywords.items()}
 
 
-def _changed(value: object, change: Change) -> object:
+def _change_tensors(value: object, change: Change) -> object:
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, dict):
-        return {name: _changed(part, change) for name, part in value.items()}
+        return {name: _change_tensors(part, change) for name, part in value.items()}
     if type(value) is tuple:
-        return tuple(_changed(part, change) for part in value)
+        return tuple(_change_tensors(part, change) for part in value)
     if type(value) is list:
-        return [_changed(part, change) for part in value]
+        return [_change_tensors(part, change) for part in value]
     return value
 
 
-def _carrying(value: object) -> Iterator[torch.Tensor]:
+def _tensors_with_gradient(value: object) -> Iterator[torch.Tensor]:
     """Tensors among arguments or results that require a gradient, that is, depend on a head."""
     if isinstance(value, torch.Tensor):
         if value.requires_grad:
             yield value
     elif isinstance(value, dict | tuple | list):
         for part in value.values() if isinstance(value, dict) else value:
-            yield from _carrying(part)
+            yield from _tensors_with_gradient(part)
 
 
-def _constant(tensor: torch.Tensor) -> torch.Tensor:
+def _as_constant(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach()
 
 
-def _weight_constant(tensor: torch.Tensor) -> torch.Tensor:
-    # One without a gradient stays a Parameter: accelerate, which brings weights for a pass, asks for that.
-    return tensor.detach() if isinstance(tensor, nn.Parameter) and tensor.requires_grad else tensor
+def _weight_as_constant(tensor: torch.Tensor) -> torch.Tensor:
+    # One without a gradient stays a Parameter: accelerate, which brings weights for a pass, asks
+    # for that.
+    if isinstance(tensor, nn.Parameter) and tensor.requires_grad:
+        return tensor.detach()
+    return tensor
 
 
-def _mark(output: Output) -> Output:
-    for tensor in _carrying(output):
-        setattr(tensor, GATE, True)
+def _mark_as_gate(output: Output) -> Output:
+    for tensor in _tensors_with_gradient(output):
+        setattr(tensor, GATE_ATTRIBUTE, True)
     return output
 
 
-def _sloped(
+def _with_slope(
     x: torch.Tensor, slope: torch.Tensor | float, value: torch.Tensor | None = None
 ) -> torch.Tensor:
     """A value (by default x itself) whose derivative with respect to x is `slope`."""
     if not x.requires_grad and value is None:
         return x  # such as a mask, whose infinities cannot be subtracted
-    fixed = x.detach()
-    return (fixed if value is None else value) + slope * (x - fixed)
+    constant_x = x.detach()
+    if value is None:
+        value = constant_x
+    return value + slope * (x - constant_x)
 
 
-def _shared(
-    args: tuple[object, ...], named: dict[str, object]
+def _share_relevance(
+    args: tuple[object, ...], keywords: dict[str, object]
 ) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Factors of a product, each given an equal part of its relevance (Achtibat et al. 2024, proposition 3.2)."""
-    count = sum(1 for _ in _carrying((args, named)))
+    """Factors of a product, each with an equal part of its relevance.
+
+    Achtibat et al. 2024, proposition 3.2.
+    """
+    count = sum(1 for _ in _tensors_with_gradient((args, keywords)))
     if count <= 1:
-        return args, named
-    return _each(args, named, lambda factor: _sloped(factor, 1 / count))
+        return args, keywords
+    return _change_arguments(args, keywords, lambda factor: _with_slope(factor, 1 / count))
 
 
 def _product(
-    func: Operation, args: tuple[object, ...], named: dict[str, object], carrying: int, gates: int
+    func: Operation,
+    args: tuple[object, ...],
+    keywords: dict[str, object],
+    tensors_with_gradient: int,
+    gate_tensors: int,
 ) -> object:
-    """The product with a gate held constant, so that the other factor gets all the relevance (Arras et al. 2017)."""
-    if carrying > 1 and gates == 1:
-        factors, others = _each(args, named, _gate_constant)
+    """The product with a gate held constant, so that the other factor gets all the relevance.
+
+    Arras et al. 2017.
+    """
+    if tensors_with_gradient > 1 and gate_tensors == 1:
+        factors, changed_keywords = _change_arguments(args, keywords, _gate_as_constant)
     else:
-        factors, others = _shared(args, named)
-    return func(*factors, **others)
+        factors, changed_keywords = _share_relevance(args, keywords)
+    return func(*factors, **changed_keywords)
 
 
-def _gate_constant(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach() if hasattr(tensor, GATE) else tensor
+def _gate_as_constant(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach() if hasattr(tensor, GATE_ATTRIBUTE) else tensor
 
 
 def _activation(
-    func: TensorOperation, spelled: str, args: tuple[object, ...], named: dict[str, object]
+    func: TensorOperation, function_name: str, args: tuple[object, ...], keywords: dict[str, object]
 ) -> torch.Tensor:
-    """f(x) as x times the constant f(x) / x: relevance is passed on unchanged (Voita et al. 2019, A.2)."""
-    x = cast("torch.Tensor", args[0] if args else named.pop("input"))
-    exponent = named.get("exponent", 1)
-    if spelled.strip("_") == "pow" and len(args) > 1:
+    """f(x) as x times the constant f(x) / x.
+
+    Relevance is passed on unchanged (Voita et al. 2019, A.2).
+    """
+    x = cast("torch.Tensor", args[0] if args else keywords.pop("input"))
+    exponent = keywords.get("exponent", 1)
+    if function_name.strip("_") == "pow" and len(args) > 1:
         exponent = args[1]
-    fixed = x.detach()
+    constant_x = x.detach()
     # An in-place operation would change the ratio's denominator.
-    in_place = named.get("inplace") or (spelled.endswith("_") and not spelled.endswith("__"))
-    value = func(fixed.clone() if in_place else fixed, *args[1:], **named)
+    in_place = keywords.get("inplace") or (
+        function_name.endswith("_") and not function_name.endswith("__")
+    )
+    value = func(constant_x.clone() if in_place else constant_x, *args[1:], **keywords)
     if not isinstance(exponent, int | float) or exponent < 0:
         return value  # a normaliser, such as the -1/2th power of a mean square
-    return _sloped(x, torch.nan_to_num(value / fixed, nan=0.0, posinf=0.0, neginf=0.0), value)
+    slope = torch.nan_to_num(value / constant_x, nan=0.0, posinf=0.0, neginf=0.0)
+    return _with_slope(x, slope, value)
 
 
 def _layer_norm(
@@ -309,12 +382,13 @@ def _layer_norm(
     eps: float = 1e-5,
 ) -> torch.Tensor:
     """Layer norm with its standard deviation held constant (Ali et al. 2022)."""
-    given, over = x.detach(), tuple(range(-len(shape), 0))
-    scale = torch.rsqrt(given.var(dim=over, keepdim=True, unbiased=False) + eps)
-    moved = x - given
-    moved = moved - moved.mean(dim=over, keepdim=True)
+    constant_x = x.detach()
+    dims = tuple(range(-len(shape), 0))
+    scale = torch.rsqrt(constant_x.var(dim=dims, keepdim=True, unbiased=False) + eps)
+    centred_change = x - constant_x
+    centred_change = centred_change - centred_change.mean(dim=dims, keepdim=True)
     slope = scale if weight is None else scale * weight
-    return func(given, shape, weight, bias, eps) + slope * moved
+    return func(constant_x, shape, weight, bias, eps) + slope * centred_change
 
 
 def _rms_norm(
@@ -325,28 +399,30 @@ def _rms_norm(
     eps: float | None = None,
 ) -> torch.Tensor:
     """RMS norm with its mean square held constant, like the standard deviation of a layer norm."""
-    given, over = x.detach(), tuple(range(-len(shape), 0))
-    small = torch.finfo(x.dtype).eps if eps is None else eps
-    scale = torch.rsqrt(given.square().mean(dim=over, keepdim=True) + small)
-    return _sloped(x, scale if weight is None else scale * weight, func(given, shape, weight, eps))
+    constant_x = x.detach()
+    dims = tuple(range(-len(shape), 0))
+    epsilon = torch.finfo(x.dtype).eps if eps is None else eps
+    scale = torch.rsqrt(constant_x.square().mean(dim=dims, keepdim=True) + epsilon)
+    slope = scale if weight is None else scale * weight
+    return _with_slope(x, slope, func(constant_x, shape, weight, eps))
 
 
 def _rule_functions(outputs: torch.Tensor, user: str) -> None:
-    """Apply the activation rule to functions with their own backward pass in the graph of these outputs."""
-    waiting: list[Node | None] = [outputs.grad_fn]
-    seen: set[Node] = set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
+    """Apply the activation rule to functions with their own backward pass in a graph."""
+    pending_nodes: list[Node | None] = [outputs.grad_fn]
+    visited_nodes: set[Node] = set()
+    while pending_nodes:
+        node = pending_nodes.pop()
+        if node is None or node in visited_nodes:
             continue
-        seen.add(node)
-        waiting += [below for below, _ in node.next_functions]
+        visited_nodes.add(node)
+        pending_nodes += [child for child, _ in node.next_functions]
         own_node = _of_own_function(node)
         if own_node is not None:
             function = type(own_node)._forward_cls  # type: ignore[attr-defined] # torch sets it on the class that it makes
-            if function.__name__ not in FUNCTIONS:
-                raise no_rule(function.__name__, user)
-            own_node.register_hook(_passing(*own_node.saved_tensors, function))
+            if function.__name__ not in FUNCTIONS_WITH_BACKWARD:
+                raise no_rule_error(function.__name__, user)
+            own_node.register_hook(_ratio_hook(*own_node.saved_tensors, function))
 
 
 def _of_own_function(node: object) -> BackwardCFunction | None:
@@ -354,10 +430,10 @@ def _of_own_function(node: object) -> BackwardCFunction | None:
     return node if isinstance(node, BackwardCFunction) else None
 
 
-def _passing(
+def _ratio_hook(
     x: torch.Tensor, function: type[torch.autograd.Function]
 ) -> Callable[[object, Sequence[torch.Tensor]], tuple[torch.Tensor]]:
     """A hook that uses f(x) / x as the derivative."""
     with torch.no_grad():
         ratio = torch.nan_to_num(function.apply(x) / x, nan=0.0, posinf=0.0, neginf=0.0)
-    return lambda _, above: (above[0] * ratio,)
+    return lambda _, output_gradients: (output_gradients[0] * ratio,)

@@ -1,4 +1,4 @@
-"""Gates in forward passes: those in effect in each thread, and passes that start at a later layer."""
+"""Gates in forward passes, by thread, and passes that start at a later layer."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ Inner = Callable[..., torch.Tensor]  # a layer's forward pass
 class Pass:
     """How the layers of one forward pass are run when not all rows need every layer.
 
-    rows: rows of the batch passed to the layer that is running; None for all of them.  first_token: the
-    last layer's feed-forward part is run on the first token only, for models whose answer is read there.
+    Attributes:
+        rows: Rows of the batch passed to the layer that is running; None for all of them.
+        first_token: Whether the last layer's feed-forward part is run on the first token only, for
+            models whose answer is read there.
     """
 
     rows: Rows | None = None
@@ -46,7 +48,7 @@ class Pass:
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> torch.Tensor:
-        """Output of a layer, given its input [row, token, width] and the function that computes it."""
+        """Output of a layer, given its input [row, token, width] and the function for it."""
         raise NotImplementedError
 
     def _run_on(
@@ -58,13 +60,13 @@ class Pass:
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> torch.Tensor:
-        """Output of a layer for some rows of a batch, given these rows' input and all rows' arguments."""
+        """Output of a layer for some rows of a batch, given their input and all arguments."""
         self.rows = rows
         try:
             output = inner(
                 hidden,
-                *(_take(value, rows, batch) for value in args),
-                **{name: _take(value, rows, batch) for name, value in kwargs.items()},
+                *(_take_rows(value, rows, batch) for value in args),
+                **{name: _take_rows(value, rows, batch) for name, value in kwargs.items()},
             )
         finally:
             self.rows = None
@@ -89,33 +91,39 @@ class Indices:
         """How many rows a list has."""
         return self._counts[number]
 
-    def on(self, device: torch.device, number: int) -> torch.Tensor:
+    def rows_on(self, device: torch.device, number: int) -> torch.Tensor:
         """One of the lists on a device, int [row]."""
         if device not in self._by_device:
             self._by_device[device] = on_device(self._joined, device).split(self._counts)
         return self._by_device[device][number]
 
 
-def picked(tensor: torch.Tensor, rows: Rows) -> torch.Tensor:
+def pick_rows(tensor: torch.Tensor, rows: Rows) -> torch.Tensor:
     """Some rows of a tensor, which may be on another device than the row numbers."""
     return tensor[rows if isinstance(rows, slice) else rows.to(tensor.device)]
 
 
-def _take(value: object, rows: Rows, batch: int) -> object:
-    """The given rows of every per-row tensor in nested arguments; values shared by all rows are unchanged."""
+def _take_rows(value: object, rows: Rows, batch: int) -> object:
+    """The given rows of every per-row tensor in nested arguments.
+
+    Values shared by all rows are unchanged.
+    """
     if isinstance(value, torch.Tensor):
-        return picked(value, rows) if value.dim() > 1 and len(value) == batch else value
+        return pick_rows(value, rows) if value.dim() > 1 and len(value) == batch else value
     if isinstance(value, tuple | list):
-        return type(value)(_take(v, rows, batch) for v in value)
+        return type(value)(_take_rows(v, rows, batch) for v in value)
     if isinstance(value, dict):
-        return {k: _take(v, rows, batch) for k, v in value.items()}
+        return {k: _take_rows(v, rows, batch) for k, v in value.items()}
     return value
 
 
 class LayerStates(Pass):
-    """Cached inputs of every layer for the rows of one batch, so that later passes can start midway.
+    """Cached inputs of every layer for the rows of one batch.
 
-    inputs[l]: [row, token, width], the input of layer l; inputs[layers] is the last layer's output.
+    Later passes can start midway with them.
+
+    Attributes:
+        inputs: [row, token, width] for every layer, its input; the last is the last layer's output.
     """
 
     def __init__(self, layers: int) -> None:
@@ -155,12 +163,11 @@ class LayerStates(Pass):
             return cached_output
         if count == len(hidden):
             return self._run_all(inner, layer, hidden, args, kwargs)
-        rows = self._rows_by_layer.on(hidden.device, layer)
+        rows = self._rows_by_layer.rows_on(hidden.device, layer)
         output = cached_output.clone()
-        places = self._rows_by_layer.on(
-            output.device, layer
-        )  # a layer may be on another device than its input
-        output[places] = self._run_on(rows, len(hidden), inner, hidden[rows], args, kwargs)
+        # A layer may be on another device than its input.
+        output_rows = self._rows_by_layer.rows_on(output.device, layer)
+        output[output_rows] = self._run_on(rows, len(hidden), inner, hidden[rows], args, kwargs)
         self.inputs[layer + 1] = output
         return output
 
@@ -182,7 +189,8 @@ class LayerStates(Pass):
 class Trunk(Pass):
     """A full pass that stores the input of every layer, so that other rows can branch off it later.
 
-    inputs[l]: [row, token, width], the input of layer l, detached.
+    Attributes:
+        inputs: [row, token, width] for every layer, its detached input.
     """
 
     def __init__(self, layers: int, *, first_token: bool = False) -> None:
@@ -205,9 +213,12 @@ class Trunk(Pass):
 class FanOut(Pass):
     """A branching pass: each row joins at its own layer as a copy of the row it branches off.
 
-    start: int [row], the layer at which a row joins, non-decreasing along the batch.  origin: int [row], the row
-    it copies there: of the trunk, if one is given, else an earlier row of this pass. A row whose
-    gates equal its origin's below `start` thus only costs the layers from `start` on.
+    A row whose gates equal its origin's below `start` thus only costs the layers from `start` on.
+
+    Attributes:
+        start: int [row], the layer at which a row joins, non-decreasing along the batch.
+        origin: int [row], the row it copies there: of the trunk, if one is given, else an earlier
+            row of this pass.
     """
 
     def __init__(
@@ -222,7 +233,10 @@ class FanOut(Pass):
         self.first_token = first_token
         self._live = np.searchsorted(start, np.arange(-1, layers), side="right").tolist()
         self._batch = len(origin)
-        joining = [torch.as_tensor(origin[before:now]) for before, now in pairwise(self._live)]
+        joining = [
+            torch.as_tensor(origin[rows_before:rows_now])
+            for rows_before, rows_now in pairwise(self._live)
+        ]
         self._origins_by_layer = Indices(joining)
         self._trunk = trunk
 
@@ -235,29 +249,34 @@ class FanOut(Pass):
         kwargs: dict[str, object],
     ) -> torch.Tensor:
         """Add the rows that join at this layer, and run it on all rows that have joined."""
-        before, now = self._live[layer], self._live[layer + 1]
+        rows_before = self._live[layer]
+        rows_now = self._live[layer + 1]
         if layer == 0:  # every row has been embedded, so rows that start here are not copied
-            hidden = hidden[:now]
-        elif now > before:
+            hidden = hidden[:rows_now]
+        elif rows_now > rows_before:
             source = hidden if self._trunk is None else self._trunk.inputs[layer]
             assert source is not None
-            # without rows until now, hidden is still where the embeddings are
-            origins = self._origins_by_layer.on(source.device, layer)
+            # Without rows until now, hidden is still where the embeddings are.
+            origins = self._origins_by_layer.rows_on(source.device, layer)
             hidden = torch.cat([hidden.to(source.device), source[origins]])
-        if not now:
+        if not rows_now:
             return hidden
-        return self._run_on(slice(0, now), self._batch, inner, hidden, args, kwargs)
+        return self._run_on(slice(0, rows_now), self._batch, inner, hidden, args, kwargs)
 
 
-# Layers that ask the pass in effect how they are to run. What stands in a layer's place is an object, not a closure, so
-# that a copy of the model (`copy.deepcopy`) runs its own layers, as a model that nobody gates.
+# Layers that ask the pass in effect how they are to run. What stands in a layer's place is an
+# object, not a closure, so that a copy of the model (`copy.deepcopy`) runs its own layers, as a
+# model that nobody gates.
 
 
 @dataclass
 class LayerForward:
     """The forward pass of a layer; without a pass in effect it is unchanged.
 
-    inner: the layer's own.  owner: of the model.  index: of the layer.
+    Attributes:
+        inner: The layer's own forward pass.
+        owner: The model that the layer belongs to.
+        index: Number of the layer.
     """
 
     inner: Inner
@@ -269,17 +288,19 @@ class LayerForward:
         current_pass = pass_of(self.owner)
         if current_pass is None:
             return self.inner(*args, **kwargs)
-        others = dict(kwargs)
-        hidden = args[0] if args else others.pop("hidden_states")
+        other_kwargs = dict(kwargs)
+        hidden = args[0] if args else other_kwargs.pop("hidden_states")
         states = cast("torch.Tensor", hidden)  # what a layer takes first
-        return current_pass.run(self.inner, self.index, states, args[1:], others)
+        return current_pass.run(self.inner, self.index, states, args[1:], other_kwargs)
 
 
 @dataclass
 class LastFeedForward:
     """The last layer's feed-forward part, on the first token only when a pass requests it.
 
-    inner: the part itself.  owner: of the model.
+    Attributes:
+        inner: The part itself.
+        owner: The model that the layer belongs to.
     """
 
     inner: Callable[[torch.Tensor], torch.Tensor]
@@ -287,12 +308,17 @@ class LastFeedForward:
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """Output of the part, [row, token, width]."""
-        how = pass_of(self.owner)
-        return self.inner(hidden[:, :1] if how is not None and how.first_token else hidden)
+        current_pass = pass_of(self.owner)
+        if current_pass is not None and current_pass.first_token:
+            hidden = hidden[:, :1]
+        return self.inner(hidden)
 
 
 def pass_of(owner: Owner) -> Pass | None:
-    """How this thread's pass of the owner's model runs its layers; None for all rows through all layers."""
+    """How this thread's pass of the owner's model runs its layers.
+
+    None for all rows through all layers.
+    """
     active = active_for(owner)
     return active.states if active is not None else None
 
@@ -324,10 +350,15 @@ Observer = Callable[[int, torch.Tensor], None]
 class Active:
     """Gates and observers of one `with` block.
 
-    gates: [layer, head], [row, layer, head] or [row, layer, head, query]; None gates nothing.
-    fill: output of a closed head in place of 0, [layer, head, head_dim].  contexts, weights: called
-    with (layer row, tensor): a layer's head outputs [row, query, head, head_dim] before gating, or its attention
-    weights [row, head, query, key].  ended: the block has ended, which a context copied inside it does not see.
+    Attributes:
+        gates: [layer, head], [row, layer, head] or [row, layer, head, query]; None gates nothing.
+        fill: Output of a closed head in place of 0, [layer, head, head_dim].
+        contexts: Called with (layer row, a layer's head outputs [row, query, head, head_dim] before
+            gating).
+        weights: Called with (layer row, a layer's attention weights [row, head, query, key]).
+        weight_layers: Layer rows that `weights` is called for; None for all.
+        states: How a pass runs its layers; None for all rows through all layers.
+        ended: The block has ended, which a context copied inside it does not see.
     """
 
     gates: torch.Tensor | None = None
@@ -343,8 +374,12 @@ class Active:
 class Block:
     """A block of `gated` that is open in some thread.
 
-    active: its gates.  model: the model's name.  thread: the identity of the thread that opened it.  everywhere:
-    whether it gates every thread.  warned: whether a pass that it does not gate has been warned of.
+    Attributes:
+        active: Its gates.
+        model: The model's name.
+        thread: The identity of the thread that opened it.
+        everywhere: Whether it gates every thread.
+        warned: Whether a pass that it does not gate has been warned of.
     """
 
     active: Active
@@ -357,9 +392,12 @@ class Block:
 class PassesOfThread(threading.local):
     """What one thread knows of its passes of a model.
 
-    calls: {first gate row of a shared module: its calls in this pass}.  running: whether a pass of the whole model is
-    running.  begun_with: the thread's own gates at its beginning, which hold to its end.  pinned: those of another
-    thread's block, likewise.  block: of another thread, the last that gated this one.
+    Attributes:
+        calls: {first gate row of a shared module: its calls in this pass}.
+        running: Whether a pass of the whole model is running.
+        begun_with: The thread's own gates at the pass's beginning, which hold to its end.
+        pinned: Gates of another thread's block at the pass's beginning, which hold to its end.
+        block: The last block of another thread that gated this one.
     """
 
     block: Block | None = None
@@ -374,8 +412,11 @@ class PassesOfThread(threading.local):
 class Owner:
     """Identity of one attached model; gates of one owner never affect another's modules.
 
-    blocks: open blocks of `gated`, in the order in which they were opened, never changed in place.  is_quiet: no
-    block is open, and no pass has begun in one that gates it.
+    Attributes:
+        blocks: Open blocks of `gated`, in the order in which they were opened; never changed in
+            place.
+        passes: What this thread knows of its passes.
+        is_quiet: No block is open, and no pass has begun in one that gates it.
     """
 
     def __init__(self) -> None:
@@ -390,16 +431,25 @@ class Owner:
         return type(self), ()
 
     def open(self, block: Block) -> None:
-        """Begin a block. Raises HeadlabError if another user's block gates every thread, as this one would."""
+        """Begin a block.
+
+        Raises:
+            HeadlabError: Another user's block gates every thread, as this one would.
+        """
         with self._lock:
             enclosing = _active.get().get(id(self), ())
-            others = [other for other in self.blocks if other.everywhere]
-            if block.everywhere and not all(
-                any(other.active is outer for outer in enclosing) for other in others
-            ):
+            gating_everywhere = [
+                earlier_block for earlier_block in self.blocks if earlier_block.everywhere
+            ]
+            all_enclose_this = all(
+                any(earlier_block.active is active for active in enclosing)
+                for earlier_block in gating_everywhere
+            )
+            if block.everywhere and not all_enclose_this:
                 raise HeadlabError(
-                    f"a block of headlab.gated(..., threads=True) is open on {block.model} already, and two cannot "
-                    "both gate every thread; end that one first, or leave threads=True out to gate this thread only",
+                    f"a block of headlab.gated(..., threads=True) is open on {block.model} "
+                    "already, and two cannot both gate every thread; end that one first, or leave "
+                    "threads=True out to gate this thread only",
                     code="gate.threads_taken",
                 )
             self.blocks = (*self.blocks, block)
@@ -408,7 +458,9 @@ class Owner:
     def close(self, block: Block) -> None:
         """End a block."""
         with self._lock:
-            self.blocks = tuple(other for other in self.blocks if other is not block)
+            self.blocks = tuple(
+                earlier_block for earlier_block in self.blocks if earlier_block is not block
+            )
             self.is_quiet = not self.blocks and not self._pinned_passes
 
     def begin_pass(self) -> None:
@@ -438,7 +490,10 @@ class Owner:
             self.is_quiet = not self.blocks and not self._pinned_passes
 
     def from_elsewhere(self) -> Active | None:
-        """Gates that another thread's block puts on this thread, which has none of its own; None if there are none."""
+        """Gates that another thread's block puts on this thread, which has none of its own.
+
+        None if there are none.
+        """
         passes = self.passes
         if passes.running:
             return passes.pinned
@@ -456,17 +511,18 @@ class Owner:
 
     def _warn(self, blocks: Iterable[Block]) -> None:
         """Say once a block that it does not gate a pass of this thread."""
-        here = threading.get_ident()
+        this_thread = threading.get_ident()
         for block in blocks:
-            if block.thread == here:
+            if block.thread == this_thread:
                 continue
             with self._lock:
-                is_first, block.warned = not block.warned, True
+                is_first = not block.warned
+                block.warned = True
             if is_first:
                 warnings.warn(
-                    f"a pass of {block.model} in thread {threading.current_thread().name} is not gated: the block of "
-                    "headlab.gated that is open gates only the thread it was opened in; "
-                    "headlab.gated(model, gates, threads=True) gates every thread",
+                    f"a pass of {block.model} in thread {threading.current_thread().name} is not "
+                    "gated: the block of headlab.gated that is open gates only the thread it was "
+                    "opened in; headlab.gated(model, gates, threads=True) gates every thread",
                     UngatedPassWarning,
                     stacklevel=2,
                 )
@@ -476,7 +532,7 @@ _active: ContextVar[Mapping[int, tuple[Active, ...]]] = ContextVar("headlab_acti
 
 
 def gates_of_thread(owner: Owner) -> Active | None:
-    """Gates and observers that this thread itself has put on the owner's model; None if there are none."""
+    """Gates and observers that this thread itself has put on the owner's model, or None."""
     stack = _active.get().get(id(owner))
     if not stack:
         return None
@@ -489,7 +545,7 @@ def gates_of_thread(owner: Owner) -> Active | None:
 
 
 def active_for(owner: Owner) -> Active | None:
-    """Gates and observers that hold for this thread's passes of the owner's model; None if there are none."""
+    """Gates and observers that hold for this thread's passes of the owner's model, or None."""
     active = gates_of_thread(owner)
     if active is None and not owner.is_quiet:
         return owner.from_elsewhere()
@@ -498,10 +554,11 @@ def active_for(owner: Owner) -> Active | None:
 
 @contextmanager
 def activate(owner: Owner, active: Active) -> Iterator[Active]:
-    """Apply `active` to this thread and this model until the block ends, with or without an exception.
+    """Apply `active` to this thread and this model until the block ends.
 
-    Blocks may end in any order, as those of generators do, and in another thread than they began in.  Where a context
-    was copied inside the block, as for a task of asyncio, passes that begin after its end are not gated either.
+    Blocks may end in any order, as those of generators do, and in another thread than they began
+    in. Where a context was copied inside the block, as for a task of asyncio, passes that begin
+    after its end are not gated either.
     """
     key = id(owner)
     active.ended = False
@@ -511,7 +568,7 @@ def activate(owner: Owner, active: Active) -> Iterator[Active]:
         yield active
     finally:
         active.ended = True
-        remaining = tuple(other for other in _active.get().get(key, ()) if other is not active)
+        remaining = tuple(outer for outer in _active.get().get(key, ()) if outer is not active)
         _active.set({**_active.get(), key: remaining})
 
 
@@ -520,13 +577,13 @@ def open_block(owner: Owner, active: Active, model: str, *, everywhere: bool) ->
     """Apply gates to this thread, or to every thread, and let others' passes be warned of.
 
     Args:
-        owner: of the model.
-        active: the gates.
-        model: the model's name, in messages.
-        everywhere: whether every thread is gated.
+        owner: The model.
+        active: The gates.
+        model: The model's name, for messages.
+        everywhere: Whether every thread is gated.
 
     Raises:
-        HeadlabError: another thread's block gates every thread already.
+        HeadlabError: Another thread's block gates every thread already.
     """
     block = Block(active, model, threading.get_ident(), everywhere)
     owner.open(block)
@@ -539,7 +596,7 @@ def open_block(owner: Owner, active: Active, model: str, *, everywhere: bool) ->
 
 @dataclass(frozen=True)
 class Site:
-    """Position of an attention module: its rows in the gate array, one per call in a forward pass."""
+    """Position of an attention module: its rows in the gate array, one for every call."""
 
     owner: Owner
     rows: tuple[int, ...]
@@ -549,9 +606,7 @@ class Site:
         """The gate row of this call; a module shared by several layers is called once per layer."""
         if len(self.rows) == 1:
             return self.rows[0]
-        calls = (
-            self.owner.passes.calls
-        )  # of this thread: others may run a pass under the same gates
+        calls = self.owner.passes.calls  # this thread's: others may run a pass under the same gates
         count = calls.get(self.rows[0], 0)
         calls[self.rows[0]] = count + 1
         return self.rows[count % len(self.rows)]
@@ -564,29 +619,32 @@ def apply_gates(context: torch.Tensor, active: Active, row: int, heads: int) -> 
     if active.gates is None:
         return context
     gate = _gate_of(active, row, heads, context).to(context)
-    out = context * gate
+    gated_context = context * gate
     if active.fill is not None:
-        out = (
-            out + (1 - gate) * active.fill[row, :heads, : context.shape[-1]].to(context)[None, None]
-        )
-    return out
+        fill = active.fill[row, :heads, : context.shape[-1]].to(context)
+        gated_context = gated_context + (1 - gate) * fill[None, None]
+    return gated_context
 
 
 def _gate_of(active: Active, row: int, heads: int, context: torch.Tensor) -> torch.Tensor:
     """Gates of one layer, broadcastable to its context [row, query, head, head_dim].
 
-    Gates with a column a query may have more of them than this layer has queries: those of the longest stack.
+    Gates with a column for every query may have more columns than this layer has queries: those of
+    the longest stack.
     """
-    gates, batch, queries = active.gates, len(context), context.shape[1]
+    gates = active.gates
+    batch = len(context)
+    queries = context.shape[1]
     assert gates is not None
     if gates.dim() == 2:
         return gates[row, :heads][None, None, :, None]
     gate = gates[:, row, :heads]
     if active.states is not None and active.states.rows is not None:
-        gate = picked(gate, active.states.rows)
+        gate = pick_rows(gate, active.states.rows)
     if len(gate) != batch:
         raise HeadlabError(
-            f"gates have {len(gate)} rows, the batch has {batch}; pass one row of gates per example",
+            f"gates have {len(gate)} rows, the batch has {batch}; pass one row of gates per "
+            "example",
             code="gate.rows_mismatch",
         )
     if gate.dim() == 2:
@@ -596,14 +654,14 @@ def _gate_of(active: Active, row: int, heads: int, context: torch.Tensor) -> tor
 
 # The attention function headlab registers with transformers: SDPA, then gates.
 
-NAME = "headlab"
-SITE = "_headlab_site"
+IMPLEMENTATION_NAME = "headlab"
+SITE_ATTRIBUTE = "_headlab_site"
 
 
 def register() -> None:
     """Enable `model.set_attn_implementation("headlab")`; may be called repeatedly."""
-    AttentionInterface.register(NAME, gated_sdpa)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+    AttentionInterface.register(IMPLEMENTATION_NAME, gated_sdpa)
+    AttentionMaskInterface.register(IMPLEMENTATION_NAME, sdpa_mask)
 
 
 class AttentionOptions(TypedDict, total=False):
@@ -636,23 +694,28 @@ def gated_sdpa(
 ) -> tuple[torch.Tensor, None]:
     """Scaled dot-product attention whose heads are scaled by this thread's gates.
 
-    query: [row, head, query, head_dim].  Returns ([row, query, head, head_dim], None), as transformers
-    expects of an attention function.
+    Args:
+        query: [row, head, query, head_dim].
+
+    Returns:
+        ([row, query, head, head_dim], None), as transformers expects of an attention function.
     """
-    context = _attended(module, query, key, value, attention_mask, **kwargs)
-    site: Site | None = getattr(module, SITE, None)
+    context = _attention_output(module, query, key, value, attention_mask, **kwargs)
+    site: Site | None = getattr(module, SITE_ATTRIBUTE, None)
     active = active_for(site.owner) if site is not None else None
     if site is None or active is None:
         return context, None
     row = site.row()
-    if active.weights is not None and (active.weight_layers is None or row in active.weight_layers):
+    is_observed = active.weight_layers is None or row in active.weight_layers
+    if active.weights is not None and is_observed:
         weights = attention_weights(module, query, key, attention_mask, **kwargs)
-        # All-attention layers also attend to persistent vectors, which are not tokens
-        active.weights(row, weights[..., : weights.shape[-1] - getattr(module, "persistent", 0)])
+        # All-attention layers also attend to persistent vectors, which are not tokens.
+        tokens = weights.shape[-1] - getattr(module, "persistent", 0)
+        active.weights(row, weights[..., :tokens])
     return apply_gates(context, active, row, site.heads), None
 
 
-def _attended(
+def _attention_output(
     module: torch.nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -660,7 +723,10 @@ def _attended(
     attention_mask: torch.Tensor | None,
     **kwargs: Unpack[AttentionOptions],
 ) -> torch.Tensor:
-    """Outputs of the heads before gates, [row, query, head, head_dim]; by way of the weights where SDPA cannot."""
+    """Outputs of the heads before gates, [row, query, head, head_dim].
+
+    They are computed from the weights where SDPA cannot.
+    """
     if kwargs.get("softcap") is None and kwargs.get("s_aux") is None:
         context: torch.Tensor = sdpa_attention_forward(
             module, query, key, value, attention_mask, **kwargs
@@ -685,34 +751,34 @@ def attention_weights(
 ) -> torch.Tensor:
     """Softmax weights [row, head, query, key], which SDPA does not return; rows sum to 1.
 
-    softcap: what scores are softly limited to (Gemma 2).  s_aux: [head], scores of a sink that is no token (GPT-OSS);
-    rows then sum to less than 1.
+    Args:
+        softcap: What scores are softly limited to (Gemma 2).
+        s_aux: [head], scores of a sink that is no token (GPT-OSS); rows then sum to less than 1.
     """
     groups = getattr(module, "num_key_value_groups", 1)
     key = repeat_kv(key, groups)
-    scores = (
-        query
-        @ key.transpose(-1, -2)
-        * (scaling if scaling is not None else query.shape[-1] ** -0.5)
-    )
+    if scaling is None:
+        scaling = query.shape[-1] ** -0.5
+    scores = query @ key.transpose(-1, -2) * scaling
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     if position_bias is not None:
         scores = scores + position_bias
+    if is_causal is None:
+        is_causal = getattr(module, "is_causal", False)
     if attention_mask is not None and attention_mask.dtype == torch.bool:
         scores = scores.masked_fill(~attention_mask, float("-inf"))
     elif attention_mask is not None:
         scores = scores + attention_mask
-    elif query.shape[2] > 1 and (
-        getattr(module, "is_causal", False) if is_causal is None else is_causal
-    ):
+    elif query.shape[2] > 1 and is_causal:
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(future, float("-inf"))
-    # A row that may attend to nothing (left padding) gives 0 instead of NaN, as in SDPA; any other NaN is the model's.
-    nothing = (scores == float("-inf")).all(dim=-1, keepdim=True)
+    # A row that may attend to nothing (left padding) gives 0 instead of NaN, as in SDPA; any other
+    # NaN is the model's.
+    attends_to_nothing = (scores == float("-inf")).all(dim=-1, keepdim=True)
     if s_aux is not None:
         scores = torch.cat(
             [scores, s_aux.to(scores).view(1, -1, 1, 1).expand(*scores.shape[:3], 1)], dim=-1
         )
-    weights = torch.softmax(scores.float(), dim=-1).masked_fill(nothing, 0.0)
+    weights = torch.softmax(scores.float(), dim=-1).masked_fill(attends_to_nothing, 0.0)
     return weights if s_aux is None else weights[..., :-1]

@@ -23,12 +23,10 @@ def needs_of(model: Model, examples: Sequence[Example]) -> TokenNeeds:
     lacks_mask = lacks_padding_mask(model.tokenizer)
     if any(example.choices for example in examples):
         return TokenNeeds()
-    if any(
-        example.target is not None for example in examples
-    ):  # a language model has always been given its mask
-        return TokenNeeds(
-            attention_mask=lacks_mask and bool(model.module.config.is_encoder_decoder)
-        )
+    if any(example.target is not None for example in examples):
+        # A language model has always been given its mask.
+        has_decoder = bool(model.module.config.is_encoder_decoder)
+        return TokenNeeds(attention_mask=lacks_mask and has_decoder)
     pairs = any(example.pair is not None for example in examples)
     if any(example.words for example in examples):
         return token_needs(
@@ -43,8 +41,8 @@ def needs_of(model: Model, examples: Sequence[Example]) -> TokenNeeds:
 def tokens_version(model: Model, examples: Sequence[Example]) -> dict[str, bool]:
     """What a spec's task says of the tokens of its examples; nothing for most models.
 
-    Earlier versions of headlab gave a tokenizer's own output, so that their results, which do not say
-    this, are of other tokens.
+    Earlier versions of headlab gave a tokenizer's own output, so that their results, which do not
+    say this, are of other tokens.
     """
     return needs_of(model, examples).version()
 
@@ -56,18 +54,24 @@ def tokens_note(model: Model, needs: TokenNeeds) -> str:
         model: The model that is given the tokens.
         needs: What it is given beyond its tokenizer's output.
     """
-    stated = model.tokenizer.init_kwargs
+    tokenizer_settings = model.tokenizer.init_kwargs
     trained_with = str(getattr(model.module.config, "transformers_version", None) or "")
     notes = []
-    if needs.segments and INPUT_NAMES not in stated and not trained_with.startswith(("3.", "4.")):
+    if (
+        needs.segments
+        and INPUT_NAMES not in tokenizer_settings
+        and not trained_with.startswith(("3.", "4."))
+    ):
         notes.append(
             f"the tokenizer of {model.name} gives no segment ids, so headlab adds those that "
-            f"{family_of(model.module.config)} models are pretrained with; if this one was fine-tuned without them, "
-            f"list what it takes as {INPUT_NAMES} in its tokenizer_config.json"
+            f"{family_of(model.module.config)} models are pretrained with; if this one was "
+            f"fine-tuned without them, list what it takes as {INPUT_NAMES} in its "
+            "tokenizer_config.json"
         )
-    if needs.spaced_words and SPACED_WORDS not in stated:
+    if needs.spaced_words and SPACED_WORDS not in tokenizer_settings:
         notes.append(
-            f"the tokenizer of {model.name} has no add_prefix_space, so headlab puts a space before every word; if the "
-            f"model was fine-tuned on words without it, set {SPACED_WORDS} to false in its tokenizer_config.json"
+            f"the tokenizer of {model.name} has no add_prefix_space, so headlab puts a space "
+            "before every word; if the model was fine-tuned on words without it, set "
+            f"{SPACED_WORDS} to false in its tokenizer_config.json"
         )
     return "; ".join(notes)

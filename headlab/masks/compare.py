@@ -20,7 +20,7 @@ from headlab.core import (
     Table,
     by_layer,
 )
-from headlab.masks.mask import Mask, RecordedAccuracy, common_ablation, record, shown
+from headlab.masks.mask import Mask, RecordedAccuracy, common_ablation, is_object, shown
 
 # Two masks side by side: heads removed by only one of them, and their similarity.
 
@@ -50,75 +50,103 @@ class Difference:
 
     @property
     def jaccard(self) -> float:
-        """Heads that both masks remove, as a share of those that either removes; 1 where neither removes any."""
+        """Heads that both masks remove, as a share of those that either removes.
+
+        It is 1 where neither removes any.
+        """
         return jaccard(self.a, self.b)
 
-    def _heads(self, which: Bools) -> tuple[Head, ...]:
-        return tuple(self.grid.heads[i] for i in np.flatnonzero(which))
+    def _heads(self, in_set: Bools) -> tuple[Head, ...]:
+        return tuple(self.grid.heads[index] for index in np.flatnonzero(in_set))
 
 
-def jaccard(a: Bools, b: Bools) -> float:
-    """|a and b| / |a or b| of two sets given as bool [head]; 1 for two empty ones."""
-    either = int((a | b).sum())
-    return int((a & b).sum()) / either if either else 1.0
+def jaccard(in_a: Bools, in_b: Bools) -> float:
+    """Size of the intersection of two sets over that of their union; 1 for two empty sets.
+
+    Args:
+        in_a: bool [head], whether each head is in the first set.
+        in_b: bool [head], whether each head is in the second set.
+    """
+    union_size = int((in_a | in_b).sum())
+    if union_size == 0:
+        return 1.0
+    return int((in_a & in_b).sum()) / union_size
 
 
-def compare(a: Mask, b: Mask) -> Difference:
-    """The heads two masks remove. Raises HeadlabError, naming both grids, unless they have the same grid."""
-    same_grid([a, b])
-    return Difference(a.grid, ~a.kept, ~b.kept)
+def compare(mask_a: Mask, mask_b: Mask) -> Difference:
+    """The heads that two masks remove.
+
+    Raises:
+        HeadlabError: The masks have different grids; the message names both.
+    """
+    same_grid([mask_a, mask_b])
+    return Difference(mask_a.grid, ~mask_a.kept, ~mask_b.kept)
 
 
 def same_grid(masks: Sequence[Mask]) -> HeadGrid:
-    """The common grid of some masks. Raises HeadlabError without masks, or if their grids differ."""
+    """The common grid of several masks.
+
+    Raises:
+        HeadlabError: There is no mask, or their grids differ.
+    """
     if not masks:
         raise HeadlabError("no mask is given; name at least one mask file", code="mask.none")
     for mask in masks[1:]:
         if mask.grid != masks[0].grid:
             raise HeadlabError(
-                f"the masks are for different models: one has {masks[0].grid}, another {mask.grid}. "
-                "Give masks for one model",
+                f"the masks are for different models: one has {masks[0].grid}, another "
+                f"{mask.grid}. Give masks for one model",
                 code="mask.other_grid",
             )
     return masks[0].grid
 
 
-COUNTS = ("heads", "off in A", "off in B", "off in both", "only A", "only B", "Jaccard")
+COUNT_COLUMNS = ("heads", "off in A", "off in B", "off in both", "only A", "only B", "Jaccard")
 
 
-def by_layer_table(found: Difference) -> Table:
+def by_layer_table(difference: Difference) -> Table:
     """Heads off in each mask, in both and in only one, layer by layer."""
-    parts = zip(by_layer(found.grid, found.a), by_layer(found.grid, found.b), strict=True)
-    rows = [(stack, layer, *_counts(a, b)) for (stack, layer, a), (_, _, b) in parts]
+    layers_of_a = by_layer(difference.grid, difference.a)
+    layers_of_b = by_layer(difference.grid, difference.b)
+    rows = []
+    for (stack, layer, off_a), (_, _, off_b) in zip(layers_of_a, layers_of_b, strict=True):
+        rows.append((stack, layer, *_overlap_counts(off_a, off_b)))
     return Table(
         "mask-layers",
         "Heads off, by layer",
-        ("stack", "layer", *COUNTS),
-        ("", "d", *FORMATS),
+        ("stack", "layer", *COUNT_COLUMNS),
+        ("", "d", *COUNT_FORMATS),
         tuple(rows),
     )
 
 
-def by_stack_table(found: Difference) -> Table:
+def by_stack_table(difference: Difference) -> Table:
     """Heads off in each mask, in both and in only one, stack by stack and in total."""
-    names = np.array([head.stack for head in found.grid.heads])
-    rows: list[tuple[Cell, ...]] = [
-        (stack.name, *_counts(found.a[names == stack.name], found.b[names == stack.name]))
-        for stack in found.grid.stacks
-    ]
+    stack_names = np.array([head.stack for head in difference.grid.heads])
+    rows: list[tuple[Cell, ...]] = []
+    for stack in difference.grid.stacks:
+        in_stack = stack_names == stack.name
+        counts = _overlap_counts(difference.a[in_stack], difference.b[in_stack])
+        rows.append((stack.name, *counts))
     if len(rows) > 1:
-        rows.append(("all", *_counts(found.a, found.b)))
+        rows.append(("all", *_overlap_counts(difference.a, difference.b)))
     return Table(
-        "mask-stacks", "Heads off, by stack", ("stack", *COUNTS), ("", *FORMATS), tuple(rows)
+        "mask-stacks",
+        "Heads off, by stack",
+        ("stack", *COUNT_COLUMNS),
+        ("", *COUNT_FORMATS),
+        tuple(rows),
     )
 
 
-FORMATS = ("d", "d", "d", "d", "d", "d", ".2f")
+COUNT_FORMATS = ("d", "d", "d", "d", "d", "d", ".2f")
 
 
-def _counts(a: Bools, b: Bools) -> tuple[int | float, ...]:
-    counts = (a, b, a & b, a & ~b, b & ~a)
-    return (len(a), *(int(which.sum()) for which in counts), jaccard(a, b))
+def _overlap_counts(off_a: Bools, off_b: Bools) -> tuple[int | float, ...]:
+    """The cells of `COUNT_COLUMNS` for heads off in each of two masks, bool [head]."""
+    head_sets = (off_a, off_b, off_a & off_b, off_a & ~off_b, off_b & ~off_a)
+    sizes = (int(heads.sum()) for heads in head_sets)
+    return (len(off_a), *sizes, jaccard(off_a, off_b))
 
 
 # Several masks combined: heads that all keep, that any keeps, or that most keep.
@@ -130,48 +158,60 @@ WAYS = {
 }
 
 
-def combine(masks: Sequence[Mask], how: str) -> Mask:
+def combine(masks: Sequence[Mask], way: str) -> Mask:
     """One mask combined from several of one model; `WAYS` says what each way keeps.
 
     Where some masks name a model by its fingerprint and others do not, `chosen["note"]` says so.
 
-    Raises HeadlabError for an unknown way, for fewer than two masks, and for masks of more than one model.
+    Raises HeadlabError for an unknown way, for fewer than two masks, and for masks of more than one
+    model.
     """
-    if how not in WAYS:
+    if way not in WAYS:
         raise HeadlabError(
-            f"unknown way to combine masks {how!r}; use {', '.join(WAYS)}", code="mask.way_unknown"
+            f"unknown way to combine masks {way!r}; use {', '.join(WAYS)}", code="mask.way_unknown"
         )
     if len(masks) < 2:
         raise HeadlabError(
             f"{len(masks)} mask is given; name two or more to combine", code="mask.too_few"
         )
-    grid, model = same_grid(masks), _one_model(masks)
-    kept = combined(np.array([mask.kept for mask in masks]).reshape(len(masks), grid.size), how)
+    grid = same_grid(masks)
+    model = _one_model(masks)
+    kept_by_mask = np.array([mask.kept for mask in masks]).reshape(len(masks), grid.size)
+    kept_heads = combine_kept_heads(kept_by_mask, way)
     parts = [_part_record(mask) for mask in masks]
-    chosen: dict[str, JsonLike] = {"rule": f"combined: {how}", "combined": parts}
+    choice: dict[str, JsonLike] = {"rule": f"combined: {way}", "combined": parts}
     for name in ("method", "estimand", "task"):
         common_value = parts[0].get(name)
         if common_value is not None and all(part.get(name) == common_value for part in parts):
-            chosen[name] = common_value
-    if (ablation := common_ablation({mask.ablation for mask in masks})) is not None:
-        chosen["ablation"] = ablation
-    loose = [mask for mask in masks if not mask.fingerprint]
-    if loose and len(loose) < len(masks):
-        chosen["note"] = (
-            f"{len(loose)} of the {len(masks)} masks have no fingerprint, so whether they are of this model was not "
-            "checked"
+            choice[name] = common_value
+    ablation = common_ablation({mask.ablation for mask in masks})
+    if ablation is not None:
+        choice["ablation"] = ablation
+    without_fingerprint = [mask for mask in masks if not mask.fingerprint]
+    if without_fingerprint and len(without_fingerprint) < len(masks):
+        choice["note"] = (
+            f"{len(without_fingerprint)} of the {len(masks)} masks have no fingerprint, so whether "
+            "they are of this model was not checked"
         )
     languages = [language for mask in masks for language in mask.languages]
     if languages:
-        chosen["languages"] = list(dict.fromkeys(languages))
-    return Mask(grid, kept, model, chosen)
+        choice["languages"] = list(dict.fromkeys(languages))
+    return Mask(grid, kept_heads, model, choice)
 
 
-def combined(kept: Bools, how: str) -> Bools:
-    """Heads kept, bool [head], from the masks' bool [mask, head]; a tied majority keeps the head."""
-    if how == "majority":
-        return np.asarray(2 * (~kept).sum(axis=0) <= len(kept))
-    return np.asarray(kept.all(axis=0) if how == "and" else kept.any(axis=0))
+def combine_kept_heads(kept_by_mask: Bools, way: str) -> Bools:
+    """Heads that a combination keeps, bool [head]; a tied majority keeps the head.
+
+    Args:
+        kept_by_mask: bool [mask, head], the heads that each mask keeps.
+        way: One of `WAYS`.
+    """
+    if way == "majority":
+        removals = (~kept_by_mask).sum(axis=0)
+        return np.asarray(2 * removals <= len(kept_by_mask))
+    if way == "and":
+        return np.asarray(kept_by_mask.all(axis=0))
+    return np.asarray(kept_by_mask.any(axis=0))
 
 
 def _part_record(mask: Mask) -> dict[str, JsonLike]:
@@ -187,27 +227,35 @@ def _part_record(mask: Mask) -> dict[str, JsonLike]:
 
 
 def _one_model(masks: Sequence[Mask]) -> JsonRecord:
-    named = {mask.fingerprint: mask.model for mask in masks if mask.fingerprint}
-    if len(named) > 1:
+    """The model that masks were made for, as a mask records it.
+
+    Raises:
+        HeadlabError: Masks name different models.
+    """
+    model_by_fingerprint = {mask.fingerprint: mask.model for mask in masks if mask.fingerprint}
+    if len(model_by_fingerprint) > 1:
         names = ", ".join(
             f"{shown(str(model.get('name')))} ({shown(fingerprint[:12])})"
-            for fingerprint, model in named.items()
+            for fingerprint, model in model_by_fingerprint.items()
         )
         raise HeadlabError(
-            f"the masks were made for different models: {names}. The shapes agree, but heads of one model say nothing "
-            "about another's",
+            f"the masks were made for different models: {names}. The shapes agree, but heads of "
+            "one model say nothing about another's",
             code="mask.other_model",
         )
-    if not named and len({mask.model.get("name") for mask in masks}) > 1:
+    if not model_by_fingerprint and len({mask.model.get("name") for mask in masks}) > 1:
         return {"name": None, "fingerprint": None}  # not known to be of one model
-    return next(iter(named.values()), masks[0].model)
+    return next(iter(model_by_fingerprint.values()), masks[0].model)
 
 
 # Accuracies recorded in a mask: by split and language, with intervals.
 
 
 class Seen(NamedTuple):
-    """One language's figures on one split: accuracy, n, and the others listed in docs/mask-format.md."""
+    """One language's figures on one split.
+
+    They are accuracy, n, and the others that docs/mask-format.md lists.
+    """
 
     split: str
     task: str
@@ -218,36 +266,42 @@ class Seen(NamedTuple):
 def seen(mask: Mask) -> list[Seen]:
     """The accuracies recorded in a mask, split by split; empty if there are none."""
     return [
-        Seen(split, part["task"], language, figure)
-        for split, part in mask.evaluated.items()
-        for language, figure in part["languages"].items()
+        Seen(split, split_record["task"], language, figure)
+        for split, split_record in mask.evaluated.items()
+        for language, figure in split_record["languages"].items()
     ]
 
 
 def noted(
-    chosen: JsonRecord,
+    choice: JsonRecord,
     split: str,
     task: str,
     figures: Mapping[str, JsonRecord],
-    **more: JsonLike,
+    **split_fields: JsonLike,
 ) -> dict[str, JsonLike]:
-    """`chosen` with the figures of a split ({language: figure}) added, replacing earlier ones of that split.
+    """`choice` with the figures of a split added, replacing earlier ones of that split.
 
-    more: size, ablation and label_map, where known.
+    Args:
+        choice: How a mask was chosen, as its file records it.
+        split: The split of the figures.
+        task: Name of the task.
+        figures: The figures of each language.
+        split_fields: size, ablation and label_map, where known.
     """
     if not figures:
-        return dict(chosen)
-    part = {
+        return dict(choice)
+    split_record = {
         "task": task,
-        **more,
+        **split_fields,
         "languages": {name: dict(figure) for name, figure in figures.items()},
     }
-    earlier = chosen.get("evaluated")
-    evaluated = {**earlier, split: part} if record(earlier) else {split: part}
-    return {**chosen, "evaluated": evaluated}
+    earlier = choice.get("evaluated")
+    accuracies_by_split = dict(earlier) if is_object(earlier) else {}
+    accuracies_by_split[split] = split_record
+    return {**choice, "evaluated": accuracies_by_split}
 
 
-COLUMNS = (
+ACCURACY_COLUMNS = (
     "mask",
     "split",
     "task",
@@ -261,14 +315,19 @@ COLUMNS = (
 
 
 def accuracy_table(masks: Mapping[str, Mask]) -> Table:
-    """The accuracies recorded in masks, one row per mask, split and language. masks: by the name to show."""
+    """The accuracies recorded in masks, one row per mask, split and language.
+
+    Args:
+        masks: Masks by the name to show.
+    """
     rows = []
     for name, mask in masks.items():
         for split, task, language, figure in seen(mask):
-            low, high = figure.get("low"), figure.get("high")
-            interval = (
-                None if low is None or high is None else f"{100 * low:+.1f} … {100 * high:+.1f}"
-            )
+            low = figure.get("low")
+            high = figure.get("high")
+            interval = None
+            if low is not None and high is not None:
+                interval = f"{100 * low:+.1f} … {100 * high:+.1f}"
             shares = [figure.get("accuracy"), figure.get("baseline"), figure.get("difference")]
             points = [None if share is None else 100 * share for share in shares]
             rows.append(
@@ -276,20 +335,24 @@ def accuracy_table(masks: Mapping[str, Mask]) -> Table:
             )
     formats = ("", "", "", "", "d", ".1f", ".1f", "+.1f", "")
     return Table(
-        "mask-accuracies", "Accuracies that the masks carry", COLUMNS, formats, tuple(rows)
+        "mask-accuracies", "Accuracies that the masks carry", ACCURACY_COLUMNS, formats, tuple(rows)
     )
 
 
 def accuracy_notes(masks: Iterable[Mask]) -> list[str]:
-    """What stands beside the accuracies recorded in masks, each once.
+    """The notes beside the accuracies recorded in masks, each once.
 
-    Such are the label map they were measured with, and what of the examples was cut or has no answer.
+    They tell which label map the accuracies were measured with, and which examples were cut or have
+    no answer.
     """
     notes = list[str]()
     for mask in masks:
         for _, _, language, figure in seen(mask):
-            if note := figure.get("note"):
+            note = figure.get("note")
+            if note:
                 notes.append(shown(note, 500))
-            if "examples_cut" in figure and (sentence := Omissions.from_json(figure).sentence):
-                notes.append(shown(f"{language}: {sentence}.", 500))
+            if "examples_cut" in figure:
+                sentence = Omissions.from_json(figure).sentence
+                if sentence:
+                    notes.append(shown(f"{language}: {sentence}.", 500))
     return list(dict.fromkeys(notes))

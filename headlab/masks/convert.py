@@ -1,4 +1,4 @@
-"""Masks of other tools: reading their forms as headlab masks, and writing headlab masks in these forms."""
+"""Masks of other tools: reading their forms as headlab masks, and writing these forms."""
 
 from __future__ import annotations
 
@@ -26,98 +26,128 @@ from headlab.core import (
     by_layer,
     parse_json,
 )
-from headlab.masks.mask import LINE, MAX_HEADS, STACK, Mask, mask_from_text, shown
+from headlab.masks.mask import LINE, MAX_HEADS, STACK_PATTERN, Mask, mask_from_text, shown
 
 # The head grid where a mask's file does not contain it: typed by hand, or from a config.json.
 
-PART = re.compile(
-    r"(?:([A-Za-z_][A-Za-z0-9_-]{0,39})=)?(?:([0-9]{1,4})[x×]([0-9]{1,4})|([0-9]{1,4}(?:/[0-9]{1,4})*))"
+GRID_PART = re.compile(
+    r"(?:([A-Za-z_][A-Za-z0-9_-]{0,39})=)?"
+    r"(?:([0-9]{1,4})[x×]([0-9]{1,4})|([0-9]{1,4}(?:/[0-9]{1,4})*))"
 )
-LAYERS, HEADS = (
-    ("num_hidden_layers", "n_layer", "n_layers"),
-    ("num_attention_heads", "n_head", "n_heads"),
-)
-BACKWARD = ("gpt2", "openai-gpt", "ctrl", "gpt_neo", "gptj", "gpt_neox", "llama")  # causal models
+LAYER_COUNT_FIELDS = ("num_hidden_layers", "n_layer", "n_layers")
+HEAD_COUNT_FIELDS = ("num_attention_heads", "n_head", "n_heads")
+CAUSAL_MODEL_TYPES = (
+    "gpt2",
+    "openai-gpt",
+    "ctrl",
+    "gpt_neo",
+    "gptj",
+    "gpt_neox",
+    "llama",
+)  # causal models
 
 
 def parse_grid(text: str, stack: str = "encoder") -> HeadGrid:
-    """A grid as typed: "12x12" (layers x heads), "4/4/3" (heads of each layer), "encoder=6x8,decoder=6x8,cross=6x8".
+    """A grid as typed.
 
-    stack: name of the stack where the text has none.  Raises HeadlabError for anything else.
+    Args:
+        text: "12x12" (layers x heads), "4/4/3" (heads of each layer), or stacks as
+            "encoder=6x8,decoder=6x8,cross=6x8".
+        stack: Name of the stack where the text has none.
+
+    Raises:
+        HeadlabError: For anything else.
     """
     _check_stack(stack)
     stacks: dict[str, list[int]] = {}
     for part in text.split(","):
-        found = PART.fullmatch(part.strip())
-        name = (found.group(1) or stack) if found else stack
-        if found is None or name in stacks:
+        match = GRID_PART.fullmatch(part.strip())
+        name = stack
+        if match is not None and match.group(1):
+            name = match.group(1)
+        if match is None or name in stacks:
             raise HeadlabError(
-                f"grid {text[:80]!r} cannot be read; write layers x heads as 12x12, the heads of each layer as 4/4/3, "
-                "or stacks as encoder=6x8,decoder=6x8,cross=6x8",
+                f"grid {text[:80]!r} cannot be read; write layers x heads as 12x12, the heads of "
+                "each layer as 4/4/3, or stacks as encoder=6x8,decoder=6x8,cross=6x8",
                 code="grid.malformed",
             )
-        _, layers, heads, uneven = found.groups()
-        stacks[name] = [int(heads)] * int(layers) if layers else [int(n) for n in uneven.split("/")]
+        _, layers, heads, heads_by_layer = match.groups()
+        stacks[name] = (
+            [int(heads)] * int(layers) if layers else [int(n) for n in heads_by_layer.split("/")]
+        )
     _require_sizes(stacks.values(), f"grid {text[:80]!r}")
     return HeadGrid.from_json(stacks)
 
 
 def _check_stack(name: str) -> None:
-    if not STACK.fullmatch(name):
+    if not STACK_PATTERN.fullmatch(name):
         raise HeadlabError(
             f"stack {shown(name)!r} is not a stack name; give encoder, decoder or cross",
             code="stack.name_invalid",
         )
 
 
-def grid_of_config(config: JsonObject, what: str) -> HeadGrid:
-    """The grid of a config.json with one stack. Raises HeadlabError if it has several, or lacks the sizes."""
+def grid_of_config(config: JsonObject, source: str) -> HeadGrid:
+    """The grid of a config.json with one stack.
+
+    Args:
+        config: The parsed config.json.
+        source: Its name, for messages.
+
+    Raises:
+        HeadlabError: It has several stacks, lacks the sizes, or has impossible ones.
+    """
     if config.get("is_encoder_decoder"):
         raise HeadlabError(
-            f"{what} belongs to an encoder-decoder, and pruned_heads does not say which stack its heads are in",
+            f"{source} belongs to an encoder-decoder, and pruned_heads does not say which stack "
+            "its heads are in",
             code="grid.ambiguous",
         )
-    layers, heads = _size(config, LAYERS), _size(config, HEADS)
+    layers, heads = (
+        _config_size(config, LAYER_COUNT_FIELDS),
+        _config_size(config, HEAD_COUNT_FIELDS),
+    )
     if layers is None or heads is None:
         raise HeadlabError(
-            f"{what} does not say how many layers and heads its model has; give --grid or --model",
+            f"{source} does not say how many layers and heads its model has; give --grid or "
+            "--model",
             code="grid.unknown",
         )
-    _require_sizes([[heads] * min(layers, MAX_HEADS + 1)], what)
-    backward = config.get("is_decoder") is True or config.get("model_type") in BACKWARD
-    return HeadGrid((Stack("decoder" if backward else "encoder", (heads,) * layers),))
+    _require_sizes([[heads] * min(layers, MAX_HEADS + 1)], source)
+    is_causal = config.get("is_decoder") is True or config.get("model_type") in CAUSAL_MODEL_TYPES
+    stack = "decoder" if is_causal else "encoder"
+    return HeadGrid((Stack(stack, (heads,) * layers),))
 
 
-def _size(config: JsonObject, names: Sequence[str]) -> int | None:
-    """The first of these fields that a config has; None if it has none, or holds no whole number."""
+def _config_size(config: JsonObject, names: Sequence[str]) -> int | None:
+    """The first of these fields that a config has; None if it holds no whole number."""
     size = next((config[name] for name in names if name in config), None)
-    return size if isinstance(size, int) and not isinstance(size, bool) else None
+    if isinstance(size, int) and not isinstance(size, bool):
+        return size
+    return None
 
 
 def model_of_config(config: JsonObject) -> dict[str, JsonLike]:
-    """The model of a config.json, as a mask records it: without fingerprint, as the weights are unknown."""
-    name, classes, family = (
-        config.get(key) for key in ("_name_or_path", "architectures", "model_type")
-    )
+    """The model of a config.json, as a mask records it: without fingerprint, which is unknown."""
+    name = config.get("_name_or_path")
+    classes = config.get("architectures")
+    model_type = config.get("model_type")
     model: dict[str, JsonLike] = {
         "name": name if isinstance(name, str) and name else None,
         "fingerprint": None,
     }
-    if (
-        isinstance(classes, list)
-        and classes
-        and isinstance(classes[0], str)
-        and isinstance(family, str)
-    ):
-        model["architecture"] = {"class": classes[0], "model_type": family}
+    class_name = classes[0] if isinstance(classes, list) and classes else None
+    if isinstance(class_name, str) and isinstance(model_type, str):
+        model["architecture"] = {"class": class_name, "model_type": model_type}
     return model
 
 
-def _require_sizes(stacks: Iterable[Sequence[int]], what: str) -> None:
+def _require_sizes(stacks: Iterable[Sequence[int]], source: str) -> None:
     for heads in stacks:
-        if not heads or len(heads) > MAX_HEADS or not all(0 <= n <= MAX_HEADS for n in heads):
+        counts_are_possible = all(0 <= count <= MAX_HEADS for count in heads)
+        if not heads or len(heads) > MAX_HEADS or not counts_are_possible:
             raise HeadlabError(
-                f"{what} has impossible sizes; a model has 1 to {MAX_HEADS} layers and heads",
+                f"{source} has impossible sizes; a model has 1 to {MAX_HEADS} layers and heads",
                 code="grid.sizes_out_of_range",
             )
 
@@ -132,13 +162,16 @@ FORMS = {
     "pairs": "(layer, head) pairs as JSON or .npy (TransformerLens)",
 }
 USES: Mapping[str, tuple[str, ...]] = {  # the options of each form
-    "headlab": (), "pruned-heads": ("count_from",), "text": ("count_from",), "array": ("lists",),
+    "headlab": (),
+    "pruned-heads": ("count_from",),
+    "text": ("count_from",),
+    "array": ("lists",),
     "pairs": ("count_from", "lists"),
-}  # fmt: skip
-LETTERS = {"E": "encoder", "D": "decoder", "A": "cross"}  # as in fairseq's pruning code
-WORD = re.compile(r"(?:([EDA]):)?([0-9]{1,6}):([0-9]{1,6}(?:,[0-9]{1,6})*)")
+}
+STACK_BY_LETTER = {"E": "encoder", "D": "decoder", "A": "cross"}  # as in fairseq's pruning code
+HEADS_OF_LAYER = re.compile(r"(?:([EDA]):)?([0-9]{1,6}):([0-9]{1,6}(?:,[0-9]{1,6})*)")
 # What numpy raises for a malformed header, which it parses as Python.
-NO_ARRAY = (
+NPY_ERRORS = (
     ValueError,
     OSError,
     EOFError,
@@ -148,15 +181,19 @@ NO_ARRAY = (
     TokenError,
     RecursionError,
 )
-NUMPY = b"\x93NUMPY"
-ONLY = ""  # the stack of a form that names none
+NPY_MAGIC = b"\x93NUMPY"
+UNNAMED_STACK = ""  # stands for the only stack of a model, in forms that name none
 
 
 @dataclass(frozen=True)
 class ForeignMask:
-    """Content of another tool's file: heads removed, or heads kept if `keeps`.
+    """Content of another tool's file.
 
-    A stack "" is the only one.  grid: heads per layer, where the form has them.  model: what the file says about it.
+    Attributes:
+        heads: Heads that the file lists; their stack may be `UNNAMED_STACK`.
+        keeps: Whether the listed heads are kept; else they are removed.
+        grid: Heads per layer, where the form has them.
+        model: What the file says about it.
     """
 
     heads: frozenset[Head]
@@ -165,13 +202,13 @@ class ForeignMask:
     model: JsonRecord = field(default_factory=dict)
 
 
-class Reading(NamedTuple):
+class ReadOptions(NamedTuple):
     """How a form is read; a form uses only some of it (`USES`).
 
     Attributes:
-        count_from: number of the first layer and of the first head, 0 or 1.
-        lists: which heads the file lists, "kept" or "removed"; None for what is usual in the form.
-        stack: name of the stack where the form names none.
+        count_from: Number of the first layer and of the first head, 0 or 1.
+        lists: Which heads the file lists, "kept" or "removed"; None for what is usual in the form.
+        stack: Name of the stack where the form names none.
     """
 
     count_from: int = 0
@@ -179,123 +216,143 @@ class Reading(NamedTuple):
     stack: str = "encoder"
 
 
-def read_pruned_heads(raw: bytes, what: str, reading: Reading) -> ForeignMask:
-    """`pruned_heads` of transformers 4, or a config.json that contains it (grid and model are then read too)."""
-    value: Json = parse_json(raw, what)
+def read_pruned_heads(raw: bytes, source: str, options: ReadOptions) -> ForeignMask:
+    """`pruned_heads` of transformers 4, or a config.json that contains it.
+
+    Grid and model are read from a config.json too.
+    """
+    value: Json = parse_json(raw, source)
     config = value if isinstance(value, dict) and "pruned_heads" in value else None
-    table = config["pruned_heads"] if config is not None else value
-    if not isinstance(table, dict):
+    heads_by_layer = config["pruned_heads"] if config is not None else value
+    if not isinstance(heads_by_layer, dict):
         raise HeadlabError(
-            f'{what} is not a table of pruned heads; it should be like {{"0": [2, 5], "11": [0]}}',
+            f'{source} is not a table of pruned heads; it should be like {{"0": [2, 5], "11": '
+            f"[0]}}",
             code="mask.pruned_heads_malformed",
         )
     heads = set()
-    for layer, listed in table.items():
+    for layer, layer_heads in heads_by_layer.items():
         if not (
-            re.fullmatch("[0-9]{1,6}", layer) and isinstance(listed, list) and _are_counted(listed)
+            re.fullmatch("[0-9]{1,6}", layer)
+            and isinstance(layer_heads, list)
+            and _are_indices(layer_heads)
         ):
             raise HeadlabError(
-                f"{what}: layer {layer!r} of pruned_heads must hold a list of heads, like [2, 5]",
+                f"{source}: layer {layer!r} of pruned_heads must hold a list of heads, like [2, 5]",
                 code="mask.layer_malformed",
             )
-        heads |= {_head(ONLY, int(layer), head, reading.count_from, what) for head in listed}
-    grid = None if config is None else grid_of_config(config, what)
+        for head in layer_heads:
+            heads.add(_head_from_0(UNNAMED_STACK, int(layer), head, options.count_from, source))
+    grid = None if config is None else grid_of_config(config, source)
     return ForeignMask(
         frozenset(heads), grid=grid, model={} if config is None else model_of_config(config)
     )
 
 
-def read_text(raw: bytes, what: str, reading: Reading) -> ForeignMask:
+def read_text(raw: bytes, source: str, options: ReadOptions) -> ForeignMask:
     """Heads removed as "9:3 10:10,11"; "E:9:3" for the encoder, D: decoder, A: cross attention."""
     try:
         words = raw.decode().split()
     except UnicodeDecodeError as error:
         raise HeadlabError(
-            f'{what} is not text; expected heads like "9:3 10:10"', code="mask.not_text"
+            f'{source} is not text; expected heads like "9:3 10:10"', code="mask.not_text"
         ) from error
     heads = set()
     for word in words:
-        found = WORD.fullmatch(word)
-        if found is None:
+        match = HEADS_OF_LAYER.fullmatch(word)
+        if match is None:
             raise HeadlabError(
-                f'{what}: {word[:40]!r} is not a head; write layer:head, as in "9:3 10:10" or "E:9:3,4"',
+                f'{source}: {word[:40]!r} is not a head; write layer:head, as in "9:3 10:10" or '
+                '"E:9:3,4"',
                 code="mask.head_malformed",
             )
-        letter, layer, listed = found.groups()
-        stack = LETTERS.get(letter, ONLY)
-        heads |= {
-            _head(stack, int(layer), int(head), reading.count_from, what)
-            for head in listed.split(",")
-        }
+        letter, layer, layer_heads = match.groups()
+        stack = STACK_BY_LETTER.get(letter, UNNAMED_STACK)
+        for head in layer_heads.split(","):
+            heads.add(_head_from_0(stack, int(layer), int(head), options.count_from, source))
     return ForeignMask(frozenset(heads))
 
 
-def read_array(raw: bytes, what: str, reading: Reading) -> ForeignMask:
+def read_array(raw: bytes, source: str, options: ReadOptions) -> ForeignMask:
     """[layer][head] of 0 and 1; 1 is a kept head, or a removed one if `lists` is "removed"."""
-    values = _values(raw, what)
-    _check_stack(reading.stack)
+    values = _nested_lists(raw, source)
+    _check_stack(options.stack)
     layers = values if isinstance(values, list) else []
     rows = [row for row in layers if isinstance(row, list)]  # a layer may have no heads
-    if not rows or len(rows) < len(layers) or not all(map(_is_bit, chain.from_iterable(rows))):
+    all_are_lists = len(rows) == len(layers)
+    if not rows or not all_are_lists or not all(map(_is_bit, chain.from_iterable(rows))):
         raise HeadlabError(
-            f"{what} is not a mask of [layer][head] with 0 and 1; if it holds scores, choose a threshold first and "
-            "save scores >= threshold",
+            f"{source} is not a mask of [layer][head] with 0 and 1; if it holds scores, choose a "
+            "threshold first and save scores >= threshold",
             code="mask.array_malformed",
         )
-    grid = HeadGrid((Stack(reading.stack, tuple(map(len, rows))),))
-    marked = {
-        Head(reading.stack, layer, head)
-        for layer, row in enumerate(rows)
-        for head, bit in enumerate(row)
-        if bit
-    }
-    return ForeignMask(frozenset(marked), keeps=reading.lists in (None, "kept"), grid=grid)
+    grid = HeadGrid((Stack(options.stack, tuple(map(len, rows))),))
+    marked_heads = set()
+    for layer, row in enumerate(rows):
+        for head, bit in enumerate(row):
+            if bit:
+                marked_heads.add(Head(options.stack, layer, head))
+    return ForeignMask(frozenset(marked_heads), keeps=options.lists in (None, "kept"), grid=grid)
 
 
 def _is_bit(value: Json) -> bool:
     return type(value) in (bool, int, float) and value in (0, 1)
 
 
-def read_pairs(raw: bytes, what: str, reading: Reading) -> ForeignMask:
-    """(layer, head) pairs or (stack, layer, head) triples: heads removed, or kept if `lists` is "kept"."""
-    pairs = _values(raw, what)
+def read_pairs(raw: bytes, source: str, options: ReadOptions) -> ForeignMask:
+    """(layer, head) pairs or (stack, layer, head) triples of heads removed.
+
+    They are the heads kept if `lists` is "kept".
+    """
+    pairs = _nested_lists(raw, source)
     if not isinstance(pairs, list):
         raise HeadlabError(
-            f"{what} is not a list of (layer, head) pairs, like [[9, 3], [10, 10]]",
+            f"{source} is not a list of (layer, head) pairs, like [[9, 3], [10, 10]]",
             code="mask.pairs_malformed",
         )
     heads = set()
     for pair in pairs:
-        place = _place(pair)
-        if place is None:
+        location = _stack_layer_head(pair)
+        if location is None:
             raise HeadlabError(
-                f"{what}: {repr(pair)[:40]} is not a (layer, head) pair like [9, 3]",
+                f"{source}: {repr(pair)[:40]} is not a (layer, head) pair like [9, 3]",
                 code="mask.pair_malformed",
             )
-        heads.add(_head(*place, reading.count_from, what))
-    return ForeignMask(frozenset(heads), keeps=reading.lists == "kept")
+        heads.add(_head_from_0(*location, options.count_from, source))
+    return ForeignMask(frozenset(heads), keeps=options.lists == "kept")
 
 
-def _place(pair: Json) -> tuple[str, int, int] | None:
-    """(stack, layer, head) of a pair or triple; None for anything else. The stack of a pair is `ONLY`."""
+def _stack_layer_head(pair: Json) -> tuple[str, int, int] | None:
+    """(stack, layer, head) of a pair or triple; None for anything else.
+
+    The stack of a pair is `UNNAMED_STACK`.
+    """
     if not isinstance(pair, list):
         return None
-    stack, numbers = ONLY, pair
+    stack = UNNAMED_STACK
+    numbers = pair
     if len(pair) == 3 and isinstance(pair[0], str):
-        stack, numbers = pair[0], pair[1:]
-    if len(numbers) != 2 or not _are_counted(numbers):
+        stack = pair[0]
+        numbers = pair[1:]
+    if len(numbers) != 2 or not _are_indices(numbers):
         return None
     return stack, numbers[0], numbers[1]
 
 
-READERS: Mapping[str, Callable[[bytes, str, Reading], ForeignMask]] = {
-    "pruned-heads": read_pruned_heads, "text": read_text, "array": read_array, "pairs": read_pairs,
-}  # fmt: skip
+READERS: Mapping[str, Callable[[bytes, str, ReadOptions], ForeignMask]] = {
+    "pruned-heads": read_pruned_heads,
+    "text": read_text,
+    "array": read_array,
+    "pairs": read_pairs,
+}
 
 
 def as_utf8(raw: bytes) -> bytes:
-    """A text file's bytes in UTF-8: Windows also writes UTF-16 or a byte order mark. Other files are unchanged."""
-    if raw.startswith(NUMPY):
+    """A text file's bytes in UTF-8; Windows also writes UTF-16 or a byte order mark.
+
+    Other files are unchanged.
+    """
+    if raw.startswith(NPY_MAGIC):
         return raw
     try:
         return raw.decode(json.detect_encoding(raw)).encode()
@@ -303,65 +360,72 @@ def as_utf8(raw: bytes) -> bytes:
         return raw
 
 
-def guess(raw: bytes, what: str) -> str:
+def detect_form(raw: bytes, source: str) -> str:
     """The form of a file, from its content. Raises HeadlabError if it is ambiguous or unknown."""
-    if raw.startswith(NUMPY):
-        return _array_or_pairs(_values(raw, what), what)
+    if raw.startswith(NPY_MAGIC):
+        return _array_or_pairs(_nested_lists(raw, source), source)
     words = raw.decode(errors="replace").split()
-    if words and all(map(WORD.fullmatch, words)):
+    if words and all(map(HEADS_OF_LAYER.fullmatch, words)):
         return "text"
     if raw.startswith((b"PK\x03\x04", b"\x80")):
         raise HeadlabError(
-            f"{what} looks like a pickled tensor, which can run code, so headlab does not read it; where it was made, "
-            "save numpy.save('mask.npy', mask.numpy()) and give that",
+            f"{source} looks like a pickled tensor, which can run code, so headlab does not read "
+            "it; where it was made, save numpy.save('mask.npy', mask.numpy()) and give that",
             code="mask.pickled",
         )
     if not raw.lstrip().startswith((b"{", b"[")):
         raise HeadlabError(
-            f'{what} is neither JSON nor a .npy file nor heads like "9:3 10:10"; the forms it may have are '
-            f"{', '.join(FORMS)}",
+            f'{source} is neither JSON nor a .npy file nor heads like "9:3 10:10"; the forms it '
+            f"may have are {', '.join(FORMS)}",
             code="mask.form_unrecognised",
         )
-    value = parse_json(raw, what)
+    value = parse_json(raw, source)
     if isinstance(value, dict):
         return "headlab" if "format" in value else "pruned-heads"
-    return _array_or_pairs(value, what)
+    return _array_or_pairs(value, source)
 
 
-def _array_or_pairs(value: Json, what: str) -> str:
+def _array_or_pairs(value: Json, source: str) -> str:
+    """Whether nested lists are of form "array" or "pairs".
+
+    Raises:
+        HeadlabError: They could be either.
+    """
     rows = value if isinstance(value, list) else []
-    entries = [entry for row in rows if isinstance(row, list) for entry in row]
-    if any(isinstance(row, list) and len(row) == 3 and isinstance(row[0], str) for row in rows):
-        return "pairs"
-    if not all(isinstance(row, list) and len(row) == 2 for row in rows) or any(
-        type(e) is bool for e in entries
-    ):
+    entries = []
+    for row in rows:
+        if isinstance(row, list):
+            entries += row
+            if len(row) == 3 and isinstance(row[0], str):
+                return "pairs"
+    has_rows_of_two = all(isinstance(row, list) and len(row) == 2 for row in rows)
+    if not has_rows_of_two or any(type(entry) is bool for entry in entries):
         return "array"
-    if rows and any(_counted(entry) and entry > 1 for entry in entries):
+    if rows and any(_is_index(entry) and entry > 1 for entry in entries):
         return "pairs"
     raise HeadlabError(
-        f"{what} could be an array of [layer][head] or a list of (layer, head) pairs; say which with --from array or "
-        "--from pairs",
+        f"{source} could be an array of [layer][head] or a list of (layer, head) pairs; say which "
+        "with --from array or --from pairs",
         code="mask.form_ambiguous",
     )
 
 
-def _values(raw: bytes, what: str) -> Json:
+def _nested_lists(raw: bytes, source: str) -> Json:
     """Nested lists from JSON, or from a .npy file without objects."""
-    if not raw.startswith(NUMPY):
-        value: Json = parse_json(raw, what)
+    if not raw.startswith(NPY_MAGIC):
+        value: Json = parse_json(raw, source)
         return value
     try:
         array = np.load(io.BytesIO(raw), allow_pickle=False)
-    except NO_ARRAY as error:
-        why = shown(str(error), longest=2 * LINE)
+    except NPY_ERRORS as error:
+        reason = shown(str(error), longest=2 * LINE)
         raise HeadlabError(
-            f"{what} is not a .npy file of numbers ({why}); save it again with numpy.save",
+            f"{source} is not a .npy file of numbers ({reason}); save it again with numpy.save",
             code="mask.npy_malformed",
         ) from error
     if array.dtype.kind not in "biuf":
         raise HeadlabError(
-            f"{what} holds {shown(str(array.dtype))}, not numbers; save it again with numpy.save",
+            f"{source} holds {shown(str(array.dtype))}, not numbers; save it again with numpy.save",
             code="mask.npy_not_numbers",
         )
     if array.dtype.kind == "f":
@@ -370,18 +434,20 @@ def _values(raw: bytes, what: str) -> Json:
     return numbers
 
 
-def _counted(value: Json) -> TypeGuard[int]:
+def _is_index(value: Json) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < 1_000_000
 
 
-def _are_counted(values: list[Json]) -> TypeGuard[list[int]]:
-    return all(map(_counted, values))
+def _are_indices(values: list[Json]) -> TypeGuard[list[int]]:
+    return all(map(_is_index, values))
 
 
-def _head(stack: str, layer: int, head: int, count_from: int, what: str) -> Head:
+def _head_from_0(stack: str, layer: int, head: int, count_from: int, source: str) -> Head:
+    """The head of a file that counts layers and heads from `count_from`."""
     if min(layer, head) < count_from:
         raise HeadlabError(
-            f"{what} has layer {layer}, head {head}, though both count from {count_from}; count from 0",
+            f"{source} has layer {layer}, head {head}, though both count from {count_from}; count "
+            "from 0",
             code="mask.counted_from_other",
         )
     return Head(stack, layer - count_from, head - count_from)
@@ -392,7 +458,7 @@ def _head(stack: str, layer: int, head: int, count_from: int, what: str) -> Head
 
 def convert_in(
     raw: bytes,
-    what: str,
+    source: str,
     form: str | None = None,
     *,
     grid: HeadGrid | None = None,
@@ -403,38 +469,54 @@ def convert_in(
 ) -> Mask:
     """The mask in a file of any form.
 
-    form: one of `FORMS`, or None to detect it from the content.  grid, model: of the model it is for; a form without
-    a grid needs it, and a mask without a fingerprint takes the model's.  count_from, lists, stack: as in `Reading`;
-    None for what is usual.  Raises HeadlabError for a malformed file, an ambiguous form, heads that the grid does
-    not have, or an option that the form does not use.
+    Args:
+        form: One of `FORMS`, or None to detect it from the content.
+        raw: Content of the file.
+        source: Its name, for messages.
+        grid: Grid of the model that it is for; a form without a grid needs it.
+        model: That model, as a mask records it; a mask without a fingerprint takes it over.
+        count_from: As in `ReadOptions`; None for what is usual.
+        lists: As in `ReadOptions`.
+        stack: As in `ReadOptions`; None for what is usual.
+
+    Raises:
+        HeadlabError: For a malformed file, an ambiguous form, heads that the grid does not have, or
+            an option that the form does not use.
     """
-    raw, form = as_utf8(raw), form_of(raw, what, form)
-    _require_used(form, _given(count_from=count_from, lists=lists, stack=stack))
+    raw = as_utf8(raw)
+    form = form_of(raw, source, form)
+    _require_used(form, _given_names(count_from=count_from, lists=lists, stack=stack))
     if form == "headlab":
-        mask = mask_from_text(raw, what)
+        mask = mask_from_text(raw, source)
         if grid is not None:
             fingerprint = None if model is None else model.get("fingerprint")
             mask.check(grid, str(fingerprint) if fingerprint else None)
-        return mask if model is None or mask.fingerprint else replace(mask, model=dict(model))
-    foreign_mask = READERS[form](
-        raw, what, Reading(count_from or 0, lists, stack or Reading().stack)
-    )
-    chosen = {"rule": "converted", "converted_from": form}
-    settled_grid = _settle(foreign_mask, grid, what)
-    kept = _kept(foreign_mask, settled_grid, what)
-    return Mask(settled_grid, kept, dict(foreign_mask.model if model is None else model), chosen)
+        if model is None or mask.fingerprint:
+            return mask
+        return replace(mask, model=dict(model))
+    options = ReadOptions(count_from or 0, lists, stack or ReadOptions().stack)
+    foreign_mask = READERS[form](raw, source, options)
+    choice = {"rule": "converted", "converted_from": form}
+    settled_grid = _grid_to_use(foreign_mask, grid, source)
+    kept_heads = _kept_heads(foreign_mask, settled_grid, source)
+    mask_model = foreign_mask.model if model is None else model
+    return Mask(settled_grid, kept_heads, dict(mask_model), choice)
 
 
-def form_of(raw: bytes, what: str, form: str | None = None) -> str:
-    """The form of a file: as given, or detected from its content. Raises HeadlabError if unknown or ambiguous."""
+def form_of(raw: bytes, source: str, form: str | None = None) -> str:
+    """The form of a file: as given, or detected from its content.
+
+    Raises:
+        HeadlabError: The form is unknown or ambiguous.
+    """
     if form is not None:
         _check_form(form)
     raw = as_utf8(raw)
     if form != "text" and not raw.strip():  # an empty text removes nothing
         raise HeadlabError(
-            f"{what} is empty; give a mask file, or the heads to remove", code="mask.empty"
+            f"{source} is empty; give a mask file, or the heads to remove", code="mask.empty"
         )
-    return form or guess(raw, what)
+    return form or detect_form(raw, source)
 
 
 def _check_form(form: str) -> None:
@@ -444,68 +526,75 @@ def _check_form(form: str) -> None:
         )
 
 
-def _given(**options: int | str | None) -> list[str]:
+def _given_names(**options: int | str | None) -> list[str]:
     """The names of the options that are given."""
     return [name for name, value in options.items() if value is not None]
 
 
-def _require_used(form: str, how: Iterable[str]) -> None:
+def _require_used(form: str, option_names: Iterable[str]) -> None:
     """Raise HeadlabError for an option that the form does not have."""
-    for name in how:
-        users = [other for other, used in USES.items() if name in used]
-        if users and form not in users:
-            words = name.replace("_", "-")
+    for name in option_names:
+        forms_with_option = [
+            user_form for user_form, form_options in USES.items() if name in form_options
+        ]
+        if forms_with_option and form not in forms_with_option:
+            option_text = name.replace("_", "-")
             raise HeadlabError(
-                f"form {form} has no {words}, which is for {', '.join(users)}; leave it out",
+                f"form {form} has no {option_text}, which is for {', '.join(forms_with_option)}; "
+                "leave it out",
                 code="mask.form_option_unused",
             )
 
 
-def _settle(told: ForeignMask, grid: HeadGrid | None, what: str) -> HeadGrid:
+def _grid_to_use(foreign_mask: ForeignMask, grid: HeadGrid | None, source: str) -> HeadGrid:
     """The grid to use: the given one, which the file's must match, or else the file's."""
-    if grid is None and told.grid is None:
+    if grid is None and foreign_mask.grid is None:
         raise HeadlabError(
-            f"{what} does not say how many layers and heads its model has; give --model, or --grid like 12x12",
+            f"{source} does not say how many layers and heads its model has; give --model, or "
+            "--grid like 12x12",
             code="grid.unknown",
         )
-    if grid is None or told.grid is None:
-        return grid or told.grid or HeadGrid(())
-    theirs = tuple(n for stack in told.grid.stacks for n in stack.heads)
-    ours = tuple(n for stack in grid.stacks for n in stack.heads)
-    if theirs != ours:
+    if grid is None or foreign_mask.grid is None:
+        return grid or foreign_mask.grid or HeadGrid(())
+    heads_in_file = tuple(chain.from_iterable(stack.heads for stack in foreign_mask.grid.stacks))
+    heads_in_model = tuple(chain.from_iterable(stack.heads for stack in grid.stacks))
+    if heads_in_file != heads_in_model:
         raise HeadlabError(
-            f"{what} is for {told.grid}; the model has {grid}. Give the model it was made for",
+            f"{source} is for {foreign_mask.grid}; the model has {grid}. Give the model it was "
+            "made for",
             code="mask.other_grid",
         )
     return grid
 
 
-def _kept(foreign_mask: ForeignMask, grid: HeadGrid, what: str) -> Bools:
-    marked = np.zeros(grid.size, bool)
-    if (
-        foreign_mask.grid is not None and foreign_mask.grid != grid
-    ):  # the file's rows are those of several stacks, one below the other
-        index_by_head = {head: i for i, head in enumerate(foreign_mask.grid.heads)}
-        marked[[index_by_head[head] for head in foreign_mask.heads if head in index_by_head]] = True
-        return marked if foreign_mask.keeps else ~marked
-    for head in foreign_mask.heads:
-        marked[_index(head, grid, what)] = True
-    return marked if foreign_mask.keeps else ~marked
+def _kept_heads(foreign_mask: ForeignMask, grid: HeadGrid, source: str) -> Bools:
+    """The heads of a grid that another tool's mask keeps, bool [head]."""
+    is_listed = np.zeros(grid.size, bool)
+    if foreign_mask.grid is not None and foreign_mask.grid != grid:
+        # The file's rows are those of several stacks, one below the other.
+        for index, head in enumerate(foreign_mask.grid.heads):
+            is_listed[index] = head in foreign_mask.heads
+    else:
+        for head in foreign_mask.heads:
+            is_listed[_head_index(head, grid, source)] = True
+    return is_listed if foreign_mask.keeps else ~is_listed
 
 
-def _index(head: Head, grid: HeadGrid, what: str) -> int:
-    if head.stack == ONLY:
+def _head_index(head: Head, grid: HeadGrid, source: str) -> int:
+    """The place of a head in a grid; a head of `UNNAMED_STACK` is of its only stack."""
+    if head.stack == UNNAMED_STACK:
         if len(grid.stacks) > 1:
             raise HeadlabError(
-                f"{what} does not say which stack layer {head.layer}, head {head.head} is in; the model has {grid}. "
-                "Write E:, D: or A: before the head, or give it as [stack, layer, head]",
+                f"{source} does not say which stack layer {head.layer}, head {head.head} is in; "
+                f"the model has {grid}. Write E:, D: or A: before the head, or give it as [stack, "
+                "layer, head]",
                 code="mask.stack_unnamed",
             )
         head = head._replace(stack=grid.stacks[0].name)
     try:
         return grid.index(head)
     except HeadlabError as error:
-        raise HeadlabError(f"{what}: {error}, counted from 0", code=error.code) from None
+        raise HeadlabError(f"{source}: {error}, counted from 0", code=error.code) from None
 
 
 def convert_out(
@@ -518,30 +607,36 @@ def convert_out(
 ) -> bytes:
     """A mask in another tool's form, as the bytes of a file.
 
-    count_from, lists: as in `convert_in`.  binary: a .npy file, for arrays and pairs.  Raises HeadlabError
-    if the form cannot express the mask, or does not use an option that is given.
+    Args:
+        count_from: As in `convert_in`.
+        lists: As in `convert_in`.
+        binary: Whether arrays and pairs are written as a .npy file.
+
+    Raises:
+        HeadlabError: If the form cannot express the mask, or does not use an option that is given.
     """
     _check_form(form)
-    _require_used(form, _given(count_from=count_from, lists=lists))
+    _require_used(form, _given_names(count_from=count_from, lists=lists))
     count_from = count_from or 0
     if form == "headlab":
-        return _lines(mask.to_json(), indent=1)
+        return _json_bytes(mask.to_json(), indent=1)
     if form == "pruned-heads":
-        return _lines(_pruned_heads(mask, count_from))
+        return _json_bytes(_pruned_heads(mask, count_from))
     if form == "text":
-        return (_text(mask, count_from) + "\n").encode()
+        return (_removed_as_text(mask, count_from) + "\n").encode()
     if form == "array":
-        ones = mask.kept if lists != "removed" else ~mask.kept
-        rows = [values.astype(int).tolist() for _, _, values in by_layer(mask.grid, ones)]
-        return _npy(rows, np.uint8) if binary else _lines(rows)
-    pairs = _pairs(mask, count_from, kept=lists == "kept")
-    return _npy(pairs, np.int64) if binary else _lines(pairs)
+        is_one = mask.kept if lists != "removed" else ~mask.kept
+        rows = [layer.astype(int).tolist() for _, _, layer in by_layer(mask.grid, is_one)]
+        return _npy_bytes(rows, np.uint8) if binary else _json_bytes(rows)
+    pairs = _listed_pairs(mask, count_from, list_kept=lists == "kept")
+    return _npy_bytes(pairs, np.int64) if binary else _json_bytes(pairs)
 
 
 def _pruned_heads(mask: Mask, count_from: int) -> dict[str, list[int]]:
     if len(mask.grid.stacks) > 1:
         raise HeadlabError(
-            f"pruned_heads has one stack of layers, this mask is of {mask.grid}; use form text or pairs",
+            f"pruned_heads has one stack of layers, this mask is of {mask.grid}; use form text or "
+            "pairs",
             code="mask.several_stacks",
         )
     table: dict[str, list[int]] = {}
@@ -550,40 +645,49 @@ def _pruned_heads(mask: Mask, count_from: int) -> dict[str, list[int]]:
     return table
 
 
-def _text(mask: Mask, count_from: int) -> str:
-    several, letters = len(mask.grid.stacks) > 1, {name: letter for letter, name in LETTERS.items()}
-    words: dict[str, list[str]] = {}
+def _removed_as_text(mask: Mask, count_from: int) -> str:
+    has_several_stacks, letter_by_stack = (
+        len(mask.grid.stacks) > 1,
+        {name: letter for letter, name in STACK_BY_LETTER.items()},
+    )
+    heads_by_layer: dict[str, list[str]] = {}
     for stack, layer, head in mask.removed:
-        if several and stack not in letters:
+        if has_several_stacks and stack not in letter_by_stack:
             raise HeadlabError(
                 f"the text form has no letter for stack {stack!r}; use form pairs",
                 code="mask.stack_without_letter",
             )
-        place = (f"{letters[stack]}:" if several else "") + str(layer + count_from)
-        words.setdefault(place, []).append(str(head + count_from))
-    return " ".join(f"{place}:{','.join(heads)}" for place, heads in words.items())
+        layer_text = str(layer + count_from)
+        if has_several_stacks:
+            layer_text = f"{letter_by_stack[stack]}:{layer_text}"
+        heads_by_layer.setdefault(layer_text, []).append(str(head + count_from))
+    return " ".join(
+        f"{layer_text}:{','.join(heads)}" for layer_text, heads in heads_by_layer.items()
+    )
 
 
-def _pairs(mask: Mask, count_from: int, *, kept: bool) -> list[list[str | int]]:
-    several = len(mask.grid.stacks) > 1
-    chosen = mask.kept if kept else ~mask.kept
-    return [
-        [*([head.stack] if several else []), head.layer + count_from, head.head + count_from]
-        for head, listed in zip(mask.grid.heads, chosen, strict=True)
-        if listed
-    ]
+def _listed_pairs(mask: Mask, count_from: int, *, list_kept: bool) -> list[list[str | int]]:
+    has_several_stacks = len(mask.grid.stacks) > 1
+    is_listed = mask.kept if list_kept else ~mask.kept
+    pairs: list[list[str | int]] = []
+    for index in np.flatnonzero(is_listed):
+        head = mask.grid.heads[index]
+        pair: list[str | int] = [head.layer + count_from, head.head + count_from]
+        pairs.append([head.stack, *pair] if has_several_stacks else pair)
+    return pairs
 
 
-def _lines(value: object, indent: int | None = None) -> bytes:
+def _json_bytes(value: object, indent: int | None = None) -> bytes:
     return (json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent) + "\n").encode()
 
 
-def _npy(rows: Sequence[Sequence[str | int]], kind: type[np.integer]) -> bytes:
-    if len({len(row) for row in rows}) > 1 or any(isinstance(v, str) for row in rows for v in row):
+def _npy_bytes(rows: Sequence[Sequence[str | int]], dtype: type[np.integer]) -> bytes:
+    lengths = {len(row) for row in rows}
+    if len(lengths) > 1 or any(isinstance(entry, str) for entry in chain.from_iterable(rows)):
         raise HeadlabError(
             "a .npy file holds numbers in rows of equal length; write this mask as .json",
             code="mask.npy_unfit",
         )
-    out = io.BytesIO()
-    np.save(out, np.array(rows, kind), allow_pickle=False)
-    return out.getvalue()
+    npy_file = io.BytesIO()
+    np.save(npy_file, np.array(rows, dtype), allow_pickle=False)
+    return npy_file.getvalue()

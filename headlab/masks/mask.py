@@ -34,54 +34,58 @@ from headlab.core import (
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# Permitted values of a mask file's fields: the same as in schemas/mask-2.schema.json, with messages in words.
+# Permitted values of a mask file's fields: the same as in schemas/mask-2.schema.json, with messages
+# in words.
 
 MAX_HEADS = 4096
-LARGEST, MOST, DEEPEST = (
-    1e300,
-    2**53,
-    100,
-)  # limits of numbers, counts and nesting, so that all can be shown and saved
+# Limits of numbers, counts and nesting, so that all can be shown and saved.
+MAX_NUMBER = 1e300
+MAX_COUNT = 2**53
+MAX_DEPTH = 100
 SPLITS = ("train", "dev", "test")
-TIME = re.compile(
+TIME_PATTERN = re.compile(  # as in the schema
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
-)  # as in the schema
-STACK = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")
+)
+STACK_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")
 LINE = 80
-ROUNDED = 0.002  # by which a difference may differ from that of two accuracies that were rounded to three digits
-MIXED = "mixed"  # ablation of a combined mask of which some but not all parts were chosen under mean ablation
+# How far a difference may lie from that of two accuracies that were rounded to three digits.
+ROUNDING_ALLOWANCE = 0.002
+# Ablation of a combined mask of which some but not all parts were chosen under mean ablation.
+MIXED = "mixed"
 
 
-def text(value: object) -> TypeGuard[str]:
+def is_string(value: object) -> TypeGuard[str]:
     """Whether a value is text."""
     return isinstance(value, str)
 
 
-def named(value: object) -> bool:
+def is_name_or_null(value: object) -> bool:
     """Whether a value is non-empty text or null."""
-    return value is None or (text(value) and value != "")
+    return value is None or (is_string(value) and value != "")
 
 
-def texts(value: object) -> bool:
+def is_list_of_strings(value: object) -> bool:
     """Whether a value is a list of texts."""
-    return isinstance(value, list) and all(map(text, value))
+    return isinstance(value, list) and all(map(is_string, value))
 
 
-def number(value: object, low: float = -LARGEST, high: float = LARGEST) -> TypeGuard[int | float]:
+def is_number(
+    value: object, low: float = -MAX_NUMBER, high: float = MAX_NUMBER
+) -> TypeGuard[int | float]:
     """Whether a value is a number in these limits; true, false, infinity and NaN are not."""
     if not isinstance(value, int | float) or type(value) not in (int, float):
         return False
     return low <= value <= high
 
 
-def whole(value: object, low: int = 0) -> TypeGuard[int | float]:
+def is_whole_number(value: object, low: int = 0) -> TypeGuard[int | float]:
     """Whether a value is a whole number from `low` to 2 ** 53; 3.0 is one, as in JSON Schema."""
-    return number(value, low, MOST) and float(value).is_integer()
+    return is_number(value, low, MAX_COUNT) and float(value).is_integer()
 
 
-def time(value: object) -> bool:
+def is_time(value: object) -> bool:
     """Whether a value is a date and time with its zone in RFC 3339 format."""
-    if not text(value) or TIME.fullmatch(value) is None:
+    if not is_string(value) or TIME_PATTERN.fullmatch(value) is None:
         return False
     try:
         datetime.fromisoformat(value)
@@ -90,90 +94,122 @@ def time(value: object) -> bool:
     return True
 
 
-def record(value: object) -> TypeGuard[JsonRecord]:
+def is_object(value: object) -> TypeGuard[JsonRecord]:
     """Whether a value is an object."""
     return isinstance(value, Mapping)
 
 
-def versions(value: object) -> bool:
+def is_object_of_strings(value: object) -> bool:
     """Whether a value is an object of texts."""
-    return record(value) and all(map(text, value.values()))
+    return is_object(value) and all(map(is_string, value.values()))
 
 
-def counts(value: object) -> bool:
+def is_object_of_counts(value: object) -> bool:
     """Whether a value is an object of whole numbers."""
-    return record(value) and all(map(whole, value.values()))
+    return is_object(value) and all(map(is_whole_number, value.values()))
 
 
 def shown(value: str, longest: int = LINE) -> str:
-    """Text from a file on one line: without control characters, which a terminal would obey, and shortened to fit."""
-    line = "".join(c if c.isprintable() else "?" for c in value[: longest + 1])
-    return line if len(line) <= longest else line[: longest - 1] + "…"
+    """Text from a file as one line of at most `longest` characters.
+
+    Control characters, which a terminal would obey, are replaced.
+    """
+    line = "".join(
+        character if character.isprintable() else "?" for character in value[: longest + 1]
+    )
+    if len(line) <= longest:
+        return line
+    return line[: longest - 1] + "…"
 
 
-class Field(NamedTuple):
+class FieldRule(NamedTuple):
     """Permitted values of a field: as a test, and in words."""
 
     fits: Callable[[object], bool]
     words: str
 
 
-TEXT, NAMED = Field(text, "text"), Field(named, "text, or null where it is of no one model")
-NUMBER, SHARE = (
-    Field(number, "a number"),
-    Field(partial(number, low=0, high=1), "a number from 0 to 1"),
-)
-COUNT = Field(whole, "a whole number of 0 or more")
-COUNTS = Field(counts, "an object of whole numbers of 0 or more")
-SOME = Field(partial(whole, low=1), "a whole number of 1 or more")
-ABLATION = Field(("zero", "mean").__contains__, '"zero" or "mean"')
-ABLATIONS = Field(("zero", "mean", MIXED).__contains__, '"zero", "mean" or "mixed"')
-OBJECT = Field(record, "an object")
-MODEL = {"name": NAMED, "fingerprint": NAMED, "revision": NAMED}
-ARCHITECTURE = {"class": TEXT, "model_type": TEXT}
-CHOSEN = {
-    "rule": TEXT, "k": COUNT, "threshold": NUMBER, "weight": NUMBER, "method": TEXT, "estimand": TEXT, "task": TEXT,
-    "languages": Field(texts, "a list of texts"), "ablation": ABLATIONS, "score": OBJECT, "evaluated": OBJECT,
-}  # fmt: skip
-EVALUATION = {
+TEXT = FieldRule(is_string, "text")
+NAME_OR_NULL = FieldRule(is_name_or_null, "text, or null where it is of no one model")
+NUMBER = FieldRule(is_number, "a number")
+SHARE = FieldRule(partial(is_number, low=0, high=1), "a number from 0 to 1")
+COUNT = FieldRule(is_whole_number, "a whole number of 0 or more")
+COUNTS = FieldRule(is_object_of_counts, "an object of whole numbers of 0 or more")
+POSITIVE_COUNT = FieldRule(partial(is_whole_number, low=1), "a whole number of 1 or more")
+ABLATION = FieldRule(("zero", "mean").__contains__, '"zero" or "mean"')
+ABLATIONS = FieldRule(("zero", "mean", MIXED).__contains__, '"zero", "mean" or "mixed"')
+OBJECT = FieldRule(is_object, "an object")
+MODEL_FIELDS = {"name": NAME_OR_NULL, "fingerprint": NAME_OR_NULL, "revision": NAME_OR_NULL}
+ARCHITECTURE_FIELDS = {"class": TEXT, "model_type": TEXT}
+CHOICE_FIELDS = {
+    "rule": TEXT,
+    "k": COUNT,
+    "threshold": NUMBER,
+    "weight": NUMBER,
+    "method": TEXT,
+    "estimand": TEXT,
+    "task": TEXT,
+    "languages": FieldRule(is_list_of_strings, "a list of texts"),
+    "ablation": ABLATIONS,
+    "score": OBJECT,
+    "evaluated": OBJECT,
+}
+SPLIT_FIELDS = {
     "task": TEXT,
     "languages": OBJECT,
-    "size": SOME,
+    "size": POSITIVE_COUNT,
     "ablation": ABLATION,
     "label_map": OBJECT,
 }
-FIGURE = {
-    "accuracy": SHARE, "n": SOME, "accuracy_low": NUMBER, "accuracy_high": NUMBER, "baseline": SHARE,
-    "difference": NUMBER, "low": NUMBER, "high": NUMBER, "p": SHARE, "flipped_right": COUNT, "flipped_wrong": COUNT,
-    "note": TEXT, "examples": COUNT, "examples_cut": COUNT, "token_limit": COUNT, "words_left_out": COUNTS,
-}  # fmt: skip
-TOP = {
-    "model": OBJECT, "removed": COUNT, "chosen": OBJECT,
-    "versions": Field(versions, "an object of texts"),
-    "created": Field(time, "a time like 2026-11-21T09:30:00+00:00"),
-}  # fmt: skip
+ACCURACY_FIELDS = {
+    "accuracy": SHARE,
+    "n": POSITIVE_COUNT,
+    "accuracy_low": NUMBER,
+    "accuracy_high": NUMBER,
+    "baseline": SHARE,
+    "difference": NUMBER,
+    "low": NUMBER,
+    "high": NUMBER,
+    "p": SHARE,
+    "flipped_right": COUNT,
+    "flipped_wrong": COUNT,
+    "note": TEXT,
+    "examples": COUNT,
+    "examples_cut": COUNT,
+    "token_limit": COUNT,
+    "words_left_out": COUNTS,
+}
+TOP_FIELDS = {
+    "model": OBJECT,
+    "removed": COUNT,
+    "chosen": OBJECT,
+    "versions": FieldRule(is_object_of_strings, "an object of texts"),
+    "created": FieldRule(is_time, "a time like 2026-11-21T09:30:00+00:00"),
+}
 
 
 class RecordedAccuracy(TypedDict, total=False):
-    """One language's figures on one split, as docs/mask-format.md lists them; shares, not percentages.
+    """One language's figures on one split, as docs/mask-format.md lists them.
+
+    They are shares, not percentages.
 
     Attributes:
-        accuracy: of the mask; always there, like `n`.
-        n: number of answers that the accuracy is over.
-        accuracy_low: lower end of the 95 % interval of the accuracy.
-        accuracy_high: its upper end.
-        baseline: accuracy of the untouched model on the same examples.
+        accuracy: Accuracy under the mask; always there, like `n`.
+        n: Number of answers that the accuracy is over.
+        accuracy_low: Lower bound of the 95 % interval of the accuracy.
+        accuracy_high: Its upper bound.
+        baseline: Accuracy of the model with all heads on, on the same examples.
         difference: accuracy - baseline.
-        low: lower end of the paired 95 % interval of the difference.
-        high: its upper end.
-        p: of the difference.
-        flipped_right: answers that are right with the mask only.
-        flipped_wrong: answers that are wrong with the mask only.
-        note: what to know besides the figures.
-        examples: number of examples.
-        examples_cut: how many of them were cut to `token_limit`.
-        token_limit: maximum number of tokens of an example.
-        words_left_out: number of labelled words without an answer, by reason.
+        low: Lower bound of the paired 95 % interval of the difference.
+        high: Its upper bound.
+        p: Two-sided p-value of the difference.
+        flipped_right: Number of answers that are right with the mask only.
+        flipped_wrong: Number of answers that are wrong with the mask only.
+        note: What to know besides the figures.
+        examples: Number of examples.
+        examples_cut: How many of them were cut to `token_limit`.
+        token_limit: Maximum number of tokens of an example.
+        words_left_out: Number of labelled words without an answer, by reason.
     """
 
     accuracy: float
@@ -194,21 +230,24 @@ class RecordedAccuracy(TypedDict, total=False):
     words_left_out: Mapping[str, int]
 
 
-INTERVALS: tuple[tuple[Literal["low", "accuracy_low"], Literal["high", "accuracy_high"]], ...] = (
+# Lower and upper ends of the intervals.
+INTERVAL_FIELDS: tuple[
+    tuple[Literal["low", "accuracy_low"], Literal["high", "accuracy_high"]], ...
+] = (
     ("low", "high"),
     ("accuracy_low", "accuracy_high"),
-)  # lower and upper ends
+)
 
 
 class RecordedSplit(TypedDict, total=False):
     """The accuracies of a mask on one split.
 
     Attributes:
-        task: name of the task; always there, like `languages`.
-        languages: the figures of each language.
-        size: number of examples that were asked for of each language.
-        ablation: what a removed head outputs, "zero" or "mean".
-        label_map: the model's class of each label.
+        task: Name of the task; always there, like `languages`.
+        languages: The figures of each language.
+        size: Number of examples that were requested of each language.
+        ablation: What a removed head outputs, "zero" or "mean".
+        label_map: The model's class for each label.
     """
 
     task: str
@@ -222,23 +261,23 @@ class Choice(TypedDict, total=False):
     """The fields of `chosen` that headlab writes; docs/mask-format.md says what is checked of them.
 
     Attributes:
-        rule: by which the heads were removed.
-        k: number of heads that the rule removed.
-        threshold: of rule threshold.
-        weight: λ of learned gates.
-        step: of learned gates, that the mask is of.
-        correction: of the p-values of rule harmful.
-        method: of the scores.
-        estimand: of the scores.
-        task: name of the task.
-        languages: that it was chosen for.
-        ablation: what a removed head outputs.
-        order: of a front, that its first heads were removed of.
-        score: spec of the scores.
-        gates: spec of the learned gates.
-        front: spec of the front.
-        combined: how each part of a combined mask was chosen.
-        note: what to know of a combined mask.
+        rule: The rule by which the heads were removed.
+        k: Number of heads that the rule removed.
+        threshold: The threshold of rule threshold.
+        weight: λ of the learned gates.
+        step: Training step of the learned gates that the mask was taken at.
+        correction: Correction of the p-values of rule harmful.
+        method: The method that gave the scores.
+        estimand: What the scores estimate.
+        task: Name of the task.
+        languages: The languages that it was chosen for.
+        ablation: What a removed head outputs.
+        order: The order of a front whose first heads were removed.
+        score: Spec of the scores.
+        gates: Spec of the learned gates.
+        front: Spec of the front.
+        combined: How each part of a combined mask was chosen.
+        note: What to know of a combined mask.
     """
 
     rule: str
@@ -260,88 +299,120 @@ class Choice(TypedDict, total=False):
     note: str
 
 
-def check_fields(value: JsonRecord, what: str) -> None:
-    """Raise HeadlabError, naming the bad part, unless everything but grid and heads conforms to format version 2."""
-    for part in ("model", "chosen", "versions"):
-        for problem in _unwritable(value.get(part), part, what):
+def check_fields(value: JsonRecord, source: str) -> None:
+    """Check everything but grid and heads against format version 2.
+
+    Args:
+        value: The parsed mask file.
+        source: What the mask was read from, for messages.
+
+    Raises:
+        HeadlabError: A part does not conform; the message names it.
+    """
+    for field_name in ("model", "chosen", "versions"):
+        for problem in _problems_for_json(value.get(field_name), field_name, source):
             raise problem
-    _check(value, TOP, ("model",), what, "")
-    model = _object(value["model"], what, "model")
-    _check(model, MODEL, ("name", "fingerprint"), what, "model.")
+    _check_object(value, TOP_FIELDS, ("model",), source, "")
+    model = _require_object(value["model"], source, "model")
+    _check_object(model, MODEL_FIELDS, ("name", "fingerprint"), source, "model.")
     if model.get("architecture") is not None:
-        architecture = _object(model["architecture"], what, "model.architecture")
-        _check(architecture, ARCHITECTURE, tuple(ARCHITECTURE), what, "model.architecture.")
-    chosen = _object(value.get("chosen", {}), what, "chosen")
-    _check(chosen, CHOSEN, (), what, "chosen.")
-    check_evaluated(_object(chosen.get("evaluated", {}), what, "chosen.evaluated"), what)
+        architecture = _require_object(model["architecture"], source, "model.architecture")
+        _check_object(
+            architecture,
+            ARCHITECTURE_FIELDS,
+            tuple(ARCHITECTURE_FIELDS),
+            source,
+            "model.architecture.",
+        )
+    choice = _require_object(value.get("chosen", {}), source, "chosen")
+    _check_object(choice, CHOICE_FIELDS, (), source, "chosen.")
+    accuracies_by_split = _require_object(choice.get("evaluated", {}), source, "chosen.evaluated")
+    check_recorded_accuracies(accuracies_by_split, source)
 
 
-def check_evaluated(evaluated: JsonRecord, what: str) -> None:
-    """Raise HeadlabError unless a value is {split: {task, languages: {language: {accuracy, n, ...}}}}."""
-    for split, recorded in evaluated.items():
+def check_recorded_accuracies(accuracies_by_split: JsonRecord, source: str) -> None:
+    """Check that a value is {split: {task, languages: {language: {accuracy, n, ...}}}}.
+
+    Raises:
+        HeadlabError: It is not.
+    """
+    for split, split_value in accuracies_by_split.items():
         place = f"chosen.evaluated.{split}"
         if split not in SPLITS:
             raise HeadlabError(
-                f"{what}: chosen.evaluated may hold {', '.join(SPLITS)}; it holds {split!r}",
+                f"{source}: chosen.evaluated may hold {', '.join(SPLITS)}; it holds {split!r}",
                 code="mask.split_unknown",
             )
-        part = _object(recorded, what, place)
-        _check(part, EVALUATION, ("task", "languages"), what, f"{place}.")
-        languages = _object(part["languages"], what, f"{place}.languages")
+        split_record = _require_object(split_value, source, place)
+        _check_object(split_record, SPLIT_FIELDS, ("task", "languages"), source, f"{place}.")
+        languages = _require_object(split_record["languages"], source, f"{place}.languages")
         for language, figures in languages.items():
-            _check_accuracy(figures, what, f"{place}.languages.{shown(language)}")
+            _check_accuracy(figures, source, f"{place}.languages.{shown(language)}")
 
 
-def _check_accuracy(figures: JsonLike, what: str, place: str) -> None:
+def _check_accuracy(figures: JsonLike, source: str, place: str) -> None:
     """Raise HeadlabError unless the figures of one language are valid and agree with each other."""
-    figure = _object(figures, what, place)
-    _check(figure, FIGURE, ("accuracy", "n"), what, f"{place}.")
+    figure = _require_object(figures, source, place)
+    _check_object(figure, ACCURACY_FIELDS, ("accuracy", "n"), source, f"{place}.")
     if "examples_cut" in figure:
-        _check(figure, FIGURE, ("examples", "token_limit"), what, f"{place}.")
-    if contradiction := contradicts(cast("RecordedAccuracy", figure)):
+        _check_object(figure, ACCURACY_FIELDS, ("examples", "token_limit"), source, f"{place}.")
+    contradiction = contradiction_in(cast("RecordedAccuracy", figure))
+    if contradiction:
         raise HeadlabError(
-            f"{what}: {place} contradicts itself: {contradiction}; correct or remove it",
+            f"{source}: {place} contradicts itself: {contradiction}; correct or remove it",
             code="mask.figure_contradictory",
         )
 
 
-def contradicts(figure: RecordedAccuracy) -> str:
-    """How the numbers of an evaluation contradict each other, in words; empty if they do not."""
-    for low, high in INTERVALS:
+def contradiction_in(figure: RecordedAccuracy) -> str:
+    """A clause on how the numbers of an evaluation contradict each other; empty if they do not."""
+    for low, high in INTERVAL_FIELDS:
         if low in figure and high in figure and figure[low] > figure[high]:
             return f"{low} {figure[low]:g} is above {high} {figure[high]:g}"
     if "difference" in figure and "baseline" in figure:
-        recorded, computed = figure["difference"], figure["accuracy"] - figure["baseline"]
-        if abs(recorded - computed) > ROUNDED:
-            return f"difference is {recorded:g}, but accuracy - baseline is {computed:g}"
+        recorded_difference = figure["difference"]
+        computed_difference = figure["accuracy"] - figure["baseline"]
+        if abs(recorded_difference - computed_difference) > ROUNDING_ALLOWANCE:
+            return (
+                f"difference is {recorded_difference:g}, but accuracy - baseline is "
+                f"{computed_difference:g}"
+            )
     return ""
 
 
-def unfit(value: JsonRecord, fields: Mapping[str, Field]) -> list[str]:
+def invalid_fields_of(value: JsonRecord, fields: Mapping[str, FieldRule]) -> list[str]:
     """The fields of an object that have invalid values."""
     return [name for name, field in fields.items() if name in value and not field.fits(value[name])]
 
 
-def _unwritable(value: JsonLike, place: str, what: str) -> Iterator[HeadlabError]:
-    """Errors, with their place, for values that JSON cannot represent, also in free-form fields."""
-    waiting: list[tuple[JsonLike, str, int]] = [(value, place, 0)]
-    while waiting:
-        value, place, deep = waiting.pop()
+def _problems_for_json(value: JsonLike, place: str, source: str) -> Iterator[HeadlabError]:
+    """Errors for values that JSON cannot represent, also in free-form fields.
+
+    Args:
+        value: Any part of a mask file.
+        place: Its path in the file, as `chosen.score`.
+        source: What the mask was read from, for messages.
+    """
+    pending: list[tuple[JsonLike, str, int]] = [(value, place, 0)]
+    while pending:
+        value, place, depth = pending.pop()
         if isinstance(value, str) and not is_text(value):
             yield HeadlabError(
-                f"{what}: {shown(place)} holds half of a surrogate pair, which is not valid text; write the "
-                "character itself",
+                f"{source}: {shown(place)} holds half of a surrogate pair, which is not valid "
+                "text; write the character itself",
                 code="mask.text_surrogate",
             )
         elif isinstance(value, float) and not math.isfinite(value):
             yield HeadlabError(
-                f"{what}: {shown(place)} holds infinity or NaN, which JSON does not allow; leave it out",
+                f"{source}: {shown(place)} holds infinity or NaN, which JSON does not allow; leave "
+                "it out",
                 code="mask.number_not_finite",
             )
         elif isinstance(value, Mapping | list | tuple):
-            if deep == DEEPEST:
+            if depth == MAX_DEPTH:
                 yield HeadlabError(
-                    f"{what}: {shown(place)} is nested more than {DEEPEST} levels deep; simplify it",
+                    f"{source}: {shown(place)} is nested more than {MAX_DEPTH} levels deep; "
+                    "simplify it",
                     code="mask.nested_too_deep",
                 )
                 continue
@@ -349,32 +420,44 @@ def _unwritable(value: JsonLike, place: str, what: str) -> Iterator[HeadlabError
                 value.items() if isinstance(value, Mapping) else enumerate(value)
             )
             for name, part in parts:
-                waiting += [(name, place, deep), (part, f"{place}.{name}", deep + 1)]
+                pending += [(name, place, depth), (part, f"{place}.{name}", depth + 1)]
 
 
-def _object(value: object, what: str, place: str) -> JsonRecord:
+def _require_object(value: object, source: str, place: str) -> JsonRecord:
     """A value that must be an object. Raises HeadlabError, naming its place, for any other."""
-    if not record(value):
-        raise HeadlabError(f"{what}: {place} must be an object", code="mask.field_not_object")
+    if not is_object(value):
+        raise HeadlabError(f"{source}: {place} must be an object", code="mask.field_not_object")
     return value
 
 
-def _check(
+def _check_object(
     value: JsonRecord,
-    fields: Mapping[str, Field],
-    required: tuple[str, ...],
-    what: str,
-    place: str,
+    fields: Mapping[str, FieldRule],
+    required_fields: tuple[str, ...],
+    source: str,
+    prefix: str,
 ) -> None:
-    for name in required:
+    """Check the fields of an object.
+
+    Args:
+        value: The object.
+        fields: The rules of the fields that it may have.
+        required_fields: The fields that it must have.
+        source: What the mask was read from, for messages.
+        prefix: The object's path in the file, with a dot at its end.
+
+    Raises:
+        HeadlabError: A required field is missing, or a field has an invalid value.
+    """
+    for name in required_fields:
         if name not in value:
             raise HeadlabError(
-                f"{what}: {place}{name} is missing; it must be {fields[name].words}",
+                f"{source}: {prefix}{name} is missing; it must be {fields[name].words}",
                 code="mask.field_missing",
             )
-    for name in unfit(value, fields):
+    for name in invalid_fields_of(value, fields):
         raise HeadlabError(
-            f"{what}: {place}{name} must be {fields[name].words}", code="mask.field_invalid"
+            f"{source}: {prefix}{name} must be {fields[name].words}", code="mask.field_invalid"
         )
 
 
@@ -388,10 +471,16 @@ FORMAT = "headlab-mask"
 class Mask:
     """Heads kept (True) and removed (False) of one model.
 
-    kept: bool [head] in the grid's order.  model: name, revision, fingerprint and architecture of the model it was
-    made for.  chosen: how (method, rule and its options, task, languages), and under `evaluated` its accuracies.
-    versions: of the software that made it.  created: time, UTC.  Both are None for a new mask: the file then records
-    the software that writes it, and the time of writing.
+    Attributes:
+        grid: The heads of the model.
+        kept: bool [head] in the grid's order.
+        model: Name, revision, fingerprint and architecture of the model that it was made for.
+        chosen: How its heads were chosen (method, rule and its options, task, languages), and under
+            `evaluated` its accuracies.
+        versions: Versions of the software that made it; None for a new mask, whose file then
+            records the software that writes it.
+        created: When it was made, UTC; None for a new mask, whose file then records the time of
+            writing.
     """
 
     grid: HeadGrid
@@ -412,20 +501,24 @@ class Mask:
     def removed(self) -> tuple[Head, ...]:
         """Heads that are switched off, in grid order."""
         return tuple(
-            head for head, kept in zip(self.grid.heads, self.kept, strict=True) if not kept
+            head for head, is_kept in zip(self.grid.heads, self.kept, strict=True) if not is_kept
         )
 
     @property
     def ablation(self) -> str | None:
         """The ablation under which its heads were chosen; None if not recorded.
 
-        "mixed" for a combined mask of which some, but not all, parts were chosen under mean ablation.
+        It is "mixed" for a combined mask of which some, but not all, parts were chosen under mean
+        ablation.
         """
         return ablation_of(self.chosen)
 
     @property
     def of_means(self) -> bool:
-        """Whether it, or a mask it was combined from, was chosen under mean ablation, which removed heads do not have."""
+        """Whether it, or a mask that it was combined from, was chosen under mean ablation.
+
+        Removed heads do not have that ablation: they output 0.
+        """
         return not {"mean", MIXED}.isdisjoint(_ablations(self.chosen))
 
     @property
@@ -468,12 +561,14 @@ class Mask:
     def to_json(self) -> dict[str, JsonLike]:
         """The mask file's content; see docs/mask-format.md.
 
-        Raises HeadlabError where stack names, `model`, `chosen` or `versions` do not conform to the format.
+        Raises HeadlabError where stack names, `model`, `chosen` or `versions` do not conform to the
+        format.
         """
         for stack in self.grid.stacks:
-            if not STACK.fullmatch(stack.name):
+            if not STACK_PATTERN.fullmatch(stack.name):
                 raise HeadlabError(
-                    f"the mask: {shown(stack.name)!r} is not a stack name, like encoder or my_stack",
+                    f"the mask: {shown(stack.name)!r} is not a stack name, like encoder or "
+                    "my_stack",
                     code="stack.name_invalid",
                 )
         value: dict[str, JsonLike] = {
@@ -484,7 +579,7 @@ class Mask:
             "kept": self.rows(),
             "removed": len(self.removed),
             "chosen": dict(self.chosen),
-            "versions": dict(installed() if self.versions is None else self.versions),
+            "versions": dict(installed_versions() if self.versions is None else self.versions),
             "created": self.created or datetime.now(UTC).isoformat(timespec="seconds"),
         }
         check_fields(value, "the mask")
@@ -493,7 +588,7 @@ class Mask:
     def rows(self) -> dict[str, list[list[int]]]:
         """{stack: [layer][head]}, 1 = kept."""
         return {
-            stack: [[int(kept) for kept in layer] for layer in layers]
+            stack: [[int(bit) for bit in layer] for layer in layers]
             for stack, layers in self.grid.layers_by_stack(self.kept).items()
         }
 
@@ -508,47 +603,53 @@ class Mask:
         """
         if self.grid != grid:
             raise HeadlabError(
-                f"the mask is for a model with {self.grid}; this model has {grid}. Load the model it was made for",
+                f"the mask is for a model with {self.grid}; this model has {grid}. Load the model "
+                "it was made for",
                 code="mask.other_grid",
             )
         made_for = self.fingerprint
         if fingerprint and made_for and not is_same_model(made_for, fingerprint):
-            name, theirs = (
-                shown(str(self.model.get("name") or "another model")),
-                shown(made_for[:12]),
-            )
+            name = shown(str(self.model.get("name") or "another model"))
             raise HeadlabError(
-                f"the mask was made for {name} (fingerprint {theirs}); this model's is {fingerprint[:12]}. "
-                "The shapes agree, but heads of one model say nothing about those of another",
+                f"the mask was made for {name} (fingerprint {shown(made_for[:12])}); this model's "
+                f"is {fingerprint[:12]}. The shapes agree, but heads of one model say nothing "
+                "about those of another",
                 code="mask.other_model",
             )
 
 
-def ablation_of(chosen: JsonRecord) -> str | None:
-    """The ablation in `chosen`: its own field, that of its scores' spec, or that of the masks it was combined from."""
-    score, parts = chosen.get("score"), chosen.get("combined")
-    found = chosen.get("ablation") or (
-        score.get("ablation") if isinstance(score, Mapping) else None
-    )
-    if found is None and isinstance(parts, list):
+def ablation_of(choice: JsonRecord) -> str | None:
+    """The ablation that a mask was chosen under; None if it is not recorded.
+
+    It stands in a field of its own, in the spec of the scores, or in the masks that it was combined
+    from.
+    """
+    score = choice.get("score")
+    score_ablation = score.get("ablation") if isinstance(score, Mapping) else None
+    ablation = choice.get("ablation") or score_ablation
+    parts = choice.get("combined")
+    if ablation is None and isinstance(parts, list):
         return common_ablation({ablation_of(part) for part in parts if isinstance(part, Mapping)})
-    return str(found) if ABLATIONS.fits(found) else None
+    return str(ablation) if ABLATIONS.fits(ablation) else None
 
 
-def _ablations(chosen: JsonRecord) -> Iterator[str | None]:
+def _ablations(choice: JsonRecord) -> Iterator[str | None]:
     """The ablation a mask was chosen under, and those of the masks it was combined from."""
-    yield ablation_of(chosen)
-    parts = chosen.get("combined")
+    yield ablation_of(choice)
+    parts = choice.get("combined")
     for part in parts if isinstance(parts, list | tuple) else ():
         if isinstance(part, Mapping):
             yield from _ablations(part)
 
 
-def common_ablation(found: Set[str | None]) -> str | None:
-    """The common ablation of several masks; MIXED if some but not all have mean ablation, None if unknown."""
-    if len(found) == 1:
-        return next(iter(found))
-    return MIXED if found & {"mean", MIXED} else None
+def common_ablation(ablations: Set[str | None]) -> str | None:
+    """The common ablation of several masks.
+
+    It is MIXED if some but not all have mean ablation, and None if it is unknown.
+    """
+    if len(ablations) == 1:
+        return next(iter(ablations))
+    return MIXED if ablations & {"mean", MIXED} else None
 
 
 def full_mask(grid: HeadGrid) -> Mask:
@@ -557,15 +658,18 @@ def full_mask(grid: HeadGrid) -> Mask:
 
 
 @cache
-def installed() -> dict[str, str]:
-    """Installed versions of headlab, torch and transformers, as a new mask records them; imports neither package."""
-    found = {"headlab": __version__}
+def installed_versions() -> dict[str, str]:
+    """Installed versions of headlab, torch and transformers, which are not imported for that.
+
+    A new mask records them.
+    """
+    versions_by_package = {"headlab": __version__}
     for name in ("torch", "transformers"):
         try:
-            found[name] = version(name)
+            versions_by_package[name] = version(name)
         except PackageNotFoundError:  # pages that use a remote worker need neither
             continue
-    return found
+    return versions_by_package
 
 
 def architecture_of(module: PreTrainedModel) -> dict[str, str]:
@@ -583,132 +687,160 @@ def load_mask(path: str | Path) -> Mask:
     return mask_from_json(read_json(as_path("path", path)), str(path))
 
 
-def mask_from_text(text: bytes | str, what: str = "the uploaded file") -> Mask:
+def mask_from_text(text: bytes | str, source: str = "the uploaded file") -> Mask:
     """Read a mask from JSON text. Raises HeadlabError naming `what`."""
-    return mask_from_json(parse_json(text, what), what)
+    return mask_from_json(parse_json(text, source), source)
 
 
-def mask_from_json(value: object, what: str = "mask") -> Mask:
-    """Read a mask of version 1 or 2 from parsed JSON. Raises HeadlabError that names the bad part."""
+def mask_from_json(value: object, source: str = "mask") -> Mask:
+    """Read a mask of version 1 or 2 from parsed JSON.
+
+    Args:
+        value: The parsed file.
+        source: What it was read from, for messages.
+
+    Raises:
+        HeadlabError: It is not a valid mask; the message names the bad part.
+    """
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise HeadlabError(
-            f'{what} is not a headlab mask: it lacks "format": "headlab-mask". Export one from the Prune page, or '
-            "make one of another tool's file with headlab mask convert",
+            f'{source} is not a headlab mask: it lacks "format": "headlab-mask". Export one from '
+            "the Prune page, or make one of another tool's file with headlab mask convert",
             code="mask.not_a_mask",
         )
     version_number = value.get("version")
-    if not number(version_number) or version_number not in (1, MASK_VERSION):
-        raise _other_version(version_number, what)
-    return _mask_of(_from_version_1(value, what) if version_number == 1 else value, what)
+    if not is_number(version_number) or version_number not in (1, MASK_VERSION):
+        raise _unreadable_version(version_number, source)
+    if version_number == 1:
+        value = _as_version_2(value, source)
+    return _mask_of_version_2(value, source)
 
 
-def _mask_of(value: JsonRecord, what: str) -> Mask:
+def _mask_of_version_2(value: JsonRecord, source: str) -> Mask:
     """The mask in a file's content of version 2. Raises HeadlabError that names the bad part."""
-    check_fields(value, what)
-    grid = _read_grid(value.get("grid"), what)
-    kept = _read_kept(value.get("kept"), grid, what)
-    off = int((~kept).sum())
-    if value.get("removed", off) != off:
+    check_fields(value, source)
+    grid = _read_grid(value.get("grid"), source)
+    kept_heads = _read_kept(value.get("kept"), grid, source)
+    removed_count = int((~kept_heads).sum())
+    if value.get("removed", removed_count) != removed_count:
         raise HeadlabError(
-            f"{what}: removed is {value['removed']}, but kept has {off} zeros; correct one of them",
+            f"{source}: removed is {value['removed']}, but kept has {removed_count} zeros; correct "
+            "one of them",
             code="mask.removed_mismatch",
         )
-    created = value.get("created")
+    creation_time = value.get("created")
     return Mask(
         grid,
-        kept,
-        _object(value["model"], what, "model"),
-        _object(value.get("chosen", {}), what, "chosen"),
+        kept_heads,
+        _require_object(value["model"], source, "model"),
+        _require_object(value.get("chosen", {}), source, "chosen"),
         cast("Mapping[str, str]", value.get("versions", {})),  # as check_fields found
-        None if created is None else str(created),
+        None if creation_time is None else str(creation_time),
     )
 
 
-def _other_version(found: object, what: str) -> HeadlabError:
-    known = f"this headlab reads versions 1 to {MASK_VERSION}"
-    if number(found) and found > MASK_VERSION:
+def _unreadable_version(found_version: object, source: str) -> HeadlabError:
+    """The error for a mask of a version that this headlab does not read."""
+    known_versions = f"this headlab reads versions 1 to {MASK_VERSION}"
+    if is_number(found_version) and found_version > MASK_VERSION:
         return HeadlabError(
-            f"{what} has mask version {found}, which a newer headlab wrote; {known}, so update headlab to use it",
+            f"{source} has mask version {found_version}, which a newer headlab wrote; "
+            f"{known_versions}, so update headlab to use it",
             code="mask.version_newer",
         )
     return HeadlabError(
-        f"{what} has mask version {str(found)[:40]!r}; {known}, so export the mask again",
+        f"{source} has mask version {str(found_version)[:40]!r}; {known_versions}, so export the "
+        "mask again",
         code="mask.version_unknown",
     )
 
 
-def _from_version_1(value: JsonRecord, what: str) -> dict[str, JsonLike]:
-    """The mask as version 2: in version 1 `chosen` was free-form, `evaluated` had one split, times were unchecked."""
+def _as_version_2(value: JsonRecord, source: str) -> dict[str, JsonLike]:
+    """The content of a version 1 file as version 2.
+
+    In version 1 `chosen` was free-form, `evaluated` had one split, and times were unchecked.
+    """
     model = value.get("model")
-    chosen = value.get("chosen", {})
-    if not record(model) or not record(chosen):
+    choice = value.get("chosen", {})
+    if not is_object(model) or not is_object(choice):
         raise HeadlabError(
-            f"{what}: model and chosen must be objects", code="mask.field_not_object"
+            f"{source}: model and chosen must be objects", code="mask.field_not_object"
         )
     if not all(isinstance(model.get(key), str) and model[key] for key in ("name", "fingerprint")):
         raise HeadlabError(
-            f"{what}: model must hold the name and the fingerprint of the model it was made for",
+            f"{source}: model must hold the name and the fingerprint of the model it was made for",
             code="mask.model_unnamed",
         )
-    loose = {key: model[key] for key in ("revision", "architecture") if key in model}
-    model = {
-        key: part
-        for key, part in model.items()
-        if key not in loose or (key == "revision" and NAMED.fits(part))
-    }
+    optional_fields = {key: model[key] for key in ("revision", "architecture") if key in model}
+    model_fields = {}
+    for key, part in model.items():
+        if key not in optional_fields or (key == "revision" and NAME_OR_NULL.fits(part)):
+            model_fields[key] = part
     content = {
         key: part for key, part in value.items() if key in ("format", "grid", "kept", "created")
     }
-    if unfit(content, TOP):  # an invalid time
+    if invalid_fields_of(content, TOP_FIELDS):  # an invalid time
         del content["created"]
-    return content | {"model": model, "chosen": _chosen_of_version_1(dict(chosen)), "versions": {}}
+    return content | {
+        "model": model_fields,
+        "chosen": _choice_as_version_2(dict(choice)),
+        "versions": {},
+    }
 
 
-def _chosen_of_version_1(chosen: dict[str, JsonLike]) -> dict[str, JsonLike]:
-    seen = chosen.get("evaluated")
-    split = seen.get("split") if record(seen) else None
-    if record(seen) and isinstance(split, str):
-        chosen["evaluated"] = {split: {key: part for key, part in seen.items() if key != "split"}}
-    odd = unfit(chosen, CHOSEN)
-    if "evaluated" in chosen and "evaluated" not in odd:
+def _choice_as_version_2(choice: dict[str, JsonLike]) -> dict[str, JsonLike]:
+    """`chosen` of a version 1 file as version 2; what does not conform goes below `AS_WRITTEN`."""
+    evaluated = choice.get("evaluated")
+    split = evaluated.get("split") if is_object(evaluated) else None
+    if is_object(evaluated) and isinstance(split, str):
+        split_record = {key: part for key, part in evaluated.items() if key != "split"}
+        choice["evaluated"] = {split: split_record}
+    invalid_fields = invalid_fields_of(choice, CHOICE_FIELDS)
+    if "evaluated" in choice and "evaluated" not in invalid_fields:
         try:
-            check_evaluated(_object(chosen["evaluated"], "", "chosen.evaluated"), "")
+            check_recorded_accuracies(
+                _require_object(choice["evaluated"], "", "chosen.evaluated"), ""
+            )
         except HeadlabError:
-            odd.append("evaluated")
-    if not odd:
-        return chosen
-    kept = {key: seen if key == "evaluated" else chosen[key] for key in odd}
-    return {key: part for key, part in chosen.items() if key not in odd} | {AS_WRITTEN: kept}
+            invalid_fields.append("evaluated")
+    if not invalid_fields:
+        return choice
+    as_written = {key: evaluated if key == "evaluated" else choice[key] for key in invalid_fields}
+    valid = {key: part for key, part in choice.items() if key not in invalid_fields}
+    return valid | {AS_WRITTEN: as_written}
 
 
-def _read_kept(value: object, grid: HeadGrid, what: str) -> Bools:
+def _read_kept(value: object, grid: HeadGrid, source: str) -> Bools:
+    """The heads that a file keeps, bool [head], from its field `kept`."""
     if not isinstance(value, dict):
         raise HeadlabError(
-            f"{what}: kept must be an object {{stack: [layer][head]}}", code="mask.kept_malformed"
+            f"{source}: kept must be an object {{stack: [layer][head]}}", code="mask.kept_malformed"
         )
-    for stack in value.values():
-        rows = stack if isinstance(stack, list) else []
-        for entry in (entry for row in rows if isinstance(row, list) for entry in row):
-            if type(entry) not in (bool, int, float) or entry not in (0, 1):
-                raise HeadlabError(
-                    f"{what}: every head in kept must have one number, 0 or 1",
-                    code="mask.kept_not_binary",
-                )
-    return np.array(grid.unnest(value, f"{what}: kept"), dtype=bool)
+    for layers in value.values():
+        for heads in layers if isinstance(layers, list) else []:
+            for bit in heads if isinstance(heads, list) else []:
+                if type(bit) not in (bool, int, float) or bit not in (0, 1):
+                    raise HeadlabError(
+                        f"{source}: every head in kept must have one number, 0 or 1",
+                        code="mask.kept_not_binary",
+                    )
+    return np.array(grid.unnest(value, f"{source}: kept"), dtype=bool)
 
 
-def _read_grid(value: object, what: str) -> HeadGrid:
+def _read_grid(value: object, source: str) -> HeadGrid:
+    """The grid in a file's field `grid`."""
     if not isinstance(value, dict) or not value or not all(map(_is_stack, value.items())):
         raise HeadlabError(
-            f'{what}: grid must be an object like {{"encoder": [12, 12, 12]}}, heads per layer',
+            f'{source}: grid must be an object like {{"encoder": [12, 12, 12]}}, heads per layer',
             code="mask.grid_malformed",
         )
-    return HeadGrid.from_json({name: [int(n) for n in heads] for name, heads in value.items()})
+    heads_by_stack = {name: [int(count) for count in heads] for name, heads in value.items()}
+    return HeadGrid.from_json(heads_by_stack)
 
 
 def _is_stack(item: tuple[str, object]) -> bool:
     """Whether an item of a grid's object is the name of a stack and the heads of its layers."""
     name, heads = item
-    if not STACK.fullmatch(name) or not isinstance(heads, list) or not heads:
+    if not STACK_PATTERN.fullmatch(name) or not isinstance(heads, list) or not heads:
         return False
-    return all(whole(n) and n <= MAX_HEADS for n in heads)
+    return all(is_whole_number(count) and count <= MAX_HEADS for count in heads)

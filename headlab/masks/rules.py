@@ -32,62 +32,83 @@ def choose(
 ) -> Bools:
     """Heads kept by a rule, bool [head].
 
-    harmful: remove heads whose upper bound `high` is below 0.  bottom: remove exactly the `k` heads with the
-    lowest values.  threshold: remove heads with values below `threshold`.  Raises HeadlabError for an unknown
-    rule, a missing or invalid option, or `harmful` without upper bounds of signed scores; warns when more than half
-    are removed.
+    Warns when more than half of the heads are removed.
+
+    Args:
+        grid: The heads of the model.
+        values: float [head], the scores.
+        high: float [head], upper bounds of the scores; None where the method gives none.
+        rule: "harmful" removes the heads whose upper bound is below 0, "bottom" exactly the `k`
+            heads with the lowest values, "threshold" the heads with values below `threshold`.
+        k: Number of heads that "bottom" removes.
+        threshold: Lowest value that "threshold" keeps.
+
+    Raises:
+        HeadlabError: For an unknown rule, a missing or invalid option, or `harmful` without upper
+            bounds of signed scores.
     """
-    kept = np.ones(grid.size, bool)
+    kept_heads = np.ones(grid.size, bool)
     if rule == "harmful":
-        _only(rule, k=k, threshold=threshold)
+        _refuse_options(rule, k=k, threshold=threshold)
         if high is None:
             raise HeadlabError(
-                "rule harmful needs signs with intervals, which this method does not give; use rule bottom with k",
+                "rule harmful needs signs with intervals, which this method does not give; use "
+                "rule bottom with k",
                 code="rule.needs_intervals",
             )
-        kept = ~(high < 0)
+        kept_heads = ~(high < 0)
     elif rule == "bottom":
-        _only(rule, threshold=threshold)
+        _refuse_options(rule, threshold=threshold)
         require_type("k", k, (Integral, NoneType), "a whole number of heads")
         if k is None or not 0 <= k <= grid.size:
             raise HeadlabError(
-                f"rule bottom removes k heads; given k={k}, this model has {grid.size} heads ({grid})",
+                f"rule bottom removes k heads; given k={k}, this model has {grid.size} heads "
+                f"({grid})",
                 code="rule.k_out_of_range",
             )
-        kept[removal_order(values)[:k]] = False
+        kept_heads[removal_order(values)[:k]] = False
     elif rule == "threshold":
-        _only(rule, k=k)
+        _refuse_options(rule, k=k)
         require_type("threshold", threshold, (Real, NoneType), "a number")
         if threshold is None or not np.isfinite(threshold):
             raise HeadlabError(
                 f"rule threshold needs a finite threshold; given {threshold}",
                 code="rule.threshold_not_finite",
             )
-        kept = values >= threshold
+        kept_heads = values >= threshold
     else:
         raise HeadlabError(
             f"unknown rule {rule!r}; use harmful, bottom or threshold", code="rule.unknown"
         )
-    warn_if_risky(kept)
-    return kept
+    warn_if_risky(kept_heads)
+    return kept_heads
 
 
-def _only(rule: str, **unused: float | None) -> None:
-    given = [name for name, value in unused.items() if value is not None]
-    if given:
+def _refuse_options(rule: str, **unused_options: float | None) -> None:
+    """Raise HeadlabError for options that a rule does not use."""
+    given_names = [name for name, value in unused_options.items() if value is not None]
+    if given_names:
         raise HeadlabError(
-            f"rule {rule} takes no {' or '.join(given)}; leave it out, or choose the rule that uses it",
+            f"rule {rule} takes no {' or '.join(given_names)}; leave it out, or choose the rule "
+            "that uses it",
             code="rule.option_unused",
         )
 
 
-def warn_if_risky(kept: Bools) -> str | None:
-    """Warn, and return the warning, when a mask removes so many heads that accuracy rarely survives; None otherwise."""
-    gone = int((~kept).sum())
-    if gone <= RISKY_SHARE * kept.size:
+def warn_if_risky(kept_heads: Bools) -> str | None:
+    """Warn, and return the warning, when a mask removes more heads than accuracy usually survives.
+
+    Args:
+        kept_heads: bool [head].
+
+    Returns:
+        The warning, or None where few heads are removed.
+    """
+    removed_count = int((~kept_heads).sum())
+    if removed_count <= RISKY_SHARE * kept_heads.size:
         return None
     sentence = (
-        f"this mask removes {gone} of {kept.size} heads; "
+        f"this mask removes {removed_count} of {kept_heads.size} heads; "
         "few models keep their accuracy beyond half: check it on dev first"
     )
     warnings.warn(sentence, UserWarning, stacklevel=3)

@@ -10,23 +10,29 @@ from dataclasses import dataclass, field
 from headlab.core import HeadlabError, by_layer
 from headlab.masks.mask import MIXED, Mask, shown
 
-MAX_LINES, WIDTH, FOLDER = 40, 110, "FOLDER"
+MAX_LINES = 40
+WIDTH = 110
+FOLDER = "FOLDER"
 UNVERSIONED = "folder"  # the revision of a model that was read from a folder
-NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
-CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+LAYER_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+CLASS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SCRIPT = '''"""Switches {off} of {size} attention heads of {shown} off. Needs torch and transformers 5.
 
 {about}
 """
 {before}{imports}
-# Per output projection of the attention: its path, with {{}} for the layer, heads a layer, "layer:head,head ..." off.
+# Per output projection of the attention: its path, with {{}} for the layer, heads a layer,
+# "layer:head,head ..." off.
 OFF = [
 {rows}
 ]
 
 
 def apply_mask(model):
-    """Zero the outputs of these heads in every forward pass. Returns handles; .remove() of each undoes it."""
+    """Zero the outputs of these heads in every forward pass.
+
+    Returns handles; .remove() of each undoes it.
+    """
     handles, modules = [], dict(model.named_modules())
     for path, heads, listed in OFF:
         for layer, off in (word.split(":") for word in listed.split()):
@@ -51,10 +57,13 @@ if __name__ == "__main__":
 class Place:
     """A model's output projections, and how to load it.
 
-    projections: the path of the module for each layer, stack by stack in the grid's order.  architecture: class and
-    model_type.  source: what `from_pretrained` takes, or None where the model has no complete folder yet.
-    revision: of a hub model, so that the script loads the same weights; "folder" means none.
-    name: what `headlab.load` takes.
+    Attributes:
+        projections: The path of the module for each layer, stack by stack in the grid's order.
+        architecture: Class and model_type.
+        source: What `from_pretrained` takes, or None where the model has no complete folder yet.
+        revision: Revision of a hub model, so that the script loads the same weights; "folder" means
+            none.
+        name: What `headlab.load` takes.
     """
 
     projections: Sequence[str]
@@ -67,39 +76,60 @@ class Place:
 def snippet(mask: Mask, place: Place) -> str:
     """A script of at most 40 lines that applies the mask to the model as loaded by transformers.
 
-    A head that is off outputs 0 there, whatever ablation it was chosen under.  Raises HeadlabError where the paths
-    do not fit the mask, and for layers that share a module but have different heads off.
+    A head that is off outputs 0 there, whatever ablation it was chosen under.
+
+    Raises:
+        HeadlabError: The paths do not fit the mask, or layers that share a module have different
+            heads off.
     """
-    rows = _rows(mask, place.projections)
-    kind, source = place.architecture.get("class", ""), repr(place.source or FOLDER)
+    rows = _table_rows(mask, place.projections)
+    class_name = place.architecture.get("class", "")
+    source = repr(place.source or FOLDER)
     if place.source is not None and place.revision not in (None, UNVERSIONED):
         source += f", revision={place.revision!r}"
-    if not CLASS.fullmatch(kind) or place.architecture.get("model_type", "").startswith("headlab"):
+    if not CLASS_NAME.fullmatch(class_name) or place.architecture.get("model_type", "").startswith(
+        "headlab"
+    ):
         raise HeadlabError(
-            f"{kind[:40] or 'the model'} is not a transformers class, so a script without headlab cannot load it; "
-            "use headlab.gated",
+            f"{class_name[:40] or 'the model'} is not a transformers class, so a script without "
+            "headlab cannot load it; use headlab.gated",
             code="snippet.class_unknown",
         )
     width = WIDTH
     while True:
+        lines = [line for row in rows for line in _entry_lines(*row, width=width)]
         text = SCRIPT.format(
-            off=len(mask.removed), size=mask.grid.size, shown=_quoted(shown(mask.name or place.name)),
-            about=_about(mask, place), before=_before(place), imports=f"from transformers import {kind}\n",
-            rows="\n".join(line for row in rows for line in _lines(*row, width=width)), kind=kind, source=source,
-        )  # fmt: skip
+            off=len(mask.removed),
+            size=mask.grid.size,
+            shown=_without_quotes(shown(mask.name or place.name)),
+            about=_docstring_body(mask, place),
+            before=_folder_comment(place),
+            imports=f"from transformers import {class_name}\n",
+            rows="\n".join(lines),
+            kind=class_name,
+            source=source,
+        )
         if len(text.splitlines()) <= MAX_LINES:
             return text
         if width > 1 << 16:
             raise HeadlabError(
-                f"the mask switches off heads in {len(rows)} kinds of modules, too many for {MAX_LINES} lines; "
-                "use headlab shrink, or the mask file",
+                f"the mask switches off heads in {len(rows)} kinds of modules, too many for "
+                f"{MAX_LINES} lines; use headlab shrink, or the mask file",
                 code="snippet.too_long",
             )
         width *= 2
 
 
-def _rows(mask: Mask, projections: Sequence[str]) -> list[tuple[str, int, list[str]]]:
-    """(path with {} for the layer, heads per layer, words "layer:head,head") of all layers with heads off."""
+def _table_rows(mask: Mask, projections: Sequence[str]) -> list[tuple[str, int, list[str]]]:
+    """The rows of the script's table: one for every kind of module with heads off.
+
+    Args:
+        mask: The mask.
+        projections: The path of the module for each layer.
+
+    Returns:
+        (path with {} for the layer, heads per layer, words "layer:head,head") of each kind.
+    """
     layers = list(by_layer(mask.grid, mask.kept))
     if len(projections) != len(layers):
         raise HeadlabError(
@@ -107,59 +137,66 @@ def _rows(mask: Mask, projections: Sequence[str]) -> list[tuple[str, int, list[s
             "give the mask's model",
             code="snippet.layers_mismatch",
         )
-    shared: dict[str, list[int]] = {}
+    off_by_path: dict[str, list[int]] = {}
     rows: dict[tuple[str, int], list[str]] = {}
-    for path, (_, _, kept) in zip(projections, layers, strict=True):
-        off = [head for head, on in enumerate(kept) if not on]
-        if shared.setdefault(path, off) != off:
+    for path, (_, _, is_kept) in zip(projections, layers, strict=True):
+        heads_off = [head for head, head_stays in enumerate(is_kept) if not head_stays]
+        if off_by_path.setdefault(path, heads_off) != heads_off:
             raise HeadlabError(
-                f"several layers of this model share the module {path}, and the mask switches off different heads in "
-                "each; "
-                "a script of plain hooks cannot tell the layers apart, so use headlab.gated",
+                f"several layers of this model share the module {path}, and the mask switches off "
+                "different heads in each; a script of plain hooks cannot tell the layers apart, "
+                "so use headlab.gated",
                 code="snippet.module_shared",
             )
-        numbers = NUMBER.findall(path)
-        template, layer = (NUMBER.sub("{}", path, count=1), numbers[0]) if numbers else (path, "0")
-        word = f"{layer}:{','.join(map(str, off))}"
-        if off and word not in rows.setdefault((template, len(kept)), []):
-            rows[template, len(kept)].append(word)
+        numbers = LAYER_NUMBER.findall(path)
+        template, layer = (
+            (LAYER_NUMBER.sub("{}", path, count=1), numbers[0]) if numbers else (path, "0")
+        )
+        word = f"{layer}:{','.join(map(str, heads_off))}"
+        if heads_off and word not in rows.setdefault((template, len(is_kept)), []):
+            rows[template, len(is_kept)].append(word)
     return [(path, heads, words) for (path, heads), words in rows.items() if words]
 
 
-def _lines(path: str, heads: int, words: list[str], *, width: int) -> list[str]:
+def _entry_lines(path: str, heads: int, words: list[str], *, width: int) -> list[str]:
     """One entry of the list, its heads wrapped between words."""
-    first = f'    ("{path}", {heads},'
-    wrapped = textwrap.wrap(
+    opening = f'    ("{path}", {heads},'
+    wrapped_words = textwrap.wrap(
         " ".join(words), width - 10, break_long_words=False, break_on_hyphens=False
     )
-    texts = [f'"{part} "' for part in wrapped[:-1]] + [f'"{wrapped[-1]}"']
-    if len(texts) == 1 and len(first) + len(texts[0]) < width:
-        return [f"{first} {texts[0]}),"]
-    return [first, *(f"     {part}" for part in texts[:-1]), f"     {texts[-1]}),"]
+    literals = [f'"{part} "' for part in wrapped_words[:-1]] + [f'"{wrapped_words[-1]}"']
+    if len(literals) == 1 and len(opening) + len(literals[0]) < width:
+        return [f"{opening} {literals[0]}),"]
+    return [opening, *(f"     {part}" for part in literals[:-1]), f"     {literals[-1]}),"]
 
 
-def _about(mask: Mask, place: Place) -> str:
+def _docstring_body(mask: Mask, place: Place) -> str:
+    """What the script's docstring says about the mask."""
     lines = []
-    if fingerprint := mask.model.get("fingerprint"):
-        lines.append(
-            f"Made for the weights with headlab's fingerprint {_quoted(shown(str(fingerprint)[:12]))}."
-        )
+    fingerprint = mask.model.get("fingerprint")
+    if fingerprint:
+        short_fingerprint = _without_quotes(shown(str(fingerprint)[:12]))
+        lines.append(f"Made for the weights with headlab's fingerprint {short_fingerprint}.")
     if mask.ablation in ("mean", MIXED):
-        which = "The heads" if mask.ablation == "mean" else "Some of the heads"
-        lines.append(f"{which} were chosen under mean ablation; here they give 0.")
+        subject = "The heads" if mask.ablation == "mean" else "Some of the heads"
+        lines.append(f"{subject} were chosen under mean ablation; here they give 0.")
     return "\n".join(lines) or "Made by headlab."
 
 
-def _before(place: Place) -> str:
-    """The code that writes the model's folder, where there is none, as a comment: it needs headlab, the script not.
+def _folder_comment(place: Place) -> str:
+    """The code that writes the model's folder, where there is none.
 
-    A comment, unlike the text of a docstring, holds any name as Python writes it.
+    It stands in a comment, since it needs headlab and the script does not. A comment, unlike the
+    text of a docstring, holds any name as Python writes it.
     """
     if place.source is not None:
         return ""
-    return f"# Write the model first: headlab.load({place.name!a}).module.save_pretrained({FOLDER!r})\n"
+    return (
+        "# Write the model first: "
+        f"headlab.load({place.name!a}).module.save_pretrained({FOLDER!r})\n"
+    )
 
 
-def _quoted(line: str) -> str:
+def _without_quotes(line: str) -> str:
     """A line that cannot end the docstring that contains it."""
     return line.replace('"', "?").replace("\\", "?")

@@ -1,4 +1,4 @@
-"""Gates learned with an L0 penalty: the Hard Concrete distribution, and the record of learned gates."""
+"""Gates learned with an L0 penalty: their distribution, and the record of learned gates."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     import torch
 
 
-# The Hard Concrete distribution of a gate: exactly 0 or 1 with positive probability, yet differentiable.
+# The Hard Concrete distribution of a gate: exactly 0 or 1 with positive probability, yet
+# differentiable.
 
-TINY = 1e-6  # minimum distance of a uniform draw from 0 and 1, so that its logit is finite
+MIN_UNIFORM = 1e-6  # minimum distance of a uniform draw from 0 and 1, so that its logit is finite
 Numbers = npt.NDArray[np.floating[Any]]
-LARGEST = 3.4e38  # largest float32, the type of a gate's parameter
+MAX_FLOAT32 = 3.4e38  # largest float32, the type of a gate's parameter
 NODES = 64  # Gauss-Legendre nodes for moments: the integrand is smooth
 
 
@@ -40,8 +41,13 @@ NODES = 64  # Gauss-Legendre nodes for moments: the integrand is smooth
 class HardConcrete:
     """A binary concrete variable, stretched from (0, 1) to (low, high) and clipped to [0, 1].
 
-    A gate has one parameter, log_alpha: the higher, the likelier it is open.  temperature: the lower, the
-    closer to binary.  Defaults as in Voita et al. (2019), section 6.1. Louizos et al. (2018), equations 10-12.
+    A gate has one parameter, log_alpha: the higher, the likelier it is open. Louizos et al. (2018),
+    equations 10-12; the defaults are those of Voita et al. (2019), section 6.1.
+
+    Attributes:
+        temperature: The lower, the closer to binary.
+        low: Lower end of the stretched variable, below 0.
+        high: Its upper end, above 1.
     """
 
     temperature: float = 0.33
@@ -51,11 +57,11 @@ class HardConcrete:
     def level(self, gate: float) -> float:
         """The log_alpha at which P(gate > `gate`) is one half, for 0 <= gate <= 1.
 
-        P(gate > `gate`) = sigmoid(log_alpha - level(gate)); level(0) gives P(gate ≠ 0), equation 12, and level(1)
-        P(gate = 1).
+        P(gate > `gate`) = sigmoid(log_alpha - level(gate)); level(0) gives P(gate ≠ 0), equation
+        12, and level(1) P(gate = 1).
         """
-        place = (gate - self.low) / (self.high - self.low)
-        return self.temperature * (math.log(place) - math.log1p(-place))
+        stretched_share = (gate - self.low) / (self.high - self.low)
+        return self.temperature * (math.log(stretched_share) - math.log1p(-stretched_share))
 
     @property
     def even(self) -> float:
@@ -67,15 +73,21 @@ class HardConcrete:
         return math.log(probability) - math.log1p(-probability) + self.level(0)
 
     def check(self, probability: float = 0.5) -> None:
-        """Raise HeadlabError if its constants exceed float32. probability: initial P(gate ≠ 0)."""
+        """Raise HeadlabError if its constants exceed float32.
+
+        Args:
+            probability: Initial P(gate ≠ 0).
+        """
         try:
-            needed = [self.level(0), self.level(1), self.even, self.start(probability)]
+            thresholds = [self.level(0), self.level(1), self.even, self.start(probability)]
         except (ValueError, ArithmeticError):
-            needed = [math.inf]
-        if not all(abs(number) <= LARGEST for number in (self.high - self.low, *needed)):
+            thresholds = [math.inf]
+        numbers = (self.high - self.low, *thresholds)
+        if not all(abs(number) <= MAX_FLOAT32 for number in numbers):
             raise HeadlabError(
-                f"low {self.low!r:.40}, high {self.high!r:.40} and temperature {self.temperature!r:.40} make no gates "
-                f"that can be computed; choose values closer to {HardConcrete.low:g}, {HardConcrete.high:g} and "
+                f"low {self.low!r:.40}, high {self.high!r:.40} and temperature "
+                f"{self.temperature!r:.40} make no gates that can be computed; choose values "
+                f"closer to {HardConcrete.low:g}, {HardConcrete.high:g} and "
                 f"{HardConcrete.temperature:g}",
                 code="gate.distribution_invalid",
             )
@@ -89,7 +101,10 @@ class HardConcrete:
         return np.asarray(expit(np.asarray(log_alpha, np.float64) - self.level(1)))
 
     def mean(self, log_alpha: float) -> float:
-        """E[gate], the integral of P(gate > x) over x from 0 to 1; it has no closed form for general temperatures."""
+        """E[gate], the integral of P(gate > x) over x from 0 to 1.
+
+        It has no closed form for general temperatures.
+        """
         return self._moment(log_alpha, 1)
 
     def variance(self, log_alpha: float) -> float:
@@ -97,16 +112,23 @@ class HardConcrete:
         return self._moment(log_alpha, 2) - self.mean(log_alpha) ** 2
 
     def _moment(self, log_alpha: float, power: int) -> float:
+        """E[gate ** power], by Gauss-Legendre quadrature of P(gate > x)."""
         nodes, weights = np.polynomial.legendre.leggauss(NODES)
-        at = (nodes + 1) / 2
-        above = expit(log_alpha - np.array([self.level(x) for x in at]))
-        return float(weights @ (power * at ** (power - 1) * above)) / 2
+        gates = (nodes + 1) / 2
+        levels = np.array([self.level(gate) for gate in gates])
+        probability_above = expit(log_alpha - levels)
+        return float(weights @ (power * gates ** (power - 1) * probability_above)) / 2
 
     def sample(self, log_alpha: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-        """Gates for draws from the uniform distribution on (0, 1), shapes broadcast; equations 10 and 11."""
-        u = uniform.clamp(TINY, 1 - TINY)
-        soft = ((u.log() - (-u).log1p() + log_alpha) / self.temperature).sigmoid()
-        return (soft * (self.high - self.low) + self.low).clamp(0, 1)
+        """Gates for draws from the uniform distribution on (0, 1), shapes broadcast.
+
+        Equations 10 and 11.
+        """
+        clipped_draws = uniform.clamp(MIN_UNIFORM, 1 - MIN_UNIFORM)
+        soft_gates = (
+            (clipped_draws.log() - (-clipped_draws).log1p() + log_alpha) / self.temperature
+        ).sigmoid()
+        return (soft_gates * (self.high - self.low) + self.low).clamp(0, 1)
 
     def open(self, log_alpha: torch.Tensor) -> torch.Tensor:
         """P(gate ≠ 0), which the penalty sums up."""
@@ -118,17 +140,26 @@ class HardConcrete:
 
 @dataclass(frozen=True)
 class LearnedGates:
-    """Gates of a model's heads, learned on a task under a penalty for every open gate (Voita et al., 2019).
+    """Gates of a model's heads, learned on a task under a penalty for every open gate.
 
-    Flat arrays [head] are in the grid's order.  steps: int [time], the steps at which the history was recorded,
-    from 0 to the last step.  log_alpha: float32 [time, head], the gates' parameters; NaN for heads without a
-    gate, which stay open.  loss: float [time], mean task loss since the previous time, nats per answer (NaN at
-    step 0).  penalty: float [time], weight x sum of P(gate ≠ 0), in the same unit, at that time and with the full
-    weight.  weight: λ.  concrete: the gates' distribution.  measured: {split: figures of the mask on it}, with n
-    (answers), examples, accuracy, accuracy_low, accuracy_high, baseline, difference, low, high, p, flipped_right,
-    flipped_wrong as in `Comparison`, kept and undecided.  trained: name, revision and fingerprint of the model
-    trained jointly, and the folder it was written to; empty if the model was frozen.  notes: caveats about the
-    result.  spec: everything the numbers depend on.
+    Voita et al., 2019. Flat arrays [head] are in the grid's order.
+
+    Attributes:
+        steps: int [time], the steps at which the history was recorded, from 0 to the last step.
+        log_alpha: float32 [time, head], the gates' parameters; NaN for heads without a gate, which
+            stay open.
+        loss: float [time], mean task loss since the previous time, nats per answer (NaN at step 0).
+        penalty: float [time], weight x sum of P(gate ≠ 0), in the same unit, at that time and with
+            the full weight.
+        weight: λ, the weight of the penalty.
+        concrete: The gates' distribution.
+        measured: {split: figures of the mask on it}, with n (answers), examples, accuracy,
+            accuracy_low, accuracy_high, baseline, difference, low, high, p, flipped_right,
+            flipped_wrong as in `Comparison`, kept and undecided.
+        trained: Name, revision and fingerprint of the model trained jointly, and the folder that it
+            was written to; empty if the model was frozen.
+        notes: Caveats about the result.
+        spec: Everything the numbers depend on.
     """
 
     grid: HeadGrid
@@ -152,8 +183,8 @@ class LearnedGates:
     @property
     def gated(self) -> Bools:
         """Heads that have a gate, bool [head]."""
-        found: Bools = ~np.isnan(self.log_alpha[-1])
-        return found
+        has_gate: Bools = ~np.isnan(self.log_alpha[-1])
+        return has_gate
 
     @property
     def open_probability(self) -> Floats:
@@ -166,26 +197,35 @@ class LearnedGates:
         return self.kept_at(-1)
 
     def kept_at(self, time: int) -> Bools:
-        """Heads whose gate is likelier 1 than 0 at one time of the history, and those without a gate, bool [head]."""
-        found: Bools = ~(self.log_alpha[time].astype(np.float64) < self.concrete.even)
-        return found
+        """Heads kept at one time of the history, bool [head].
+
+        They are those whose gate is likelier 1 than 0, and those without a gate.
+        """
+        is_kept: Bools = ~(self.log_alpha[time].astype(np.float64) < self.concrete.even)
+        return is_kept
 
     def undecided(self) -> int:
         """Number of gates that are neither 0 nor 1 with a probability of 0.9 or more."""
-        last = self.log_alpha[-1][self.gated]
-        return int((np.maximum(self.concrete.zero(last), self.concrete.one(last)) < 0.9).sum())
+        log_alpha = self.log_alpha[-1][self.gated]
+        certainty = np.maximum(self.concrete.zero(log_alpha), self.concrete.one(log_alpha))
+        return int((certainty < 0.9).sum())
 
     def kept_by_stack(self, time: int = -1) -> dict[str, tuple[int, int]]:
         """{stack: (heads kept, heads)} at one time of the history."""
-        kept, names = self.kept_at(time), np.array([head.stack for head in self.grid.heads])
-        return {s.name: (int(kept[names == s.name].sum()), s.size) for s in self.grid.stacks}
+        is_kept = self.kept_at(time)
+        stack_names = np.array([head.stack for head in self.grid.heads])
+        sizes = {}
+        for stack in self.grid.stacks:
+            kept_count = int(is_kept[stack_names == stack.name].sum())
+            sizes[stack.name] = (kept_count, stack.size)
+        return sizes
 
     def mask(self, time: int = -1) -> Mask:
         """The mask of the heads kept at one time of the history, by default the last.
 
         It is made for the trained model if there is one.
         """
-        chosen: dict[str, JsonLike] = {
+        choice: dict[str, JsonLike] = {
             "rule": "gates",
             "method": "l0",
             "weight": self.weight,
@@ -195,7 +235,7 @@ class LearnedGates:
         }
         made_for = self.trained or self.spec.model.to_json()
         model = {name: value for name, value in made_for.items() if name != "folder"}
-        return Mask(self.grid, self.kept_at(time), model, chosen)
+        return Mask(self.grid, self.kept_at(time), model, choice)
 
     def values_sha256(self) -> str:
         """sha256 of steps, log_alpha, losses and penalties (little endian), in that order."""

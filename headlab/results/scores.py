@@ -28,7 +28,8 @@ from headlab.core import (
 from headlab.masks import Mask, choose
 from headlab.stats import Paired, benjamini_hochberg, holm, paired_bootstrap
 
-# How scores are written down, in a file of the store, as JSON, over HTTP, by the command line: grid, spec and these.
+# How scores are written down, in a file of the store, as JSON, over HTTP, by the command line:
+# grid, spec and these.
 
 
 class ArrayField(NamedTuple):
@@ -88,7 +89,8 @@ SIGNED = "signed"  # bool, which older results lack
 OMISSIONS = "omissions"  # of the examples, which older results lack
 
 
-# Corrections for testing many heads: of p-values [test], or None where each head's own interval decides.
+# Corrections for testing many heads: of p-values [test], or None where each head's own interval
+# decides.
 RAW = "raw"
 CORRECTIONS: Mapping[str, Callable[[Floats], Floats] | None] = {
     RAW: None,
@@ -101,14 +103,22 @@ CORRECTIONS: Mapping[str, Callable[[Floats], Floats] | None] = {
 class HeadScores:
     """A method's scores of all heads of a model, in one language.
 
-    Flat arrays [head] in the grid's order.  values: positive = the head helps; unit as in `unit`
-    (for `accuracy`, 0.01 is one point lost when the head is removed).  low, high: interval at `level`,
-    None where the method gives none.  samples: number of draws behind each value.  p_values: of
-    "the head does nothing", two-sided.  spec: everything the numbers depend on.  halves: [half, head], the
-    values from the first and from the second half of the examples alone, where the method provides them.
-    signed: whether a sign means help or harm; if not, values are sizes. Results stored before this field existed are
-    signed if they have intervals or negative values.  omissions: what of the examples was cut or has no answer; None
-    in results stored before this field existed.
+    Flat arrays [head] in the grid's order.
+
+    Attributes:
+        values: Positive where the head helps; in `unit` (for `accuracy`, 0.01 is one point lost
+            when the head is removed).
+        low: Lower bound of the interval at `level`, None where the method gives none.
+        high: Its upper bound.
+        samples: Number of draws behind each value.
+        p_values: Two-sided p-values of "the head does nothing".
+        spec: Everything the numbers depend on.
+        halves: [half, head], the values from the first and from the second half of the examples
+            alone, where the method provides them.
+        signed: Whether a sign means help or harm; if not, values are sizes. Results stored before
+            this field existed are signed if they have intervals or negative values.
+        omissions: What of the examples was cut or has no answer; None in results stored before this
+            field existed.
     """
 
     grid: HeadGrid
@@ -139,30 +149,30 @@ class HeadScores:
     @property
     def half_width(self) -> Floats | None:
         """Half the interval's length, [head]."""
-        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+        if self.low is None or self.high is None:
+            return None
+        return (self.high - self.low) / 2
 
     @property
     def harmful(self) -> Bools:
         """Heads whose interval is below 0, bool [head]; none without signs or intervals."""
-        return (
-            self.high < 0
-            if self.signed and self.high is not None
-            else np.zeros(self.grid.size, bool)
-        )
+        if not self.signed or self.high is None:
+            return np.zeros(self.grid.size, bool)
+        return self.high < 0
 
     @property
     def helpful(self) -> Bools:
         """Heads whose interval is above 0, bool [head]; none without signs or intervals."""
-        return (
-            self.low > 0 if self.signed and self.low is not None else np.zeros(self.grid.size, bool)
-        )
+        if not self.signed or self.low is None:
+            return np.zeros(self.grid.size, bool)
+        return self.low > 0
 
     @property
     def ranks(self) -> Ints:
         """1 = highest value; a tie goes to the lower (layer, head)."""
-        out = np.empty(self.grid.size, np.int64)
-        out[np.argsort(-self.values, kind="stable")] = np.arange(1, self.grid.size + 1)
-        return out
+        ranks = np.empty(self.grid.size, np.int64)
+        ranks[np.argsort(-self.values, kind="stable")] = np.arange(1, self.grid.size + 1)
+        return ranks
 
     def _high(self, rule: str, correction: str) -> Floats | None:
         """Upper bounds, raised to 0 where a claim of harm does not survive the correction."""
@@ -181,16 +191,16 @@ class HeadScores:
             return self.high if self.signed else None
         if self.high is None or self.p_values is None:
             raise HeadlabError(
-                f"correction {correction} needs p-values, which these scores do not have; use {RAW}, or scores of a "
-                "method that gives them, such as shapley",
+                f"correction {correction} needs p-values, which these scores do not have; use "
+                f"{RAW}, or scores of a method that gives them, such as shapley",
                 code="rule.needs_p_values",
             )
         p = self.p_values
-        if (
-            adjust is benjamini_hochberg
-        ):  # helpful heads are no false claims of harm, but would loosen its threshold
+        if adjust is benjamini_hochberg:
+            # Helpful heads are no false claims of harm, but would loosen its threshold.
             p = np.where(self.values < 0, p, 1.0)
-        return np.where(adjust(p) <= 1 - self.level, self.high, np.maximum(self.high, 0))
+        survives = adjust(p) <= 1 - self.level
+        return np.where(survives, self.high, np.maximum(self.high, 0))
 
     def values_sha256(self) -> str:
         """sha256 of the values' float64 bytes (little endian), in flat order."""
@@ -245,18 +255,25 @@ class HeadScores:
 
     @staticmethod
     def from_json(value: Mapping[str, Json]) -> HeadScores:
-        """Inverse of `to_json`. Raises KeyError, TypeError, AttributeError or ValueError for anything else."""
+        """Inverse of `to_json`.
+
+        Raises KeyError, TypeError, AttributeError or ValueError for anything else.
+        """
         grid = HeadGrid.from_json(value["grid"])
         arrays: dict[str, ScoreNumbers] = {}
-        for name, about in SCORE_ARRAYS.items():
-            if about.in_files_only or (numbers := value[name]) is None:
+        for name, array_field in SCORE_ARRAYS.items():
+            if array_field.in_files_only:
                 continue
-            arrays[name] = about.array(numbers)
-            if arrays[name].shape != about.shape(grid):
+            numbers = value[name]
+            if numbers is None:
+                continue
+            arrays[name] = array_field.array(numbers)
+            if arrays[name].shape != array_field.shape(grid):
                 raise ValueError("another size than the grid's")
         plain_values = {name: _as_plain(value[name]) for name in SCORE_VALUES}
-        if (signed := value.get(SIGNED)) is not None:
-            plain_values[SIGNED] = _as_plain(signed)
+        signed_value = value.get(SIGNED)
+        if signed_value is not None:
+            plain_values[SIGNED] = _as_plain(signed_value)
         omissions = value.get(OMISSIONS)
         return HeadScores.from_fields(
             grid=grid,
@@ -274,30 +291,37 @@ class HeadScores:
         threshold: float | None = None,
         correction: str = RAW,
     ) -> Mask:
-        """The mask a rule derives from these scores; rules and errors as in `headlab.masks.choose`.
+        """The mask that a rule derives from these scores.
 
-        correction: of rule harmful, for testing all heads: "raw" (none), "holm" or "bh" (Benjamini–Hochberg).  Also
-        raises HeadlabError for an unknown correction, one of another rule, and one without p-values.
+        Args:
+            rule: As in `headlab.masks.choose`.
+            k: As in `headlab.masks.choose`.
+            threshold: As in `headlab.masks.choose`.
+            correction: Correction of rule harmful for testing all heads: "raw" (none), "holm" or
+                "bh" (Benjamini–Hochberg).
+
+        Raises:
+            HeadlabError: As `headlab.masks.choose`, and for an unknown correction, one of another
+                rule, and one without p-values.
         """
-        kept = choose(
-            self.grid, self.values, self._high(rule, correction), rule, k=k, threshold=threshold
-        )
-        chosen: dict[str, Json] = {"rule": rule}
+        high = self._high(rule, correction)
+        kept_heads = choose(self.grid, self.values, high, rule, k=k, threshold=threshold)
+        choice: dict[str, Json] = {"rule": rule}
         if k is not None:
-            chosen["k"] = int(k)
+            choice["k"] = int(k)
         if threshold is not None:
-            chosen["threshold"] = float(threshold)
+            choice["threshold"] = float(threshold)
         if correction != RAW:
-            chosen["correction"] = correction
-        chosen |= {
+            choice["correction"] = correction
+        choice |= {
             "method": self.method,
             "estimand": self.estimand,
             "languages": [self.language],
         }
         if self.spec.task.name:
-            chosen["task"] = self.spec.task.name
-        chosen["score"] = self.spec.to_json()
-        return Mask(self.grid, kept, self.spec.model.to_json(), chosen)
+            choice["task"] = self.spec.task.name
+        choice["score"] = self.spec.to_json()
+        return Mask(self.grid, kept_heads, self.spec.model.to_json(), choice)
 
 
 def _as_plain(value: Json) -> Plain:
@@ -312,25 +336,34 @@ def omission_notes(results: Iterable[HeadScores | Curve]) -> tuple[str, ...]:
 
     Older results do not say it, and have none.
     """
-    omissions = ((result.language, result.omissions) for result in results)
-    sentences = (
-        f"{language}: {found.sentence}."
-        for language, found in omissions
-        if found is not None and found.sentence
-    )
+    sentences = []
+    for result in results:
+        if result.omissions is not None and result.omissions.sentence:
+            sentences.append(f"{result.language}: {result.omissions.sentence}.")
     return tuple(dict.fromkeys(sentences))
 
 
 def coarse(scores: Iterable[HeadScores]) -> str:
-    """Why no head of several scores can survive Holm's correction, in a sentence; empty where one may."""
-    tested = [(s.p_values, s.level) for s in scores if s.p_values is not None]
-    tests, least = (
-        sum(len(p) for p, _ in tested),
-        min((float(p.min()) for p, _ in tested), default=0.0),
-    )
-    if not tested or least * tests <= 1 - tested[0][1]:
+    """Why no head of several scores can survive Holm's correction, in a sentence.
+
+    Empty where one may.
+    """
+    levels = []
+    p_values = []
+    for head_scores in scores:
+        if head_scores.p_values is not None:
+            levels.append(head_scores.level)
+            p_values.append(head_scores.p_values)
+    if not p_values:
         return ""
-    return f"The smallest p here is {least:.2g}: over {tests:,} tests no head can survive Holm's correction."
+    test_count = sum(map(len, p_values))
+    smallest_p = min(float(p.min()) for p in p_values)
+    if smallest_p * test_count <= 1 - levels[0]:
+        return ""
+    return (
+        f"The smallest p here is {smallest_p:.2g}: over {test_count:,} tests no head can survive "
+        "Holm's correction."
+    )
 
 
 # Two results side by side.
@@ -340,9 +373,14 @@ def coarse(scores: Iterable[HeadScores]) -> str:
 class Contrast:
     """Two results on the same heads, head by head: the first minus the second, all arrays [head].
 
-    difference, low, high: in the unit of both, where they have one; low and high hold at `level` where both results
-    have intervals, else None.  ranks: of both; 1 is the highest value.  turned: heads whose values have opposite signs.
-    surely: those of them whose intervals lie on opposite sides of 0.
+    Attributes:
+        difference: First minus second value; None where the results have different units.
+        low: Lower bound of the difference at `level`; None where a result has no intervals.
+        high: Its upper bound.
+        level: Level of the interval.
+        ranks: Ranks in the first and in the second result; 1 is the highest value.
+        turned: Heads whose values have opposite signs.
+        surely: Those of them whose intervals lie on opposite sides of 0.
     """
 
     difference: Floats | None
@@ -356,48 +394,61 @@ class Contrast:
     @property
     def clear(self) -> Bools:
         """Heads whose difference has an interval without 0, bool [head]."""
-        none = np.zeros(len(self.turned), bool)
-        return none if self.low is None or self.high is None else (self.low > 0) | (self.high < 0)
+        if self.low is None or self.high is None:
+            return np.zeros(len(self.turned), bool)
+        return (self.low > 0) | (self.high < 0)
 
 
-def contrast(one: HeadScores, other: HeadScores) -> Contrast:
+def contrast(first: HeadScores, second: HeadScores) -> Contrast:
     """Compare two results head by head, such as those of two methods, checkpoints or languages.
 
-    The interval of a difference reaches from one's lower end minus the other's upper end to the reverse: it holds
-    whenever both intervals do, hence at one minus the sum of their error rates, whatever the two results share.
-    Raises HeadlabError for results on other head grids.
+    The interval of a difference reaches from one's lower end minus the other's upper end to the
+    reverse: it holds whenever both intervals do, hence at one minus the sum of their error rates,
+    whatever the two results share. Raises HeadlabError for results on other head grids.
     """
-    if one.grid != other.grid:
+    if first.grid != second.grid:
         raise HeadlabError(
-            f"the two results are of models with other heads: {one.grid} and {other.grid}; compare results of one grid",
+            f"the two results are of models with other heads: {first.grid} and {second.grid}; "
+            "compare results of one grid",
             code="score.grids_differ",
         )
-    same = one.unit == other.unit
+    same_unit = first.unit == second.unit
     return Contrast(
-        one.values - other.values if same else None,
-        _minus(one.low, other.high) if same else None,
-        _minus(one.high, other.low) if same else None,
-        max(0.0, one.level + other.level - 1),
-        (one.ranks, other.ranks),
-        np.sign(one.values) * np.sign(other.values) < 0,
-        (one.helpful & other.harmful) | (one.harmful & other.helpful),
+        first.values - second.values if same_unit else None,
+        _difference_or_none(first.low, second.high) if same_unit else None,
+        _difference_or_none(first.high, second.low) if same_unit else None,
+        max(0.0, first.level + second.level - 1),
+        (first.ranks, second.ranks),
+        np.sign(first.values) * np.sign(second.values) < 0,
+        (first.helpful & second.harmful) | (first.harmful & second.helpful),
     )
 
 
-def _minus(one: Floats | None, other: Floats | None) -> Floats | None:
-    return None if one is None or other is None else one - other
+def _difference_or_none(minuend: Floats | None, subtrahend: Floats | None) -> Floats | None:
+    if minuend is None or subtrahend is None:
+        return None
+    return minuend - subtrahend
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Accuracy in one language as heads are removed one after another, paired with the unpruned model.
+    """Accuracy in one language as heads are removed one after another.
 
-    order: int [head], flat indices in order of removal.  removed: int [point], number of removed heads, ascending
-    from 0 to all.  correct: bool [point, answer].  groups: int [answer]; answers of one group number are
-    resampled together.  low, high: float [point], 95 % interval of `difference`.  p_values: float
-    [point], of "the difference is 0", two-sided; with no head removed the three are 0, 0 and 1.
-    ordering: the method whose scores gave the order.  caution: caveat about the
-    curve, or empty.  spec: everything the numbers depend on.  omissions: as of `HeadScores`.
+    It is paired with the accuracy of the model with all heads on.
+
+    Attributes:
+        order: int [head], flat indices in order of removal.
+        removed: int [point], number of removed heads, ascending from 0 to all.
+        correct: bool [point, answer].
+        groups: int [answer]; answers of one group number are resampled together.
+        low: float [point], lower bound of the 95 % interval of `difference`.
+        high: float [point], its upper bound.
+        p_values: float [point], two-sided p-values of "the difference is 0"; with no head removed
+            bounds and p-value are 0, 0 and 1.
+        ordering: The method whose scores gave the order.
+        caution: Caveat about the curve, or empty.
+        spec: Everything the numbers depend on.
+        omissions: As of `HeadScores`.
     """
 
     grid: HeadGrid
@@ -432,23 +483,30 @@ class Curve:
 
     @property
     def difference(self) -> Floats:
-        """Accuracy minus that of the unpruned model, float [point]; 0.01 = one point, negative = lost."""
-        right = self.correct.sum(axis=1)
-        return np.asarray((right - right[0]) / self.n)
+        """Accuracy minus that with all heads on, float [point]; 0.01 is one point."""
+        right_answers = self.correct.sum(axis=1)
+        return np.asarray((right_answers - right_answers[0]) / self.n)
 
     @property
     def area(self) -> float:
-        """Mean accuracy over the share of heads removed, from none to all, by the trapezoid rule."""
+        """Mean accuracy over the share of heads removed, by the trapezoid rule."""
         return float(np.trapezoid(self.accuracy, self.removed / self.removed[-1]))
 
     def heads_until(
         self, points: float = 0.01, by: Literal["estimate", "interval"] = "estimate"
     ) -> int:
-        """Most heads that can be removed before more than `points` of accuracy is lost, among the measured counts.
+        """Most heads that can be removed before more than `points` of accuracy is lost.
 
-        points: 0.01 is one point.  by: "estimate", until `difference` falls below -points; "interval", until
-        `low` does, so that a larger loss is ruled out at every count up to the result.  A recovery after the first
-        fall does not count.  Raises HeadlabError for an unknown `by` or a negative loss.
+        Only measured counts of removed heads are considered. A recovery after the first fall does
+        not count.
+
+        Args:
+            points: 0.01 is one point.
+            by: "estimate", until `difference` falls below -points; "interval", until `low` does, so
+                that a larger loss is ruled out at every count up to the result.
+
+        Raises:
+            HeadlabError: For an unknown `by` or a negative loss.
         """
         if by not in ("estimate", "interval"):
             raise HeadlabError(
@@ -457,53 +515,70 @@ class Curve:
             )
         if not points >= 0:
             raise HeadlabError(
-                f"asked for heads until {points} of accuracy is lost; give 0 or more, 0.01 is one point",
+                f"asked for heads until {points} of accuracy is lost; give 0 or more, 0.01 is one "
+                "point",
                 code="curve.loss_out_of_range",
             )
-        fallen = np.flatnonzero((self.difference if by == "estimate" else self.low) < -points)
-        return int(self.removed[fallen[0] - 1] if len(fallen) else self.removed[-1])
+        loss_bound = self.difference if by == "estimate" else self.low
+        points_below = np.flatnonzero(loss_bound < -points)
+        if len(points_below) == 0:
+            return int(self.removed[-1])
+        return int(self.removed[points_below[0] - 1])
 
     def mask(self, k: int) -> Mask:
-        """The mask without the first `k` heads of the order. Raises HeadlabError if `k` is out of range."""
+        """The mask without the first `k` heads of the order.
+
+        Raises:
+            HeadlabError: If `k` is out of range.
+        """
         require_type("k", k, Integral, "a whole number of heads")
         if not 0 <= k <= self.grid.size:
             raise HeadlabError(
-                f"asked for the mask without {k} heads; the model has {self.grid.size} ({self.grid})",
+                f"asked for the mask without {k} heads; the model has {self.grid.size} "
+                f"({self.grid})",
                 code="head.count_out_of_range",
             )
         order = self.spec.order or {}
-        chosen: dict[str, JsonLike] = {
+        choice: dict[str, JsonLike] = {
             "rule": "bottom",
             "k": k,
             "method": self.ordering,
             "languages": [order.get("language", self.language)],
             "score": self.spec.to_json(),
         }
-        kept = kept_without(self.order[:k], self.grid.size)
-        return Mask(self.grid, kept, self.spec.model.to_json(), chosen)
+        kept_heads = kept_without(self.order[:k], self.grid.size)
+        return Mask(self.grid, kept_heads, self.spec.model.to_json(), choice)
 
     def values_sha256(self) -> str:
-        """sha256 of order, counts, answers, intervals and p-values (little endian), in that order."""
-        whole = (
+        """sha256 of order, counts, answers, intervals and p-values (little endian)."""
+        return arrays_sha256(
             (self.order, "<i8"),
             (self.removed, "<i8"),
             (self.correct, "|b1"),
             (self.groups, "<i8"),
+            (self.low, "<f8"),
+            (self.high, "<f8"),
+            (self.p_values, "<f8"),
         )
-        return arrays_sha256(*whole, (self.low, "<f8"), (self.high, "<f8"), (self.p_values, "<f8"))
 
 
-def kept_without(gone: Ints, size: int) -> Bools:
+def kept_without(removed_indices: Ints, size: int) -> Bools:
     """Heads kept, bool [head], when those with the flat indices `gone` are removed."""
-    kept = np.ones(size, dtype=bool)
-    kept[gone] = False
-    return kept
+    kept_heads = np.ones(size, dtype=bool)
+    kept_heads[removed_indices] = False
+    return kept_heads
 
 
 class Band(NamedTuple):
-    """Accuracy over several curves at the same counts: lowest, median and highest, each float [point].
+    """Accuracy over several curves at the same counts of removed heads.
 
-    removed: int [point], number of removed heads.  ordering: of the curves.  curves: their number.
+    Attributes:
+        low: float [point], lowest accuracy.
+        median: float [point], median accuracy.
+        high: float [point], highest accuracy.
+        removed: int [point], number of removed heads.
+        ordering: The order of the curves.
+        curves: Number of curves.
     """
 
     low: Floats
@@ -521,30 +596,36 @@ def band(curves: Sequence[Curve]) -> Band:
     """
     if not curves:
         raise HeadlabError("a band needs curves; give at least one", code="band.empty")
-    first = curves[0]
+    first_curve = curves[0]
     for curve in curves[1:]:
-        if curve.grid != first.grid or not np.array_equal(curve.removed, first.removed):
+        if curve.grid != first_curve.grid or not np.array_equal(curve.removed, first_curve.removed):
             raise HeadlabError(
-                "a band needs curves of one head grid, measured at the same counts of removed heads; "
-                f"given {first.grid} at {len(first.removed)} points and {curve.grid} at {len(curve.removed)}",
+                "a band needs curves of one head grid, measured at the same counts of removed "
+                f"heads; given {first_curve.grid} at {len(first_curve.removed)} points and "
+                f"{curve.grid} at {len(curve.removed)}",
                 code="band.curves_differ",
             )
     accuracy = np.stack([curve.accuracy for curve in curves])
-    middle = np.median(accuracy, axis=0)
+    median = np.median(accuracy, axis=0)
     return Band(
         accuracy.min(axis=0),
-        middle,
+        median,
         accuracy.max(axis=0),
-        first.removed,
-        first.ordering,
+        first_curve.removed,
+        first_curve.ordering,
         len(curves),
     )
 
 
 def counts(heads: int, points: int | None = None) -> list[int]:
-    """Number of removed heads at each point: every number, or `points` evenly spaced ones from 0 to all.
+    """Number of removed heads at each point of a curve, from 0 to all.
 
-    Raises HeadlabError unless `points` is from 2 to heads + 1.
+    Args:
+        heads: Number of heads of the model.
+        points: Number of evenly spaced points; None for every count.
+
+    Raises:
+        HeadlabError: `points` is not from 2 to heads + 1.
     """
     if points is None:
         return list(range(heads + 1))
@@ -554,7 +635,7 @@ def counts(heads: int, points: int | None = None) -> list[int]:
             code="curve.points_out_of_range",
         )
     steps = points - 1
-    return [(2 * heads * i + steps) // (2 * steps) for i in range(points)]
+    return [(2 * heads * point + steps) // (2 * steps) for point in range(points)]
 
 
 # Curves as tables, with names that tell them apart.
@@ -563,53 +644,86 @@ POINT = 0.01
 
 
 def curve_names(curves: Sequence[Curve]) -> list[str]:
-    """Names that distinguish curves: language, ordering, or both; the seed too, if these are the same."""
-    one_language, one_ordering = (
-        len({getattr(c, what) for c in curves}) == 1 for what in ("language", "ordering")
-    )
+    """Names that distinguish curves: language, ordering, or both.
+
+    The seed too, if these are the same.
+    """
+    one_language = len({curve.language for curve in curves}) == 1
+    one_ordering = len({curve.ordering for curve in curves}) == 1
     if len(curves) == 1:
         return [f"{curves[0].language} by {curves[0].ordering}"]
     if one_ordering and not one_language:
-        names = [c.language for c in curves]
+        names = [curve.language for curve in curves]
+    elif one_language:
+        names = [curve.ordering for curve in curves]
     else:
-        names = [c.ordering if one_language else f"{c.language} by {c.ordering}" for c in curves]
-    twice = {name for name in names if names.count(name) > 1}
-    return [
-        f"{name}, seed {_seed(c)}" if name in twice else name
-        for name, c in zip(names, curves, strict=True)
-    ]
+        names = [f"{curve.language} by {curve.ordering}" for curve in curves]
+    unique_names = []
+    for name, curve in zip(names, curves, strict=True):
+        is_repeated = names.count(name) > 1
+        unique_names.append(f"{name}, seed {_seed_of(curve)}" if is_repeated else name)
+    return unique_names
 
 
-def _seed(curve: Curve) -> Cell:
+def _seed_of(curve: Curve) -> Cell:
     """The seed of the scores that order the heads, or that of a curve without an order."""
-    seed = curve.spec.seed if curve.spec.order is None else curve.spec.order.get("seed")
+    order = curve.spec.order
+    seed = curve.spec.seed if order is None else order.get("seed")
     return None if isinstance(seed, list | dict) else seed
 
 
 def curve_summary(curves: Sequence[Curve]) -> Table:
-    """A row per curve: what it is of, its start, its mean, and how many heads can go before one point is lost."""
+    """A row per curve: its accuracy at the start, its mean, and how many heads can be removed.
+
+    Heads are removed until one point of accuracy is lost.
+    """
     columns = (
-        "language", "ordered by", "seed", "split", "answers", "all heads, %", "mean over the curve, %",
-        "heads gone for 1 point, estimate", "heads gone for 1 point, interval", "heads",
-    )  # fmt: skip
-    rows = tuple(
-        (c.language, c.ordering, _seed(c), c.split, c.n, 100 * float(c.accuracy[0]), 100 * c.area,
-         c.heads_until(POINT), c.heads_until(POINT, "interval"), c.grid.size)
-        for c in curves
-    )  # fmt: skip
+        "language",
+        "ordered by",
+        "seed",
+        "split",
+        "answers",
+        "all heads, %",
+        "mean over the curve, %",
+        "heads gone for 1 point, estimate",
+        "heads gone for 1 point, interval",
+        "heads",
+    )
+    rows = []
+    for curve in curves:
+        row: tuple[Cell, ...] = (
+            curve.language,
+            curve.ordering,
+            _seed_of(curve),
+            curve.split,
+            curve.n,
+            100 * float(curve.accuracy[0]),
+            100 * curve.area,
+            curve.heads_until(POINT),
+            curve.heads_until(POINT, "interval"),
+            curve.grid.size,
+        )
+        rows.append(row)
     notes = (
-        "Heads gone for 1 point: the most that can go before more than 1 point is lost; by the interval, a larger loss "
-        "is ruled out at every count up to there. Each interval is for its own count of heads: among many counts some "
-        "are off by chance.",
+        "Heads gone for 1 point: the most that can go before more than 1 point is lost; by the "
+        "interval, a larger loss is ruled out at every count up to there. Each interval is for its "
+        "own count of heads: among many counts some are off by chance.",
         *dict.fromkeys(curve.caution for curve in curves if curve.caution),
         *omission_notes(curves),
     )
     formats = ("", "", "d", "", ",d", ".1f", ".1f", "d", "d", "d")
-    return Table("curve-summary", "Accuracy as heads are removed", columns, formats, rows, notes)
+    return Table(
+        "curve-summary", "Accuracy as heads are removed", columns, formats, tuple(rows), notes
+    )
 
 
 def curve_points(curve: Curve, name: str) -> Table:
-    """A row per count of removed heads: accuracy, and its difference from the untouched model. name: of the curve."""
+    """A row per count of removed heads: accuracy, and its difference from the untouched model.
+
+    Args:
+        curve: The curve.
+        name: Name of the curve.
+    """
     columns = (
         "heads removed",
         "accuracy, %",
@@ -619,37 +733,43 @@ def curve_points(curve: Curve, name: str) -> Table:
         "p",
     )
     shares = 100 * np.stack([curve.accuracy, curve.difference, curve.low, curve.high], axis=1)
-    parts = zip(curve.removed.tolist(), shares.tolist(), curve.p_values.tolist(), strict=True)
+    points = zip(curve.removed.tolist(), shares.tolist(), curve.p_values.tolist(), strict=True)
+    rows = tuple((removed_count, *cells, p) for removed_count, cells, p in points)
     formats = ("d", ".1f", "+.1f", "+.1f", "+.1f", ".4f")
-    rows = tuple((gone, *cells, p) for gone, cells, p in parts)
     return Table("curve-points", f"Every point, {name}", columns, formats, rows)
 
 
 # Two curves side by side.
 
 
-def compare_areas(one: Curve, other: Curve, seed: int = 0) -> Paired:
+def compare_areas(curve: Curve, reference_curve: Curve, seed: int = 0) -> Paired:
     """Area of one curve minus that of the other, paired over the answers and resampled by group.
 
     Raises HeadlabError unless both are of the same examples.
     """
-    if one.spec.task != other.spec.task or not np.array_equal(one.groups, other.groups):
+    if curve.spec.task != reference_curve.spec.task or not np.array_equal(
+        curve.groups, reference_curve.groups
+    ):
         raise HeadlabError(
-            "the two curves were measured on different examples; compare curves of one language, split and size",
+            "the two curves were measured on different examples; compare curves of one language, "
+            "split and size",
             code="curve.other_examples",
         )
     return paired_bootstrap(
-        areas(other), areas(one), labels(one.groups), np.random.default_rng(seed)
+        areas(reference_curve), areas(curve), labels(curve.groups), np.random.default_rng(seed)
     )
 
 
 def areas(curve: Curve) -> Floats:
-    """Each answer's contribution to the area under a curve, float [answer]; their mean is `Curve.area`."""
+    """Each answer's contribution to the area under a curve, float [answer].
+
+    Their mean is `Curve.area`.
+    """
     return np.asarray(
         np.trapezoid(curve.correct.astype(np.float64), curve.removed / curve.removed[-1], axis=0)
     )
 
 
 def labels(groups: Ints) -> tuple[str, ...]:
-    """Labels that sort like the numbers, so that the draws are the same as with the groups' own names."""
+    """Labels that sort like the numbers of groups; draws are then as with their names."""
     return tuple(f"{group:012d}" for group in groups.tolist())

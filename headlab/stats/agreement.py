@@ -1,4 +1,4 @@
-"""Rank correlation of rows of values, clustering by it, noise ceilings, and the overlap of chosen heads."""
+"""Rank correlation of rows of values, clustering by it, noise ceilings, and overlaps of heads."""
 
 from __future__ import annotations
 
@@ -28,67 +28,92 @@ def spearman(values: Floats) -> Floats:
     A constant row has no correlations: its entries are NaN off the diagonal.
     """
     ranks = rankdata(values, axis=1)
-    centred = ranks - ranks.mean(axis=1, keepdims=True)
-    norm = np.sqrt((centred**2).sum(axis=1))
+    centred_ranks = ranks - ranks.mean(axis=1, keepdims=True)
+    norms = np.sqrt((centred_ranks**2).sum(axis=1))
     with np.errstate(invalid="ignore", divide="ignore"):
-        rho = (centred @ centred.T) / np.outer(norm, norm)
+        rho = (centred_ranks @ centred_ranks.T) / np.outer(norms, norms)
     np.fill_diagonal(rho, 1.0)
     return np.asarray(rho)
 
 
-class _Order(NamedTuple):
-    """Sorted rows, int [row, item] each: the item at each place, each item's place, and first and last of its ties."""
+class _SortedRows(NamedTuple):
+    """The sorted items of every row.
+
+    Attributes:
+        order: int [row, position], the item at each position.
+        position: int [row, item], the position of each item.
+        first_of_ties: int [row, position], the first position with the same value.
+        last_of_ties: int [row, position], the last position with the same value.
+    """
 
     order: Ints
-    place: Ints
-    first: Ints
-    last: Ints
+    position: Ints
+    first_of_ties: Ints
+    last_of_ties: Ints
 
 
-def _ordered(values: Floats) -> _Order:
+def _sort_rows(values: Floats) -> _SortedRows:
+    """Sort every row of float [row, item] and find the ties in it."""
     order = np.argsort(values, axis=1, kind="stable")
-    ranked = np.take_along_axis(values, order, axis=1)
-    places = np.arange(values.shape[1])
-    same = np.zeros(values.shape, dtype=bool)
-    same[:, 1:] = ranked[:, 1:] == ranked[:, :-1]
-    first = np.maximum.accumulate(np.where(same, 0, places), axis=1)
-    ends = np.where(np.roll(same, -1, axis=1), places[-1], places)
-    last = np.minimum.accumulate(ends[:, ::-1], axis=1)[:, ::-1]
-    return _Order(order, np.argsort(order, axis=1), first, last)
+    sorted_values = np.take_along_axis(values, order, axis=1)
+    positions = np.arange(values.shape[1])
+    ties_with_previous = np.zeros(values.shape, dtype=bool)
+    ties_with_previous[:, 1:] = sorted_values[:, 1:] == sorted_values[:, :-1]
+    first_of_ties = np.maximum.accumulate(np.where(ties_with_previous, 0, positions), axis=1)
+    tie_ends = np.where(np.roll(ties_with_previous, -1, axis=1), positions[-1], positions)
+    last_of_ties = np.minimum.accumulate(tie_ends[:, ::-1], axis=1)[:, ::-1]
+    return _SortedRows(order, np.argsort(order, axis=1), first_of_ties, last_of_ties)
 
 
 def spearman_of_counts(values: Floats, counts: Ints) -> Floats:
     """`spearman` with item i repeated `counts[draw, i]` times in each row: float [draw, row, row].
 
-    values: float [row, item].  counts: int [draw, item].  A row that is constant in a draw has correlation 0
-    with the others there.
+    A row that is constant in a draw has correlation 0 with the others there.
+
+    Args:
+        values: float [row, item].
+        counts: int [draw, item].
     """
-    ordered, rows = _ordered(values), max(1, BLOCK // values.size)
-    parts = [counts[at : at + rows].astype(np.float64) for at in range(0, len(counts), rows)]
-    return np.concatenate([_weighted(ordered, part) for part in parts])
+    sorted_rows = _sort_rows(values)
+    draws_at_once = max(1, BLOCK // values.size)
+    rho_of_blocks = []
+    for start in range(0, len(counts), draws_at_once):
+        block = counts[start : start + draws_at_once].astype(np.float64)
+        rho_of_blocks.append(_weighted_spearman(sorted_rows, block))
+    return np.concatenate(rho_of_blocks)
 
 
-def _weighted(ordered: _Order, counts: Floats) -> Floats:
-    """Pearson's correlation of the mean ranks in each draw, float [draw, row, row]."""
-    often = counts[:, ordered.order]
-    upto = np.cumsum(often, axis=2)
-    below = np.take_along_axis(upto - often, ordered.first[None], axis=2)
-    upto = np.take_along_axis(upto, ordered.last[None], axis=2)
-    # Twice a rank is below + upto + 1, and twice the mean rank is the number of items + 1.
-    centred = np.take_along_axis(
-        below + upto - counts.sum(axis=1)[:, None, None], ordered.place[None], axis=2
+def _weighted_spearman(sorted_rows: _SortedRows, counts: Floats) -> Floats:
+    """Pearson's correlation of the mean ranks in each draw, float [draw, row, row].
+
+    Args:
+        sorted_rows: The sorted items of each row.
+        counts: float [draw, item], how often each item is drawn.
+    """
+    sorted_counts = counts[:, sorted_rows.order]
+    count_up_to = np.cumsum(sorted_counts, axis=2)
+    count_below = np.take_along_axis(
+        count_up_to - sorted_counts, sorted_rows.first_of_ties[None], axis=2
     )
-    centred *= np.sqrt(counts)[:, None, :]
-    products = centred @ centred.transpose(0, 2, 1)
-    norm = np.sqrt(np.einsum("dii->di", products))
-    scale = norm[:, :, None] * norm[:, None, :]
+    count_up_to = np.take_along_axis(count_up_to, sorted_rows.last_of_ties[None], axis=2)
+    # Twice a rank is count_below + count_up_to + 1, and twice the mean rank is the number of items
+    # + 1.
+    centred_ranks = np.take_along_axis(
+        count_below + count_up_to - counts.sum(axis=1)[:, None, None],
+        sorted_rows.position[None],
+        axis=2,
+    )
+    centred_ranks *= np.sqrt(counts)[:, None, :]
+    products = centred_ranks @ centred_ranks.transpose(0, 2, 1)
+    norms = np.sqrt(np.einsum("dii->di", products))
+    scale = norms[:, :, None] * norms[:, None, :]
     rho = np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
-    rho[:, np.arange(len(ordered.order)), np.arange(len(ordered.order))] = 1.0
+    rho[:, np.arange(len(sorted_rows.order)), np.arange(len(sorted_rows.order))] = 1.0
     return np.asarray(rho)
 
 
 def resamples(items: int, rng: np.random.Generator, draws: int = DRAWS) -> Ints:
-    """How often each item is drawn in a resample of the same size with replacement: int [draw, item]."""
+    """How often each item is drawn in each resample with replacement, int [draw, item]."""
     return np.asarray(rng.multinomial(items, np.full(items, 1 / items), size=draws), dtype=np.int64)
 
 
@@ -97,55 +122,73 @@ def left_out(items: int) -> Ints:
     return 1 - np.eye(items, dtype=np.int64)
 
 
-def bca(point: Floats, resampled: Floats, jackknife: Floats) -> Interval:
-    """95 % bias-corrected and accelerated bootstrap interval of any statistic, elementwise (Efron 1987).
+def bca(point: Floats, resamples_of_point: Floats, jackknife: Floats) -> Interval:
+    """95 % bias-corrected and accelerated bootstrap interval of any statistic (Efron 1987).
 
-    point: float [...].  resampled: float [draw, ...].  jackknife: float [item, ...], the statistic without each
-    item.  NaN where the point is.
+    It is computed elementwise, and is NaN where the point is.
+
+    Args:
+        point: float [...], the statistic of the data.
+        resamples_of_point: float [draw, ...], the statistic of each resample.
+        jackknife: float [item, ...], the statistic without each item.
     """
-    draws = len(resampled)
-    under = (resampled < point).sum(axis=0) + (resampled == point).sum(axis=0) / 2
-    bias = ndtri((under + 0.5) / (draws + 1))
-    gap = jackknife.mean(axis=0) - jackknife
-    spread = (gap**2).sum(axis=0) ** 1.5
-    skew = np.divide((gap**3).sum(axis=0), 6 * spread, out=np.zeros_like(spread), where=spread > 0)
-    ranked = np.sort(resampled, axis=0)
-    ends = []
+    draws = len(resamples_of_point)
+    draws_below = (resamples_of_point < point).sum(axis=0)
+    draws_equal = (resamples_of_point == point).sum(axis=0)
+    bias = ndtri((draws_below + draws_equal / 2 + 0.5) / (draws + 1))
+    influence = jackknife.mean(axis=0) - jackknife
+    spread = (influence**2).sum(axis=0) ** 1.5
+    skew = np.divide(
+        (influence**3).sum(axis=0), 6 * spread, out=np.zeros_like(spread), where=spread > 0
+    )
+    sorted_resamples = np.sort(resamples_of_point, axis=0)
+    bounds = []
     for z in ndtri(TAILS):
+        biased_z = bias + z
+        share_below = ndtr(bias + biased_z / np.maximum(1 - skew * biased_z, 1e-6))
         # Linear between order statistics, as in numpy's quantile.
-        at = ndtr(bias + (bias + z) / np.maximum(1 - skew * (bias + z), 1e-6)) * (draws - 1)
-        lower = np.floor(at).astype(np.int64)[None]
-        low, high = (
-            np.take_along_axis(ranked, np.minimum(i, draws - 1), axis=0)[0]
-            for i in (lower, lower + 1)
-        )
-        ends.append(np.where(np.isnan(point), np.nan, low + (at - lower[0]) * (high - low)))
-    return Interval(*ends)
+        position = share_below * (draws - 1)
+        whole_position = np.floor(position).astype(np.int64)
+        row_below = np.minimum(whole_position, draws - 1)[None]
+        row_above = np.minimum(whole_position + 1, draws - 1)[None]
+        value_below = np.take_along_axis(sorted_resamples, row_below, axis=0)[0]
+        value_above = np.take_along_axis(sorted_resamples, row_above, axis=0)[0]
+        bound = value_below + (position - whole_position) * (value_above - value_below)
+        bounds.append(np.where(np.isnan(point), np.nan, bound))
+    return Interval(*bounds)
 
 
 def spearman_interval(
     values: Floats, rng: np.random.Generator, draws: int = DRAWS
 ) -> tuple[Floats, Interval]:
-    """`spearman` with an interval for every pair of rows, by resampling items: each float [row, row].
+    """`spearman` and its interval for every pair of rows, each float [row, row].
 
-    values: float [row, item].  The interval reflects the choice of items, not the noise in their values.
+    The interval comes from resampling items. It reflects the choice of items, not the noise in
+    their values.
+
+    Args:
+        values: float [row, item].
     """
-    rho, items = spearman(values), values.shape[1]
-    drawn, without = (
-        spearman_of_counts(values, c) for c in (resamples(items, rng, draws), left_out(items))
-    )
-    return rho, bca(rho, drawn, without)
+    rho = spearman(values)
+    items = values.shape[1]
+    rho_of_resamples = spearman_of_counts(values, resamples(items, rng, draws))
+    rho_of_jackknife = spearman_of_counts(values, left_out(items))
+    return rho, bca(rho, rho_of_resamples, rho_of_jackknife)
 
 
 def cluster_tree(rho: Floats) -> Floats:
-    """Average linkage on 1 - rho: float [merge, 4] in the form of `scipy.cluster.hierarchy.linkage`.
+    """Average linkage on 1 - rho: float [merge, 4], as of `scipy.cluster.hierarchy.linkage`.
 
-    rho: float [row, row], NaN counts as 0.  Similar rows are placed side by side (Bar-Joseph et al. 2001).
+    Similar rows are placed side by side (Bar-Joseph et al. 2001).
+
+    Args:
+        rho: float [row, row], NaN counts as 0.
     """
     return np.asarray(linkage(_distances(rho), "average", optimal_ordering=True), dtype=np.float64)
 
 
 def _distances(rho: Floats) -> Floats:
+    """1 - rho as scipy's condensed distances; NaN correlations count as 0."""
     distance = np.clip(1 - np.nan_to_num(rho), 0, 2)
     np.fill_diagonal(distance, 0)
     return np.asarray(squareform((distance + distance.T) / 2, checks=False))
@@ -160,22 +203,26 @@ def cluster_order(rho: Floats) -> Ints:
 
 def clusters(tree: Floats) -> list[frozenset[int]]:
     """The rows below each merge of a tree, in merge order."""
-    below = [frozenset({row}) for row in range(len(tree) + 1)]
-    for left, right, *_ in tree:
-        below.append(below[int(left)] | below[int(right)])
-    return below[len(tree) + 1 :]
+    rows_below = [frozenset({row}) for row in range(len(tree) + 1)]
+    for left_row, right_row, *_ in tree:
+        rows_below.append(rows_below[int(left_row)] | rows_below[int(right_row)])
+    return rows_below[len(tree) + 1 :]
 
 
-def cluster_support(tree: Floats, resampled: Floats) -> Floats:
+def cluster_support(tree: Floats, rho_of_resamples: Floats) -> Floats:
     """Share of resamples whose own tree contains the same cluster, [merge] (Felsenstein 1985).
 
-    resampled: float [draw, row, row], correlations.  The last merge contains every row, so its support is 1.
+    The last merge contains every row, so its support is 1.
+
+    Args:
+        rho_of_resamples: float [draw, row, row], correlations.
     """
-    wanted, count = clusters(tree), np.zeros(len(tree))
-    for rho in resampled:
-        found = set(clusters(linkage(_distances(rho), "average")))
-        count += [cluster in found for cluster in wanted]
-    return np.asarray(count / len(resampled))
+    tree_clusters = clusters(tree)
+    times_seen = np.zeros(len(tree))
+    for rho in rho_of_resamples:
+        resample_clusters = set(clusters(linkage(_distances(rho), "average")))
+        times_seen += [cluster in resample_clusters for cluster in tree_clusters]
+    return np.asarray(times_seen / len(rho_of_resamples))
 
 
 # Agreement of rows of noisy values, its noise ceiling, and the outlier among the rows.
@@ -195,8 +242,11 @@ class Estimate(NamedTuple):
 class Outlier(NamedTuple):
     """The row that agrees least with the others.
 
-    row, next: rows with the lowest and second lowest mean correlation.  share: [row], share of resamples in which each
-    row is the lowest.  gap: mean correlation of `next` minus that of `row`, with its interval.
+    Attributes:
+        row: The row with the lowest mean correlation.
+        next: The row with the second lowest.
+        share: [row], share of resamples in which each row is the lowest.
+        gap: Mean correlation of `next` minus that of `row`, with its interval.
     """
 
     row: int
@@ -206,14 +256,17 @@ class Outlier(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Noise:
+class NoiseEffect:
     """Effect of noise on the correlations; NaN where a row has no halves.
 
-    reliability: [row], expected rank correlation with a second measurement of the same size.  ceiling: [row,
-    row], expected correlation of two rows with the same true ranks.  corrected: [row, row], correlation / ceiling.
-    across: [row, row], the same from halves with different draws only, which share no noise; NaN where the halves of
-    two rows do not match.  clear: bool [row, row], whether the ceiling's interval is above LOWEST_CEILING.  outlier: by
-    `across`; None unless all are clear and known.
+    Attributes:
+        reliability: [row], expected rank correlation with a second measurement of the same size.
+        ceiling: [row, row], expected correlation of two rows with the same true ranks.
+        corrected: [row, row], correlation / ceiling.
+        across: [row, row], corrected correlation from halves with different draws only, which share
+            no noise; NaN where the halves of two rows do not match.
+        clear: bool [row, row], whether the ceiling's interval is above LOWEST_CEILING.
+        outlier: The outlier by `across`; None unless all ceilings are clear and known.
     """
 
     reliability: Estimate
@@ -228,8 +281,12 @@ class Noise:
 class Agreement:
     """Rank correlations of rows.
 
-    rho: [row, row].  mean: [row], mean correlation with the other rows.  tree: [merge, 4], average linkage on
-    1 - rho.  support: [merge], share of resamples that contain each cluster.  outlier: None for fewer than three rows.
+    Attributes:
+        rho: [row, row], correlation of every pair of rows.
+        mean: [row], mean correlation with the other rows.
+        tree: [merge, 4], average linkage on 1 - rho.
+        support: [merge], share of resamples that contain each cluster.
+        outlier: None for fewer than three rows.
     """
 
     rho: Estimate
@@ -237,21 +294,29 @@ class Agreement:
     tree: Floats
     support: Floats
     outlier: Outlier | None
-    noise: Noise | None
+    noise: NoiseEffect | None
 
 
-def stepped_up(half: Floats) -> Floats:
-    """Full-length reliability from the correlation r of two halves, in [0, 1] (Spearman 1910; Brown 1910).
+def stepped_up(half_correlation: Floats) -> Floats:
+    """Full-length reliability from the correlation r of two halves (Spearman 1910; Brown 1910).
 
-    2 r / (1 + r), and 0 for a correlation of 0 or below.
+    It is 2 r / (1 + r), in [0, 1], and 0 for a correlation of 0 or below.
     """
-    return np.asarray(np.clip(2 * half / np.maximum(1 + half, 1e-9), 0.0, 1.0))
+    return np.asarray(
+        np.clip(2 * half_correlation / np.maximum(1 + half_correlation, 1e-9), 0.0, 1.0)
+    )
 
 
 def noise_ceiling(reliability: Floats) -> Floats:
-    """Expected correlation of two rows with the same true ranks: sqrt(r_a r_b) for every pair (Spearman 1904).
+    """Expected correlation of two rows with the same true ranks (Spearman 1904).
 
-    reliability: float [..., row] -> float [..., row, row], 1 on the diagonal.
+    It is sqrt(r_a r_b) for every pair of rows.
+
+    Args:
+        reliability: float [..., row].
+
+    Returns:
+        float [..., row, row], 1 on the diagonal.
     """
     ceiling = np.sqrt(reliability[..., :, None] * reliability[..., None, :])
     rows = np.arange(reliability.shape[-1])
@@ -259,33 +324,42 @@ def noise_ceiling(reliability: Floats) -> Floats:
     return np.asarray(ceiling)
 
 
-class _Draws(NamedTuple):
-    """A statistic of the data [1, ...], of its resamples [draw, ...] and of its jackknife samples [item, ...]."""
+class _Resampled(NamedTuple):
+    """A statistic of the data, of its resamples and of its jackknife samples.
+
+    Attributes:
+        point: float [1, ...], of the data.
+        resamples: float [draw, ...], of each resample.
+        jackknife: float [item, ...], of the data without each item.
+    """
 
     point: Floats
-    resampled: Floats
-    without: Floats
+    resamples: Floats
+    jackknife: Floats
 
-    def of(self, statistic: Callable[[Floats], Floats]) -> _Draws:
-        return _Draws(*map(statistic, self))
+    def apply(self, statistic: Callable[[Floats], Floats]) -> _Resampled:
+        """The values of a statistic of each of the three arrays."""
+        return _Resampled(*map(statistic, self))
 
     def estimate(self) -> Estimate:
-        return Estimate(self.point[0], *bca(self.point[0], self.resampled, self.without))
+        """The statistic of the data with its BCa interval."""
+        return Estimate(self.point[0], *bca(self.point[0], self.resamples, self.jackknife))
 
 
 def reliability(halves: Floats, rng: np.random.Generator, draws: int = DRAWS) -> Estimate:
-    """Split-half reliability of the rows' ranks: Spearman's rho of two halves, stepped up to full length.
+    """Split-half reliability of the rows' ranks: rho of two halves, stepped up to full length.
 
-    halves: float [row, half, item], values from each half of the examples alone.  The noise is that from the choice
-    of examples and of samples.  Returns [row]; NaN where halves are NaN.
+    The noise is that from the choice of examples and of samples.
+
+    Args:
+        halves: float [row, half, item], values from each half of the examples alone.
+
+    Returns:
+        [row]; NaN where halves are NaN.
     """
     rows, _, items = halves.shape
-    return (
-        _correlations(halves.reshape(2 * rows, items), rng, draws)
-        .of(_own)
-        .of(stepped_up)
-        .estimate()
-    )
+    correlations = _correlations(halves.reshape(2 * rows, items), rng, draws)
+    return correlations.apply(_correlation_of_own_halves).apply(stepped_up).estimate()
 
 
 def agreement(
@@ -298,60 +372,72 @@ def agreement(
 ) -> Agreement:
     """Agreement of rows, with intervals by resampling items.
 
-    values: float [row, item].  halves: float [row, half, item], NaN where a row has none; None if no row has any.
-    matched: bool [row, row], whether the first half of one row and the second half of the other share no draws;
-    None if this holds for all.
+    Args:
+        values: float [row, item].
+        halves: float [row, half, item], NaN where a row has none; None if no row has any.
+        matched: bool [row, row], whether the first half of one row and the second half of the other
+            share no draws; None if this holds for all.
     """
     rows = len(values)
     matched = np.ones((rows, rows), bool) if matched is None else matched | np.eye(rows, dtype=bool)
-    every = values if halves is None else np.concatenate([values, halves.reshape(2 * rows, -1)])
-    found = _correlations(every, rng, draws)
-    rho = found.of(lambda part: part[:, :rows, :rows])
+    rows_and_halves = (
+        values if halves is None else np.concatenate([values, halves.reshape(2 * rows, -1)])
+    )
+    correlations = _correlations(rows_and_halves, rng, draws)
+    rho = correlations.apply(lambda part: part[:, :rows, :rows])
     tree = cluster_tree(rho.point[0])
+    noise = None
+    if halves is not None:
+        half_correlations = correlations.apply(lambda part: part[:, rows:, rows:])
+        noise = _noise(rho, half_correlations, matched)
     return Agreement(
         rho.estimate(),
-        rho.of(_mean_to_others).estimate(),
+        rho.apply(_mean_to_others).estimate(),
         tree,
-        cluster_support(tree, rho.resampled),
+        cluster_support(tree, rho.resamples),
         _outlier(rho),
-        None
-        if halves is None
-        else _noise(rho, found.of(lambda part: part[:, rows:, rows:]), matched),
+        noise,
     )
 
 
-def _correlations(values: Floats, rng: np.random.Generator, draws: int) -> _Draws:
+def _correlations(values: Floats, rng: np.random.Generator, draws: int) -> _Resampled:
     """Correlations of all rows, [..., row, row]; NaN in the data where a row is constant."""
     items = values.shape[1]
     counts = (np.ones((1, items), np.int64), resamples(items, rng, draws), left_out(items))
-    found = _Draws(*(spearman_of_counts(values, drawn) for drawn in counts))
-    lacking = np.isnan(values).any(axis=1) | (values == values[:, :1]).all(axis=1)
-    found.point[0, (lacking[:, None] | lacking) & ~np.eye(len(values), dtype=bool)] = np.nan
-    return found
+    correlations = _Resampled(
+        *(spearman_of_counts(values, sample_counts) for sample_counts in counts)
+    )
+    undefined_rows = np.isnan(values).any(axis=1) | (values == values[:, :1]).all(axis=1)
+    correlations.point[
+        0, (undefined_rows[:, None] | undefined_rows) & ~np.eye(len(values), dtype=bool)
+    ] = np.nan
+    return correlations
 
 
-def _own(of_halves: Floats) -> Floats:
-    """Correlation of each row's two halves, [..., row], from those of all halves [..., 2 row, 2 row]."""
-    first = np.arange(0, of_halves.shape[-1], 2)
-    return np.asarray(of_halves[..., first, first + 1])
+def _correlation_of_own_halves(half_correlations: Floats) -> Floats:
+    """Correlation of each row's two halves, [..., row], out of those of all halves."""
+    first_halves = np.arange(0, half_correlations.shape[-1], 2)
+    second_halves = first_halves + 1
+    return np.asarray(half_correlations[..., first_halves, second_halves])
 
 
-def _across(of_halves: Floats) -> Floats:
-    """Correlation of one row's half with the other row's opposite half, divided by its noise ceiling: [..., row, row].
+def _correlation_across_halves(half_correlations: Floats) -> Floats:
+    """Correlation of opposite halves of two rows, over its noise ceiling: [..., row, row].
 
     Matched halves use different examples and draws, so they share no noise.
     """
-    mean = (of_halves[..., ::2, 1::2] + of_halves[..., 1::2, ::2]) / 2
-    return _over(mean, noise_ceiling(np.maximum(_own(of_halves), 0)))
+    mean = (half_correlations[..., ::2, 1::2] + half_correlations[..., 1::2, ::2]) / 2
+    reliability_of_halves = np.maximum(_correlation_of_own_halves(half_correlations), 0)
+    return _divide_by_ceiling(mean, noise_ceiling(reliability_of_halves))
 
 
-def _over(rho: Floats, ceiling: Floats) -> Floats:
+def _divide_by_ceiling(rho: Floats, ceiling: Floats) -> Floats:
     """Correlation / ceiling, in [-1, 1], 1 on the diagonal; NaN where the ceiling is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        out = np.where(ceiling > 0, np.clip(rho / ceiling, -1, 1), np.nan)
+        corrected_rho = np.where(ceiling > 0, np.clip(rho / ceiling, -1, 1), np.nan)
     rows = np.arange(rho.shape[-1])
-    out[..., rows, rows] = 1.0
-    return np.asarray(out)
+    corrected_rho[..., rows, rows] = 1.0
+    return np.asarray(corrected_rho)
 
 
 def _mean_to_others(rho: Floats) -> Floats:
@@ -359,57 +445,88 @@ def _mean_to_others(rho: Floats) -> Floats:
     return np.asarray((np.nan_to_num(rho).sum(axis=-1) - 1) / max(1, rho.shape[-1] - 1))
 
 
-def _outlier(rho: _Draws) -> Outlier | None:
-    mean = rho.of(_mean_to_others)
+def _outlier(rho: _Resampled) -> Outlier | None:
+    """The row with the lowest mean correlation; None for fewer than three rows or unknown ones."""
+    mean = rho.apply(_mean_to_others)
     rows = mean.point.shape[1]
     if rows < 3 or np.isnan(rho.point).any():
         return None
-    lowest, second = (int(row) for row in np.argsort(mean.point[0], kind="stable")[:2])
-    gap = mean.of(lambda part: part[:, second] - part[:, lowest]).estimate()
-    share = np.bincount(mean.resampled.argmin(axis=1), minlength=rows) / len(mean.resampled)
+    rows_by_mean = np.argsort(mean.point[0], kind="stable")
+    lowest = int(rows_by_mean[0])
+    second = int(rows_by_mean[1])
+    gap = mean.apply(lambda part: part[:, second] - part[:, lowest]).estimate()
+    share = np.bincount(mean.resamples.argmin(axis=1), minlength=rows) / len(mean.resamples)
     return Outlier(lowest, second, share, gap)
 
 
-def _noise(rho: _Draws, of_halves: _Draws, matched: Bools) -> Noise:
-    whole = of_halves.of(_own).of(stepped_up)
-    ceiling = whole.of(noise_ceiling)
-    across = of_halves.of(_across).of(lambda part: np.where(matched, part, np.nan))
-    bounds = ceiling.estimate()
-    clear = np.asarray(bounds.low > LOWEST_CEILING)
-    corrected = _Draws(*(_over(r, c) for r, c in zip(rho, ceiling, strict=True)))
-    return Noise(
-        whole.estimate(),
-        bounds,
-        _filled(corrected).estimate(),
-        _filled(across).estimate(),
-        clear,
-        _outlier(_filled(across)) if clear.all() else None,
+def _noise(rho: _Resampled, half_correlations: _Resampled, halves_match: Bools) -> NoiseEffect:
+    """The effect of noise on correlations.
+
+    Args:
+        rho: Correlations of the rows, [..., row, row].
+        half_correlations: Correlations of all halves, [..., 2 row, 2 row].
+        halves_match: bool [row, row], whether opposite halves of two rows share no draws.
+    """
+    row_reliability = half_correlations.apply(_correlation_of_own_halves).apply(stepped_up)
+    ceiling = row_reliability.apply(noise_ceiling)
+    across = _fill_missing_resamples(
+        half_correlations.apply(_correlation_across_halves).apply(
+            lambda part: np.where(halves_match, part, np.nan)
+        )
+    )
+    ceiling_estimate = ceiling.estimate()
+    is_clear = np.asarray(ceiling_estimate.low > LOWEST_CEILING)
+    corrected_rho = _Resampled(*map(_divide_by_ceiling, rho, ceiling))
+    return NoiseEffect(
+        row_reliability.estimate(),
+        ceiling_estimate,
+        _fill_missing_resamples(corrected_rho).estimate(),
+        across.estimate(),
+        is_clear,
+        _outlier(across) if is_clear.all() else None,
     )
 
 
-def _filled(draws: _Draws) -> _Draws:
+def _fill_missing_resamples(draws: _Resampled) -> _Resampled:
     """Resamples without any agreement between halves (NaN) take the data's value."""
     point = np.nan_to_num(draws.point)
-    return _Draws(draws.point, *(np.where(np.isnan(part), point, part) for part in draws[1:]))
+    return _Resampled(draws.point, *(np.where(np.isnan(part), point, part) for part in draws[1:]))
 
 
 # Number of heads that two selections share by chance: the hypergeometric distribution.
 
 
 class Chance(NamedTuple):
-    """Number of heads shared with a random choice: mean, and a range that covers at least 95 % of all choices."""
+    """Number of heads shared with a random choice: its mean, and a range.
+
+    The range from `low` to `high` covers at least 95 % of all choices.
+    """
 
     mean: float
     low: int
     high: int
 
 
-def by_chance(heads: int, one: int, other: int) -> Chance:
-    """Overlap of `one` chosen heads and `other` random ones out of `heads` (Feller 1968, section II.6)."""
-    law = hypergeom(heads, one, other)
-    return Chance(one * other / heads, *(int(law.ppf(share)) for share in TAILS))
+def by_chance(heads: int, first_size: int, second_size: int) -> Chance:
+    """Overlap of `first_size` chosen and `second_size` random heads (Feller 1968, section II.6).
+
+    Args:
+        heads: Number of heads that both sets are chosen from.
+        first_size: Number of chosen heads.
+        second_size: Number of random heads.
+    """
+    distribution = hypergeom(heads, first_size, second_size)
+    low, high = (int(distribution.ppf(share)) for share in TAILS)
+    return Chance(first_size * second_size / heads, low, high)
 
 
-def chance_of_more(heads: int, one: int, other: int, shared: int) -> float:
-    """Probability that `one` chosen heads and `other` random ones share `shared` or more (Fisher 1935)."""
-    return min(1.0, float(hypergeom.sf(shared - 1, heads, one, other)))
+def chance_of_more(heads: int, first_size: int, second_size: int, shared_heads: int) -> float:
+    """Probability that chosen and random heads share `shared_heads` or more (Fisher 1935).
+
+    Args:
+        heads: Number of heads that both sets are chosen from.
+        first_size: Number of chosen heads.
+        second_size: Number of random heads.
+        shared_heads: Number of heads in both sets.
+    """
+    return min(1.0, float(hypergeom.sf(shared_heads - 1, heads, first_size, second_size)))

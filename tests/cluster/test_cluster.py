@@ -20,7 +20,7 @@ from waiting import until
 from headlab import __version__, load
 from headlab.cluster.distributed_game import Origin, Replica, Team
 from headlab.cluster.pool import Call, Ended, Lost, Pool, side_by_side
-from headlab.cluster.rays import Shares, shares, translated
+from headlab.cluster.rays import Shares, shares, with_translated_errors
 from headlab.core import HeadlabError
 from headlab.hooks import Model
 from headlab.methods.run import score
@@ -285,7 +285,7 @@ def test_an_error_elsewhere_is_told_without_what_it_quotes(cause: Exception) -> 
         pass
 
     errors, there = SimpleNamespace(RayTaskError=TaskError), Future()
-    answer = translated(there, errors)
+    answer = with_translated_errors(there, errors)
     error = TaskError("")
     error.cause = cause  # type: ignore[attr-defined]
     there.set_exception(error)
@@ -295,7 +295,7 @@ def test_an_error_elsewhere_is_told_without_what_it_quotes(cause: Exception) -> 
     )
     assert "private" not in said
     gone: Future[Any] = Future()
-    lost = translated(gone, errors)
+    lost = with_translated_errors(gone, errors)
     gone.set_exception(RuntimeError())
     assert isinstance(lost.exception(1), Lost)
 
@@ -396,7 +396,7 @@ def test_lost_devices_change_no_bit(
     monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 2})
     ask = {"language": "xx", "size": 24, "samples": 48, "ablation": ablation}
     want = score(model, tiny_task(), **ask)
-    monkeypatch.setattr("headlab.cluster.pool.TRIES", 100)  # however often the same call is hit
+    monkeypatch.setattr("headlab.cluster.pool.MAX_TRIES", 100)  # however often the same call is hit
     rng = np.random.default_rng(5)
     with pool_of(lambda: Thread(lambda: hand(model), int(rng.integers(3, 7))), 3) as pool:
         got = score(model, tiny_task(), helpers=Team(pool), **ask)

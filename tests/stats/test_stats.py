@@ -121,7 +121,7 @@ def test_stakes_that_refute_even_the_mean_leave_an_interval_at_it() -> None:
     learned, counts = stats.learn(support, early, 0.0025), early + later
     mean = stats.sample_mean(support, counts)
     assert stats.log_capital(support, counts, mean, learned) > np.log(2 / 0.05)
-    found = stats.betting_interval(support, counts, learned=learned)
+    found = stats.betting_interval(support, counts, stakes=learned)
     assert_allclose(found.low, mean)
     assert mean < found.high < 0
 
@@ -134,7 +134,7 @@ def test_learned_stakes_narrow_an_interval_sooner() -> None:
         weights[2] += 1 - weights.sum()
         counts, early = (np.rint(n * weights).astype(np.int64)[:, None] for n in (draws, 512))
         plain, learned = (
-            stats.betting_interval(support, counts, learned=by)
+            stats.betting_interval(support, counts, stakes=by)
             for by in (None, stats.learn(support, early, 0.0025))
         )
         assert learned.high - learned.low < 0.93 * (plain.high - plain.low)

@@ -62,11 +62,12 @@ if TYPE_CHECKING:  # importing torch takes seconds, and lists of results do not 
 
 # Runs, and the store that holds them.
 
-R = TypeVar("R")
+Content = TypeVar("Content")
 T = TypeVar("T")
 Stamp = tuple[tuple[int, int, int], ...]
-SETTLED = 2_000_000_000  # nanoseconds: a file written more recently may change again without a new modification time
-OWNER = "run"  # array of a checkpoint that holds the key of its run
+# A file written more recently may change again without a new modification time.
+SETTLED_NANOSECONDS = 2_000_000_000
+RUN_KEY_ARRAY = "run"  # the array of a checkpoint that holds the key of its run
 CHECKPOINTS = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of training
 
 
@@ -82,7 +83,9 @@ class Listing(Generic[T]):
 class Run:
     """The folder of one spec: result, checkpoint, log.
 
-    kept: called with the run whenever part of it has been stored, and with whether that was all.
+    Attributes:
+        kept: Called with the run whenever part of it has been stored, and with whether that was
+            all.
     """
 
     folder: Path
@@ -103,13 +106,15 @@ class Run:
         return (self.folder / "result.npz").exists()
 
     def open(self) -> None:
-        """Make the folder and write its spec if they are missing; a wrong spec is replaced, which is logged."""
+        """Make the folder and write its spec if they are missing.
+
+        A wrong spec is replaced, which is logged.
+        """
         path = self.folder / "spec.json"
         try:
             if read_json(path) == self.spec:
-                sync_folder(
-                    self.folder.parent
-                )  # the process that made the folder may have died before it did
+                # The process that made the folder may have died before it did this.
+                sync_folder(self.folder.parent)
                 return
             problem = "another run's"
         except HeadlabError as error:
@@ -119,30 +124,36 @@ class Run:
             self.log(f"spec.json written again: {problem}")
 
     def result(self, kind: type[T]) -> Result[T] | None:
-        """The finished result, or None. kind: HeadScores, Curve, Report or LearnedGates.
+        """The finished result, or None.
 
-        Raises HeadlabError if a file exists but is invalid or of another kind.
+        Args:
+            kind: HeadScores, Curve, Report or LearnedGates.
+
+        Raises:
+            HeadlabError: If a file exists but is invalid or of another kind.
         """
         if not self.finished:
             return None
-        found = read_result(self.folder, kind)
-        self._sweep()  # what a process left that was killed between writing the result and this
-        return found
+        result = read_result(self.folder, kind)
+        # A process may have been killed between writing the result and this.
+        self._sweep()
+        return result
 
     def kept_report(self) -> Report | None:
         """The finished report, or None.
 
-        Also None if the file is invalid, with the reason in the log, so that the report is made again.
+        Also None if the file is invalid, with the reason in the log, so that the report is made
+        again.
         """
-        found = self._sound("report", lambda: self.result(Report))
-        return None if found is None else found.record
+        report = self._sound("report", lambda: self.result(Report))
+        return None if report is None else report.record
 
-    def _sound(self, what: str, read: Callable[[], R | None]) -> R | None:
-        """What is read; None if that fails, with the reason in the log."""
+    def _sound(self, subject: str, reader: Callable[[], Content | None]) -> Content | None:
+        """What `reader` reads; None if that fails, with the reason in the log."""
         try:
-            return read()
+            return reader()
         except HeadlabError as error:
-            self.log(f"{what} skipped: {error}")
+            self.log(f"{subject} skipped: {error}")
             return None
 
     def finish(self, record: Record, meta: JsonRecord) -> None:
@@ -167,7 +178,8 @@ class Run:
     def answers(self, digest: str, examples: Sequence[Example]) -> Evaluation | None:
         """Answers under the mask with this digest on the run's examples, or None.
 
-        Also None if the file is damaged or foreign, with the reason in the log, so that the answers are made again.
+        Also None if the file is damaged or foreign, with the reason in the log, so that the answers
+        are made again.
         """
         path = self.folder / f"{digest}.npz"
         if not os.path.lexists(path):
@@ -178,28 +190,37 @@ class Run:
         )
 
     def keep_answers(self, digest: str, evaluation: Evaluation, units: Ints) -> None:
-        """Store a complete evaluation; units: int [example], answers per example."""
+        """Store a complete evaluation.
+
+        Args:
+            units: int [example], answers per example.
+        """
         data = pack_evaluation(digest, evaluation, units, self.spec)
         self.open()
         write_atomic(self.folder / f"{digest}.npz", data, CHOOSE_CACHE)
         self.kept(self, True)
 
     def checkpoint(self) -> dict[str, Array] | None:
-        """Arrays saved by an interrupted run; None, to start over, if the file is missing, damaged or foreign."""
+        """Arrays saved by an interrupted run.
+
+        None, to start over, if the file is missing, damaged or another run's.
+        """
         path = self.folder / "checkpoint.npz"
 
-        def own() -> dict[str, Array]:
+        def read_own_arrays() -> dict[str, Array]:
             arrays = read_arrays(path)
-            if str(arrays.pop(OWNER, "")) != self.key:
+            if str(arrays.pop(RUN_KEY_ARRAY, "")) != self.key:
                 raise HeadlabError("checkpoint.npz is another run's", code="checkpoint.other_run")
             return arrays
 
-        return self._sound("checkpoint", own) if os.path.lexists(path) else None
+        if not os.path.lexists(path):
+            return None
+        return self._sound("checkpoint", read_own_arrays)
 
     def save(self, arrays: Arrays) -> None:
         """Store arrays as the checkpoint from which the run can resume."""
         self.open()
-        data = npz({**arrays, OWNER: np.array(self.key)})
+        data = npz({**arrays, RUN_KEY_ARRAY: np.array(self.key)})
         write_atomic(self.folder / "checkpoint.npz", data, CHOOSE_CACHE)
         self.kept(self, False)
 
@@ -212,7 +233,11 @@ ADAPTERS = "adapters"  # the folder of trained adapters, beside the runs
 
 
 class Store:
-    """A folder of runs. root: None means $HEADLAB_CACHE or the usual folder."""
+    """A folder of runs.
+
+    Attributes:
+        root: None means $HEADLAB_CACHE or the usual folder.
+    """
 
     def __init__(self, root: str | Path | None = None) -> None:
         self.root = default_root() if root is None else as_path("root", root)
@@ -221,19 +246,19 @@ class Store:
     def run(self, spec: Mapping[str, Json]) -> Run:
         """The run of a spec, finished or not.
 
-        One that an earlier version of headlab finished, when it knew the same model by another fingerprint, is taken
-        where there is none of today's.
+        One that an earlier version of headlab finished, when it knew the same model by another
+        fingerprint, is taken where there is none of today's.
         """
         run_spec = RunSpec.of(spec)
-        run = Run(self.root / run_spec.key, run_spec)
-        if run.folder.exists():
-            return run
+        found_run = Run(self.root / run_spec.key, run_spec)
+        if found_run.folder.exists():
+            return found_run
         for former_spec in former_specs(run_spec):
             former_run = Run(self.root / former_spec.key, former_spec)
             holds_answers = former_spec.kind == ANSWERS and former_run.folder.is_dir()
             if former_run.finished or holds_answers:
                 return former_run
-        return run
+        return found_run
 
     def note_places(
         self,
@@ -242,31 +267,37 @@ class Store:
         task: Task | None = None,
         **files: Path | None,
     ) -> None:
-        """Note where the files of a result are on this machine, so that a report's commands can name them.
+        """Note where the files of a result are on this machine.
+
+        A report's commands can then name them.
 
         Args:
-            spec: Of the result.
-            model: That it is of; the folder of one that was read from a folder is noted.
-            task: That it is on, if any; its declaration and its folder of data are noted.
-            files: Further ones, by their names in `Places`.
+            spec: Spec of the result.
+            model: Its model; the folder of one that was read from a folder is noted.
+            task: Its task, if any; its declaration and its folder of data are noted.
+            files: Further files, by their names in `Places`.
         """
-        of_task = {} if task is None else {"declaration": task.declaration, "data": task.data}
-        places = Places(**{"model": model.checkpoint.folder, **files, **of_task})
+        paths = {"model": model.checkpoint.folder, **files}
+        if task is not None:
+            paths |= {"declaration": task.declaration, "data": task.data}
+        places = Places(**paths)
         note_places(self.root, spec, places)
 
     def places(self, spec: Mapping[str, Json]) -> Places:
-        """Where the files of a result are on this machine, as far as known. spec: of the result."""
+        """Where the files of a result are on this machine, as far as known.
+
+        Args:
+            spec: Spec of the result.
+        """
         return noted_places(self.root, spec)
 
     def folders(self) -> Iterator[Path]:
         """Run folders, in name order."""
         if self.root.is_dir():
-            names = (
-                p
-                for p in self.root.iterdir()
-                if p.is_dir() and not p.name.startswith(".") and p.name != ADAPTERS
-            )
-            yield from sorted(names)
+            for folder in sorted(self.root.iterdir()):
+                is_hidden = folder.name.startswith(".")
+                if folder.is_dir() and not is_hidden and folder.name != ADAPTERS:
+                    yield folder
 
     def scan(self) -> Listing[HeadScores]:
         """Read every score; also names the folders whose kind cannot be told."""
@@ -285,30 +316,34 @@ class Store:
         return self.listing(LearnedGates)
 
     def listing(self, kind: type[T]) -> Listing[T]:
-        """Every finished result of a kind; a damaged, foreign or older folder gives a sentence instead."""
-        results, problems = list[Result[T]](), list[str]()
-        read = cast("Callable[[Path], Result[T]]", _READERS[kind])
+        """Every finished result of a kind.
+
+        A damaged, foreign or older folder gives a sentence instead.
+        """
+        results: list[Result[T]] = []
+        problems: list[str] = []
+        reader = cast("Callable[[Path], Result[T]]", _READERS[kind])
         for folder in self.folders():
             if not (folder / "result.npz").exists() and (folder / "spec.json").exists():
                 continue  # started but not finished, which is not a problem
             kind_name = self._read(_kind, folder)
             if kind_name == codec_of(kind).kind or (not kind_name and kind is HeadScores):
                 try:
-                    results.append(self._read(read, folder))
+                    results.append(self._read(reader, folder))
                 except HeadlabError as error:
                     problems.append(f"skipped: {error}")
         return Listing(tuple(results), tuple(problems))
 
-    def _read(self, read: Callable[[Path], R], folder: Path) -> R:
+    def _read(self, reader: Callable[[Path], Content], folder: Path) -> Content:
         """The contents of a folder, cached until its files change."""
         stamp = _stamp(folder)
-        seen = self._seen.get((read, folder))
-        if seen is not None and seen[0] == stamp:
-            return cast(R, seen[1])
-        found = read(folder)
-        if all(time.time_ns() - changed > SETTLED for _, changed, _ in stamp):
-            self._seen[read, folder] = stamp, found
-        return found
+        cache_entry = self._seen.get((reader, folder))
+        if cache_entry is not None and cache_entry[0] == stamp:
+            return cast(Content, cache_entry[1])
+        content = reader(folder)
+        if all(time.time_ns() - modified_ns > SETTLED_NANOSECONDS for _, modified_ns, _ in stamp):
+            self._seen[reader, folder] = stamp, content
+        return content
 
     def find(
         self,
@@ -319,7 +354,8 @@ class Store:
         language: str | None = None,
     ) -> list[Result[HeadScores]]:
         """Results whose model name, task name, method and language are as given (None: any)."""
-        return [r for r in self.scan().results if matches(r, model, task, method, language)]
+        results = self.scan().results
+        return [result for result in results if matches(result, model, task, method, language)]
 
 
 def _stamp(folder: Path) -> Stamp:
@@ -328,7 +364,7 @@ def _stamp(folder: Path) -> Stamp:
     for name in ("spec.json", "result.npz"):
         with suppress(OSError):  # the reader reports it
             stats.append((folder / name).stat())
-    return tuple((s.st_ino, s.st_mtime_ns, s.st_size) for s in stats)
+    return tuple((status.st_ino, status.st_mtime_ns, status.st_size) for status in stats)
 
 
 # One function per kind, since what was read is cached by function and folder.
@@ -354,8 +390,9 @@ def matches(
 ) -> bool:
     """Whether a result has this model, task, method and language (None: any)."""
     scores = result.record
+    wanted_names = (model, task, method, language)
     names = (scores.spec.model.name, scores.spec.task.name, scores.method, scores.language)
     return all(
-        wanted_name is None or wanted_name == name
-        for wanted_name, name in zip((model, task, method, language), names, strict=True)
+        requested_name is None or requested_name == name
+        for requested_name, name in zip(wanted_names, names, strict=True)
     )
