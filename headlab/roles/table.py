@@ -54,24 +54,26 @@ SYNTACTIC = tuple(f"{relation}: {direction}" for relation in RELATIONS for direc
 KINDS = (POSITIONAL, *SYNTACTIC, RARE, SEPARATOR, FIRST, SAME, INDUCTION)
 
 
-def _threshold(share: float, help_text: str) -> Option:
-    """An option that is a share, from 0 to 1."""
-    return Option(share, help_text, kind=float, low=0, high=1)
-
-
 OPTIONS: Mapping[str, Option] = MappingProxyType(
     {
-        "positional": _threshold(0.9, f"{POSITIONAL} heads: {SHARE} (the paper's)"),
-        "margin": _threshold(
+        "positional": Option(
+            0.9, f"{POSITIONAL} heads: {SHARE} (the paper's)", kind=float, low=0, high=1
+        ),
+        "margin": Option(
             0.1,
             "syntactic heads: share of pairs above the baseline of the most frequent offset (the "
             "paper's)",
+            kind=float,
+            low=0,
+            high=1,
         ),
-        "rare": _threshold(0.5, f"{RARE} heads: {SHARE} (the paper's)"),
-        "separator": _threshold(0.5, f"{SEPARATOR} heads: {SHARE} (ours)"),
-        "first": _threshold(0.5, f"{FIRST} heads: {SHARE} (ours)"),
-        "same": _threshold(0.5, f"heads of the {SAME}: {SHARE} (ours)"),
-        "induction": _threshold(0.5, f"{INDUCTION} heads, of decoders: {SHARE} (ours)"),
+        "rare": Option(0.5, f"{RARE} heads: {SHARE} (the paper's)", kind=float, low=0, high=1),
+        "separator": Option(0.5, f"{SEPARATOR} heads: {SHARE} (ours)", kind=float, low=0, high=1),
+        "first": Option(0.5, f"{FIRST} heads: {SHARE} (ours)", kind=float, low=0, high=1),
+        "same": Option(0.5, f"heads of the {SAME}: {SHARE} (ours)", kind=float, low=0, high=1),
+        "induction": Option(
+            0.5, f"{INDUCTION} heads, of decoders: {SHARE} (ours)", kind=float, low=0, high=1
+        ),
         "exclude": Option(
             "separator",
             "tokens that do not count as targets of confidence (the paper's: the end of sentence)",
@@ -97,7 +99,7 @@ THRESHOLDS: Mapping[str, str] = MappingProxyType(
         FIRST: "first",
         SAME: "same",
         INDUCTION: "induction",
-        **dict.fromkeys(SYNTACTIC, "margin"),
+        **{role: "margin" for role in SYNTACTIC},  # noqa: C420
     }
 )
 
