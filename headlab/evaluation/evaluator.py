@@ -233,7 +233,7 @@ class Evaluator:
         chunk_ends = accumulate((first_chunk, *CHUNKS[1:]))
         size = len(self.examples)
         edges = sorted({min(edge, size) for edge in (0, *chunk_ends, size)})
-        self._chunks = []
+        self._chunks: list[list[Batch]] = []
         for start, end in pairwise(edges):
             share = FIRST_SHARE if start == 0 else 1
             self._chunks.append(self.cut(np.arange(start, end), share))

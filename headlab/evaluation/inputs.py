@@ -319,8 +319,9 @@ def read(model: Model, task: Task, examples: Sequence[Example], language: str) -
 def _labelled_inputs(
     model: Model, task: Task, examples: Sequence[Example], columns: Sequence[int] | None = None
 ) -> Texts | Words:
-    input_type = Words if examples[0].words else Texts
-    return input_type(model, task, examples, columns)
+    if examples[0].words:
+        return Words(model, task, examples, columns)
+    return Texts(model, task, examples, columns)
 
 
 class ClassifierInputs:
@@ -413,7 +414,7 @@ class Words(ClassifierInputs):
         encoded_words = encode_words(model, sentences)
         self._tokens = encoded_words.columns
         token_labels = []
-        self.words = []
+        self.words: Rows = []
         for words_of_tokens, word_labels in zip(encoded_words.word_ids, labels, strict=True):
             token_labels.append(first_tokens(words_of_tokens, word_labels))
             self.words.append(answered_words(words_of_tokens, word_labels))
