@@ -13,7 +13,7 @@ from scipy.stats import binom
 
 from headlab.evaluation import Bleu
 from headlab.evaluation import bleu as module
-from headlab.evaluation.bleu import bleu, corpus_bleu, gain, metric_of, sentence_counts
+from headlab.evaluation.bleu import bleu, corpus_bleu, gain, sacrebleu_metric, sentence_counts
 
 WORDS = ["ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben"]
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_compared_is_refused(monkeypatch: pytest.MonkeyPatch):
     with raises("package.sacrebleu_missing"):
         bleu(["a"], ["a"])
     with raises("package.sacrebleu_missing"):
-        metric_of("de")
+        sacrebleu_metric("de")
 
 
 def test_a_record_says_what_was_counted():

@@ -29,7 +29,7 @@ from headlab.evaluation import (
     encoding,
     likelihood,
     normalised,
-    per_size,
+    nats_per_unit,
     text_rates,
 )
 from headlab.hooks import Model, gated
@@ -574,7 +574,7 @@ def test_an_encoder_decoder_of_several_languages_is_told_them(monkeypatch: pytes
     )
     monkeypatch.setattr(
         "headlab.evaluation.inputs.language_setup",
-        lambda *_: LanguageSetup(prefix="w9 ", first=11, start=10),
+        lambda *_: LanguageSetup(prefix="w9 ", first_token=11, start_token=10),
     )
     evaluator = Evaluator(model, task, "aa-bb")
     inputs = evaluator.tensors(np.array([0]))
@@ -694,7 +694,7 @@ def test_the_interval_of_a_rate_holds_the_truth_as_often_as_it_says():
         own = rng.normal(1.0, 0.2, 40)[groups]
         sizes = rng.uniform(20, 60, len(groups))
         lost = sizes * (own + rng.normal(0, 0.1, len(groups)))
-        _, low, high = per_size(
+        _, low, high = nats_per_unit(
             lost, sizes, [str(g) for g in groups], (4.0, 10.0), seed=seed, draws=400
         )
         held += low <= 1.0 <= high

@@ -68,7 +68,7 @@ def test_partial_figures_are_prefixes_of_the_whole(
 def test_of_too_many_masks_the_one_that_was_used_longest_ago_is_forgotten(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluate_module, "REMEMBERED", 2)
+    monkeypatch.setattr(evaluate_module, "CACHED_EVALUATIONS", 2)
     evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=5)
 
     def passes(head: int) -> int:

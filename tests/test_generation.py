@@ -109,8 +109,8 @@ def test_a_closed_head_is_a_head_whose_output_columns_are_zero(evaluator: Evalua
 
 def test_beam_search_finds_the_likeliest_of_all_short_texts(monkeypatch: pytest.MonkeyPatch):
     """One token and the end: with a beam for every token nothing is missed, and the model's length penalty is known."""
-    monkeypatch.setattr(generation, "TIMES", 0)
-    monkeypatch.setattr(generation, "MORE", 3)  # the start, a token, the end
+    monkeypatch.setattr(generation, "TOKENS_PER_SOURCE_TOKEN", 0)
+    monkeypatch.setattr(generation, "EXTRA_TOKENS", 3)  # the start, a token, the end
     evaluator = made()
     module, tokenizer = evaluator.model.module, evaluator.model.tokenizer
     with torch.no_grad():

@@ -181,7 +181,7 @@ def test_reported_02_large_numbers_are_printed_with_an_exponent():
 
 
 def test_reported_02_without_a_mask_there_is_no_difference(runs: list[HarnessRun]):
-    for _, metric, row in rows_of(figures(runs[:1], seed=0, cut={"mini_own": 2})):
+    for _, metric, row in rows_of(figures(runs[:1], seed=0, cut_by_task={"mini_own": 2})):
         assert set(row) - {"tasks"} == {
             metric,
             "filter",
@@ -190,7 +190,7 @@ def test_reported_02_without_a_mask_there_is_no_difference(runs: list[HarnessRun
             "aggregation",
             "cut",
         }
-    assert figures(runs[:1], seed=0, cut={"mini_own": 2})["mini_own"]["spread"]["cut"] == 2
+    assert figures(runs[:1], seed=0, cut_by_task={"mini_own": 2})["mini_own"]["spread"]["cut"] == 2
 
 
 def test_reported_02_a_value_that_is_no_number_is_said(runs: list[HarnessRun]):

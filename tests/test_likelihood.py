@@ -98,7 +98,7 @@ def test_intervals_hold_the_truth_as_often_as_they_promise(monkeypatch: pytest.M
 def stub(
     nats: np.ndarray, lengths: np.ndarray, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> Likelihood:
-    monkeypatch.setattr(module, "nats_of", lambda *_: (nats, 50))
+    monkeypatch.setattr(module, "answer_log_probabilities", lambda *_: (nats, 50))
     monkeypatch.setattr(module, "full_mask", lambda _: None)
     examples = [Example(str(n), "") for n in range(len(lengths))]
     given = SimpleNamespace(

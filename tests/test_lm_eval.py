@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from headlab.cli.main import build
 from headlab.core import HeadGrid, Stack
-from headlab.evaluation import Evaluator, encoded, normalised
+from headlab.evaluation import Evaluator, tokens_of_texts, normalised
 from headlab.hooks import gated
 from headlab.masks import Mask
 from headlab.tasks import Example
@@ -123,7 +123,7 @@ def test_a_task_of_the_harness_agrees_with_ours(tmp_path: Path):
     from headlab.evaluation.lm_eval import compared
 
     model = language_model("llama-lm")
-    assert len(encoded(model, ["w5 w6"])[0]) == 3  # with a start token
+    assert len(tokens_of_texts(model, ["w5 w6"])[0]) == 3  # with a start token
     evaluator = Evaluator(model, CHOICES, "xx")
     rows = [
         {"q": e.text, "c": [choice.strip() for choice in e.choices], "a": e.label}

@@ -20,13 +20,13 @@ from headlab.evaluation.encoding import Rows as Rows
 from headlab.evaluation.encoding import check_tokens as check_tokens
 from headlab.evaluation.encoding import encode as encode
 from headlab.evaluation.encoding import encode_words as encode_words
-from headlab.evaluation.encoding import encoded as encoded
 from headlab.evaluation.encoding import first_tokens as first_tokens
 from headlab.evaluation.encoding import lengths as lengths
 from headlab.evaluation.encoding import omitted_from_texts as omitted_from_texts
 from headlab.evaluation.encoding import pad as pad
 from headlab.evaluation.encoding import padded as padded
 from headlab.evaluation.encoding import shifted as shifted
+from headlab.evaluation.encoding import tokens_of_texts as tokens_of_texts
 from headlab.evaluation.encoding import word_ids as word_ids
 from headlab.evaluation.evaluator import STATE_BYTES as STATE_BYTES
 from headlab.evaluation.evaluator import Batch as Batch
@@ -44,8 +44,8 @@ from headlab.evaluation.generation import check_bleu as check_bleu
 from headlab.evaluation.generation import check_model as check_model
 from headlab.evaluation.generation import gain as gain
 from headlab.evaluation.generation import likelihood as likelihood
+from headlab.evaluation.generation import nats_per_unit as nats_per_unit
 from headlab.evaluation.generation import normalised as normalised
-from headlab.evaluation.generation import per_size as per_size
 from headlab.evaluation.generation import text_rates as text_rates
 from headlab.evaluation.generation import translated_bleu as translated_bleu
 from headlab.evaluation.generation import translations as translations

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import product
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -61,7 +63,7 @@ def encode(
     texts: Sequence[str],
     second: Sequence[str] | None = None,
     *,
-    cut: bool = True,
+    truncate: bool = True,
 ) -> dict[str, Rows]:
     """Model inputs of texts by name, [text][token], cut and not padded.
 
@@ -81,7 +83,7 @@ def encode(
         texts,
         second,
         segments=segment_ids.of_texts if second is None else segment_ids.of_pairs,
-        max_tokens=longest(model) if cut else None,
+        max_tokens=longest(model) if truncate else None,
     )
     return _checked_columns(model, tokens)
 
@@ -104,7 +106,7 @@ def encode_words(
     sentences: Sequence[Sequence[str]],
     *,
     spaces: WordSpaces | None = None,
-    cut: bool = True,
+    truncate: bool = True,
 ) -> EncodedWords:
     """Model inputs of sentences given as words.
 
@@ -118,14 +120,14 @@ def encode_words(
         HeadlabError: As `encode`; also for a tokenizer that splits a sentence differently from its words.
     """
     require_padding(model)
-    limit = longest(model) if cut else sys.maxsize
+    limit = longest(model) if truncate else sys.maxsize
     spaced_sentences = [spaced(words, spaces or model.word_spaces) for words in sentences]
     tokens = tokenise(
         model.tokenizer,
         spaced_sentences,
         split=True,
         segments=model.missing_segment_ids.of_texts,
-        max_tokens=limit if cut else None,
+        max_tokens=limit if truncate else None,
     )
     columns = _checked_columns(model, tokens)
     if model.tokenizer.is_fast:
@@ -154,58 +156,69 @@ def require_padding(model: Model) -> None:
 def check_tokens(model: Model, rows: Sequence[Sequence[int]]) -> None:
     """Raise HeadlabError for a token, of these rows or for padding, that the model has no embedding of."""
     try:
-        size = getattr(model.module.get_input_embeddings(), "num_embeddings", None)
+        embedding_count = getattr(model.module.get_input_embeddings(), "num_embeddings", None)
     except NotImplementedError:  # models of characters or hashes have no such table
         return
     padding = padding_id(model.module, model.tokenizer)
-    largest = max((max(row, default=0) for row in rows), default=0)
-    largest = largest if padding is None else max(largest, padding)
-    if size is not None and largest >= size:
-        (token,) = readable(model.tokenizer, [largest])
+    largest_token = max((max(row, default=0) for row in rows), default=0)
+    if padding is not None:
+        largest_token = max(largest_token, padding)
+    if embedding_count is not None and largest_token >= embedding_count:
+        (token,) = readable(model.tokenizer, [largest_token])
         raise HeadlabError(
-            f"the tokenizer of {model.name} has token {largest} ({token!r:.40}), but the model has embeddings of "
-            f"{size} tokens; save the tokenizer that belongs to it, or resize the embeddings",
+            f"the tokenizer of {model.name} has token {largest_token} ({token!r:.40}), but the model has embeddings of "
+            f"{embedding_count} tokens; save the tokenizer that belongs to it, or resize the embeddings",
             code="tokenizer.larger_than_model",
         )
 
 
 def window(config: PretrainedConfig) -> float:
-    """Number of tokens that the narrowest layers of a model with this configuration attend to; inf for all."""
-    slides = "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"])
-    return float((slides and getattr(config, "sliding_window", None)) or math.inf)
+    """Number of tokens that the narrowest layers of a model attend to; inf where all attend to all."""
+    layer_types = getattr(config, "layer_types", None) or ["sliding_attention"]
+    sliding_window = getattr(config, "sliding_window", None)
+    if sliding_window and "sliding_attention" in layer_types:
+        return float(sliding_window)
+    return math.inf
 
 
-# Whatever a tokenizer's files say: positions count from the first token, and a classifier reads its answer there or at
-# the last token before the padding. Padded on the left, a row's answer would depend on its batch.
+# The side on which rows are padded, whatever a tokenizer's files say: positions count from the first
+# token, and a classifier reads its answer there or at the last token before the padding. Padded on
+# the left, a row's answer would depend on its batch.
 PADDED = "right"
 
 
 def pad(model: Model, tokens: Mapping[str, Rows], rows: Ints) -> dict[str, torch.Tensor]:
     """Model inputs of some examples, padded to the longest of them, on the model's device.
 
-    Raises HeadlabError for a tokenizer without a padding token that gives inputs which only it can pad.
+    Args:
+        model: The model that is given the inputs.
+        tokens: Inputs of all examples by name, [example][token].
+        rows: Indices of the examples, int [row].
+
+    Raises:
+        HeadlabError: The tokenizer has no padding token, and gives inputs that only it can pad.
     """
-    columns = {name: [values[i] for i in rows] for name, values in tokens.items()}
+    columns_of_rows = {name: [values[i] for i in rows] for name, values in tokens.items()}
     if model.tokenizer.pad_token_id == padding_id(model.module, model.tokenizer):
         padded_columns = model.tokenizer.pad(
-            columns,
+            columns_of_rows,
             return_tensors="pt",
             padding_side=PADDED,
-            return_attention_mask=PADDING_MASK in columns,
+            return_attention_mask=PADDING_MASK in columns_of_rows,
         )
         return {name: on_device(column, model.device) for name, column in padded_columns.items()}
-    unknown_names = sorted(columns.keys() - fillers(model).keys())
+    unknown_names = sorted(columns_of_rows.keys() - fillers(model).keys())
     if unknown_names:
         raise HeadlabError(
             f"the tokenizer of {model.name} gives {', '.join(unknown_names)}, which it alone can pad, and not with the "
             "padding token of the configuration; set pad_token and save it into the folder",
             code="tokenizer.no_padding",
         )
-    return TokenRows(model, columns).batch(np.arange(len(rows)))
+    return TokenRows(model, columns_of_rows).batch(np.arange(len(rows)))
 
 
 def fillers(model: Model) -> dict[str, int]:
-    """{model input: what stands behind the end of a shorter row}, for the inputs that any tokenizer gives."""
+    """What stands behind the end of a shorter row, by model input, of inputs that any tokenizer gives."""
     return {
         "input_ids": padding_id(model.module, model.tokenizer) or 0,
         "token_type_ids": model.tokenizer.pad_token_type_id,
@@ -215,8 +228,10 @@ def fillers(model: Model) -> dict[str, int]:
 
 def decoder_filler(model: Model) -> int:
     """What stands behind the end of a shorter row of a decoder's inputs, where it is masked."""
-    named = named_padding(model.module.config)
-    return fillers(model)["input_ids"] if named is None else named
+    configured_padding = named_padding(model.module.config)
+    if configured_padding is None:
+        return fillers(model)["input_ids"]
+    return configured_padding
 
 
 class DeviceRows:
@@ -228,12 +243,12 @@ class DeviceRows:
     """
 
     def __init__(self, rows: Rows, device: torch.device) -> None:
-        self._lengths_here = lengths(rows)
-        ends = np.cumsum(self._lengths_here)
+        self._lengths_on_host = lengths(rows)
+        ends = np.cumsum(self._lengths_on_host)
         numbers = [number for row in rows for number in row]
         self._numbers = on_device(np.array([*numbers, 0], dtype=np.int64), device)
-        self._starts = on_device(ends - self._lengths_here, device)
-        self._lengths = on_device(self._lengths_here, device)
+        self._starts = on_device(ends - self._lengths_on_host, device)
+        self._lengths = on_device(self._lengths_on_host, device)
 
     def padded(self, rows: Ints, filler: int, width: int = 0) -> torch.Tensor:
         """Some rows, padded on the right to the longest of them and at least to a width.
@@ -246,12 +261,13 @@ class DeviceRows:
         Returns:
             int64 [row, column].
         """
-        width = max(width, int(self._lengths_here[rows].max(initial=0)))
-        chosen = on_device(rows, self._starts.device)
-        columns = torch.arange(width, device=chosen.device)
-        places = (self._starts[chosen][:, None] + columns).clamp(max=len(self._numbers) - 1)
-        inside = columns < self._lengths[chosen][:, None]
-        return torch.where(inside, self._numbers[places], filler)
+        width = max(width, int(self._lengths_on_host[rows].max(initial=0)))
+        row_indices = on_device(rows, self._starts.device)
+        columns = torch.arange(width, device=row_indices.device)
+        number_indices = self._starts[row_indices][:, None] + columns
+        number_indices = number_indices.clamp(max=len(self._numbers) - 1)
+        is_number = columns < self._lengths[row_indices][:, None]
+        return torch.where(is_number, self._numbers[number_indices], filler)
 
 
 class TokenRows:
@@ -263,12 +279,12 @@ class TokenRows:
     """
 
     def __init__(self, model: Model, tokens: Mapping[str, Rows]) -> None:
-        self._model, self._tokens = model, tokens
+        self._model = model
+        self._tokens = tokens
         self._fillers = fillers(model)
+        # None where the tokenizer gives other inputs: it alone knows how these are padded.
         self._rows_by_name: dict[str, DeviceRows] | None = None
-        if set(tokens) <= set(
-            self._fillers
-        ):  # others are padded in ways that only the tokenizer knows
+        if set(tokens) <= set(self._fillers):
             self._rows_by_name = {
                 name: DeviceRows(rows, model.device) for name, rows in tokens.items()
             }
@@ -294,7 +310,7 @@ def lengths(rows: Rows) -> Ints:
     return np.array([len(row) for row in rows], dtype=np.int64)
 
 
-def require(model: Model, task: Task, ending: str, kind: str) -> None:
+def require_kind(model: Model, task: Task, ending: str, kind: str) -> None:
     """Raise HeadlabError unless the model is of the kind required by the task."""
     if not type(model.module).__name__.endswith(ending):
         raise HeadlabError(
@@ -309,103 +325,139 @@ def word_ids(
 ) -> list[int | None]:
     """Index of each token's word, None for special tokens, in a sentence given as words.
 
-    For tokenizers in Python, like Marian's, which tokenise word by word.  ids: the sentence's tokens with special
-    tokens at the ends, truncated to `limit` on the tokenizer's truncation side.  Raises HeadlabError where the words
-    tokenised one by one differ from the sentence.
+    For tokenizers in Python, like Marian's, which tokenise word by word.
+
+    Args:
+        tokenizer: Of the sentence.
+        words: The words of the sentence.
+        ids: The sentence's tokens, with special tokens at the ends, truncated to `limit` on the
+            tokenizer's truncation side.
+        limit: Maximum number of tokens.
+
+    Raises:
+        HeadlabError: The words, tokenised one by one, have other tokens than the sentence.
     """
-    pieces = [
-        (place, piece) for place, word in enumerate(words) for piece in tokenizer.tokenize(word)
-    ]
-    front, back = _around(tokenizer)
-    room = len(ids) - front - back
+    pieces: list[str] = []
+    words_of_pieces: list[int] = []
+    for word_index, word in enumerate(words):
+        for piece in tokenizer.tokenize(word):
+            pieces.append(piece)
+            words_of_pieces.append(word_index)
+    special_before, special_after = _special_token_counts(tokenizer)
+    room = len(ids) - special_before - special_after
     if len(ids) >= limit:
-        pieces = (
-            pieces[len(pieces) - room :] if tokenizer.truncation_side == "left" else pieces[:room]
-        )
-    if tokenizer.convert_tokens_to_ids([piece for _, piece in pieces]) != list(
-        ids[front : len(ids) - back]
-    ):
+        remaining = slice(room)
+        if tokenizer.truncation_side == "left":
+            remaining = slice(len(pieces) - room, None)
+        pieces = pieces[remaining]
+        words_of_pieces = words_of_pieces[remaining]
+    ids_without_special = list(ids[special_before : len(ids) - special_after])
+    if tokenizer.convert_tokens_to_ids(pieces) != ids_without_special:
         raise HeadlabError(
             f"{type(tokenizer).__name__} splits a sentence differently from its separate words, so its tokens cannot "
-            "be "
-            f"assigned to words ({' '.join(words)!r:.60}); use a model with a fast tokenizer",
+            f"be assigned to words ({' '.join(words)!r:.60}); use a model with a fast tokenizer",
             code="tokenizer.words_unknown",
         )
-    return [None] * front + [place for place, _ in pieces] + [None] * back
+    return [None] * special_before + words_of_pieces + [None] * special_after
 
 
-def _around(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
+def _special_token_counts(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     """Number of special tokens that a tokenizer puts before and behind a text."""
-    whole, bare = (
-        list(tokenizer_output(tokenizer, "a", add_special_tokens=added)["input_ids"])
-        for added in (True, False)
-    )
-    front = next(
-        (n for n in range(len(whole) - len(bare) + 1) if whole[n : n + len(bare)] == bare), 0
-    )
-    return front, len(whole) - len(bare) - front
+    text = "a"
+    with_special = list(tokenizer_output(tokenizer, text, add_special_tokens=True)["input_ids"])
+    bare = list(tokenizer_output(tokenizer, text, add_special_tokens=False)["input_ids"])
+    special_count = len(with_special) - len(bare)
+    special_before = 0
+    for start in range(special_count + 1):
+        if with_special[start : start + len(bare)] == bare:
+            special_before = start
+            break
+    return special_before, special_count - special_before
 
 
-def first_tokens(words: Sequence[int | None], labels: Sequence[int]) -> list[int]:
-    """A label at each word's first token, -100 elsewhere; words cut off by the length limit have none."""
-    out, last = [], None
-    for word in words:
-        out.append(IGNORED if word is None or word == last else int(labels[word]))
-        last = word
-    return out
+def first_tokens(
+    words_of_tokens: Sequence[int | None], labels_of_words: Sequence[int]
+) -> list[int]:
+    """A label for each token: its word's at the word's first token, IGNORED elsewhere.
+
+    Args:
+        words_of_tokens: The word of each token, None for special tokens.
+        labels_of_words: The label of each word.
+    """
+    token_labels = []
+    previous_word = None
+    for word in words_of_tokens:
+        if word is None or word == previous_word:
+            token_labels.append(IGNORED)
+        else:
+            token_labels.append(int(labels_of_words[word]))
+        previous_word = word
+    return token_labels
 
 
-def asked_words(words: Sequence[int | None], labels: Sequence[int]) -> list[int]:
-    """The words that have a label and a token, in order: those that `first_tokens` gives a label."""
-    seen = dict.fromkeys(word for word in words if word is not None)
-    return [word for word in seen if labels[word] != IGNORED]
+def answered_words(
+    words_of_tokens: Sequence[int | None], labels_of_words: Sequence[int]
+) -> list[int]:
+    """The words that have a label and a token, in order: those that `first_tokens` gives a label.
+
+    Args:
+        words_of_tokens: The word of each token, None for special tokens.
+        labels_of_words: The label of each word.
+    """
+    words_with_tokens = dict.fromkeys(word for word in words_of_tokens if word is not None)
+    return [word for word in words_with_tokens if labels_of_words[word] != IGNORED]
 
 
 def omitted_from_texts(
     model: Model, tokens: Rows, texts: Sequence[str], second: Sequence[str] | None = None
 ) -> OmissionsByExample:
     """Which texts, encoded as `tokens`, were longer than the limit."""
-    full = _full_rows(model, tokens)
-    cut = np.zeros(len(tokens), dtype=bool)
-    if full:
-        pairs = None if second is None else [second[row] for row in full]
-        uncut = encode(model, [texts[row] for row in full], pairs, cut=False)["input_ids"]
-        cut[full] = [len(ids) > len(tokens[row]) for row, ids in zip(full, uncut, strict=True)]
-    return OmissionsByExample(longest(model), cut)
+    full_rows = _full_rows(model, tokens)
+    is_cut = np.zeros(len(tokens), dtype=bool)
+    if full_rows:
+        full_texts = [texts[row] for row in full_rows]
+        second_of_full = None if second is None else [second[row] for row in full_rows]
+        uncut = encode(model, full_texts, second_of_full, truncate=False)["input_ids"]
+        for row, ids in zip(full_rows, uncut, strict=True):
+            is_cut[row] = len(ids) > len(tokens[row])
+    return OmissionsByExample(longest(model), is_cut)
 
 
 def omitted_from_words(
-    model: Model, tokens: Rows, sentences: Sequence[Sequence[str]], labels: Sequence[Sequence[int]],
-    answered: Sequence[Sequence[int]],
-) -> OmissionsByExample:  # fmt: skip
-    """Which sentences were longer than the limit, and which of their labelled words have no answer, and why.
+    model: Model,
+    tokens: Rows,
+    sentences: Sequence[Sequence[str]],
+    labels: Sequence[Sequence[int]],
+    words_with_answer: Sequence[Sequence[int]],
+) -> OmissionsByExample:
+    """Which sentences were too long, and which of their labelled words have no answer, and why.
 
     Args:
-        model: the loaded model.
-        tokens: [sentence][token], the sentences as `encode_words` gave them.
-        sentences: [sentence][word].
-        labels: [sentence][word], IGNORED for words without a label.
-        answered: [sentence][answer], the word of each answer.
+        model: The loaded model.
+        tokens: The sentences as `encode_words` gave them, [sentence][token].
+        sentences: The words of each, [sentence][word].
+        labels: Their labels, [sentence][word], IGNORED for words without one.
+        words_with_answer: The word of each answer, [sentence][answer].
     """
-    full = _full_rows(model, tokens)
-    cut = np.zeros(len(tokens), dtype=bool)
+    full_rows = _full_rows(model, tokens)
+    is_cut = np.zeros(len(tokens), dtype=bool)
     words_of_uncut: dict[int, set[int]] = {}
-    if full:
-        uncut = encode_words(model, [sentences[row] for row in full], cut=False)
-        for row, word_ids_of_row in zip(full, uncut.word_ids, strict=True):
-            cut[row] = len(word_ids_of_row) > len(tokens[row])
-            if cut[row]:
+    if full_rows:
+        uncut = encode_words(model, [sentences[row] for row in full_rows], truncate=False)
+        for row, word_ids_of_row in zip(full_rows, uncut.word_ids, strict=True):
+            is_cut[row] = len(word_ids_of_row) > len(tokens[row])
+            if is_cut[row]:
                 words_of_uncut[row] = {word for word in word_ids_of_row if word is not None}
-    left_out = {
+    omitted_words = {
         reason: np.zeros(len(tokens), dtype=np.int64) for reason in (WITHOUT_TOKEN, BEYOND_LIMIT)
     }
     for row, row_labels in enumerate(labels):
-        labelled = {word for word, label in enumerate(row_labels) if label != IGNORED}
-        unanswered = labelled - set(answered[row])
-        beyond = unanswered & words_of_uncut.get(row, set())
-        left_out[BEYOND_LIMIT][row] = len(beyond)
-        left_out[WITHOUT_TOKEN][row] = len(unanswered) - len(beyond)
-    return OmissionsByExample(longest(model), cut, left_out)
+        labelled_words = {word for word, label in enumerate(row_labels) if label != IGNORED}
+        unanswered_words = labelled_words - set(words_with_answer[row])
+        words_beyond_limit = unanswered_words & words_of_uncut.get(row, set())
+        omitted_words[BEYOND_LIMIT][row] = len(words_beyond_limit)
+        omitted_words[WITHOUT_TOKEN][row] = len(unanswered_words) - len(words_beyond_limit)
+    return OmissionsByExample(longest(model), is_cut, omitted_words)
 
 
 def _full_rows(model: Model, tokens: Rows) -> list[int]:
@@ -416,40 +468,55 @@ def _full_rows(model: Model, tokens: Rows) -> list[int]:
 
 def shifted(targets: torch.Tensor, start: int, padding: int) -> torch.Tensor:
     """Decoder inputs for targets, int [row, token]: each token one position later, `start` first."""
-    before = torch.cat([torch.full_like(targets[:, :1], start), targets[:, :-1]], dim=1)
-    return before.masked_fill(before == IGNORED, padding)
+    decoder_tokens = torch.cat([torch.full_like(targets[:, :1], start), targets[:, :-1]], dim=1)
+    return decoder_tokens.masked_fill(decoder_tokens == IGNORED, padding)
 
 
 # Continuations.
 
 TOLERANCE = {"float64": 1e-9, "float32": 2e-4}  # of log-probabilities, relative to the largest
-PACKED = 2048  # tokens of a context with all its continuations in one row, or what the model takes if that is more
-MASKED = 0.15  # share of a text's tokens that a masked language model is asked for
+# Tokens of a context with all its continuations in one row; more where the model takes more.
+PACKED_TOKENS = 2048
+MASKED_SHARE = 0.15  # share of a text's tokens that a masked language model is asked for
 
 
-class Asked:
-    """Rows of tokens, the positions at which a language model is asked, and the tokens that are right there.
+class TokenQueries:
+    """Rows of tokens, with the positions at which a language model is asked for a token.
 
-    task, ids: for errors.  asked, wanted: [example][answer].  reaches: [example], positions that a row takes, where
-    that is not its length.
+    Args:
+        model: A language model.
+        task_name: For errors.
+        example_names: For errors.
+        rows: Input tokens, [example][token].
+        query_positions: Positions at which the model is asked, [example][answer].
+        right_tokens: The right answers there, [example][answer].
+        reaches: Number of positions that each row takes, [example]; empty where that is its length.
     """
 
     note = ""
 
     def __init__(
-        self, model: Model, task: str, ids: Sequence[str], rows: Rows, asked: Rows, wanted: Rows,
+        self,
+        model: Model,
+        task_name: str,
+        example_names: Sequence[str],
+        rows: Rows,
+        query_positions: Rows,
+        right_tokens: Rows,
         reaches: Sequence[int] = (),
-    ) -> None:  # fmt: skip
-        check_lengths(model, task, ids, rows, reaches)
-        check_tokens(model, [*rows, *wanted])
-        self.model, self._rows, self._asked, self._wanted = model, rows, asked, wanted
+    ) -> None:
+        check_lengths(model, task_name, example_names, rows, reaches)
+        check_tokens(model, [*rows, *right_tokens])
+        self.model = model
+        self._rows = rows
+        self._right_tokens = right_tokens
         self.lengths: Ints = lengths(rows)
         self._on_device = {
             "input_ids": (DeviceRows(rows, model.device), fillers(model)["input_ids"]),
             "attention_mask": (DeviceRows([[1] * len(row) for row in rows], model.device), 0),
-            "asked": (DeviceRows(asked, model.device), 0),
+            "asked": (DeviceRows(query_positions, model.device), 0),
         }
-        self._targets = DeviceRows(wanted, model.device)
+        self._targets = DeviceRows(right_tokens, model.device)
         self.omitted = nothing_omitted(model, len(rows))
         self.note = default_context(model)
         teach_positions(model.module)
@@ -474,11 +541,14 @@ class Asked:
         return scores
 
 
-class NextTokens(Asked):
-    """Texts of which every token is an answer, given those before it; a text's context is given, not asked for.
+class NextTokens(TokenQueries):
+    """Texts of which every token is an answer, given those before it.
 
-    A masked language model is asked for a share of the tokens instead, which are masked, the same ones in every run.
-    masked: whether it is one.
+    A text's context is given, and not asked for. A masked language model is asked for a share of
+    the tokens instead, which are masked, the same ones in every run.
+
+    Attributes:
+        masked: Whether the model is a masked language model.
     """
 
     def __init__(self, model: Model, task: Task, examples: Sequence[Example]) -> None:
@@ -488,18 +558,27 @@ class NextTokens(Asked):
                 f"the tokenizer of {model.name} has no mask token; set mask_token and save it into the folder",
                 code="tokenizer.no_mask",
             )
-        contexts = encoded(model, [e.text for e in examples])
-        wholes = encoded(model, [e.text + (e.target or "") for e in examples], ends=masked)
-        parts = [
-            _masked(model, row, _common(row, context), number)
-            if masked
-            else _split(model, row, context)
-            for number, (row, context) in enumerate(zip(wholes, contexts, strict=True))
-        ]
+        contexts = tokens_of_texts(model, [example.text for example in examples])
+        texts = [example.text + (example.target or "") for example in examples]
+        token_rows = tokens_of_texts(model, texts, keep_end_tokens=masked)
+        shared_lengths = []
+        queries = []
+        for number, (row, context) in enumerate(zip(token_rows, contexts, strict=True)):
+            shared_tokens = _common_prefix_length(row, context)
+            shared_lengths.append(shared_tokens)
+            if masked:
+                queries.append(_masked_queries(model, row, shared_tokens, number))
+            else:
+                queries.append(_next_token_queries(model, row, context))
         super().__init__(
-            model, task.name, [e.reference for e in examples], *map(list, zip(*parts, strict=True))
+            model,
+            task.name,
+            [example.reference for example in examples],
+            [query.tokens for query in queries],
+            [query.positions for query in queries],
+            [query.right_tokens for query in queries],
         )
-        self.units = lengths(self._wanted)
+        self.units = lengths(self._right_tokens)
         if not self.units.all():
             empty = examples[int((self.units == 0).argmax())]
             raise HeadlabError(
@@ -507,22 +586,25 @@ class NextTokens(Asked):
                 "text",
                 code="data.text_too_short",
             )
-        self.answers: Ints = np.concatenate([np.array(row, dtype=np.int64) for row in self._wanted])
-        behind = (
-            len(row) - _common(row, context) for row, context in zip(wholes, contexts, strict=True)
-        )
-        if not masked and any(asked < most for asked, most in zip(self.units, behind, strict=True)):
-            start = (
+        answers = [np.array(row, dtype=np.int64) for row in self._right_tokens]
+        self.answers: Ints = np.concatenate(answers)
+        tokens_after_context = lengths(token_rows) - np.array(shared_lengths)
+        if not masked and (self.units < tokens_after_context).any():
+            without_first = (
                 "the first token of each text is not predicted, as the tokenizer has no start token, but its bytes and "
                 "word are counted, so bits per byte and word perplexity are too low"
             )
-            self.note = "; ".join(filter(None, (self.note, start)))
+            self.note = "; ".join(filter(None, (self.note, without_first)))
 
 
-class Chosen:
+class ChoiceAnswers:
     """The answers to contexts with several continuations each: the one of highest log-probability.
 
-    bytes: [example, choice], length of each continuation without the space before it; 0 where an example has fewer.
+    Attributes:
+        answers: Number of the right continuation, int [example].
+        units: Number of answers, 1 for each example.
+        bytes: Length of each continuation without the space before it, [example, choice]; 0 where
+            an example has fewer continuations.
     """
 
     model: Model
@@ -530,28 +612,27 @@ class Chosen:
     def __init__(self, examples: Sequence[Example]) -> None:
         self.answers: Ints = np.array([example.label for example in examples], dtype=np.int64)
         self.units: Ints = np.ones_like(self.answers)
-        most = max(len(example.choices) for example in examples)
-        self.bytes: Floats = np.zeros((len(examples), most))
+        max_choices = max(len(example.choices) for example in examples)
+        self.bytes: Floats = np.zeros((len(examples), max_choices))
         for row, example in enumerate(examples):
-            self.bytes[row, : len(example.choices)] = [
-                len(choice.strip().encode()) for choice in example.choices
-            ]
+            choice_bytes = [len(choice.strip().encode()) for choice in example.choices]
+            self.bytes[row, : len(choice_bytes)] = choice_bytes
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Numbers of the right continuations, int [row]."""
         return on_device(self.answers[rows], self.model.device)
 
 
-def log_probabilities(logits: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """Log-probability of each wanted token, of the shape of `wanted`; 0 where none is wanted."""
-    return log_probability(logits, wanted.clamp(min=0)).masked_fill(wanted == IGNORED, 0.0)
+def log_probabilities(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Log-probability of each target token, in the shape of `targets`; 0 where a target is IGNORED."""
+    return log_probability(logits, targets.clamp(min=0)).masked_fill(targets == IGNORED, 0.0)
 
 
-class Choices(Chosen, Asked):
+class Choices(ChoiceAnswers, TokenQueries):
     """Contexts with several continuations each, for a decoder.
 
-    The continuations share their context: they follow it in one row, each at the positions right behind it, and see
-    the context and themselves alone.
+    The continuations share their context: they follow it in one row, each at the positions right
+    behind it, and each sees the context and itself alone.
     """
 
     def __init__(self, model: Model, task: Task, examples: Sequence[Example]) -> None:
@@ -560,83 +641,100 @@ class Choices(Chosen, Asked):
                 f"{model.name} predicts masked tokens; task {task.name} needs a model that predicts the next token",
                 code="model.not_causal",
             )
-        contexts = encoded(model, [example.text for example in examples])
+        contexts = tokens_of_texts(model, [example.text for example in examples])
         texts = [example.text + choice for example in examples for choice in example.choices]
-        wholes, ends = (
-            encoded(model, texts),
-            np.cumsum([len(example.choices) for example in examples]),
-        )
-        parts = [
-            _packed(model, context, wholes[end - len(example.choices) : end], example, task)
-            for context, example, end in zip(contexts, examples, ends.tolist(), strict=True)
-        ]
-        rows, asked, wanted, self._choice, self._segments = (
-            list(column) for column in zip(*parts, strict=True)
-        )
-        names, reaches = (
+        continued_rows = tokens_of_texts(model, texts)
+        packed = []
+        end = 0
+        for context, example in zip(contexts, examples, strict=True):
+            start = end
+            end += len(example.choices)
+            continued = continued_rows[start:end]
+            packed.append(_pack_choices(model, context, continued, example, task))
+        rows = [choices.tokens for choices in packed]
+        right_tokens = [choices.right_tokens for choices in packed]
+        self._choice_of_token = [choices.choice_of_token for choices in packed]
+        self._segments = [choices.segments for choices in packed]
+        TokenQueries.__init__(
+            self,
+            model,
+            task.name,
             [example.reference for example in examples],
-            list(map(_reach, self._segments)),
+            rows,
+            [choices.positions for choices in packed],
+            right_tokens,
+            [_reach(segments) for segments in self._segments],
         )
-        Asked.__init__(self, model, task.name, names, rows, asked, wanted, reaches)
-        Chosen.__init__(self, examples)
+        ChoiceAnswers.__init__(self, examples)
         self._on_device["wanted"] = (self._targets, IGNORED)
-        self._on_device["choice"] = (DeviceRows(self._choice, model.device), 0)
-        self.note = "; ".join(filter(None, (self.note, _begins(rows, wanted, self._choice))))
-        self._packs = any(any(row) for row in self._segments)
-        if self._packs:
+        self._on_device["choice"] = (DeviceRows(self._choice_of_token, model.device), 0)
+        ambiguous_note = _ambiguous_choices_note(right_tokens, self._choice_of_token)
+        self.note = "; ".join(filter(None, (self.note, ambiguous_note)))
+        if any(any(row) for row in self._segments):
             self._on_device["segments"] = (DeviceRows(self._segments, model.device), -1)
             self._check_packing(task, examples)
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Log-probability of each continuation, [row, choice]; minus infinity where an example has fewer."""
-        wanted = inputs["wanted"]
-        each = log_probabilities(super().logits(inputs), wanted)
-        number = torch.arange(self.bytes.shape[1], device=wanted.device)
-        mine = (inputs["choice"][..., None] == number) & (wanted != IGNORED)[
-            ..., None
-        ]  # [row, answer, choice]
-        return (each[..., None] * mine).sum(dim=1).masked_fill(~mine.any(dim=1), float("-inf"))
+        """Log-probability of each continuation, [row, choice].
+
+        It is minus infinity where an example has fewer continuations.
+        """
+        targets = inputs["wanted"]
+        token_scores = log_probabilities(super().logits(inputs), targets)  # [row, answer]
+        choice_numbers = torch.arange(self.bytes.shape[1], device=targets.device)
+        is_answer = (targets != IGNORED)[..., None]
+        belongs_to_choice = (inputs["choice"][..., None] == choice_numbers) & is_answer
+        choice_scores = (token_scores[..., None] * belongs_to_choice).sum(dim=1)
+        return choice_scores.masked_fill(~belongs_to_choice.any(dim=1), float("-inf"))
 
     def _check_packing(self, task: Task, examples: Sequence[Example]) -> None:
-        """Raise HeadlabError unless continuations packed into one row get the scores that they get in their own rows.
+        """Raise HeadlabError unless packed continuations get the scores of their own rows.
 
-        Not so where positions cannot be given, or attention reaches back over a limited number of tokens.
+        They do not where positions cannot be given, or where attention reaches back over a limited
+        number of tokens. The row with the longest reach is tried.
         """
-        long = [row for row, segments in enumerate(self._segments) if any(segments)]
-        row = max(long, key=lambda row: _reach(self._segments[row]))
-        same = _reach(self._segments[row]) <= window(self.model.module.config.get_text_config())
+        packed_rows = [row for row, segments in enumerate(self._segments) if any(segments)]
+        row = max(packed_rows, key=lambda packed_row: _reach(self._segments[packed_row]))
+        config = self.model.module.config.get_text_config()
+        is_within_window = _reach(self._segments[row]) <= window(config)
+        choice_count = len(examples[row].choices)
         try:
             with torch.inference_mode(), self.model.active(Active()):
-                packed = self.logits(self.tensors(np.array([row])))[0, : len(examples[row].choices)]
-                apart = torch.stack([self._alone(row, n) for n in range(len(packed))])
-            tolerance = TOLERANCE.get(self.model.dtype, 5e-2) * float(1 + apart.abs().max())
-            same = same and torch.allclose(packed, apart, rtol=0, atol=tolerance)
+                packed = self.logits(self.tensors(np.array([row])))[0, :choice_count]
+                separate = [self._score_alone(row, choice) for choice in range(choice_count)]
+                separate_scores = torch.stack(separate)
+            largest = float(1 + separate_scores.abs().max())
+            tolerance = TOLERANCE.get(self.model.dtype, 5e-2) * largest
+            is_equal = torch.allclose(packed, separate_scores, rtol=0, atol=tolerance)
         except FAILURES as error:
             if out_of_memory(error):
                 raise
-            same = False
-        if not same:
+            is_equal = False
+        if not is_within_window or not is_equal:
             raise HeadlabError(
                 f"{self.model.name} ({type(self.model.module).__name__}) gives continuations of several tokens other "
                 f"scores when they share a context; give task {task.name} choices of one token, or use another model",
                 code="model.choices_unshared",
             )
 
-    def _alone(self, row: int, choice: int) -> torch.Tensor:
+    def _score_alone(self, row: int, choice: int) -> torch.Tensor:
         """Log-probability of one continuation in a row of its own."""
-        segments, tokens = np.array(self._segments[row]), np.array(self._rows[row])
-        own = np.array(self._wanted[row])[np.array(self._choice[row]) == choice]
-        ids = torch.as_tensor(
-            tokens[(segments == 0) | (segments == choice + 1)], device=self.model.device
-        )
-        scores = self.model.module(input_ids=ids[None], use_cache=False).logits[0, -len(own) :]
-        return log_probability(scores, torch.as_tensor(own, device=self.model.device)).sum()
+        device = self.model.device
+        tokens = np.array(self._rows[row])
+        segments = np.array(self._segments[row])
+        right_tokens = np.array(self._right_tokens[row])
+        choice_tokens = right_tokens[np.array(self._choice_of_token[row]) == choice]
+        is_of_choice = (segments == 0) | (segments == choice + 1)
+        row_tokens = torch.as_tensor(tokens[is_of_choice], device=device)
+        logits = self.model.module(input_ids=row_tokens[None], use_cache=False).logits
+        scores = logits[0, -len(choice_tokens) :]
+        return log_probability(scores, torch.as_tensor(choice_tokens, device=device)).sum()
 
 
 def check_lengths(
     model: Model,
-    task: str,
-    ids: Sequence[str],
+    task_name: str,
+    example_names: Sequence[str],
     rows: Rows,
     reaches: Sequence[int] = (),
     *,
@@ -644,29 +742,47 @@ def check_lengths(
 ) -> None:
     """Raise HeadlabError, naming the example, for a row that is too long for the model.
 
-    reaches: as in `Asked`.  targets: as in `context_length`.
+    Args:
+        model: The model that is given the rows.
+        task_name: For the error.
+        example_names: For the error.
+        rows: Tokens, [row][token].
+        reaches: As in `TokenQueries`.
+        targets: As in `context_length`.
     """
     limit = context_length(model, targets=targets)
-    most_packed = max(limit, PACKED)
-    for name, row, reach in zip(ids, rows, reaches or map(len, rows), strict=True):
-        tokens, most = (reach, limit) if reach > limit else (len(row), most_packed)
-        if tokens > most:
+    packed_limit = max(limit, PACKED_TOKENS)
+    reaches = reaches or [len(row) for row in rows]
+    for example_name, row, reach in zip(example_names, rows, reaches, strict=True):
+        tokens = len(row)
+        max_tokens = packed_limit
+        if reach > limit:
+            tokens = reach
+            max_tokens = limit
+        if tokens > max_tokens:
             raise HeadlabError(
-                f"{task}, example {name}: {tokens:,} tokens, and headlab takes {most:,} with {model.name}; give a "
-                "shorter text, or use a model whose tokenizer needs fewer tokens for this language",
+                f"{task_name}, example {example_name}: {tokens:,} tokens, and headlab takes "
+                f"{max_tokens:,} with {model.name}; give a shorter text, or use a model whose "
+                "tokenizer needs fewer tokens for this language",
                 code="data.text_too_long",
             )
 
 
 def predicts_next(model: Model) -> bool:
-    """Whether a model predicts the next token. One that sees later tokens does not: it would see its answers."""
-    return [stack.name for stack in model.grid.stacks] == ["decoder"] and bool(
-        model.module.can_generate()
-    )
+    """Whether a model predicts the next token.
+
+    A model that sees later tokens does not: it would see its answers.
+    """
+    is_decoder = [stack.name for stack in model.grid.stacks] == ["decoder"]
+    return is_decoder and bool(model.module.can_generate())
 
 
 def masks_tokens(model: Model, task: Task) -> bool:
-    """Whether a language model predicts masked tokens. Raises HeadlabError if the model is none."""
+    """Whether a language model predicts masked tokens.
+
+    Raises:
+        HeadlabError: The model is no language model.
+    """
     name = type(model.module).__name__
     if name.endswith("ForMaskedLM"):
         return True
@@ -679,109 +795,183 @@ def masks_tokens(model: Model, task: Task) -> bool:
     return False
 
 
-def encoded(model: Model, texts: Sequence[str], *, ends: bool = False) -> Rows:
-    """Tokens of texts as the tokenizer gives them.  ends: with the special tokens that it adds behind a text."""
+def tokens_of_texts(model: Model, texts: Sequence[str], *, keep_end_tokens: bool = False) -> Rows:
+    """Tokens of texts as the tokenizer gives them, with the special tokens before a text.
+
+    Args:
+        model: The model whose tokenizer is used.
+        texts: The texts.
+        keep_end_tokens: Whether the special tokens behind a text stay, too.
+    """
     rows: Rows = [list(row) for row in tokenizer_output(model.tokenizer, list(texts))["input_ids"]]
-    behind = 0 if ends else _around(model.tokenizer)[1]
-    return [row[:-behind] if behind else row for row in rows]
+    special_after = 0 if keep_end_tokens else _special_token_counts(model.tokenizer)[1]
+    return [row[:-special_after] if special_after else row for row in rows]
 
 
-def adds_no_token(context: Sequence[int], whole: Sequence[int]) -> bool:
+def adds_no_token(context: Sequence[int], continued: Sequence[int]) -> bool:
     """Whether a context with something behind it has no token that the context alone has not.
 
     Args:
-        context: tokens of the context.
-        whole: tokens of the context together with what follows it.
+        context: Tokens of the context.
+        continued: Tokens of the context together with what follows it.
     """
-    return list(whole) == list(context[: len(whole)])
+    return list(continued) == list(context[: len(continued)])
 
 
-def shared_length(context: list[int], wholes: Rows) -> int:
+def shared_length(context: list[int], continued_rows: Rows) -> int:
     """Number of a context's tokens that its continuations follow; each of them keeps a token.
 
     A tokenizer may merge the end of a context with a continuation: the context that is shared
     then ends earlier.
 
     Args:
-        context: tokens of the context.
-        wholes: tokens of the context together with each continuation.
+        context: Tokens of the context.
+        continued_rows: Tokens of the context together with each continuation.
     """
-    return min(_common(context, *wholes), *(len(whole) - 1 for whole in wholes))
+    all_but_last = [len(continued) - 1 for continued in continued_rows]
+    return min(_common_prefix_length(context, *continued_rows), *all_but_last)
 
 
-def _common(*rows: list[int]) -> int:
+def _common_prefix_length(*rows: list[int]) -> int:
     """Number of tokens with which all the rows begin."""
-    same = [len({*column}) == 1 for column in zip(*rows, strict=False)]
-    return same.index(False) if False in same else len(same)
+    common_length = 0
+    for tokens in zip(*rows, strict=False):
+        if len({*tokens}) > 1:
+            break
+        common_length += 1
+    return common_length
 
 
-def _started(model: Model, rows: Sequence[list[int]], shared: int) -> tuple[list[list[int]], int]:
-    """Rows of which at least one token is shared: where none is, a start token goes before them, if there is one."""
-    tokenizer = model.tokenizer
-    first = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
-    return ([*rows], shared) if shared or first is None else ([[first, *row] for row in rows], 1)
+def _with_shared_token(
+    model: Model, rows: Sequence[list[int]], shared_tokens: int
+) -> tuple[list[list[int]], int]:
+    """Rows that share at least one token, and how many they share.
 
-
-def _split(
-    model: Model, row: list[int], context: list[int]
-) -> tuple[list[int], list[int], list[int]]:
-    """Input tokens of a text, the positions asked and the tokens wanted: all after its context."""
-    if adds_no_token(context, row):
-        return row, [], []
-    (row,), shared = _started(model, [row], min(_common(row, context), max(len(row) - 1, 0)))
-    first = max(shared, 1)
-    return row[:-1], list(range(first - 1, len(row) - 1)), row[first:]
-
-
-def _masked(
-    model: Model, row: list[int], context: int, number: int
-) -> tuple[list[int], list[int], list[int]]:
-    """A text with a share of its tokens masked, at least one; which ones depends on its number alone."""
-    special = {*model.tokenizer.all_special_ids}
-    able = [place for place, token in enumerate(row) if token not in special and place >= context]
-    many = min(len(able), max(1, round(MASKED * len(able))))
-    chosen = (
-        sorted(np.random.default_rng([number, 15]).choice(able, many, replace=False).tolist())
-        if able
-        else []
-    )
-    hidden = [
-        int(model.tokenizer.mask_token_id) if place in chosen else token
-        for place, token in enumerate(row)
-    ]
-    return hidden, chosen, [row[place] for place in chosen]
-
-
-def _packed(
-    model: Model, context: list[int], wholes: Rows, example: Example, task: Task
-) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
-    """Input tokens of a context and its continuations, positions asked, tokens wanted, the choice of each, segments.
-
-    Raises HeadlabError, naming the example, for a choice without a token, and where no token stands
-    before the choices.
+    Where they share none, a start token goes before them, if the tokenizer has one.
     """
-    for text, whole in zip(example.choices, wholes, strict=True):
-        if adds_no_token(context, whole):
+    start_token = model.tokenizer.bos_token_id
+    if start_token is None:
+        start_token = model.tokenizer.eos_token_id
+    if shared_tokens or start_token is None:
+        return [*rows], shared_tokens
+    return [[start_token, *row] for row in rows], 1
+
+
+class TokenQuery(NamedTuple):
+    """One text that a language model is asked about.
+
+    Attributes:
+        tokens: Input tokens.
+        positions: The positions at which the model is asked for a token.
+        right_tokens: The right token at each of them.
+    """
+
+    tokens: list[int]
+    positions: list[int]
+    right_tokens: list[int]
+
+
+def _next_token_queries(model: Model, row: list[int], context: list[int]) -> TokenQuery:
+    """A text whose every token after its context is asked for."""
+    if adds_no_token(context, row):
+        return TokenQuery(row, [], [])
+    all_but_last = max(len(row) - 1, 0)
+    shared_tokens = min(_common_prefix_length(row, context), all_but_last)
+    (row,), shared_tokens = _with_shared_token(model, [row], shared_tokens)
+    first_target = max(shared_tokens, 1)
+    positions = list(range(first_target - 1, len(row) - 1))
+    return TokenQuery(row[:-1], positions, row[first_target:])
+
+
+def _masked_queries(
+    model: Model, row: list[int], context_tokens: int, example_number: int
+) -> TokenQuery:
+    """A text with a share of its tokens masked, at least one, all after its context.
+
+    Args:
+        model: A masked language model.
+        row: Tokens of the text.
+        context_tokens: Number of tokens that belong to the context.
+        example_number: Which tokens are masked depends on this number alone.
+    """
+    special_ids = {*model.tokenizer.all_special_ids}
+    maskable_positions = []
+    for position in range(context_tokens, len(row)):
+        if row[position] not in special_ids:
+            maskable_positions.append(position)
+    if not maskable_positions:
+        return TokenQuery(list(row), [], [])
+    rng = np.random.default_rng([example_number, 15])
+    mask_count = max(1, round(MASKED_SHARE * len(maskable_positions)))
+    masked_positions = sorted(rng.choice(maskable_positions, mask_count, replace=False).tolist())
+    masked_row = list(row)
+    for position in masked_positions:
+        masked_row[position] = int(model.tokenizer.mask_token_id)
+    return TokenQuery(masked_row, masked_positions, [row[p] for p in masked_positions])
+
+
+class PackedChoices(NamedTuple):
+    """A context with its continuations in one row.
+
+    Attributes:
+        tokens: Input tokens.
+        positions: The positions at which the model is asked for a token.
+        right_tokens: The right token at each of them.
+        choice_of_token: The continuation that each right token belongs to.
+        segments: Of each input token, 0 for the context, or the number of its continuation, from 1.
+    """
+
+    tokens: list[int]
+    positions: list[int]
+    right_tokens: list[int]
+    choice_of_token: list[int]
+    segments: list[int]
+
+
+def _pack_choices(
+    model: Model, context: list[int], continued_rows: Rows, example: Example, task: Task
+) -> PackedChoices:
+    """A context with its continuations in one row, at the end of the tokens that they all share.
+
+    Args:
+        model: The model that is given the row.
+        context: Tokens of the context.
+        continued_rows: Tokens of the context together with each continuation.
+        example: For errors.
+        task: For errors.
+
+    Raises:
+        HeadlabError: A continuation has no token, or no token stands before them.
+    """
+    for text, continued in zip(example.choices, continued_rows, strict=True):
+        if adds_no_token(context, continued):
             raise HeadlabError(
                 f"{task.name}, example {example.reference}: the tokenizer of {model.name} gives the "
                 f"choice {text!r:.60} no token; give a longer choice",
                 code="data.choice_empty",
             )
-    wholes, shared = _started(model, wholes, shared_length(context, wholes))
-    if not shared:
+    continued_rows, shared_tokens = _with_shared_token(
+        model, continued_rows, shared_length(context, continued_rows)
+    )
+    if not shared_tokens:
         raise HeadlabError(
             f"{task.name}, example {example.reference}: no token stands before its choices, and {model.name} has no "
             "start token; give it a context",
             code="data.context_empty",
         )
-    rest = [whole[shared:] for whole in wholes]
-    row, segments = wholes[0][:shared], [0] * shared
-    asked, wanted, choice = list[int](), list[int](), list[int]()
-    for number, tokens in enumerate(rest):
-        asked += [shared - 1, *range(len(row), len(row) + len(tokens) - 1)]
-        row, segments = row + tokens[:-1], segments + [number + 1] * (len(tokens) - 1)
-        wanted, choice = wanted + tokens, choice + [number] * len(tokens)
-    return row, asked, wanted, choice, segments
+    row = continued_rows[0][:shared_tokens]
+    segments = [0] * shared_tokens
+    positions: list[int] = []
+    right_tokens: list[int] = []
+    choice_of_token: list[int] = []
+    for number, continued in enumerate(continued_rows):
+        tokens = continued[shared_tokens:]
+        positions += [shared_tokens - 1, *range(len(row), len(row) + len(tokens) - 1)]
+        row += tokens[:-1]
+        segments += [number + 1] * (len(tokens) - 1)
+        right_tokens += tokens
+        choice_of_token += [number] * len(tokens)
+    return PackedChoices(row, positions, right_tokens, choice_of_token, segments)
 
 
 def _reach(segments: Sequence[int]) -> int:
@@ -790,25 +980,36 @@ def _reach(segments: Sequence[int]) -> int:
     return int(counts[0] + max(counts[1:], default=0))
 
 
-def _begins(rows: Rows, wanted: Rows, choice: Rows) -> str:
-    """Sentences if the tokens of some choices are those of another, or its first ones."""
-    alike = begin = 0
-    for tokens, numbers in zip(wanted, choice, strict=True):
-        parts = [
-            tuple(t for t, n in zip(tokens, numbers, strict=True) if n == own)
-            for own in sorted({*numbers})
-        ]
-        alike += len({*parts}) < len(parts)
-        begin += any(a != b and b[: len(a)] == a for a in parts for b in parts)
-    told = []
-    if begin:
-        told.append(
-            f"in {begin} of {len(rows)} examples a choice begins with the tokens of another, and so can never be "
-            "likelier than that one; compare models with the same tokenizer only"
+def _ambiguous_choices_note(right_tokens: Rows, choice_of_token: Rows) -> str:
+    """Sentences if the tokens of some choices are those of another, or its first ones.
+
+    Args:
+        right_tokens: The tokens of all choices, [example][token].
+        choice_of_token: The choice that each token belongs to, [example][token].
+    """
+    examples = len(right_tokens)
+    with_equal_choices = 0
+    with_prefix_choices = 0
+    for tokens, numbers in zip(right_tokens, choice_of_token, strict=True):
+        tokens_by_choice: dict[int, list[int]] = defaultdict(list)
+        for token, number in zip(tokens, numbers, strict=True):
+            tokens_by_choice[number].append(token)
+        choices = [tuple(choice_tokens) for choice_tokens in tokens_by_choice.values()]
+        with_equal_choices += len({*choices}) < len(choices)
+        with_prefix_choices += any(
+            shorter != longer and longer[: len(shorter)] == shorter
+            for shorter, longer in product(choices, repeat=2)
         )
-    if alike:
-        told.append(
-            f"in {alike} of {len(rows)} examples the tokenizer gives two choices the same tokens, so the model cannot "
-            "tell them apart, and the first counts as its answer"
+    sentences = []
+    if with_prefix_choices:
+        sentences.append(
+            f"in {with_prefix_choices} of {examples} examples a choice begins with the tokens of "
+            "another, and so can never be likelier than that one; compare models with the same "
+            "tokenizer only"
         )
-    return "; ".join(told)
+    if with_equal_choices:
+        sentences.append(
+            f"in {with_equal_choices} of {examples} examples the tokenizer gives two choices the same "
+            "tokens, so the model cannot tell them apart, and the first counts as its answer"
+        )
+    return "; ".join(sentences)

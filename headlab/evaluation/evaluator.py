@@ -87,9 +87,14 @@ class Dataset:
 
 @dataclass
 class Batch:
-    """Examples of similar length: their rows in the evaluator, their tensors, and what is cached of the last pass.
+    """Examples of similar length, and what is cached of their last pass.
 
-    held: by the pass that writes to the cache; a concurrent pass does not use the cache.
+    Attributes:
+        rows: Indices of the examples in the evaluator, int [row].
+        inputs: Model inputs by name, [row, ...].
+        states: The layers' inputs in the last pass.
+        gates: The gates of the last pass, [layer, head].
+        held: Held by the pass that writes to the cache; a concurrent pass does not use the cache.
     """
 
     rows: Ints
@@ -101,28 +106,34 @@ class Batch:
     def cut(self) -> tuple[Batch, ...]:
         """Two halves of the batch, with its padding and no cache; nothing if it has only one row."""
         middle = len(self.rows) // 2
-        parts = (slice(0, middle), slice(middle, None)) if middle else ()
-        return tuple(
-            Batch(self.rows[part], {k: t[part] for k, t in self.inputs.items()}) for part in parts
-        )
+        if not middle:
+            return ()
+        halves = []
+        for half in (slice(0, middle), slice(middle, None)):
+            inputs = {name: tensor[half] for name, tensor in self.inputs.items()}
+            halves.append(Batch(self.rows[half], inputs))
+        return tuple(halves)
 
 
 def token_budget(model: Model) -> int:
-    """Maximum number of tokens per batch, padding included: on a GPU, as many as fit in a share of its free memory.
+    """Maximum number of tokens per batch, padding included.
 
-    Of several GPUs, that with the least free memory counts.  A token needs memory for its input to every layer (stored
-    for walks) and about 16 hidden widths of workspace. On a GPU a power of two, so that devices of one kind cut the
-    same batches although their free memory differs slightly.
+    On a GPU, it is as many as fit in a share of its free memory; of several GPUs, that with the
+    least free memory counts. A token needs memory for its input to every layer (stored for walks)
+    and about 16 hidden widths of workspace. The number is then a power of two, so that devices of
+    one kind cut the same batches although their free memory differs slightly.
     """
-    places = {model.device} | {weight.device for weight in model.module.parameters()}
-    cards = [place for place in places if place.type == "cuda"]
-    if not cards:
+    devices = {model.device} | {weight.device for weight in model.module.parameters()}
+    gpus = [device for device in devices if device.type == "cuda"]
+    if not gpus:
         return CPU_TOKENS
-    width = width_of(model)
-    item = torch.finfo(model.module.dtype).bits // 8
-    free = min(torch.cuda.mem_get_info(card)[0] for card in cards)
-    fit = int(GPU_SHARE * free / (item * width * (model.grid.layers + 17)))
-    return max(CPU_TOKENS, min(GPU_TOKENS, 1 << max(fit, 1).bit_length() - 1))
+    hidden_width = width_of(model)
+    item_bytes = torch.finfo(model.module.dtype).bits // 8
+    free_bytes = min(torch.cuda.mem_get_info(gpu)[0] for gpu in gpus)
+    token_bytes = item_bytes * hidden_width * (model.grid.layers + 17)
+    fitting_tokens = int(GPU_SHARE * free_bytes / token_bytes)
+    power_of_two = 1 << max(fitting_tokens, 1).bit_length() - 1
+    return max(CPU_TOKENS, min(GPU_TOKENS, power_of_two))
 
 
 def width_of(model: Model) -> int:
@@ -131,32 +142,45 @@ def width_of(model: Model) -> int:
     return int(getattr(config, "hidden_size", None) or getattr(config, "d_model", None) or 1024)
 
 
-def cut(inputs: Sized, rows: Ints, tokens: int, most: int | None = None) -> Iterator[Batch]:
+def cut(inputs: Sized, rows: Ints, max_tokens: int, max_rows: int | None = None) -> Iterator[Batch]:
     """Batches of the given rows, sorted by length, each padded to its longest row.
 
-    tokens: maximum per batch, padding included; a longer row is a batch of its own.  most: maximum rows per batch.
+    Args:
+        inputs: All rows.
+        rows: Indices of the given rows, int [row].
+        max_tokens: Maximum number of tokens of a batch, padding included; a longer row is a batch
+            of its own.
+        max_rows: Maximum number of rows of a batch; None for no limit.
     """
-    lengths, part = inputs.lengths, list[int]()
+    lengths = inputs.lengths
+    batch_rows: list[int] = []
     for row in rows[np.argsort(lengths[rows], kind="stable")].tolist():
-        if part and (len(part) == most or (len(part) + 1) * int(lengths[row]) > tokens):
-            yield Batch(np.array(part), inputs.tensors(np.array(part)))
-            part = []
-        part.append(row)
-    if part:
-        yield Batch(np.array(part), inputs.tensors(np.array(part)))
+        padded_tokens = (len(batch_rows) + 1) * int(lengths[row])
+        is_full = len(batch_rows) == max_rows or padded_tokens > max_tokens
+        if batch_rows and is_full:
+            yield Batch(np.array(batch_rows), inputs.tensors(np.array(batch_rows)))
+            batch_rows = []
+        batch_rows.append(row)
+    if batch_rows:
+        yield Batch(np.array(batch_rows), inputs.tensors(np.array(batch_rows)))
 
 
 # Examples per batch at most, except on a GPU, where the number of tokens alone decides.
 BATCH = 64
-# A first figure after 16 examples, a better one after 256, then one on all: five people who click at once get the first
-# within a second on two cores. Pages show no difference before 128 examples, so a larger first one would tell no more.
+# Examples of the first chunks. There is a first estimate after 16 examples, a better one after 256,
+# then one on all: five people who click at once get the first within a second on two cores. Pages
+# show no difference before 128 examples, so a larger first chunk would tell no more.
 CHUNKS = (16, 240)
-# Of long texts the first figure is on fewer: at least two, and no more than have this many tokens.
+# For long texts the first estimate uses fewer examples: at least two, at most so many tokens in all.
 FIRST_TOKENS = 512
-# A batch runs on one core, so the first chunk is cut smaller and keeps several busy.
+# A batch runs on one core, so the first chunk has batches of this share, which keep several busy.
 FIRST_SHARE = 4
+# Default for the memory that cached layer inputs may take.
 STATE_BYTES = 192 << 20
-REMEMBERED = 64
+# Number of masks whose evaluations are kept.
+CACHED_EVALUATIONS = 64
+# Stands for a prediction while there is none.
+NOT_ANSWERED = -1
 Tick = Callable[[], None]
 T = TypeVar("T")
 ComparisonT_co = TypeVar("ComparisonT_co", covariant=True)
@@ -165,12 +189,23 @@ Reader = Callable[["Batch", torch.Tensor, torch.Tensor], Sequence[T]]
 
 @dataclass
 class Evaluator:
-    """Accuracy of any mask on one language of a task, answer by answer (one per example, word or target token).
+    """Accuracy of any mask on one language of a task, answer by answer.
 
-    size: number of examples of the split (512 of dev by default).  batch_size: maximum examples per batch; None suits
-    the device.  state_bytes: memory for cached layer inputs,
-    so that the next mask can start at the layer that changed.  tick: called between batches; may raise
-    to stop.
+    There is one answer per example, word or target token.
+
+    Attributes:
+        model: The model.
+        task: The task.
+        language: One of the task's.
+        split: Of the task.
+        size: Number of examples of the split, 512 of dev by default; None for all.
+        batch_size: Maximum number of examples per batch; None suits the device.
+        state_bytes: Memory for cached layer inputs, so that the next mask can start at the layer
+            that changed.
+        tick: Called between batches; may raise to stop.
+        examples: The examples that are used.
+        forwards: Number of forward passes so far.
+        elsewhere: Seconds of computing on other devices.
     """
 
     model: Model
@@ -183,7 +218,7 @@ class Evaluator:
     tick: Tick = lambda: None
     examples: tuple[Example, ...] = field(init=False)
     forwards: int = field(init=False, default=0)
-    elsewhere: float = field(init=False, default=0.0)  # seconds of computing on other devices
+    elsewhere: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
         require_type("model", self.model, Model, MODEL)
@@ -191,18 +226,19 @@ class Evaluator:
         self.examples = self.task.examples(self.language, self.split, self.size)
         self.inputs = read(self.model, self.task, self.examples, self.language)
         self.lengths = self.inputs.lengths
-        self._last = np.cumsum(self.inputs.units)
-        short = max(
-            2,
-            int(np.searchsorted(np.cumsum(self.lengths[: CHUNKS[0]]), FIRST_TOKENS, side="right")),
-        )
-        chunks = accumulate((min(CHUNKS[0], short), *CHUNKS[1:]))
-        edges = sorted({min(edge, len(self.examples)) for edge in (0, *chunks, len(self.examples))})
-        self._chunks = [
-            self.cut(np.arange(a, b), FIRST_SHARE if a == 0 else 1) for a, b in pairwise(edges)
-        ]
-        self._evaluations: LRUCache[str, Evaluation] = LRUCache(REMEMBERED)
-        self._means: torch.Tensor | None = None
+        self._answer_ends = np.cumsum(self.inputs.units)
+        tokens_so_far = np.cumsum(self.lengths[: CHUNKS[0]])
+        few_tokens = int(np.searchsorted(tokens_so_far, FIRST_TOKENS, side="right"))
+        first_chunk = min(CHUNKS[0], max(2, few_tokens))
+        chunk_ends = accumulate((first_chunk, *CHUNKS[1:]))
+        size = len(self.examples)
+        edges = sorted({min(edge, size) for edge in (0, *chunk_ends, size)})
+        self._chunks: list[list[Batch]] = []
+        for start, end in pairwise(edges):
+            share = FIRST_SHARE if start == 0 else 1
+            self._chunks.append(self.cut(np.arange(start, end), share))
+        self._evaluations: LRUCache[str, Evaluation] = LRUCache(CACHED_EVALUATIONS)
+        self._head_means: torch.Tensor | None = None
         self._below_chance = ""
 
     @property
@@ -212,9 +248,13 @@ class Evaluator:
 
     @property
     def note(self) -> str:
-        """What to know beside its figures: of classes taken for labels, of tokens, and figures below chance."""
-        of_labels = label_order(self.model, self.task).words if self.task.labels else ""
-        return "; ".join(filter(None, (of_labels, self.inputs.note, self._below_chance)))
+        """What to know beside its figures.
+
+        That is which classes were taken for which labels, what happened to tokens, and whether the
+        baseline is below chance.
+        """
+        label_note = label_order(self.model, self.task).words if self.task.labels else ""
+        return "; ".join(filter(None, (label_note, self.inputs.note, self._below_chance)))
 
     @cached_property
     def equal_texts(self) -> tuple[EqualTexts, ...]:
@@ -229,34 +269,47 @@ class Evaluator:
     @property
     def weights(self) -> Floats | None:
         """Share of all answers that belong to each example, [example]; None where all have equally many."""
-        units = self.inputs.units
-        return None if (units == units[0]).all() else np.asarray(units / units.sum())
+        answer_counts = self.inputs.units
+        if (answer_counts == answer_counts[0]).all():
+            return None
+        return np.asarray(answer_counts / answer_counts.sum())
 
-    def _places(self, rows: Ints) -> Ints:
+    def _answer_indices(self, rows: Ints) -> Ints:
         """Indices of some examples' answers among all answers, in the rows' order."""
-        ends, units = self._last[rows], self.inputs.units[rows]
-        return np.concatenate([np.arange(end - n, end) for end, n in zip(ends, units, strict=True)])
+        ends = self._answer_ends[rows]
+        counts = self.inputs.units[rows]
+        ranges = [np.arange(end - n, end) for end, n in zip(ends, counts, strict=True)]
+        return np.concatenate(ranges)
 
     @property
     def bytes(self) -> int:
         """Memory used by cached layer inputs, in bytes."""
-        return sum(b.states.bytes for chunk in self._chunks for b in chunk if b.states is not None)
+        total = 0
+        for chunk in self._chunks:
+            total += sum(batch.states.bytes for batch in chunk if batch.states is not None)
+        return total
 
-    def forget_states(self, more: Sequence[Batch] = ()) -> None:
+    def forget_states(self, further_batches: Sequence[Batch] = ()) -> None:
         """Free the cached layer inputs; the next pass starts at the first layer.
 
-        more: batches of the evaluator that are not in its list yet.
+        Args:
+            further_batches: Batches that are not in the evaluator's list yet.
         """
-        for chunk in (*self._chunks, more):
+        for chunk in (*self._chunks, further_batches):
             for batch in chunk:
                 batch.states = batch.gates = None
 
     def cut(self, rows: Ints, share: int = 1) -> list[Batch]:
-        """Batches of the given rows for `answers`, with as many tokens as suit the device, or this share of them."""
-        most_rows = self.batch_size
-        if most_rows is None and self.model.device.type != "cuda":
-            most_rows = BATCH
-        return list(cut(self.inputs, rows, token_budget(self.model) // share, most_rows))
+        """Batches of the given rows for `answers`, with as many tokens as suit the device.
+
+        Args:
+            rows: Indices of examples, int [row].
+            share: Divides the number of tokens: 4 makes batches of a quarter.
+        """
+        max_rows = self.batch_size
+        if max_rows is None and self.model.device.type != "cuda":
+            max_rows = BATCH
+        return list(cut(self.inputs, rows, token_budget(self.model) // share, max_rows))
 
     def batches(self, rows: Ints, size: int | None = None) -> list[Batch]:
         """Batches of the given rows, sorted by length, each padded to its longest row."""
@@ -272,45 +325,57 @@ class Evaluator:
         return self.inputs.tensors(rows)
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Scores of the task's labels, [row, label] or [row, token, label], in its order. Counts forward passes."""
-        found = self.inputs.logits(inputs)
+        """Scores of the task's labels, in its order, [row, label] or [row, token, label].
+
+        Counts the forward passes.
+        """
+        logits = self.inputs.logits(inputs)
         self.forwards += len(next(iter(inputs.values())))  # a pass that failed is not counted
-        return found
+        return logits
 
     def worth(
         self, rows: Ints, value: Value, inputs: Mapping[str, torch.Tensor] | None = None
     ) -> Floats:
         """Value of the model's answers to some examples, float64 [row], as a share of the value's span."""
-        return self.worth_of(
-            rows, value, self.logits(self.tensors(rows) if inputs is None else inputs)
-        )
+        if inputs is None:
+            inputs = self.tensors(rows)
+        return self.worth_of(rows, value, self.logits(inputs))
 
     def worth_of(self, rows: Ints, value: Value, logits: torch.Tensor) -> Floats:
-        """As `worth`, from given logits. Raises HeadlabError if they are not finite."""
+        """As `worth`, from given logits.
+
+        Raises:
+            HeadlabError: The logits are not finite.
+        """
         targets = self.targets(rows, logits)
-        broken = self._broken(logits, targets)
+        not_finite_answers = self._not_finite(logits, targets)
+        not_finite_rows = not_finite_answers.reshape(len(not_finite_answers), -1).any(dim=1)
         values = worth(value, logits, targets).double()
-        packed = torch.stack(
-            [values, broken.reshape(len(broken), -1).any(dim=1).double()]
-        )  # one copy to the processor
-        values_of_rows, broken_rows = packed.cpu().numpy()
-        self._refuse(rows, broken_rows)
-        return np.asarray(values_of_rows, dtype=np.float64)
+        # Stacked, so that there is one copy to the processor.
+        stacked = torch.stack([values, not_finite_rows.double()])
+        values_on_host, not_finite_on_host = stacked.cpu().numpy()
+        self._refuse_not_finite(rows, not_finite_on_host)
+        return np.asarray(values_on_host, dtype=np.float64)
 
     def targets(self, rows: Ints, logits: torch.Tensor) -> torch.Tensor:
-        """Right answers of some examples, int [row] or [row, token], with as many tokens as their logits have."""
-        return self.inputs.targets(rows, logits.shape[1] if logits.dim() > 2 else 0)
+        """Right answers of some examples, int [row] or [row, token].
+
+        There are as many tokens as in the logits of the same rows.
+        """
+        width = logits.shape[1] if logits.dim() > 2 else 0
+        return self.inputs.targets(rows, width)
 
     def require_finite(self, rows: Ints, logits: torch.Tensor, targets: torch.Tensor) -> None:
         """Raise HeadlabError, naming the first example, unless the logits of all its answers are finite.
 
-        Otherwise `argmax` would give an answer that looks like any other. A generated token may have logits of minus
-        infinity, which rule tokens out.
+        Otherwise `argmax` would give an answer that looks like any other. A generated token may
+        have logits of minus infinity, which rule tokens out.
         """
-        broken = self._broken(logits, targets)
-        self._refuse(rows, broken.reshape(len(broken), -1).any(dim=1).cpu().numpy())
+        not_finite_answers = self._not_finite(logits, targets)
+        not_finite_rows = not_finite_answers.reshape(len(not_finite_answers), -1).any(dim=1)
+        self._refuse_not_finite(rows, not_finite_rows.cpu().numpy())
 
-    def _broken(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    def _not_finite(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Whether the logits of an answer are not finite, bool [row] or [row, token]."""
         with torch.no_grad():
             finite = logits.amax(dim=-1).isfinite()
@@ -318,83 +383,110 @@ class Evaluator:
                 finite &= logits.amin(dim=-1).isfinite()
             return ~finite & (targets != IGNORED)
 
-    def _refuse(self, rows: Ints, broken: npt.NDArray[np.generic]) -> None:
-        """Raise HeadlabError, naming the first example, if a row is broken, [row]."""
-        if not broken.any():
+    def _refuse_not_finite(self, rows: Ints, is_not_finite: npt.NDArray[np.generic]) -> None:
+        """Raise HeadlabError, naming the first example, if the logits of a row are not finite, [row]."""
+        if not is_not_finite.any():
             return
-        example = self.examples[rows[int(broken.argmax())]]
-        place = f"example {example.id} ({self.language}, {self.split})"
+        example = self.examples[rows[int(is_not_finite.argmax())]]
+        example_name = f"example {example.id} ({self.language}, {self.split})"
         raise not_finite(
-            self.model, f"outputs that are not finite for {place}", code="model.answers_not_finite"
+            self.model,
+            f"outputs that are not finite for {example_name}",
+            code="model.answers_not_finite",
         )
 
     def stream(self, mask: Mask | None = None, *, ablation: str = "zero") -> Iterator[Evaluation]:
         """Evaluations on growing random subsets of the examples; the last one is `done`.
 
-        mask: None for the unpruned model.  Raises HeadlabError for another model's mask.
+        Args:
+            mask: Of the model's heads; None for the unpruned model.
+            ablation: What stands in the place of a removed head: "zero" or "mean".
+
+        Raises:
+            HeadlabError: The mask is another model's.
         """
-        kept = full_mask(self.model.grid) if mask is None else mask
-        kept.check(self.model.grid, self.model.fingerprint)
-        key = _named(kept, ablation)
-        predicted = np.full(len(self.inputs.answers), -1, dtype=np.int64)
-        gates, seen = self.model.grid.gates(kept.kept), 0
+        if mask is None:
+            mask = full_mask(self.model.grid)
+        mask.check(self.model.grid, self.model.fingerprint)
+        evaluation_key = _evaluation_key(mask, ablation)
+        gates = self.model.grid.gates(mask.kept)
+        predictions = np.full(len(self.inputs.answers), NOT_ANSWERED, dtype=np.int64)
+        examples_seen = 0
         for chunk in self._chunks:
-            # Of an earlier stream, or of one that has overtaken this one.
-            known_evaluation = self._evaluations.get(key)
-            if known_evaluation is not None:
-                yield known_evaluation
+            # There may be one of an earlier stream, or of one that has overtaken this one.
+            cached_evaluation = self._evaluations.get(evaluation_key)
+            if cached_evaluation is not None:
+                yield cached_evaluation
                 return
-            fitted = []
-            for batch, found in self.answers(chunk, gates, ablation):
-                predicted[self._places(batch.rows)] = found
-                fitted.append(batch)
-            chunk[:] = fitted  # batches that did not fit in memory stay cut
-            seen += sum(len(batch.rows) for batch in chunk)
-            given = predicted[: self._last[seen - 1]].copy()
-            if not len(given):
-                continue  # none of these sentences has a word with an answer, so there is no share yet
-            ids, groups = answer_names(self.examples[:seen], self.inputs.units[:seen])
-            right = given == self.inputs.answers[: len(given)]
-            omissions = self.inputs.omitted.first(seen)
-            evaluation = Evaluation(
-                self.language, right, given, ids, groups, len(predicted), omissions
-            )
+            fitted_batches = []
+            for batch, batch_predictions in self.answers(chunk, gates, ablation):
+                predictions[self._answer_indices(batch.rows)] = batch_predictions
+                fitted_batches.append(batch)
+            chunk[:] = fitted_batches  # batches that did not fit in memory stay cut
+            examples_seen += sum(len(batch.rows) for batch in chunk)
+            predictions_so_far = predictions[: self._answer_ends[examples_seen - 1]].copy()
+            if not len(predictions_so_far):
+                continue  # none of these sentences has a word with an answer, so there is no share
+            evaluation = self._evaluation_of(predictions_so_far, examples_seen)
             if evaluation.done:
-                self._evaluations[key] = evaluation
-                if kept.kept.all():
+                self._evaluations[evaluation_key] = evaluation
+                if mask.kept.all():
                     self._note_chance(evaluation)
             yield evaluation
 
+    def _evaluation_of(self, predictions: Ints, examples_seen: int) -> Evaluation:
+        """The evaluation of the model's answers to the first examples, int [answer]."""
+        answer_counts = self.inputs.units[:examples_seen]
+        ids, groups = answer_names(self.examples[:examples_seen], answer_counts)
+        right_answers = self.inputs.answers
+        return Evaluation(
+            self.language,
+            predictions == right_answers[: len(predictions)],
+            predictions,
+            ids,
+            groups,
+            len(right_answers),
+            self.inputs.omitted.first(examples_seen),
+        )
+
     @property
     def knows(self) -> bool:
-        """Whether the untouched model's answers are there, so that `stream` gives them at once."""
-        return _named(full_mask(self.model.grid)) in self._evaluations
+        """Whether the baseline is cached, so that `stream` gives it at once."""
+        return _evaluation_key(full_mask(self.model.grid)) in self._evaluations
 
-    def know(self, whole: Evaluation) -> None:
-        """Take the untouched model's answers to these examples from elsewhere, as from an earlier process."""
-        known = replace(whole, omissions=self.omissions)
-        self._evaluations[_named(full_mask(self.model.grid))] = known
-        self._note_chance(known)
+    def know(self, evaluation: Evaluation) -> None:
+        """Cache a baseline on these examples that was computed elsewhere, as in an earlier process."""
+        baseline = replace(evaluation, omissions=self.omissions)
+        self._evaluations[_evaluation_key(full_mask(self.model.grid))] = baseline
+        self._note_chance(baseline)
 
-    def _note_chance(self, whole: Evaluation) -> None:
+    def _note_chance(self, baseline: Evaluation) -> None:
         """Warn if the untouched model is significantly worse than guessing."""
-        right, labels = int(whole.correct.sum()), len(self.task.labels)
-        if below_chance(right, whole.n, labels):
+        right_answers = int(baseline.correct.sum())
+        label_count = len(self.task.labels)
+        if below_chance(right_answers, baseline.n, label_count):
             self._below_chance = (
-                f"{self.model.name} gives {right} of {whole.n} right answers on {self.task.name} in {self.language} "
-                f"({self.split}), significantly fewer than guessing one of {labels} labels (p at most {LEVEL:g}); its "
-                "classes may be in another order than their names say: correct that with a label map"
+                f"{self.model.name} gives {right_answers} of {baseline.n} right answers on "
+                f"{self.task.name} in {self.language} ({self.split}), significantly fewer than "
+                f"guessing one of {label_count} labels (p at most {LEVEL:g}); its classes may be in "
+                "another order than their names say: correct that with a label map"
             )
             warnings.warn(self._below_chance, stacklevel=2)
 
     def answers(
         self, batches: Iterable[Batch], gates: Bools, ablation: str
     ) -> Iterator[tuple[Batch, Ints]]:
-        """Answers to batches run in parallel, int [answer] each, row by row; batches that do not fit in memory are cut.
+        """Answers to batches run in parallel, int [answer] each, row by row.
 
-        gates: bool [layer, head].  Each batch runs on one thread, so no answer depends on the number of cores.
+        Each batch runs on one thread, so no answer depends on the number of cores. Batches that do
+        not fit in memory are cut.
+
+        Args:
+            batches: Of the evaluator's examples.
+            gates: Which heads are on, bool [layer, head].
+            ablation: What stands in the place of a removed head.
         """
-        fitted: list[Batch] = []
+        fitted_batches: list[Batch] = []
         with one_thread(self.model.device):
             self.fill(ablation)  # before the batches start, since it runs batches of its own
 
@@ -404,58 +496,65 @@ class Evaluator:
             try:
                 return lane._predict(batch, gates, ablation), lane.forwards
             except (RuntimeError, MemoryError):
-                self.forget_states(fitted)  # their memory may be what is missing
+                self.forget_states(fitted_batches)  # their memory may be what is missing
                 raise
 
-        for batch, (found, forwards) in spread(batches, run, on=self.model, tick=self.tick):
+        for batch, (predictions, forwards) in spread(batches, run, on=self.model, tick=self.tick):
             self.forwards += forwards
-            fitted.append(batch)
-            yield batch, found
+            fitted_batches.append(batch)
+            yield batch, predictions
 
     def _predict(self, batch: Batch, gates: Bools, ablation: str) -> Ints:
         """Answers to a batch, starting at the first layer whose gates changed since its last pass."""
-        room = batch.states is not None or self.bytes < self.state_bytes
-        able = room and self.model.resumable and ablation == "zero"
+        has_room = batch.states is not None or self.bytes < self.state_bytes
+        can_resume = has_room and self.model.resumable and ablation == "zero"
         # The cache has one writer: a request served between this one's batches may use the same batch.
-        if not able or not batch.held.acquire(blocking=False):
-            return self._pass(
-                batch, Active(gates=as_gates(self.model, gates), fill=self.fill(ablation))
-            )
+        if not can_resume or not batch.held.acquire(blocking=False):
+            fill = self.fill(ablation)
+            return self._pass(batch, Active(gates=as_gates(self.model, gates), fill=fill))
         try:
             states = batch.states or LayerStates(self.model.grid.layers)
-            start = None
+            start_layers = None
             if batch.gates is not None:
-                changed = np.flatnonzero((batch.gates != gates).any(axis=1))
-                first = (
-                    int(changed[0]) if len(changed) else len(gates)
-                )  # the number of layers if none has changed
-                start = torch.full((len(batch.rows),), first)
-            states.begin(start)
+                changed_layers = np.flatnonzero((batch.gates != gates).any(axis=1))
+                # Where no layer has changed, the pass starts behind the last one.
+                first_layer = int(changed_layers[0]) if len(changed_layers) else len(gates)
+                start_layers = torch.full((len(batch.rows),), first_layer)
+            states.begin(start_layers)
             batch.gates = None  # a pass cut short must not be resumed from
-            found = self._pass(batch, Active(gates=as_gates(self.model, gates), states=states))
+            active = Active(gates=as_gates(self.model, gates), states=states)
+            predictions = self._pass(batch, active)
             # The states may have been freed meanwhile, or other lanes may have used the memory.
             if batch.states is not None or self.bytes < self.state_bytes:
-                batch.states, batch.gates = states, gates
+                batch.states = states
+                batch.gates = gates
         finally:
             batch.held.release()
-        return found
+        return predictions
 
     def _pass(self, batch: Batch, active: Active) -> Ints:
         with torch.inference_mode(), self.model.active(active):
             logits = self.logits(batch.inputs)
             targets = self.targets(batch.rows, logits)
-            broken = self._broken(logits, targets)
-            packed = torch.stack(
-                [logits.argmax(dim=-1), targets, broken.long()]
-            )  # one copy to the processor
-            answers, right_answers, broken_answers = packed.cpu().numpy()
-        self._refuse(batch.rows, broken_answers.reshape(len(batch.rows), -1).any(axis=1))
+            is_not_finite = self._not_finite(logits, targets)
+            # Stacked, so that there is one copy to the processor.
+            stacked = torch.stack([logits.argmax(dim=-1), targets, is_not_finite.long()])
+            answers, right_answers, not_finite_answers = stacked.cpu().numpy()
+        not_finite_rows = not_finite_answers.reshape(len(batch.rows), -1).any(axis=1)
+        self._refuse_not_finite(batch.rows, not_finite_rows)
         return np.asarray(answers[right_answers != IGNORED], dtype=np.int64)
 
     def each(self, rows: Ints, mask: Mask, ablation: str, read: Reader[T]) -> list[T]:
-        """What `read` makes of some examples under a mask, row by row, from a batch, its logits and right answers.
+        """What a function makes of the model's outputs for some examples under a mask, row by row.
 
-        Raises HeadlabError for another model's mask, and for outputs that are not finite.
+        Args:
+            rows: Indices of the examples, int [row].
+            mask: Of the model's heads.
+            ablation: What stands in the place of a removed head.
+            read: Given a batch, its logits and its right answers, returns one item for each row.
+
+        Raises:
+            HeadlabError: The mask is another model's, or outputs are not finite.
         """
         gates = as_gates(self.model, mask)
         with one_thread(self.model.device):
@@ -468,16 +567,21 @@ class Evaluator:
             self.require_finite(batch.rows, logits, targets)
             return read(batch, logits, targets)
 
-        found: dict[int, T] = {}
-        for batch, part in spread(self.cut(rows), run, on=self.model, tick=self.tick):
+        results_by_row: dict[int, T] = {}
+        for batch, batch_results in spread(self.cut(rows), run, on=self.model, tick=self.tick):
             self.forwards += len(batch.rows)
-            found |= zip(batch.rows.tolist(), part, strict=True)
-        return [found[row] for row in rows.tolist()]
+            results_by_row |= zip(batch.rows.tolist(), batch_results, strict=True)
+        return [results_by_row[row] for row in rows.tolist()]
 
     def fill(self, ablation: str) -> torch.Tensor | None:
-        """Output of removed heads: None for "zero"; for "mean" their mean output over the language's dev examples.
+        """Output of removed heads under an ablation, computed once.
 
-        float64 [layer, head, head_dim], computed once.  Raises HeadlabError for an unknown ablation.
+        Returns:
+            None for "zero"; for "mean" the heads' mean output over the language's dev examples,
+            whichever split is evaluated, float64 [layer, head, head_dim].
+
+        Raises:
+            HeadlabError: The ablation is unknown.
         """
         if ablation == "zero":
             return None
@@ -485,16 +589,12 @@ class Evaluator:
             raise HeadlabError(
                 f'unknown ablation {ablation!r}; use "zero" or "mean"', code="ablation.unknown"
             )
-        if self._means is None:
-            dev = self.task.examples(
-                self.language, "dev", DEV_SIZE
-            )  # whichever split is evaluated, also for test
-            inputs = read(self.model, self.task, dev, self.language)
-            parts = np.split(
-                np.arange(len(dev)), range(self._batch_size, len(dev), self._batch_size)
-            )
-            self._means = head_means(self.model, (inputs.tensors(rows) for rows in parts))
-        return self._means
+        if self._head_means is None:
+            dev_examples = self.task.examples(self.language, "dev", DEV_SIZE)
+            inputs = read(self.model, self.task, dev_examples, self.language)
+            batches = (inputs.tensors(rows) for rows in self._row_parts(len(dev_examples)))
+            self._head_means = head_means(self.model, batches)
+        return self._head_means
 
     def evaluate(self, mask: Mask | None = None, *, ablation: str = "zero") -> Evaluation:
         """Evaluation of a mask (None: the unpruned model) on all examples."""
@@ -503,28 +603,36 @@ class Evaluator:
     def correct(self, gates: Bools, rows: Ints, *, ablation: str = "zero") -> Bools:
         """Whether all answers are right, for pairs of coalition and example, bool [row].
 
-        gates: bool [row, layer, head].  rows: int [row], indices of examples.
+        Args:
+            gates: The coalitions, bool [row, layer, head].
+            rows: Indices of the examples, int [row].
+            ablation: What stands in the place of a removed head.
         """
-        out = np.zeros(len(rows), dtype=bool)
+        is_right = np.zeros(len(rows), dtype=bool)
         fill = self.fill(ablation)
-        order = np.argsort(self.lengths[rows], kind="stable")
+        by_length = np.argsort(self.lengths[rows], kind="stable")
 
         def run(part: Rows) -> None:
-            asked = rows[part.rows]
+            example_rows = rows[part.rows]
             with (
                 torch.inference_mode(),
                 gated_here(self.model, gates[part.rows], ablation=ablation, means=fill),
             ):
-                out[part.rows] = self.worth(asked, value_of("accuracy")) == 1
+                is_right[part.rows] = self.worth(example_rows, value_of("accuracy")) == 1
             self.tick()
 
-        halving(
-            map(Rows, np.split(order, range(self._batch_size, len(order), self._batch_size))), run
-        )
-        return out
+        parts = (Rows(by_length[part]) for part in self._row_parts(len(rows)))
+        halving(parts, run)
+        return is_right
+
+    def _row_parts(self, count: int) -> list[Ints]:
+        """The numbers from 0 on, as many as there are rows, in parts of a batch each."""
+        size = self._batch_size
+        return np.split(np.arange(count), range(size, count, size))
 
 
-def _named(mask: Mask, ablation: str = "zero") -> str:
+def _evaluation_key(mask: Mask, ablation: str = "zero") -> str:
+    """The name under which the evaluation of a mask is cached."""
     return f"{mask.digest}:{ablation}"
 
 

@@ -14,9 +14,9 @@ from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, Log
 
 from headlab.core import Bools, Floats, HeadlabError, Ints
 from headlab.core.parallel import Tick, one_thread, spread
-from headlab.evaluation.bleu import Bleu, bleu, metric_of
+from headlab.evaluation.bleu import Bleu, bleu, sacrebleu_metric
 from headlab.evaluation.context import longest
-from headlab.evaluation.encoding import IGNORED, Chosen, NextTokens, lengths, pad
+from headlab.evaluation.encoding import IGNORED, ChoiceAnswers, NextTokens, lengths, pad
 from headlab.evaluation.evaluator import Batch, Evaluator, cut, token_budget
 from headlab.evaluation.inputs import LanguageSetup, encode_sources, language_setup
 from headlab.hooks import Active, Gates, Model, as_gates, not_finite
@@ -28,25 +28,47 @@ from headlab.tasks import Example, Split, Task, answer_names, sides, unspaced
 # Translations of a task's sources while some heads are switched off, and their BLEU.
 
 ROWS = 128  # sentences x beams generated in parallel
-# A model without the heads it needs may never stop: a translation has at most TIMES x source tokens + MORE tokens.
-TIMES, MORE = 2, 10
-# Overrides for a model's generation settings that would change the search or the length limits, return something
-# other than token ids, or need further inputs.
-OURS: Mapping[str, bool | int | None] = MappingProxyType(
+# A model without the heads it needs may never stop, so a translation has at most this many tokens
+# for each of its source, and some more.
+TOKENS_PER_SOURCE_TOKEN = 2
+EXTRA_TOKENS = 10
+# Overrides for a model's generation settings that would change the search or the length limits,
+# return something other than token ids, or need further inputs.
+GENERATION_OVERRIDES: Mapping[str, bool | int | None] = MappingProxyType(
     {
-        "do_sample": False, "use_cache": True, "max_new_tokens": None, "min_new_tokens": None, "max_time": None,
-        "num_return_sequences": 1, "return_dict_in_generate": False, "output_scores": False, "output_logits": False,
-        "output_attentions": False, "output_hidden_states": False, "num_beam_groups": None, "penalty_alpha": None,
-        "dola_layers": None, "prompt_lookup_num_tokens": None, "assistant_early_exit": None, "constraints": None,
-        "force_words_ids": None, "cache_implementation": None, "stop_strings": None, "guidance_scale": None,
+        "do_sample": False,
+        "use_cache": True,
+        "max_new_tokens": None,
+        "min_new_tokens": None,
+        "max_time": None,
+        "num_return_sequences": 1,
+        "return_dict_in_generate": False,
+        "output_scores": False,
+        "output_logits": False,
+        "output_attentions": False,
+        "output_hidden_states": False,
+        "num_beam_groups": None,
+        "penalty_alpha": None,
+        "dola_layers": None,
+        "prompt_lookup_num_tokens": None,
+        "assistant_early_exit": None,
+        "constraints": None,
+        "force_words_ids": None,
+        "cache_implementation": None,
+        "stop_strings": None,
+        "guidance_scale": None,
         "token_healing": False,
     }
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How translations are decoded. beams: 1 is greedy decoding, more is beam search of that width."""
+    """How translations are decoded.
+
+    Attributes:
+        beams: Width of the beam search; 1 is greedy decoding.
+    """
 
     beams: int = 1
 
@@ -72,36 +94,45 @@ def translations(
 ) -> tuple[str, ...]:
     """The model's translation of each of the evaluator's examples, in their order.
 
-    gates: a mask, or bool or float [layer, head]; None for the unpruned model.  The model's own generation settings
-    apply for tokens and scores (length penalty, forbidden tokens, ...), but not for search, length and return values.
-    A translation has at most twice its source's tokens plus 10.  The result does not depend on the number of threads.
-    Raises HeadlabError for a model that cannot generate or has no code for a language, or gates that do not fit it.
+    The model's own generation settings apply for tokens and scores (length penalty, forbidden
+    tokens, ...), but not for search, length and return values. A translation has at most twice its
+    source's tokens plus 10. The result does not depend on the number of threads.
+
+    Args:
+        evaluator: Of a translation model.
+        gates: A mask, or bool or float [layer, head]; None for the unpruned model.
+        ablation: What stands in the place of a removed head.
+        decoding: Greedy if left out.
+
+    Raises:
+        HeadlabError: The model cannot generate or has no code for a language, or the gates do not
+            fit it.
     """
-    chosen = decoding or Decoding()
-    chosen.check()
+    if decoding is None:
+        decoding = Decoding()
+    decoding.check()
     model = evaluator.model
     check_model(model, evaluator.language)
-    tensor = _gates_of(model, gates)
-    about = language_setup(model.module.config, model.tokenizer, evaluator.language)
-    sources = Sources(model, [example.text for example in evaluator.examples], about)
+    gate_tensor = _gates_of(model, gates)
+    setup = language_setup(model.module.config, model.tokenizer, evaluator.language)
+    sources = TranslationSources(model, [example.text for example in evaluator.examples], setup)
     with one_thread(model.device):
         fill = evaluator.fill(ablation)
+    settings = {"num_beams": decoding.beams, **setup.settings()}
 
     def write(batch: Batch, tick: Tick) -> list[list[int]]:
         limits = sources.limits[batch.rows]
-        with torch.inference_mode(), model.active(Active(gates=tensor, fill=fill)):
-            return _written(
-                model, batch.inputs, limits, {"num_beams": chosen.beams, **about.settings()}, tick
-            )
+        with torch.inference_mode(), model.active(Active(gates=gate_tensor, fill=fill)):
+            return _generate_batch(model, batch.inputs, limits, settings, tick)
 
-    found: dict[int, list[int]] = {}
-    batches = cut(
-        sources, np.arange(len(sources.lengths)), token_budget(model), max(1, ROWS // chosen.beams)
-    )
-    for batch, rows in spread(batches, write, on=model, tick=evaluator.tick):
-        evaluator.forwards += len(rows)
-        found |= zip(batch.rows.tolist(), rows, strict=True)
-    return tuple(_text(model, found[row]) for row in range(len(found)))
+    tokens_by_row: dict[int, list[int]] = {}
+    all_rows = np.arange(len(sources.lengths))
+    max_rows = max(1, ROWS // decoding.beams)
+    batches = cut(sources, all_rows, token_budget(model), max_rows)
+    for batch, translation_tokens in spread(batches, write, on=model, tick=evaluator.tick):
+        evaluator.forwards += len(translation_tokens)
+        tokens_by_row |= zip(batch.rows.tolist(), translation_tokens, strict=True)
+    return tuple(_decoded_text(model, tokens_by_row[row]) for row in range(len(tokens_by_row)))
 
 
 def translated_bleu(
@@ -112,14 +143,23 @@ def translated_bleu(
     decoding: Decoding | None = None,
     seed: int = 0,
 ) -> Bleu:
-    """BLEU of the model's translations of the evaluator's examples; arguments as in `translations`.
+    """BLEU of the model's translations of the evaluator's examples.
 
-    seed: of the interval.  Raises HeadlabError for a task without targets.
+    Args:
+        evaluator: As in `translations`, like the next three.
+        gates: Which heads are on, and how far.
+        ablation: What stands in the place of a removed head.
+        decoding: Greedy if left out.
+        seed: Seed of the interval's resampling.
+
+    Raises:
+        HeadlabError: As in `translations`, or the task has no targets.
     """
     references = _references(evaluator.task, evaluator.examples)
     texts = translations(evaluator, gates, ablation=ablation, decoding=decoding)
     groups = [example.cluster for example in evaluator.examples]
-    return bleu(texts, references, language=sides(evaluator.language)[1], groups=groups, seed=seed)
+    _, target_language = sides(evaluator.language)
+    return bleu(texts, references, language=target_language, groups=groups, seed=seed)
 
 
 def check_bleu(task: Task, language: str, split: Split, decoding: Decoding) -> None:
@@ -131,45 +171,57 @@ def check_bleu(task: Task, language: str, split: Split, decoding: Decoding) -> N
             code="task.not_translation",
         )
     _references(task, task.examples(language, split, 1))
-    metric_of(sides(language)[1])
+    sacrebleu_metric(sides(language)[1])
 
 
 def _references(task: Task, examples: Sequence[Example]) -> list[str]:
-    found = [example.target for example in examples if example.target is not None]
-    if len(found) < len(examples):
+    targets = [example.target for example in examples if example.target is not None]
+    if len(targets) < len(examples):
         raise HeadlabError(
             f"task {task.name} has labels, not texts to generate; BLEU needs a translation task",
             code="task.not_translation",
         )
-    return found
+    return targets
 
 
-class Sources:
-    """Texts to translate, tokenised once.  limits: int [row], maximum tokens of each translation."""
+class TranslationSources:
+    """Texts to translate, tokenised once.
 
-    def __init__(self, model: Model, texts: Sequence[str], about: LanguageSetup) -> None:
-        self.model, self._tokens = model, encode_sources(model, texts, about)
+    Attributes:
+        lengths: Number of tokens of each text, int [row].
+        limits: Maximum number of tokens of each translation, int [row].
+    """
+
+    def __init__(self, model: Model, texts: Sequence[str], setup: LanguageSetup) -> None:
+        self.model = model
+        self._tokens = encode_sources(model, texts, setup)
         self.lengths: Ints = lengths(self._tokens["input_ids"])
-        self.limits: Ints = np.minimum(
-            TIMES * self.lengths + MORE, longest(model, targets=True) - 1
-        )
+        limits_by_source = TOKENS_PER_SOURCE_TOKEN * self.lengths + EXTRA_TOKENS
+        self.limits: Ints = np.minimum(limits_by_source, longest(model, targets=True) - 1)
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Model inputs of some rows, padded to the longest of them."""
         return pad(self.model, self._tokens, rows)
 
 
-class Limit(LogitsProcessor):
-    """Ends every text at its own limit, independently of the rest of its batch; calls `tick` at every token.
+class LengthLimit(LogitsProcessor):
+    """Ends every text at its own limit, independently of the rest of its batch.
 
-    limits: int [row], maximum tokens of a row, including the end token.
+    Args:
+        model: Which writes the texts.
+        limits: Maximum number of tokens of each row, the end token included, int [row].
+        end: The end token.
+        tick: Called at every token.
     """
 
     def __init__(self, model: Model, limits: torch.Tensor, end: int, tick: Tick) -> None:
-        self.model, self.limits, self.end, self.tick = model, limits, end, tick
+        self.model = model
+        self.limits = limits
+        self.end = end
+        self.tick = tick
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Scores [row, vocabulary] of the next token, given the tokens so far, including the start."""
+        """Scores of the next token, given the tokens so far with the start, [row, vocabulary]."""
         self.tick()
         if not bool(scores.amax(dim=-1).isfinite().all()):
             raise not_finite(
@@ -177,46 +229,56 @@ class Limit(LogitsProcessor):
                 "outputs that are not finite while it translates",
                 code="model.answers_not_finite",
             )
-        over = input_ids.shape[1] >= self.limits
-        only = torch.full_like(scores, float("-inf"))
-        only[:, self.end] = 0.0
-        return torch.where(over[:, None], only, scores)
+        has_ended = input_ids.shape[1] >= self.limits
+        end_scores = torch.full_like(scores, float("-inf"))
+        end_scores[:, self.end] = 0.0
+        return torch.where(has_ended[:, None], end_scores, scores)
 
 
-def _written(
+def _generate_batch(
     model: Model,
     inputs: Mapping[str, torch.Tensor],
     limits: Ints,
     settings: Mapping[str, int],
     tick: Tick,
 ) -> list[list[int]]:
-    """Tokens of one batch's translations, without the start."""
-    allowed = torch.as_tensor(limits, device=model.device).repeat_interleave(settings["num_beams"])
+    """Tokens of one batch's translations, without the start.
+
+    Args:
+        model: A translation model.
+        inputs: The sources, by name.
+        limits: Maximum number of tokens of each translation, int [row].
+        settings: Of `generate` of transformers.
+        tick: Called at every token.
+    """
+    limits_of_rows = torch.as_tensor(limits, device=model.device)
+    limits_of_beams = limits_of_rows.repeat_interleave(settings["num_beams"])
+    length_limit = LengthLimit(model, limits_of_beams, _end_token(model), tick)
     # Without this one, transformers creates a T5's cache with as many layers as its encoder has.
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
     # By keyword, not as a configuration, in which None would be replaced by the model's own setting.
     generate = cast(Callable[..., torch.Tensor], model.module.generate)
-    written = generate(
+    tokens = generate(
         **inputs,
-        **OURS,
+        **GENERATION_OVERRIDES,
         **settings,
         max_length=int(limits.max()) + 1,
-        logits_processor=LogitsProcessorList([Limit(model, allowed, _end(model), tick)]),
+        logits_processor=LogitsProcessorList([length_limit]),
         past_key_values=cache,
     )
-    rows: list[list[int]] = written[:, 1:].tolist()
+    rows: list[list[int]] = tokens[:, 1:].tolist()
     return rows
 
 
-def _text(model: Model, tokens: list[int]) -> str:
+def _decoded_text(model: Model, tokens: list[int]) -> str:
     # Padding after the end depends on the batch, and is a special token like the end itself.
-    found = model.tokenizer.decode(
+    text = model.tokenizer.decode(
         tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
     )
-    return str(found).strip()
+    return str(text).strip()
 
 
-def _end(model: Model) -> int:
+def _end_token(model: Model) -> int:
     ends: int | list[int] | None = model.module.generation_config.eos_token_id
     if ends is None:
         ends = model.module.config.eos_token_id
@@ -229,7 +291,10 @@ def _end(model: Model) -> int:
 
 
 def check_model(model: Model, language: str) -> None:
-    """Raise HeadlabError for a model that cannot generate, or needs a code for a language that it does not have."""
+    """Raise HeadlabError for a model that cannot translate a language.
+
+    It cannot generate, or it needs a code for the language that it does not have.
+    """
     module = model.module
     if not (module.config.is_encoder_decoder and module.can_generate()):
         raise HeadlabError(
@@ -241,14 +306,13 @@ def check_model(model: Model, language: str) -> None:
 
 
 def _gates_of(model: Model, gates: Gates | None) -> torch.Tensor:
-    kept = full_mask(model.grid) if gates is None else gates
-    tensor = as_gates(model, kept)
-    if tensor.dim() != 2:
+    gate_tensor = as_gates(model, full_mask(model.grid) if gates is None else gates)
+    if gate_tensor.dim() != 2:
         raise HeadlabError(
             "all translations are generated under one mask; give gates of shape [layer, head]",
             code="gate.not_one_mask",
         )
-    return tensor
+    return gate_tensor
 
 
 # Likelihood of the right answers: mean log-probability per token of reference translations, and its gain.
@@ -258,9 +322,16 @@ STREAM = 31  # separates these draws from others with the same seed
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Mean log-probability of the right answers, nats per answer (for a translation: per token, given earlier tokens).
+    """Mean log-probability of the right answers, nats per answer.
 
-    low, high: its 95 % interval.  nats: float [answer].  groups: label [answer]; a group is resampled as a whole.
+    For a translation, that is per token, given the tokens before it.
+
+    Attributes:
+        mean: Mean over the answers.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        nats: Log-probability of each answer, float [answer].
+        groups: The group of each answer; a group is resampled as a whole.
     """
 
     mean: float
@@ -271,8 +342,12 @@ class Likelihood:
 
     def record(self) -> dict[str, float | int]:
         """The figures to print, ready for JSON."""
-        return {"log_probability": self.mean, "log_probability_low": self.low, "log_probability_high": self.high,
-                "answers": len(self.nats)}  # fmt: skip
+        return {
+            "log_probability": self.mean,
+            "log_probability_low": self.low,
+            "log_probability_high": self.high,
+            "answers": len(self.nats),
+        }
 
 
 def likelihood(
@@ -283,134 +358,192 @@ def likelihood(
     seed: int = 0,
     draws: int = DRAWS,
 ) -> Likelihood:
-    """Likelihood of the evaluator's right answers under a mask (None: the unpruned model).
+    """Likelihood of the evaluator's right answers under a mask.
 
-    Two pseudo-answers are added for the interval: one with probability 1, and one with uniform probability.  seed: of
-    the resampling.  Raises HeadlabError for another model's mask, and for outputs that are not finite.
+    Two pseudo-answers are added for the interval: one with probability 1, and one with uniform
+    probability.
+
+    Args:
+        evaluator: Of the examples.
+        mask: Of the model's heads; None for the unpruned model.
+        ablation: What stands in the place of a removed head.
+        seed: Seed of the resampling.
+        draws: Number of resamples.
+
+    Raises:
+        HeadlabError: The mask is another model's, or outputs are not finite.
     """
-    nats, choices = nats_of(
-        evaluator, full_mask(evaluator.model.grid) if mask is None else mask, ablation
-    )
+    if mask is None:
+        mask = full_mask(evaluator.model.grid)
+    nats, choice_count = answer_log_probabilities(evaluator, mask, ablation)
     _, groups = answer_names(evaluator.examples, evaluator.inputs.units)
-    made_up = (0.0, -float(np.log(choices)))
+    pseudo_answers = (0.0, -float(np.log(choice_count)))
     rng = np.random.default_rng([seed, STREAM])
-    low, high, _ = group_bootstrap(nats[None], groups, rng, made_up=made_up, draws=draws)
+    low, high, _ = group_bootstrap(nats[None], groups, rng, made_up=pseudo_answers, draws=draws)
     return Likelihood(float(nats.mean()), float(low[0]), float(high[0]), nats, groups)
 
 
 def gain(before: Likelihood, after: Likelihood, *, seed: int = 0, draws: int = DRAWS) -> Paired:
     """Gain in nats per answer of one model over another on the same answers, resampled by group.
 
-    Raises HeadlabError where the answers differ.
+    Args:
+        before: Of the one model.
+        after: Of the other, from which the first is subtracted.
+        seed: Seed of the resampling.
+        draws: Number of resamples.
+
+    Raises:
+        HeadlabError: The two are of different answers.
     """
     if before.groups != after.groups:
         raise HeadlabError(
             "the two were measured on different answers; compare models with the same tokenizer, on the same language",
             code="likelihood.other_answers",
         )
-    return paired_bootstrap(
-        before.nats, after.nats, before.groups, np.random.default_rng([seed, STREAM]), draws
-    )
+    rng = np.random.default_rng([seed, STREAM])
+    return paired_bootstrap(before.nats, after.nats, before.groups, rng, draws)
 
 
-def nats_of(evaluator: Evaluator, mask: Mask, ablation: str) -> tuple[Floats, int]:
-    """Log-probability of each answer, float64 [answer], and the number of possible answers.
+def answer_log_probabilities(evaluator: Evaluator, mask: Mask, ablation: str) -> tuple[Floats, int]:
+    """Log-probability of each right answer, float64 [answer], and the number of possible answers.
 
-    Raises HeadlabError for outputs that are not finite.
+    Raises:
+        HeadlabError: Outputs are not finite.
     """
-    choices = 1
+    choice_count = 1
 
     def read(batch: Batch, logits: torch.Tensor, targets: torch.Tensor) -> list[Floats]:
-        nonlocal choices
-        choices, flat = logits.shape[-1], targets.flatten()
-        wide = logits if logits.dtype == torch.float64 else logits.float()
-        lost = cross_entropy(wide.flatten(0, -2), flat, ignore_index=IGNORED, reduction="none")
-        found = -lost[flat != IGNORED].double().cpu().numpy()
-        return np.split(found, np.cumsum(evaluator.inputs.units[batch.rows])[:-1])
+        nonlocal choice_count
+        choice_count = logits.shape[-1]
+        flat_targets = targets.flatten()
+        exact_logits = logits if logits.dtype == torch.float64 else logits.float()
+        nats_lost = cross_entropy(
+            exact_logits.flatten(0, -2), flat_targets, ignore_index=IGNORED, reduction="none"
+        )
+        log_probabilities = -nats_lost[flat_targets != IGNORED].double().cpu().numpy()
+        ends_of_examples = np.cumsum(evaluator.inputs.units[batch.rows])
+        return np.split(log_probabilities, ends_of_examples[:-1])
 
-    nats = np.concatenate(evaluator.each(np.arange(len(evaluator.examples)), mask, ablation, read))
+    all_rows = np.arange(len(evaluator.examples))
+    nats = np.concatenate(evaluator.each(all_rows, mask, ablation, read))
     if not np.isfinite(nats).all():
         raise not_finite(
             evaluator.model,
             "a right answer no probability at all, so its log-probability is not finite",
             code="model.answers_not_finite",
         )
-    return nats, choices
+    return nats, choice_count
 
 
-MOST_NATS = 700.0  # a word: its perplexity is beyond a float's range, so what stands between spaces are no words
+# Of a word. Beyond it, the perplexity leaves a float's range: what stands between spaces are no words.
+MAX_WORD_NATS = 700.0
 
 
-def text_rates(evaluator: Evaluator, sure: Likelihood, *, seed: int = 0) -> dict[str, float]:
-    """Bits per byte and perplexity of a word of texts whose every token was predicted, each with its 95 % interval.
+def text_rates(
+    evaluator: Evaluator, likelihood_of_texts: Likelihood, *, seed: int = 0
+) -> dict[str, float]:
+    """Bits per byte and perplexity of a word, each with its 95 % interval.
 
-    sure: likelihood of the evaluator's answers.  Documents are resampled as a whole, with two pseudo-tokens of mean
-    length.  Empty where texts are not predicted token by token; without the perplexity where words are not separated.
+    Documents are resampled as a whole, with two pseudo-tokens of mean length.
+
+    Args:
+        evaluator: Of texts whose every token was predicted.
+        likelihood_of_texts: Likelihood of the evaluator's answers.
+        seed: Seed of the resampling.
+
+    Returns:
+        Rates by name. None where texts are not predicted token by token, and no perplexity where
+        words are not separated.
     """
     if not isinstance(evaluator.inputs, NextTokens) or evaluator.inputs.masked:
         return {}
     texts = [example.target or "" for example in evaluator.examples]
     groups = [example.cluster for example in evaluator.examples]
-    lost = np.array(
-        [-part.sum() for part in np.split(sure.nats, np.cumsum(evaluator.inputs.units)[:-1])]
-    )
-    most = float(np.log(evaluator.model.module.config.get_text_config().vocab_size))
-    many = len(sure.nats)
-    found: dict[str, float] = {}
-    for name, of in (("bits_per_byte", _bytes), ("word_perplexity", _words)):
-        if of is _words and unspaced(evaluator.language):
-            continue
-        sizes = np.array([of(text) for text in texts])
-        ends = per_size(lost, sizes, groups, (sizes.sum() / many, most), seed=seed)
-        if of is _words and max(ends) > MOST_NATS:
-            continue
-        shown = [end / float(np.log(2)) if of is _bytes else float(np.exp(end)) for end in ends]
-        found |= dict(zip((name, f"{name}_low", f"{name}_high"), shown, strict=True))
-    return found
+    nats_by_text = np.split(likelihood_of_texts.nats, np.cumsum(evaluator.inputs.units)[:-1])
+    nats_lost = np.array([-nats.sum() for nats in nats_by_text])
+    vocabulary_size = evaluator.model.module.config.get_text_config().vocab_size
+    uniform_nats = float(np.log(vocabulary_size))
+    token_count = len(likelihood_of_texts.nats)
+    rates: dict[str, float] = {}
+
+    byte_counts = np.array([float(len(text.encode())) for text in texts])
+    pseudo_token = (byte_counts.sum() / token_count, uniform_nats)
+    nats_per_byte = nats_per_unit(nats_lost, byte_counts, groups, pseudo_token, seed=seed)
+    bits_per_byte = [nats / float(np.log(2)) for nats in nats_per_byte]
+    rates |= _with_interval("bits_per_byte", bits_per_byte)
+
+    if unspaced(evaluator.language):
+        return rates
+    word_counts = np.array([float(max(1, len(text.split()))) for text in texts])
+    pseudo_token = (word_counts.sum() / token_count, uniform_nats)
+    nats_per_word = nats_per_unit(nats_lost, word_counts, groups, pseudo_token, seed=seed)
+    if max(nats_per_word) > MAX_WORD_NATS:
+        return rates
+    perplexities = [float(np.exp(nats)) for nats in nats_per_word]
+    rates |= _with_interval("word_perplexity", perplexities)
+    return rates
 
 
-def _bytes(text: str) -> float:
-    return float(len(text.encode()))
+def _with_interval(name: str, rate_and_ends: Sequence[float]) -> dict[str, float]:
+    """A rate and the lower and upper end of its interval, by their names."""
+    rate, low, high = rate_and_ends
+    return {name: rate, f"{name}_low": low, f"{name}_high": high}
 
 
-def _words(text: str) -> float:
-    return float(max(1, len(text.split())))
-
-
-def per_size(
-    lost: Floats,
+def nats_per_unit(
+    nats_lost: Floats,
     sizes: Floats,
     groups: Sequence[str],
-    made_up: tuple[float, float],
+    pseudo_token: tuple[float, float],
     *,
     seed: int,
     draws: int = DRAWS,
 ) -> tuple[float, float, float]:
     """Nats lost in all per unit of size in all, with its 95 % interval by resampling whole groups.
 
-    lost, sizes: float [text].  made_up: size of two pseudo-tokens, which are groups of their own, and what one of them
-    loses; the other loses nothing.
+    Two pseudo-tokens are added, which are groups of their own: one loses nats, the other none.
+
+    Args:
+        nats_lost: Nats that each text loses, float [text].
+        sizes: Size of each text, float [text].
+        groups: The group of each text.
+        pseudo_token: Size of a pseudo-token, and the nats that one of the two loses.
+        seed: Seed of the resampling.
+        draws: Number of resamples.
+
+    Returns:
+        The rate, and the lower and upper end of its interval.
     """
-    _, member = np.unique(np.array(groups), return_inverse=True)
-    columns = np.stack([np.bincount(member, one) for one in (lost, sizes)], axis=1)
-    size, most = made_up
-    drawn = resampled_sums(np.vstack([columns, [0.0, size], [most, size]]), [seed, STREAM], draws)
-    low, high = np.quantile(drawn[0] / drawn[1], [0.025, 0.975])
-    return float(lost.sum() / sizes.sum()), float(low), float(high)
+    _, group_indices = np.unique(np.array(groups), return_inverse=True)
+    nats_by_group = np.bincount(group_indices, nats_lost)
+    size_by_group = np.bincount(group_indices, sizes)
+    columns = np.stack([nats_by_group, size_by_group], axis=1)
+    pseudo_size, pseudo_nats = pseudo_token
+    rows = np.vstack([columns, [0.0, pseudo_size], [pseudo_nats, pseudo_size]])
+    sums_by_draw = resampled_sums(rows, [seed, STREAM], draws)
+    low, high = np.quantile(sums_by_draw[0] / sums_by_draw[1], [0.025, 0.975])
+    return float(nats_lost.sum() / sizes.sum()), float(low), float(high)
 
 
 def normalised(evaluator: Evaluator, mask: Mask | None = None, *, ablation: str = "zero") -> Bools:
-    """Whether each right choice has the highest log-probability a byte, bool [example]; for tasks with choices.
+    """Whether each right choice has the highest log-probability a byte, bool [example].
 
     This is `acc_norm` of lm-evaluation-harness, with bytes where that counts characters.
+
+    Args:
+        evaluator: Of a task with choices.
+        mask: Of the model's heads; None for the unpruned model.
+        ablation: What stands in the place of a removed head.
     """
     inputs = evaluator.inputs
-    assert isinstance(inputs, Chosen)
+    assert isinstance(inputs, ChoiceAnswers)
 
     def read(batch: Batch, logits: torch.Tensor, targets: torch.Tensor) -> list[bool]:
         sizes = torch.as_tensor(inputs.bytes[batch.rows], device=logits.device).clamp(min=1)
-        best: list[bool] = ((logits.double() / sizes).argmax(dim=-1) == targets).tolist()
-        return best
+        is_right: list[bool] = ((logits.double() / sizes).argmax(dim=-1) == targets).tolist()
+        return is_right
 
-    kept = full_mask(evaluator.model.grid) if mask is None else mask
-    return np.array(evaluator.each(np.arange(len(evaluator.examples)), kept, ablation, read))
+    if mask is None:
+        mask = full_mask(evaluator.model.grid)
+    all_rows = np.arange(len(evaluator.examples))
+    return np.array(evaluator.each(all_rows, mask, ablation, read))

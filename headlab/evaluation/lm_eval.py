@@ -268,8 +268,8 @@ class LoadedTasks(TaskManager):  # type: ignore[misc] # lm_eval ships no types
 
 def _aggregation_name(aggregation: object) -> str:
     """The name under which the harness knows an aggregation, or that of a task's own function."""
-    registered: Mapping[str, object] = dict(AGGREGATION_REGISTRY.items())
-    for name, function in registered.items():
+    registered_functions: Mapping[str, object] = dict(AGGREGATION_REGISTRY.items())
+    for name, function in registered_functions.items():
         if function is aggregation:
             return name
     return f"{getattr(aggregation, '__name__', aggregation)}, the task's own"
@@ -314,8 +314,8 @@ def compared(
     sentences = [sentence for gated_model in models for sentence in gated_model.notes.sentences()]
     for sentence in dict.fromkeys(sentences):
         tell(sentence)
-    cut = {task: len(documents) for task, documents in models[-1].notes.cut.items()}
-    return figures(runs, seed, cut)
+    cut_documents = {task: len(documents) for task, documents in models[-1].notes.cut.items()}
+    return figures(runs, seed, cut_documents)
 
 
 def _harness_runs(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -26,7 +26,7 @@ from headlab.results import Curve, HeadScores, Result
 # Which stored result represents a language: the rule shared by the pages and the command line.
 
 # Parts of a task's spec that differ between languages; dev sets may differ in size.
-PER_LANGUAGE = ("language", "data_hash", "size")
+DIFFERS_BY_LANGUAGE = ("language", "data_hash", "size")
 # Options that set the precision, not the estimand: they may differ between results shown side by side.
 # `round` occurs in results stored before `target` existed.
 PRECISION = ("samples", "target", "stop", "round")
@@ -37,7 +37,9 @@ EARLIER = "earlier version"  # in the names of variants from before their settin
 class Chosen:
     """One result per language, all of one variant, so that languages can be compared.
 
-    results: by language, in the requested order.  others: the best result of each variant not chosen.
+    Attributes:
+        results: The results by language, in the requested order.
+        others: The best result of each variant that is not chosen.
     """
 
     results: Mapping[str, Result[HeadScores]] = field(default_factory=dict)
@@ -50,16 +52,18 @@ def spec_of(scores: HeadScores, *path: str) -> Any:
 
 
 def options_of(scores: HeadScores) -> dict[str, OptionValue]:
-    """The options that scores were made with; options missing from the spec take the method's defaults."""
-    known = METHODS.get(scores.method)
-    defaults = (
-        {} if known is None else {name: option.default for name, option in known.options.items()}
-    )
-    own = spec_of(scores, "method", "options")
-    return {
-        **defaults,
-        **(own if isinstance(own, Mapping) else {}),
-    }  # another program's may be anything
+    """The options that scores were made with.
+
+    Options that are missing from the spec take the method's defaults.
+    """
+    options: dict[str, OptionValue] = {}
+    method = METHODS.get(scores.method)
+    if method is not None:
+        options |= {name: option.default for name, option in method.options.items()}
+    stored_options = spec_of(scores, "method", "options")
+    if isinstance(stored_options, Mapping):  # another program's may be anything
+        options |= stored_options
+    return options
 
 
 def settings(scores: HeadScores) -> dict[str, OptionValue]:
@@ -68,23 +72,27 @@ def settings(scores: HeadScores) -> dict[str, OptionValue]:
 
 
 def superseded(spec: Mapping[str, object]) -> str:
-    """What is different about scores from before their settings were renewed, in a clause; empty for other scores.
+    """What is different about scores from before their settings were renewed, in a clause.
+
+    It is empty for other scores.
 
     Args:
         spec: Of the scores, or any that says the method as theirs does: name, options, version.
     """
     method = part(spec, "method", "name")
-    recorded = part(spec, "method", "version")
-    version = recorded if isinstance(recorded, int) else 1
-    if not isinstance(method, str) or version >= renewed_in(
-        method, part(spec, "method", "options")
-    ):
+    options = part(spec, "method", "options")
+    recorded_version = part(spec, "method", "version")
+    version = recorded_version if isinstance(recorded_version, int) else 1
+    if not isinstance(method, str) or version >= renewed_in(method, options):
         return ""
     return METHODS[method].renewal
 
 
 def earlier_order(spec: Mapping[str, object]) -> str:
-    """How the scores that order a curve differ from those of today, in a clause; empty if they do not."""
+    """How the scores that order a curve differ from those of today, in a clause.
+
+    It is empty if they do not.
+    """
     order = part(spec, "order")
     if not isinstance(order, Mapping):
         return ""
@@ -97,15 +105,22 @@ def earlier_order(spec: Mapping[str, object]) -> str:
 
 
 def renewed_in(method: object, options: object) -> int:
-    """As `Method.renewed_in`, of anything that a file may name; 1 for a method that is not known here."""
+    """As `Method.renewed_in`, of anything that a file may name.
+
+    It is 1 for a method that is not known here.
+    """
     if not isinstance(method, str) or method not in METHODS:
         return 1
     return METHODS[method].renewed_in(options if isinstance(options, Mapping) else {})
 
 
 def variant(scores: HeadScores) -> str:
-    """Key of all settings but language and precision: results of one variant may be shown side by side."""
-    task = {k: v for k, v in (spec_of(scores, "task") or {}).items() if k not in PER_LANGUAGE}
+    """Key of all settings but language and precision.
+
+    Results of one variant may be shown side by side.
+    """
+    task_spec = spec_of(scores, "task") or {}
+    task = {name: value for name, value in task_spec.items() if name not in DIFFERS_BY_LANGUAGE}
     parts = [
         spec_of(scores, "model"),
         task,
@@ -118,65 +133,87 @@ def variant(scores: HeadScores) -> str:
 
 
 def _rank(result: Result[HeadScores]) -> tuple[int, float, str, str]:
-    """Sort key, larger is better: more examples, then narrower intervals, then created later, then the key."""
-    size, width = spec_of(result.record, "task", "size") or 0, result.record.half_width
-    narrow = -math.inf if width is None else -float(np.median(width))
-    return int(size), narrow, str(result.meta.get("created") or ""), result.key
+    """Sort key of a result, larger is better.
+
+    More examples count first, then narrower intervals, then a later time of creation.
+    """
+    size = spec_of(result.record, "task", "size") or 0
+    width = result.record.half_width
+    narrowness = -math.inf if width is None else -float(np.median(width))
+    return int(size), narrowness, str(result.meta.get("created") or ""), result.key
 
 
 def _has_default_settings(result: Result[HeadScores]) -> bool:
     """Whether a result was made with its method's default settings."""
-    known = METHODS.get(result.record.method)
-    if known is None:
+    method = METHODS.get(result.record.method)
+    if method is None:
         return False
-    defaults = {
-        name: option.default for name, option in known.options.items() if name not in PRECISION
-    }
+    defaults = {}
+    for name, option in method.options.items():
+        if name not in PRECISION:
+            defaults[name] = option.default
     return settings(result.record) == defaults
 
 
 def select(
-    results: Iterable[Result[HeadScores]], languages: Sequence[str], wanted: str | None = None
+    results: Iterable[Result[HeadScores]],
+    languages: Sequence[str],
+    preferred_variant: str | None = None,
 ) -> Chosen:
     """The best result of each language, from the variant that covers the most languages.
 
-    Between results that differ only in precision (`PRECISION`), the one on more examples wins, then the
-    one with the smaller median half-width, then the later `created`. Between variants that cover equally
-    many languages, the method's default settings win, then those that have not been renewed since, then the better
-    result by the same rule.  results: of one model name, task and method.  wanted: key of the variant to take instead.
+    Between results that differ only in precision (`PRECISION`), the one on more examples wins, then
+    the one with the smaller median half-width, then the later `created`. Between variants that
+    cover equally many languages, the method's default settings win, then those that have not been
+    renewed since, then the better result by the same rule.
+
+    Args:
+        results: Results of one model name, task and method.
+        languages: Languages, in the order of the choice.
+        preferred_variant: Key of the variant to take instead; nothing is chosen if there is none.
     """
-    variants: dict[str, dict[str, Result[HeadScores]]] = {}
-    for result in sorted(results, key=_rank):
+    results_by_variant: dict[str, dict[str, Result[HeadScores]]] = {}
+    for result in sorted(results, key=_rank):  # a better one replaces those before it
         if result.record.language in languages:
-            variants.setdefault(variant(result.record), {})[result.record.language] = result
-    ranked = sorted(variants, key=lambda key: (key == wanted, _merit(variants[key])), reverse=True)
-    if not ranked:
-        return Chosen()
-    best = {} if wanted not in (None, ranked[0]) else variants[ranked[0]]
-    others = tuple(
-        max(variants[key].values(), key=_rank) for key in ranked if variants[key] is not best
+            by_language = results_by_variant.setdefault(variant(result.record), {})
+            by_language[result.record.language] = result
+    ranked_variants = sorted(
+        results_by_variant,
+        key=lambda key: (key == preferred_variant, _merit(results_by_variant[key])),
+        reverse=True,
     )
-    return Chosen({name: best[name] for name in languages if name in best}, others)
+    if not ranked_variants:
+        return Chosen()
+    best_variant = ranked_variants[0]
+    best_results: dict[str, Result[HeadScores]] = {}
+    other_variants = ranked_variants
+    if preferred_variant in (None, best_variant):
+        best_results = results_by_variant[best_variant]
+        other_variants = ranked_variants[1:]
+    others = [max(results_by_variant[key].values(), key=_rank) for key in other_variants]
+    chosen = {name: best_results[name] for name in languages if name in best_results}
+    return Chosen(chosen, tuple(others))
 
 
 def _merit(
-    group: Mapping[str, Result[HeadScores]],
+    results: Mapping[str, Result[HeadScores]],
 ) -> tuple[int, bool, bool, tuple[int, float, str, str]]:
-    top = max(group.values(), key=_rank)
+    """Sort key of a variant by its results, larger is better."""
+    best_result = max(results.values(), key=_rank)
     return (
-        len(group),
-        _has_default_settings(top),
-        not superseded(top.record.spec),
-        max(map(_rank, group.values())),
+        len(results),
+        _has_default_settings(best_result),
+        not superseded(best_result.record.spec),
+        _rank(best_result),
     )
 
 
 # Expected cost and limits of a method, how far its intervals can be trusted, and the actual cost of a result.
 
-FEW_HEADS = 12  # of so many at most, the last one's sign moves the values of all noticeably
-USUAL_SQUARE = (
-    0.02  # typical mean square of a gain, observed; `headlab.methods.sampling` starts from it too
-)
+# Where there are so few heads, the sign of the last one moves the values of all noticeably.
+FEW_HEADS = 12
+# Typical mean square of a gain, observed; `headlab.methods.sampling` starts from it too.
+USUAL_SQUARE = 0.02
 
 
 def refuse(method: Method, heads: int) -> None:
@@ -200,80 +237,98 @@ BY_SIGN = "sign"  # the value of option `stop` that lets a head go once its sign
 
 
 def stopped_at_sign(scores: HeadScores) -> Bools:
-    """Heads whose sampling ended because their sign was decided, bool [head]: their values lean away from 0.
+    """Heads whose sampling ended because their sign was decided, bool [head].
 
-    Not those that had reached the target width or the largest number of samples by then.
+    Their values lean away from 0. Heads that had reached the target width or the largest number of
+    samples by then are not among them.
     """
-    none = np.zeros(scores.grid.size, bool)
-    known = METHODS.get(scores.method)
-    if known is None or scores.samples is None or scores.half_width is None:
-        return none
-    decided = scores.helpful | scores.harmful
-    if known.stops_at_sign:
-        return np.asarray(decided & (scores.samples < _samples(options_of(scores))))
+    no_heads = np.zeros(scores.grid.size, bool)
+    method = METHODS.get(scores.method)
+    if method is None or scores.samples is None or scores.half_width is None:
+        return no_heads
+    is_decided = scores.helpful | scores.harmful
+    if method.stops_at_sign:
+        return np.asarray(is_decided & (scores.samples < _samples(options_of(scores))))
     target = _sign_target(scores)
-    if target is None or known.interval_check == "all heads together":
-        return none
-    early = scores.samples < _samples(options_of(scores))
-    return np.asarray(decided & early & (scores.half_width > target))
+    if target is None or method.interval_check == "all heads together":
+        return no_heads
+    before_all_samples = scores.samples < _samples(options_of(scores))
+    return np.asarray(is_decided & before_all_samples & (scores.half_width > target))
 
 
 def _sign_target(scores: HeadScores) -> float | None:
-    """The target half-width of a run whose option `stop` is "sign"; None for other runs, which no sign ends."""
-    recorded = spec_of(scores, "method", "options") or {}
-    target = recorded.get("target")  # runs from before there was one were not ended by a sign
-    return float(target) if recorded.get("stop") == BY_SIGN and is_number(target) else None
+    """The target half-width of a run whose option `stop` is "sign".
+
+    It is None for other runs, which no sign ends, as for runs from before there was a target.
+    """
+    stored_options = spec_of(scores, "method", "options") or {}
+    target = stored_options.get("target")
+    if stored_options.get("stop") != BY_SIGN or not is_number(target):
+        return None
+    return float(target)
 
 
 def ended_at_sign(scores: HeadScores) -> bool:
     """Whether a run that ends for all heads at once may have been ended by the sign of its last head.
 
-    Its values lean away from 0, each by about as much as a single head's would, over the number of heads.
+    Its values lean away from 0, each by about as much as a single head's would, over the number of
+    heads.
     """
-    known = METHODS.get(scores.method)
-    if known is None or known.interval_check != "all heads together":
+    method = METHODS.get(scores.method)
+    if method is None or method.interval_check != "all heads together":
         return False
     if scores.samples is None or _sign_target(scores) is None:
         return False
-    samples_of_a_whole_run = _samples(options_of(scores)) * walk_length(
-        {"estimand": scores.estimand}, scores.grid.size
-    )
-    return int(scores.samples.sum()) < samples_of_a_whole_run
+    orders = _samples(options_of(scores))
+    heads_removed = walk_length({"estimand": scores.estimand}, scores.grid.size)
+    return int(scores.samples.sum()) < orders * heads_removed
 
 
 def lean(scores: Iterable[HeadScores]) -> str:
-    """Which values lean away from 0 because sampling ended at a decided sign, in a clause; empty if none does."""
+    """Which values lean away from 0 because sampling ended at a decided sign, in a clause.
+
+    It is empty if none does.
+    """
     results = list(scores)
-    count = sum(int(stopped_at_sign(one).sum()) for one in results)
-    at_once = [one for one in results if one.grid.size <= FEW_HEADS and ended_at_sign(one)]
-    if not count and not at_once:
-        return ""
-    heads = sum(one.grid.size for one in results)
-    whose = (
-        f"{count:,} of {heads:,} heads were let go as soon as their sign was decided: their values"
+    heads_stopped = sum(int(stopped_at_sign(result).sum()) for result in results)
+    some_ended_together = any(
+        result.grid.size <= FEW_HEADS and ended_at_sign(result) for result in results
     )
-    if not count:
-        whose = "sampling ended as soon as the last sign was decided, and the heads are few: their values"
+    if not heads_stopped and not some_ended_together:
+        return ""
+    heads = sum(result.grid.size for result in results)
+    which_values = (
+        f"{heads_stopped:,} of {heads:,} heads were let go as soon as their sign was decided: "
+        "their values"
+    )
+    if not heads_stopped:
+        which_values = "sampling ended as soon as the last sign was decided, and the heads are few: their values"
     has_stop = "stop" in options_of(results[0])
     advice = "compare sizes with stop=width only" if has_stop else "do not compare their sizes"
-    known = METHODS.get(results[0].method)
-    size = known.sign_lean if known is not None else ""
+    method = METHODS.get(results[0].method)
+    amount = f", {method.sign_lean}" if method is not None and method.sign_lean else ""
     return (
-        f"{whose} lean away from 0{size and f', {size}'} (docs/statistics.md); signs and intervals are not touched by "
-        f"it; {advice}"
+        f"{which_values} lean away from 0{amount} (docs/statistics.md); signs and intervals are not "
+        f"touched by it; {advice}"
     )
 
 
 def cautions(scores: Iterable[HeadScores]) -> tuple[str, ...]:
-    """Caveats about claims that rest on results of one method, a clause each without a full stop; mostly none."""
-    clauses = [
-        text for one in scores for text in (caution(one.method), superseded(one.spec)) if text
-    ]
-    return tuple(dict.fromkeys(clauses))
+    """Caveats about claims that rest on results of one method; mostly none.
+
+    Each is a clause without a full stop.
+    """
+    clauses = []
+    for result in scores:
+        clauses += [caution(result.method), superseded(result.spec)]
+    return tuple(dict.fromkeys(clause for clause in clauses if clause))
 
 
 def remarks(scores: Iterable[HeadScores]) -> tuple[str, ...]:
-    """All that a reader must know beside the values of results of one method, a clause each without a full stop."""
+    """All that a reader must know beside the values of results of one method.
+
+    Each is a clause without a full stop.
+    """
     results = list(scores)
     return tuple(filter(None, (*cautions(results), lean(results))))
 
@@ -289,14 +344,16 @@ def remarks_on_choice(scores: Iterable[HeadScores], rule: str) -> tuple[str, ...
 
 
 def _samples(options: Options) -> int:
-    """The largest number of samples of a run; 0 where its options, which a file may say, name no number."""
+    """The largest number of samples of a run.
+
+    It is 0 where the options, which may be from a file, name no number.
+    """
     samples = options.get("samples", 0)
     return int(samples) if is_number(samples) else 0
 
 
-NARROWEST = (
-    1e-6  # half-width, as a share of the span, below which no realistic number of samples suffices
-)
+# Half-width, as a share of the span, below which no realistic number of samples suffices.
+NARROWEST = 1e-6
 
 
 def expected_forwards(
@@ -328,20 +385,17 @@ def expected_forwards(
     """
     max_forwards = method.max_forwards(options, heads, examples)
     if not _may_end_at_target(options):
-        return _after_screening(method, options, max_forwards, resumable), _basis_without_target(
-            method, options
-        )
-    forwards_by_language = {
-        scores.language: scores.example_forwards
-        for scores in earlier_scores
-        if _ended_at_target(scores, _samples(options))
-    }
+        forwards = _after_screening(method, options, max_forwards, resumable)
+        return forwards, _basis_without_target(method, options)
+    forwards_by_language = {}
+    for scores in earlier_scores:
+        if _ended_at_target(scores, _samples(options)):
+            forwards_by_language[scores.language] = scores.example_forwards
     if forwards_by_language:
         plural = "s" if len(forwards_by_language) > 1 else ""
         basis = f"samples as in {len(forwards_by_language)} language{plural} scored before"
-        return min(
-            max_forwards, round(float(np.median(list(forwards_by_language.values()))))
-        ), basis
+        median_forwards = float(np.median(list(forwards_by_language.values())))
+        return min(max_forwards, round(median_forwards)), basis
     samples, basis = _samples_to_target(method, options, examples, resumable)
     expected_options = {**options, "samples": samples}
     forwards = method.max_forwards(expected_options, heads, examples)
@@ -356,7 +410,10 @@ def _may_end_at_target(options: Options) -> bool:
 def _basis_without_target(method: Method, options: Options) -> str:
     """What the forecast of a run rests on that no width ends."""
     if method.costs.assumed:
-        return f"{method.key} says in words only what it costs ({method.costs.words}): one forward an example is assumed"
+        return (
+            f"{method.key} says in words only what it costs ({method.costs.words}): one forward an "
+            "example is assumed"
+        )
     if _samples(options):
         return "every sample is drawn"
     return "a fixed number of forward passes"
@@ -365,7 +422,10 @@ def _basis_without_target(method: Method, options: Options) -> str:
 def _samples_to_target(
     method: Method, options: Options, examples: int, resumable: bool
 ) -> tuple[int, str]:
-    """Samples after which intervals should reach the target width, before any gain is known, and that in words."""
+    """Samples after which intervals should reach the target width, before any gain is known.
+
+    Also gives what that rests on, in words.
+    """
     max_samples = _samples(options)
     screening = method.costs.screening if resumable else None
     largest_weight = 1 if screening is None else screening.largest_weight
@@ -388,7 +448,10 @@ def _ended_at_target(scores: HeadScores, max_samples: int) -> bool:
 
 
 def _after_screening(method: Method, options: Options, forwards: int, resumable: bool) -> int:
-    """Forward passes without those that a gradient spares, with one pass a sample for the gradient."""
+    """Forward passes without those that a gradient spares.
+
+    One pass a sample is added for the gradient.
+    """
     screening = method.costs.screening
     if screening is None or not resumable:
         return forwards
@@ -416,43 +479,65 @@ def typical_samples(options: Options, largest_weight: int = 1) -> float:
 
 
 def alike(scores: HeadScores, method: Method, options: Options) -> bool:
-    """Whether a result was made by this version of a method with these options, ignoring `samples`."""
-    stored = spec_of(scores, "method", "options") or {}
+    """Whether a result was made by this version of a method with these options.
+
+    The option `samples` may differ.
+    """
+    if not current(scores, method):
+        return False
+    stored_options = spec_of(scores, "method", "options") or {}
     names = [name for name in method.options if name != "samples"]
-    return current(scores, method) and all(stored.get(name) == options.get(name) for name in names)
+    return all(stored_options.get(name) == options.get(name) for name in names)
 
 
 def current(scores: HeadScores, method: Method) -> bool:
-    """Whether a result was made by this version of a method: earlier versions took different forward passes."""
-    return scores.method == method.key and (
-        spec_of(scores, "method", "version") or 1
-    ) == method.version_of(options_of(scores))
+    """Whether a result was made by this version of a method.
+
+    Earlier versions took different forward passes.
+    """
+    if scores.method != method.key:
+        return False
+    version: object = spec_of(scores, "method", "version") or 1
+    return version == method.version_of(options_of(scores))
 
 
 def pace(
     results: Iterable[HeadScores | Curve], model: str, task: str, method: str | None = None
 ) -> float | None:
-    """Median seconds per forward pass in the stored scores, or curves, of a model and task; None without any.
+    """Median seconds per forward pass in stored scores, or curves; None without any.
 
-    method: use results of this method only, since most of Shapley's forward passes are partial.
+    Args:
+        results: The scores or curves.
+        model: Name of the model whose results count.
+        task: Name of the task whose results count.
+        method: The method whose results count, since most of Shapley's forward passes are partial;
+            None for all.
     """
-    seen = [
-        s.seconds / s.example_forwards
-        for s in results
-        if s.example_forwards
-        and (part(s.spec, "model", "name"), part(s.spec, "task", "name")) == (model, task)
-        and method in (None, getattr(s, "method", None))
-    ]
-    return float(np.median(seen)) if seen else None
+    seconds_per_forward = []
+    for result in results:
+        names = (part(result.spec, "model", "name"), part(result.spec, "task", "name"))
+        is_of_method = method in (None, getattr(result, "method", None))
+        if result.example_forwards and names == (model, task) and is_of_method:
+            seconds_per_forward.append(result.seconds / result.example_forwards)
+    return float(np.median(seconds_per_forward)) if seconds_per_forward else None
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of a result and the precision it reached; half-widths in the score's unit, None where there are none.
+    """Cost of a result, and the precision that it reached.
 
-    samples: minimum, median and maximum over the heads.  helpful, harmful: number of heads whose sign is decided.
-    narrow: undecided, but at least as narrow as the run's target (or, where it had none, the method's
-    default one).  wide: the rest.  These four are None for scores without signs.
+    Attributes:
+        forwards: Number of forward passes of one example each.
+        seconds: Seconds of computing.
+        samples: Minimum, median and maximum number of samples over the heads; None without samples.
+        helpful: Number of heads that are decided to help, like the next three None for scores
+            without signs.
+        harmful: Number of heads that are decided to harm.
+        narrow: Number of undecided heads whose interval is at least as narrow as the run's target,
+            or, where it had none, the method's default one.
+        wide: Number of the other heads.
+        median_width: Median half-width, in the score's unit; None without intervals.
+        largest_width: Largest half-width, in the score's unit; None without intervals.
     """
 
     forwards: int
@@ -468,35 +553,46 @@ class Cost:
 
 def cost_of(scores: HeadScores) -> Cost:
     """The cost of a result."""
-    drawn, width = scores.samples, scores.half_width
-    samples = (
-        None if drawn is None else (int(drawn.min()), float(np.median(drawn)), int(drawn.max()))
+    samples_by_head = scores.samples
+    samples = None
+    if samples_by_head is not None:
+        samples = (
+            int(samples_by_head.min()),
+            float(np.median(samples_by_head)),
+            int(samples_by_head.max()),
+        )
+    half_width = scores.half_width
+    cost = Cost(
+        forwards=scores.example_forwards,
+        seconds=scores.seconds,
+        samples=samples,
+        helpful=None,
+        harmful=None,
+        narrow=None,
+        wide=None,
+        median_width=None if half_width is None else float(np.median(half_width)),
+        largest_width=None if half_width is None else float(half_width.max()),
     )
-    if width is None:
-        return Cost(scores.example_forwards, scores.seconds, samples, *(None,) * 6)
-    widths = float(np.median(width)), float(width.max())
-    if not scores.signed:
-        return Cost(scores.example_forwards, scores.seconds, samples, *(None,) * 4, *widths)
-    open_ = ~(scores.helpful | scores.harmful)
-    narrow: Bools = open_ & (width <= target_of(scores))
-    return Cost(
-        scores.example_forwards,
-        scores.seconds,
-        samples,
-        int(scores.helpful.sum()),
-        int(scores.harmful.sum()),
-        int(narrow.sum()),
-        int((open_ & ~narrow).sum()),
-        *widths,
+    if half_width is None or not scores.signed:
+        return cost
+    is_undecided = ~(scores.helpful | scores.harmful)
+    is_narrow: Bools = is_undecided & (half_width <= target_of(scores))
+    return replace(
+        cost,
+        helpful=int(scores.helpful.sum()),
+        harmful=int(scores.harmful.sum()),
+        narrow=int(is_narrow.sum()),
+        wide=int((is_undecided & ~is_narrow).sum()),
     )
 
 
 def target_of(scores: HeadScores) -> float:
     """The target half-width of a run, in the score's unit; the default one where it had none."""
-    given = spec_of(scores, "method", "options", "target")
-    if is_number(given):
-        return float(given)
-    known = METHODS.get(scores.method)
-    option = known.options.get("target") if known is not None else None
-    default = (option or METHODS[DEFAULT_METHOD].options["target"]).default
-    return float(cast("float", default))
+    stored_target = spec_of(scores, "method", "options", "target")
+    if is_number(stored_target):
+        return float(stored_target)
+    option = METHODS[DEFAULT_METHOD].options["target"]
+    method = METHODS.get(scores.method)
+    if method is not None and "target" in method.options:
+        option = method.options["target"]
+    return float(cast("float", option.default))

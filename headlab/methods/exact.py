@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb
 
 import numpy as np
@@ -16,16 +16,21 @@ from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
 from headlab.methods.table import method
 from headlab.methods.tmab import sizes
-from headlab.methods.work import Arrays, Outcome, Work, drive
+from headlab.methods.work import Arrays, Outcome, Work, final_outcome
 
-CHUNK = 64
+CHUNK_COALITIONS = 64
 
 
 @dataclass(frozen=True)
-class Table:
+class CoalitionValues:
     """A snapshot: mean value of every coalition so far, as a share of the span.
 
-    values: float [2 ** players]; bit p of an index says whether player p is present.  done: entries filled.
+    Attributes:
+        values: The values, float [2 ** players]; bit p of an index says whether player p is there.
+        done: Number of coalitions that are evaluated; the first ones.
+        players: Number of players.
+        estimand: Which coalitions count.
+        span: Of the value function.
     """
 
     values: Floats
@@ -39,14 +44,24 @@ class Table:
         return {"values": self.values, "done": np.array(self.done)}
 
     def outcome(self) -> Outcome:
-        """The values, exact on these examples: intervals of length 0; NaN until all coalitions are evaluated."""
+        """The Shapley values, exact on these examples, with intervals of length 0.
+
+        They are NaN until all coalitions are evaluated.
+        """
         if self.done < len(self.values):
-            nothing = np.full(self.players, np.nan)
-            return Outcome(nothing, nothing, nothing)
+            unknown = np.full(self.players, np.nan)
+            return Outcome(unknown, unknown, unknown)
         # Sums of up to 2 ** 16 terms: rounded so that rounding errors do not count as a sign.
-        found = np.round(shapley(self.values, self.players, self.estimand), 12) * self.span
-        coalitions = np.full(self.players, len(self.values) // 2, np.int64)
-        return Outcome(found, found, found, coalitions, np.where(found == 0, 1.0, 0.0), 1.0)
+        shares = np.round(shapley(self.values, self.players, self.estimand), 12)
+        shapley_values = shares * self.span
+        return Outcome(
+            values=shapley_values,
+            low=shapley_values,
+            high=shapley_values,
+            samples=np.full(self.players, len(self.values) // 2, np.int64),
+            p_values=np.where(shapley_values == 0, 1.0, 0.0),
+            level=1.0,
+        )
 
     def progress(self) -> Progress:
         """Number of coalitions evaluated."""
@@ -56,54 +71,70 @@ class Table:
 def shapley(values: Floats, players: int, estimand: str) -> Floats:
     """Shapley values [player] of a game given by all its values [2 ** players] (Shapley 1953).
 
-    `shapley-top50` gives weight only to coalitions with fewer than half of the players removed.
+    Args:
+        values: The value of each coalition, float [2 ** players].
+        players: Number of players.
+        estimand: `shapley-top50` gives weight only to coalitions with fewer than half of the
+            players removed.
     """
-    place = np.arange(len(values))
-    gone = players - np.array([int(p).bit_count() for p in place])
-    steps = sizes(estimand, players)
-    out = np.empty(players)
+    coalitions = np.arange(len(values))
+    removed_counts = players - np.array([int(c).bit_count() for c in coalitions])
+    sizes_that_count = sizes(estimand, players)
+    weight_by_removed = np.zeros(players)
+    for removed in range(min(sizes_that_count, players)):
+        weight_by_removed[removed] = 1 / (sizes_that_count * comb(players - 1, removed))
+    shapley_values = np.empty(players)
     for player in range(players):
-        without = place[(place >> player) & 1 == 0]
-        others = gone[without] - 1  # players removed before this one
-        weight = np.array(
-            [1 / (steps * comb(players - 1, int(k))) if k < steps else 0.0 for k in range(players)]
-        )
-        out[player] = weight[others] @ (values[without | (1 << player)] - values[without])
-    return out
+        without = coalitions[(coalitions >> player) & 1 == 0]
+        removed_besides_player = removed_counts[without] - 1
+        gains = values[without | (1 << player)] - values[without]
+        shapley_values[player] = weight_by_removed[removed_besides_player] @ gains
+    return shapley_values
 
 
-def estimate(game: Game, start: Table) -> Iterator[Table]:
+def estimate(game: Game, start: CoalitionValues) -> Iterator[CoalitionValues]:
     """Snapshots after every 64 coalitions, until all are evaluated on all examples."""
-    values, done, every = start.values.copy(), start.done, np.arange(game.examples)
-    chunks = [np.arange(at, min(at + CHUNK, len(values))) for at in range(done, len(values), CHUNK)]
+    values = start.values.copy()
+    all_examples = np.arange(game.examples)
+    chunks = []
+    for first in range(start.done, len(values), CHUNK_COALITIONS):
+        end = min(first + CHUNK_COALITIONS, len(values))
+        chunks.append(np.arange(first, end))
 
     def ask(chunk: Ints) -> Ask:
-        kept = np.repeat(members(chunk, game.players), len(every), axis=0)
-        return Ask("values", {"kept": kept, "examples": np.tile(every, len(chunk))})
+        kept = np.repeat(members(chunk, game.players), len(all_examples), axis=0)
+        return Ask("values", {"kept": kept, "examples": np.tile(all_examples, len(chunk))})
 
-    for chunk, found in zip(chunks, game.answers(map(ask, chunks)), strict=True):
-        values[chunk] = np.average(found.reshape(len(chunk), -1), axis=1, weights=game.weights)
-        yield Table(values.copy(), int(chunk[-1]) + 1, start.players, start.estimand, start.span)
+    for chunk, chunk_values in zip(chunks, game.answers(map(ask, chunks)), strict=True):
+        values_by_example = chunk_values.reshape(len(chunk), -1)
+        values[chunk] = np.average(values_by_example, axis=1, weights=game.weights)
+        yield replace(start, values=values.copy(), done=int(chunk[-1]) + 1)
 
 
-def members(places: npt.ArrayLike, players: int) -> Bools:
+def members(coalitions: npt.ArrayLike, players: int) -> Bools:
     """Members of each coalition: int [coalition] -> bool [coalition, player]."""
-    return np.asarray((np.asarray(places)[:, None] >> np.arange(players)) & 1, dtype=bool)
+    return np.asarray((np.asarray(coalitions)[:, None] >> np.arange(players)) & 1, dtype=bool)
 
 
 def run(work: Work) -> Outcome:
-    """Evaluate every coalition. Raises HeadlabError for too many heads."""
+    """Evaluate every coalition.
+
+    Raises:
+        HeadlabError: The model has too many heads.
+    """
     game = game_of(work)
     start = restore(work.saved or {}, work.options, game.players)
-    return drive(work, start, estimate(game, start))
+    return final_outcome(work, start, estimate(game, start))
 
 
-def restore(saved: Arrays, options: Options, players: int) -> Table:
+def restore(saved: Arrays, options: Options, players: int) -> CoalitionValues:
     """The snapshot stored in a checkpoint; an empty one if it does not fit."""
     refuse(method("exact"), players)
-    estimand, span = str(options["estimand"]), value_of(str(options["value"])).span
-    if {"values", "done"} <= set(saved) and saved["values"].shape == (2**players,):
-        return Table(
-            saved["values"].astype(np.float64), int(saved["done"]), players, estimand, span
-        )
-    return Table(np.zeros(2**players), 0, players, estimand, span)
+    estimand = str(options["estimand"])
+    span = value_of(str(options["value"])).span
+    values = np.zeros(2**players)
+    evaluated = 0
+    if {"values", "done"} <= set(saved) and saved["values"].shape == values.shape:
+        values = saved["values"].astype(np.float64)
+        evaluated = int(saved["done"])
+    return CoalitionValues(values, evaluated, players, estimand, span)

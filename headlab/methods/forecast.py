@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from headlab.core import duration
 
+Number = TypeVar("Number", int, float)
+
 
 class Forecast(BaseModel):
-    """What a job will cost: forward passes and seconds, None where unknown; basis: of both, in words."""
+    """What a job will cost.
+
+    Attributes:
+        forwards: Forward passes of one example each; None where unknown.
+        seconds: How long it will take; None where unknown.
+        basis: What both are based on, in words.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -24,8 +33,8 @@ class Forecast(BaseModel):
         """The forecast as a command prints it."""
         if not self.forwards and not self.seconds:
             return self.basis
-        about = "" if self.seconds is None else f", about {duration(self.seconds)}"
-        return f"{self.forwards or 0:,} forwards{about}: {self.basis}"
+        duration_clause = "" if self.seconds is None else f", about {duration(self.seconds)}"
+        return f"{self.forwards or 0:,} forwards{duration_clause}: {self.basis}"
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,15 @@ def sum_of(parts: Sequence[Part]) -> Forecast:
     seconds = [part.seconds for part in parts]
     clauses = dict.fromkeys(clause for part in parts for clause in part.words)
     return Forecast(
-        forwards=None if None in forwards else sum(f for f in forwards if f is not None),
-        seconds=None if None in seconds else sum(s for s in seconds if s is not None),
+        forwards=_sum_if_known(forwards),
+        seconds=_sum_if_known(seconds),
         basis="; ".join(clauses),
     )
+
+
+def _sum_if_known(costs: Sequence[Number | None]) -> Number | None:
+    """The sum of the costs of all parts; None where one is unknown."""
+    known_costs = [cost for cost in costs if cost is not None]
+    if len(known_costs) < len(costs):
+        return None
+    return sum(known_costs)

@@ -17,7 +17,12 @@ Question = Literal["values", "gains", "marginals", "screened"]
 
 @dataclass(frozen=True)
 class Ask:
-    """One query to a game. arrays: the arguments of `ModelGame`'s method of this name, which says what is asked."""
+    """One query to a game.
+
+    Attributes:
+        question: Name of the method of `ModelGame` that answers it, and says what is asked.
+        arrays: The method's arguments.
+    """
 
     question: Question
     arrays: Mapping[str, npt.NDArray[np.generic]]
@@ -26,8 +31,8 @@ class Ask:
 class Game(Protocol):
     """An estimator's view of a model: players, examples, and the values of coalitions.
 
-    Values are shares of `span`, so that gains lie in [-1, 1]; positive = the player helps.  steps: number of levels
-    of a gain of 1 (see `headlab.core.value_functions.Value`).  round: suitable number of samples for one call.
+    Values are shares of `span`, so that gains lie in [-1, 1]; where one is positive, the player
+    helps.
     """
 
     @property
@@ -40,11 +45,17 @@ class Game(Protocol):
 
     @property
     def lengths(self) -> Ints:
-        """Relative cost of each example, int [example]: examples of similar length are best batched together."""
+        """Relative cost of each example, int [example].
+
+        Examples of similar length are best batched together.
+        """
 
     @property
     def weights(self) -> Floats | None:
-        """Weight of each example in the value, [example], summing to 1; None where all are equal."""
+        """Weight of each example in the value, [example]; None where all are equal.
+
+        The weights sum to 1.
+        """
 
     @property
     def span(self) -> float:
@@ -52,7 +63,7 @@ class Game(Protocol):
 
     @property
     def steps(self) -> int:
-        """Number of levels of a gain of 1."""
+        """Number of levels of a gain of 1 (see `headlab.core.value_functions.Value`)."""
 
     @property
     def round(self) -> int:
@@ -60,17 +71,23 @@ class Game(Protocol):
 
     @property
     def costs(self) -> Floats:
-        """Cost of a player's gain in "marginals" and "screened", float [player], as a share of a full pass."""
+        """Cost of a player's gain in "marginals" and "screened", float [player].
+
+        It is a share of a full pass.
+        """
 
     @property
     def scale(self) -> Scale | None:
-        """Bins of the gains that "screened" predicts; None where prediction is impossible or would save nothing."""
+        """Bins of the gains that "screened" predicts.
+
+        None where prediction is impossible or would save nothing.
+        """
 
     def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
         """The answers to independent queries, in their order.
 
-        A game with several devices reads queries ahead; each is computed on its own, so that the answers do not
-        depend on the number of devices.
+        A game with several devices reads queries ahead; each is computed on its own, so that the
+        answers do not depend on the number of devices.
         """
 
 

@@ -165,13 +165,11 @@ class Method:
             options: Options of the method; those that are left out are at their defaults.
         """
         newest = 1
-        for name, versions in self.renewed.items():
+        for name, version_by_value in self.renewed.items():
             option_value = options.get(name, self.options[name].default)
-            newest = max(
-                newest,
-                *(version for value, version in versions.items() if value == option_value),
-                1,
-            )
+            for renewed_value, version in version_by_value.items():
+                if renewed_value == option_value:
+                    newest = max(newest, version)
         return newest
 
     def version_of(self, options: Mapping[str, object]) -> int:
@@ -186,7 +184,9 @@ class Method:
         """The unit of the scores under these options."""
         if self.raw_unit and options.get("normalise") is False:
             return self.raw_unit
-        return value_of(str(options["value"])).unit if "value" in options else self.unit
+        if "value" in options:
+            return value_of(str(options["value"])).unit
+        return self.unit
 
     def resolve(self, given_options: Mapping[str, object]) -> dict[str, OptionValue]:
         """All options: the given ones checked, the others at their default.

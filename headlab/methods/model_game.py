@@ -16,44 +16,61 @@ from headlab.core.parallel import Tick, one_thread, spread
 from headlab.evaluation import Evaluator, token_budget, width_of
 from headlab.hooks import Active, FanOut, LayerStates, Model, Trunk, as_gates
 from headlab.methods.game import Ask, Game, in_turn
-from headlab.methods.screen import SIZES, TURNS, Scale, feasible, nearness
+from headlab.methods.screen import NEARNESS_SCALE, SIZE_SCALE, Scale, feasible, nearness
 from headlab.methods.work import Work
 
 # Rows of coalitions computed together, cut in half where they do not fit in memory.
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Rows to be computed together. places: their indices in the caller's arrays.  wanted: players of each row."""
+class CoalitionBatch:
+    """Rows to be computed together.
 
-    places: Ints
+    Attributes:
+        rows: Their indices in the caller's arrays, int [row].
+        wanted: The players that are asked for in each row, bool [row, player].
+    """
+
+    rows: Ints
     wanted: Bools
 
-    def cut(self) -> tuple[Batch, ...]:
-        """Two halves of the batch, by rows or, for a single row, by players; nothing where it cannot be cut."""
-        if len(self.places) > 1:
-            middle = len(self.places) // 2
+    def cut(self) -> tuple[CoalitionBatch, ...]:
+        """Two halves of the batch: of its rows or, for a single row, of the row's players.
+
+        There are none where the batch cannot be cut.
+        """
+        if len(self.rows) > 1:
+            middle = len(self.rows) // 2
             return (
-                Batch(self.places[:middle], self.wanted[:middle]),
-                Batch(self.places[middle:], self.wanted[middle:]),
+                CoalitionBatch(self.rows[:middle], self.wanted[:middle]),
+                CoalitionBatch(self.rows[middle:], self.wanted[middle:]),
             )
-        asked = np.flatnonzero(self.wanted[0])
-        if len(asked) < 2:
+        players = np.flatnonzero(self.wanted[0])
+        if len(players) < 2:
             return ()
-        first = np.isin(np.arange(self.wanted.shape[1]), asked[: len(asked) // 2])
-        return Batch(self.places, self.wanted & first), Batch(self.places, self.wanted & ~first)
+        is_first_half = np.isin(np.arange(self.wanted.shape[1]), players[: len(players) // 2])
+        return (
+            CoalitionBatch(self.rows, self.wanted & is_first_half),
+            CoalitionBatch(self.rows, self.wanted & ~is_first_half),
+        )
 
 
-# Samples between two snapshots: a few seconds on two cores, and enough rows to fill a GPU. No result depends on it.
+# Samples between two snapshots: a few seconds on two cores, and enough rows to fill a GPU. No result
+# depends on it.
 ROUND = {"cpu": 16, "cuda": 256}
-# A pass with a backward pass stores its layers' activations, about GRADED_WIDTHS hidden widths per token and layer. It
-# gets a share of a batch's tokens: a fixed one on a GPU, on a CPU the share that stays below GRADED_BYTES per lane.
-GRADED_CUDA, GRADED_BYTES, GRADED_WIDTHS = 1 / 8, 256 << 20, 10
-# Maximum number of coalitions in such a pass: their branches take far more work than they do, and on a CPU several
-# batches run in parallel. A GPU takes all at once.
-TRUNKS = {"cpu": 8}
-# Cost of the last layer, in layers, where only the first token's output is needed; minimum cost of any row.
-LAST, OVERHEAD = 1 / 3, 0.05
+# A pass with a backward pass stores its layers' activations, about GRADED_WIDTHS hidden widths per
+# token and layer. It gets a share of a batch's tokens: a fixed one on a GPU, on a CPU the share that
+# stays below GRADED_BYTES per lane.
+GRADED_CUDA = 1 / 8
+GRADED_BYTES = 256 << 20
+GRADED_WIDTHS = 10
+# Maximum number of coalitions in such a pass: their branches take far more work than they do, and on
+# a CPU several batches run in parallel. A GPU takes all at once.
+MAX_TRUNKS = {"cpu": 8}
+# Cost of the last layer, in layers, where only the first token's output is needed.
+LAST_LAYER_COST = 1 / 3
+# Minimum cost of any row, in passes.
+MIN_ROW_COST = 0.05
 
 
 def round_on(kind: str) -> int:
@@ -65,18 +82,23 @@ def graded_share(model: Model, tokens: int) -> float:
     """Share of a batch's tokens allowed in a pass with a backward pass."""
     if model.device.type == "cuda":
         return GRADED_CUDA
-    item = torch.finfo(model.module.dtype).bits // 8
-    return min(
-        1.0, GRADED_BYTES / (tokens * model.grid.layers * width_of(model) * GRADED_WIDTHS * item)
-    )
+    item_bytes = torch.finfo(model.module.dtype).bits // 8
+    layer_bytes = tokens * width_of(model) * GRADED_WIDTHS * item_bytes
+    return min(1.0, GRADED_BYTES / (layer_bytes * model.grid.layers))
 
 
 @dataclass
 class ModelGame:
     """The game whose players are a model's heads.
 
-    Each row of a batch has its own coalition, and is computed from the layer where it departs from a row that is
-    computed anyway.  tokens: maximum per batch; None chooses by device.
+    Each row of a batch has its own coalition, and is computed from the layer where it departs from
+    a row that is computed anyway.
+
+    Attributes:
+        evaluator: Of the model and the examples.
+        ablation: What stands in the place of a removed head.
+        value: The value function.
+        tokens: Maximum number of tokens of a batch; None chooses by device.
     """
 
     evaluator: Evaluator
@@ -115,7 +137,8 @@ class ModelGame:
     @property
     def steps(self) -> int:
         """Number of levels of a gain of 1: a share of several answers needs fine ones."""
-        return self.value.steps if (self.evaluator.inputs.units == 1).all() else FINE
+        has_one_answer_each = (self.evaluator.inputs.units == 1).all()
+        return self.value.steps if has_one_answer_each else FINE
 
     @property
     def round(self) -> int:
@@ -125,111 +148,136 @@ class ModelGame:
     @property
     def costs(self) -> Floats:
         """See `Game.costs`: the layers from the head's own to the last."""
-        grid, spared = (
-            self.evaluator.model.grid,
-            1 - LAST if self.evaluator.model.first_token else 0.0,
-        )
-        if not self.evaluator.model.resumable:
+        model = self.evaluator.model
+        grid = model.grid
+        if not model.resumable:
             return np.ones(grid.size)
-        left = grid.layers - grid.flat[:, 0] - spared
-        return np.asarray(np.maximum(left / (grid.layers - spared), OVERHEAD), dtype=np.float64)
+        layers_spared = 1 - LAST_LAYER_COST if model.first_token else 0.0
+        layers_from_head = grid.layers - grid.flat[:, 0] - layers_spared
+        shares = layers_from_head / (grid.layers - layers_spared)
+        return np.asarray(np.maximum(shares, MIN_ROW_COST), dtype=np.float64)
 
     @property
     def scale(self) -> Scale | None:
-        """See `Game.scale`: for resumable models, gains are predicted from the gradient at the gates."""
+        """See `Game.scale`: in resumable models, the gradient at the gates predicts the gains."""
         if not self.evaluator.model.resumable:
             return None
-        return TURNS if self.value.key == "accuracy" else SIZES
+        return NEARNESS_SCALE if self.value.key == "accuracy" else SIZE_SCALE
 
     def values(self, kept: Bools, examples: Ints) -> Floats:
-        """Value of each row, by a full forward pass: kept bool [row, player], examples int [row] -> float [row]."""
-        out = np.zeros(len(kept))
+        """Value of each row, by a full forward pass, float [row].
+
+        Args:
+            kept: The players that are present, bool [row, player].
+            examples: The example of each row, int [row].
+        """
+        values = np.zeros(len(kept))
         model = self.evaluator.model
 
-        def run(lane: ModelGame, batch: Batch) -> Floats:
-            gates = as_gates(model, model.grid.gates(kept[batch.places]))
-            return lane._worth(examples[batch.places], Active(gates=gates, fill=lane._fill()))
+        def run(lane: ModelGame, batch: CoalitionBatch) -> Floats:
+            gates = as_gates(model, model.grid.gates(kept[batch.rows]))
+            return lane._worth(examples[batch.rows], Active(gates=gates, fill=lane._fill()))
 
-        for batch, found in self._in_batches(examples, kept, np.ones(len(kept), np.int64), run):
-            out[batch.places] = found
-        return out
+        row_weights = np.ones(len(kept), np.int64)
+        for batch, batch_values in self._in_batches(examples, kept, row_weights, run):
+            values[batch.rows] = batch_values
+        return values
 
     def gains(self, orders: Ints, examples: Ints, wanted: Bools | None = None) -> Floats:
-        """v(before) - v(after) at each step of each walk: orders int [row, step], examples int [row].
+        """v(before) - v(after) at each step of each walk, float [row, step].
 
-        Row r starts with all players and removes orders[r, 0], orders[r, 1], ... on example examples[r]; it stores its
-        layers' inputs and resumes at the layer that changed.  wanted: bool [player]; values needed only for other
-        players' gains are not computed, and those gains are 0.  Returns float [row, step].
+        Row r starts with all players and removes orders[r, 0], orders[r, 1], ... on example
+        examples[r]; it stores its layers' inputs and resumes at the layer that changed.
+
+        Args:
+            orders: The players in the order of their removal, int [row, step].
+            examples: The example of each row, int [row].
+            wanted: The players whose gains are asked for, bool [player]; None for all. Values that
+                only other players' gains need are not computed, and those gains are 0.
         """
-        out = np.zeros(orders.shape)
-        asked = np.ones(orders.shape, dtype=bool) if wanted is None else wanted[orders]
+        gains = np.zeros(orders.shape)
+        is_wanted = np.ones(orders.shape, dtype=bool) if wanted is None else wanted[orders]
 
-        def run(lane: ModelGame, batch: Batch) -> Floats:
-            return lane._walk(orders[batch.places], examples[batch.places], asked[batch.places])
+        def run(lane: ModelGame, batch: CoalitionBatch) -> Floats:
+            return lane._walk(orders[batch.rows], examples[batch.rows], is_wanted[batch.rows])
 
-        for batch, found in self._in_batches(examples, asked, np.ones(len(orders), np.int64), run):
-            out[batch.places] = found
-        return out * asked
+        row_weights = np.ones(len(orders), np.int64)
+        for batch, batch_gains in self._in_batches(examples, is_wanted, row_weights, run):
+            gains[batch.rows] = batch_gains
+        return gains * is_wanted
 
-    def _walk(self, orders: Ints, examples: Ints, asked: Bools) -> Floats:
+    def _walk(self, orders: Ints, examples: Ints, is_wanted: Bools) -> Floats:
+        """`gains` of one batch. is_wanted: whether each step's gain is asked for, bool [row, step]."""
         model = self.evaluator.model
-        rows, layers = np.arange(len(orders)), model.grid.layers
+        rows = np.arange(len(orders))
+        steps = orders.shape[1]
+        layers = model.grid.layers
         gates = as_gates(model, np.ones((len(orders), layers, model.grid.width), dtype=bool))
         states = LayerStates(layers) if model.resumable else None
-        value = np.zeros((len(orders), orders.shape[1] + 1))
+        values = np.zeros((len(orders), steps + 1))
         # The value at step s is needed if the head removed at s or the next one is wanted.
         edge = np.zeros((len(orders), 1), dtype=bool)
-        needed = np.hstack([edge, asked]) | np.hstack([asked, edge])
-        pending = np.zeros(len(orders), np.int64)
+        value_needed = np.hstack([edge, is_wanted]) | np.hstack([is_wanted, edge])
+        first_changed = np.zeros(len(orders), np.int64)  # layer, since the row was last computed
         inputs = self.evaluator.tensors(examples)
-        for step in range(orders.shape[1] + 1):
+        for step in range(steps + 1):
             if step:
                 layer, head = model.grid.flat[orders[:, step - 1]].T
                 gates[rows, layer, head] = 0
-                pending = np.minimum(pending, layer)
-            due = needed[:, step]
-            if not due.any():
+                first_changed = np.minimum(first_changed, layer)
+            is_due = value_needed[:, step]
+            if not is_due.any():
                 continue
-            first = states is None or states.inputs[-1] is None  # it computes every row, due or not
-            if states is not None and not first:
-                states.begin(torch.as_tensor(np.where(due, pending, layers)))
+            # The first pass computes every row, whether it is due or not.
+            computes_all_rows = states is None or states.inputs[-1] is None
+            if states is not None and not computes_all_rows:
+                states.begin(torch.as_tensor(np.where(is_due, first_changed, layers)))
             active = Active(gates=gates, fill=self._fill(), states=states)
-            found = self._worth(examples, active, inputs, computed=int(due.sum()))
-            value[due, step] = found[due]
-            pending = np.where(due | first, layers, pending)
+            values_at_step = self._worth(examples, active, inputs, computed_rows=int(is_due.sum()))
+            values[is_due, step] = values_at_step[is_due]
+            first_changed = np.where(is_due | computes_all_rows, layers, first_changed)
             self.evaluator.tick()
-        return value[:, :-1] - value[:, 1:]
+        return values[:, :-1] - values[:, 1:]
 
     def marginals(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
         """v(kept with p) - v(kept without p) for every wanted player p of every row, 0 for the others.
 
-        kept, wanted: bool [row, player].  examples: int [row].  Returns float [row, player].  Each player's row
-        branches off the row of its coalition at the player's layer.
+        Each player's row branches off the row of its coalition at the player's layer.
+
+        Args:
+            kept: The players that are present, bool [row, player].
+            wanted: The players whose gains are asked for, bool [row, player].
+            examples: The example of each row, int [row].
+
+        Returns:
+            float [row, player].
         """
-        out = np.zeros(kept.shape)
-        rows = np.flatnonzero(wanted.any(axis=1))
+        gains = np.zeros(kept.shape)
+        rows_with_players = np.flatnonzero(wanted.any(axis=1))
+        players = wanted[rows_with_players]
 
-        def run(lane: ModelGame, batch: Batch) -> Floats:
-            places = rows[batch.places]
-            return lane._fan(kept[places], batch.wanted, examples[places])
+        def run(lane: ModelGame, batch: CoalitionBatch) -> Floats:
+            rows = rows_with_players[batch.rows]
+            return lane._fan(kept[rows], batch.wanted, examples[rows])
 
-        for batch, found in self._in_batches(
-            examples[rows], wanted[rows], 1 + wanted[rows].sum(axis=1), run
+        for batch, batch_gains in self._in_batches(
+            examples[rows_with_players], players, 1 + players.sum(axis=1), run
         ):
-            out[rows[batch.places]] += found  # the players of one row may come in several batches
-        return out
+            # Added, since the players of one row may come in several batches.
+            gains[rows_with_players[batch.rows]] += batch_gains
+        return gains
 
     def _fan(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
+        """`marginals` of one batch."""
         model = self.evaluator.model
         row, player = np.nonzero(wanted)
         trunk = Trunk(model.grid.layers, first_token=model.first_token)
         inputs = self.evaluator.tensors(examples)
         gates = as_gates(model, model.grid.gates(kept))
         states = trunk if model.resumable else None
-        values = self._worth(
-            examples, Active(gates=gates, fill=self._fill(), states=states), inputs
-        )
-        toggled_values = self._branched(gates, examples, inputs, trunk, (row, player))
+        active = Active(gates=gates, fill=self._fill(), states=states)
+        values = self._worth(examples, active, inputs)
+        toggled_values = self._branch_values(gates, examples, inputs, trunk, row, player)
         gains = np.zeros(kept.shape)
         gains[row, player] = (values[row] - toggled_values) * np.where(kept[row, player], 1, -1)
         return gains
@@ -277,49 +325,55 @@ class ModelGame:
     def screened(
         self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats
     ) -> Floats:
-        """Bin, predicted gain and computed gain of every player in every row; the last is NaN where not computed.
+        """Bin, predicted gain and computed gain of every player in every row, float [3, row, player].
 
-        One backward pass predicts the gains of a coalition, and rows branch off its layers.  kept, wanted, examples: as
-        in `marginals`; players that are not wanted have no gain.  halvings: int [bin, player]; a gain is computed with
-        probability 2 ** -halvings.  uniforms: float [row, player] in [0, 1); a gain is computed where its number is
-        below the probability.  Returns float [3, row, player].
+        One backward pass predicts the gains of a coalition, and rows branch off its layers. A
+        computed gain is NaN where none is computed.
+
+        Args:
+            kept: As in `marginals`.
+            wanted: As in `marginals`; players that are not wanted have no gain.
+            examples: As in `marginals`.
+            halvings: A gain is computed with probability 2 ** -halvings, int [bin, player].
+            uniforms: Numbers in [0, 1), float [row, player]; a gain is computed where its number is
+                below the probability.
         """
-        out = np.full((3, *kept.shape), np.nan)
-        rows = np.flatnonzero(wanted.any(axis=1))
+        answers = np.full((3, *kept.shape), np.nan)
+        rows_with_players = np.flatnonzero(wanted.any(axis=1))
 
-        def run(lane: ModelGame, batch: Batch) -> Floats:
-            at = rows[batch.places]
-            return lane._screened(kept[at], batch.wanted, examples[at], halvings, uniforms[at])
+        def run(lane: ModelGame, batch: CoalitionBatch) -> Floats:
+            rows = rows_with_players[batch.rows]
+            return lane._screen_batch(
+                kept[rows], batch.wanted, examples[rows], halvings, uniforms[rows]
+            )
 
         model = self.evaluator.model
-        each, most = (
-            np.full(len(rows), 1 / graded_share(model, self._budget)),
-            TRUNKS.get(model.device.type),
-        )
-        for batch, found in self._in_batches(examples[rows], wanted[rows], each, run, most):
+        row_weight = 1 / graded_share(model, self._budget)
+        row_weights = np.full(len(rows_with_players), row_weight)
+        max_rows = MAX_TRUNKS.get(model.device.type)
+        for batch, batch_answers in self._in_batches(
+            examples[rows_with_players], wanted[rows_with_players], row_weights, run, max_rows
+        ):
             row, player = np.nonzero(batch.wanted)
-            out[:, rows[batch.places][row], player] = found[:, row, player]
-        return out
+            answers[:, rows_with_players[batch.rows][row], player] = batch_answers[:, row, player]
+        return answers
 
-    def _screened(
+    def _screen_batch(
         self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats
     ) -> Floats:
-        trunk = Trunk(
-            self.evaluator.model.grid.layers, first_token=self.evaluator.model.first_token
-        )
-        with torch.inference_mode(
-            False
-        ):  # the caller may be in inference mode, which forbids gradients
+        """`screened` of one batch."""
+        model = self.evaluator.model
+        trunk = Trunk(model.grid.layers, first_token=model.first_token)
+        # The caller may be in inference mode, which forbids gradients.
+        with torch.inference_mode(False):
             inputs = self.evaluator.tensors(examples)
-            gates = as_gates(
-                self.evaluator.model, self.evaluator.model.grid.gates(kept)
-            ).requires_grad_()
-            value, bins, foreseen = self._foreseen(gates, kept, examples, inputs, trunk)
-        odds = 2.0 ** -halvings[bins, np.arange(kept.shape[1])]
-        row, player = np.nonzero(wanted & (uniforms < odds))
+            gates = as_gates(model, model.grid.gates(kept)).requires_grad_()
+            values, bins, foreseen = self._foreseen(gates, kept, examples, inputs, trunk)
+        probability = 2.0 ** -halvings[bins, np.arange(kept.shape[1])]
+        row, player = np.nonzero(wanted & (uniforms < probability))
         gains = np.full(kept.shape, np.nan)
-        toggled_values = self._branched(gates, examples, inputs, trunk, (row, player))
-        gains[row, player] = (value[row] - toggled_values) * np.where(kept[row, player], 1, -1)
+        toggled_values = self._branch_values(gates, examples, inputs, trunk, row, player)
+        gains[row, player] = (values[row] - toggled_values) * np.where(kept[row, player], 1, -1)
         return np.stack([bins, foreseen, gains])
 
     def _foreseen(
@@ -330,43 +384,67 @@ class ModelGame:
         inputs: dict[str, torch.Tensor],
         trunk: Trunk,
     ) -> tuple[Floats, Ints, Floats]:
-        """Value of each coalition [row], and the bin and the predicted gain of all its players, [row, player].
+        """The value of each coalition, and the bin and the predicted gain of all its players.
 
-        gates: of the coalitions, [row, layer, head], with a gradient.  kept: the same, bool [row, player].
+        Args:
+            gates: Of the coalitions, with a gradient, [row, layer, head].
+            kept: The same, bool [row, player].
+            examples: The example of each row, int [row].
+            inputs: Of these examples.
+            trunk: Where the layers' inputs are stored.
+
+        Returns:
+            Values [row], bins [row, player], and predicted gains [row, player].
         """
-        model, evaluator, fill = self.evaluator.model, self.evaluator, self._fill()
+        evaluator = self.evaluator
+        model = evaluator.model
+        fill = self._fill()
         active = Active(gates=gates, fill=None if fill is None else fill.clone(), states=trunk)
         with torch.enable_grad(), model.active(active):
             logits = evaluator.logits(inputs)
-            aim, level = surrogate(self.value, logits, evaluator.targets(examples, logits))
-            (slopes,) = torch.autograd.grad(aim.sum(), gates)
-        value = evaluator.worth_of(examples, self.value, logits.detach())
+            objective, level = surrogate(self.value, logits, evaluator.targets(examples, logits))
+            (slopes,) = torch.autograd.grad(objective.sum(), gates)
+        values = evaluator.worth_of(examples, self.value, logits.detach())
         layer, head = model.grid.flat.T
         slope = slopes.cpu().double().numpy()[:, layer, head]
         if self.value.key != "accuracy":
-            foreseen = feasible(slope, value, kept)
-            return value, SIZES.of(np.where(np.isnan(slope), np.nan, -np.abs(foreseen))), foreseen
-        moved = np.where(kept, -slope, slope)
-        return value, TURNS.of(nearness(level.cpu().double().numpy(), moved)), np.zeros(kept.shape)
+            foreseen = feasible(slope, values, kept)
+            sizes = np.where(np.isnan(slope), np.nan, -np.abs(foreseen))
+            return values, SIZE_SCALE.bins_of(sizes), foreseen
+        change = np.where(kept, -slope, slope)
+        distance = nearness(level.cpu().double().numpy(), change)
+        return values, NEARNESS_SCALE.bins_of(distance), np.zeros(kept.shape)
 
-    def _branched(
-        self, gates: torch.Tensor, examples: Ints, inputs: dict[str, torch.Tensor], trunk: Trunk,
-        toggled: tuple[Ints, Ints],
-    ) -> Floats:  # fmt: skip
-        """Value of a coalition with one player toggled, for every (row, player); float [toggled].
+    def _branch_values(
+        self,
+        gates: torch.Tensor,
+        examples: Ints,
+        inputs: dict[str, torch.Tensor],
+        trunk: Trunk,
+        row: Ints,
+        player: Ints,
+    ) -> Floats:
+        """Values of coalitions with one player toggled, in parts that fit in a batch, float [toggled].
 
-        gates: of the coalitions, [row, layer, head].
+        Args:
+            gates: Of the coalitions, [trunk row, layer, head].
+            examples: Of the trunk's rows.
+            inputs: Of the trunk's rows.
+            trunk: Layer inputs of the trunk's rows.
+            row: The trunk row that each toggled coalition is a copy of, int [toggled].
+            player: The toggled player of each, int [toggled].
         """
-        by_layer = np.argsort(self.evaluator.model.grid.flat[toggled[1], 0], kind="stable")
+        by_layer = np.argsort(self.evaluator.model.grid.flat[player, 0], kind="stable")
         tokens = int(next(iter(inputs.values())).shape[1])
-        parts = max(1, math.ceil(self.costs[toggled[1]].sum() * tokens / self._budget))
-        out = np.zeros(len(by_layer))
+        parts = max(1, math.ceil(self.costs[player].sum() * tokens / self._budget))
+        values = np.zeros(len(by_layer))
         for part in range(min(parts, len(by_layer))):
-            places = by_layer[part::parts]  # each part has layers of all depths
-            row, player = toggled[0][places], toggled[1][places]
-            out[places] = self._toggled_values(gates, row, player, examples, inputs, trunk)
+            indices = by_layer[part::parts]  # each part has layers of all depths
+            values[indices] = self._toggled_values(
+                gates, row[indices], player[indices], examples, inputs, trunk
+            )
             self.evaluator.tick()
-        return out
+        return values
 
     def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
         """See `Game.answers`; one query at a time."""
@@ -380,37 +458,58 @@ class ModelGame:
         rows: Ints,
         active: Active,
         inputs: dict[str, torch.Tensor] | None = None,
-        computed: int | None = None,
+        computed_rows: int | None = None,
     ) -> Floats:
+        """Value of the model's answers under a state of its hooks, as a share of the span, [row].
+
+        Args:
+            rows: Indices of examples, int [row].
+            active: The state of the hooks.
+            inputs: Of the examples; made here if left out.
+            computed_rows: Number of forward passes that are counted; all rows if left out.
+        """
         evaluator = self.evaluator
-        before = evaluator.forwards
+        forwards_before = evaluator.forwards
         with torch.inference_mode(), evaluator.model.active(active):
-            found = evaluator.worth(rows, self.value, inputs)
-        if computed is not None:
-            evaluator.forwards = before + computed
-        return found
+            values = evaluator.worth(rows, self.value, inputs)
+        if computed_rows is not None:
+            evaluator.forwards = forwards_before + computed_rows
+        return values
 
     def _in_batches(
-        self, examples: Ints, wanted: Bools, rows: Ints | Floats, run: Callable[[ModelGame, Batch], Floats],
-        most: int | None = None,
-    ) -> Iterator[tuple[Batch, Floats]]:  # fmt: skip
-        """Results of `run` for all rows, batch by batch; in smaller batches where memory runs out.
+        self,
+        examples: Ints,
+        wanted: Bools,
+        row_weights: Ints | Floats,
+        compute: Callable[[ModelGame, CoalitionBatch], Floats],
+        max_rows: int | None = None,
+    ) -> Iterator[tuple[CoalitionBatch, Floats]]:
+        """Results of a function for all rows, batch by batch; in smaller batches where memory runs out.
 
-        rows: weight of each row in a batch.  most: maximum rows per batch, however few tokens they have.
+        Args:
+            examples: The example of each row, int [row].
+            wanted: The players that are asked for in each row, bool [row, player].
+            row_weights: How many rows of a batch each of them counts as, [row].
+            compute: Given a game for one thread and a batch, returns the batch's result.
+            max_rows: Maximum number of rows of a batch, however few tokens they have.
         """
-        tick, done = self.evaluator.tick, 0
+        evaluator_tick = self.evaluator.tick
+        batches_done = 0
         self._prepare()
 
-        def one(batch: Batch, lane_tick: Tick) -> tuple[Floats, int]:
+        def compute_batch(batch: CoalitionBatch, lane_tick: Tick) -> tuple[Floats, int]:
             lane = self._lane(lane_tick)
-            return run(lane, batch), lane.evaluator.forwards
+            return compute(lane, batch), lane.evaluator.forwards
 
-        batches = [Batch(part, wanted[part]) for part in self._parts(examples, rows, most)]
-        for batch, (found, forwards) in spread(batches, one, on=self.evaluator.model, tick=tick):
+        parts = self._parts(examples, row_weights, max_rows)
+        batches = [CoalitionBatch(part, wanted[part]) for part in parts]
+        for batch, (results, forwards) in spread(
+            batches, compute_batch, on=self.evaluator.model, tick=evaluator_tick
+        ):
             self.evaluator.forwards += forwards
-            done += 1
-            yield batch, found
-        if done > len(batches):
+            batches_done += 1
+            yield batch, results
+        if batches_done > len(batches):
             self._budget = max(1, self._budget // 2)
 
     def _prepare(self) -> None:
@@ -419,24 +518,34 @@ class ModelGame:
             self._fill()
 
     def _lane(self, tick: Tick) -> ModelGame:
-        """A copy of this game for one thread, with its own counter, so that failed passes are not counted."""
+        """A copy of this game for one thread.
+
+        It has a counter of its own, so that failed passes are not counted.
+        """
         lane = copy(self)
         lane.evaluator = copy(self.evaluator)
-        lane.evaluator.forwards, lane.evaluator.tick = 0, tick
+        lane.evaluator.forwards = 0
+        lane.evaluator.tick = tick
         return lane
 
-    def _parts(self, examples: Ints, rows: Ints | Floats, most: int | None = None) -> list[Ints]:
-        """Indices into `examples`, sorted by length, cut where a padded batch would exceed the budget or `most`."""
+    def _parts(
+        self, examples: Ints, row_weights: Ints | Floats, max_rows: int | None = None
+    ) -> list[Ints]:
+        """Indices into `examples`, sorted by length, in parts that are a batch each.
+
+        A part ends where a padded batch would exceed the budget of tokens, or `max_rows`.
+        """
         lengths = self.evaluator.lengths[examples]
         parts: list[list[int]] = [[]]
-        total = 0.0
-        for place in np.argsort(lengths, kind="stable"):
-            full = len(parts[-1]) == most or (total + rows[place]) * lengths[place] > self._budget
-            if parts[-1] and full:
+        part_weight = 0.0
+        for index in np.argsort(lengths, kind="stable"):
+            padded_tokens = (part_weight + row_weights[index]) * lengths[index]
+            is_full = len(parts[-1]) == max_rows or padded_tokens > self._budget
+            if parts[-1] and is_full:
                 parts.append([])
-                total = 0.0
-            parts[-1].append(int(place))
-            total += float(rows[place])
+                part_weight = 0.0
+            parts[-1].append(int(index))
+            part_weight += float(row_weights[index])
         return [np.array(part, dtype=np.int64) for part in parts if part]
 
 
@@ -444,7 +553,8 @@ def game_of(work: Work) -> Game:
     """The game of a piece of work, on this device or on its helpers."""
     if work.saved is not None:
         work.evaluator.forwards = int(work.saved.get("forwards", 0))
-    own = ModelGame(
-        work.evaluator, work.ablation, value_of(str(work.options.get("value", "accuracy")))
-    )
-    return own if work.helpers is None else work.helpers.game(own)
+    value = value_of(str(work.options.get("value", "accuracy")))
+    local_game = ModelGame(work.evaluator, work.ablation, value)
+    if work.helpers is None:
+        return local_game
+    return work.helpers.game(local_game)

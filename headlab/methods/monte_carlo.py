@@ -12,10 +12,10 @@ from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
 from headlab.methods.sampling import Plan, Tally, even, free_example, order, placed, plan_of
 from headlab.methods.tmab import FULL, sizes
-from headlab.methods.work import Arrays, Outcome, Work, drive
+from headlab.methods.work import Arrays, Outcome, Work, final_outcome
 
-# Draws between two looks at the intervals: the same on every device, whatever its round size.
-LOOK = 64
+# Draws between two checks of the intervals: the same on every device, whatever its round size.
+CHECK_INTERVAL = 64
 
 
 def estimate(
@@ -23,72 +23,91 @@ def estimate(
 ) -> Iterator[Tally]:
     """Tallies that grow by a round of orders each (Castro et al. 2009; Held & Yang 2023, equation 3).
 
-    A draw is one random example and one random order; heads are removed one by one, all of them or, for
-    `shapley-top50`, half of them, and each removed head yields one gain. Draws are independent,
+    A draw is one random example and one random order; heads are removed one by one, all of them or,
+    for `shapley-top50`, half of them, and each removed head yields one gain. Draws are independent,
     so the intervals are valid at every round; the run stops when every head is satisfied.
+
+    Args:
+        game: The game.
+        plan: When to stop.
+        seed: Seed of the draws.
+        estimand: Which coalitions count.
+        saved: The tally to go on from.
     """
     steps = sizes(estimand, game.players)  # heads removed in one walk
     tally = saved or Tally.start(game.players, even(game.steps), plan)
     if tally.finished:
         return
-    parts, ahead = (_parts(tally.draws, plan.samples, game.round) for _ in range(2))
-    found = game.answers(_ask(game, numbers, steps, seed) for numbers in ahead)
-    for numbers, gains in zip(parts, found, strict=True):
+    ranges = _draw_ranges(tally.draws, plan.samples, game.round)
+    ranges_to_ask = _draw_ranges(tally.draws, plan.samples, game.round)  # the game reads ahead
+    gains_by_range = game.answers(_ask(game, numbers, steps, seed) for numbers in ranges_to_ask)
+    for numbers, gains in zip(ranges, gains_by_range, strict=True):
         tally = _add(tally, game, numbers, gains, seed)
-        if tally.draws % LOOK == 0 and tally.satisfied().all():
+        if tally.draws % CHECK_INTERVAL == 0 and tally.satisfied().all():
             tally = tally.looked_at()
         yield tally
         if tally.finished:
             return
 
 
-def _parts(start: int, end: int, size: int) -> Iterator[range]:
-    """Numbers of the draws from start to end, in parts that end where the intervals are checked."""
+def _draw_ranges(start: int, end: int, size: int) -> Iterator[range]:
+    """Numbers of the draws from start to end, in ranges that end where the intervals are checked."""
     while start < end:
-        part = range(start, min(start + size, start - start % LOOK + LOOK, end))
-        yield part
-        start = part.stop
+        next_check = start - start % CHECK_INTERVAL + CHECK_INTERVAL
+        stop = min(start + size, next_check, end)
+        yield range(start, stop)
+        start = stop
 
 
 def _orders(numbers: range, players: int, steps: int, seed: int) -> Ints:
+    """The heads that some draws remove, in their order, int [draw, step]."""
     return np.stack([order(seed, number, players)[:steps] for number in numbers])
 
 
+def _examples(game: Game, numbers: range, seed: int) -> Ints:
+    """The examples of some draws, int [draw]."""
+    examples = [free_example(seed, number, game.examples, game.weights) for number in numbers]
+    return np.array(examples)
+
+
 def _ask(game: Game, numbers: range, steps: int, seed: int) -> Ask:
-    examples = np.array(
-        [free_example(seed, number, game.examples, game.weights) for number in numbers]
-    )
-    return Ask(
-        "gains", {"orders": _orders(numbers, game.players, steps, seed), "examples": examples}
-    )
+    """The query for the gains of some draws."""
+    orders = _orders(numbers, game.players, steps, seed)
+    return Ask("gains", {"orders": orders, "examples": _examples(game, numbers, seed)})
 
 
 def _add(tally: Tally, game: Game, numbers: range, gains: Floats, seed: int) -> Tally:
+    """The tally with the gains of some draws, float [draw, step]."""
     orders = _orders(numbers, game.players, gains.shape[1], seed)
-    places = np.zeros((len(orders), game.players), np.int64)
-    drawn = np.zeros((len(orders), game.players), bool)
-    found = np.stack(
-        [placed(g, tally.support, seed, number) for g, number in zip(gains, numbers, strict=True)]
-    )
-    np.put_along_axis(places, orders, found, axis=1)
-    np.put_along_axis(drawn, orders, True, axis=1)
-    examples = [free_example(seed, number, game.examples, game.weights) for number in numbers]
-    return tally.add(places, drawn, len(orders), np.array(examples) >= game.examples / 2)
+    levels_of_steps = []
+    for number, gains_of_draw in zip(numbers, gains, strict=True):
+        levels_of_steps.append(placed(gains_of_draw, tally.support, seed, number))
+    level_indices = np.zeros((len(orders), game.players), np.int64)
+    is_drawn = np.zeros((len(orders), game.players), bool)
+    np.put_along_axis(level_indices, orders, np.stack(levels_of_steps), axis=1)
+    np.put_along_axis(is_drawn, orders, True, axis=1)
+    in_second_half = _examples(game, numbers, seed) >= game.examples / 2
+    return tally.add(level_indices, is_drawn, len(orders), in_second_half)
 
 
 def run(work: Work) -> Outcome:
     """Sample until every head is satisfied, or for `samples` orders."""
-    game, estimand = game_of(work), str(work.options["estimand"])
-    saved = restore(work.saved or {}, work.options, game.players, game.steps)
-    return drive(
-        work, saved, estimate(game, saved.plan, seed=work.seed, estimand=estimand, saved=saved)
-    )
+    game = game_of(work)
+    estimand = str(work.options["estimand"])
+    tally = restore(work.saved or {}, work.options, game.players, game.steps)
+    tallies = estimate(game, tally.plan, seed=work.seed, estimand=estimand, saved=tally)
+    return final_outcome(work, tally, tallies)
 
 
 def restore(saved: Arrays, options: Options, players: int, steps: int | None = None) -> Tally:
     """The snapshot stored in a checkpoint.
 
-    steps: of the game; None infers them from the checkpoint.
+    Args:
+        saved: Arrays of the checkpoint.
+        options: Of the method.
+        players: Number of players.
+        steps: Number of levels of a gain of 1 in the game; None infers it from the checkpoint.
     """
-    steps = max(1, len(saved.get("counts", ())) // 2) if steps is None else steps
+    if steps is None:
+        steps = max(1, len(saved.get("counts", ())) // 2)
     return Tally.restore(saved, players, even(steps), plan_of(options))

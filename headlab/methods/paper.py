@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,20 +13,26 @@ from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
 from headlab.methods.sampling import order
 from headlab.methods.tmab import sizes
-from headlab.methods.work import Arrays, Outcome, Work, drive
+from headlab.methods.work import Arrays, Outcome, Work, final_outcome
 from headlab.stats import bernstein_width
 
-RANGE = 1.0
+GAIN_RANGE = 1.0
 # Examples per batch of walks.
-PART = 64
+BATCH_EXAMPLES = 64
 
 
 @dataclass(frozen=True)
 class Moments:
     """A snapshot: sums over the orders in which a head was measured.
 
-    count: int [head].  total, square: float [head], sums of gains and of their squares, as shares of the
-    span.  draws: orders so far.  delta: of Equation 4.
+    Attributes:
+        count: Number of these orders, int [head].
+        total: Sum of the gains, as shares of the span, float [head].
+        square: Sum of their squares, float [head].
+        draws: Number of orders so far.
+        samples: Number of orders at most.
+        delta: Of Equation 4.
+        span: Of the value function.
     """
 
     count: Ints
@@ -54,8 +60,9 @@ class Moments:
     @property
     def width(self) -> Floats:
         """Half-width of Equation 4, [head]."""
-        variance = np.maximum(self.square / np.maximum(self.count, 1) - self.mean**2, 0)
-        return bernstein_width(variance, self.count, self.delta, RANGE)
+        mean_square = self.square / np.maximum(self.count, 1)
+        variance = np.maximum(mean_square - self.mean**2, 0)
+        return bernstein_width(variance, self.count, self.delta, GAIN_RANGE)
 
     @property
     def active(self) -> Bools:
@@ -69,77 +76,91 @@ class Moments:
 
     def outcome(self) -> Outcome:
         """Values and Equation 4's intervals, clipped to the possible range."""
-        low, high = np.maximum(self.mean - self.width, -1), np.minimum(self.mean + self.width, 1)
+        low = np.maximum(self.mean - self.width, -1)
+        high = np.minimum(self.mean + self.width, 1)
         span = self.span
         return Outcome(self.mean * span, low * span, high * span, self.count, None, 1 - self.delta)
 
     def progress(self) -> Progress:
         """Orders drawn, out of at most `samples`; the run may end earlier."""
-        decided = int((~self.active).sum())
+        decided_heads = int((~self.active).sum())
         return Progress(
             self.draws,
             self.samples,
-            f"orders at most; {decided} of {len(self.count)} signs decided",
+            f"orders at most; {decided_heads} of {len(self.count)} signs decided",
         )
 
 
 def estimate(game: Game, start: Moments, *, seed: int, estimand: str) -> Iterator[Moments]:
     """Snapshots after each order, until every sign is decided or `samples` orders are drawn.
 
-    Each order is walked with all examples, until half the heads are removed (`shapley-top50`) or to the end;
-    a head's gain is its mean over the examples. Heads whose interval excludes 0 are no longer measured.
+    Each order is walked with all examples, until half the heads are removed (`shapley-top50`) or to
+    the end; a head's gain is its mean over the examples. Heads whose interval excludes 0 are no
+    longer measured.
+
+    Args:
+        game: The game.
+        start: The snapshot to go on from.
+        seed: Seed of the orders.
+        estimand: Which coalitions count.
     """
-    now = start
-    parts = np.array_split(
-        np.argsort(game.lengths, kind="stable"), range(PART, game.examples, PART)
-    )
+    moments = start
+    by_length = np.argsort(game.lengths, kind="stable")
+    part_starts = range(BATCH_EXAMPLES, game.examples, BATCH_EXAMPLES)
+    parts = np.array_split(by_length, part_starts)
     steps = sizes(estimand, game.players)
-    while not now.finished:
-        line = order(seed, now.draws, game.players)[:steps]
-        active = now.active
-        gains = np.zeros(game.players)
-        walked = np.empty((game.examples, len(line)))
-        asks = (
-            Ask(
-                "gains",
-                {"orders": np.tile(line, (len(part), 1)), "examples": part, "wanted": active},
-            )
-            for part in parts
+    while not moments.finished:
+        removed_heads = order(seed, moments.draws, game.players)[:steps]
+        active = moments.active
+        gains_by_example = np.empty((game.examples, len(removed_heads)))
+        asks = []
+        for part in parts:
+            orders = np.tile(removed_heads, (len(part), 1))
+            asks.append(Ask("gains", {"orders": orders, "examples": part, "wanted": active}))
+        for part, gains_of_part in zip(parts, game.answers(asks), strict=True):
+            gains_by_example[part] = gains_of_part
+        head_gains = np.zeros(game.players)
+        head_gains[removed_heads] = np.average(gains_by_example, axis=0, weights=game.weights)
+        is_measured = np.isin(np.arange(game.players), removed_heads) & active
+        head_gains = np.where(is_measured, head_gains, 0)
+        moments = replace(
+            moments,
+            count=moments.count + is_measured,
+            total=moments.total + head_gains,
+            square=moments.square + head_gains**2,
+            draws=moments.draws + 1,
         )
-        for part, found in zip(parts, game.answers(asks), strict=True):
-            walked[part] = found
-        gains[line] = np.average(walked, axis=0, weights=game.weights)
-        turn = np.isin(np.arange(game.players), line) & active
-        gains = np.where(turn, gains, 0)
-        now = Moments(
-            now.count + turn,
-            now.total + gains,
-            now.square + gains**2,
-            now.draws + 1,
-            now.samples,
-            now.delta,
-            now.span,
-        )
-        yield now
+        yield moments
 
 
 def run(work: Work) -> Outcome:
     """Sample until every sign is decided, or for `samples` orders."""
     game = game_of(work)
     start = restore(work.saved or {}, work.options, game.players)
-    return drive(
-        work, start, estimate(game, start, seed=work.seed, estimand=str(work.options["estimand"]))
-    )
+    estimand = str(work.options["estimand"])
+    snapshots = estimate(game, start, seed=work.seed, estimand=estimand)
+    return final_outcome(work, start, snapshots)
 
 
 def restore(saved: Arrays, options: Options, players: int) -> Moments:
     """The snapshot stored in a checkpoint; an empty one if it does not fit."""
-    samples, delta = integer_in(options, "samples"), float(number_in(options, "delta"))
-    span = value_of(str(options["value"])).span
-    if {"count", "total", "square", "draws"} <= set(saved) and saved["count"].shape == (players,):
-        count = saved["count"].astype(np.int64)
-        total, square = saved["total"].astype(np.float64), saved["square"].astype(np.float64)
-        return Moments(count, total, square, int(saved["draws"]), samples, delta, span)
-    return Moments(
-        np.zeros(players, np.int64), np.zeros(players), np.zeros(players), 0, samples, delta, span
+    empty = Moments(
+        count=np.zeros(players, np.int64),
+        total=np.zeros(players),
+        square=np.zeros(players),
+        draws=0,
+        samples=integer_in(options, "samples"),
+        delta=float(number_in(options, "delta")),
+        span=value_of(str(options["value"])).span,
+    )
+    if not {"count", "total", "square", "draws"} <= set(saved):
+        return empty
+    if saved["count"].shape != (players,):
+        return empty
+    return replace(
+        empty,
+        count=saved["count"].astype(np.int64),
+        total=saved["total"].astype(np.float64),
+        square=saved["square"].astype(np.float64),
+        draws=int(saved["draws"]),
     )

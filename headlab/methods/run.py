@@ -56,36 +56,57 @@ def score(
 ) -> HeadScores:
     """Score every head of a model in one language.
 
-    language: may be omitted when the task has only one.  method: a key of `headlab.methods.table.METHODS`;
-    options are the method's.  store: where a finished result is looked up and stored, and from which an
-    interrupted run resumes; None stores nothing.  on_progress: called as steps finish.  tick:
-    called between batches; either may raise to stop.  helpers: other devices that do the work, with bit-identical
-    results.  Raises HeadlabError for invalid arguments.
+    Args:
+        model: The model.
+        task: The task.
+        language: May be omitted when the task has only one.
+        method: A key of `headlab.methods.table.METHODS`.
+        seed: Seed of all that is drawn at random.
+        split: Of the task.
+        size: Number of examples; None for all.
+        ablation: What stands in the place of a removed head: "zero" or "mean".
+        store: Where a finished result is looked up and stored, and from which an interrupted run
+            resumes; None stores nothing.
+        on_progress: Called as steps finish; may raise to stop.
+        tick: Called between batches; may raise to stop.
+        helpers: Other devices that do the work, with bit-identical results.
+        **options: The method's.
+
+    Raises:
+        HeadlabError: Arguments are invalid.
     """
-    chosen = method_of(method)
+    method_row = method_of(method)
     require_type("store", store, (Store, NoneType), "headlab.results.store.Store of a folder")
     seed = require_seed(seed)
-    resolved = chosen.resolve(options)
+    resolved_options = method_row.resolve(options)
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
-    spec = make_spec(evaluator.dataset, chosen, resolved, seed, ablation)
-    run = store.run(spec) if store is not None else None
+    spec = make_spec(evaluator.dataset, method_row, resolved_options, seed, ablation)
+    stored_run = None
     if store is not None:
+        stored_run = store.run(spec)
         store.note_places(spec, model, task)
-    done = stored(run, model.grid) if run is not None else None
-    if done is not None:
-        return replace(
-            done.record, omissions=evaluator.omissions
-        )  # which older results do not hold
+        finished = stored(stored_run, model.grid)
+        if finished is not None:
+            # Older results do not hold the omissions.
+            return replace(finished.record, omissions=evaluator.omissions)
     evaluator.tick = tick or evaluator.tick
-    return _compute(evaluator, chosen, spec, run, on_progress or (lambda _: None), helpers)
+    report = on_progress or (lambda _: None)
+    return _compute(evaluator, method_row, spec, stored_run, report, helpers)
 
 
 def stored(run: Run, grid: HeadGrid) -> Result[HeadScores] | None:
-    """The finished result of a run, or that of an earlier version of its method with the same settings.
+    """The finished result of a run, or that of an earlier version of its method.
 
-    One of an earlier version without intervals does not count, nor one from before the settings were renewed (see
-    `Method`).  grid: of the run's model.  Raises HeadlabError for a result of other heads: earlier versions of headlab
-    found fewer of them in some architectures, or numbered the layers otherwise.
+    An earlier version's result has the same settings. It does not count if it has no intervals, or
+    is from before the settings were renewed (see `Method`).
+
+    Args:
+        run: The run.
+        grid: Of the run's model.
+
+    Raises:
+        HeadlabError: The result is of other heads: earlier versions of headlab found fewer of them
+            in some architectures, or numbered the layers otherwise.
     """
     method = run.spec.method
     requested_version = method.version or 1
@@ -93,14 +114,15 @@ def stored(run: Run, grid: HeadGrid) -> Result[HeadScores] | None:
     for version in range(requested_version, oldest - 1, -1):
         earlier_method = replace(method, version=recorded_version(version))
         spec = replace(run.spec, method=earlier_method)
-        earlier = Run(run.folder.parent / spec.key, spec)
-        result = earlier.result(HeadScores)
+        earlier_run = Run(run.folder.parent / spec.key, spec)
+        result = earlier_run.result(HeadScores)
         if result is None:
             continue
         if result.record.grid != grid:
             raise HeadlabError(
-                f"the scores in {earlier.folder} are of other heads than this model's: an earlier version of headlab "
-                "missed some of them or numbered their layers otherwise; delete that folder and run the score again",
+                f"the scores in {earlier_run.folder} are of other heads than this model's: an earlier "
+                "version of headlab missed some of them or numbered their layers otherwise; delete that "
+                "folder and run the score again",
                 code="result.grid_mismatch",
             )
         if version == requested_version or result.record.low is not None:
@@ -110,25 +132,28 @@ def stored(run: Run, grid: HeadGrid) -> Result[HeadScores] | None:
 
 def _compute(
     evaluator: Evaluator,
-    chosen: Method,
+    method: Method,
     spec: RunSpec,
-    run: Run | None,
+    stored_run: Run | None,
     on_progress: Callable[[Progress], None],
     helpers: Helpers | None,
 ) -> HeadScores:
-    saved = run.checkpoint() if run is not None else None
-    before, started = (
-        float(saved["seconds"]) if saved and "seconds" in saved else 0.0,
-        time.perf_counter(),
-    )
+    """Run a method from its last snapshot on, and store its result if there is a run to store it in."""
+    snapshot = stored_run.checkpoint() if stored_run is not None else None
+    seconds_before = 0.0
+    if snapshot and "seconds" in snapshot:
+        seconds_before = float(snapshot["seconds"])
+    started_at = time.perf_counter()
 
-    def spent() -> float:
+    def seconds_spent() -> float:
         """Seconds of computing, in this process or summed over the helpers' devices."""
-        return before + (time.perf_counter() - started if helpers is None else evaluator.elsewhere)
+        if helpers is not None:
+            return seconds_before + evaluator.elsewhere
+        return seconds_before + (time.perf_counter() - started_at)
 
     def save(arrays: Arrays) -> None:
-        if run is not None:
-            run.save({**arrays, "seconds": np.array(spent())})
+        if stored_run is not None:
+            stored_run.save({**arrays, "seconds": np.array(seconds_spent())})
 
     work = Work(
         evaluator=evaluator,
@@ -136,33 +161,34 @@ def _compute(
         options=spec.method.options or {},
         ablation=spec.ablation,
         report=on_progress,
-        saved=saved,
+        saved=snapshot,
         save=save,
         helpers=helpers,
     )
-    outcome = outcome_of(chosen, work)
-    if not np.isfinite(outcome.values).all():
-        first = evaluator.model.grid.heads[int(np.flatnonzero(~np.isfinite(outcome.values))[0])]
-        place = f"layer {first.layer}, head {first.head}, in {evaluator.language}"
+    outcome = outcome_of(method, work)
+    is_finite = np.isfinite(outcome.values)
+    if not is_finite.all():
+        head = evaluator.model.grid.heads[int(np.flatnonzero(~is_finite)[0])]
+        head_name = f"layer {head.layer}, head {head.head}, in {evaluator.language}"
         raise not_finite(
             evaluator.model,
-            f"a {chosen.key} score that is not finite for {place}",
+            f"a {method.key} score that is not finite for {head_name}",
             code="model.answers_not_finite",
         )
-    scores = outcome.scores(evaluator.model.grid, spec, evaluator.forwards, spent())
+    scores = outcome.scores(evaluator.model.grid, spec, evaluator.forwards, seconds_spent())
     scores = replace(scores, omissions=evaluator.omissions)
-    if run is not None:
+    if stored_run is not None:
         device = evaluator.model.device.type if helpers is None else helpers.kind
-        run.finish(scores, made_now(device) | equal_texts_record(evaluator.equal_texts))
+        stored_run.finish(scores, made_now(device) | equal_texts_record(evaluator.equal_texts))
     return scores
 
 
-def outcome_of(chosen: Method, work: Work) -> Outcome:
+def outcome_of(method: Method, work: Work) -> Outcome:
     """The outcome of a method; one that uses no game runs on a helper if there is one."""
-    if chosen.whole and work.helpers is not None:
-        return work.helpers.outcome(chosen.key, work)
-    found: Outcome = implementation(chosen.module, HOME).run(work)
-    return found
+    if method.whole and work.helpers is not None:
+        return work.helpers.outcome(method.key, work)
+    outcome: Outcome = implementation(method.module, HOME).run(work)
+    return outcome
 
 
 # Inspecting a run in progress, from its last checkpoint.
@@ -171,48 +197,59 @@ def outcome_of(chosen: Method, work: Work) -> Outcome:
 def peek(run: Run, grid: HeadGrid) -> HeadScores | None:
     """Scores from a run's last checkpoint, or None if it has none yet.
 
-    grid: of the run's model.  None: no checkpoint or a corrupt one, a method that saves none, or a run that has
-    drawn nothing or, like `exact`, has no result before its end. Intervals of a run that checks them
-    after whole cycles of examples only (`shapley`) are provisional within a cycle.  Reads one file
-    and touches no model, so any thread may call it.
+    Intervals of a run that checks them after whole cycles of examples only (`shapley`) are
+    provisional within a cycle. Reads one file and touches no model, so any thread may call it.
+
+    Args:
+        run: The run.
+        grid: Of the run's model.
+
+    Returns:
+        None if there is no checkpoint or a corrupt one, if the method saves none, or if the run has
+        drawn nothing or, like one of `exact`, has no result before its end.
     """
     try:
         saved = read_arrays(run.folder / "checkpoint.npz")
     except HeadlabError:  # not written yet, removed because the run ended, or corrupt
         return None
-    outcome = _outcome(run, saved, grid.size)
-    if outcome is None or not _told(outcome):
+    outcome = _saved_outcome(run, saved, grid.size)
+    if outcome is None or not _has_values(outcome):
         return None
-    return outcome.scores(
-        grid, run.spec, int(saved.get("forwards", 0)), float(saved.get("seconds", 0.0))
-    )
+    forwards = int(saved.get("forwards", 0))
+    seconds = float(saved.get("seconds", 0.0))
+    return outcome.scores(grid, run.spec, forwards, seconds)
 
 
-def _outcome(run: Run, saved: Arrays, players: int) -> Outcome | None:
+def _saved_outcome(run: Run, saved: Arrays, players: int) -> Outcome | None:
     """The outcome of the saved snapshot; None if the method's module cannot restore one."""
     method = run.spec.method
-    restore = getattr(implementation(method_of(method.name).module, HOME), "restore", None)
+    module = implementation(method_of(method.name).module, HOME)
+    restore = getattr(module, "restore", None)
     if restore is None:
         return None
     snapshot: Snapshot = restore(saved, method.options or {}, players)
     return snapshot.outcome()
 
 
-def _told(outcome: Outcome) -> bool:
+def _has_values(outcome: Outcome) -> bool:
     """Whether an outcome has samples and finite values."""
-    drawn = outcome.samples is None or bool(outcome.samples.any())
-    return drawn and bool(np.isfinite(outcome.values).all())
+    has_samples = outcome.samples is None or bool(outcome.samples.any())
+    return has_samples and bool(np.isfinite(outcome.values).all())
 
 
 # How long a forward pass of some work takes here and now, timed over a few batches.
 
-BATCHES, SECONDS = 8, 1.0  # enough, whichever comes first
-EXAMPLES = 48  # of plain passes: spread evenly over the split, since examples differ in length
-# Small batches: a click waits for the ones under way, and a full one of a language model takes three seconds.
+# So many batches or seconds are enough, whichever comes first.
+TIMED_BATCHES = 8
+TIMED_SECONDS = 1.0
+# Examples of plain passes: spread evenly over the split, since examples differ in length.
+TIMED_EXAMPLES = 48
+# Divides the tokens of a batch, as a click waits for the batches under way, and a full one of a
+# language model takes three seconds.
 TIMED_SHARE = 4
 
 
-class Enough(Exception):
+class TimedEnough(Exception):
     """Raised to end the work once it has been timed."""
 
 
@@ -220,27 +257,38 @@ class Stopwatch:
     """Times the batches of an evaluator, without what others do between them."""
 
     def __init__(self, evaluator: Evaluator, tick: Callable[[], None]) -> None:
-        self._evaluator, self._tick = evaluator, tick
-        self._since, self._counted = time.perf_counter(), evaluator.forwards
-        self._open = 0.0  # seconds since forwards were last counted
-        self.seconds, self.forwards, self.batches = 0.0, 0, 0
+        self._evaluator = evaluator
+        self._tick = tick
+        self._measured_at = time.perf_counter()
+        self._forwards_counted = evaluator.forwards
+        self._seconds_uncounted = 0.0  # since forward passes were last counted
+        self.seconds = 0.0
+        self.forwards = 0
+        self.batches = 0
 
     def __call__(self) -> None:
-        """Called between batches, and while they are under way. Raises Enough once enough has been timed."""
+        """Called between batches, and while they are under way.
+
+        Raises:
+            TimedEnough: Enough has been timed.
+        """
         self.take()
-        if self.batches and (self.batches >= BATCHES or self.seconds >= SECONDS):
-            raise Enough
+        if self.batches and (self.batches >= TIMED_BATCHES or self.seconds >= TIMED_SECONDS):
+            raise TimedEnough
         self._tick()
-        self._since = time.perf_counter()
+        self._measured_at = time.perf_counter()
 
     def take(self) -> None:
         """Count the forward passes and seconds since the last call."""
-        now, counted = time.perf_counter(), self._evaluator.forwards
-        self._open += now - self._since
-        self._since = now
-        if counted > self._counted:
-            self.seconds, self._open = self.seconds + self._open, 0.0
-            self.forwards, self._counted = self.forwards + counted - self._counted, counted
+        time_now = time.perf_counter()
+        self._seconds_uncounted += time_now - self._measured_at
+        self._measured_at = time_now
+        new_forwards = self._evaluator.forwards - self._forwards_counted
+        if new_forwards > 0:
+            self.seconds += self._seconds_uncounted
+            self._seconds_uncounted = 0.0
+            self.forwards += new_forwards
+            self._forwards_counted += new_forwards
             self.batches += 1
 
     @property
@@ -254,28 +302,33 @@ def timed(
     method: str | None = None,
     options: Mapping[str, Json] = MappingProxyType({}),
 ) -> float:
-    """Seconds per forward pass of a method, or of a plain one (None), on this device now; nothing is stored."""
-    count, whole = (
-        len(evaluator.examples),
-        evaluator.model.grid.gates(np.ones(evaluator.model.grid.size, bool)),
-    )
-    batches = evaluator.cut(
-        np.unique(np.linspace(0, count - 1, min(EXAMPLES, count)).astype(np.int64)), TIMED_SHARE
-    )
-    middle = len(batches) // 2  # batches are sorted by length: the usual one first
-    batches = [
-        batches[place]
-        for place in sorted(range(len(batches)), key=lambda place: abs(place - middle))
-    ]
-    lane = copy(evaluator)
-    lane.state_bytes = 0  # or a batch would go on from its own earlier pass
-    deque(lane.answers(batches[:1], whole, "zero"), maxlen=0)  # the first batch of a model is slow
-    lane.tick = watch = Stopwatch(lane, evaluator.tick)
-    with suppress(Enough):
+    """Seconds per forward pass of some work on this device now; nothing is stored.
+
+    Args:
+        evaluator: Of the model and the examples.
+        method: Key of the method that is timed; None for plain passes.
+        options: Of the method.
+    """
+    grid = evaluator.model.grid
+    all_gates = grid.gates(np.ones(grid.size, bool))
+    size = len(evaluator.examples)
+    spread_evenly = np.linspace(0, size - 1, min(TIMED_EXAMPLES, size)).astype(np.int64)
+    batches = evaluator.cut(np.unique(spread_evenly), TIMED_SHARE)
+    # Batches are sorted by length: those of usual lengths come first.
+    middle = len(batches) // 2
+    usual_first = sorted(range(len(batches)), key=lambda index: abs(index - middle))
+    batches = [batches[index] for index in usual_first]
+    timed_evaluator = copy(evaluator)
+    timed_evaluator.state_bytes = 0  # or a batch would go on from its own earlier pass
+    # The first batch of a model is slow, so it runs once before.
+    deque(timed_evaluator.answers(batches[:1], all_gates, "zero"), maxlen=0)
+    stopwatch = Stopwatch(timed_evaluator, evaluator.tick)
+    timed_evaluator.tick = stopwatch
+    with suppress(TimedEnough):
         if method is None:
-            deque(lane.answers(batches, whole, "zero"), maxlen=0)
+            deque(timed_evaluator.answers(batches, all_gates, "zero"), maxlen=0)
         else:
-            chosen = method_of(method)
-            outcome_of(chosen, Work(lane, 0, chosen.resolve(options)))
-        watch.take()
-    return watch.pace
+            method_row = method_of(method)
+            outcome_of(method_row, Work(timed_evaluator, 0, method_row.resolve(options)))
+        stopwatch.take()
+    return stopwatch.pace

@@ -13,19 +13,27 @@ from headlab.tasks import DEV_SIZE
 
 
 def make_spec(
-    dataset: Dataset, chosen: Method, options: JsonRecord, seed: int, ablation: str
+    dataset: Dataset, method_row: Method, options: JsonRecord, seed: int, ablation: str
 ) -> RunSpec:
-    """Everything the numbers depend on; its key names the run."""
-    version = recorded_version(chosen.version_of(options))
-    method = MethodSpec(chosen.key, plain_object(options), version)
+    """Everything that the numbers of a run depend on; its key names the run.
+
+    Args:
+        dataset: The examples.
+        method_row: The method.
+        options: Its resolved options.
+        seed: Of the run.
+        ablation: What stands in the place of a removed head.
+    """
+    version = recorded_version(method_row.version_of(options))
+    method = MethodSpec(method_row.key, plain_object(options), version)
     return replace(_evaluation_spec(dataset, ablation), method=method, seed=seed)
 
 
 def answers_spec(dataset: Dataset, ablation: str = "zero") -> RunSpec:
     """Everything that answers depend on except the mask; its key names their folder.
 
-    The kind of device is part of it, unless it is the processor: a masked model's answers are compared with these one
-    by one, and another kind of device may round an answer the other way.
+    The kind of device is part of it, unless it is the processor: a masked model's answers are
+    compared with these one by one, and another kind of device may round an answer the other way.
     """
     device = dataset.model.device.type
     return replace(

@@ -22,27 +22,34 @@ from headlab.methods.sampling import (
     reaching,
     uniforms,
 )
-from headlab.methods.screen import Scale, Screen, samples
-from headlab.methods.work import Arrays, Outcome, Work, drive
+from headlab.methods.screen import Scale, Screen, weighted_samples
+from headlab.methods.work import Arrays, Outcome, Work, final_outcome
 from headlab.stats import Learned, learn
 
 TOP50 = "shapley-top50"
 FULL = "shapley"
 ESTIMANDS = (TOP50, FULL)
-# Rounds of draws requested at once while all heads are sampled; and the minimum number of parts of a cycle of
-# examples, so that several devices can share it.
-BATCH, PARTS = 4, 8
-# Draws after which the probabilities are first chosen from the predictions so far; then at each doubling.
-FIRST_LOOK = 64
-# The smallest probability of computing a gain, in halvings: FAR without a target width, when only the error counts;
-# NEAR with one, as the interval's width grows with the largest possible weight.
-FAR, NEAR = 6, 2
+# Rounds of draws that are asked for at once while all heads are sampled.
+ROUNDS_AT_ONCE = 4
+# Minimum number of parts of a cycle of examples, so that several devices can share it.
+MIN_PARTS = 8
+# Draws after which the probabilities are first chosen from the predictions so far; then at each
+# doubling.
+FIRST_UPDATE = 64
+# The smallest probability of computing a gain, in halvings. It is larger with a target width, as the
+# interval's width grows with the largest possible weight; without one, only the error counts.
+MAX_HALVINGS = 6
+MAX_HALVINGS_WITH_TARGET = 2
 # Minimum number of draws from which stakes are learned.
-ENOUGH = 256
+MIN_LEARNING_DRAWS = 256
 
 
 def is_full(estimand: str) -> bool:
-    """Whether coalitions of all sizes count. Raises HeadlabError for an unknown estimand."""
+    """Whether coalitions of all sizes count.
+
+    Raises:
+        HeadlabError: The estimand is unknown.
+    """
     if estimand not in ESTIMANDS:
         raise HeadlabError(
             f"unknown estimand {estimand!r}; use {' or '.join(ESTIMANDS)}",
@@ -52,25 +59,39 @@ def is_full(estimand: str) -> bool:
 
 
 def sizes(estimand: str, players: int) -> int:
-    """How many numbers of removed heads count, starting at 0. Raises HeadlabError for an unknown estimand."""
+    """How many numbers of removed heads count, starting at 0.
+
+    Raises:
+        HeadlabError: The estimand is unknown.
+    """
     return players if is_full(estimand) else (players + 1) // 2
 
 
-def most_halvings(plan: Plan) -> int:
+def max_halvings(plan: Plan) -> int:
     """Halvings of the smallest probability of computing a gain, 2 ** -halvings."""
-    return FAR if plan.target is None else NEAR
+    return MAX_HALVINGS if plan.target is None else MAX_HALVINGS_WITH_TARGET
 
 
 def support_of(plan: Plan, steps: int, screened: bool) -> Floats:
-    """The values that samples take. steps: of the game.  screened: gains are predicted; otherwise none is weighted."""
-    return reaching(steps, 1 << most_halvings(plan) if screened else 1)
+    """The values that samples take, float [level].
+
+    Args:
+        plan: Of the run.
+        steps: Number of levels of a gain of 1 in the game.
+        screened: Whether gains are predicted; otherwise none is weighted.
+    """
+    largest_weight = 1 << max_halvings(plan) if screened else 1
+    return reaching(steps, largest_weight)
 
 
 @dataclass(frozen=True)
 class Screened(Tally):
-    """A tally, the screen that chooses which gains are computed, and the samples from which stakes were learned.
+    """A tally with a screen, and with the samples from which stakes were learned.
 
-    early: int [level, head], the counts of the first cycles, from which stakes are learned; all 0 before that.
+    Attributes:
+        screen: Chooses which gains are computed.
+        early: Counts of the first cycles, from which stakes are learned, int [level, head]; all 0
+            before that.
     """
 
     screen: Screen
@@ -86,26 +107,34 @@ class Screened(Tally):
 
     def learned(self) -> Screened:
         """The snapshot with stakes learned for later samples; done once, at the end of a cycle."""
-        due = self.draws >= ENOUGH and not self.early.any()
-        return replace(self, early=self.counts) if due else self
+        is_due = self.draws >= MIN_LEARNING_DRAWS and not self.early.any()
+        return replace(self, early=self.counts) if is_due else self
 
     def stakes(self) -> Learned | None:
         """Stakes learned from early samples, for the samples after them.
 
-        They are tuned to the target half-width, or to the one expected after the plan's samples if that is wider.
+        They are tuned to the target half-width, or to the one expected after the plan's samples if
+        that is wider.
         """
         if not self.early.any():
             return None
-        width = np.maximum((self.plan.target or 0.0) / self.plan.span, self.reachable(self.early))
+        target = (self.plan.target or 0.0) / self.plan.span
+        width = np.maximum(target, self.reachable(self.early))
         return learn(self.support / self.reach, self.early, width / self.reach)
 
 
-def begin(players: int, support: Floats, plan: Plan, bins: int) -> Screened:
-    """An empty snapshot. bins: of the game's scale, 0 without one."""
-    new = Tally.start(players, support, plan)
-    return Screened(
-        **vars(new), screen=Screen.start(bins, players), early=np.zeros_like(new.counts)
-    )
+def empty_tally(players: int, support: Floats, plan: Plan, bins: int) -> Screened:
+    """An empty snapshot.
+
+    Args:
+        players: Number of players.
+        support: Values of samples, float [level].
+        plan: Of the run.
+        bins: Number of bins of the game's scale, 0 without one.
+    """
+    empty = Tally.start(players, support, plan)
+    screen = Screen.start(bins, players)
+    return Screened(**vars(empty), screen=screen, early=np.zeros_like(empty.counts))
 
 
 def estimate(
@@ -113,131 +142,191 @@ def estimate(
 ) -> Iterator[Screened]:
     """Tallies that grow by a round each, until every head is satisfied or has all its samples.
 
-    A sample of a head is its gain at one random coalition on one example.  A draw picks an example and removes a
-    random number of heads, chosen at random; each head's gain is then measured by removing it or adding it back. One
-    backward pass predicts these gains; uncertain ones are computed, each in a pass that branches at its head's layer,
-    and the others with a probability, weighted by its inverse (see `headlab.methods.screen`).
-    Examples come in balanced cycles; heads stop being sampled after whole cycles only, where the intervals are
-    exactly anytime-valid, and values needed only for them are no longer computed. The probabilities are updated at
-    fixed numbers of draws, so that nothing depends on the size of a round.
+    A sample of a head is its gain at one random coalition on one example. A draw picks an example
+    and removes a random number of heads, chosen at random; each head's gain is then measured by
+    removing it or adding it back. One backward pass predicts these gains; uncertain ones are
+    computed, each in a pass that branches at its head's layer, and the others with a probability,
+    weighted by its inverse (see `headlab.methods.screen`).
+
+    Examples come in balanced cycles; heads stop being sampled after whole cycles only, where the
+    intervals are exactly anytime-valid, and values needed only for them are no longer computed. The
+    probabilities are updated at fixed numbers of draws, so that nothing depends on the size of a
+    round.
+
+    Args:
+        game: The game.
+        plan: When to stop.
+        seed: Seed of the draws.
+        estimand: Which coalitions count.
+        saved: The tally to go on from, if it fits.
     """
-    most, scale = sizes(estimand, game.players), game.scale
+    max_removed = sizes(estimand, game.players)
+    scale = game.scale
     bins = 0 if scale is None else scale.bins
-    now = saved if saved is not None and saved.draws else None
-    if now is None or len(now.screen.halvings) != bins:
-        now = begin(game.players, support_of(plan, game.steps, scale is not None), plan, bins)
-    while not now.finished:
-        if scale is not None and _due(now.draws, game.examples):
-            now = replace(now, screen=_chosen(now, scale, game.costs))
-        for numbers, drawn, found in _stage(game, now, seed, most):
-            now = _more(now, game, numbers, drawn, found, seed)
-            if now.draws % game.examples == 0:
-                now = now.looked_at().learned()
-            yield now
+    tally = saved
+    if tally is None or not tally.draws or len(tally.screen.halvings) != bins:
+        support = support_of(plan, game.steps, scale is not None)
+        tally = empty_tally(game.players, support, plan, bins)
+    while not tally.finished:
+        if scale is not None and _update_is_due(tally.draws, game.examples):
+            tally = replace(tally, screen=_updated_screen(tally, scale, game.costs))
+        for numbers, draws, answers in _draws_until_update(game, tally, seed, max_removed):
+            tally = _with_answers(tally, game, numbers, draws, answers, seed)
+            if tally.draws % game.examples == 0:
+                tally = tally.looked_at().learned()
+            yield tally
 
 
-def _due(draws: int, examples: int) -> bool:
-    """Whether the probabilities are updated after this many draws: at whole cycles, and earlier in the first one."""
-    early, rest = divmod(draws, FIRST_LOOK)
-    return draws % examples == 0 or (draws < examples and rest == 0 and early.bit_count() == 1)
+def _update_is_due(draws: int, examples: int) -> bool:
+    """Whether the probabilities are updated after so many draws.
+
+    They are at whole cycles of the examples, and in the first cycle at each doubling.
+    """
+    if draws % examples == 0:
+        return True
+    if draws > examples:
+        return False
+    multiple, rest = divmod(draws, FIRST_UPDATE)
+    return rest == 0 and multiple.bit_count() == 1
 
 
-def _chosen(now: Screened, scale: Scale, costs: Floats) -> Screen:
-    plan, most = now.plan, most_halvings(now.plan)
-    slack = 0.0 if plan.target is None else now.reach * plan.target / plan.span / 2
-    return now.screen.chosen(scale, costs, now.active, most, slack)
-
-
-def _stage(
-    game: Game, now: Screened, seed: int, most: int
-) -> Iterator[tuple[range, Drawn, Floats]]:
-    """The draws until the next update of the probabilities, in parts: (numbers, draws, the game's answers)."""
-    end = now.draws + 1
-    while end < now.plan.samples and not _due(end, game.examples):
-        end += 1
-    # As much work in each part as in the first, however few heads are still active; but enough parts for every device.
-    size = BATCH * game.round * game.players // int(now.active.sum())
-    size = max(game.round, min(size, game.examples // PARTS))
-    parts = [range(at, min(at + size, end)) for at in range(now.draws, end, size)]
-    drawn = [_drawn(game, now, numbers, seed, most) for numbers in parts]
-    asks = (
-        _ask(game, now, numbers, each, seed) for numbers, each in zip(parts, drawn, strict=True)
+def _updated_screen(tally: Screened, scale: Scale, costs: Floats) -> Screen:
+    """The tally's screen with the best probabilities by its gains so far."""
+    plan = tally.plan
+    slack = 0.0
+    if plan.target is not None:
+        slack = tally.reach * plan.target / plan.span / 2
+    return tally.screen.with_best_probabilities(
+        scale, costs, tally.active, max_halvings(plan), slack
     )
-    yield from zip(parts, drawn, game.answers(asks), strict=True)
 
 
-class Drawn(NamedTuple):
-    """Some draws: players present and players measured, bool [draw, player], and the examples, int [draw]."""
+def _draws_until_update(
+    game: Game, tally: Screened, seed: int, max_removed: int
+) -> Iterator[tuple[range, Draws, Floats]]:
+    """The draws until the next update of the probabilities, in parts.
+
+    Yields:
+        Numbers of the draws, the draws, and the game's answers to them.
+    """
+    end = tally.draws + 1
+    while end < tally.plan.samples and not _update_is_due(end, game.examples):
+        end += 1
+    # As much work in each part as in the first, however few heads are still active; but enough parts
+    # for every device.
+    size = ROUNDS_AT_ONCE * game.round * game.players // int(tally.active.sum())
+    size = max(game.round, min(size, game.examples // MIN_PARTS))
+    parts = [range(start, min(start + size, end)) for start in range(tally.draws, end, size)]
+    draws_by_part = [_draw(game, tally, numbers, seed, max_removed) for numbers in parts]
+    asks = (
+        _ask(game, tally, numbers, draws, seed)
+        for numbers, draws in zip(parts, draws_by_part, strict=True)
+    )
+    yield from zip(parts, draws_by_part, game.answers(asks), strict=True)
+
+
+class Draws(NamedTuple):
+    """Some draws. The fields are arguments of the game's queries.
+
+    Attributes:
+        kept: The players that are present, bool [draw, player].
+        wanted: The players that are measured, bool [draw, player].
+        examples: The example of each draw, int [draw].
+    """
 
     kept: Bools
     wanted: Bools
     examples: Ints
 
 
-def _drawn(game: Game, now: Screened, numbers: range, seed: int, most: int) -> Drawn:
-    sides = zip(*(gone(seed, n, game.players, most) for n in numbers), strict=True)
-    away, measured = (np.stack(side) for side in sides)
-    examples = np.array([cycled_example(seed, n, game.examples, game.weights) for n in numbers])
-    return Drawn(~away, measured & now.active, examples)
+def _draw(game: Game, tally: Screened, numbers: range, seed: int, max_removed: int) -> Draws:
+    """The draws of these numbers; only active heads are measured."""
+    removed = []
+    measured = []
+    examples = []
+    for number in numbers:
+        is_removed, is_measured = gone(seed, number, game.players, max_removed)
+        removed.append(is_removed)
+        measured.append(is_measured)
+        examples.append(cycled_example(seed, number, game.examples, game.weights))
+    return Draws(~np.stack(removed), np.stack(measured) & tally.active, np.array(examples))
 
 
-def _ask(game: Game, now: Screened, numbers: range, drawn: Drawn, seed: int) -> Ask:
-    if now.screen.whole:
-        return Ask("marginals", drawn._asdict())
-    chance = np.stack([uniforms(seed, n, game.players) for n in numbers])
-    return Ask("screened", {**drawn._asdict(), "halvings": now.screen.halvings, "uniforms": chance})
+def _ask(game: Game, tally: Screened, numbers: range, draws: Draws, seed: int) -> Ask:
+    """The query for the gains of some draws."""
+    if tally.screen.whole:
+        return Ask("marginals", draws._asdict())
+    chances = {
+        "halvings": tally.screen.halvings,
+        "uniforms": np.stack([uniforms(seed, number, game.players) for number in numbers]),
+    }
+    return Ask("screened", {**draws._asdict(), **chances})
 
 
-def _more(
-    now: Screened, game: Game, numbers: range, drawn: Drawn, found: Floats, seed: int
+def _with_answers(
+    tally: Screened, game: Game, numbers: range, draws: Draws, answers: Floats, seed: int
 ) -> Screened:
     """The snapshot with the answers to some draws added."""
-    wanted, screen, gains = drawn.wanted, now.screen, found
+    is_measured = draws.wanted
+    screen = tally.screen
+    gains = answers
     if not screen.whole:
-        bins = np.where(wanted, found[0], 0).astype(np.int64)
-        _, foreseen, computed = np.where(wanted, found, 0)
-        gains = samples(foreseen, computed, screen.halvings[bins, np.arange(game.players)])
-        screen = screen.add(bins, wanted, foreseen, computed)
-    places = np.stack(
-        [placed(row, now.support, seed, n) for row, n in zip(gains, numbers, strict=True)]
-    )
-    return replace(
-        now.add(places, wanted, len(numbers), drawn.examples >= game.examples / 2), screen=screen
-    )
+        bins = np.where(is_measured, answers[0], 0).astype(np.int64)
+        _, foreseen, computed = np.where(is_measured, answers, 0)
+        halvings = screen.halvings[bins, np.arange(game.players)]
+        gains = weighted_samples(foreseen, computed, halvings)
+        screen = screen.add(bins, is_measured, foreseen, computed)
+    level_indices = []
+    for number, gains_of_draw in zip(numbers, gains, strict=True):
+        level_indices.append(placed(gains_of_draw, tally.support, seed, number))
+    in_second_half = draws.examples >= game.examples / 2
+    tally = tally.add(np.stack(level_indices), is_measured, len(numbers), in_second_half)
+    return replace(tally, screen=screen)
 
 
 def run(work: Work) -> Outcome:
     """Sample until every head has a decided sign, the target half-width, or `samples` samples."""
     game = game_of(work)
     estimand = str(work.options["estimand"])
-    saved = restore(work.saved or {}, work.options, game.players, game.steps)
-    return drive(
-        work, saved, estimate(game, saved.plan, seed=work.seed, estimand=estimand, saved=saved)
-    )
+    tally = restore(work.saved or {}, work.options, game.players, game.steps)
+    tallies = estimate(game, tally.plan, seed=work.seed, estimand=estimand, saved=tally)
+    return final_outcome(work, tally, tallies)
 
 
 def restore(saved: Arrays, options: Options, players: int, steps: int | None = None) -> Screened:
     """The snapshot stored in a checkpoint.
 
-    steps: of the game; None infers them from the checkpoint.
+    Args:
+        saved: Arrays of the checkpoint.
+        options: Of the method.
+        players: Number of players.
+        steps: Number of levels of a gain of 1 in the game; None infers it from the checkpoint.
     """
-    return restored(saved, plan_of(options), players, (1, FINE) if steps is None else (steps,))
+    possible_steps = (1, FINE) if steps is None else (steps,)
+    return restored(saved, plan_of(options), players, possible_steps)
 
 
 def restored(saved: Arrays, plan: Plan, players: int, steps: Sequence[int]) -> Screened:
-    """The snapshot stored in arrays, for a game with one of these steps; an empty one if they do not fit."""
-    supports = [
-        support_of(plan, number, screened) for number in steps for screened in (True, False)
-    ]
-    new = begin(players, supports[0], plan, 0)
+    """The snapshot stored in arrays; an empty one if they do not fit.
+
+    Args:
+        saved: The arrays.
+        plan: Of the run.
+        players: Number of players.
+        steps: Numbers of levels of a gain of 1 that the game may have; the arrays say which it is.
+    """
+    supports = []
+    for levels in steps:
+        supports.append(support_of(plan, levels, screened=True))
+        supports.append(support_of(plan, levels, screened=False))
+    empty = empty_tally(players, supports[0], plan, 0)
     if not {"counts", "early", "screen_halvings"} <= set(saved):
-        return new
-    counts, early, bins = saved["counts"], saved["early"], len(saved["screen_halvings"])
-    support = next((support for support in supports if len(support) == len(counts)), supports[0])
-    tally, screen = (
-        Tally.restore(saved, players, support, plan),
-        Screen.restore(saved, bins, players),
-    )
-    if screen is None or not tally.draws or early.shape != tally.counts.shape:
-        return new
-    return Screened(**vars(tally), screen=screen, early=early.astype(np.int64))
+        return empty
+    fitting_supports = [support for support in supports if len(support) == len(saved["counts"])]
+    support = fitting_supports[0] if fitting_supports else supports[0]
+    tally = Tally.restore(saved, players, support, plan)
+    screen = Screen.restore(saved, len(saved["screen_halvings"]), players)
+    early_counts = saved["early"]
+    if screen is None or not tally.draws or early_counts.shape != tally.counts.shape:
+        return empty
+    return Screened(**vars(tally), screen=screen, early=early_counts.astype(np.int64))

@@ -23,7 +23,7 @@ from headlab.results.store.folder import Arrays as Arrays
 from headlab.stats import jackknife_interval
 
 
-def _ignore(_: object) -> None:
+def _do_nothing(_: object) -> None:
     """Default for `report` and `save`: do nothing."""
 
 
@@ -52,19 +52,26 @@ class Helpers(Protocol):
 
 @dataclass(frozen=True)
 class Work:
-    """One method on one language: the evaluator, the options, and callbacks to report and to save.
+    """One method on one language, with callbacks to report and to save.
 
-    saved: arrays of an earlier, interrupted run of the same spec.  save: stores arrays so that a later
-    run can resume from here.  helpers: other devices that do the work; None uses this one only.
+    Attributes:
+        evaluator: Of the model and the examples.
+        seed: Of all that is drawn at random.
+        options: Resolved options of the method.
+        ablation: What stands in the place of a removed head: "zero" or "mean".
+        report: Called as steps finish.
+        saved: Arrays of an earlier, interrupted run of the same spec.
+        save: Stores arrays, so that a later run can resume from here.
+        helpers: Other devices that do the work; None uses this one only.
     """
 
     evaluator: Evaluator
     seed: int
     options: Mapping[str, Any]
     ablation: str = "zero"
-    report: Callable[[Progress], None] = _ignore
+    report: Callable[[Progress], None] = _do_nothing
     saved: Arrays | None = None
-    save: Callable[[Arrays], None] = _ignore
+    save: Callable[[Arrays], None] = _do_nothing
     helpers: Helpers | None = None
 
 
@@ -100,33 +107,50 @@ class Outcome:
 
 @contextmanager
 def reporting(work: Work, forwards_per_unit: int, total: int, note: str) -> Iterator[None]:
-    """Report progress between batches, in units of `forwards_per_unit` forward passes, until the block ends."""
-    evaluator, tick = work.evaluator, work.evaluator.tick
+    """Report progress between batches until the block ends.
 
-    def counted() -> None:
-        work.report(Progress(min(evaluator.forwards // forwards_per_unit, total), total, note))
+    Args:
+        work: Has the evaluator whose batches are meant.
+        forwards_per_unit: Number of forward passes that a unit of progress takes.
+        total: Number of units in all.
+        note: What the units are.
+    """
+    evaluator = work.evaluator
+    tick = evaluator.tick
+
+    def report_and_tick() -> None:
+        units_done = min(evaluator.forwards // forwards_per_unit, total)
+        work.report(Progress(units_done, total, note))
         tick()
 
-    evaluator.tick = counted
+    evaluator.tick = report_and_tick
     try:
         yield
     finally:
         evaluator.tick = tick
 
 
-def sizes(
+def mean_outcome(
     work: Work,
     batches: Iterable[Batch],
-    part: Callable[[Evaluator, Batch, Tick], tuple[Floats, Floats]],
-    of: Callable[[Floats], Floats] = np.asarray,
-    most: float = math.inf,
+    batch_sums_of: Callable[[Evaluator, Batch, Tick], tuple[Floats, Floats]],
+    to_size: Callable[[Floats], Floats] = np.asarray,
+    max_size: float = math.inf,
 ) -> Outcome:
-    """Sizes of heads, averaged over examples: `of` the sum of the parts over that of their weights, [head].
+    """Sizes of heads, averaged over examples.
 
-    Intervals at 95 % and halves cover the sampling of the examples.  part: sums of a batch's examples, none below 0,
-    [row, layer, head], and their weights, [row] or [row, layer]; or one row for the whole batch, which then stands for
-    an example.  It is given an evaluator of its own, whose forward passes are not counted if it fails.  most: no size
-    is above.
+    A size is made of the sum over the examples, divided by that of their weights. Intervals at 95 %
+    and halves cover the sampling of the examples.
+
+    Args:
+        work: One method on one language.
+        batches: All examples.
+        batch_sums_of: Given an evaluator and a batch, returns sums of the batch's examples, none
+            below 0, [row, layer, head], and their weights, [row] or [row, layer]; or one row for
+            the whole batch, which then stands for an example. The evaluator is one of its own,
+            whose forward passes are not counted if it fails.
+        to_size: Makes sizes of means, [head].
+        max_size: No size is above.
     """
     evaluator = work.evaluator
     examples = evaluator.examples
@@ -138,7 +162,7 @@ def sizes(
     def sums_of(batch: Batch, tick: Tick) -> tuple[Floats, Floats, int]:
         lane = copy(evaluator)
         lane.forwards = 0
-        batch_sums, batch_weights = part(lane, batch, tick)
+        batch_sums, batch_weights = batch_sums_of(lane, batch, tick)
         return batch_sums, batch_weights, lane.forwards
 
     examples_done = 0
@@ -147,25 +171,24 @@ def sizes(
     ):
         rows = batch.rows[: len(batch_weights)]
         sums[rows] = batch_sums[:, layers, columns]
-        weights[rows] = (
-            batch_weights[:, layers] if batch_weights.ndim > 1 else batch_weights[:, None]
-        )
+        has_layers = batch_weights.ndim > 1
+        weights[rows] = batch_weights[:, layers] if has_layers else batch_weights[:, None]
         if len(rows) < len(batch.rows):
             groups[rows[0]] = f"batch of {rows[0]}"
         evaluator.forwards += forwards
         examples_done += len(batch.rows)
         work.report(Progress(examples_done, len(examples), "examples"))
-    low, high = jackknife_interval(sums, weights, groups, of, most=most) or (None, None)
+    low, high = jackknife_interval(sums, weights, groups, to_size, most=max_size) or (None, None)
     return Outcome(
-        values=of(sums.sum(axis=0) / weights.sum(axis=0)),
+        values=to_size(sums.sum(axis=0) / weights.sum(axis=0)),
         low=low,
         high=high,
         samples=(weights > 0).sum(axis=0),
-        halves=_halves(sums, weights, of),
+        halves=_halves(sums, weights, to_size),
     )
 
 
-def _halves(sums: Floats, weights: Floats, of: Callable[[Floats], Floats]) -> Floats | None:
+def _halves(sums: Floats, weights: Floats, to_size: Callable[[Floats], Floats]) -> Floats | None:
     """Sizes of heads on each half of the examples, [half, head]; None where a half has no weight for a head.
 
     Args:
@@ -179,14 +202,14 @@ def _halves(sums: Floats, weights: Floats, of: Callable[[Floats], Floats]) -> Fl
     for sums_of_half, weights_of_half in zip(half_sums, half_weights, strict=True):
         if not weights_of_half.any(axis=0).all():
             return None
-        halves.append(of(sums_of_half.sum(axis=0) / weights_of_half.sum(axis=0)))
+        halves.append(to_size(sums_of_half.sum(axis=0) / weights_of_half.sum(axis=0)))
     return np.stack(halves)
 
 
 # Running an estimator: save and report its snapshots, and return the outcome of the last one.
 
 # Share of a run's time that its checkpoints may take.
-SHARE = 0.01
+SAVING_SHARE = 0.01
 
 
 class Snapshot(Protocol):
@@ -208,7 +231,11 @@ S = TypeVar("S", bound=Snapshot)
 class Saver:
     """Saves a run's state, at intervals such that saving takes one hundredth of the run's time.
 
-    save: stores arrays.  clock: seconds.  The first offer is saved at once; one that came too soon is saved by `flush`.
+    The first offer is saved at once; one that came too soon is saved by `flush`.
+
+    Args:
+        save: Stores arrays.
+        clock: Gives the time in seconds.
     """
 
     def __init__(
@@ -219,20 +246,25 @@ class Saver:
         self._waiting: Callable[[], Arrays] | None = None
 
     def offer(self, arrays: Callable[[], Arrays]) -> None:
-        """Save these arrays if the last save is old enough; `arrays` is called only when they are saved."""
+        """Save some arrays if the last save is old enough.
+
+        Args:
+            arrays: Gives them; called only when they are saved.
+        """
         self._waiting = arrays
         if self._clock() >= self._due:
             self.flush()
 
     def flush(self) -> None:
         """Save the arrays offered last, unless they have been saved."""
-        arrays, self._waiting = self._waiting, None
+        arrays = self._waiting
+        self._waiting = None
         if arrays is None:
             return
-        began = self._clock()
+        started_at = self._clock()
         self._save(arrays())
-        ended = self._clock()
-        self._due = ended + (ended - began) / SHARE
+        ended_at = self._clock()
+        self._due = ended_at + (ended_at - started_at) / SAVING_SHARE
 
 
 @contextmanager
@@ -249,16 +281,16 @@ def saving(
         raise
 
 
-def drive(work: Work, start: S, snapshots: Iterable[S]) -> Outcome:
+def final_outcome(work: Work, start: S, snapshots: Iterable[S]) -> Outcome:
     """Save and report every snapshot; returns the outcome of the last one."""
-    last = start
-    work.report(last.progress())
+    last_snapshot = start
+    work.report(last_snapshot.progress())
     with saving(work.save) as saver:
         for snapshot in snapshots:
             saver.offer(partial(_arrays, snapshot, work.evaluator.forwards))
             work.report(snapshot.progress())
-            last = snapshot
-    return last.outcome()
+            last_snapshot = snapshot
+    return last_snapshot.outcome()
 
 
 def _arrays(snapshot: Snapshot, forwards: int) -> Arrays:

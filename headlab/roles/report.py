@@ -23,16 +23,21 @@ SHARES = (
 NUMBERS = (*SHARES, "hits", "asked", "sentences", "p", "p (Benjamini-Hochberg)")
 HAS = "has it"
 COLUMNS = (*HEAD, "role", *NUMBERS, HAS)  # of the table `roles`
-EXAMPLES, EXAMPLE_TOKENS = (
-    "role-examples",
-    ("word", "looks at", "should look at"),
-)  # a table, its columns of tokens
-MOST = 1000  # layers of a stack, heads of a layer: no model has more
+EXAMPLES = "role-examples"  # a table
+EXAMPLE_TOKENS = ("word", "looks at", "should look at")  # its columns of tokens
+MAX_INDEX = 1000  # layers of a stack, heads of a layer: no model has more
 
 
 @dataclass(frozen=True)
 class Found:
-    """One head's result for one role. numbers: the columns of the table `roles`, None where there is no value."""
+    """One head's result for one role.
+
+    Attributes:
+        head: The head.
+        role: Name of the role.
+        numbers: The columns of the table `roles`, None where there is no value.
+        has: Whether the head has the role.
+    """
 
     head: Head
     role: str
@@ -47,16 +52,19 @@ class Found:
     @property
     def above(self) -> float:
         """Points above chance; -inf if unknown, so that it sorts last."""
-        value = self.numbers["above chance, points"]
-        return -math.inf if value is None else value
+        points = self.numbers["above chance, points"]
+        return -math.inf if points is None else points
 
 
 @dataclass(frozen=True)
 class Roles:
     """A report on one language.
 
-    grid: heads up to the last one examined.  measures: {head: {column: value}}, of the heads examined.  rows: every
-    head and role, in the report's order.
+    Attributes:
+        report: The report.
+        grid: Heads up to the last one examined.
+        measures: Of each head that was examined, values by column.
+        rows: Every head and role, in the report's order.
     """
 
     report: Report
@@ -66,15 +74,18 @@ class Roles:
 
     @cached_property
     def by_head(self) -> Mapping[Head, tuple[Found, ...]]:
-        """{head: its results, farthest above chance first, but separator and first-token roles last}."""
-        out: dict[Head, list[Found]] = {}
+        """The results of each head, farthest above chance first.
+
+        Separator and first-token roles come last.
+        """
+        rows_by_head: dict[Head, list[Found]] = {}
         for row in self.rows:
-            out.setdefault(row.head, []).append(row)
-        ordered = {
-            head: sorted(rows, key=lambda row: (row.group in IDLE, -row.above))
-            for head, rows in out.items()
-        }
-        return {head: tuple(rows) for head, rows in ordered.items()}
+            rows_by_head.setdefault(row.head, []).append(row)
+        sorted_rows: dict[Head, tuple[Found, ...]] = {}
+        for head, rows in rows_by_head.items():
+            rows.sort(key=lambda row: (row.group in IDLE, -row.above))
+            sorted_rows[head] = tuple(rows)
+        return sorted_rows
 
     def having(self, head: Head) -> list[Found]:
         """The roles that a head has, the clearest first."""
@@ -86,11 +97,13 @@ class Roles:
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
-        """{group of roles: number of heads that have one}, for every group tested."""
-        heads: dict[str, set[Head]] = {}
+        """Number of heads that have a role of each group, for every group tested."""
+        heads_by_group: dict[str, set[Head]] = {}
         for row in self.rows:
-            heads.setdefault(row.group, set()).update([row.head] if row.has else [])
-        return {group: len(those) for group, those in heads.items()}
+            heads = heads_by_group.setdefault(row.group, set())
+            if row.has:
+                heads.add(row.head)
+        return {group: len(heads) for group, heads in heads_by_group.items()}
 
     @property
     def syntax(self) -> bool:
@@ -99,34 +112,48 @@ class Roles:
 
     def table(self, name: str) -> Table | None:
         """A table of the report; None if it is missing or empty."""
-        return next(
-            (table for table in self.report.tables if table.name == name and table.rows), None
-        )
+        for table in self.report.tables:
+            if table.name == name and table.rows:
+                return table
+        return None
 
 
 def read(report: Report) -> Roles:
-    """A roles report. Raises HeadlabError, naming the fault, if it is damaged or from another version."""
-    measures, roles = report.table("measures"), report.table(NAME)
-    names = [name for name in measures.columns if name not in HEAD]
-    values = [measures.column(name) for name in names]
-    by_head = {
-        head: {name: _number(column[at], name) for name, column in zip(names, values, strict=True)}
-        for at, head in enumerate(heads_of(measures))
-    }
-    if not by_head:
+    """A roles report, read head by head.
+
+    Raises:
+        HeadlabError: The report is damaged or from another version; the error names the fault.
+    """
+    measures = report.table("measures")
+    roles = report.table(NAME)
+    measure_names = [name for name in measures.columns if name not in HEAD]
+    measure_columns = {name: measures.column(name) for name in measure_names}
+    measures_by_head = {}
+    for row_index, head in enumerate(heads_of(measures)):
+        measures_by_head[head] = _numbers_of_row(measure_columns, row_index)
+    if not measures_by_head:
         raise HeadlabError("its table measures has no heads", code="roles.no_heads")
-    numbers = {name: roles.column(name) for name in NUMBERS}
-    rows = tuple(
-        Found(
-            head, role, {name: _number(column[at], name) for name, column in numbers.items()}, has
-        )
-        for at, (head, role, has) in enumerate(judged(roles))
-    )
-    return Roles(report, _grid([*by_head, *(row.head for row in rows)]), by_head, rows)
+    number_columns = {name: roles.column(name) for name in NUMBERS}
+    rows = []
+    for row_index, (head, role, has) in enumerate(judged(roles)):
+        rows.append(Found(head, role, _numbers_of_row(number_columns, row_index), has))
+    grid = _grid([*measures_by_head, *(row.head for row in rows)])
+    return Roles(report, grid, measures_by_head, tuple(rows))
+
+
+def _numbers_of_row(
+    columns: Mapping[str, Sequence[Cell]], row_index: int
+) -> dict[str, float | None]:
+    """The numbers in one row of some columns, by column."""
+    return {name: _number(column[row_index], name) for name, column in columns.items()}
 
 
 def judged(table: Table) -> list[tuple[Head, str, bool]]:
-    """Each row's head, role, and whether the head has it. Raises HeadlabError for what is none of these."""
+    """Each row's head, its role, and whether the head has it.
+
+    Raises:
+        HeadlabError: A cell is none of these.
+    """
     rows = list(zip(heads_of(table), table.column("role"), table.column(HAS), strict=True))
     for _, role, has in rows:
         if not isinstance(role, str) or not isinstance(has, bool):
@@ -139,15 +166,24 @@ def judged(table: Table) -> list[tuple[Head, str, bool]]:
 
 
 def having(table: Table) -> Table:
-    """The table with only the rows of heads that have the role. Raises HeadlabError as `judged` does."""
-    return replace(
-        table,
-        rows=tuple(row for row, (*_, has) in zip(table.rows, judged(table), strict=True) if has),
-    )
+    """The table with only the rows of heads that have the role.
+
+    Raises:
+        HeadlabError: As `judged`.
+    """
+    rows = []
+    for row, (_, _, has) in zip(table.rows, judged(table), strict=True):
+        if has:
+            rows.append(row)
+    return replace(table, rows=tuple(rows))
 
 
 def heads_of(table: Table) -> list[Head]:
-    """The head of each row. Raises HeadlabError if one is invalid."""
+    """The head of each row.
+
+    Raises:
+        HeadlabError: A head is invalid.
+    """
     return [_head(*row) for row in zip(*map(table.column, HEAD), strict=True)]
 
 
@@ -161,7 +197,7 @@ def _head(stack: Cell, layer: Cell, head: Cell) -> Head:
 
 
 def _is_index(value: Cell) -> TypeGuard[int]:
-    return type(value) is int and 0 <= value < MOST
+    return type(value) is int and 0 <= value < MAX_INDEX
 
 
 def _number(value: Cell, name: str) -> float | None:
@@ -173,13 +209,13 @@ def _number(value: Cell, name: str) -> float | None:
 
 
 def _grid(heads: Sequence[Head]) -> HeadGrid:
-    sizes: dict[str, dict[int, int]] = {}
+    """The smallest grid that has some heads."""
+    sizes_by_stack: dict[str, dict[int, int]] = {}
     for stack, layer, head in heads:
-        layers = sizes.setdefault(stack, {})
-        layers[layer] = max(layers.get(layer, 0), head + 1)
-    return HeadGrid(
-        tuple(
-            Stack(name, tuple(layers.get(layer, 0) for layer in range(max(layers) + 1)))
-            for name, layers in sizes.items()
-        )
-    )
+        sizes = sizes_by_stack.setdefault(stack, {})
+        sizes[layer] = max(sizes.get(layer, 0), head + 1)
+    stacks = []
+    for name, sizes in sizes_by_stack.items():
+        layer_sizes = [sizes.get(layer, 0) for layer in range(max(sizes) + 1)]
+        stacks.append(Stack(name, tuple(layer_sizes)))
+    return HeadGrid(tuple(stacks))

@@ -24,8 +24,17 @@ from headlab.tasks import DEV_SIZE, TREEBANK, Example, Split, Task, Tree, read_l
 class Sentences:
     """Sentences of one language: trees, or examples of `task`; the other is empty.
 
-    name: "treebank", or the task's.  data_hash: sha256 of everything a report depends on.  seed: of their order.
-    file, data: the CoNLL-U file that was named, or the data folder that the treebank was looked for in, if one was.
+    Attributes:
+        name: "treebank", or the task's.
+        language: Of the sentences.
+        split: Of the treebank or task.
+        trees: Trees of a treebank.
+        examples: Examples of the task.
+        data_hash: Sha256 of everything that a report depends on.
+        seed: Of their order.
+        task: Of the examples.
+        file: The CoNLL-U file that was named, if one was.
+        data: The data folder that the treebank was looked for in, if one was.
     """
 
     name: str
@@ -57,9 +66,17 @@ class Sentences:
 def of_trees(
     trees: Sequence[Tree], language: str, split: str, size: int | None = None, *, seed: int = 0
 ) -> Sentences:
-    """Trees of a treebank: all in their order (size None), or `size` random ones, which depend on seed and number.
+    """Trees of a treebank: all, or some that are chosen at random; in their order.
 
-    Raises HeadlabError for no trees, and for a size below 1.
+    Args:
+        trees: The trees.
+        language: Of the trees.
+        split: Of the treebank.
+        size: Number of trees, chosen by `seed` and their number; None for all.
+        seed: Of the choice.
+
+    Raises:
+        HeadlabError: There are no trees, or the size is below 1.
     """
     if not trees:
         raise HeadlabError(
@@ -69,68 +86,83 @@ def of_trees(
         raise HeadlabError(
             f"asked for {size} trees; ask for 1 or more", code="roles.size_too_small"
         )
-    chosen = tuple(trees)
-    if size is not None and size < len(chosen):
-        picked = np.random.default_rng([seed, 11]).permutation(len(chosen))[:size]
-        chosen = tuple(chosen[place] for place in sorted(picked.tolist()))
-    told = [[list(tree.words), list(tree.governors), list(tree.relations)] for tree in chosen]
-    return Sentences(TREEBANK, language, split, chosen, (), content_key(told), seed)
+    selected_trees = tuple(trees)
+    if size is not None and size < len(selected_trees):
+        random_indices = np.random.default_rng([seed, 11]).permutation(len(selected_trees))[:size]
+        selected_trees = tuple(selected_trees[index] for index in sorted(random_indices.tolist()))
+    content = []
+    for tree in selected_trees:
+        content.append([list(tree.words), list(tree.governors), list(tree.relations)])
+    return Sentences(TREEBANK, language, split, selected_trees, (), content_key(content), seed)
 
 
 def of_task(
     task: Task, language: str, split: Split = "dev", size: int | None = DEV_SIZE
 ) -> Sentences:
-    """Examples of a task as its model receives them: texts, pairs of texts, words, sources with their targets.
+    """Examples of a task as its model receives them.
 
-    Raises HeadlabError for a language or split that the task does not have.
+    They are texts, pairs of texts, words, or sources with their targets.
+
+    Raises:
+        HeadlabError: The task does not have the language or split.
     """
     examples = task.examples(language, split, size)
-    shown = examples
+    model_examples = examples
     if task.likelihood:  # texts for attention, whatever is asked of them
-        shown = tuple(Example(e.id, e.whole, group=e.group) for e in examples)
+        model_examples = tuple(Example(e.id, e.whole, group=e.group) for e in examples)
     return Sentences(
-        task.name, language, split, (), shown, task.data_hash(examples), task.seed, task
+        task.name, language, split, (), model_examples, task.data_hash(examples), task.seed, task
     )
 
 
 # Which word should attend to which, according to a gold tree, and the best fixed offset.
 
-Wanted = Mapping[int, frozenset[int]]
+TargetWords = Mapping[int, frozenset[int]]
 
 
-def wanted(tree: Tree, whole: Bools, causal: bool) -> dict[str, Wanted]:
-    """{role: {query word: words it should attend to}} of every syntactic role, only what can be asked.
+def correct_targets(tree: Tree, is_complete: Bools, causal: bool) -> dict[str, TargetWords]:
+    """The words that each word should attend to, by syntactic role, as far as it can be asked.
 
-    whole: bool [word], whether the model receives all of the word.  causal: words see only those before them, so a word
-    is asked only about earlier ones.
+    Args:
+        tree: The sentence's gold tree.
+        is_complete: Whether the model receives all of the word, bool [word].
+        causal: Whether words see only those before them, so that a word is asked only about
+            earlier ones.
     """
-    out: dict[str, dict[int, set[int]]] = {}
+    targets_by_role: dict[str, dict[int, frozenset[int]]] = {}
     for word, (governor, relation) in enumerate(zip(tree.governors, tree.relations, strict=True)):
-        if governor < 0 or relation not in RELATIONS or not (whole[word] and whole[governor]):
+        if governor < 0 or relation not in RELATIONS:
             continue
-        for direction, looks, target in (
+        if not is_complete[word] or not is_complete[governor]:
+            continue
+        for direction, query, target in (
             (TO_GOVERNOR, word, governor),
             (TO_DEPENDENT, governor, word),
         ):
-            if target < looks or not causal:
-                out.setdefault(syntactic(relation, direction), {}).setdefault(looks, set()).add(
-                    target
-                )
-    return {
-        role: {word: frozenset(found) for word, found in asked.items()}
-        for role, asked in out.items()
-    }
+            if causal and target > query:
+                continue
+            targets_by_query = targets_by_role.setdefault(syntactic(relation, direction), {})
+            targets_by_query[query] = targets_by_query.get(query, frozenset()) | {target}
+    return dict(targets_by_role)
 
 
-def best_offsets(asked: Iterable[Mapping[str, Wanted]]) -> dict[str, int]:
-    """{role: the offset that is right for most words}; of several, the nearest, before rather than after."""
+def best_offsets(targets_of_sentences: Iterable[Mapping[str, TargetWords]]) -> dict[str, int]:
+    """The offset that is right for most words of each role.
+
+    Of several such offsets it is the nearest, before rather than after.
+
+    Args:
+        targets_of_sentences: The result of `correct_targets` for each sentence.
+    """
     counts: dict[str, Counter[int]] = {}
-    for roles in asked:
-        for role, words in roles.items():
-            found = counts.setdefault(role, Counter())
-            found.update(target - word for word, targets in words.items() for target in targets)
+    for targets_by_role in targets_of_sentences:
+        for role, targets_by_query in targets_by_role.items():
+            offset_counts = counts.setdefault(role, Counter())
+            for query, targets in targets_by_query.items():
+                offset_counts.update(target - query for target in targets)
     return {
-        role: min(found, key=lambda o: (-found[o], abs(o), o)) for role, found in counts.items()
+        role: min(offset_counts, key=lambda o: (-offset_counts[o], abs(o), o))
+        for role, offset_counts in counts.items()
     }
 
 
@@ -143,8 +175,12 @@ PARTS = re.compile(r"[\s'’‐–_./-]+")
 class Frequencies:
     """Frequencies of words; a word that is not in the table has 0.
 
-    about: their source, for the report's spec.  clean: how a word is spelled in the table.  digits: whether words with
-    digits have frequencies of their own in it.  file: the text that they were counted in, if it was one.
+    Attributes:
+        table: Frequencies by word.
+        about: Their source, for the report's spec.
+        clean: Spells a word as the table does.
+        digits: Whether words with digits have frequencies of their own in the table.
+        file: The text that they were counted in, if it was one.
     """
 
     table: Mapping[str, float]
@@ -154,28 +190,41 @@ class Frequencies:
     file: Path | None = field(default=None, compare=False, repr=False)
 
     def of(self, word: str) -> float:
-        """Frequency of a word; of one not in the table, from its parts ("n't", "well-known"): 1 / sum of 1 / f."""
+        """Frequency of a word.
+
+        That of a word that is not in the table is made of its parts ("n't", "well-known"): it is
+        1 / sum of 1 / f.
+        """
         text = self.clean(word)
         if text in self.table:
             return float(self.table[text])
-        parts = [float(self.table.get(part, 0)) for part in PARTS.split(text) if part]
-        return 1 / sum(1 / part for part in parts) if parts and all(parts) else 0.0
+        frequencies = [float(self.table.get(part, 0)) for part in PARTS.split(text) if part]
+        if not frequencies or not all(frequencies):
+            return 0.0
+        return 1 / sum(1 / frequency for frequency in frequencies)
 
     def rarest(self, words: Sequence[str]) -> list[bool]:
-        """Which words are the least frequent, ties included. A string without letters is not a word here."""
-        found = [self.of(word) if self._known(word) else None for word in words]
-        least = min((value for value in found if value is not None), default=None)
-        return [value is not None and value == least for value in found]
+        """Which words are the least frequent, ties included.
 
-    def _known(self, word: str) -> bool:
+        A string without letters is not a word here.
+        """
+        frequencies = [self.of(word) if self._known(word) else None for word in words]
+        known_frequencies = [value for value in frequencies if value is not None]
+        lowest = min(known_frequencies, default=None)
+        return [value is not None and value == lowest for value in frequencies]
+
+    def _known(self, text: str) -> bool:
         """Whether the table could have a word: the package has none for "1990s" or "20th"."""
-        return any(map(str.isalpha, word)) and (self.digits or not any(map(str.isdigit, word)))
+        has_letters = any(map(str.isalpha, text))
+        has_digits = any(map(str.isdigit, text))
+        return has_letters and (self.digits or not has_digits)
 
 
 def corpus_frequencies(path: Path) -> Frequencies:
     """Word counts of a text file; words are separated by spaces and converted to lower case.
 
-    Raises HeadlabError for a file that cannot be read, is not UTF-8 or is empty.
+    Raises:
+        HeadlabError: The file cannot be read, is not UTF-8 or is empty.
     """
     counts: Counter[str] = Counter()
     for line in read_lines(path):
@@ -184,30 +233,33 @@ def corpus_frequencies(path: Path) -> Frequencies:
         raise HeadlabError(
             f"{path} has no words; give a text file with one sentence a line", code="file.no_words"
         )
-    told = hashlib.sha256(
-        "\n".join(f"{word} {n}" for word, n in sorted(counts.items())).encode()
-    ).hexdigest()
-    about: dict[str, Json] = {"source": "corpus", "words": counts.total(), "sha256": told}
+    lines = [f"{word} {count}" for word, count in sorted(counts.items())]
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    about: dict[str, Json] = {"source": "corpus", "words": counts.total(), "sha256": digest}
     return Frequencies(counts, about, file=path)
 
 
 def package_frequencies(language: str) -> Frequencies | str:
     """Frequencies of the package wordfreq for a language, or a sentence that says why there are none.
 
-    Words are looked up as the sentences have them, so Chinese and Japanese need no word splitter; Chinese in simplified
-    script.
+    Words are looked up as the sentences have them, so Chinese and Japanese need no word splitter;
+    Chinese is looked up in simplified script.
     """
     try:
         import wordfreq
     except ImportError:
-        return "the package wordfreq is not installed (pip install 'headlab[roles]'); or give a corpus by --frequencies"
-    spoken = (
-        language if language in wordfreq.available_languages() else language.partition("-")[0]
-    )  # "pt-BR"
-    if spoken not in wordfreq.available_languages():
+        return (
+            "the package wordfreq is not installed (pip install 'headlab[roles]'); or give a corpus by "
+            "--frequencies"
+        )
+    package_language = language
+    if language not in wordfreq.available_languages():  # it may have "pt" for "pt-BR"
+        package_language = language.partition("-")[0]
+    if package_language not in wordfreq.available_languages():
         return f"the package wordfreq has no frequencies for {language}; give a corpus by --frequencies"
+    table = wordfreq.get_frequency_dict(package_language)
     about = {"source": "wordfreq", "version": version("wordfreq")}
-    return Frequencies(wordfreq.get_frequency_dict(spoken), about, _spelling(spoken), digits=False)
+    return Frequencies(table, about, _spelling(package_language), digits=False)
 
 
 def _spelling(language: str) -> Callable[[str], str]:
@@ -215,16 +267,20 @@ def _spelling(language: str) -> Callable[[str], str]:
     from langcodes import Language
     from wordfreq.preprocess import preprocess_text
 
-    asked, script = Language.get(language), _simplified() if language == "zh" else {}
+    package_language = Language.get(language)
+    characters = _simplified_characters() if language == "zh" else {}
 
     def clean(word: str) -> str:
-        return str(preprocess_text(word, asked)).translate(script)
+        return str(preprocess_text(word, package_language)).translate(characters)
 
     return clean
 
 
-def _simplified() -> dict[int, str]:
-    """The package's table from traditional to simplified characters; its own reader needs a word splitter."""
+def _simplified_characters() -> dict[int, str]:
+    """The package's table from traditional to simplified characters.
+
+    The package's own reader of it needs a word splitter.
+    """
     import msgpack
     from wordfreq.util import data_path
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,6 @@ from headlab.core import (
     Floats,
     Head,
     HeadGrid,
-    Ints,
     ModelSpec,
     OptionValue,
     Progress,
@@ -36,11 +36,11 @@ from headlab.results import REPORT, Store
 from headlab.roles.attention_statistics import (
     MEASURES,
     Sums,
-    answers,
+    attends_correctly,
     batches,
     evaluated_layers,
-    look,
-    right,
+    most_attended_keys,
+    sums_by_batch,
 )
 from headlab.roles.report import COLUMNS
 from headlab.roles.sentences import Frequencies, Sentences, best_offsets, package_frequencies
@@ -61,16 +61,31 @@ from headlab.roles.table import (
     resolve,
     syntactic,
 )
-from headlab.roles.tokenised import Given, Question, needs_of_sentences, read, scene, twice
+from headlab.roles.tokenised import (
+    Question,
+    TokenisedSentences,
+    needs_of_sentences,
+    read,
+    repeated_sentences,
+    stack_view,
+)
 from headlab.stats import TERMS, benjamini_hochberg, ratio_excess, ratio_interval
 
 # From sums over sentences to tables: measures of every head, its roles, the best head of each relation.
 
 
-class Row(NamedTuple):
-    """One head and one candidate role; shares and differences as fractions of 1.
+class RoleTest(NamedTuple):
+    """The test of one head for one candidate role; shares and differences are fractions of 1.
 
-    counts: float [TERMS].  p: one-sided, against chance; adjusted: over all rows of the report.
+    Attributes:
+        head: The head.
+        role: Name of the role.
+        counts: Sums over the sentences, float [term].
+        share: Share of the queries that attend correctly, with the ends of its interval.
+        excess: How far it is above chance, with the ends of its interval.
+        p: One-sided p-value, against chance.
+        adjusted: The same, adjusted over all tests of the report.
+        has: Whether the head has the role.
     """
 
     head: Head
@@ -92,58 +107,77 @@ class Row(NamedTuple):
         return self.sum("c") / self.sum("n")
 
 
-def judge(sums: Sums, grid: HeadGrid, options: Mapping[str, OptionValue]) -> list[Row]:
-    """A row for every head and every role that was asked, heads in the grid's order."""
-    rows = []
+def judge(sums: Sums, grid: HeadGrid, options: Mapping[str, OptionValue]) -> list[RoleTest]:
+    """A test for every head and every role that was asked, heads in the grid's order."""
+    tests = []
     level = float(number_in(options, "level"))
-    tried = sum(
-        bool(sums.role(position(offset))[..., TERMS.index("n")].any()) for offset in OFFSETS
-    )
-    for places, roles in _candidates(sums, grid):
-        found = np.stack(
-            [
-                sums.roles[role][tuple(grid.flat[place])]
-                for place, role in zip(places, roles, strict=True)
-            ]
-        )
-        share = ratio_interval(found, level)
-        excess = ratio_excess(found, level)
-        for i, (place, role) in enumerate(zip(places, roles, strict=True)):
-            p = float(excess.p[i]) * (tried if kind_of(role) == POSITIONAL else 1)
-            told = (tuple(float(v[i]) for v in share), tuple(float(v[i]) for v in excess[:3]))
-            rows.append(Row(grid.heads[place], role, found[i], *told, min(p, 1.0)))  # type: ignore[arg-type]
-    adjusted = benjamini_hochberg(np.array([row.p for row in rows]))
-    rows = [row._replace(adjusted=float(p)) for row, p in zip(rows, adjusted, strict=True)]
-    order = {kind: place for place, kind in enumerate(KINDS)}
-    rows.sort(key=lambda row: (grid.index(row.head), order[kind_of(row.role)]))
-    return [row._replace(has=_has(row, options)) for row in rows]
+    queries = TERMS.index("n")
+    offsets_tried = 0
+    for offset in OFFSETS:
+        offsets_tried += bool(sums.role(position(offset))[..., queries].any())
+    for head_indices, roles in _candidates(sums, grid):
+        counts = []
+        for head_index, role in zip(head_indices, roles, strict=True):
+            counts.append(sums.roles[role][tuple(grid.flat[head_index])])
+        share = ratio_interval(np.stack(counts), level)
+        excess = ratio_excess(np.stack(counts), level)
+        for i, (head_index, role) in enumerate(zip(head_indices, roles, strict=True)):
+            p = float(excess.p[i])
+            if kind_of(role) == POSITIONAL:
+                p *= offsets_tried  # the best of them was chosen
+            test = RoleTest(
+                head=grid.heads[head_index],
+                role=role,
+                counts=counts[i],
+                share=_with_ends(share, i),
+                excess=_with_ends(excess[:3], i),
+                p=min(p, 1.0),
+            )
+            tests.append(test)
+    adjusted = benjamini_hochberg(np.array([test.p for test in tests]))
+    tests = [test._replace(adjusted=float(p)) for test, p in zip(tests, adjusted, strict=True)]
+    order = {kind: index for index, kind in enumerate(KINDS)}
+    tests.sort(key=lambda test: (grid.index(test.head), order[kind_of(test.role)]))
+    return [test._replace(has=_has_role(test, options)) for test in tests]
+
+
+def _with_ends(estimate: Sequence[Floats], index: int) -> tuple[float, float, float]:
+    """One of several estimates with the ends of its interval."""
+    value, low, high = estimate
+    return float(value[index]), float(low[index]), float(high[index])
 
 
 def _candidates(sums: Sums, grid: HeadGrid) -> Iterator[tuple[list[int], list[str]]]:
-    """(flat indices of heads, the role of each) for every kind of role that was asked; a head's best position only."""
-    h, n = TERMS.index("h"), TERMS.index("n")
+    """The heads to be tested, and for which role each, for every kind of role that was asked.
 
-    def asked(role: str) -> Ints:
-        return np.flatnonzero(sums.roles[role][tuple(grid.flat.T)][:, n])
+    Of the positions, a head is tested for its best one only.
 
+    Yields:
+        Flat indices of heads, and the role of each.
+    """
+    hits = TERMS.index("h")
+    queries = TERMS.index("n")
+    all_heads = tuple(grid.flat.T)
     names = [position(offset) for offset in OFFSETS if position(offset) in sums.roles]
     if names:
-        each = np.stack([sums.roles[name][tuple(grid.flat.T)] for name in names])
-        shares = each[..., h] / np.maximum(each[..., n], 1)
-        places = np.flatnonzero(each[..., n].any(axis=0))
-        if len(places):
-            yield places.tolist(), [names[best] for best in shares.argmax(axis=0)[places]]
-    for role in sums.roles:
-        if kind_of(role) != POSITIONAL and len(asked(role)):
-            yield asked(role).tolist(), [role] * len(asked(role))
+        sums_by_position = np.stack([sums.roles[name][all_heads] for name in names])
+        shares = sums_by_position[..., hits] / np.maximum(sums_by_position[..., queries], 1)
+        head_indices = np.flatnonzero(sums_by_position[..., queries].any(axis=0))
+        best_positions = shares.argmax(axis=0)[head_indices]
+        if len(head_indices):
+            yield head_indices.tolist(), [names[index] for index in best_positions]
+    for role, role_sums in sums.roles.items():
+        heads_asked = np.flatnonzero(role_sums[all_heads][:, queries]).tolist()
+        if kind_of(role) != POSITIONAL and heads_asked:
+            yield heads_asked, [role] * len(heads_asked)
 
 
-def _has(row: Row, options: Mapping[str, OptionValue]) -> bool:
+def _has_role(test: RoleTest, options: Mapping[str, OptionValue]) -> bool:
     """Whether a head has a role: enough of its tokens or pairs, and significantly above chance."""
-    base = row.sum("c") if row.role in SYNTACTIC else 0.0
-    threshold = number_in(options, THRESHOLDS[kind_of(row.role)])
-    enough = row.sum("h") - base >= threshold * row.sum("n") - 1e-9
-    return bool(enough and row.adjusted <= ALPHA)
+    baseline = test.sum("c") if test.role in SYNTACTIC else 0.0
+    threshold = number_in(options, THRESHOLDS[kind_of(test.role)])
+    reaches_threshold = test.sum("h") - baseline >= threshold * test.sum("n") - 1e-9
+    return bool(reaches_threshold and test.adjusted <= ALPHA)
 
 
 def measures_table(sums: Sums, grid: HeadGrid, stacks: Sequence[str]) -> Table:
@@ -151,10 +185,10 @@ def measures_table(sums: Sums, grid: HeadGrid, stacks: Sequence[str]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for head, (layer, column) in zip(grid.heads, grid.flat, strict=True):
         if head.stack in stacks and sums.tokens[layer]:
-            found: list[Cell] = (sums.measures[layer, column] / sums.tokens[layer]).tolist()
+            means: list[Cell] = (sums.measures[layer, column] / sums.tokens[layer]).tolist()
             if head.stack == "cross":
-                found[MEASURES.index("distance, tokens")] = None
-            rows.append((*head, *found, int(sums.tokens[layer])))
+                means[MEASURES.index("distance, tokens")] = None
+            rows.append((*head, *means, int(sums.tokens[layer])))
     return Table(
         "measures",
         "How sharply and how far heads look: means over the tokens that look",
@@ -164,7 +198,7 @@ def measures_table(sums: Sums, grid: HeadGrid, stacks: Sequence[str]) -> Table:
     )
 
 
-def roles_table(rows: Sequence[Row]) -> Table:
+def roles_table(rows: Sequence[RoleTest]) -> Table:
     """One row per head and candidate role."""
     return Table(
         "roles",
@@ -176,25 +210,32 @@ def roles_table(rows: Sequence[Row]) -> Table:
     )
 
 
-def _row(row: Row) -> tuple[Cell, ...]:
-    numbers = (100 * value for value in (*row.share, row.chance, *row.excess))
-    counts = (int(row.sum(term)) for term in ("h", "n", "1"))
-    return (*row.head, row.role, *numbers, *counts, row.p, row.adjusted, row.has)
+def _row(test: RoleTest) -> tuple[Cell, ...]:
+    percentages = (100 * share for share in (*test.share, test.chance, *test.excess))
+    counts = (int(test.sum(term)) for term in ("h", "n", "1"))
+    return (*test.head, test.role, *percentages, *counts, test.p, test.adjusted, test.has)
 
 
-def relations_table(rows: Sequence[Row], offsets: Mapping[str, int]) -> Table:
-    """One row per relation and direction: the best head against the baseline of the most frequent offset."""
-    out: list[tuple[Cell, ...]] = []
+def relations_table(rows: Sequence[RoleTest], offsets: Mapping[str, int]) -> Table:
+    """One row per relation and direction: the best head, against the most frequent offset.
+
+    Args:
+        rows: The tests of all heads.
+        offsets: The most frequent offset of each syntactic role.
+    """
+    table_rows: list[tuple[Cell, ...]] = []
     for relation in RELATIONS:
         for direction in DIRECTIONS:
-            of_role = [row for row in rows if row.role == syntactic(relation, direction)]
-            if of_role:
-                best = max(of_role, key=lambda row: row.share[0])
-                shares = [100 * value for value in (*best.share, best.chance)]
-                has, pairs = sum(row.has for row in of_role), int(best.sum("n"))
-                out.append(
-                    (relation, direction, *best.head, *shares, offsets[best.role], pairs, has)
-                )
+            role = syntactic(relation, direction)
+            tests_of_role = [test for test in rows if test.role == role]
+            if not tests_of_role:
+                continue
+            best_test = max(tests_of_role, key=lambda test: test.share[0])
+            percentages = [100 * share for share in (*best_test.share, best_test.chance)]
+            pairs = int(best_test.sum("n"))
+            heads_with_role = sum(test.has for test in tests_of_role)
+            numbers = (*percentages, offsets[role], pairs, heads_with_role)
+            table_rows.append((relation, direction, *best_test.head, *numbers))
     return Table(
         "relations",
         "Syntactic relations: the best head, and the baseline of the relation's most frequent offset",
@@ -211,174 +252,234 @@ def relations_table(rows: Sequence[Row], offsets: Mapping[str, int]) -> Table:
             "heads",
         ),
         ("", "", *HEAD_FORMATS, ".1f", ".1f", ".1f", ".1f", "+d", "d", "d"),
-        tuple(out),
+        tuple(table_rows),
         (
             "The best of many heads is chosen on the sentences it is shown on, so its share is a little too high.",
         ),
     )
 
 
-def counts_table(rows: Sequence[Row]) -> Table:
+def counts_table(rows: Sequence[RoleTest]) -> Table:
     """One row per kind of role: how many heads have it."""
-    kinds = [kind for kind in KINDS if any(kind_of(row.role) == kind for row in rows)]
-    counted = [[row.has for row in rows if kind_of(row.role) == kind] for kind in kinds]
+    table_rows: list[tuple[Cell, ...]] = []
+    for kind in KINDS:
+        tests_of_kind = [test for test in rows if kind_of(test.role) == kind]
+        if tests_of_kind:
+            heads_with_role = sum(test.has for test in tests_of_kind)
+            table_rows.append((kind, heads_with_role, len(tests_of_kind)))
     return Table(
         "role-counts",
         "How many heads have each role",
         ("role", "heads", "of"),
         ("", "d", "d"),
-        tuple((kind, sum(has), len(has)) for kind, has in zip(kinds, counted, strict=True)),
+        tuple(table_rows),
     )
 
 
 # Sentences in which the best head of a role fulfils it, and in which it does not.
 
-SEEN = 256  # sentences that are searched for examples
-Found = dict[tuple[str, bool], list[tuple[Cell, ...]]]  # rows of each role, hits and misses
+MAX_SEARCHED = 256  # sentences that are searched for examples
+ExampleRows = dict[tuple[str, bool], list[tuple[Cell, ...]]]  # rows of each role, hits and misses
 
 
 def examples_table(
     model: Model,
-    given: Given,
-    again: Given | None,
-    rows: Sequence[Row],
+    tokenised: TokenisedSentences,
+    repeated: TokenisedSentences | None,
+    rows: Sequence[RoleTest],
     offsets: Mapping[str, int],
     *,
     count: int,
     exclude: str,
     tick: Tick,
 ) -> Table:
-    """For every kind of role that a head has, its best head: `count` sentences with a hit and `count` with a miss.
+    """Sentences that show the best head of every kind of role that a head has.
 
-    again: the repeated sentences, the only ones used for induction.  tick: called between batches; may raise to stop.
+    Args:
+        model: The model whose heads are studied.
+        tokenised: The sentences.
+        repeated: The repeated sentences, the only ones used for induction.
+        rows: The tests of all heads.
+        offsets: The fixed offset that each syntactic role is compared with.
+        count: Number of sentences with a hit, and of those with a miss.
+        exclude: Tokens that do not count as targets of confidence.
+        tick: Called between batches; may raise to stop.
     """
-    best: dict[str, Row] = {}
-    for row in rows:
-        kind = kind_of(row.role)
-        if row.has and (kind not in best or row.share[0] > best[kind].share[0]):
-            best[kind] = row
-    wanted = {row.role: row.head for row in best.values()}
-    found: Found = {(role, good): [] for role in wanted for good in (True, False)}
-    for part in (given, again):
-        asked = {
-            role: head for role, head in wanted.items() if (role == INDUCTION) == (part is again)
-        }
-        if part is not None and asked and count:
-            found |= _Finder(model, part, asked, offsets, count, exclude).find(tick)
+    best_tests: dict[str, RoleTest] = {}
+    for test in rows:
+        kind = kind_of(test.role)
+        best_test = best_tests.get(kind)
+        if test.has and (best_test is None or test.share[0] > best_test.share[0]):
+            best_tests[kind] = test
+    head_by_role = {test.role: test.head for test in best_tests.values()}
+    example_rows = _no_rows(head_by_role)
+    for part in (tokenised, repeated):
+        heads_to_show = {}
+        for role, head in head_by_role.items():
+            if (role == INDUCTION) == (part is repeated):
+                heads_to_show[role] = head
+        if part is not None and heads_to_show and count:
+            finder = _ExampleFinder(model, part, heads_to_show, offsets, count, exclude)
+            example_rows |= finder.find(tick)
     return Table(
         "role-examples",
         "Where the best head of each role looks as the role wants, and where it does not",
         ("role", *HEAD, "right", "sentence", "word", "looks at", "should look at"),
         ("", *HEAD_FORMATS, "", "", "", "", ""),
-        tuple(row for kept in found.values() for row in kept),
+        tuple(chain.from_iterable(example_rows.values())),
     )
 
 
-def _sought(model: Model, given: Given) -> list[Batch]:
-    """Batches of at most SEEN sentences in all, medium lengths first: neither the shortest nor the longest."""
-    found = batches(model, given)
-    middle, left, out = len(found) // 2, SEEN, list[Batch]()
-    for batch in (*found[middle:], *found[:middle][::-1]):
-        if left > 0:
-            out.append(
-                Batch(batch.rows[:left], {name: t[:left] for name, t in batch.inputs.items()})
-            )
-            left -= len(batch.rows)
-    return out
+def _no_rows(roles: Iterable[str]) -> ExampleRows:
+    """No example yet of any role, neither a hit nor a miss."""
+    example_rows: ExampleRows = {}
+    for role in roles:
+        example_rows[role, True] = []
+        example_rows[role, False] = []
+    return example_rows
+
+
+def _batches_to_search(model: Model, tokenised: TokenisedSentences) -> list[Batch]:
+    """Batches of at most MAX_SEARCHED sentences in all.
+
+    Medium lengths come first, as neither the shortest nor the longest sentences are good examples.
+    """
+    by_length = batches(model, tokenised)
+    middle = len(by_length) // 2
+    sentences_left = MAX_SEARCHED
+    batches_to_search = []
+    for batch in (*by_length[middle:], *by_length[:middle][::-1]):
+        if sentences_left <= 0:
+            break
+        inputs = {name: tensor[:sentences_left] for name, tensor in batch.inputs.items()}
+        batches_to_search.append(Batch(batch.rows[:sentences_left], inputs))
+        sentences_left -= len(batch.rows)
+    return batches_to_search
 
 
 @dataclass(frozen=True)
-class _Finder:
+class _ExampleFinder:
     """Searches for one answer per sentence, right or wrong, until there are enough of each."""
 
     model: Model
-    given: Given
-    wanted: Mapping[str, Head]
+    tokenised: TokenisedSentences
+    head_by_role: Mapping[str, Head]
     offsets: Mapping[str, int]
     count: int
     exclude: str
 
-    def find(self, tick: Tick) -> Found:
-        """`count` rows of every role, hits and misses, or as many as there are; the same on any number of lanes."""
-        found: Found = {(role, good): [] for role in self.wanted for good in (True, False)}
+    def find(self, tick: Tick) -> ExampleRows:
+        """`count` rows of every role, hits and misses, or as many as there are.
 
-        def missing() -> set[str]:
-            return {role for (role, _), rows in found.items() if len(rows) < self.count}
+        They are the same on any number of threads.
+        """
+        example_rows = _no_rows(self.head_by_role)
 
-        def run(batch: Batch, lane_tick: Tick) -> Found:
+        def roles_missing() -> set[str]:
+            return {role for (role, _), rows in example_rows.items() if len(rows) < self.count}
+
+        def run(batch: Batch, lane_tick: Tick) -> ExampleRows:
             lane_tick()
             # More roles may be missing here than when the batch's turn comes, never fewer.
-            return self._look(batch, missing())
+            return self._look(batch, roles_missing())
 
-        for _, more in spread(_sought(self.model, self.given), run, on=self.model, tick=tick):
-            for key, rows in more.items():
-                found[key].extend(rows[: self.count - len(found[key])])
-            if not missing():
+        batches_to_search = _batches_to_search(self.model, self.tokenised)
+        for _, batch_rows in spread(batches_to_search, run, on=self.model, tick=tick):
+            for key, rows in batch_rows.items():
+                rows_wanted = self.count - len(example_rows[key])
+                example_rows[key].extend(rows[:rows_wanted])
+            if not roles_missing():
                 break
-        return found
+        return example_rows
 
-    def _look(self, batch: Batch, roles: set[str]) -> Found:
+    def _look(self, batch: Batch, roles: set[str]) -> ExampleRows:
         """A batch's examples of some roles."""
-        out: Found = {}
+        example_rows: ExampleRows = {}
         if not roles:
-            return out
-        stacks = evaluated_layers(self.model, self.given)
+            return example_rows
+        stack_of_layer = evaluated_layers(self.model, self.tokenised)
         grid = self.model.grid
-        columns = {role: grid.flat[grid.index(self.wanted[role])].tolist() for role in roles}
-        layers = {layer for layer, _ in columns.values()}
-        scenes = {
-            stack: scene(self.model, self.given, batch, stack, self.exclude, self.offsets)
-            for stack in {stacks[layer] for layer in layers}
-        }
+        layer_and_column = {}
+        for role in roles:
+            head_index = grid.index(self.head_by_role[role])
+            layer_and_column[role] = grid.flat[head_index].tolist()
+        layers = {layer for layer, _ in layer_and_column.values()}
+        views = {}
+        for stack in {stack_of_layer[layer] for layer in layers}:
+            views[stack] = stack_view(
+                self.model, self.tokenised, batch, stack, self.exclude, self.offsets
+            )
 
-        def observe(row: int, weights: torch.Tensor) -> None:
-            for question, most in answers(scenes[stacks[row]], weights):
-                layer, column = columns.get(question.role, (-1, 0))
-                if layer == row:
-                    hits = right(question, most)[:, column]
-                    for good in (True, False):
-                        out[question.role, good] = self._shown(
-                            question, batch, most[:, column], hits, good
-                        )
+        def observe(layer: int, weights: torch.Tensor) -> None:
+            for question, keys in most_attended_keys(views[stack_of_layer[layer]], weights):
+                role_layer, column = layer_and_column.get(question.role, (-1, 0))
+                if role_layer != layer:
+                    continue
+                hits = attends_correctly(question, keys)[:, column]
+                for is_right in (True, False):
+                    rows = self._rows(question, batch, keys[:, column], hits, is_right)
+                    example_rows[question.role, is_right] = rows
 
         sum_weights(self.model, batch.inputs, observe, layers)
-        return out
+        return example_rows
 
-    def _shown(
-        self, question: Question, batch: Batch, most: torch.Tensor, hits: torch.Tensor, good: bool
+    def _rows(
+        self,
+        question: Question,
+        batch: Batch,
+        keys: torch.Tensor,
+        hits: torch.Tensor,
+        is_right: bool,
     ) -> list[tuple[Cell, ...]]:
-        """Rows of the first sentences with such an answer."""
-        asked = (question.asked & (most >= 0) & (hits == good)).cpu().numpy()
-        head, out = self.wanted[question.role], list[tuple[Cell, ...]]()
-        for row in np.flatnonzero(asked.any(axis=1))[: self.count].tolist():
-            at, sentence = int(np.flatnonzero(asked[row])[0]), int(batch.rows[row])
-            word = self._name(question, batch, row, at, 0)
-            wants = question.right[row, at].nonzero().flatten().tolist()
-            looks, *should = (
-                self._name(question, batch, row, place, 1) for place in (int(most[row, at]), *wants)
+        """Rows of the first sentences with such an answer.
+
+        Args:
+            question: The role.
+            batch: The sentences.
+            keys: The key that each query of the role's head attends to most, int [row, query].
+            hits: Whether it is a correct one, bool [row, query].
+            is_right: Whether hits are asked for, or misses.
+        """
+        head = self.head_by_role[question.role]
+        is_example = (question.is_asked & (keys >= 0) & (hits == is_right)).cpu().numpy()
+        rows: list[tuple[Cell, ...]] = []
+        for row in np.flatnonzero(is_example.any(axis=1))[: self.count].tolist():
+            query = int(np.flatnonzero(is_example[row])[0])
+            correct_keys = question.is_correct[row, query].nonzero().flatten().tolist()
+            text = self._text(int(batch.rows[row]))
+            word = self._name(question, batch, row, query, 0)
+            looks_at = self._name(question, batch, row, int(keys[row, query]), 1)
+            should_look_at = [self._name(question, batch, row, key, 1) for key in correct_keys]
+            rows.append(
+                (question.role, *head, is_right, text, word, looks_at, " / ".join(should_look_at))
             )
-            out.append(
-                (question.role, *head, good, self._text(sentence), word, looks, " / ".join(should))
-            )
-        return out
+        return rows
 
     def _text(self, sentence: int) -> str:
-        words = self.given.words[sentence] if self.given.words else ()
-        return (
-            " ".join(words) if words else str(self.model.tokenizer.decode(self.given.ids[sentence]))
-        )
+        words = self.tokenised.words[sentence] if self.tokenised.words else ()
+        if words:
+            return " ".join(words)
+        return str(self.model.tokenizer.decode(self.tokenised.ids[sentence]))
 
-    def _name(self, question: Question, batch: Batch, row: int, place: int, side: int) -> str:
-        """A word, or a token as people read it; side: 0 for the query, 1 for the key."""
-        if question.among == "words":
-            return self.given.words[int(batch.rows[row])][place]
-        ids, _ = sides(batch.inputs, self.wanted[question.role].stack)[side]
-        return readable(self.model.tokenizer, ids[row].tolist())[place]
+    def _name(self, question: Question, batch: Batch, row: int, index: int, side_index: int) -> str:
+        """A word, or a token as people read it.
+
+        Args:
+            question: The role.
+            batch: The sentences.
+            row: Of the batch.
+            index: Of the word or token.
+            side_index: 0 for the query, 1 for the key.
+        """
+        if question.key_kind == "words":
+            return self.tokenised.words[int(batch.rows[row])][index]
+        ids, _ = sides(batch.inputs, self.head_by_role[question.role].stack)[side_index]
+        return readable(self.model.tokenizer, ids[row].tolist())[index]
 
 
 # Roles of a model's heads in one language: loaded from the store, or computed in one pass and stored.
 
-Say = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 
 
 def study(
@@ -388,38 +489,51 @@ def study(
     options: Mapping[str, object] | None = None,
     store: Store | None = None,
     frequencies: Frequencies | None = None,
-    on_progress: Say = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
     tick: Tick = lambda: None,
 ) -> Report:
     """The report "roles" of a model on sentences of one language.
 
-    options: as in `headlab.roles.table.OPTIONS`.  store: where the report is looked up and stored.  frequencies: of
-    words; None uses those of the package wordfreq if it has the language.  tick: called between batches; may raise to
-    stop.  Raises HeadlabError for options or sentences that do not fit the model.
+    Args:
+        model: The model whose heads are studied.
+        sentences: Trees, or examples of a task.
+        options: As in `headlab.roles.table.OPTIONS`.
+        store: Where the report is looked up and stored.
+        frequencies: Frequencies of words; None uses those of the package wordfreq if it has the
+            language.
+        on_progress: Called after every batch.
+        tick: Called between batches; may raise to stop.
+
+    Raises:
+        HeadlabError: Options or sentences do not fit the model.
     """
-    resolved = resolve(options or {})
-    told = frequencies or package_frequencies(sentences.language)
-    spec = report_spec(model, sentences, resolved, told)
-    run = None if store is None else store.run(spec)
+    resolved_options = resolve(options or {})
+    frequencies_or_reason = frequencies or package_frequencies(sentences.language)
+    spec = report_spec(model, sentences, resolved_options, frequencies_or_reason)
+    run = None
     if store is not None:
+        run = store.run(spec)
         corpus = None if frequencies is None else frequencies.file
         store.note_places(
             spec, model, sentences.task, data=sentences.data, trees=sentences.file, corpus=corpus
         )
-    kept = None if run is None else run.kept_report()
-    if kept is not None:
-        return kept
-    began = time.perf_counter()
-    given = read(model, sentences, told)
-    tables, notes, passes = _found(model, given, resolved, on_progress, tick)
-    report = Report(NAME, tables, notes, spec, passes, time.perf_counter() - began)
+        stored_report = run.kept_report()
+        if stored_report is not None:
+            return stored_report
+    started_at = time.perf_counter()
+    tokenised = read(model, sentences, frequencies_or_reason)
+    tables, notes, passes = _tables_and_notes(model, tokenised, resolved_options, on_progress, tick)
+    report = Report(NAME, tables, notes, spec, passes, time.perf_counter() - started_at)
     if run is not None:
         run.finish(report, made_now())
     return report
 
 
 def forwards(sentences: Sentences) -> int:
-    """Number of examples that a study of these sentences runs through the model, without those for induction."""
+    """Number of examples that a study of these sentences runs through the model.
+
+    Those for induction are not among them.
+    """
     return len(sentences)
 
 
@@ -441,60 +555,69 @@ def report_spec(
     )
 
 
-def _found(
-    model: Model, given: Given, options: Mapping[str, OptionValue], say: Say, tick: Tick
+def _tables_and_notes(
+    model: Model,
+    tokenised: TokenisedSentences,
+    options: Mapping[str, OptionValue],
+    on_progress: OnProgress,
+    tick: Tick,
 ) -> tuple[tuple[Table, ...], tuple[str, ...], int]:
     """Tables, notes, and the number of sentences run through the model."""
-    offsets = best_offsets(map(given.asked, range(len(given))))
-    again = twice(model, given) if _decoder(model) else None
-    total = len(given) + (0 if again is None else len(again))
+    offsets = best_offsets(map(tokenised.targets_of, range(len(tokenised))))
+    repeated = repeated_sentences(model, tokenised) if _is_decoder(model) else None
+    parts = [tokenised] if repeated is None else [tokenised, repeated]
+    total = sum(len(part) for part in parts)
     exclude = str(options["exclude"])
-    sums, done = Sums.of(model), 0
-    for part in (given, again):
-        for count, found in look(model, part, exclude, offsets, tick) if part is not None else ():
-            if not np.isfinite(found.measures).all():
-                place = f"sentences {done + 1} to {done + count} of {total}"
+    sums = Sums.of(model)
+    sentences_done = 0
+    for part in parts:
+        for count, batch_sums in sums_by_batch(model, part, exclude, offsets, tick):
+            if not np.isfinite(batch_sums.measures).all():
+                place = f"sentences {sentences_done + 1} to {sentences_done + count} of {total}"
                 raise not_finite(
                     model,
                     f"attention weights that are not finite in {place}",
                     code="model.answers_not_finite",
                 )
-            sums.add(found if part is given else found.only_roles())
-            done += count
-            say(Progress(done, total, f"{done} of {total} sentences"))
-    rows = judge(sums, model.grid, options)
-    shown = examples_table(
+            sums.add(batch_sums if part is tokenised else batch_sums.only_roles())
+            sentences_done += count
+            on_progress(Progress(sentences_done, total, f"{sentences_done} of {total} sentences"))
+    tests = judge(sums, model.grid, options)
+    examples = examples_table(
         model,
-        given,
-        again,
-        rows,
+        tokenised,
+        repeated,
+        tests,
         offsets,
         count=integer_in(options, "examples"),
         exclude=exclude,
         tick=tick,
     )
     tables = (
-        measures_table(sums, model.grid, given.stacks), roles_table(rows), relations_table(rows, offsets),
-        counts_table(rows), shown,
-    )  # fmt: skip
-    return tables, (*given.notes, *_words(model, options)), done
+        measures_table(sums, model.grid, tokenised.stacks),
+        roles_table(tests),
+        relations_table(tests, offsets),
+        counts_table(tests),
+        examples,
+    )
+    return tables, (*tokenised.notes, *_notes_of_report(model, options)), sentences_done
 
 
-def _decoder(model: Model) -> bool:
+def _is_decoder(model: Model) -> bool:
     """Whether a model is decoder-only, so that its heads may do induction."""
     return [stack.name for stack in model.grid.stacks] == ["decoder"]
 
 
-def _words(model: Model, options: Mapping[str, OptionValue]) -> tuple[str, ...]:
+def _notes_of_report(model: Model, options: Mapping[str, OptionValue]) -> tuple[str, ...]:
     """Notes that belong to every report."""
-    out = [
+    notes = [
         "Intervals: the sentence is the cluster; p: one-sided, against chance or the baseline, of a head's best "
         "position times the number of offsets tried; adjusted by Benjamini and Hochberg over all heads and "
         "roles of this report.",
         f"Confidence leaves {options['exclude']} tokens out as targets.",
     ]
-    if _decoder(model):
-        out.append(
+    if _is_decoder(model):
+        notes.append(
             "This model sees only what stands before: a word is asked only about words before it."
         )
-    return tuple(out)
+    return tuple(notes)

@@ -11,34 +11,23 @@ NAME = "roles"
 FILE = "file"  # split name of trees read from a given file
 VERSION = 2
 ALPHA = 0.05  # significance level of the adjusted p-values
-RELATIONS = (
-    "nsubj",
-    "obj",
-    "amod",
-    "advmod",
-)  # the paper's, by their names in Universal Dependencies 2
-TO_GOVERNOR, TO_DEPENDENT = "dependent to governor", "governor to dependent"
+# The paper's relations, by their names in Universal Dependencies 2.
+RELATIONS = ("nsubj", "obj", "amod", "advmod")
+TO_GOVERNOR = "dependent to governor"
+TO_DEPENDENT = "governor to dependent"
 DIRECTIONS = (TO_GOVERNOR, TO_DEPENDENT)
-POSITIONAL, RARE, SEPARATOR, FIRST = "positional", "rare word", "separator", "first token"
-IDLE = (
-    SEPARATOR,
-    FIRST,
-)  # where heads attend that have nothing else to do (Clark et al. 2019, section 3.2)
-SAME, INDUCTION = "same token elsewhere", "induction"
-OFFSETS = (
-    0,
-    -1,
-    1,
-    -2,
-    2,
-    -3,
-    3,
-    -4,
-    4,
-    -5,
-    5,
-)  # that a positional head may have, in tokens; ties go to the first
-MOST = "share of its tokens that must look there most"
+POSITIONAL = "positional"
+RARE = "rare word"
+SEPARATOR = "separator"
+FIRST = "first token"
+SAME = "same token elsewhere"
+INDUCTION = "induction"
+# Where heads attend that have nothing else to do (Clark et al. 2019, section 3.2).
+IDLE = (SEPARATOR, FIRST)
+# That a positional head may have, in tokens; ties go to the first.
+OFFSETS = (0, -1, 1, -2, 2, -3, 3, -4, 4, -5, 5)
+# What the thresholds of most roles are.
+SHARE = "share of its tokens that must look there most"
 
 
 def syntactic(relation: str, direction: str) -> str:
@@ -64,36 +53,62 @@ def group_of(role: str) -> str:
 SYNTACTIC = tuple(f"{relation}: {direction}" for relation in RELATIONS for direction in DIRECTIONS)
 KINDS = (POSITIONAL, *SYNTACTIC, RARE, SEPARATOR, FIRST, SAME, INDUCTION)
 
+
 OPTIONS: Mapping[str, Option] = MappingProxyType(
     {
-        "positional": Option(0.9, f"{POSITIONAL} heads: {MOST} (the paper's)", kind=float, low=0, high=1),
-        "margin": Option(
-            0.1, "syntactic heads: share of pairs above the baseline of the most frequent offset (the paper's)",
-            kind=float, low=0, high=1,
+        "positional": Option(
+            0.9, f"{POSITIONAL} heads: {SHARE} (the paper's)", kind=float, low=0, high=1
         ),
-        "rare": Option(0.5, f"{RARE} heads: {MOST} (the paper's)", kind=float, low=0, high=1),
-        "separator": Option(0.5, f"{SEPARATOR} heads: {MOST} (ours)", kind=float, low=0, high=1),
-        "first": Option(0.5, f"{FIRST} heads: {MOST} (ours)", kind=float, low=0, high=1),
-        "same": Option(0.5, f"heads of the {SAME}: {MOST} (ours)", kind=float, low=0, high=1),
-        "induction": Option(0.5, f"{INDUCTION} heads, of decoders: {MOST} (ours)", kind=float, low=0, high=1),
+        "margin": Option(
+            0.1,
+            "syntactic heads: share of pairs above the baseline of the most frequent offset (the "
+            "paper's)",
+            kind=float,
+            low=0,
+            high=1,
+        ),
+        "rare": Option(0.5, f"{RARE} heads: {SHARE} (the paper's)", kind=float, low=0, high=1),
+        "separator": Option(0.5, f"{SEPARATOR} heads: {SHARE} (ours)", kind=float, low=0, high=1),
+        "first": Option(0.5, f"{FIRST} heads: {SHARE} (ours)", kind=float, low=0, high=1),
+        "same": Option(0.5, f"heads of the {SAME}: {SHARE} (ours)", kind=float, low=0, high=1),
+        "induction": Option(
+            0.5, f"{INDUCTION} heads, of decoders: {SHARE} (ours)", kind=float, low=0, high=1
+        ),
         "exclude": Option(
-            "separator", "tokens that do not count as targets of confidence (the paper's: the end of sentence)",
+            "separator",
+            "tokens that do not count as targets of confidence (the paper's: the end of sentence)",
             ("separator", "special", "none"),
         ),
-        "level": Option(0.95, "confidence level of the intervals", kind=float, low=0, high=1, open=True),
-        "examples": Option(3, "sentences shown where the best head of a role does it, and where not", kind=int, low=0),
+        "level": Option(
+            0.95, "confidence level of the intervals", kind=float, low=0, high=1, open=True
+        ),
+        "examples": Option(
+            3,
+            "sentences shown where the best head of a role does it, and where not",
+            kind=int,
+            low=0,
+        ),
     }
-)  # fmt: skip
+)
 # The option that holds each role's threshold.
 THRESHOLDS: Mapping[str, str] = MappingProxyType(
     {
-        POSITIONAL: "positional", RARE: "rare", SEPARATOR: "separator", FIRST: "first", SAME: "same",
-        INDUCTION: "induction", **{role: "margin" for role in SYNTACTIC},  # noqa: C420
+        POSITIONAL: "positional",
+        RARE: "rare",
+        SEPARATOR: "separator",
+        FIRST: "first",
+        SAME: "same",
+        INDUCTION: "induction",
+        **{role: "margin" for role in SYNTACTIC},  # noqa: C420
     }
-)  # fmt: skip
+)
 
 
-def resolve(given: Mapping[str, object]) -> dict[str, OptionValue]:
-    """All options: those given are checked, the rest at their defaults. Raises HeadlabError for what does not fit."""
-    check_known(OPTIONS, given, "roles have", code="roles.option_unknown", they="they have")
-    return resolved(OPTIONS, given, "roles", code="roles.option_invalid")
+def resolve(options: Mapping[str, object]) -> dict[str, OptionValue]:
+    """All options: those given are checked, the others are at their defaults.
+
+    Raises:
+        HeadlabError: An option is unknown or has an invalid value.
+    """
+    check_known(OPTIONS, options, "roles have", code="roles.option_unknown", they="they have")
+    return resolved(OPTIONS, options, "roles", code="roles.option_invalid")

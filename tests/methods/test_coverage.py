@@ -324,7 +324,7 @@ def test_corrections_hold_back_false_claims_of_heads_without_effect(
 ) -> None:
     """200 runs of a mean of exactly 0 are 200 heads without effect: Holm claims none of them, most of the time."""
     monkeypatch.setattr(
-        "headlab.methods.tmab.most_halvings", lambda _: 0
+        "headlab.methods.tmab.max_halvings", lambda _: 0
     )  # intervals that pay for less claim more
     alone = ternary(0.05, 0.05)
     families = 12

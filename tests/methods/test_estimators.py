@@ -408,7 +408,7 @@ def through_a_file(arrays: Arrays) -> dict[str, Any]:
 def test_a_run_taken_up_at_any_snapshot_ends_the_same(
     name: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exact, "CHUNK", 10)
+    monkeypatch.setattr(exact, "CHUNK_COALITIONS", 10)
     given = CASES[method] | ({"value": "probability"} if name == "smooth" else {})
     game = table(name, 6, 7, round=3)
     whole = list(snapshots(method, game, **given))
@@ -612,7 +612,7 @@ def test_an_interrupted_run_ends_the_same_bit_for_bit(
     model: Model, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Broken off at every report and, in the middle of a round, between every few batches."""
-    monkeypatch.setattr(exact, "CHUNK", 16)
+    monkeypatch.setattr(exact, "CHUNK_COALITIONS", 16)
     monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 4})
     monkeypatch.setattr("headlab.methods.model_game.token_budget", lambda _: 60)
     ask = {"language": "xx", "method": method, "size": 6, "seed": 3, **RUNS[method]}

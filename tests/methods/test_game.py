@@ -19,7 +19,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 from headlab.core import VALUES, Bools, Ints, out_of_memory, value_of
 from headlab.evaluation import Evaluator
 from headlab.hooks import gated
-from headlab.methods.model_game import Batch, ModelGame
+from headlab.methods.model_game import CoalitionBatch, ModelGame
 
 RESUMABLE = ("bert", "xlm-roberta", "gpt2", "llama", "modernbert", "distilbert")
 IN_FULL = ("deberta-v2", "albert")
@@ -318,7 +318,7 @@ def test_the_parts_of_a_batch_ask_for_what_it_asked_for(
 ) -> None:
     wanted = rng.random((rows, 9)) < 0.6
     wanted[:, :2] = True
-    waiting, leaves = [Batch(np.arange(rows) + 3, wanted)], []
+    waiting, leaves = [CoalitionBatch(np.arange(rows) + 3, wanted)], []
     while waiting:
         batch = waiting.pop()
         parts = batch.cut()
@@ -327,5 +327,5 @@ def test_the_parts_of_a_batch_ask_for_what_it_asked_for(
     found = np.zeros((rows, 9), int)
     for leaf in leaves:
         assert leaf.wanted.sum() <= 1
-        found[leaf.places - 3] += leaf.wanted
+        found[leaf.rows - 3] += leaf.wanted
     assert_array_equal(found, wanted)

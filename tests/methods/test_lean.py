@@ -14,7 +14,7 @@ from headlab.dashboard.widgets import how_to_read_maps
 from headlab.methods import costs, monte_carlo, paper
 from headlab.methods.costs import remarks, remarks_on_choice, stopped_at_sign
 from headlab.methods.sampling import Plan, Tally, even, reaching
-from headlab.methods.tmab import begin
+from headlab.methods.tmab import empty_tally
 from headlab.methods.work import Outcome
 from headlab.report.build import document, html
 from headlab.report.parts import Item
@@ -32,7 +32,7 @@ def played(up: float, down: float, stop: str, weight: int = WEIGHT) -> Outcome:
     """
     rng = np.random.default_rng([7, weight])
     support = reaching(1, weight)
-    tally = begin(HEADS, support, Plan(CYCLE * CYCLES, TARGET, stop, 0.95, 1.0), 0)
+    tally = empty_tally(HEADS, support, Plan(CYCLE * CYCLES, TARGET, stop, 0.95, 1.0), 0)
     zero, top = len(support) // 2, len(support) - 1
     while not tally.finished:
         drawn = rng.random((CYCLE, HEADS))
@@ -85,7 +85,7 @@ def test_reported_14_a_run_that_ends_for_all_heads_leans_by_a_head_s_lean_over_t
     for _ in range(runs):
         tally = Tally.start(heads, even(1), Plan(8192, TARGET, "sign", 0.95, 1.0))
         while not tally.finished:
-            drawn = rng.random((monte_carlo.LOOK, heads))
+            drawn = rng.random((monte_carlo.CHECK_INTERVAL, heads))
             places = np.where(drawn < 0.08, 2, np.where(drawn > 0.97, 0, 1))
             tally = tally.add(
                 places, np.ones_like(places, bool), len(places), np.zeros(len(places), bool)

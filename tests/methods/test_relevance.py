@@ -455,7 +455,7 @@ def layers(model: Model, flat: np.ndarray) -> list[np.ndarray]:
 
 
 def test_a_layer_that_no_answer_depends_on_has_no_shares() -> None:
-    found = relevance_method.shares(torch.tensor([[0.0, 0.0], [-1.0, 3.0]]))
+    found = relevance_method.layer_shares(torch.tensor([[0.0, 0.0], [-1.0, 3.0]]))
     assert found.tolist() == [[0.0, 0.0], [0.25, 0.75]]
 
 

@@ -23,15 +23,15 @@ from headlab.methods import screen, tmab
 from headlab.methods.model_game import ModelGame, graded_share
 from headlab.methods.sampling import Plan
 from headlab.methods.screen import (
-    FREE,
-    SIZES,
-    TURNS,
+    ALWAYS_COMPUTED_COST,
+    NEARNESS_SCALE,
+    SIZE_SCALE,
     Scale,
     Screen,
     feasible,
-    groups,
     nearness,
-    samples,
+    player_groups,
+    weighted_samples,
 )
 
 ESTIMANDS = tmab.ESTIMANDS
@@ -52,9 +52,9 @@ def table(name: str, players: int, examples: int, screen: str | None) -> TableGa
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """A screen that always foresees, and computes little: on so few players it would not pay."""
-    monkeypatch.setattr(screen, "PASS", 1e9)
-    monkeypatch.setattr(screen, "EAGER", (0.5,))
-    monkeypatch.setattr(screen, "FIRST", 0.5)
+    monkeypatch.setattr(screen, "PASS_COST", 1e9)
+    monkeypatch.setattr(screen, "EAGERNESSES", (0.5,))
+    monkeypatch.setattr(screen, "FIRST_EAGERNESS", 0.5)
 
 
 def test_stakes_are_learned_once_from_whole_cycles() -> None:
@@ -77,7 +77,7 @@ def test_stakes_learned_for_a_width_out_of_reach_do_not_widen_intervals(
     """Stakes for ±0.001 suit hundreds of thousands of samples, and these are 640."""
     game, unreachable = table("majority", 6, 64, "right"), plan(640, 0.001)
     learned = last(tmab.estimate(game, unreachable, seed=1, estimand=estimand))
-    monkeypatch.setattr(tmab, "ENOUGH", np.inf)
+    monkeypatch.setattr(tmab, "MIN_LEARNING_DRAWS", np.inf)
     usual = last(tmab.estimate(game, unreachable, seed=1, estimand=estimand))
     assert learned.stakes() is not None
     assert usual.stakes() is None
@@ -111,7 +111,7 @@ def test_a_sample_is_the_gain_on_average_whatever_was_foreseen(halvings: int) ->
     gains, foreseen = np.array([[0.0, 1.0, -1.0, 0.3]]), np.array([[0.25, 0.5, 0.0, -0.2]])
     p = 2.0**-halvings
     ran, spared = (
-        samples(foreseen, g, np.full((1, 4), halvings)) for g in (gains, np.full((1, 4), np.nan))
+        weighted_samples(foreseen, g, np.full((1, 4), halvings)) for g in (gains, np.full((1, 4), np.nan))
     )
     assert_array_equal(spared, foreseen)
     assert_allclose(p * ran + (1 - p) * spared, gains, atol=1e-12)
@@ -125,7 +125,7 @@ def test_samples_of_feasible_gains_stay_within_their_reach() -> None:
     foreseen = feasible(rng.normal(0, 2, (400, 5)), value, kept)
     assert (np.abs(foreseen) <= 1).all()
     for halvings in range(7):
-        assert np.abs(samples(foreseen, gains, np.full(kept.shape, halvings))).max() <= 2**halvings
+        assert np.abs(weighted_samples(foreseen, gains, np.full(kept.shape, halvings))).max() <= 2**halvings
     assert_array_equal(feasible(gains, value, kept), gains)  # what can be is not changed
     assert_array_equal(feasible(np.array([[np.nan]]), np.array([0.5]), np.array([[True]])), [[0.0]])
 
@@ -139,7 +139,7 @@ def test_samples_of_feasible_gains_stay_within_their_reach() -> None:
 def test_with_every_gain_computed_the_screen_changes_nothing(
     name: str, estimand: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tmab, "most_halvings", lambda _: 0)
+    monkeypatch.setattr(tmab, "max_halvings", lambda _: 0)
     whole, screened = (
         last(tmab.estimate(table(name, 5, 6, screen), plan(60), seed=2, estimand=estimand))
         for screen in (None, "blind")
@@ -260,7 +260,7 @@ def test_probabilities_suit_what_was_seen() -> None:
     """Against a search over all ways to halve, by a second derivation of variance and cost."""
     costs, active = np.ones(20), np.ones(20, bool)
     rates = np.array([0.5, 0.02, 0.0005])
-    found = learned(BINS, rates, costs).chosen(BINS, costs, active, 6, 0.0)
+    found = learned(BINS, rates, costs).with_best_probabilities(BINS, costs, active, 6, 0.0)
     assert not found.whole
     assert_array_equal(found.halvings, np.tile(found.halvings[:, :1], 20))
     chosen = product(rates, found.halvings[:, 0])
@@ -274,12 +274,12 @@ def test_probabilities_suit_what_was_seen() -> None:
 def product(rates: np.ndarray, halvings: np.ndarray) -> float:
     """Variance times cost of a draw with 20 players, each bin as often as the others."""
     p = 2.0**-halvings
-    return float(np.mean(rates / p) * (screen.FORESIGHT + 20 * np.mean(p)))
+    return float(np.mean(rates / p) * (screen.FORESEEN_PASS_COST + 20 * np.mean(p)))
 
 
 def test_where_foresight_costs_more_than_it_spares_every_gain_is_computed() -> None:
     costs = np.array([0.5])
-    found = learned(BINS, np.array([0.5, 0.4, 0.3]), costs).chosen(
+    found = learned(BINS, np.array([0.5, 0.4, 0.3]), costs).with_best_probabilities(
         BINS, costs, np.ones(1, bool), 6, 0.0
     )
     assert found.whole
@@ -288,7 +288,7 @@ def test_where_foresight_costs_more_than_it_spares_every_gain_is_computed() -> N
 def test_what_an_interval_needs_makes_for_more_gains() -> None:
     costs, rates = np.ones(20), np.array([0.5, 0.02, 0.0005])
     many, few = (
-        learned(BINS, rates, costs).chosen(BINS, costs, np.ones(20, bool), 6, slack).halvings
+        learned(BINS, rates, costs).with_best_probabilities(BINS, costs, np.ones(20, bool), 6, slack).halvings
         for slack in (0.0, 10.0)
     )
     assert (few >= many).all()
@@ -296,8 +296,8 @@ def test_what_an_interval_needs_makes_for_more_gains() -> None:
 
 
 def test_gains_that_are_cheap_are_computed_always() -> None:
-    costs = np.array([1.0, FREE / 2])
-    found = Screen.start(BINS.bins, 2).chosen(BINS, costs, np.ones(2, bool), 6, 0.0)
+    costs = np.array([1.0, ALWAYS_COMPUTED_COST / 2])
+    found = Screen.start(BINS.bins, 2).with_best_probabilities(BINS, costs, np.ones(2, bool), 6, 0.0)
     assert not found.whole
     assert found.halvings[:, 0].max() > 0
     assert found.halvings[:, 1].max() == 0
@@ -317,19 +317,19 @@ def test_probabilities_change_at_fixed_draws_only() -> None:
 
 def test_layers_that_surprise_alike_are_grouped() -> None:
     costs = np.maximum((12 - np.repeat(np.arange(12), 2) - 2 / 3) / (12 - 2 / 3), 0.05)
-    assert groups(costs).tolist() == [2] * 6 + [3] * 14 + [1] * 2 + [0] * 2
-    assert groups(np.ones(4)).tolist() == [0] * 4
-    assert set(groups(np.array([0.5, 1.0])).tolist()) == {0, 1}
+    assert player_groups(costs).tolist() == [2] * 6 + [3] * 14 + [1] * 2 + [0] * 2
+    assert player_groups(np.ones(4)).tolist() == [0] * 4
+    assert set(player_groups(np.array([0.5, 1.0])).tolist()) == {0, 1}
 
 
-@pytest.mark.parametrize("scale", [TURNS, SIZES])
+@pytest.mark.parametrize("scale", [NEARNESS_SCALE, SIZE_SCALE])
 def test_what_a_scale_expects_falls_from_bin_to_bin(scale: Scale) -> None:
     assert scale.bins == len(scale.edges) + 1
     assert (np.diff(scale.edges) > 0).all()
     assert (np.diff(scale.prior) <= 0).all()
     assert 0 < min(scale.prior) < max(scale.prior) <= 1
-    assert scale.of(np.array([np.nan])) == [0]
-    assert scale.of(np.array([np.inf])) == [scale.bins - 1]
+    assert scale.bins_of(np.array([np.nan])) == [0]
+    assert scale.bins_of(np.array([np.inf])) == [scale.bins - 1]
 
 
 # The game of a model.
@@ -370,7 +370,7 @@ def test_foreseen_gains_are_the_gates_slopes(evaluator: Evaluator, key: str) -> 
     model, value, rng = evaluator.model, value_of(key), np.random.default_rng(5)
     game = ModelGame(evaluator, value=value)
     kept, examples = rng.random((4, game.players)) < 0.6, np.array([0, 3, 5, 7])
-    table = np.full((SIZES.bins, game.players), 6)
+    table = np.full((SIZE_SCALE.bins, game.players), 6)
     bins, foreseen, _ = game.screened(
         kept, np.ones_like(kept), examples, table, np.ones(kept.shape)
     )
@@ -384,7 +384,7 @@ def test_foreseen_gains_are_the_gates_slopes(evaluator: Evaluator, key: str) -> 
                 ends.append(evaluator.worth(examples, value))
         slopes[:, player] = (ends[0] - ends[1]) / 2e-5
     assert_allclose(foreseen, feasible(slopes, game.values(kept, examples), kept), atol=1e-6)
-    assert_array_equal(bins, SIZES.of(-np.abs(foreseen)))
+    assert_array_equal(bins, SIZE_SCALE.bins_of(-np.abs(foreseen)))
 
 
 def test_flips_are_rarer_the_further_an_answer_is_foreseen_from_its_turn(
@@ -397,7 +397,7 @@ def test_flips_are_rarer_the_further_an_answer_is_foreseen_from_its_turn(
     )
     every = np.ones_like(kept)
     bins, _, gains = game.screened(
-        kept, every, examples, np.zeros((TURNS.bins, game.players), int), np.zeros(kept.shape)
+        kept, every, examples, np.zeros((NEARNESS_SCALE.bins, game.players), int), np.zeros(kept.shape)
     )
     assert_allclose(gains, game.marginals(kept, every, examples), atol=1e-12)
     near, far = (gains[rows] != 0 for rows in (bins <= 8, bins >= 14))
@@ -445,7 +445,7 @@ def test_gains_are_foreseen_in_a_callers_inference_mode_too(evaluator: Evaluator
         kept,
         np.ones_like(kept),
         examples,
-        np.ones((TURNS.bins, game.players), int),
+        np.ones((NEARNESS_SCALE.bins, game.players), int),
         rng.random(kept.shape),
     )
     want = game.screened(*asked)
@@ -461,7 +461,7 @@ def test_a_slope_that_is_no_number_surprises_most(
     monkeypatch.setattr(
         torch.autograd, "grad", lambda _, gates: (torch.full_like(gates, torch.nan),)
     )
-    halvings = np.zeros((SIZES.bins, game.players), int)
+    halvings = np.zeros((SIZE_SCALE.bins, game.players), int)
     bins, foreseen, gains = game.screened(kept, kept, np.arange(2), halvings, np.zeros(kept.shape))
     assert_array_equal(bins, np.zeros_like(bins))
     assert_array_equal(foreseen, np.zeros_like(foreseen))

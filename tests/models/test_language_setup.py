@@ -91,7 +91,7 @@ def test_a_language_that_has_no_code_or_several_is_refused_with_what_there_is(nl
             language_setup(replace_type(config, "m2m_100"), tokenizer, "eng-deu")
         assert language_setup(
             config, tokenizer, "eng-deu"
-        ).start == tokenizer.convert_tokens_to_ids("deu_Latn")
+        ).start_token == tokenizer.convert_tokens_to_ids("deu_Latn")
     finally:
         tokenizer.legacy_behaviour = False
         tokenizer.src_lang = str(tokenizer.src_lang)  # which sets it up anew

@@ -20,7 +20,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from headlab.evaluation import Evaluator, LanguageSetup, encode, encode_words, encoded
+from headlab.evaluation import Evaluator, LanguageSetup, encode, encode_words, tokens_of_texts
 from headlab.hooks import Model, attach, load
 from headlab.methods.spec import answers_spec
 from headlab.models.checkpoint import Checkpoint, alone
@@ -513,7 +513,7 @@ def test_reported_10_cut_and_uncut_texts_beside_each_other_in_threads():
         found = set()
         for _ in range(20):
             barrier.wait()
-            rows = encode(model, texts)["input_ids"] if cut else encoded(model, texts, ends=True)
+            rows = encode(model, texts)["input_ids"] if cut else tokens_of_texts(model, texts, keep_end_tokens=True)
             found |= {len(row) for row in rows}
         return found
 

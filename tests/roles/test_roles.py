@@ -30,7 +30,7 @@ from headlab.roles import (
     of_trees,
 )
 from headlab.roles.attention_statistics import MEASURES
-from headlab.roles.sentences import best_offsets, wanted
+from headlab.roles.sentences import best_offsets, correct_targets
 from headlab.roles.study import study
 from headlab.roles.table import (
     INDUCTION,
@@ -41,7 +41,7 @@ from headlab.roles.table import (
     position,
     syntactic,
 )
-from headlab.roles.tokenised import Given, read, twice
+from headlab.roles.tokenised import TokenisedSentences, read, repeated_sentences
 from headlab.tasks import Example, Task, Tree
 
 FAMILIES = ("bert", "gpt2", "marian", "deberta-v2")
@@ -72,10 +72,10 @@ def eager(family: str, inputs: dict[str, torch.Tensor]) -> list[np.ndarray]:
 
 
 def by_hand(
-    weights: np.ndarray, ids: list[int], given: Given, row: int, causal: bool
+    weights: np.ndarray, ids: list[int], given: TokenisedSentences, row: int, causal: bool
 ) -> dict[str, tuple[Any, ...]]:
     """{role: (hits, asked, chance)} of one sentence and head, but for the syntactic ones' baseline."""
-    special, places = [token in (0, 1, 2) for token in ids], given.places[row]
+    special, places = [token in (0, 1, 2) for token in ids], given.words_of_tokens[row]
     every = reference.token_looks(weights, lambda q, k: not (causal and k > q))
     inner = reference.token_looks(weights, lambda q, k: not special[k] and not (causal and k > q))
     out = {
@@ -93,7 +93,7 @@ def by_hand(
     rare = [place >= 0 and of_word[place] == min(of_word) for place in places]
     out[RARE] = reference.role_tally(inner, special, lambda _, k: rare[k])
     words = reference.word_looks(weights, places, causal)
-    for role, asked in given.asked(row).items():
+    for role, asked in given.targets_of(row).items():
         out[role] = (
             sum(words[word] in targets for word, targets in asked.items()),
             len(asked),
@@ -114,7 +114,7 @@ def test_counts_equal_those_made_sentence_by_sentence_in_plain_python(family: st
             compare(told, want)
 
 
-def totals(family: str, given: Given) -> dict[tuple[int, int, str], np.ndarray]:
+def totals(family: str, given: TokenisedSentences) -> dict[tuple[int, int, str], np.ndarray]:
     """{(layer, head, role): hits, asked, hits by chance, sentences that were asked} over all sentences."""
     want: dict[tuple[int, int, str], np.ndarray] = {}
     for row in range(len(given)):
@@ -148,7 +148,7 @@ def test_the_baseline_is_the_offset_that_most_words_would_be_right_with(family: 
     report = study(model_of(family), of_trees(bank, "xx", "dev"), frequencies=FREQUENCIES)
     table = {row[:2]: dict(zip(report.table("relations").columns, row, strict=True))
              for row in report.table("relations").rows}  # fmt: skip
-    asked = [wanted(t, np.ones(len(t.words), bool), causal) for t in bank]
+    asked = [correct_targets(t, np.ones(len(t.words), bool), causal) for t in bank]
     found = best_offsets(asked)
     for relation in RELATIONS:
         for direction in (TO_GOVERNOR, TO_DEPENDENT):
@@ -230,7 +230,7 @@ def test_a_sentence_cut_inside_its_outermost_word_loses_it(side: str) -> None:
     given = read(model, of_trees(bank, "xx", "dev"), FREQUENCIES)
     assert [len(ids) for ids in given.ids] == [64, 64, 64]
     lost = 61 if side == "right" else 0
-    assert [np.flatnonzero(~whole).tolist() for whole in given.whole] == [[lost], [], []]
+    assert [np.flatnonzero(~whole).tolist() for whole in given.complete_words] == [[lost], [], []]
     (note,) = [note for note in given.notes if "cut" in note]
     assert "1 of 3 sentences" in note
     assert "1 words are lost" in note
@@ -381,7 +381,7 @@ def test_the_search_for_examples_can_be_stopped_and_has_a_bound(
 ) -> None:
     model, bank = tiny_model("bert", tokenizer=tiny_tokenizer()), single(60)
     monkeypatch.setattr(attention_statistics, "token_budget", lambda _: 100)
-    monkeypatch.setattr("headlab.roles.study.SEEN", 15)
+    monkeypatch.setattr("headlab.roles.study.MAX_SEARCHED", 15)
     aims = {(0, 0): lambda ids, q: max(q - 1, 0)}  # never misses
     made, seen = made_weights(aims, 4), list[int]()
 
@@ -491,10 +491,10 @@ def test_sentences_given_twice_ask_for_what_followed_the_first_time(
 ) -> None:
     model = tiny_model("gpt2", tokenizer=tiny_tokenizer())
     bank = single(40)
-    given = twice(model, read(model, of_trees(bank, "xx", "dev"), FREQUENCIES))
+    given = repeated_sentences(model, read(model, of_trees(bank, "xx", "dev"), FREQUENCIES))
     body = [int(word[1:]) for word in bank[1].words]
     assert given.ids[1] == [1, *body, *body]
-    assert given.second[1] == 1 + len(body)
+    assert given.repetition_starts[1] == 1 + len(body)
 
     def follows(ids: list[int], query: int) -> int:
         before = [k for k in range(query) if ids[k] == ids[query]]
@@ -584,7 +584,7 @@ def test_what_is_kept_of_a_batch_does_not_grow_with_its_sentences() -> None:
     sizes = []
     for count in (4, 40):
         given = read(model, of_trees(trees(count), "xx", "dev"), FREQUENCIES)
-        offsets = best_offsets(map(given.asked, range(count)))
+        offsets = best_offsets(map(given.targets_of, range(count)))
         batch = Batch(np.arange(count), given.tensors(np.arange(count)))
         sums = attention_statistics.sums_of(model, given, batch, "separator", offsets)
         sizes.append(sums.measures.nbytes + sum(values.nbytes for values in sums.roles.values()))
@@ -610,7 +610,7 @@ def test_a_byte_level_tokenizer_is_given_the_spaces_between_words() -> None:
         FREQUENCIES,
     )
     assert given.ids == [[257, 256]]
-    assert given.places == [[0, 1]]
+    assert given.words_of_tokens == [[0, 1]]
 
 
 def test_sentences_are_a_random_part_that_depends_on_the_seed_alone() -> None:

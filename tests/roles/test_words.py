@@ -90,5 +90,5 @@ def test_roles_are_read_of_a_translation_model_s_encoder(marian):
     )
     given = read(marian, of_trees([tree], "en", "dev"), "none are wanted")
     assert given.stacks == ("encoder",)
-    assert sorted(set(given.places[0])) == [NO_WORD, *range(len(words))]
-    assert given.whole[0].all()
+    assert sorted(set(given.words_of_tokens[0])) == [NO_WORD, *range(len(words))]
+    assert given.complete_words[0].all()

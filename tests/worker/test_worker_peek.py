@@ -106,7 +106,7 @@ def test_a_look_gives_the_numbers_of_the_samples_so_far(
 def test_a_look_at_the_last_checkpoint_of_a_run_gives_its_result(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headlab.methods.work.SHARE", 1e9)  # a checkpoint after every round
+    monkeypatch.setattr("headlab.methods.work.SAVING_SHARE", 1e9)  # a checkpoint after every round
     kept = {}
 
     def keep(progress: object) -> None:

@@ -66,8 +66,8 @@ class AnswerSettings:
     def of(cls, settings: Mapping[str, Json]) -> AnswerSettings:
         """The settings in a task's `generation_kwargs`, which the harness reads in this way too."""
         remaining = {name: value for name, value in settings.items() if value is not None}
-        until = remaining.pop("until", [])
-        ends = [until] if isinstance(until, str) else cast("list[Json]", until)
+        end_texts = remaining.pop("until", [])
+        ends = [end_texts] if isinstance(end_texts, str) else cast("list[Json]", end_texts)
         lengths = [remaining.pop(name) for name in LENGTH_NAMES if name in remaining]
         sampling = {name: remaining.pop(name) for name in SAMPLING_NAMES if name in remaining}
         search = {name: remaining.pop(name) for name in SEARCH_NAMES if name in remaining}
@@ -111,8 +111,8 @@ class AnswerEnds(StoppingCriteria):
     ) -> torch.BoolTensor:
         """Whether each row is done, bool [row]."""
         texts = self.tokenizer.batch_decode(input_ids[:, self.start :])
-        done = [any(end in text for end in self.ends) for text in texts]
-        return cast("torch.BoolTensor", torch.tensor(done, device=input_ids.device))
+        has_ended = [any(end in text for end in self.ends) for text in texts]
+        return cast("torch.BoolTensor", torch.tensor(has_ended, device=input_ids.device))
 
 
 def check_answer_length(model: Model, task: str, settings: AnswerSettings) -> None:
@@ -144,16 +144,16 @@ def written_answer(
         end_token: the token that ends a text.
     """
     module: Any = model.module
-    given = torch.tensor([list(context)], device=model.device)
+    context_tokens = torch.tensor([list(context)], device=model.device)
     end_tokens = {end_token}
     if (own_ends := module.generation_config.eos_token_id) is not None:
         end_tokens |= set(own_ends) if isinstance(own_ends, list) else {own_ends}
     padding = model.tokenizer.pad_token_id
     ends = AnswerEnds(model.tokenizer, len(context), settings.ends)
     with torch.inference_mode(), model.active(Active(gates=gates)):
-        written = module.generate(
-            given,
-            attention_mask=torch.ones_like(given),
+        tokens = module.generate(
+            context_tokens,
+            attention_mask=torch.ones_like(context_tokens),
             max_new_tokens=settings.max_tokens,
             do_sample=False,
             eos_token_id=sorted(end_tokens),
@@ -161,6 +161,6 @@ def written_answer(
             stopping_criteria=StoppingCriteriaList([ends]),
             **settings.search,
         )
-    text = str(model.tokenizer.decode(written[0, len(context) :], skip_special_tokens=True))
+    text = str(model.tokenizer.decode(tokens[0, len(context) :], skip_special_tokens=True))
     end_positions = [text.find(end) for end in settings.ends if end in text]
     return text[: min(end_positions, default=len(text))]

@@ -14,11 +14,11 @@ from headlab.core.parallel import one_thread, spread
 from headlab.evaluation.context import context_length
 from headlab.evaluation.encoding import (
     IGNORED,
-    Asked,
+    TokenQueries,
     adds_no_token,
-    encoded,
     log_probabilities,
     shared_length,
+    tokens_of_texts,
 )
 from headlab.evaluation.evaluator import Batch, cut, token_budget
 from headlab.evaluation.harness.notes import TaskNotes
@@ -65,7 +65,7 @@ def text_tokens(model: Model, text: str) -> list[int]:
     start = model.tokenizer.bos_token
     if start and text.startswith(start):
         return list(tokenizer_output(model.tokenizer, text, add_special_tokens=False)["input_ids"])
-    return encoded(model, [text])[0]
+    return tokens_of_texts(model, [text])[0]
 
 
 def continuation_tokens(
@@ -112,15 +112,22 @@ def _choice_tokens(
     unstripped_tokens = context_tokens
     if stripped_context != context:
         unstripped_tokens = text_tokens(model, context)
-    wholes = [text_tokens(model, context + choice.text) for choice in choices]
-    for choice, whole in zip(choices, wholes, strict=True):
-        if not choice.text or adds_no_token(context_tokens, whole) or whole == unstripped_tokens:
+    continued_rows = [text_tokens(model, context + choice.text) for choice in choices]
+    for choice, continued in zip(choices, continued_rows, strict=True):
+        if (
+            not choice.text
+            or adds_no_token(context_tokens, continued)
+            or continued == unstripped_tokens
+        ):
             raise _empty(model, choice)
-    shared = shared_length(context_tokens, wholes)
-    if shared < len(context_tokens):
+    shared_tokens = shared_length(context_tokens, continued_rows)
+    if shared_tokens < len(context_tokens):
         notes.merged[task].add(document)
-    before = wholes[0][:shared] or [prefix]
-    return [ContinuationTokens(before, whole[shared:], task, document) for whole in wholes]
+    shared_context = continued_rows[0][:shared_tokens] or [prefix]
+    return [
+        ContinuationTokens(shared_context, continued[shared_tokens:], task, document)
+        for continued in continued_rows
+    ]
 
 
 def _without_context(model: Model, choice: Continuation, prefix: int) -> ContinuationTokens:
@@ -179,7 +186,7 @@ def log_likelihoods(
         asked_positions.append(list(range(len(row) - len(tokens), len(row))))
     names = [str(number) for number in range(len(rows))]
     targets = [continuation.tokens for continuation in continuations]
-    inputs = Asked(model, "lm-eval", names, rows, asked_positions, targets)
+    inputs = TokenQueries(model, "lm-eval", names, rows, asked_positions, targets)
     with one_thread(model.device):
         batches = list(cut(inputs, np.arange(len(rows)), token_budget(model)))
 
@@ -195,7 +202,7 @@ def log_likelihoods(
 def _batch_scores(
     model: Model,
     gates: torch.Tensor,
-    inputs: Asked,
+    inputs: TokenQueries,
     batch: Batch,
 ) -> list[tuple[float, bool]]:
     """Log-probability of each continuation of a batch, and whether greedy decoding gives it."""

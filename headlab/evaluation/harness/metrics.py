@@ -12,7 +12,7 @@ import numpy as np
 from headlab.evaluation.harness.statistics import (
     DocumentValue,
     Values,
-    counted,
+    document_count,
     paired_interval,
     shares,
 )
@@ -21,7 +21,7 @@ from headlab.stats import Paired, stratified_bootstrap
 MetricRow: TypeAlias = dict[str, bool | int | float | str | None]
 Figures = dict[str, dict[str, MetricRow]]  # by task or group, and by metric
 NO_NUMBER = "the harness gives no number"
-UNKNOWN = "mean"  # what the harness does with a metric that names no aggregation
+UNNAMED_AGGREGATION = "mean"  # what the harness does with a metric that names no aggregation
 
 
 class HarnessResults(TypedDict):
@@ -89,10 +89,12 @@ class HarnessRun:
 
     def aggregation(self, task: str, metric: str) -> str:
         """Name of the function that computes a metric of all documents."""
-        return self.aggregations[task].get(metric, UNKNOWN)
+        return self.aggregations[task].get(metric, UNNAMED_AGGREGATION)
 
 
-def figures(runs: Sequence[HarnessRun], seed: int, cut: Mapping[str, int] | None = None) -> Figures:
+def figures(
+    runs: Sequence[HarnessRun], seed: int, cut_by_task: Mapping[str, int] | None = None
+) -> Figures:
     """{task or group: {metric: row}}, the last run's, with the difference from the first.
 
     A task with several filters has a row for each, named `metric,filter` as in the harness.  A row
@@ -105,19 +107,21 @@ def figures(runs: Sequence[HarnessRun], seed: int, cut: Mapping[str, int] | None
         seed: of the intervals.
         cut: number of documents that were cut, by task.
     """
-    cut = cut or {}
+    cut_by_task = cut_by_task or {}
     table: Figures = {}
     for task in runs[0].results["samples"]:
-        table[task] = _task_rows(task, runs, seed, cut.get(task, 0))
+        table[task] = _task_rows(task, runs, seed, cut_by_task.get(task, 0))
     for name, group in runs[0].groups.items():
         rows = _group_rows(name, group, runs, seed)
         if rows:
-            cut_documents = sum(cut.get(task, 0) for task in group.tasks)
+            cut_documents = sum(cut_by_task.get(task, 0) for task in group.tasks)
             table[name] = {key: row | {"cut": cut_documents} for key, row in rows.items()}
     return table
 
 
-def _task_rows(task: str, runs: Sequence[HarnessRun], seed: int, cut: int) -> dict[str, MetricRow]:
+def _task_rows(
+    task: str, runs: Sequence[HarnessRun], seed: int, cut_documents: int
+) -> dict[str, MetricRow]:
     values_by_run = [run.values(task) for run in runs]
     names = [name for name in values_by_run[-1] if all(name in values for values in values_by_run)]
     several_filters = len({filter_name for _, filter_name in names}) > 1
@@ -125,9 +129,11 @@ def _task_rows(task: str, runs: Sequence[HarnessRun], seed: int, cut: int) -> di
     for metric, filter_name in names:
         aggregation = runs[0].aggregation(task, metric)
         row = _row(task, metric, filter_name, runs)
-        row["n"] = counted(aggregation, list(values_by_run[-1][metric, filter_name].values()))
+        row["n"] = document_count(
+            aggregation, list(values_by_run[-1][metric, filter_name].values())
+        )
         row["aggregation"] = aggregation
-        row["cut"] = cut
+        row["cut"] = cut_documents
         if len(runs) > 1:
             before, after = (values[metric, filter_name] for values in values_by_run)
             row |= _interval_fields(row, _task_interval(row, before, after, seed))
@@ -154,9 +160,9 @@ def _task_interval(
     if before.keys() != after.keys():
         return "the two models were measured on different documents"
     documents = tuple(before)
-    first = list(before.values())
-    second = [after[document] for document in documents]
-    return paired_interval(str(row["aggregation"]), first, second, documents, seed)
+    values_before = list(before.values())
+    values_after = [after[document] for document in documents]
+    return paired_interval(str(row["aggregation"]), values_before, values_after, documents, seed)
 
 
 def _group_rows(
@@ -208,16 +214,19 @@ def _group_interval(
         by_size: whether a task counts as often as it has documents.
         seed: of the resampling.
     """
-    if any(first.keys() != second.keys() for first, second in zip(before, after, strict=True)):
+    if any(
+        task_before.keys() != task_after.keys()
+        for task_before, task_after in zip(before, after, strict=True)
+    ):
         return "the two models were measured on different documents"
     pooled_before: list[DocumentValue] = []
     pooled_after: list[DocumentValue] = []
     names: list[str] = []
     strata = []
-    for task, first, second in zip(tasks, before, after, strict=True):
-        documents = tuple(first)
-        values_before: Values = [first[document] for document in documents]
-        values_after: Values = [second[document] for document in documents]
+    for task, task_before, task_after in zip(tasks, before, after, strict=True):
+        documents = tuple(task_before)
+        values_before: Values = [task_before[document] for document in documents]
+        values_after: Values = [task_after[document] for document in documents]
         if not shares([*values_before, *values_after]):
             return "the metric of its tasks is no share of documents"
         gain = np.array(values_after, dtype=np.float64) - np.array(values_before, dtype=np.float64)

@@ -77,12 +77,12 @@ class TaskNotes:
         sentences = []
         for task, settings in self.sampling.items():
             sentences.append(
-                f"{task}: the task draws its answers at random ({_listed(settings)}); headlab "
+                f"{task}: the task draws its answers at random ({_settings_text(settings)}); headlab "
                 "decodes greedily, so that nothing but the mask differs between two models"
             )
         for task, settings in self.unused.items():
             sentences.append(
-                f"{task}: headlab does not use these settings of the task: {_listed(settings)}",
+                f"{task}: headlab does not use these settings of the task: {_settings_text(settings)}",
             )
         for task, repeats in self.repeats.items():
             sentences.append(
@@ -91,5 +91,5 @@ class TaskNotes:
         return sentences
 
 
-def _listed(settings: Mapping[str, Json]) -> str:
+def _settings_text(settings: Mapping[str, Json]) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings.items())

@@ -42,8 +42,8 @@ def _numbers(values: Values) -> Floats:
 def _numbers_given(values: Values) -> Floats:
     """A number of each document, and 1; both 0 where it is not a number, float [document, 2]."""
     numbers = np.array(values, dtype=np.float64)
-    given = ~np.isnan(numbers)
-    return np.stack([np.where(given, numbers, 0.0), given.astype(np.float64)], axis=1)
+    is_number = ~np.isnan(numbers)
+    return np.stack([np.where(is_number, numbers, 0.0), is_number.astype(np.float64)], axis=1)
 
 
 def _pairs(values: Values) -> Floats:
@@ -55,9 +55,9 @@ def _pairs(values: Values) -> Floats:
 def _squared_errors(values: Values) -> Floats:
     """The Brier score of each document, and 1, float [document, 2]."""
     scores = []
-    for right, probabilities in cast("Sequence[tuple[int, Sequence[float]]]", values):
+    for right_class, probabilities in cast("Sequence[tuple[int, Sequence[float]]]", values):
         errors = np.array(probabilities, dtype=np.float64)
-        errors[int(right)] -= 1
+        errors[int(right_class)] -= 1
         scores.append(float(np.square(errors).sum()))
     return _numbers(scores)
 
@@ -65,17 +65,17 @@ def _squared_errors(values: Values) -> Floats:
 def _positives(values: Values) -> Floats:
     """Whether a document is a hit, is said to be positive, and is so, float [document, 3]."""
     pairs = cast("Sequence[tuple[int, int]]", values)
-    right, answers = (np.array(column) == 1 for column in zip(*pairs, strict=True))
-    return np.stack([right & answers, answers, right], axis=1).astype(np.float64)
+    labels, answers = (np.array(column) == 1 for column in zip(*pairs, strict=True))
+    return np.stack([labels & answers, answers, labels], axis=1).astype(np.float64)
 
 
 def _classes(values: Values) -> Floats:
     """1, whether an answer is right, both classes as 0 or 1, float [document, 2 + 2 classes]."""
     pairs = cast("Sequence[tuple[int, int]]", values)
-    right, answers = (np.array(column) for column in zip(*pairs, strict=True))
-    classes = np.unique(np.concatenate([right, answers]))
-    columns = [np.ones(len(right)), right == answers]
-    columns += [right == label for label in classes]
+    labels, answers = (np.array(column) for column in zip(*pairs, strict=True))
+    classes = np.unique(np.concatenate([labels, answers]))
+    columns = [np.ones(len(labels)), labels == answers]
+    columns += [labels == label for label in classes]
     columns += [answers == label for label in classes]
     return np.stack(columns, axis=1).astype(np.float64)
 
@@ -93,17 +93,17 @@ def _bits(sums: Floats) -> Floats:
 
 
 def _f1(sums: Floats) -> Floats:
-    hits, answered, positive = sums
-    total = answered + positive
+    hits, said_positive, positive = sums
+    total = said_positive + positive
     return np.asarray(np.divide(2 * hits, total, out=np.zeros_like(total), where=total > 0))
 
 
 def _matthews(sums: Floats) -> Floats:
     """Matthews' correlation of any number of classes (Gorodkin 2004); 0 if one side names one."""
-    documents, right = sums[:2]
+    documents, right_answers = sums[:2]
     classes = (len(sums) - 2) // 2
     truth, answers = sums[2 : 2 + classes], sums[2 + classes :]
-    covariance = right * documents - (truth * answers).sum(axis=0)
+    covariance = right_answers * documents - (truth * answers).sum(axis=0)
     spread_of_truth = documents**2 - (truth**2).sum(axis=0)
     spread_of_answers = documents**2 - (answers**2).sum(axis=0)
     scale = np.sqrt(spread_of_truth * spread_of_answers)
@@ -153,7 +153,7 @@ def paired_interval(
     return _statistic_interval(statistic, before, after, seed)
 
 
-def counted(aggregation: str, values: Values) -> int:
+def document_count(aggregation: str, values: Values) -> int:
     """Number of documents that enter a metric: all but those without a number, if it leaves them out.
 
     Args:
@@ -176,16 +176,16 @@ def _statistic_interval(
     terms_after = statistic.terms(after)
     if len(before) < FEW:
         return f"{len(before)} documents are too few"
-    changed = 0
-    for first, second in zip(before, after, strict=True):
-        changed += not _same_values(first, second)
-    if changed < FEW:
-        return f"the mask changes {changed} of {len(before)} documents, which are too few"
+    changed_documents = 0
+    for value_before, value_after in zip(before, after, strict=True):
+        changed_documents += not _same_values(value_before, value_after)
+    if changed_documents < FEW:
+        return f"the mask changes {changed_documents} of {len(before)} documents, which are too few"
     columns = np.concatenate([terms_before, terms_after], axis=1)
     width = terms_before.shape[1]
-    drawn = resampled_sums(columns, [seed], DRAWS)
+    sums_by_draw = resampled_sums(columns, [seed], DRAWS)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        gains = statistic.of_sums(drawn[width:]) - statistic.of_sums(drawn[:width])
+        gains = statistic.of_sums(sums_by_draw[width:]) - statistic.of_sums(sums_by_draw[:width])
         total_before = statistic.of_sums(terms_before.sum(axis=0))
         total_after = statistic.of_sums(terms_after.sum(axis=0))
     if not np.isfinite(gains).all():
@@ -194,15 +194,17 @@ def _statistic_interval(
     return Paired(float(total_after - total_before), float(low[0]), float(high[0]), float(p[0]))
 
 
-def _same_values(first: DocumentValue, second: DocumentValue) -> bool:
+def _same_values(one_value: DocumentValue, other_value: DocumentValue) -> bool:
     """Whether the harness keeps the same of a document twice: numbers or texts, or rows of them."""
-    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
-        if len(first) != len(second):
+    if isinstance(one_value, list | tuple) and isinstance(other_value, list | tuple):
+        if len(one_value) != len(other_value):
             return False
-        return all(_same_values(part, other) for part, other in zip(first, second, strict=True))
-    if _is_nan(first) and _is_nan(second):
+        return all(
+            _same_values(part, other) for part, other in zip(one_value, other_value, strict=True)
+        )
+    if _is_nan(one_value) and _is_nan(other_value):
         return True
-    return np.array_equal(cast("npt.ArrayLike", first), cast("npt.ArrayLike", second))
+    return np.array_equal(cast("npt.ArrayLike", one_value), cast("npt.ArrayLike", other_value))
 
 
 def _is_nan(value: DocumentValue) -> bool:
@@ -224,9 +226,9 @@ def _bleu_interval(
     references, texts_before, texts_after = columns
     if any(len(texts) < len(documents) for texts in columns):
         return "headlab resamples BLEU with one reference to a document only"
-    first = bleu.bleu(texts_before, references, groups=documents, seed=seed)
-    second = bleu.bleu(texts_after, references, groups=documents, seed=seed)
-    gain = bleu.gain(first, second, seed=seed)
+    bleu_before = bleu.bleu(texts_before, references, groups=documents, seed=seed)
+    bleu_after = bleu.bleu(texts_after, references, groups=documents, seed=seed)
+    gain = bleu.gain(bleu_before, bleu_after, seed=seed)
     if gain.low == gain.high:
         return "it is the same in all resamples of the documents"
     return gain
