@@ -31,10 +31,10 @@ from headlab.studies.differences import (
     COLUMNS,
     FORMATS,
     Difference,
-    adjusted,
+    holm_of_differences,
     difference,
     gain_of,
-    minus,
+    gain_over,
 )
 from headlab.tasks import SPLITS, Example, Split, Task, read_table, whole_number
 from headlab.tasks import task as task_of
@@ -311,15 +311,15 @@ def _rows(evaluator: Evaluator, run: Choices, seed: int) -> Iterator[Row]:
     left, undecided = int(run.gates.kept.sum()), run.gates.undecided()
     for name, found in answers.items():
         gain = gain_of(whole, found)
-        over = None if name == GATES else difference(minus(gain, own), seed)
+        over = None if name == GATES else difference(gain_over(gain, own), seed)
         accuracy = 100 * sum(one.accuracy for one in found) / len(found)
         yield Row((run.gates.weight, left, undecided, name, accuracy), difference(gain, seed), over)
 
 
 def _cells(rows: Sequence[Row]) -> Iterator[tuple[Cell, ...]]:
     """The table's rows, with p adjusted over its column."""
-    gains = adjusted([row.gain for row in rows])
-    over = iter(adjusted([row.over for row in rows if row.over is not None]))
+    gains = holm_of_differences([row.gain for row in rows])
+    over = iter(holm_of_differences([row.over for row in rows if row.over is not None]))
     for row, corrected in zip(rows, gains, strict=True):
         behind = (None,) * 5 if row.over is None else (*row.over.cells, next(over))
         yield (*row.told, *row.gain.cells, corrected, *behind)

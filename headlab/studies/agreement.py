@@ -214,16 +214,29 @@ class Compared:
 
 def compare_languages(scores: Mapping[str, HeadScores], seed: int = 0) -> Compared:
     """Rank agreement of every pair of languages, with intervals by resampling heads."""
-    every = list(scores.values())
-    values = np.stack([s.values for s in every])
+    all_scores = list(scores.values())
+    values = np.stack([scores_of_language.values for scores_of_language in all_scores])
     blank = np.full((2, values.shape[1]), np.nan)
-    known = any(s.halves is not None for s in every)
-    halves = np.stack([blank if s.halves is None else s.halves for s in every]) if known else None
-    sizes = tuple(s.spec.get("task", {}).get("size") for s in every)
+    has_halves = any(scores_of_language.halves is not None for scores_of_language in all_scores)
+    halves = (
+        np.stack(
+            [
+                blank if scores_of_language.halves is None else scores_of_language.halves
+                for scores_of_language in all_scores
+            ]
+        )
+        if has_halves
+        else None
+    )
+    sizes = tuple(
+        scores_of_language.spec.get("task", {}).get("size") for scores_of_language in all_scores
+    )
     # Which half a draw falls into depends on the number of examples.
-    matched = np.array([[one == other for other in sizes] for one in sizes])
-    found = agreement(values, halves, np.random.default_rng([seed, 5]), matched=matched)
-    return Compared(tuple(scores), values.shape[1], found, sizes)
+    is_same_size = np.array([[size == other_size for other_size in sizes] for size in sizes])
+    rank_agreement = agreement(
+        values, halves, np.random.default_rng([seed, 5]), matched=is_same_size
+    )
+    return Compared(tuple(scores), values.shape[1], rank_agreement, sizes)
 
 
 def agreement_result(compared: Compared) -> AgreementResult:
@@ -245,23 +258,25 @@ def number_at(values: Floats, *index: int) -> float | None:
     return None if np.isnan(value) else value
 
 
-def correlation_at(compared: Compared, one: int, other: int) -> Correlation:
+def correlation_at(compared: Compared, row: int, column: int) -> Correlation:
     """The correlation of two names, by their indices."""
     rho, noise = compared.found.rho, compared.found.noise
-    value, low, high = (number_at(part, one, other) for part in rho)
-    plain = Correlation(value, low, high, noise=UNKNOWN)
-    if noise is None or np.isnan(noise.ceiling.value[one, other]):
-        return plain
-    ceiling, low, high = (number_at(part, one, other) for part in noise.ceiling)
-    limited = plain._replace(ceiling=ceiling, ceiling_low=low, ceiling_high=high, noise=UNCLEAR)
-    if not noise.clear[one, other]:
-        return limited
-    corrected, low, high = (number_at(part, one, other) for part in noise.corrected)
-    return limited._replace(
-        corrected=corrected,
+    value, low, high = (number_at(part, row, column) for part in rho)
+    without_ceiling = Correlation(value, low, high, noise=UNKNOWN)
+    if noise is None or np.isnan(noise.ceiling.value[row, column]):
+        return without_ceiling
+    ceiling, low, high = (number_at(part, row, column) for part in noise.ceiling)
+    with_ceiling = without_ceiling._replace(
+        ceiling=ceiling, ceiling_low=low, ceiling_high=high, noise=UNCLEAR
+    )
+    if not noise.clear[row, column]:
+        return with_ceiling
+    corrected_rho, low, high = (number_at(part, row, column) for part in noise.corrected)
+    return with_ceiling._replace(
+        corrected=corrected_rho,
         corrected_low=low,
         corrected_high=high,
-        across_halves=number_at(noise.across.value, one, other),
+        across_halves=number_at(noise.across.value, row, column),
         noise=CLEAR,
     )
 
@@ -269,8 +284,8 @@ def correlation_at(compared: Compared, one: int, other: int) -> Correlation:
 def correlations(compared: Compared) -> list[tuple[str, str, Correlation]]:
     """Every pair of names with their correlation, each pair once."""
     return [
-        (compared.names[one], compared.names[other], correlation_at(compared, one, other))
-        for one, other in combinations(range(len(compared.names)), 2)
+        (compared.names[row], compared.names[column], correlation_at(compared, row, column))
+        for row, column in combinations(range(len(compared.names)), 2)
     ]
 
 
@@ -285,19 +300,19 @@ def pair_records(compared: Compared) -> Records[PairAgreement]:
 
 def pair_notes(compared: Compared) -> tuple[str, ...]:
     """Notes that explain the correlations of pairs."""
-    resampled = "low, high: 95 % interval by resampling heads (2,000 times)."
+    interval_note = "low, high: 95 % interval by resampling heads (2,000 times)."
     if compared.found.noise is None:
-        return (resampled, no_halves())
-    lacking = [name for name, r in zip(compared.names, compared.found.noise.reliability.value, strict=True)
-               if np.isnan(r)]  # fmt: skip
+        return (interval_note, no_halves())
+    without_halves = [name for name, reliability in zip(compared.names, compared.found.noise.reliability.value, strict=True)
+               if np.isnan(reliability)]  # fmt: skip
     return (
-        resampled,
+        interval_note,
         "ceiling: the correlation that two languages of the same true ranking would show, given how well each one's "
         "halves of the examples agree. corrected: rho over ceiling, at most 1; across halves: the same from halves of "
         "other examples only, so that noise which two languages share does not count as agreement. Both are left out "
         f"where the ceiling's interval reaches below {LOWEST_CEILING}: {UNCLEAR} to say.",
         *([unmatched_halves(compared)] if compared.unmatched else ()),
-        *([no_halves(lacking)] if lacking else ()),
+        *([no_halves(without_halves)] if without_halves else ()),
     )  # fmt: skip
 
 
@@ -316,19 +331,19 @@ def unmatched_halves(compared: Compared) -> str:
 
 def no_halves(names: Sequence[str] = ()) -> str:
     """Why there is no noise ceiling and how to get one. names: the languages without one; empty means all."""
-    whose = f"the scores of {', '.join(names)}" if names else "these scores"
+    owner = f"the scores of {', '.join(names)}" if names else "these scores"
     return (
-        f"The noise ceiling is not known: {whose} do not store the values from each half of the examples. Newer scores "
+        f"The noise ceiling is not known: {owner} do not store the values from each half of the examples. Newer scores "
         "by shapley, monte-carlo and leave-one-out do: delete old results and compute them again."
     )
 
 
 def language_records(compared: Compared) -> Records[LanguageAgreement]:
     """Each language, similar ones side by side."""
-    agreed, noise = compared.found, compared.found.noise
+    rank_agreement, noise = compared.found, compared.found.noise
     rows = []
-    for place, number in enumerate(order(compared), 1):
-        mean_rho, low, high = (number_at(part, number) for part in agreed.mean)
+    for place, number in enumerate(leaf_order(compared), 1):
+        mean_rho, low, high = (number_at(part, number) for part in rank_agreement.mean)
         row = LanguageAgreement(
             language=compared.names[number],
             place=place,
@@ -339,7 +354,7 @@ def language_records(compared: Compared) -> Records[LanguageAgreement]:
             reliability=number_at(noise.reliability.value, number) if noise else None,
             reliability_low=number_at(noise.reliability.low, number) if noise else None,
             reliability_high=number_at(noise.reliability.high, number) if noise else None,
-            outlier_percent=_outlier_percent(agreed.outlier, number),
+            outlier_percent=_outlier_percent(rank_agreement.outlier, number),
             outlier_percent_across_halves=_outlier_percent(
                 noise.outlier if noise else None, number
             ),
@@ -358,13 +373,13 @@ def language_records(compared: Compared) -> Records[LanguageAgreement]:
     )
 
 
-def order(compared: Compared) -> list[int]:
+def leaf_order(compared: Compared) -> list[int]:
     """Row indices in the order of the tree's leaves."""
     tree = compared.found.tree
-    placed: list[list[int]] = [[i] for i in range(len(compared.names))]
-    for left, right, *_ in tree:
-        placed.append(placed[int(left)] + placed[int(right)])
-    return placed[-1]
+    leaves_by_node: list[list[int]] = [[i] for i in range(len(compared.names))]
+    for first_child, second_child, *_ in tree:
+        leaves_by_node.append(leaves_by_node[int(first_child)] + leaves_by_node[int(second_child)])
+    return leaves_by_node[-1]
 
 
 def _outlier_percent(outlier: Outlier | None, row: int) -> float | None:
@@ -376,12 +391,14 @@ def merge_records(compared: Compared) -> Records[Merge]:
     tree, names = compared.found.tree, compared.names
     merges = zip(tree, clusters(tree), compared.found.support, strict=True)
     rows = []
-    for number, ((left, right, height, _), members, share) in enumerate(merges, len(names)):
-        languages = [names[index] for index in order(compared) if index in members]
+    for number, ((first_child, second_child, height, _), members, share) in enumerate(
+        merges, len(names)
+    ):
+        languages = [names[index] for index in leaf_order(compared) if index in members]
         row = Merge(
             number=number,
-            left=int(left),
-            right=int(right),
+            left=int(first_child),
+            right=int(second_child),
             languages=", ".join(languages),
             size=len(members),
             distance=float(height),
@@ -406,13 +423,13 @@ def outlier_records(compared: Compared) -> Records[OutlierRecord]:
     noise = compared.found.noise
     outliers = {RHO_ITSELF: compared.found.outlier, ACROSS_HALVES: noise.outlier if noise else None}
     rows = []
-    for by, outlier in outliers.items():
+    for measure, outlier in outliers.items():
         if outlier is None:
             continue
         gap, low, high = (number_at(part) for part in outlier.gap)
         row = OutlierRecord(
             language=compared.names[outlier.row],
-            by=by,
+            by=measure,
             share_percent=100 * float(outlier.share[outlier.row]),
             following=compared.names[outlier.next],
             gap=gap,
@@ -434,29 +451,29 @@ def outlier_words(compared: Compared) -> str:
     """One or two sentences on which language stands apart and how sure that is; empty for fewer than three."""
     if not compared.found.outlier:
         return ""
-    words = []
+    sentences = []
     for outlier in outlier_records(compared).rows:
         measure = "mean ρ"
         if outlier.by == ACROSS_HALVES:
             measure = "mean ρ corrected for noise (across halves)"
         is_sure = outlier.low is not None and outlier.low > 0
-        words.append(
+        sentences.append(
             f"By {measure}, {outlier.language} agrees least with the others: it is the lowest in "
             f"{outlier.share_percent:.0f} % of resamples of heads, "
             f"{outlier.gap:.2f} [{outlier.low:.2f}, {outlier.high:.2f}] below {outlier.following}"
             + ("." if is_sure else ", so which language is the outlier is not settled.")
         )
     if compared.found.noise and not compared.found.noise.outlier:
-        why = "the noise ceiling is too low, or unknown"
-        why += ", or the languages have unequally many examples" if compared.unmatched else ""
-        words.append(f"Whether that is noise cannot be said: for some pairs {why}.")
-    return " ".join(words)
+        reason = "the noise ceiling is too low, or unknown"
+        reason += ", or the languages have unequally many examples" if compared.unmatched else ""
+        sentences.append(f"Whether that is noise cannot be said: for some pairs {reason}.")
+    return " ".join(sentences)
 
 
 def square(compared: Compared, estimate: Estimate) -> Floats:
     """An estimate's values, float [language, language], ordered so that similar languages are adjacent."""
-    at = order(compared)
-    return np.asarray(estimate.value[np.ix_(at, at)])
+    indices = leaf_order(compared)
+    return np.asarray(estimate.value[np.ix_(indices, indices)])
 
 
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> AgreementResult:
@@ -465,7 +482,8 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Agre
     options: method, method_options.
     """
     scores = {
-        language: pieces.scored(language, options) for language in pieces.each("agreement", report)
+        language: pieces.study_scores(language, options)
+        for language in pieces.languages_in_turn("agreement", report)
     }
     report("agreement: resampling heads")
     return agreement_result(compare_languages(scores, pieces.seed))
@@ -473,4 +491,4 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Agre
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """The scores of every language."""
-    return pieces.ask_scored(options)
+    return pieces.ask_study_scores(options)

@@ -429,7 +429,8 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Head
     options: method, method_options, top (20 in the paper), few (languages that a head may be positive in).
     """
     scores = {
-        language: pieces.scored(language, options) for language in pieces.each("heads", report)
+        language: pieces.study_scores(language, options)
+        for language in pieces.languages_in_turn("heads", report)
     }
     most = max(1, len(scores) - 1)
     top = min(integer_in(options, "top"), next(iter(scores.values())).grid.size)
@@ -440,4 +441,4 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Head
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """The scores of every language."""
-    return pieces.ask_scored(options)
+    return pieces.ask_study_scores(options)

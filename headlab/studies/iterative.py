@@ -21,7 +21,7 @@ from headlab.methods import ORDERINGS
 from headlab.results import Curve, areas, band, labels
 from headlab.stats import Bootstrap, holm, stratified_bootstrap
 from headlab.studies.curve_records import AreaDifference, CurveArea, CurvePoint
-from headlab.studies.differences import Gain, Groups, pooled
+from headlab.studies.differences import Gain, Groups, pool_gains
 from headlab.studies.result import Records, StudyResult, TableName
 from headlab.studies.table import METHOD_OPTIONS, Say
 
@@ -197,7 +197,7 @@ def _resampled(
     level: float = 0.95,
 ) -> tuple[Floats, Bootstrap]:
     """Means over languages, float [row], and their bootstrap. gains: [row][language]."""
-    rows = [[pooled(row)] if aligned else row for row in gains]
+    rows = [[pool_gains(row)] if aligned else row for row in gains]
     strata = [
         (np.stack([row[at].values for row in rows]), one.groups) for at, one in enumerate(rows[0])
     ]

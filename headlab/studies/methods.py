@@ -466,7 +466,7 @@ def judge(pieces: Pieces, orders: Orders, names: Sequence[str], loss: float) -> 
     places = {language: [walked(of)] for language, of in curves.items()}
     if len(curves) > 1:
         places[MEAN] = [
-            Walked(of, pieces.groups(language, of[RANDOM][0].groups, "test"))
+            Walked(of, pieces.group_names(language, of[RANDOM][0].groups, "test"))
             for language, of in curves.items()
         ]
     pairs: dict[str, list[Pair]] = {}

@@ -25,7 +25,13 @@ from headlab.core import (
 from headlab.masks import Mask, removal_order
 from headlab.results import Curve, HeadScores, counts, kept_without
 from headlab.stats import group_bootstrap, resampled_means
-from headlab.studies.differences import NOTHING, Difference, Gain, corrected, over_languages
+from headlab.studies.differences import (
+    NO_DIFFERENCE,
+    Difference,
+    Gain,
+    holm_where_known,
+    over_languages,
+)
 from headlab.studies.result import (
     Column,
     HeadCells,
@@ -243,10 +249,10 @@ def points_of(key: str, curves: Mapping[str, Curve], judge: Judge, costs: Costs)
     bounds = np.array([_bounds(gains[name], judge.groups[name], judge) for name in languages])
     first, out = next(iter(curves.values())), []
     for at, gone in enumerate(first.removed.tolist()):
-        mean = NOTHING
+        mean = NO_DIFFERENCE
         if gone:
             told = {name: Gain(gains[name][at], judge.groups[name]) for name in languages}
-            mean = over_languages(told, judge.seed, aligned=judge.aligned)
+            mean = over_languages(told, judge.seed, are_aligned=judge.aligned)
         kept = kept_without(first.order[:gone], first.grid.size)
         accuracy, difference, low, high = (
             tuple(float(getattr(curves[name], part)[at]) for name in languages)
@@ -328,7 +334,7 @@ def _tail(count: int, draws: int) -> float:
 
 def losing(verdicts: Sequence[Verdict]) -> list[str]:
     """Languages that lose, by Holm-adjusted p-values, since naming each of several languages is a separate claim."""
-    adjusted = corrected([one.p for one in verdicts])
+    adjusted = holm_where_known([one.p for one in verdicts])
     return [
         one.language
         for one, p in zip(verdicts, adjusted, strict=True)
@@ -709,8 +715,8 @@ def confirmed_records(verdicts: Sequence[Verdict], mean: Difference) -> Records[
         verdicts: On each language.
         mean: Over the languages.
     """
-    p_holm = corrected([verdict.p for verdict in verdicts])
-    p_loss_holm = corrected([verdict.p_loss for verdict in verdicts])
+    p_holm = holm_where_known([verdict.p for verdict in verdicts])
+    p_loss_holm = holm_where_known([verdict.p_loss for verdict in verdicts])
     rows = [
         TestedLanguage(
             language=verdict.language,

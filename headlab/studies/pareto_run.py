@@ -24,7 +24,7 @@ from headlab.core import (
 from headlab.evaluation import Evaluator
 from headlab.results import Curve, HeadScores, kept_without
 from headlab.studies.curves import curve_spec, measured
-from headlab.studies.differences import NOTHING, Difference, Gain, over_languages
+from headlab.studies.differences import NO_DIFFERENCE, Difference, Gain, over_languages
 from headlab.studies.pareto import (
     ALPHA,
     FrontResult,
@@ -155,7 +155,7 @@ class Plan:
 def run(pieces: Pieces, options: Mapping[str, OptionValue], say: Say) -> FrontResult:
     """The front, the choice that answers the question and the chosen mask's results on test."""
     plan = plan_of(
-        pieces, options, {name: pieces.scored(name, options) for name in pieces.languages}
+        pieces, options, {name: pieces.study_scores(name, options) for name in pieces.languages}
     )
     points: list[Point] = []
     for order in plan.orders:
@@ -163,7 +163,9 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], say: Say) -> FrontRe
             name: walked(pieces, name, order, plan.scores, plan.removed)
             for name in pieces.languages
         }
-        groups = {name: pieces.groups(name, curve.groups, SPLIT) for name, curve in curves.items()}
+        groups = {
+            name: pieces.group_names(name, curve.groups, SPLIT) for name, curve in curves.items()
+        }
         judge = Judge(groups, len(plan.orders), pieces.seed, pieces.task.aligned)
         points += points_of(order.key, curves, judge, plan.costs)
     rules = choices(points, options)
@@ -256,9 +258,9 @@ def confirm(pieces: Pieces, plan: Plan, chosen: Point) -> tuple[list[Verdict], D
         )
         gains[name] = Gain(after.correct.astype(np.float64) - before.correct, before.groups)
     mean = (
-        over_languages(gains, pieces.seed, aligned=pieces.task.aligned)
+        over_languages(gains, pieces.seed, are_aligned=pieces.task.aligned)
         if chosen.removed
-        else NOTHING
+        else NO_DIFFERENCE
     )
     return verdicts, mean
 
@@ -336,7 +338,7 @@ def _verdict_words(verdicts: Sequence[Verdict], within_points: float) -> str:
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """What a front needs: scores, a walk per order and language, and the test answers. Raises as `check`."""
     check(pieces, options)
-    asks, found = pieces.ask_scored(options), pieces.known(options)
+    asks, found = pieces.ask_study_scores(options), pieces.available_study_scores(options)
     known = {name: one for name, one in found.items() if one is not None}
     if len(known) == len(found):
         plan = plan_of(pieces, options, known)
@@ -349,7 +351,7 @@ def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
         removed = _counts_of(pieces, options)
         for order in text_in(options, "orders").split(","):
             asks += [_unknown_walk(pieces, name, order, len(removed)) for name in pieces.languages]
-    return asks + [pieces.ask_answers(name, [None], unknown=1) for name in pieces.languages]
+    return asks + [pieces.ask_answers(name, [None], unknown_masks=1) for name in pieces.languages]
 
 
 def _unknown_walk(pieces: Pieces, language: str, order: str, points: int) -> Ask:

@@ -124,7 +124,7 @@ def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
         )
         for language in pieces.languages
     ]
-    return [*pieces.ask_scored(options), *passes]
+    return [*pieces.ask_study_scores(options), *passes]
 
 
 def _looks(pieces: Pieces, language: str, tokens: str) -> Looks:
@@ -149,7 +149,7 @@ def _words(model: Model, tokens: str) -> str:
 
 def _kinds(pieces: Pieces, options: Mapping[str, OptionValue], top: int) -> dict[str, Bools]:
     """{kind of KINDS: its heads, bool [head]}."""
-    scores = {language: pieces.scored(language, options) for language in pieces.languages}
+    scores = {language: pieces.study_scores(language, options) for language in pieces.languages}
     agnostic, claims = in_every_top(scores, top), claimed(scores)
     specific = claims[RAW].both if claims else np.zeros_like(agnostic)
     return dict(

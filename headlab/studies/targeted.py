@@ -21,18 +21,18 @@ from headlab.core import (
 from headlab.methods import RIVALS
 from headlab.results import HeadScores
 from headlab.studies.differences import (
-    NOTHING,
+    NO_DIFFERENCE,
     POINTS,
     Difference,
     Gain,
     PointDifference,
-    adjusted,
     caution,
     difference,
     gain_of,
-    minus,
+    gain_over,
+    holm_of_differences,
     over_languages,
-    removed,
+    removed_count,
     without_harmful,
     without_lowest,
 )
@@ -168,7 +168,7 @@ class MeasuredLanguage:
 
     def heads(self, choice: str) -> int:
         """Number of heads removed."""
-        return removed(self.masks[choice][0])
+        return removed_count(self.masks[choice][0])
 
     def gain(self, choice: str) -> Gain:
         """What each answer gains; the mean over the runs of a choice."""
@@ -182,7 +182,7 @@ class MeasuredLanguage:
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> TargetedResult:
     """Accuracy on test under every choice of heads, and each choice compared with the method's own."""
     rows: list[MeasuredLanguage] = []
-    for language in pieces.each("targeted", report):
+    for language in pieces.languages_in_turn("targeted", report):
         masks = masks_of(pieces, language, options, pieces.scores)
         every = [None, *(kept for several in masks.values() for kept in several)]
         whole, *answers = pieces.all_answers(language, every)
@@ -211,10 +211,10 @@ def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
             (name, tuple(own.items())): (name, own) for name, own in _methods(options).values()
         }
         asks += [pieces.ask_scores(language, name, options=own) for name, own in asked.values()]
-        masks = masks_of(pieces, language, options, pieces.found)
+        masks = masks_of(pieces, language, options, pieces.available_scores)
         known = [kept for several in masks.values() for kept in several]
         unknown = len(_methods(options)) + 1 + integer_in(options, "runs") - len(known)
-        asks.append(pieces.ask_answers(language, [None, *known], unknown=unknown))
+        asks.append(pieces.ask_answers(language, [None, *known], unknown_masks=unknown))
     return asks
 
 
@@ -233,7 +233,7 @@ def masks_of(
 ) -> dict[str, list[Bools]]:
     """Kept heads, bool [head], by choice: without the harmful ones, or without as many of the lowest by each method.
 
-    lookup: `pieces.scores`, or `pieces.found` to omit what depends on scores not computed yet.
+    lookup: `pieces.scores`, or `pieces.available_scores` to omit what depends on scores not computed yet.
     """
     own = text_in(options, METHOD)
     first = lookup(language, own, **options_in(options, METHOD_OPTIONS))
@@ -242,7 +242,7 @@ def masks_of(
     out = {HARMFUL: [without_harmful(first)]}
     k = optional_integer_in(options, "k")
     if k is None:
-        k = removed(out[HARMFUL][0])
+        k = removed_count(out[HARMFUL][0])
     for name, (method, given) in _methods(options).items():
         scores = lookup(language, method, **given)
         if scores is not None:
@@ -253,7 +253,7 @@ def masks_of(
 
 
 def _difference(row: MeasuredLanguage, choice: str, seed: int) -> Difference:
-    return difference(row.gain(choice), seed) if row.heads(choice) else NOTHING
+    return difference(row.gain(choice), seed) if row.heads(choice) else NO_DIFFERENCE
 
 
 def effect_records(
@@ -263,7 +263,9 @@ def effect_records(
     effects = []
     for choice in choices:
         differences = [_difference(row, choice, pieces.seed) for row in rows]
-        for row, gain, p_holm in zip(rows, differences, adjusted(differences), strict=True):
+        for row, gain, p_holm in zip(
+            rows, differences, holm_of_differences(differences), strict=True
+        ):
             accuracies = row.accuracies(choice)
             is_random = choice == RANDOM
             effect = ChoiceEffect(
@@ -308,9 +310,9 @@ def _means(rows: Sequence[MeasuredLanguage], choice: str) -> tuple[float, float]
 def _mean(rows: Sequence[MeasuredLanguage], choice: str, pieces: Pieces) -> Difference:
     """The mean difference over languages; a language without heads to remove counts as 0."""
     if not any(row.heads(choice) for row in rows):
-        return NOTHING
+        return NO_DIFFERENCE
     return over_languages(
-        {r.language: r.gain(choice) for r in rows}, pieces.seed, aligned=pieces.task.aligned
+        {r.language: r.gain(choice) for r in rows}, pieces.seed, are_aligned=pieces.task.aligned
     )
 
 
@@ -322,20 +324,20 @@ def against_records(
     for choice in choices:
         if choice == method:
             continue
-        gains = {row.language: minus(row.gain(choice), row.gain(method)) for row in rows}
+        gains = {row.language: gain_over(row.gain(choice), row.gain(method)) for row in rows}
         are_other_heads = {row.language: _differ(row, choice, method) for row in rows}
         differences = [
-            difference(gain, pieces.seed) if are_other_heads[language] else NOTHING
+            difference(gain, pieces.seed) if are_other_heads[language] else NO_DIFFERENCE
             for language, gain in gains.items()
         ]
-        for language, gain_over, p_holm in zip(
-            gains, differences, adjusted(differences), strict=True
+        for language, advantage, p_holm in zip(
+            gains, differences, holm_of_differences(differences), strict=True
         ):
             records.append(
-                AgainstMethod(language, choice, gain_over.points, p_holm, gain_over.mark)
+                AgainstMethod(language, choice, advantage.points, p_holm, advantage.mark)
             )
         if len(rows) > 1 and any(are_other_heads.values()):
-            mean = over_languages(gains, pieces.seed, aligned=pieces.task.aligned)
+            mean = over_languages(gains, pieces.seed, are_aligned=pieces.task.aligned)
             records.append(AgainstMethod(MEAN, choice, mean.points, None, mean.mark))
     return Records(
         f"Accuracy on test minus that without the K lowest heads by {method}",

@@ -10,19 +10,19 @@ from headlab.core import Bools, OptionValue, optional_integer_in, text_in
 from headlab.studies.differences import (
     COLUMNS,
     FORMATS,
-    NOTHING,
+    NO_DIFFERENCE,
     POINTS,
     Difference,
     Gain,
     PointDifference,
-    adjusted,
     caution,
-    chosen,
     difference,
     gain_of,
-    minus,
+    gain_over,
+    holm_of_differences,
+    kept_heads_of,
     over_languages,
-    removed,
+    removed_count,
 )
 from headlab.studies.result import Column, Columns, Records, StudyResult, TableName
 from headlab.studies.table import Say
@@ -141,11 +141,11 @@ class Transfer(NamedTuple):
 
     def heads(self, language: str) -> int:
         """Number of heads that a language's mask removes."""
-        return removed(self.masks[language])
+        return removed_count(self.masks[language])
 
     def difference(self, row: str, column: str, seed: int) -> Difference:
         """What the mask chosen on `row` does to `column`."""
-        return difference(self.gains[row, column], seed) if self.heads(row) else NOTHING
+        return difference(self.gains[row, column], seed) if self.heads(row) else NO_DIFFERENCE
 
 
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> TransferResult:
@@ -163,14 +163,14 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Tran
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """Scores of every language, then each language's answers under all masks."""
-    scores = pieces.known(options).values()
+    scores = pieces.available_study_scores(options).values()
     k = optional_integer_in(options, "k")
-    masks = [None, *(chosen(s, k) for s in scores if s is not None)]
+    masks = [None, *(kept_heads_of(s, k) for s in scores if s is not None)]
     unknown = sum(s is None for s in scores)
     answers = (
-        pieces.ask_answers(language, masks, unknown=unknown) for language in pieces.languages
+        pieces.ask_answers(language, masks, unknown_masks=unknown) for language in pieces.languages
     )
-    return [*pieces.ask_scored(options), *answers]
+    return [*pieces.ask_study_scores(options), *answers]
 
 
 def measured(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Transfer:
@@ -179,7 +179,7 @@ def measured(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) ->
     k = optional_integer_in(options, "k")
     for language in pieces.languages:
         report(f"transfer, scores of {language}")
-        masks[language] = chosen(pieces.scored(language, options), k)
+        masks[language] = kept_heads_of(pieces.study_scores(language, options), k)
     gains: dict[tuple[str, str], Gain] = {}
     untouched: dict[str, float] = {}
     accuracy: dict[tuple[str, str], float] = {}
@@ -196,9 +196,9 @@ def measured(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) ->
 def elsewhere(found: Transfer, row: str, pieces: Pieces) -> Difference:
     """Mean effect of a language's mask over all other languages."""
     if not found.heads(row):
-        return NOTHING
+        return NO_DIFFERENCE
     gains = {column: found.gains[row, column] for column in found.masks if column != row}
-    return over_languages(gains, pieces.seed, aligned=pieces.task.aligned)
+    return over_languages(gains, pieces.seed, are_aligned=pieces.task.aligned)
 
 
 def mask_records(transfer: Transfer, pieces: Pieces) -> Records[MaskElsewhere]:
@@ -229,7 +229,7 @@ def effect_records(transfer: Transfer, pieces: Pieces) -> Records[MaskEffect]:
             transfer.difference(chosen_on, language, pieces.seed) for language in transfer.masks
         ]
         for language, gain, p_holm in zip(
-            transfer.masks, differences, adjusted(differences), strict=True
+            transfer.masks, differences, holm_of_differences(differences), strict=True
         ):
             row = MaskEffect(
                 chosen_on=chosen_on,
@@ -254,12 +254,14 @@ def source_records(transfer: Transfer, source: str, pieces: Pieces) -> Records[S
     languages, seed = list(transfer.masks), pieces.seed
     differences = [transfer.difference(source, language, seed) for language in languages]
     rows = []
-    for language, gain, p_holm in zip(languages, differences, adjusted(differences), strict=True):
+    for language, gain, p_holm in zip(
+        languages, differences, holm_of_differences(differences), strict=True
+    ):
         heads = transfer.heads(source) + transfer.heads(language)
-        minus_own = NOTHING
+        minus_own = NO_DIFFERENCE
         if language != source and heads > 0:
             own_gain = transfer.gains[language, language]
-            minus_own = difference(minus(transfer.gains[source, language], own_gain), seed)
+            minus_own = difference(gain_over(transfer.gains[source, language], own_gain), seed)
         row = SourceMaskEffect(
             language=language,
             untouched_percent=100 * transfer.untouched[language],

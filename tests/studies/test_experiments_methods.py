@@ -184,7 +184,7 @@ def test_relevance_can_be_chosen_and_is_off_by_default() -> None:
 def test_an_aligned_tasks_groups_have_their_names(made: tuple[Report, Pieces]) -> None:
     _, pieces = made
     curve = pieces.curve("xx", pieces.scores("xx", "shapley"), 5)
-    named = pieces.groups("xx", curve.groups, "test")
+    named = pieces.group_names("xx", curve.groups, "test")
     assert named == tuple(one.group for one in pieces.examples("xx", "test"))
 
 
@@ -211,7 +211,9 @@ def test_only_the_mean_of_an_aligned_task_is_of_texts_drawn_together(
         {name: [one.curve for one in of[name]] for name in of},
         of["shapley"][0].curve.groups,
     )
-    found = [Walked(curves, aligned.groups(language, numbers, "test")) for language in ("xx", "yy")]
+    found = [
+        Walked(curves, aligned.group_names(language, numbers, "test")) for language in ("xx", "yy")
+    ]
     by_language = {
         language: [list(astuple(row))[1:7] for row in differences.rows if row.language == language]
         for language in (MEAN, "xx")
