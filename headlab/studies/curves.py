@@ -101,8 +101,8 @@ def curve_spec(
     version = renewed_in(scores.method, order["options"])
     if version > 1 and not superseded(scores.spec):
         order["version"] = version
-    removed = tuple(counts(scores.grid.size, points))
-    return replace(base, method=MethodSpec(), kind="curve", order=order, removed=removed)
+    removed_counts = tuple(counts(scores.grid.size, points))
+    return replace(base, method=MethodSpec(), kind="curve", order=order, removed=removed_counts)
 
 
 def caution_of(spec: RunSpec) -> str:
@@ -129,7 +129,7 @@ def caution_of(spec: RunSpec) -> str:
 # A curve being measured: block by block of examples, point by point, with checkpoints.
 
 # Bytes for the layer inputs of a block: on a GPU, a smaller step would take less time than saving it.
-ROOM = {"cpu": STATE_BYTES, "cuda": 4 << 30}
+BLOCK_BYTES = {"cpu": STATE_BYTES, "cuda": 4 << 30}
 Report = Callable[[Progress], None]
 Tick = Callable[[], None]
 
@@ -154,7 +154,7 @@ class Walk:
         self.removed = self.spec.removed or ()
         self.ends = np.cumsum(self.evaluator.inputs.units)
         self.correct = np.zeros((len(self.removed), int(self.ends[-1])), dtype=bool)
-        self.evaluator.state_bytes = ROOM.get(self.evaluator.model.device.type, STATE_BYTES)
+        self.evaluator.state_bytes = BLOCK_BYTES.get(self.evaluator.model.device.type, STATE_BYTES)
         self._restore()
 
     @cached_property
@@ -163,33 +163,34 @@ class Walk:
         evaluator = self.evaluator
         if not evaluator.model.resumable or self.spec.ablation != "zero":
             return [slice(0, len(evaluator.examples))]
-        a_token = (
+        bytes_a_token = (
             width_of(evaluator.model)
             * (evaluator.model.grid.layers + 1)
             * evaluator.model.module.dtype.itemsize
         )
-        room = evaluator.state_bytes // a_token
-        edges, filled = [0], 0
-        for at, length in enumerate(evaluator.lengths.tolist()):
-            if filled + length > room and at > edges[-1]:
-                edges.append(at)
-                filled = 0
-            filled += length
+        max_tokens = evaluator.state_bytes // bytes_a_token
+        starts, tokens_in_block = [0], 0
+        for index, length in enumerate(evaluator.lengths.tolist()):
+            if tokens_in_block + length > max_tokens and index > starts[-1]:
+                starts.append(index)
+                tokens_in_block = 0
+            tokens_in_block += length
         return [
-            slice(a, b) for a, b in zip(edges, [*edges[1:], len(evaluator.examples)], strict=True)
+            slice(start, stop)
+            for start, stop in zip(starts, [*starts[1:], len(evaluator.examples)], strict=True)
         ]
 
     def go(self, report: Report, tick: Tick) -> Curve:
         """Run the remaining steps and return the curve."""
-        before, started = self.seconds, time.perf_counter()
+        seconds_before, start = self.seconds, time.perf_counter()
         report(self._progress(self._forwards))
         with saving(self.save) as saver:
             for number in range(self.done // len(self.removed), len(self.blocks)):
-                part = self._part(self.blocks[number], report, tick)
+                block_evaluator = self._block_evaluator(self.blocks[number], report, tick)
                 for point in range(self.done % len(self.removed), len(self.removed)):
-                    self._measure(part, self.blocks[number], point)
+                    self._measure(block_evaluator, self.blocks[number], point)
                     self.done += 1
-                    self.seconds = before + time.perf_counter() - started
+                    self.seconds = seconds_before + time.perf_counter() - start
                     saver.offer(partial(self._arrays, self.done, self.seconds))
                     report(self._progress(self._forwards))
         return self._curve()
@@ -203,30 +204,32 @@ class Walk:
         block = self.blocks[number]
         return int(block.start * len(self.removed) + point * (block.stop - block.start))
 
-    def _part(self, block: slice, report: Report, tick: Tick) -> Evaluator:
+    def _block_evaluator(self, block: slice, report: Report, tick: Tick) -> Evaluator:
         """An evaluator of a block's examples, whose count of forward passes continues that of the walk."""
-        whole = self.evaluator
-        part = whole
+        evaluator = self.evaluator
+        block_evaluator = evaluator
         if len(self.blocks) > 1:
-            task = replace(whole.task, read=lambda *_: whole.examples[block])
-            part = Evaluator(
-                whole.model, task, whole.language, whole.split, None, whole.batch_size, whole.state_bytes
+            task = replace(evaluator.task, read=lambda *_: evaluator.examples[block])
+            block_evaluator = Evaluator(
+                evaluator.model, task, evaluator.language, evaluator.split, None, evaluator.batch_size, evaluator.state_bytes
             )  # fmt: skip
-        part.forwards = self._forwards
+        block_evaluator.forwards = self._forwards
 
-        def between() -> None:
-            report(self._progress(part.forwards))
+        def between_batches() -> None:
+            report(self._progress(block_evaluator.forwards))
             tick()
 
-        part.tick = between
-        return part
+        block_evaluator.tick = between_batches
+        return block_evaluator
 
-    def _measure(self, part: Evaluator, block: slice, point: int) -> None:
-        model = part.model
-        kept = kept_without(self.order[: self.removed[point]], model.grid.size)
-        found = part.evaluate(Mask(model.grid, kept, model.identity()), ablation=self.spec.ablation)
+    def _measure(self, block_evaluator: Evaluator, block: slice, point: int) -> None:
+        model = block_evaluator.model
+        kept_heads = kept_without(self.order[: self.removed[point]], model.grid.size)
+        evaluation = block_evaluator.evaluate(
+            Mask(model.grid, kept_heads, model.identity()), ablation=self.spec.ablation
+        )
         end = int(self.ends[block.stop - 1])
-        self.correct[point, end - found.n : end] = found.correct
+        self.correct[point, end - evaluation.n : end] = evaluation.correct
 
     def _progress(self, forwards: int) -> Progress:
         points, blocks = len(self.removed), len(self.blocks)
@@ -244,33 +247,35 @@ class Walk:
         if self.run is not None:
             self.run.save(arrays)
 
-    def _arrays(self, done: int, seconds: float) -> Arrays:
+    def _arrays(self, steps_done: int, seconds: float) -> Arrays:
         return {
             "correct": pack_answers(self.correct),
             "blocks": np.array([block.stop for block in self.blocks]),
-            "done": np.array(done),
+            "done": np.array(steps_done),
             "seconds": np.array(seconds),
         }
 
     def _restore(self) -> None:
-        saved = None if self.run is None else self.run.checkpoint()
-        if self.run is None or saved is None:
+        arrays = None if self.run is None else self.run.checkpoint()
+        if self.run is None or arrays is None:
             return
         try:
-            self._go_on_from(saved)
+            self._go_on_from(arrays)
         except (HeadlabError, KeyError, TypeError, ValueError) as error:
             self.run.log(
                 f"checkpoint skipped: it does not fit this curve, which starts over ({error})"
             )
 
-    def _go_on_from(self, saved: Arrays) -> None:
-        done, seconds = int(saved["done"]), float(saved["seconds"])
-        if saved["blocks"].tolist() != [block.stop for block in self.blocks]:
+    def _go_on_from(self, arrays: Arrays) -> None:
+        steps_done, seconds = int(arrays["done"]), float(arrays["seconds"])
+        if arrays["blocks"].tolist() != [block.stop for block in self.blocks]:
             raise HeadlabError("other blocks of examples", code="checkpoint.other_blocks")
-        if not 0 <= done <= len(self.blocks) * len(self.removed) or not np.isfinite(seconds):
-            raise HeadlabError(f"{done} steps in {seconds} s", code="checkpoint.steps_invalid")
-        self.correct = unpack_answers(saved["correct"], *self.correct.shape)
-        self.done, self.seconds = done, seconds
+        if not 0 <= steps_done <= len(self.blocks) * len(self.removed) or not np.isfinite(seconds):
+            raise HeadlabError(
+                f"{steps_done} steps in {seconds} s", code="checkpoint.steps_invalid"
+            )
+        self.correct = unpack_answers(arrays["correct"], *self.correct.shape)
+        self.done, self.seconds = steps_done, seconds
 
     def _curve(self) -> Curve:
         evaluator, spec = self.evaluator, self.spec
@@ -324,10 +329,10 @@ def prune_curve(
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
     spec = curve_spec(evaluator.dataset, scores, points=points, ablation=ablation, seed=seed)
     order, report = removal_order(scores.values), on_progress or (lambda _: None)
-    return measured(evaluator, spec, order, store, report, tick or (lambda: None))
+    return measured_curve(evaluator, spec, order, store, report, tick or (lambda: None))
 
 
-def measured(
+def measured_curve(
     evaluator: Evaluator,
     spec: RunSpec,
     order: Ints,
@@ -336,17 +341,17 @@ def measured(
     tick: Tick,
 ) -> Curve:
     """The curve of a spec along an order of removal: looked up in the store, or measured and stored."""
-    run = None if store is None else store.run(spec)
+    curve_run = None if store is None else store.run(spec)
     if store is not None:
         store.note_places(spec, evaluator.model, evaluator.task)
-    done = None if run is None else run.result(Curve)
-    if done is not None:
+    stored_curve = None if curve_run is None else curve_run.result(Curve)
+    if stored_curve is not None:
         return replace(
-            done.record, omissions=evaluator.omissions
+            stored_curve.record, omissions=evaluator.omissions
         )  # which older results do not hold
-    curve = Walk(evaluator, spec, order, run).go(report, tick)
-    if run is not None:
-        run.finish(
+    curve = Walk(evaluator, spec, order, curve_run).go(report, tick)
+    if curve_run is not None:
+        curve_run.finish(
             curve, made_now(evaluator.model.device.type) | equal_texts_record(evaluator.equal_texts)
         )
     return curve

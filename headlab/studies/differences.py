@@ -46,7 +46,8 @@ def caution(kept_heads: Bools) -> str:
     """A caveat about a mask, or empty."""
     if removed_count(kept_heads) <= RISKY_SHARE * kept_heads.size:
         return ""
-    return f"{removed_count(kept_heads)} of {kept_heads.size} heads are removed; few models keep their accuracy beyond half"
+    removed = removed_count(kept_heads)
+    return f"{removed} of {kept_heads.size} heads are removed; few models keep their accuracy beyond half"
 
 
 # Differences in accuracy with intervals and tests, in one language and over several.
@@ -57,10 +58,13 @@ Groups = tuple[str, ...]
 
 
 class Gain(NamedTuple):
-    """What each answer gains, float [answer] in [-1, 1], and the groups that are resampled together, [answer].
+    """What each answer gains, and the groups that are resampled together.
 
-    runs: values are multiples of 1 / runs; 0 if they are not.  Multiples are resampled as whole numbers, so that
-    rounding does not tell apart groups of equal sum and size.
+    Attributes:
+        values: float [answer] in [-1, 1].
+        groups: The label of each answer's group, [answer].
+        runs: Values are multiples of 1 / runs; 0 if they are not. Multiples are resampled as whole
+            numbers, so that rounding does not tell apart groups of equal sum and size.
     """
 
     values: Floats
@@ -71,7 +75,11 @@ class Gain(NamedTuple):
 class Difference(NamedTuple):
     """A mean gain with its 95 % interval and a two-sided p; as shares, 0.01 is one point.
 
-    If nothing was changed, the mean is 0 by definition, and interval and p are None.
+    Attributes:
+        mean: Of the gains; 0 by definition if nothing was changed.
+        low: Lower end of the interval; None if nothing was changed.
+        high: Upper end.
+        p: None if nothing was changed.
     """
 
     mean: float
@@ -160,65 +168,78 @@ def difference(gain: Gain, seed: int) -> Difference:
 
 
 def over_languages(gains: Mapping[str, Gain], seed: int, *, are_aligned: bool) -> Difference:
-    """Mean over languages of the mean gains: every language has equal weight, however many answers it has.
+    """Mean over languages of the mean gains.
 
-    aligned: groups of the same name are the same texts in every language and are drawn together; otherwise each
-    language is resampled separately, so that the number of answers drawn from each adds no noise.
+    Every language has equal weight, however many answers it has.
+
+    Args:
+        gains: By language.
+        seed: Of the bootstrap.
+        are_aligned: Whether groups of the same name are the same texts in every language and are
+            drawn together; otherwise each language is resampled separately, so that the number of
+            answers drawn from each adds no noise.
     """
-    return (
-        difference(pool_gains(list(gains.values())), seed)
-        if are_aligned
-        else _mean_of_strata(list(gains.values()), seed)
-    )
+    gains_of_languages = list(gains.values())
+    if are_aligned:
+        return difference(pool_gains(gains_of_languages), seed)
+    return _mean_of_strata(gains_of_languages, seed)
 
 
 def pool_gains(gains: Sequence[Gain]) -> Gain:
-    """Answers of all languages as one Gain, groups of the same name merged; its mean is the mean over languages."""
+    """Answers of all languages as one Gain, groups of the same name merged.
+
+    Its mean is the mean over languages.
+    """
     sizes = [len(gain.values) for gain in gains]
-    parts = [
+    weighted_values = [
         gain.values * (sum(sizes) / (len(gains) * size))
         for gain, size in zip(gains, sizes, strict=True)
     ]
-    names = tuple(label for gain in gains for label in gain.groups)
+    groups = tuple(label for gain in gains for label in gain.groups)
     # With unequal numbers of answers the weighted values have no common divisor.
-    return Gain(np.concatenate(parts), names, _common_runs(gains) if len(set(sizes)) == 1 else 0)
+    runs = _common_runs(gains) if len(set(sizes)) == 1 else 0
+    return Gain(np.concatenate(weighted_values), groups, runs)
 
 
 def _common_runs(gains: Sequence[Gain]) -> int:
+    """The smallest number of runs of which all values are multiples; 0 if there is none."""
     return math.lcm(*(gain.runs for gain in gains))
 
 
 def _mean_of_strata(gains: Sequence[Gain], seed: int) -> Difference:
     """The mean over languages, each resampled separately."""
     runs = _common_runs(gains)
-    scale, scaled_gains = (
-        runs or 1,
-        [np.rint(gain.values * runs) if runs else gain.values for gain in gains],
-    )
-    strata = [(scaled[None], gain.groups) for scaled, gain in zip(scaled_gains, gains, strict=True)]
-    rng, made_up = np.random.default_rng(seed), (float(scale), float(-scale))
+    scale = runs or 1
+    scaled_values = [np.rint(gain.values * runs) if runs else gain.values for gain in gains]
+    strata = [
+        (values[None], gain.groups) for values, gain in zip(scaled_values, gains, strict=True)
+    ]
+    rng = np.random.default_rng(seed)
+    made_up = (float(scale), float(-scale))
     low, high, p = stratified_bootstrap(strata, rng, made_up=made_up, draws=DRAWS)
-    mean = float(np.mean([scaled.mean() for scaled in scaled_gains])) / scale
+    mean = float(np.mean([values.mean() for values in scaled_values])) / scale
     return Difference(mean, float(low[0]) / scale, float(high[0]) / scale, float(p[0]))
 
 
 def holm_where_known(p_values: Sequence[float | None]) -> list[float | None]:
     """Holm-adjusted p-values; None stays None."""
     known_p_values = [p for p in p_values if p is not None]
-    adjusted_p_values = iter(holm(np.array(known_p_values)).tolist() if known_p_values else [])
+    if not known_p_values:
+        return list(p_values)
+    adjusted_p_values = iter(holm(np.array(known_p_values)).tolist())
     return [None if p is None else next(adjusted_p_values) for p in p_values]
 
 
 def holm_of_differences(differences: Sequence[Difference]) -> list[float | None]:
     """Holm-adjusted p-values of the differences that have one; None for the others."""
-    return holm_where_known([d.p for d in differences])
+    return holm_where_known([difference.p for difference in differences])
 
 
 def difference_between(first: Difference, second: Difference) -> Difference:
     """One mean minus another on different examples, with an interval from their two intervals; no p.
 
-    Zou & Donner 2008, equation 5: the distance of each end from the difference is the root of the summed squares
-    of the two distances that move it that way.
+    Zou & Donner 2008, equation 5: the distance of each end from the difference is the root of the
+    summed squares of the two distances that move it that way.
     """
     mean = first.mean - second.mean
     if first.low is None or first.high is None or second.low is None or second.high is None:

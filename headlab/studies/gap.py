@@ -44,7 +44,7 @@ class PointGain(NamedTuple):
     high: float | None
 
     @classmethod
-    def of(cls, gain: Difference) -> Self:
+    def from_difference(cls, gain: Difference) -> Self:
         """The same in points."""
         return cls(*gain.cells[:3])
 
@@ -84,7 +84,7 @@ class MaskGains:
     dev_minus_test: Annotated[PointGain, DIFFERENCE_POINTS]
 
     @classmethod
-    def of(
+    def from_differences(
         cls, language: str, rule: str, heads_removed: int | None, dev: Difference, test: Difference
     ) -> Self:
         """The record of the gains on both splits."""
@@ -92,9 +92,9 @@ class MaskGains:
             language=language,
             rule=rule,
             heads_removed=heads_removed,
-            dev=PointGain.of(dev),
-            test=PointGain.of(test),
-            dev_minus_test=PointGain.of(difference_between(dev, test)),
+            dev=PointGain.from_difference(dev),
+            test=PointGain.from_difference(test),
+            dev_minus_test=PointGain.from_difference(difference_between(dev, test)),
         )
 
 
@@ -171,16 +171,14 @@ def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """Scores, and the answers of both splits under two masks."""
     asks = pieces.ask_study_scores(options)
     for language, scores in pieces.available_study_scores(options).items():
-        known_masks = (
-            []
-            if scores is None
-            else list(masks_of(scores, optional_integer_in(options, "k")).values())
-        )
+        masks: list[Bools | None] = [None]
+        unknown_masks = 2
+        if scores is not None:
+            masks += masks_of(scores, optional_integer_in(options, "k")).values()
+            unknown_masks = 0
         for split in SPLITS:
             asks.append(
-                pieces.ask_answers(
-                    language, [None, *known_masks], unknown_masks=2 - len(known_masks), split=split
-                )
+                pieces.ask_answers(language, masks, unknown_masks=unknown_masks, split=split)
             )
     return asks
 
@@ -188,10 +186,9 @@ def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
 def masks_of(scores: HeadScores, k: int | None) -> dict[str, Bools]:
     """Kept heads by rule: without the harmful ones, and without as many (or k) of the lowest."""
     kept_heads = without_harmful(scores)
-    return {
-        HARMFUL: kept_heads,
-        LOWEST: without_lowest(scores, removed_count(kept_heads) if k is None else k),
-    }
+    if k is None:
+        k = removed_count(kept_heads)
+    return {HARMFUL: kept_heads, LOWEST: without_lowest(scores, k)}
 
 
 def mask_records(measured_masks: Sequence[MeasuredMask], pieces: Pieces) -> Records[MaskGains]:
@@ -204,10 +201,10 @@ def mask_records(measured_masks: Sequence[MeasuredMask], pieces: Pieces) -> Reco
                 difference(mask.gains[split], pieces.seed) if mask.heads else NO_DIFFERENCE
                 for split in SPLITS
             )
-            rows.append(MaskGains.of(mask.language, rule, mask.heads, dev, test))
+            rows.append(MaskGains.from_differences(mask.language, rule, mask.heads, dev, test))
         if len(masks) > 1:
             dev, test = (_mean_over_languages(masks, split, pieces) for split in SPLITS)
-            rows.append(MaskGains.of(MEAN, rule, None, dev, test))
+            rows.append(MaskGains.from_differences(MEAN, rule, None, dev, test))
     return Records(
         "What a mask chosen on dev gains there and on test",
         tuple(rows),
@@ -219,15 +216,15 @@ def mask_records(measured_masks: Sequence[MeasuredMask], pieces: Pieces) -> Reco
 
 
 def _mean_over_languages(masks: Sequence[MeasuredMask], split: Split, pieces: Pieces) -> Difference:
+    """The mean gain of a rule's masks on a split."""
     if not any(mask.heads for mask in masks):
         return NO_DIFFERENCE
-    return over_languages(
-        {m.language: m.gains[split] for m in masks}, pieces.seed, are_aligned=pieces.task.aligned
-    )
+    gains = {mask.language: mask.gains[split] for mask in masks}
+    return over_languages(gains, pieces.seed, are_aligned=pieces.task.aligned)
 
 
 def head_records(scores: Mapping[str, HeadScores]) -> Records[HarmfulHeads]:
-    """Heads of each language whose interval lies below 0, and those that stay harmful under each correction."""
+    """Heads of each language whose interval lies below 0, and those that stay under corrections."""
     rows = [
         _harmful_heads(language, [scores_of_language])
         for language, scores_of_language in scores.items()
@@ -245,7 +242,7 @@ def head_records(scores: Mapping[str, HeadScores]) -> Records[HarmfulHeads]:
 
 
 def _harmful_heads(language: str, scores: Sequence[HeadScores]) -> HarmfulHeads:
-    """Of one language, or of all together."""
+    """The harmful heads of one language, or of all together."""
     heads = sum(scores_of_language.grid.size for scores_of_language in scores)
     judged_alone = sum(
         removed_count(without_harmful(scores_of_language)) for scores_of_language in scores
@@ -254,25 +251,23 @@ def _harmful_heads(language: str, scores: Sequence[HeadScores]) -> HarmfulHeads:
 
 
 def _significant_counts(scores: Sequence[HeadScores]) -> tuple[int | None, int | None]:
-    """Number of significantly negative heads by Benjamini–Hochberg and by Holm; None without p-values."""
-    p_values = [
-        scores_of_language.p_values
-        for scores_of_language in scores
-        if scores_of_language.p_values is not None
-    ]
-    if len(p_values) < len(scores):
-        return None, None
-    p: Floats = np.concatenate(p_values)
-    is_negative, alpha = (
-        np.concatenate([scores_of_language.values for scores_of_language in scores]) < 0,
-        1 - scores[0].level,
-    )
+    """Number of significantly negative heads by Benjamini–Hochberg and by Holm.
+
+    None without p-values.
+    """
+    p_values_by_language = []
+    for scores_of_language in scores:
+        if scores_of_language.p_values is None:
+            return None, None
+        p_values_by_language.append(scores_of_language.p_values)
+    p_values: Floats = np.concatenate(p_values_by_language)
+    values = np.concatenate([scores_of_language.values for scores_of_language in scores])
+    is_negative = values < 0
+    alpha = 1 - scores[0].level
     # Heads that help would loosen the threshold for claims of harm.
-    corrections = (benjamini_hochberg(np.where(is_negative, p, 1.0)), holm(p))
-    by_benjamini_hochberg, by_holm = (
-        int((is_negative & (adjusted_p <= alpha)).sum()) for adjusted_p in corrections
-    )
-    return by_benjamini_hochberg, by_holm
+    by_benjamini_hochberg = benjamini_hochberg(np.where(is_negative, p_values, 1.0)) <= alpha
+    by_holm = holm(p_values) <= alpha
+    return int((is_negative & by_benjamini_hochberg).sum()), int((is_negative & by_holm).sum())
 
 
 def notes(
@@ -290,15 +285,16 @@ def notes(
         "the paired bootstrap (10,000 resamples of groups of examples); mean rows weigh languages alike."
     ]
     if unharmed_languages:
+        names = ", ".join(unharmed_languages)
         sentences.append(
-            f"No head has an interval below 0 in {', '.join(unharmed_languages)}: nothing to remove, gains there are 0."
+            f"No head has an interval below 0 in {names}: nothing to remove, gains there are 0."
         )
     if any(scores_of_language.p_values is None for scores_of_language in scores.values()):
         sentences.append(
             f"{method} gives no p-values, so nothing can be said about all heads together."
         )
     cautions = {(mask.language, mask.rule): caution(mask.kept) for mask in measured_masks}
-    return (
-        *sentences,
-        *(f"{name}, {rule}: {text}." for (name, rule), text in cautions.items() if text),
-    )
+    sentences += [
+        f"{language}, {rule}: {text}." for (language, rule), text in cautions.items() if text
+    ]
+    return tuple(sentences)

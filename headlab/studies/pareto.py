@@ -44,7 +44,7 @@ from headlab.studies.savings import Costs
 
 # Points of a front, and the choice among them: pure functions of numbers.
 
-NEAR = 1e-12  # differences are shares of whole answers: values closer than this are equal
+TOLERANCE = 1e-12  # differences are shares of whole answers: values closer than this are equal
 
 
 @dataclass(frozen=True)
@@ -94,41 +94,41 @@ class Point:
 def pareto(cost: Floats, value: Floats) -> Bools:
     """Points that no other point dominates, bool [point]. cost: to minimise.  value: to maximise."""
     order = np.lexsort((-value, cost))
-    out, best, at = np.zeros(len(cost), bool), -np.inf, -np.inf
-    for i in order.tolist():
-        if value[i] > best:
-            out[i], best, at = True, value[i], cost[i]
-        elif value[i] == best and cost[i] == at:
-            out[i] = True  # the same point twice
-    return out
+    is_on_front, best_value, cost_of_best = np.zeros(len(cost), bool), -np.inf, -np.inf
+    for index in order.tolist():
+        if value[index] > best_value:
+            is_on_front[index], best_value, cost_of_best = True, value[index], cost[index]
+        elif value[index] == best_value and cost[index] == cost_of_best:
+            is_on_front[index] = True  # the same point twice
+    return is_on_front
 
 
-def within(points: Sequence[Point], loss: float, by: str) -> Point:
+def smallest_within(points: Sequence[Point], loss: float, measure: str) -> Point:
     """The smallest model that loses no more than `loss` in any language; the untouched model always qualifies.
 
     loss: 0.01 is one point.  by: "estimate" requires all differences to be at least -loss; "bound" requires this of
     the lower bounds, and of those of all earlier points of the order (a fixed-sequence test: it stops at the first
     count that fails, so that testing many counts needs no correction; Maurer et al. 1995).
     """
-    fit = (
-        [p for p in points if p.worst >= -loss - NEAR]
-        if by == "estimate"
+    fitting = (
+        [p for p in points if p.worst >= -loss - TOLERANCE]
+        if measure == "estimate"
         else _before_failure(points, loss)
     )
-    return min(fit, key=lambda p: (*p.cost, -p.worst, -p.mean))
+    return min(fitting, key=lambda p: (*p.cost, -p.worst, -p.mean))
 
 
 def _before_failure(points: Sequence[Point], loss: float) -> list[Point]:
-    fit = []
+    fitting = []
     for name in dict.fromkeys(point.order for point in points):
         for point in sorted((p for p in points if p.order == name), key=lambda p: p.removed):
-            if point.worst_bound < -loss - NEAR:
+            if point.worst_bound < -loss - TOLERANCE:
                 break
-            fit.append(point)
-    return fit
+            fitting.append(point)
+    return fitting
 
 
-def at_heads(points: Sequence[Point], heads: int) -> Point:
+def best_with_heads(points: Sequence[Point], heads: int) -> Point:
     """Of the points with `heads` heads left, the one whose weakest language loses least; ties by the mean."""
     return max((p for p in points if p.kept == heads), key=lambda p: (p.worst, p.mean))
 
@@ -136,7 +136,7 @@ def at_heads(points: Sequence[Point], heads: int) -> Point:
 # Candidate removal orders, derived from the scores in every language.
 
 
-class Order(NamedTuple):
+class NestedOrder(NamedTuple):
     """One nested family of masks. values: float [head], lowest removed first.  order: int [head], removal order."""
 
     key: str
@@ -146,24 +146,26 @@ class Order(NamedTuple):
 
 def candidate_orders(
     names: Sequence[str], scores: Mapping[str, HeadScores], costs: Costs
-) -> tuple[list[Order], list[str]]:
+) -> tuple[list[NestedOrder], list[str]]:
     """The distinct orders of these names, and a sentence for each one left out.
 
     scores: of every language, by one method.
     """
-    found, told = list[Order](), list[str]()
-    every = np.stack([one.values for one in scores.values()])
+    orders, sentences = list[NestedOrder](), list[str]()
+    values_by_language = np.stack([one.values for one in scores.values()])
     for name in names:
-        for key, values in _values(name, every, list(scores), costs).items():
-            order = Order(key, values, removal_order(values))
-            same = next((one.key for one in found if np.array_equal(one.order, order.order)), None)
-            if same is None:
-                found.append(order)
+        for key, values in _values_by_key(name, values_by_language, list(scores), costs).items():
+            order = NestedOrder(key, values, removal_order(values))
+            same_key = next(
+                (one.key for one in orders if np.array_equal(one.order, order.order)), None
+            )
+            if same_key is None:
+                orders.append(order)
             else:
-                told.append(f"Order {key} is order {same} here.")
-        if name == "cost" and (why := no_order_by_cost(costs)):
-            told.append(f"There is no order by cost: {why}.")
-    return found, told
+                sentences.append(f"Order {key} is order {same_key} here.")
+        if name == "cost" and (reason := no_order_by_cost(costs)):
+            sentences.append(f"There is no order by cost: {reason}.")
+    return orders, sentences
 
 
 def no_order_by_cost(costs: Costs) -> str:
@@ -173,23 +175,32 @@ def no_order_by_cost(costs: Costs) -> str:
     return "all heads of this model cost alike" if costs.even else ""
 
 
-def _values(name: str, every: Floats, languages: Sequence[str], costs: Costs) -> dict[str, Floats]:
+def _values_by_key(
+    name: str, values_by_language: Floats, languages: Sequence[str], costs: Costs
+) -> dict[str, Floats]:
     """{key: float [head], lowest removed first}. every: scores [language, head]."""
     if name == "own":
-        return {f"own {language}": row for language, row in zip(languages, every, strict=True)}
+        return {
+            f"own {language}": row
+            for language, row in zip(languages, values_by_language, strict=True)
+        }
     if name == "weakest":
-        return {name: weakest_first(every)}
+        return {name: weakest_first(values_by_language)}
     if name == "mean":
-        return {name: every.mean(axis=0)}
-    return {} if no_order_by_cost(costs) else {name: per_parameter(every.mean(axis=0), costs)}
+        return {name: values_by_language.mean(axis=0)}
+    return (
+        {}
+        if no_order_by_cost(costs)
+        else {name: per_parameter(values_by_language.mean(axis=0), costs)}
+    )
 
 
-def weakest_first(every: Floats) -> Floats:
+def weakest_first(values_by_language: Floats) -> Floats:
     """A head's value by its best rank in any language, ties broken by its mean rank, float [head].
 
     every: scores [language, head].  Ranks rise with the score, from 1; a head that any language needs is removed late.
     """
-    ranks = np.stack([rankdata(row) for row in every])
+    ranks = np.stack([rankdata(row) for row in values_by_language])
     return np.asarray(
         ranks.max(axis=0) + ranks.mean(axis=0) / (4 * ranks.shape[1]), dtype=np.float64
     )
@@ -197,13 +208,15 @@ def weakest_first(every: Floats) -> Floats:
 
 def per_parameter(values: Floats, costs: Costs) -> Floats:
     """A head's score per parameter removed with it, float [head]; heads removable only together share one value."""
-    out = np.empty_like(values)
+    values_per_parameter = np.empty_like(values)
     for layer in costs.layers:
         if layer.heads:
-            own = slice(layer.first, layer.first + layer.heads)
-            groups = values[own].reshape(-1, layer.together)
-            out[own] = np.repeat(groups.sum(axis=1) / layer.parameters, layer.together)
-    return out
+            layer_heads = slice(layer.first, layer.first + layer.heads)
+            groups = values[layer_heads].reshape(-1, layer.together)
+            values_per_parameter[layer_heads] = np.repeat(
+                groups.sum(axis=1) / layer.parameters, layer.together
+            )
+    return values_per_parameter
 
 
 def counts_of(size: int, points: int | None, heads: int | None) -> list[int]:
@@ -220,7 +233,7 @@ Groups = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Judge:
+class PointTest:
     """How points are tested.
 
     groups: per language, the group label [answer] of the examples that are resampled together.  orders: number of
@@ -239,46 +252,48 @@ class Judge:
         return ALPHA / self.orders
 
 
-def points_of(key: str, curves: Mapping[str, Curve], judge: Judge, costs: Costs) -> list[Point]:
+def points_of(key: str, curves: Mapping[str, Curve], test: PointTest, costs: Costs) -> list[Point]:
     """One point per count of removed heads. curves: of every language along one order, at the same counts."""
     languages = tuple(curves)
     # what each answer gains at every point, float [point, answer]: -1, 0 or 1
     gains = {
         name: curve.correct.astype(np.float64) - curve.correct[0] for name, curve in curves.items()
     }
-    bounds = np.array([_bounds(gains[name], judge.groups[name], judge) for name in languages])
-    first, out = next(iter(curves.values())), []
-    for at, gone in enumerate(first.removed.tolist()):
+    bounds = np.array([_bounds(gains[name], test.groups[name], test) for name in languages])
+    any_curve, points = next(iter(curves.values())), []
+    for index, removed in enumerate(any_curve.removed.tolist()):
         mean = NO_DIFFERENCE
-        if gone:
-            told = {name: Gain(gains[name][at], judge.groups[name]) for name in languages}
-            mean = over_languages(told, judge.seed, are_aligned=judge.aligned)
-        kept = kept_without(first.order[:gone], first.grid.size)
+        if removed:
+            gains_at_point = {
+                name: Gain(gains[name][index], test.groups[name]) for name in languages
+            }
+            mean = over_languages(gains_at_point, test.seed, are_aligned=test.aligned)
+        kept_heads = kept_without(any_curve.order[:removed], any_curve.grid.size)
         accuracy, difference, low, high = (
-            tuple(float(getattr(curves[name], part)[at]) for name in languages)
+            tuple(float(getattr(curves[name], part)[index]) for name in languages)
             for part in ("accuracy", "difference", "low", "high")
         )
-        parameters = costs.shrunk(kept).parameters if costs.layers else None
-        ends = [mean.mean if end is None else end for end in (mean.low, mean.high)]
-        out.append(
+        parameters = costs.shrunk(kept_heads).parameters if costs.layers else None
+        interval = [mean.mean if end is None else end for end in (mean.low, mean.high)]
+        points.append(
             Point(
-                key, gone, int(kept.sum()), parameters, languages, accuracy, difference, low, high,
-                tuple(bounds[:, at].tolist()), mean.mean, *ends,
+                key, removed, int(kept_heads.sum()), parameters, languages, accuracy, difference, low, high,
+                tuple(bounds[:, index].tolist()), mean.mean, *interval,
             )
         )  # fmt: skip
-    return out
+    return points
 
 
-def _bounds(gains: Floats, groups: Groups, judge: Judge) -> Floats:
+def _bounds(gains: Floats, groups: Groups, test: PointTest) -> Floats:
     """One-sided lower bounds of the mean gains, float [point]; 0 where no head is removed."""
-    rng = np.random.default_rng(judge.seed)
-    low = group_bootstrap(gains, groups, rng, draws=DRAWS, level=1 - 2 * judge.tail).low
+    rng = np.random.default_rng(test.seed)
+    low = group_bootstrap(gains, groups, rng, draws=DRAWS, level=1 - 2 * test.tail).low
     low[0] = 0.0
     return low
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LanguageVerdict:
     """One language on test: the paired difference with its 95 % interval, and whether a loss is ruled out.
 
     bound: 95 % lower bound, one-sided.  p: two-sided, of "the difference is 0".  p_loss: of "more than `loss` is
@@ -298,17 +313,22 @@ class Verdict:
     p_loss: float | None
 
 
-def untouched(language: str, correct: Bools) -> Verdict:
+def untouched_verdict(language: str, correct: Bools) -> LanguageVerdict:
     """The verdict on a mask that removes nothing. correct: bool [answer]."""
     share = float(correct.mean())
-    return Verdict(language, len(correct), share, share, 0.0, None, None, None, None, None)
+    return LanguageVerdict(language, len(correct), share, share, 0.0, None, None, None, None, None)
 
 
-def verdict(
-    language: str, before: Bools, after: Bools, groups: Groups, loss: float | None, seed: int
-) -> Verdict:
+def language_verdict(
+    language: str,
+    baseline_correct: Bools,
+    correct: Bools,
+    groups: Groups,
+    loss: float | None,
+    seed: int,
+) -> LanguageVerdict:
     """The verdict on a mask in one language. before, after: bool [answer].  loss: 0.01 is one point."""
-    gain = after.astype(np.float64) - before
+    gain = correct.astype(np.float64) - baseline_correct
     means = np.round(
         resampled_means(
             gain[None], groups, np.random.default_rng(seed), made_up=MADE_UP, draws=DRAWS
@@ -317,8 +337,8 @@ def verdict(
     )
     low, bound, high = np.quantile(means, [ALPHA / 2, ALPHA, 1 - ALPHA / 2])
     p = min(1.0, 2 * _tail(min((means <= 0).sum(), (means >= 0).sum()), len(means)))
-    return Verdict(
-        language, len(gain), float(before.mean()), float(after.mean()), float(gain.mean()), float(low), float(high),
+    return LanguageVerdict(
+        language, len(gain), float(baseline_correct.mean()), float(correct.mean()), float(gain.mean()), float(low), float(high),
         float(bound), p, None if loss is None else p_loss(means, loss),
     )  # fmt: skip
 
@@ -332,23 +352,23 @@ def _tail(count: int, draws: int) -> float:
     return float((1 + count) / (draws + 1))
 
 
-def losing(verdicts: Sequence[Verdict]) -> list[str]:
+def losing_languages(verdicts: Sequence[LanguageVerdict]) -> list[str]:
     """Languages that lose, by Holm-adjusted p-values, since naming each of several languages is a separate claim."""
-    adjusted = holm_where_known([one.p for one in verdicts])
+    adjusted_p_values = holm_where_known([verdict.p for verdict in verdicts])
     return [
-        one.language
-        for one, p in zip(verdicts, adjusted, strict=True)
-        if p is not None and p < ALPHA and one.difference < 0
+        verdict.language
+        for verdict, p in zip(verdicts, adjusted_p_values, strict=True)
+        if p is not None and p < ALPHA and verdict.difference < 0
     ]
 
 
-def all_within(verdicts: Sequence[Verdict]) -> float:
+def p_of_any_loss(verdicts: Sequence[LanguageVerdict]) -> float:
     """The p of "more than the loss is lost in some language": the largest p_loss of all languages.
 
     That all languages are within the loss is a single claim, made only if every language passes, so no adjustment
     is needed (an intersection-union test; Berger 1982, Technometrics 24).
     """
-    return max(one.p_loss for one in verdicts if one.p_loss is not None)
+    return max(verdict.p_loss for verdict in verdicts if verdict.p_loss is not None)
 
 
 # What a front found: its models, the orders, the answer and its confirmation, as records that are shown as tables.
@@ -678,7 +698,7 @@ def language_records(points: Sequence[Point]) -> Records[ModelInLanguage]:
     return Records("The same, language by language", tuple(rows))
 
 
-def order_records(orders: Sequence[Order], grid: HeadGrid) -> Records[OrderedHead]:
+def order_records(orders: Sequence[NestedOrder], grid: HeadGrid) -> Records[OrderedHead]:
     """Each order's heads, in removal order: each mask removes the first heads of an order."""
     heads = grid.heads
     rows = [
@@ -708,7 +728,9 @@ def answer_records(rules: Mapping[str, Point]) -> Records[FrontAnswer]:
     return Records("What is chosen on dev", tuple(rows))
 
 
-def confirmed_records(verdicts: Sequence[Verdict], mean: Difference) -> Records[TestedLanguage]:
+def confirmed_records(
+    verdicts: Sequence[LanguageVerdict], mean: Difference
+) -> Records[TestedLanguage]:
     """The chosen model on test.
 
     Args:
@@ -785,13 +807,13 @@ def _mask_of(result: FrontResult, report: Report, order: str, removed: int, grid
     """As `mask_at`. result: what the report found."""
     spec, removed_heads = report.spec, result.removal_order(order, grid)[:removed]
     task, options = spec.get("task", {}), spec.get("options", {})
-    chosen: dict[str, JsonLike] = {
+    how_chosen: dict[str, JsonLike] = {
         "rule": "front", "k": removed, "order": order, "method": str(options.get("method", "")),
         "task": str(task.get("name", "")), "languages": str(task.get("language", "")).split(","),
         "ablation": str(spec.get("ablation", "zero")), "front": dict(spec),
     }  # fmt: skip
     model = {name: value for name, value in spec.get("model", {}).items() if name != "dtype"}
-    return Mask(grid, kept_without(removed_heads, grid.size), model, chosen)
+    return Mask(grid, kept_without(removed_heads, grid.size), model, how_chosen)
 
 
 def chosen_mask(report: Report, grid: HeadGrid) -> Mask:
@@ -808,14 +830,14 @@ def chosen_mask(report: Report, grid: HeadGrid) -> Mask:
         "ablation": mask.chosen["ablation"],
         "languages": _figures(result.confirmed.rows),
     }
-    chosen = {**mask.chosen, **question, "evaluated": {"test": evaluation}}
-    return Mask(grid, mask.kept, mask.model, chosen)
+    how_chosen = {**mask.chosen, **question, "evaluated": {"test": evaluation}}
+    return Mask(grid, mask.kept, mask.model, how_chosen)
 
 
-def _figures(confirmed: Sequence[TestedLanguage]) -> dict[str, dict[str, float]]:
+def _figures(tested_languages: Sequence[TestedLanguage]) -> dict[str, dict[str, float]]:
     """The figures on test that a mask file carries, by language; shares instead of percent."""
     figures: dict[str, dict[str, float]] = {}
-    for row in confirmed:
+    for row in tested_languages:
         if row.language == MEAN:
             continue
         percents = {

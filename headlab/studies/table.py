@@ -77,26 +77,26 @@ class Experiment:
         Returns:
             {name in the tables: (the method, the version since which the settings mean what they do)}.
         """
-        taken: dict[str, tuple[str, Mapping[str, object]]] = dict(self.always)
+        settings_by_name: dict[str, tuple[str, Mapping[str, object]]] = dict(self.always)
         method, settings = options.get(METHOD), options.get(METHOD_OPTIONS)
         if isinstance(method, str):
-            taken[method] = method, settings if isinstance(settings, Mapping) else {}
-        named = [
+            settings_by_name[method] = method, settings if isinstance(settings, Mapping) else {}
+        listed_names = [
             name for option in self.lists for name in str(options.get(option) or "").split(",")
         ]
-        taken |= {name: ORDERINGS[name] for name in named if name in ORDERINGS}
-        found = {}
-        for name, (key, settings) in taken.items():
+        settings_by_name |= {name: ORDERINGS[name] for name in listed_names if name in ORDERINGS}
+        renewed_methods = {}
+        for name, (key, settings) in settings_by_name.items():
             version = METHODS[key].renewed_in(settings) if key in METHODS else 1
             if version > 1:
-                found[name] = METHODS[key], version
-        return found
+                renewed_methods[name] = METHODS[key], version
+        return renewed_methods
 
-    def check_languages(self, given: int) -> None:
+    def check_languages(self, language_count: int) -> None:
         """Raise HeadlabError for too few languages. given: how many there are."""
-        if given < self.least_languages:
+        if language_count < self.least_languages:
             raise HeadlabError(
-                f"experiment {self.key} compares languages; it needs {self.least_languages} or more, given {given}",
+                f"experiment {self.key} compares languages; it needs {self.least_languages} or more, given {language_count}",
                 code="experiment.languages_too_few",
             )
 
@@ -108,37 +108,37 @@ class Experiment:
         check_known(
             self.options, given, f"experiment {self.key} has", code="experiment.option_unknown"
         )
-        out: dict[str, OptionValue] = resolved(
+        options: dict[str, OptionValue] = resolved(
             self.options, given, f"experiment {self.key}", code="experiment.option_invalid"
         )
-        if METHOD in out:
-            chosen = method_of(text_in(out, METHOD))
-            given_options = options_in(out, METHOD_OPTIONS) if METHOD_OPTIONS in out else {}
-            out[METHOD] = chosen.key
-            out[METHOD_OPTIONS] = chosen.resolve(given_options)
+        if METHOD in options:
+            scoring_method = method_of(text_in(options, METHOD))
+            given_options = options_in(options, METHOD_OPTIONS) if METHOD_OPTIONS in options else {}
+            options[METHOD] = scoring_method.key
+            options[METHOD_OPTIONS] = scoring_method.resolve(given_options)
         for name, key in self.options_of.items():
-            out[name] = METHODS[key].resolve(options_in(out, name))
+            options[name] = METHODS[key].resolve(options_in(options, name))
         for name in self.lists:
-            out[name] = self._list(name, text_in(out, name))
-        return self.complete(out)
+            options[name] = self._list(name, text_in(options, name))
+        return self.complete(options)
 
     def _list(self, name: str, text: str) -> str:
         """A comma-separated text with each name once. Raises HeadlabError for unknown, missing or too few names."""
-        found = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-        unknown = [word for word in found if word not in self.lists[name]]
-        if unknown or not found:
+        names = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+        unknown = [word for word in names if word not in self.lists[name]]
+        if unknown or not names:
             raise HeadlabError(
                 f"experiment {self.key}: {name} has {', '.join(unknown) or 'none'}; "
                 f"name some of {', '.join(self.lists[name])}, comma-separated",
                 code="experiment.list_item_unknown",
             )
-        if len(found) < self.fewest.get(name, 1):
+        if len(names) < self.fewest.get(name, 1):
             raise HeadlabError(
-                f"experiment {self.key}: {name} has {', '.join(found)} only; "
+                f"experiment {self.key}: {name} has {', '.join(names)} only; "
                 f"name {self.fewest[name]} or more of {', '.join(self.lists[name])}, comma-separated",
                 code="experiment.list_too_short",
             )
-        return ",".join(found)
+        return ",".join(names)
 
 
 WITH_SIGN = Option(
@@ -159,7 +159,7 @@ SCORES = tuple(name for name in ORDERINGS if name != RANDOM_METHOD)
 RUNS = Option(10, "random choices of heads", kind=int, low=1)
 POINTS = Option(25, "counts of removed heads; none for every one", kind=int, low=2, optional=True)
 LOSS = Option(1.0, "points of accuracy that may be lost", kind=float, low=0)
-HELD = "Held & Yang, EACL 2023"
+HELD_AND_YANG = "Held & Yang, EACL 2023"
 
 BOUND, ESTIMATE = "bound", "estimate"  # by which a front measures a loss
 WITHIN = (
@@ -179,16 +179,16 @@ def one_question(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
     Raises:
         HeadlabError: Both are given.
     """
-    completed = dict(options)
-    if completed["within"] is not None and completed["heads"] is not None:
+    options_with_default = dict(options)
+    if options_with_default["within"] is not None and options_with_default["heads"] is not None:
         raise HeadlabError(
             "a front answers one question: give within (points that may be lost) or heads (how many to keep), "
             "not both",
             code="front.two_questions",
         )
-    if completed["within"] is None and completed["heads"] is None:
-        completed["within"] = WITHIN
-    return completed
+    if options_with_default["within"] is None and options_with_default["heads"] is None:
+        options_with_default["within"] = WITHIN
+    return options_with_default
 
 
 BUILT_IN: dict[str, Experiment] = {
@@ -198,7 +198,7 @@ BUILT_IN: dict[str, Experiment] = {
             "agreement",
             "Agreement between languages",
             "Do two languages agree on which heads help, as far as noise lets them?",
-            f"{HELD}, figures 1 and 2",
+            f"{HELD_AND_YANG}, figures 1 and 2",
             {METHOD: ANY_METHOD, METHOD_OPTIONS: OF_METHOD},
             "agreement",
             least_languages=2,
@@ -209,7 +209,7 @@ BUILT_IN: dict[str, Experiment] = {
             "targeted",
             "Targeted pruning",
             "Does removing the heads that harm a language on dev raise its accuracy on test?",
-            f"{HELD}, table 2",
+            f"{HELD_AND_YANG}, table 2",
             {
                 METHOD: WITH_SIGN,
                 METHOD_OPTIONS: OF_METHOD,
@@ -228,7 +228,7 @@ BUILT_IN: dict[str, Experiment] = {
             "transfer",
             "Transfer of masks",
             "What does a mask that was chosen on one language do to the others?",
-            f"{HELD}, table 3",
+            f"{HELD_AND_YANG}, table 3",
             {
                 METHOD: WITH_SIGN,
                 METHOD_OPTIONS: OF_METHOD,
@@ -244,7 +244,7 @@ BUILT_IN: dict[str, Experiment] = {
             "iterative",
             "Iterative pruning",
             "How many heads can go, lowest score first, before accuracy is lost?",
-            f"{HELD}, figure 3; Michel, Levy & Neubig, NeurIPS 2019",
+            f"{HELD_AND_YANG}, figure 3; Michel, Levy & Neubig, NeurIPS 2019",
             {
                 "orderings": Option(
                     "random,monte-carlo,shapley,gradient,leave-one-out",
@@ -292,7 +292,7 @@ BUILT_IN: dict[str, Experiment] = {
             "heads",
             "Heads of all languages and of one",
             "Which heads matter in every language, and which have the opposite sign in some?",
-            f"{HELD}, section 5",
+            f"{HELD_AND_YANG}, section 5",
             {
                 METHOD: WITH_SIGN,
                 METHOD_OPTIONS: OF_METHOD,
@@ -308,7 +308,7 @@ BUILT_IN: dict[str, Experiment] = {
             "separators",
             "Attention to separators",
             "In how many sentences does every token of a head look mostly at a separator?",
-            f"{HELD}, section 5",
+            f"{HELD_AND_YANG}, section 5",
             {
                 METHOD: ANY_METHOD,
                 METHOD_OPTIONS: OF_METHOD,
@@ -376,7 +376,7 @@ BUILT_IN: dict[str, Experiment] = {
 }
 
 
-TAKEN = ("roles",)  # names of reports that are of no study
+TAKEN_NAMES = ("roles",)  # names of reports that are of no study
 
 
 def _misfit(key: str, entry: object) -> str:
@@ -388,7 +388,7 @@ def _misfit(key: str, entry: object) -> str:
     return other_key(entry.key, key)
 
 
-STUDIES: Registry[Experiment] = Registry(BUILT_IN, "headlab.studies", _misfit, taken=TAKEN)
+STUDIES: Registry[Experiment] = Registry(BUILT_IN, "headlab.studies", _misfit, taken=TAKEN_NAMES)
 
 
 def studies_of(job: str) -> dict[str, Experiment]:
@@ -397,7 +397,7 @@ def studies_of(job: str) -> dict[str, Experiment]:
     Args:
         job: Key of the kind of job.
     """
-    return {key: about for key, about in STUDIES.items() if about.job == job}
+    return {key: experiment for key, experiment in STUDIES.items() if experiment.job == job}
 
 
 def offered_experiments() -> dict[str, Experiment]:
@@ -425,13 +425,13 @@ def study_run_by(job: str, key: str) -> Experiment:
     Raises:
         HeadlabError: The study is unknown, or another kind of job runs it.
     """
-    named = study(key)
-    if named.job != job:
+    experiment = study(key)
+    if experiment.job != job:
         raise HeadlabError(
-            f"{key!r} is no experiment; it has a command of its own: headlab {named.job}",
+            f"{key!r} is no experiment; it has a command of its own: headlab {experiment.job}",
             code="experiment.unknown",
         )
-    return named
+    return experiment
 
 
 def earlier_scores(spec: Mapping[str, Json]) -> str:
@@ -443,20 +443,22 @@ def earlier_scores(spec: Mapping[str, Json]) -> str:
     Returns:
         The sentence, empty where there are none.
     """
-    about = STUDIES.get(str(spec.get("experiment")))
+    experiment = STUDIES.get(str(spec.get("experiment")))
     options = spec.get("options")
-    if about is None or not isinstance(options, Mapping):
+    if experiment is None or not isinstance(options, Mapping):
         return ""
-    recorded = spec.get(METHOD_VERSIONS)
-    versions = recorded if isinstance(recorded, Mapping) else {}
+    recorded_versions = spec.get(METHOD_VERSIONS)
+    versions = recorded_versions if isinstance(recorded_versions, Mapping) else {}
     earlier = {
-        name: of
-        for name, (of, version) in about.renewed(options).items()
+        name: renewed_method
+        for name, (renewed_method, version) in experiment.renewed(options).items()
         if versions.get(name, 1) != version
     }
     if not earlier:
         return ""
-    differences = "; ".join(dict.fromkeys(of.renewal for of in earlier.values()))
+    differences = "; ".join(
+        dict.fromkeys(renewed_method.renewal for renewed_method in earlier.values())
+    )
     return f"Made with an earlier version of {', '.join(earlier)}: {differences}."
 
 
