@@ -74,8 +74,16 @@ def order_scores(pieces: Pieces, order: NestedOrder, scores: dict[str, HeadScore
         seed=pieces.seed,
     )
     return HeadScores(
-        any_scores.grid, ",".join(scores), f"front {order.key}", order.values, "order", any_scores.unit, 0, 0.0, spec=spec
-    )  # fmt: skip
+        grid=any_scores.grid,
+        language=",".join(scores),
+        method=f"front {order.key}",
+        values=order.values,
+        estimand="order",
+        unit=any_scores.unit,
+        example_forwards=0,
+        seconds=0.0,
+        spec=spec,
+    )
 
 
 def walk_spec(
@@ -93,7 +101,11 @@ def walk_spec(
 
 
 def stored_walk(pieces: Pieces, spec: RunSpec) -> Curve | None:
-    """The finished walk, or None if it is not in the store. Raises HeadlabError for a file that cannot be trusted."""
+    """The finished walk, or None if it is not in the store.
+
+    Raises:
+        HeadlabError: A stored file cannot be trusted.
+    """
     result = None if pieces.store is None else pieces.store.run(spec).result(Curve)
     return None if result is None else result.record
 
@@ -107,11 +119,9 @@ def ask_walk(
 ) -> Ask:
     """The cost of a walk."""
     spec = walk_spec(pieces, language, order_scores(pieces, order, scores), removed_counts)
-    forwards = (
-        0
-        if stored_walk(pieces, spec) is not None
-        else len(removed_counts) * len(pieces.examples(language, SPLIT))
-    )
+    forwards = 0
+    if stored_walk(pieces, spec) is None:
+        forwards = len(removed_counts) * len(pieces.examples(language, SPLIT))
     return Ask("curve", language, f"dev accuracy in {language} along order {order.key}", forwards)
 
 
@@ -122,9 +132,16 @@ def walk_curve(
     scores: dict[str, HeadScores],
     removed_counts: Sequence[int],
 ) -> Curve:
-    """Answers on dev along an order, at these counts of removed heads: from the store, or measured and stored."""
-    source = order_scores(pieces, order, scores)
-    spec = walk_spec(pieces, language, source, removed_counts)
+    """Answers on dev along an order, from the store, or measured and stored.
+
+    Args:
+        pieces: Of the front.
+        language: Of the examples.
+        order: That heads are removed in.
+        scores: In every language, that the order was made from.
+        removed_counts: Counts of removed heads.
+    """
+    spec = walk_spec(pieces, language, order_scores(pieces, order, scores), removed_counts)
     stored_curve = stored_walk(pieces, spec)
     if stored_curve is not None:
         return stored_curve
@@ -134,9 +151,8 @@ def walk_curve(
 
     def report(step: Progress) -> None:
         forwards_done = forwards_before + step.done
-        pieces.report(
-            Progress(forwards_done, forwards_done, f"order {order.key} in {language}: {step.note}")
-        )
+        note = f"order {order.key} in {language}: {step.note}"
+        pieces.report(Progress(forwards_done, forwards_done, note))
 
     curve = measured_curve(evaluator, spec, order.order, pieces.store, report, pieces.tick)
     pieces.forwards = forwards_before + curve.example_forwards
@@ -148,7 +164,16 @@ def walk_curve(
 
 @dataclass(frozen=True)
 class FrontPlan:
-    """What a front is made from, once the scores exist. removed: counts of removed heads."""
+    """What a front is made from, once the scores exist.
+
+    Attributes:
+        options: Of the study.
+        scores: In every language.
+        orders: In which heads are removed.
+        notes: On orders that are left out.
+        removed_counts: Counts of removed heads.
+        costs: Of the model.
+    """
 
     options: Mapping[str, OptionValue]
     scores: dict[str, HeadScores]
@@ -160,11 +185,8 @@ class FrontPlan:
 
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> FrontResult:
     """The front, the choice that answers the question and the chosen mask's results on test."""
-    plan = plan_of(
-        pieces,
-        options,
-        {language: pieces.study_scores(language, options) for language in pieces.languages},
-    )
+    scores = {language: pieces.study_scores(language, options) for language in pieces.languages}
+    plan = plan_of(pieces, options, scores)
     points: list[Point] = []
     for order in plan.orders:
         curves = {
@@ -200,13 +222,14 @@ def check(pieces: Pieces, options: Mapping[str, OptionValue]) -> None:
             f"heads is {heads}, but {pieces.model.name} has {size}; give {size} or fewer to keep",
             code="front.heads_too_many",
         )
-    if options["orders"] == "cost" and (
-        reason := no_order_by_cost(_costs(pieces))
-    ):  # before any scores are made
-        raise HeadlabError(
-            f"orders is cost alone, but there is no order by cost: {reason}; name mean or weakest too",
-            code="front.no_order",
-        )
+    if options["orders"] == "cost":
+        reason = no_order_by_cost(_costs(pieces))  # before any scores are made
+        if reason:
+            raise HeadlabError(
+                f"orders is cost alone, but there is no order by cost: {reason}; "
+                "name mean or weakest too",
+                code="front.no_order",
+            )
 
 
 def plan_of(
@@ -227,6 +250,7 @@ def _counts_of(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[int]:
 
 
 def _costs(pieces: Pieces) -> Costs:
+    """The model's costs; none of its heads' if the ablation does not remove them."""
     costs = costs_of(pieces.model)
     if pieces.ablation == "zero":
         return costs
@@ -237,11 +261,8 @@ def answers_of(points: Sequence[Point], options: Mapping[str, OptionValue]) -> d
     """{question in words: the point that answers it}, the question asked first."""
     heads = optional_integer_in(options, "heads")
     if heads is not None:
-        return {
-            f"best with {heads} heads, the weakest language protected": best_with_heads(
-                points, heads
-            )
-        }
+        question = f"best with {heads} heads, the weakest language protected"
+        return {question: best_with_heads(points, heads)}
     loss = number_in(options, "within")
     question = f"smallest within {_points_text(loss)} in every language"
     requested_measure = text_in(options, "by")
@@ -252,8 +273,9 @@ def answers_of(points: Sequence[Point], options: Mapping[str, OptionValue]) -> d
     }
 
 
-def _points_text(count: float) -> str:
-    return f"{count:g} point{'s' * (count != 1)}"
+def _points_text(points: float) -> str:
+    """A number of points, as a text."""
+    return f"{points:g} point" if points == 1 else f"{points:g} points"
 
 
 def confirm(
@@ -264,27 +286,23 @@ def confirm(
     kept_heads = kept_without(order.order[: chosen_point.removed], pieces.model.grid.size)
     within_points = optional_number_in(plan.options, "within")
     loss = None if within_points is None else within_points / 100
-    verdicts, gains = [], {}
+    verdicts = []
+    gains: dict[str, Gain] = {}
     for language in pieces.languages:
         baseline = pieces.answers(language, None)
         if not chosen_point.removed:
             verdicts.append(untouched_verdict(language, baseline.correct))
             continue
         evaluation = pieces.answers(language, kept_heads)
-        verdicts.append(
-            language_verdict(
-                language, baseline.correct, evaluation.correct, baseline.groups, loss, pieces.seed
-            )
+        verdict = language_verdict(
+            language, baseline.correct, evaluation.correct, baseline.groups, loss, pieces.seed
         )
-        gains[language] = Gain(
-            evaluation.correct.astype(np.float64) - baseline.correct, baseline.groups
-        )
-    mean = (
-        over_languages(gains, pieces.seed, are_aligned=pieces.task.aligned)
-        if chosen_point.removed
-        else NO_DIFFERENCE
-    )
-    return verdicts, mean
+        verdicts.append(verdict)
+        gain = evaluation.correct.astype(np.float64) - baseline.correct
+        gains[language] = Gain(gain, baseline.groups)
+    if not chosen_point.removed:
+        return verdicts, NO_DIFFERENCE
+    return verdicts, over_languages(gains, pieces.seed, are_aligned=pieces.task.aligned)
 
 
 def sentences(
@@ -293,27 +311,34 @@ def sentences(
     verdicts: Sequence[LanguageVerdict],
     options: Mapping[str, OptionValue],
 ) -> tuple[str, ...]:
-    """Plain sentences on what was found and what is guaranteed."""
+    """Plain sentences on what was found and what is guaranteed.
+
+    Args:
+        points: Of the front.
+        rules: {question in words: the point that answers it}, the question asked first.
+        verdicts: On the first answer, in each language.
+        options: Of the study.
+    """
     question, answer = next(iter(rules.items()))
     within_points = optional_number_in(options, "within")
-    nothing_removed = "no head goes" if within_points is None else "no head can be removed"
-    what_goes = (
-        f"{answer.removed} heads are removed, by order {answer.order}"
-        if answer.removed
-        else nothing_removed
-    )
+    if answer.removed:
+        what_goes = f"{answer.removed} heads are removed, by order {answer.order}"
+    elif within_points is None:
+        what_goes = "no head goes"
+    else:
+        what_goes = "no head can be removed"
     languages = ", ".join(answer.languages)
     texts = [
-        f"{question[0].upper()}{question[1:]} (languages: {languages}): {what_goes}; {answer.kept} are left."
+        f"{question[0].upper()}{question[1:]} (languages: {languages}): {what_goes}; "
+        f"{answer.kept} are left."
     ]
-    if answer.removed:
-        texts.append(
-            _loss_words(verdicts)
-            if within_points is None
-            else _verdict_words(verdicts, within_points)
-        )
-    if not answer.removed and options["by"] == BOUND and within_points is not None:
-        width = max(d - b for p in points[1:2] for d, b in zip(p.difference, p.bound, strict=True))
+    if answer.removed and within_points is None:
+        texts.append(_loss_words(verdicts))
+    elif answer.removed and within_points is not None:
+        texts.append(_verdict_words(verdicts, within_points))
+    elif options["by"] == BOUND and within_points is not None:
+        first_step = points[1]
+        width = max(np.subtract(first_step.difference, first_step.bound))
         texts.append(
             f"Even the first step's bounds lie up to {100 * width:.1f} points below its estimates: with more dev "
             "examples, fewer languages or a larger loss allowed there is more to find. The row by the estimate says "
@@ -330,18 +355,29 @@ GUARANTEE = (
 
 
 def _loss_words(verdicts: Sequence[LanguageVerdict]) -> str:
-    """Which languages lose, and how much at most: no language loses more than the lowest bound (as `all_within`)."""
+    """Which languages lose, and how much at most.
+
+    No language loses more than the lowest bound (as `p_of_any_loss` argues).
+    """
     bounds = {verdict.language: verdict.bound for verdict in verdicts if verdict.bound is not None}
-    language, losing = min(bounds, key=lambda name: bounds[name]), losing_languages(verdicts)
-    tested_languages = ", ".join(bounds)
-    losses = f"On test none of the languages {tested_languages} is shown to lose (no p by Holm below 0.05)."
+    language = min(bounds, key=lambda name: bounds[name])
+    losing = ", ".join(losing_languages(verdicts))
+    tested = ", ".join(bounds)
     if losing:
-        losses = f"Of the languages {tested_languages}, on test it loses in {', '.join(losing)} (p by Holm below 0.05)."
+        losses = f"Of the languages {tested}, on test it loses in {losing} (p by Holm below 0.05)."
+    else:
+        losses = (
+            f"On test none of the languages {tested} is shown to lose (no p by Holm below 0.05)."
+        )
     largest_loss = max(0.0, -100 * bounds[language])
-    return f"{losses} At 95 % none of them loses more than {largest_loss:.1f} points; the lowest bound is that of {language}."
+    return (
+        f"{losses} At 95 % none of them loses more than {largest_loss:.1f} points; the lowest "
+        f"bound is that of {language}."
+    )
 
 
 def _verdict_words(verdicts: Sequence[LanguageVerdict], within_points: float) -> str:
+    """Whether a loss of more than so many points is ruled out, and else in which languages not."""
     p = p_of_any_loss(verdicts)
     if p <= ALPHA:
         languages = ", ".join(verdict.language for verdict in verdicts)
@@ -349,8 +385,12 @@ def _verdict_words(verdicts: Sequence[LanguageVerdict], within_points: float) ->
             f"Confirmed on test: within {_points_text(within_points)} of the untouched model in every language, {languages} "
             f"(p = {p:.3g} for all of them together, the largest of theirs; 95 % confidence)."
         )
-    undecided = [f"{verdict.language} (up to {100 * max(0.0, -verdict.bound):.1f})" for verdict in verdicts
-             if verdict.p_loss is not None and verdict.bound is not None and verdict.p_loss > ALPHA]  # fmt: skip
+    undecided = []
+    for verdict in verdicts:
+        if verdict.p_loss is None or verdict.bound is None or verdict.p_loss <= ALPHA:
+            continue
+        possible_loss = 100 * max(0.0, -verdict.bound)
+        undecided.append(f"{verdict.language} (up to {possible_loss:.1f})")
     return (
         f"Not confirmed on test: a loss of more than {_points_text(within_points)} cannot be ruled out at 95 % in "
         f"{', '.join(undecided)}; in brackets the points that may be lost there, by the one-sided 95 % bound."
@@ -358,35 +398,34 @@ def _verdict_words(verdicts: Sequence[LanguageVerdict], within_points: float) ->
 
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
-    """What a front needs: scores, a walk per order and language, and the test answers. Raises as `check`."""
+    """What a front needs: scores, a walk per order and language, and the test answers.
+
+    Raises:
+        HeadlabError: As `check`.
+    """
     check(pieces, options)
-    asks, scores_by_language = (
-        pieces.ask_study_scores(options),
-        pieces.available_study_scores(options),
-    )
+    asks = pieces.ask_study_scores(options)
+    scores_by_language = pieces.available_study_scores(options)
     known_scores = {
         language: scores for language, scores in scores_by_language.items() if scores is not None
     }
     if len(known_scores) == len(scores_by_language):
         plan = plan_of(pieces, options, known_scores)
-        asks += [
-            ask_walk(pieces, language, nested_order, known_scores, plan.removed_counts)
-            for nested_order in plan.orders
-            for language in pieces.languages
-        ]
+        for order in plan.orders:
+            for language in pieces.languages:
+                asks.append(ask_walk(pieces, language, order, known_scores, plan.removed_counts))
     else:
-        removed_counts = _counts_of(pieces, options)
-        for order in text_in(options, "orders").split(","):
-            asks += [
-                _ask_unknown_walk(pieces, language, order, len(removed_counts))
-                for language in pieces.languages
-            ]
-    return asks + [
-        pieces.ask_answers(language, [None], unknown_masks=1) for language in pieces.languages
-    ]
+        points = len(_counts_of(pieces, options))
+        for order_name in text_in(options, "orders").split(","):
+            for language in pieces.languages:
+                asks.append(_ask_unknown_walk(pieces, language, order_name, points))
+    for language in pieces.languages:
+        asks.append(pieces.ask_answers(language, [None], unknown_masks=1))
+    return asks
 
 
 def _ask_unknown_walk(pieces: Pieces, language: str, order: str, points: int) -> Ask:
+    """The cost of the walks of a kind of orders, whose scores do not exist yet."""
     walks = len(pieces.languages) if order == "own" else 1
     forwards = walks * points * len(pieces.examples(language, SPLIT))
     return Ask("curve", language, f"dev accuracy in {language} along order {order}", forwards)

@@ -59,7 +59,13 @@ def parsed_figures(text: str) -> dict[str, dict[str, tuple[float, str]]]:
 
 
 class ReportColumns(NamedTuple):
-    """What of a report stands beside the paper's figures: columns with their formats, and cells by language."""
+    """What of a report stands beside the paper's figures.
+
+    Attributes:
+        columns: Their titles.
+        formats: As in `Table.formats`.
+        cells: By language.
+    """
 
     columns: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
@@ -73,19 +79,24 @@ def with_paper(report: Report) -> tuple[Table, ...]:
 
 
 def beside(report: Report) -> Table | None:
-    """The paper's changes beside a report's, a row a language; None for a report that no table of a paper is of.
+    """The paper's changes beside a report's, a row a language.
 
-    For `targeted` and, with English as the source, `transfer`, on xnli and udpos. Rows of a stored report that lack a
-    figure are left out.
+    For `targeted` and, with English as the source, `transfer`, on xnli and udpos. Rows of a stored
+    report that lack a figure are left out.
+
+    Returns:
+        None for a report that no table of a paper is of.
     """
     if report.name not in READERS:
         return None
     tables, columns_of = READERS[report.name]
-    task, options = report.spec.get("task"), report.spec.get("options")
+    task = report.spec.get("task")
+    options = report.spec.get("options")
     text = tables.get(str(task.get("name"))) if isinstance(task, Mapping) else None
     if text is None or not isinstance(options, Mapping):
         return None
-    paper, report_columns = parsed_figures(text), columns_of(report, options)
+    paper = parsed_figures(text)
+    report_columns = columns_of(report, options)
     rows = [
         (language, *_paper_cells(paper, language), *report_columns.cells[language])
         for language in paper[BASELINE]
@@ -93,45 +104,66 @@ def beside(report: Report) -> Table | None:
     ]
     if not rows:
         return None
-    heads_title = ["the paper: heads removed"] if HEADS_REMOVED in paper else []
+    format_by_title = {"language": ""}
+    if HEADS_REMOVED in paper:
+        format_by_title["the paper: heads removed"] = "d"
+    format_by_title["the paper: unpruned, %"] = ".1f"
+    for method in METHODS:
+        format_by_title[f"the paper: {method}, points"] = "+.1f"
+    format_by_title["the paper: P < 0.05"] = ""
     return Table(
-        "beside-the-paper", f"The paper's figures ({PAPER}; {MODEL}) beside these",
-        ("language", *heads_title, "the paper: unpruned, %", *(f"the paper: {language}, points" for language in METHODS),
-         "the paper: P < 0.05", *(f"here: {language}" for language in report_columns.columns)),
-        ("", *("d" for _ in heads_title), ".1f", *("+.1f" for _ in METHODS), "", *report_columns.formats),
+        "beside-the-paper",
+        f"The paper's figures ({PAPER}; {MODEL}) beside these",
+        (*format_by_title, *(f"here: {title}" for title in report_columns.columns)),
+        (*format_by_title.values(), *report_columns.formats),
         tuple(rows),
-        ("points: accuracy on test without the heads minus that of the unpruned model; P < 0.05 marks those of shapley "
-         f"that differ from it. Here on {_examples_text(report)} of test and on another model, with other numbers of heads "
-         "removed: a difference whose interval from low to high holds 0 has no sign to compare.",),
-    )  # fmt: skip
+        (
+            "points: accuracy on test without the heads minus that of the unpruned model; P < 0.05 "
+            f"marks those of shapley that differ from it. Here on {_examples_text(report)} of test "
+            "and on another model, with other numbers of heads removed: a difference whose "
+            "interval from low to high holds 0 has no sign to compare.",
+        ),
+    )
 
 
 def _paper_cells(
     paper: Mapping[str, Mapping[str, tuple[float, str]]], language: str
 ) -> tuple[Cell, ...]:
-    baseline = paper[BASELINE][language][0]
-    heads = [int(paper[HEADS_REMOVED][language][0])] if HEADS_REMOVED in paper else []
-    changes = (round(paper[name][language][0] - baseline, 1) for name in METHODS)
-    return *heads, baseline, *changes, DIRECTIONS[paper["shapley"][language][1]]
+    """The paper's cells of a language: heads removed, if known, baseline, changes and direction."""
+    baseline, _ = paper[BASELINE][language]
+    cells: list[Cell] = []
+    if HEADS_REMOVED in paper:
+        head_count, _ = paper[HEADS_REMOVED][language]
+        cells.append(int(head_count))
+    cells.append(baseline)
+    for method in METHODS:
+        accuracy, _ = paper[method][language]
+        cells.append(round(accuracy - baseline, 1))
+    _, mark = paper["shapley"][language]
+    cells.append(DIRECTIONS[mark])
+    return tuple(cells)
 
 
 def _examples_text(report: Report) -> str:
+    """How many examples of test a report is on, as a text."""
     sizes = (report.spec.get("task") or {}).get("sizes")
     test_sizes = sizes.get("test") if isinstance(sizes, Mapping) else None
-    known_sizes = (
-        sorted({size for size in test_sizes if isinstance(size, int)})
-        if isinstance(test_sizes, list)
-        else []
-    )
-    return f"up to {known_sizes[-1]:,} examples" if known_sizes else "examples"
+    if not isinstance(test_sizes, list):
+        return "examples"
+    known_sizes = [size for size in test_sizes if isinstance(size, int)]
+    return f"up to {max(known_sizes):,} examples" if known_sizes else "examples"
 
 
 FORMATS = ("d", ".1f", "+.1f", "+.1f", "+.1f", "")
 
 
 def _targeted_columns(report: Report, options: Mapping[str, Json]) -> ReportColumns:
-    """Of every language: how many heads were removed, and what that changed, by the method, the gradient and chance."""
-    method, rivals = str(options.get("method")), ("gradient (example)", "random")
+    """Of every language: how many heads were removed, and what that changed.
+
+    It is shown for the method, and for the gradient and chance.
+    """
+    method = str(options.get("method"))
+    rivals = ("gradient (example)", "random")
     effects = {
         (effect.language, effect.choice): effect
         for effect in readable_rows(report, "targeted", ChoiceEffect)
