@@ -105,12 +105,8 @@ def _gain_cells(differences: Sequence[Paired]) -> list[Row]:
     """Cells of differences, with Holm's p at the end."""
     if not differences:
         return []
-    return [
-        (*difference, float(p))
-        for difference, p in zip(
-            differences, holm(np.array([difference.p for difference in differences])), strict=True
-        )
-    ]
+    p_holm = holm(np.array([difference.p for difference in differences]))
+    return [(*difference, float(p)) for difference, p in zip(differences, p_holm, strict=True)]
 
 
 def _rows_of_models(results: TranslationResults) -> list[tuple[Row, Evaluated]]:
@@ -127,6 +123,7 @@ def _rows_of_models(results: TranslationResults) -> list[tuple[Row, Evaluated]]:
 
 
 def _columns(results: TranslationResults) -> tuple[str, ...]:
+    """Titles of the leading cells of `_rows_of_models`."""
     return (
         "gates on",
         "λ",
@@ -137,26 +134,20 @@ def _columns(results: TranslationResults) -> tuple[str, ...]:
 
 def bleu_table(results: TranslationResults, seed: int) -> Table:
     """BLEU against the number of heads kept in each stack."""
-    reference, *others = _rows_of_models(results)
+    models = _rows_of_models(results)
     gains = _gain_cells(
-        [bleu.gain(results.longer.bleu, evaluated.bleu, seed=seed) for _, evaluated in others]
+        [bleu.gain(results.longer.bleu, evaluated.bleu, seed=seed) for _, evaluated in models[1:]]
     )
-    empty: Row = (None,) * len(GAIN_FORMATS)
-    rows = [
-        (
-            *leading_cells,
-            *_bleu_cells(evaluated),
-            *cells,
-            None if results.given and evaluated is results.base else evaluated.seconds,
-        )
-        for (leading_cells, evaluated), cells in zip(
-            (reference, *others), (empty, *gains), strict=True
-        )
-    ]
-    columns, how_made = (
-        _columns(results),
-        "It was given" if results.given else f"It was trained for {_steps(results)} steps",
-    )
+    no_gain: Row = (None,) * len(GAIN_FORMATS)
+    rows: list[Row] = []
+    for (leading_cells, evaluated), gain in zip(models, (no_gain, *gains), strict=True):
+        was_given = results.given and evaluated is results.base
+        seconds = None if was_given else evaluated.seconds
+        rows.append((*leading_cells, *_bleu_cells(evaluated), *gain, seconds))
+    columns = _columns(results)
+    how_made = f"It was trained for {_steps(results)} steps"
+    if results.given:
+        how_made = "It was given"
     return Table(
         "gates-bleu",
         f"Translation {results.plan.pair}: BLEU on test against the heads that stay",
@@ -164,44 +155,39 @@ def bleu_table(results: TranslationResults, seed: int) -> Table:
         ("", "g", *("d" for _ in columns[2:]), *BLEU_FORMATS, *GAIN_FORMATS, ".0f"),
         tuple(rows),
         (
-            f"{results.base.bleu.n} sentences, greedy, {results.base.bleu.signature}. A model of {results.parameters:,} "
-            f"parameters. {how_made} (row '{BEFORE_GATES}'), and then for {results.plan.gates.steps} more with gates, or just as "
-            "long without any: the first row, which the others are compared with, sentence by sentence.",
+            f"{results.base.bleu.n} sentences, greedy, {results.base.bleu.signature}. A model of "
+            f"{results.parameters:,} parameters. {how_made} (row '{BEFORE_GATES}'), and then for "
+            f"{results.plan.gates.steps} more with gates, or just as long without any: the first "
+            "row, which the others are compared with, sentence by sentence.",
             f"{P_NOTE} trained, s: seconds; from there on, but for row '{BEFORE_GATES}'.",
         ),
     )
 
 
 def _steps(results: TranslationResults) -> int:
+    """Steps of the base's training."""
     return results.plan.model.steps
 
 
 def _bleu_cells(evaluated: Evaluated) -> Row:
+    """BLEU with its interval."""
     return (evaluated.bleu.score, evaluated.bleu.low, evaluated.bleu.high)
 
 
 def log_probability_table(results: TranslationResults, seed: int) -> Table:
     """Log-probability of the correct translations, for the same models."""
-    reference, *others = _rows_of_models(results)
+    models = _rows_of_models(results)
     gains = _gain_cells(
         [
             generation.gain(results.longer.log_probability, evaluated.log_probability, seed=seed)
-            for _, evaluated in others
+            for _, evaluated in models[1:]
         ]
     )
-    empty: Row = (None,) * len(NATS_FORMATS)
-    rows = [
-        (
-            *leading_cells[:-1],
-            evaluated.log_probability.mean,
-            evaluated.log_probability.low,
-            evaluated.log_probability.high,
-            *cells,
-        )
-        for (leading_cells, evaluated), cells in zip(
-            (reference, *others), (empty, *gains), strict=True
-        )
-    ]
+    no_gain: Row = (None,) * len(NATS_FORMATS)
+    rows: list[Row] = []
+    for (leading_cells, evaluated), gain in zip(models, (no_gain, *gains), strict=True):
+        nats = evaluated.log_probability
+        rows.append((*leading_cells[:-1], nats.mean, nats.low, nats.high, *gain))
     columns = _columns(results)[:-1]
     return Table(
         "gates-log-probability",
@@ -210,7 +196,8 @@ def log_probability_table(results: TranslationResults, seed: int) -> Table:
         ("", "g", *("d" for _ in columns[2:]), ".3f", ".3f", ".3f", *NATS_FORMATS),
         tuple(rows),
         (
-            f"{len(results.base.log_probability.nats)} tokens, each given the right ones before it. {P_NOTE}",
+            f"{len(results.base.log_probability.nats)} tokens, each given the right ones before "
+            f"it. {P_NOTE}",
         ),
     )
 
@@ -243,14 +230,10 @@ def first_pruned_table(results: TranslationResults) -> Table:
             100 * kept_count / head_count
             for kept_count, head_count in gates.kept_by_stack().values()
         ]
-        rows.append(
-            (
-                gates.weight,
-                *half_gone_steps(gates).values(),
-                *kept_percents,
-                ", ".join(first_half_gone(gates)) or None,
-            )
-        )
+        steps = half_gone_steps(gates).values()
+        first_stacks = ", ".join(first_half_gone(gates)) or None
+        rows.append((gates.weight, *steps, *kept_percents, first_stacks))
+    recorded_times = len(gates_by_weight[0].steps) if gates_by_weight else 0
     return Table(
         "gates-first",
         "Which type of head is pruned first when all have gates",
@@ -263,20 +246,21 @@ def first_pruned_table(results: TranslationResults) -> Table:
         ("g", *("d" for _ in stacks), *(".0f" for _ in stacks), ""),
         tuple(rows),
         (
-            f"half gone: the first of {len(gates_by_weight[0].steps) if gates_by_weight else 0} times at which gates are kept, evenly spaced "
-            f"over {results.plan.gates.steps} steps, with half of the type's heads or fewer left; – where there is none. "
-            "left: at the end. first: of those with half gone, the soonest.",
+            f"half gone: the first of {recorded_times} times at which gates are kept, evenly "
+            f"spaced over {results.plan.gates.steps} steps, with half of the type's heads or fewer "
+            "left; – where there is none. left: at the end. first: of those with half gone, the "
+            "soonest.",
         ),
     )
 
 
 def half_gone_steps(gates: LearnedGates) -> dict[str, int | None]:
     """{stack: the first recorded step at which at most half of its heads are left}."""
-    by_time = [gates.kept_by_stack(time) for time in range(len(gates.steps))]
-    steps_by_stack: dict[str, int | None] = {}
-    for name in by_time[0]:
-        times = [n for n, stacks in enumerate(by_time) if stacks[name][0] <= HALF * stacks[name][1]]
-        steps_by_stack[name] = int(gates.steps[times[0]]) if times else None
+    steps_by_stack: dict[str, int | None] = dict.fromkeys(gates.kept_by_stack(0))
+    for time, step in enumerate(gates.steps):
+        for stack, (kept_count, head_count) in gates.kept_by_stack(time).items():
+            if steps_by_stack[stack] is None and kept_count <= HALF * head_count:
+                steps_by_stack[stack] = int(step)
     return steps_by_stack
 
 
@@ -296,17 +280,18 @@ def scratch_table(results: TranslationResults, seed: int) -> Table:
     gains = _gain_cells(
         [bleu.gain(run.evaluated.bleu, from_scratch.bleu, seed=seed) for run, from_scratch in pairs]
     )
-    rows: list[Row] = [
-        (
-            run.weight,
-            run.gates.kept_by_stack()[ENCODER][0],
-            *_bleu_cells(run.evaluated),
-            *_bleu_cells(from_scratch),
-            *cells,
-            from_scratch.seconds,
+    rows: list[Row] = []
+    for (run, from_scratch), gain in zip(pairs, gains, strict=True):
+        encoder_heads, _ = run.gates.kept_by_stack()[ENCODER]
+        scores = (*_bleu_cells(run.evaluated), *_bleu_cells(from_scratch))
+        rows.append((run.weight, encoder_heads, *scores, *gain, from_scratch.seconds))
+    note = "The model was given: none was trained from scratch."
+    if rows:
+        note = (
+            "difference: from scratch minus pruned, on the same sentences. Both: "
+            f"{_steps(results)} steps as the model that is pruned, then "
+            f"{results.plan.gates.steps} at the rates and with the loss of the gates. {P_NOTE}"
         )
-        for (run, from_scratch), cells in zip(pairs, gains, strict=True)
-    ]
     names = tuple(f"{kind}: {name}" for kind in ("pruned", "from scratch") for name in BLEU)
     return Table(
         "gates-scratch",
@@ -314,12 +299,7 @@ def scratch_table(results: TranslationResults, seed: int) -> Table:
         ("λ", "encoder heads", *names, *gain_columns("BLEU"), "from scratch: trained, s"),
         ("g", "d", *BLEU_FORMATS, *BLEU_FORMATS, *GAIN_FORMATS, ".0f"),
         tuple(rows),
-        (
-            f"difference: from scratch minus pruned, on the same sentences. Both: {_steps(results)} steps as the model "
-            f"that is pruned, then {results.plan.gates.steps} at the rates and with the loss of the gates. {P_NOTE}",
-        )
-        if rows
-        else ("The model was given: none was trained from scratch.",),
+        (note,),
     )
 
 

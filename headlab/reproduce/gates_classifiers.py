@@ -52,8 +52,13 @@ MODELS = {INTENTS: "e5-small-intents", XNLI: NLI}
 class Classifier:
     """Gates on a classifier's heads, compared with other choices of as many heads.
 
-    weights: λ, one run each.  gates: how they are learned.  samples: per head, of Shapley values.  randoms: random
-    masks of as many heads.  test: examples that results are reported on (None: all).
+    Attributes:
+        task: Its name.
+        weights: λ, one run each.
+        gates: How they are learned.
+        samples: Per head, of Shapley values.
+        randoms: Random masks of as many heads.
+        test: Examples that results are reported on; None for all.
     """
 
     task: str
@@ -73,9 +78,17 @@ class Classifier:
 class Translator:
     """A translation model trained from scratch, and gates trained jointly with it.
 
-    sentences: of the train split (None: all).  encoder: λ of runs with gates on the encoder alone; every: of runs with
-    gates on all three stacks.  scratch: those λ of `encoder` whose architecture is also trained from scratch.  dev,
-    test: sentences (None: all).  roles: sentences used to find heads' roles.
+    Attributes:
+        pair: Languages, as in "en-de".
+        sentences: Of the train split; None for all.
+        model: How the model is trained.
+        gates: How gates are learned.
+        encoder: λ of runs with gates on the encoder alone.
+        every: λ of runs with gates on all three stacks.
+        scratch: Those λ of `encoder` whose architecture is also trained from scratch.
+        dev: Sentences of dev.
+        test: Sentences of test; None for all.
+        roles: Sentences used to find heads' roles.
     """
 
     pair: str
@@ -95,25 +108,34 @@ class Translator:
         return {"dev": self.dev, "test": self.test}
 
     def of(self, pair: str | None, is_given: bool) -> Translator:
-        """The same for another pair (None: its own); given: for a user's model, at the default learning rate."""
-        gates = replace(self.gates, model_rate=GateOptions.model_rate) if is_given else self.gates
+        """The same for another pair.
+
+        Args:
+            pair: None for its own.
+            is_given: Whether it is for a user's model, at the default learning rate.
+        """
+        gates = self.gates
+        if is_given:
+            gates = replace(gates, model_rate=GateOptions.model_rate)
         return replace(self, pair=pair or self.pair, gates=gates)
 
     @property
     def steps(self) -> int:
-        """Total steps: the base, each run, the base trained on, and both phases of the models trained from scratch."""
-        base_steps, further_steps = self.model.steps, self.gates.steps
-        return (
-            base_steps
-            + further_steps * (1 + len(self.runs()))
-            + (base_steps + further_steps) * len(self.scratch)
-        )
+        """Total steps of all trainings.
+
+        They are the base, each run, the base trained on, and both phases of the models trained from
+        scratch.
+        """
+        base_steps = self.model.steps
+        further_steps = self.gates.steps
+        trained_on = 1 + len(self.runs())
+        from_scratch = len(self.scratch) * (base_steps + further_steps)
+        return base_steps + trained_on * further_steps + from_scratch
 
     def runs(self) -> list[tuple[str, float]]:
         """(series, λ) of every run."""
-        return [(ENCODER, weight) for weight in self.encoder] + [
-            (ALL_STACKS, weight) for weight in self.every
-        ]
+        encoder_runs = [(ENCODER, weight) for weight in self.encoder]
+        return encoder_runs + [(ALL_STACKS, weight) for weight in self.every]
 
     def options(self, series: str, weight: float, seed: int) -> GateOptions:
         """Options of one run."""
@@ -138,53 +160,58 @@ class GatesPlan:
 REAL = GatesPlan(
     (
         Classifier(
-            INTENTS, (0.0003, 0.001, 0.003, 0.01, 0.03), GateOptions(steps=300), 512, 5, None
+            INTENTS,
+            weights=(0.0003, 0.001, 0.003, 0.01, 0.03),
+            gates=GateOptions(steps=300),
+            samples=512,
+            randoms=5,
+            test=None,
         ),
         Classifier(
             XNLI,
-            (0.001, 0.003, 0.01, 0.03),
-            GateOptions(steps=250, batch=16, size=4000, dev_size=256),
-            256,
-            3,
-            600,
+            weights=(0.001, 0.003, 0.01, 0.03),
+            gates=GateOptions(steps=250, batch=16, size=4000, dev_size=256),
+            samples=256,
+            randoms=3,
+            test=600,
         ),
     ),
     Translator(
         "en-de",
-        None,
-        TranslationOptions(steps=3000),
-        GateOptions(steps=300, batch=64, trained="all", model_rate=3e-4),
-        (0.01, 0.02, 0.03, 0.1),
-        (0.003, 0.01, 0.03),
-        (0.03,),
-        512,
-        None,
-        512,
+        sentences=None,
+        model=TranslationOptions(steps=3000),
+        gates=GateOptions(steps=300, batch=64, trained="all", model_rate=3e-4),
+        encoder=(0.01, 0.02, 0.03, 0.1),
+        every=(0.003, 0.01, 0.03),
+        scratch=(0.03,),
+        dev=512,
+        test=None,
+        roles=512,
     ),
 )
 SMOKE = GatesPlan(
     (
         Classifier(
             INTENTS,
-            (0.003, 0.03),
-            GateOptions(steps=40, batch=16, size=400, gate_rate=0.3, dev_size=64),
-            4,
-            3,
-            128,
+            weights=(0.003, 0.03),
+            gates=GateOptions(steps=40, batch=16, size=400, gate_rate=0.3, dev_size=64),
+            samples=4,
+            randoms=3,
+            test=128,
         ),
         Classifier(
             XNLI,
-            (0.003, 0.03),
-            GateOptions(steps=12, batch=8, size=300, gate_rate=0.3, dev_size=48),
-            2,
-            2,
-            60,
+            weights=(0.003, 0.03),
+            gates=GateOptions(steps=12, batch=8, size=300, gate_rate=0.3, dev_size=48),
+            samples=2,
+            randoms=2,
+            test=60,
         ),
     ),
     Translator(
         "en-de",
-        2000,
-        TranslationOptions(
+        sentences=2000,
+        model=TranslationOptions(
             steps=120,
             batch=32,
             vocabulary=1000,
@@ -197,13 +224,13 @@ SMOKE = GatesPlan(
             warmup=40,
             dropout=0.1,
         ),
-        GateOptions(steps=60, batch=32, trained="all", model_rate=5e-4, gate_rate=0.3),
-        (0.01, 0.03),
-        (0.01, 0.03),
-        (0.01,),
-        64,
-        128,
-        64,
+        gates=GateOptions(steps=60, batch=32, trained="all", model_rate=5e-4, gate_rate=0.3),
+        encoder=(0.01, 0.03),
+        every=(0.01, 0.03),
+        scratch=(0.01,),
+        dev=64,
+        test=128,
+        roles=64,
     ),
 )
 
@@ -245,14 +272,13 @@ def check(plan: Classifier, data: Path, nli: Path | None) -> None:
 def task_for(plan: Classifier, data: Path) -> Task:
     """The task, with a train split; that of XNLI is a separate file without any XNLI pair."""
     task = task_of(plan.task, data=data)
-    return (
-        replace(task, read=partial(_with_train, task, data / NLI_TRAIN))
-        if plan.task == XNLI
-        else task
-    )
+    if plan.task == XNLI:
+        return replace(task, read=partial(_with_train, task, data / NLI_TRAIN))
+    return task
 
 
 def _with_train(task: Task, path: Path, language: str, split: Split, seed: int) -> list[Example]:
+    """Examples of a split; those of the English train split are read from a file of their own."""
     if split != "train" or language != SOURCE:
         return list(task.read(language, split, seed))
     if not path.is_file():
@@ -260,16 +286,11 @@ def _with_train(task: Task, path: Path, language: str, split: Split, seed: int) 
             f"gates are learned on {path.parent.name}/{path.name} below the data folder, and it is missing",
             code="reproduce.train_missing",
         )
-    rows = enumerate(read_table(path, PAIR), start=2)
-    return [
-        Example(
-            f"train-{n}",
-            premise,
-            whole_number(label, path, n, "label", len(task.labels)),
-            hypothesis,
-        )
-        for n, (premise, hypothesis, label) in rows
-    ]
+    examples = []
+    for line, (premise, hypothesis, label) in enumerate(read_table(path, PAIR), start=2):
+        number = whole_number(label, path, line, "label", len(task.labels))
+        examples.append(Example(f"train-{line}", premise, number, hypothesis))
+    return examples
 
 
 @dataclass(frozen=True)
@@ -299,8 +320,9 @@ def scores_by_name(
     names = METHODS | {f"{RANDOM} {number}": "random" for number in range(plan.randoms)}
     scores = {}
     for number, (name, method) in enumerate(names.items()):
-        shapley_options = {"samples": plan.samples, "target": None, "estimand": ESTIMAND}
-        options: dict[str, Any] = shapley_options if method == "shapley" else {}
+        options: dict[str, Any] = {}
+        if method == "shapley":
+            options = {"samples": plan.samples, "target": None, "estimand": ESTIMAND}
         scores[name] = score(
             model,
             task,
@@ -319,12 +341,13 @@ def compared_masks(
     grid: HeadGrid, gates: LearnedGates, scores: Mapping[str, HeadScores]
 ) -> ComparedMasks:
     """The gates' mask, and masks from the scores that keep as many heads."""
+    removed_count = int((~gates.kept).sum())
     masks: dict[str, list[Bools]] = {GATES: [gates.kept]}
     for name, method_scores in scores.items():
-        kept_heads = kept_without(
-            removal_order(method_scores.values)[: int((~gates.kept).sum())], grid.size
-        )
-        masks.setdefault(RANDOM if name.startswith(RANDOM) else name, []).append(kept_heads)
+        order = removal_order(method_scores.values)
+        kept_heads = kept_without(order[:removed_count], grid.size)
+        choice = RANDOM if name.startswith(RANDOM) else name
+        masks.setdefault(choice, []).append(kept_heads)
     return ComparedMasks(gates, masks)
 
 
@@ -350,12 +373,10 @@ def report(model: Model, task: Task, plan: Classifier, store: Store, seed: int, 
         "test": plan.test,
         "seed": seed,
     }
-    forwards = sum(masks.gates.example_forwards for masks in masks_by_weight) + sum(
-        method_scores.example_forwards for method_scores in scores.values()
-    )
-    seconds = sum(masks.gates.seconds for masks in masks_by_weight) + sum(
-        method_scores.seconds for method_scores in scores.values()
-    )
+    forwards = sum(masks.gates.example_forwards for masks in masks_by_weight)
+    forwards += sum(method_scores.example_forwards for method_scores in scores.values())
+    seconds = sum(masks.gates.seconds for masks in masks_by_weight)
+    seconds += sum(method_scores.seconds for method_scores in scores.values())
     notes = tuple(dict.fromkeys(note for masks in masks_by_weight for note in masks.gates.notes))
     return Report(
         f"gates-{plan.task}",
@@ -368,7 +389,13 @@ def report(model: Model, task: Task, plan: Classifier, store: Store, seed: int, 
 
 
 class ChoiceRow(NamedTuple):
-    """One choice of heads at one λ: its leading cells, its gain, and its gain over the gates' choice."""
+    """One choice of heads at one λ.
+
+    Attributes:
+        leading_cells: λ, heads kept, undecided gates, name of the choice, and accuracy.
+        gain: Over the baseline.
+        over_gates: Its gain over the gates' choice; None of that choice itself.
+    """
 
     leading_cells: tuple[Cell, ...]
     gain: Difference
@@ -376,13 +403,16 @@ class ChoiceRow(NamedTuple):
 
 
 def _rows(evaluator: Evaluator, compared: ComparedMasks, seed: int) -> Iterator[ChoiceRow]:
-    grid, baseline = evaluator.model.grid, evaluator.evaluate()
+    """A row for each choice of heads at one λ."""
+    grid = evaluator.model.grid
+    baseline = evaluator.evaluate()
     answers: dict[str, list[Evaluation]] = {
         name: [evaluator.evaluate(Mask(grid, kept_heads)) for kept_heads in masks]
         for name, masks in compared.masks.items()
     }
     gates_gain = gain_of(baseline, answers[GATES])
-    kept_count, undecided_count = int(compared.gates.kept.sum()), compared.gates.undecided()
+    kept_count = int(compared.gates.kept.sum())
+    undecided_count = compared.gates.undecided()
     for name, evaluations in answers.items():
         gain = gain_of(baseline, evaluations)
         over_gates = None if name == GATES else difference(gain_over(gain, gates_gain), seed)
@@ -401,14 +431,16 @@ def _cells(rows: Sequence[ChoiceRow]) -> Iterator[tuple[Cell, ...]]:
         holm_of_differences([row.over_gates for row in rows if row.over_gates is not None])
     )
     for row, p_holm in zip(rows, p_of_gains, strict=True):
-        cells_over_gates = (
-            (None,) * 5 if row.over_gates is None else (*row.over_gates.cells, next(p_over_gates))
-        )
+        cells_over_gates: tuple[Cell, ...] = (None,) * 5
+        if row.over_gates is not None:
+            cells_over_gates = (*row.over_gates.cells, next(p_over_gates))
         yield (*row.leading_cells, *row.gain.cells, p_holm, *cells_over_gates)
 
 
 def _table(plan: Classifier, rows: Sequence[ChoiceRow], evaluator: Evaluator) -> Table:
-    columns, formats = (*COLUMNS, P_HOLM), (*FORMATS, FORMATS[-1])
+    """The table of all choices."""
+    columns = (*COLUMNS, P_HOLM)
+    formats = (*FORMATS, FORMATS[-1])
     against = tuple(f"against gates: {name}" for name in columns)
     return Table(
         f"gates-{plan.task}-test",

@@ -239,8 +239,9 @@ class MadeModels:
 
 
 def _check_record(record: LmRecord) -> None:
-    """Read every entry of a record that the tables use, so that missing or non-numeric ones raise early."""
-    perplexity, sizes = record["perplexity"][SPLIT], record["parameters"]
+    """Read every entry of a record that the tables use; missing or non-numeric ones raise early."""
+    perplexity = record["perplexity"][SPLIT]
+    sizes = record["parameters"]
     numbers: list[float] = [
         record["took"]["seconds"],
         record["took"]["judging"],
@@ -256,15 +257,15 @@ def _check_record(record: LmRecord) -> None:
     options = record.get("pruned") or record["options"]
     numbers += [options["steps"], options["batch"], options.get("tune_steps", 0)]
     if "pruned" in record:
-        gates, ratios = record["gates"], record["ratios"]["removed"][SPLIT]
+        gates = record["gates"]
         numbers += [
-            ratios["value"],
+            record["ratios"]["removed"][SPLIT]["value"],
             gates["undecided"],
             gates["heads"][0],
             gates["heads"][1],
             *map(sum, gates["kept"]),
         ]
-        numbers.append(max(x for x in gates["loss"] if x is not None))
+        numbers.append(max(loss for loss in gates["loss"] if loss is not None))
     else:
         numbers.append(options["persistent"])
     for value in numbers:
@@ -316,9 +317,14 @@ def trained_options(plan: Plan) -> dict[str, LmOptions]:
 
 
 def as_large(plan: Plan, layers: int) -> LmOptions:
-    """An ordinary Transformer with about `layers` parameters in its layers: heads and inner width shrink alike.
+    """An ordinary Transformer with about so many parameters in its layers.
 
-    It also has fewer layers if too little of either would be left.
+    Heads and inner width shrink alike. It also has fewer layers if too little of either would be
+    left.
+
+    Args:
+        plan: Of the reproduction.
+        layers: Parameters of the layers.
     """
     full_size = trained_options(plan)[TRANSFORMER]
     share = min(1.0, layers / layer_parameters(full_size))
@@ -335,9 +341,8 @@ def as_large(plan: Plan, layers: int) -> LmOptions:
             head_size=full_size.width // full_size.heads,
             persistent=1,
         )
-        parameters_at_1, parameters_at_2 = (
-            layer_parameters(replace(smaller, persistent=inner)) for inner in (1, 2)
-        )
+        parameters_at_1 = layer_parameters(smaller)  # with an inner width of 1
+        parameters_at_2 = layer_parameters(replace(smaller, persistent=2))
         inner = 1 + round((layers - parameters_at_1) / (parameters_at_2 - parameters_at_1))
         if inner >= 1:
             return replace(smaller, persistent=inner)
@@ -366,53 +371,32 @@ def shown_models(plan: Plan) -> list[str]:
 # The tables of `headlab reproduce shim`, made from the records in the models' folders.
 
 NAMES = {"warm_up": "sparsity warm-up", "open_start": "open start", "scale": "output scaling"}
-PERPLEXITY = ("perplexity", "low", "high")
-PERPLEXITY_FORMATS = (".2f", ".2f", ".2f")
-RATIO_FORMATS = (".3f", ".3f", ".3f")
+PERPLEXITY_FORMATS = {"perplexity": ".2f", "low": ".2f", "high": ".2f"}  # by column
 
 
 def model_table(models: MadeModels, speed_by_model: Mapping[str, Speed]) -> Table:
     """Perplexity, parameters and speed of all models: pruned, unpruned, and ordinary Transformers."""
-    columns = (
-        "model",
-        "steps",
-        "heads",
-        "heads removed, %",
-        "parameters",
-        "of layers",
-        "of layers, % of the unpruned",
-        *PERPLEXITY,
-        "× trained on",
-        "× low",
-        "× high",
-        "× after removal alone",
-        "speed, ×",
-        "speed low",
-        "speed high",
-        "layers' speed, ×",
-        "layers' low",
-        "layers' high",
-        "seconds",
-    )
-    formats = (
-        "",
-        "d",
-        "d",
-        ".1f",
-        ",d",
-        ",d",
-        ".1f",
-        *PERPLEXITY_FORMATS,
-        *RATIO_FORMATS,
-        ".3f",
-        ".2f",
-        ".2f",
-        ".2f",
-        ".2f",
-        ".2f",
-        ".2f",
-        ".0f",
-    )
+    format_by_column = {
+        "model": "",
+        "steps": "d",
+        "heads": "d",
+        "heads removed, %": ".1f",
+        "parameters": ",d",
+        "of layers": ",d",
+        "of layers, % of the unpruned": ".1f",
+        **PERPLEXITY_FORMATS,
+        "× trained on": ".3f",
+        "× low": ".3f",
+        "× high": ".3f",
+        "× after removal alone": ".3f",
+        "speed, ×": ".2f",
+        "speed low": ".2f",
+        "speed high": ".2f",
+        "layers' speed, ×": ".2f",
+        "layers' low": ".2f",
+        "layers' high": ".2f",
+        "seconds": ".0f",
+    }
     rows = [
         _row(name, models, speed_by_model)
         for name in shown_models(models.plan)
@@ -420,10 +404,10 @@ def model_table(models: MadeModels, speed_by_model: Mapping[str, Speed]) -> Tabl
     ]
     return Table(
         "shim-models",
-        "All-attention models, pruned and not, and ordinary Transformers: perplexity a word of the test text, "
-        "parameters and speed",
-        columns,
-        formats,
+        "All-attention models, pruned and not, and ordinary Transformers: perplexity a word of the "
+        "test text, parameters and speed",
+        tuple(format_by_column),
+        tuple(format_by_column.values()),
         tuple(rows),
         (
             f"× trained on: perplexity divided by that of {AS_LONG}, which had as many steps; paired by passage.",
@@ -439,65 +423,52 @@ def model_table(models: MadeModels, speed_by_model: Mapping[str, Speed]) -> Tabl
 def equal_size_table(models: MadeModels) -> Table:
     """Each All-attention model beside an ordinary Transformer with as many parameters and as many steps."""
     pairs = [("none", AS_LONG, TRANSFORMER)]
-    pairs += [(f"{w:g}", pruned_name(w), large_name(w)) for w in models.plan.weights]
+    pairs += [
+        (f"{weight:g}", pruned_name(weight), large_name(weight)) for weight in models.plan.weights
+    ]
+    format_by_column = {
+        "λ": "",
+        "heads": "d",
+        "parameters of layers": ",d",
+        **PERPLEXITY_FORMATS,
+        "transformer: layers": "d",
+        "transformer: heads a layer": "d",
+        "transformer: inner width": "d",
+        "transformer: of layers": ",d",
+        **{f"transformer: {name}": form for name, form in PERPLEXITY_FORMATS.items()},
+        "× the transformer's": ".3f",
+        "× low": ".3f",
+        "× high": ".3f",
+    }
     rows: list[tuple[Cell, ...]] = []
-    for weight, all_attention, transformer in pairs:
-        record, transformer_record = models.record(all_attention), models.record(transformer)
-        if record and transformer_record:
-            transformer_cells = (
-                len(transformer_record["heads"]),
-                transformer_record["heads"][0],
-                transformer_record["options"]["persistent"],
-                transformer_record["parameters"]["layers"],
-            )
-            all_attention_cells = (
-                sum(record["heads"]),
-                record["parameters"]["layers"],
-                *_perplexity_cells(models, all_attention),
-            )
-            rows.append(
-                (
-                    weight,
-                    *all_attention_cells,
-                    *transformer_cells,
-                    *_perplexity_cells(models, transformer),
-                    *_ratio_cells(models, transformer, all_attention),
-                )
-            )
+    for weight_text, all_attention, transformer in pairs:
+        record = models.record(all_attention)
+        transformer_record = models.record(transformer)
+        if not record or not transformer_record:
+            continue
+        row = (
+            weight_text,
+            sum(record["heads"]),
+            record["parameters"]["layers"],
+            *_perplexity_cells(models, all_attention),
+            len(transformer_record["heads"]),
+            transformer_record["heads"][0],
+            transformer_record["options"]["persistent"],
+            transformer_record["parameters"]["layers"],
+            *_perplexity_cells(models, transformer),
+            *_ratio_cells(models, transformer, all_attention),
+        )
+        rows.append(row)
     return Table(
         "shim-equal",
         "All-attention models against ordinary Transformers of their size, trained for as many steps",
-        (
-            "λ",
-            "heads",
-            "parameters of layers",
-            *PERPLEXITY,
-            "transformer: layers",
-            "transformer: heads a layer",
-            "transformer: inner width",
-            "transformer: of layers",
-            *(f"transformer: {name}" for name in PERPLEXITY),
-            "× the transformer's",
-            "× low",
-            "× high",
-        ),
-        (
-            "",
-            "d",
-            ",d",
-            *PERPLEXITY_FORMATS,
-            "d",
-            "d",
-            "d",
-            ",d",
-            *PERPLEXITY_FORMATS,
-            *RATIO_FORMATS,
-        ),
+        tuple(format_by_column),
+        tuple(format_by_column.values()),
         tuple(rows),
         (
             "Below 1: the All-attention model is better. λ none: it is not pruned.",
-            "A Transformer as large as a pruned model has its size from the first step on, and one rate that rises and "
-            "falls over all steps.",
+            "A Transformer as large as a pruned model has its size from the first step on, and one "
+            "rate that rises and falls over all steps.",
         ),
     )
 
@@ -525,46 +496,43 @@ def technique_table(models: MadeModels) -> Table:
     """One λ with the paper's three techniques, without each of them, and without all."""
     plan = models.plan
     with_all = pruned_name(plan.ablated)
+    format_by_column = {
+        "techniques": "",
+        "heads kept": "d",
+        "undecided": "d",
+        "highest loss, nats": ".3f",
+        "× after removal alone": ".3f",
+        **PERPLEXITY_FORMATS,
+        "× all three": ".3f",
+        "× low": ".3f",
+        "× high": ".3f",
+    }
     rows: list[tuple[Cell, ...]] = []
     for name in settings(plan):
         if name != with_all and not name.startswith("without"):
             continue
         technique = name.removeprefix("without ")
-        record, title = (
-            models.record(name),
-            ALL_ON if name == with_all else f"without {NAMES.get(technique, technique)}",
-        )
+        title = ALL_ON if name == with_all else f"without {NAMES.get(technique, technique)}"
+        record = models.record(name)
         if not record:
-            rows.append((title, 0, *(None,) * 9))
+            rows.append((title, 0, *(None,) * (len(format_by_column) - 2)))
             continue
-        gates, after_removal = record["gates"], record["ratios"]["removed"][SPLIT]["value"]
-        highest = max(x for x in gates["loss"] if x is not None)
-        gate_cells = (gates["heads"][0], gates["undecided"], highest, after_removal)
-        rows.append(
-            (
-                title,
-                *gate_cells,
-                *_perplexity_cells(models, name),
-                *_ratio_cells(models, with_all, name),
-            )
+        gates = record["gates"]
+        row = (
+            title,
+            gates["heads"][0],
+            gates["undecided"],
+            max(loss for loss in gates["loss"] if loss is not None),
+            record["ratios"]["removed"][SPLIT]["value"],
+            *_perplexity_cells(models, name),
+            *_ratio_cells(models, with_all, name),
         )
+        rows.append(row)
     return Table(
         "shim-techniques",
         f"The three techniques of the paper at λ = {plan.ablated:g}, left out in turn",
-        (
-            "techniques",
-            "heads kept",
-            "undecided",
-            "highest loss, nats",
-            "× after removal alone",
-            "perplexity",
-            "low",
-            "high",
-            "× all three",
-            "× low",
-            "× high",
-        ),
-        ("", "d", "d", ".3f", ".3f", ".2f", ".2f", ".2f", ".3f", ".3f", ".3f"),
+        tuple(format_by_column),
+        tuple(format_by_column.values()),
         tuple(rows),
         (
             "Without a technique other numbers of heads stay at the same λ, so look at both.",
@@ -574,15 +542,22 @@ def technique_table(models: MadeModels) -> Table:
 
 
 def parameter_table(models: MadeModels) -> Table:
-    """Share of the layers' parameters left after head removal, and what it would be in an ordinary Transformer."""
-    plan, rows = models.plan, []
+    """Share of the layers' parameters left after head removal.
+
+    Beside it, what the share would be in an ordinary Transformer.
+    """
+    plan = models.plan
+    all_heads = plan.model.heads * plan.model.layers
+    options_by_name = trained_options(plan)
+    kinds = [options_by_name[START], options_by_name[TRANSFORMER]]
+    rows: list[tuple[Cell, ...]] = []
     for weight in plan.weights:
         record = models.record(pruned_name(weight))
         if record:
-            heads, all_heads = record["heads"], plan.model.heads * plan.model.layers
-            kinds = [trained_options(plan)[name] for name in (START, TRANSFORMER)]
+            heads = record["heads"]
             percents_left = [
-                100 * layer_parameters(kind, heads) / layer_parameters(kind) for kind in kinds
+                100 * layer_parameters(options, heads) / layer_parameters(options)
+                for options in kinds
             ]
             rows.append((weight, 100 * (1 - sum(heads) / all_heads), *percents_left))
     return Table(
@@ -602,14 +577,19 @@ def parameter_table(models: MadeModels) -> Table:
 
 def notes(models: MadeModels) -> tuple[str, ...]:
     """Caveats of the tables."""
-    plan, record = models.plan, models.record(START)
-    model, gates, words_judged = plan.model, plan.gates, record["perplexity"][SPLIT]["words"]
+    plan = models.plan
+    model = plan.model
+    gates = plan.gates
+    record = models.record(START)
+    words_judged = record["perplexity"][SPLIT]["words"]
     first_words = "" if plan.held_words is None else "the first "
     sentences = [
-        f"Trained on {record['data']['tokens']:,} tokens and judged on {first_words}{words_judged:,} words of the test text; "
-        f"{model.layers} layers of {model.heads} heads, {model.width} wide, {model.persistent} persistent vectors a "
-        f"head, windows of {model.block} tokens; {plan.as_long} steps of {model.batch} windows in all for every model "
-        f"but {START}. The paper's models are many times as large and trained on 103 million words.",
+        f"Trained on {record['data']['tokens']:,} tokens and judged on {first_words}"
+        f"{words_judged:,} words of the test text; {model.layers} layers of {model.heads} heads, "
+        f"{model.width} wide, {model.persistent} persistent vectors a head, windows of "
+        f"{model.block} tokens; {plan.as_long} steps of {model.batch} windows in all for every "
+        f"model but {START}. The paper's models are many times as large and trained on 103 million "
+        "words.",
         "The text of Shim et al. was not at hand, only its abstract: how long λ rises, how open gates begin and how "
         "outputs are scaled is our reading.",
         f"Rates: one rise and fall over all steps, up to {model.learning_rate:g}; for pruned models over "
@@ -619,19 +599,23 @@ def notes(models: MadeModels) -> tuple[str, ...]:
         f"The report's seconds are of training and judging all models, whenever that was; its {models.windows:,} "
         "forwards are the windows trained on.",
     ]
-    closed_models = [name for name in settings(plan) if models.folders[name] is None]
-    return (
-        *sentences,
-        *(f"{name}: every gate closed, so there is no model." for name in closed_models),
-    )
+    for name in settings(plan):
+        if models.folders[name] is None:
+            sentences.append(f"{name}: every gate closed, so there is no model.")
+    return tuple(sentences)
 
 
 def _row(name: str, models: MadeModels, speed_by_model: Mapping[str, Speed]) -> tuple[Cell, ...]:
-    plan, record, start = models.plan, models.record(name), models.record(START)
-    sizes, all_heads = record["parameters"], sum(start["heads"])
-    is_pruned = "gates" in record
-    removed_percent = 100 * (1 - sum(record["heads"]) / all_heads) if is_pruned else None
-    after_removal = record["ratios"]["removed"][SPLIT]["value"] if is_pruned else None
+    """The row of a model in the main table."""
+    plan = models.plan
+    record = models.record(name)
+    start = models.record(START)
+    sizes = record["parameters"]
+    removed_percent = None
+    after_removal = None
+    if "gates" in record:  # it was pruned
+        removed_percent = 100 * (1 - sum(record["heads"]) / sum(start["heads"]))
+        after_removal = record["ratios"]["removed"][SPLIT]["value"]
     return (
         name,
         plan.model.steps if name == START else plan.as_long,
@@ -649,6 +633,7 @@ def _row(name: str, models: MadeModels, speed_by_model: Mapping[str, Speed]) -> 
 
 
 def _perplexity_cells(models: MadeModels, name: str) -> tuple[Cell, ...]:
+    """A model's perplexity on the test text, with its interval."""
     perplexity = models.record(name)["perplexity"][SPLIT]
     return perplexity["word"], perplexity["low"], perplexity["high"]
 
@@ -685,8 +670,13 @@ class Work:
         show: Show,
         tick: Callable[[], None] = nothing,
     ) -> None:
-        self.plan, self.lines, self.root, self.device = plan, lines, root, device
-        self.seed, self.show, self.tick = seed, show, tick
+        self.plan = plan
+        self.lines = lines
+        self.root = root
+        self.device = device
+        self.seed = seed
+        self.show = show
+        self.tick = tick
         self.found = MadeModels(plan, data_hash(lines))
         self.models = len(trained_options(plan)) + len(settings(plan)) + len(plan.weights)
 
@@ -747,9 +737,11 @@ def report(
 ) -> Report:
     """The results as tables; speeds are measured now, side by side."""
     plan = models.plan
-    folders = {
-        name: folder for name in shown_models(plan) if (folder := models.folders[name]) is not None
-    }
+    folders: dict[str, Path] = {}
+    for name in shown_models(plan):
+        folder = models.folders[name]
+        if folder is not None:
+            folders[name] = folder
     speed_by_model = speeds(
         loaded(folders, device), tokens=plan.model.block, rounds=plan.rounds, tick=tick
     )
