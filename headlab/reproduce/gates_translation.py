@@ -27,7 +27,7 @@ from headlab.reproduce.models import VERSION, as_written, opened
 from headlab.results import ADAPTERS, LearnedGates, Result, Store, trained_folder
 from headlab.roles import of_task
 from headlab.roles.study import study
-from headlab.tasks import Example, Task
+from headlab.tasks import Example, Split, Task
 from headlab.training import (
     GateOptions,
     NoVocabulary,
@@ -43,10 +43,15 @@ BASE, LONGER = "trained", "trained on"
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Quality of a model's translations of the test sentences, and the cost of training and evaluating it.
+    """Quality of a model's translations of the test sentences, and what that cost.
 
-    seconds: of its training, as recorded then; for a model that started from the base, from there on.  forwards:
-    examples run through the model in all.  judging: seconds of this evaluation.
+    Attributes:
+        bleu: Of greedy translations.
+        log_probability: Of the correct translations.
+        seconds: Of the model's training, as recorded then; for a model that started from the base,
+            from there on.
+        forwards: Examples run through the model in all.
+        judging: Seconds of this evaluation.
     """
 
     bleu: Bleu
@@ -68,7 +73,13 @@ class Pruned:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model that was trained here, or given; seconds and forwards: of all stages of its training."""
+    """A model that was trained here, or given.
+
+    Attributes:
+        model: The model.
+        seconds: Of all stages of its training.
+        forwards: Of all stages of its training.
+    """
 
     model: Model
     seconds: float = 0.0
@@ -94,11 +105,13 @@ class TranslationWork:
     @property
     def limited_task(self) -> Task:
         """The task with at most the plan's number of train sentences."""
-        kept, whole = self._sentences, self.task.read
-        return replace(
-            self.task,
-            read=lambda name, split, seed: kept if split == "train" else whole(name, split, seed),
-        )
+        task = self.task
+        sentences = self._sentences
+
+        def read(language: str, split: Split, seed: int) -> Sequence[Example]:
+            return sentences if split == "train" else task.read(language, split, seed)
+
+        return replace(task, read=read)
 
     @property
     def options(self) -> TranslationOptions:
@@ -112,10 +125,10 @@ class TranslationWork:
 
     def spec(self, base: Model) -> JsonObject:
         """Everything the results depend on."""
-        plan, task = self.plan, self.task
-        parts = {"train": self._sentences} | {
-            s: task.examples(plan.pair, s, n) for s, n in plan.evaluated.items()
-        }
+        plan = self.plan
+        examples_by_split = {"train": self._sentences}
+        for split, size in plan.evaluated.items():
+            examples_by_split[split] = self.task.examples(plan.pair, split, size)
         return {
             "pair": plan.pair,
             "model": dict(base.recorded()),
@@ -128,7 +141,8 @@ class TranslationWork:
             "encoder": list(plan.encoder),
             "every": list(plan.every),
             "data": {
-                s: {"sentences": len(e), "data_hash": task.data_hash(e)} for s, e in parts.items()
+                split: {"sentences": len(examples), "data_hash": self.task.data_hash(examples)}
+                for split, examples in examples_by_split.items()
             },
             "seed": self.seed,
             "device": self.device,
@@ -145,7 +159,14 @@ class TrainingCost(TypedDict):
 def _read_trained(
     work: TranslationWork, folder: Path, name: str, start: TrainedModel | None = None
 ) -> TrainedModel:
-    """A written model, under a name that does not depend on its path, with the total cost of its training."""
+    """A written model, under a name that does not depend on its path.
+
+    Args:
+        work: What the step needs.
+        folder: Of the model.
+        name: Of the model.
+        start: The model that it started from, whose cost is added.
+    """
     with as_written(folder):
         record = cast("TrainingCost", read_json(folder / TRAINING))
         seconds = float(record["seconds"])
@@ -160,14 +181,9 @@ def _read_trained(
 
 def place_of(work: TranslationWork, made_of: JsonLike) -> Path:
     """Folder of a training, named by everything it depends on."""
-    key = content_key(
-        [
-            VERSION,
-            made_of,
-            [[e.text, e.target] for e in work.limited_task.read(work.plan.pair, "train", 0)],
-            work.device.split(":")[0],
-        ]
-    )
+    examples = work.limited_task.read(work.plan.pair, "train", 0)
+    sentences = [[example.text, example.target] for example in examples]
+    key = content_key([VERSION, made_of, sentences, work.device.split(":")[0]])
     return work.store.root / ADAPTERS / f"mt-{key[:24]}"
 
 
@@ -178,7 +194,13 @@ def _removed_places(mask: Mask | None) -> list[JsonLike]:
 
 
 def train(work: TranslationWork, name: str, mask: Mask | None = None) -> TrainedModel:
-    """A model trained from scratch, or found in the store; mask: its removed heads are off from the first step."""
+    """A model trained from scratch, or found in the store.
+
+    Args:
+        work: What the step needs.
+        name: Of the model.
+        mask: Its removed heads are off from the first step.
+    """
     removed_places = _removed_places(mask)
     folder = place_of(work, [work.options.record(), removed_places])
     if not (folder / "config.json").is_file():
@@ -195,7 +217,10 @@ def train(work: TranslationWork, name: str, mask: Mask | None = None) -> Trained
                 ),
             )
         except NoVocabulary as error:
-            remedy = "here it has one size for all pairs, so name another with --language, or give --translation-model"
+            remedy = (
+                "here it has one size for all pairs, so name another with --language, or give "
+                "--translation-model"
+            )
             raise NoVocabulary(error.size, error.why, remedy) from error
     return _read_trained(work, folder, name)
 
@@ -226,7 +251,7 @@ def train_longer(
 def evaluate(
     work: TranslationWork, trained: TrainedModel, name: str, mask: Mask | None = None
 ) -> Evaluated:
-    """BLEU of a model's greedy translations of the test sentences, and the log-probability of the correct ones."""
+    """BLEU of a model's greedy translations of test, and the log-probability of the correct ones."""
     work.say(f"{name}: translating", Progress(0, 1))
     start = time.perf_counter()
     evaluator = Evaluator(
@@ -272,18 +297,25 @@ def learn_and_evaluate(work: TranslationWork, base: Model, series: str, weight: 
         _step_seconds(stored_gates),
         gates.example_forwards,
     )
-    return Pruned(
-        series, weight, gates, evaluate(work, trained, title, Mask(gates.grid, gates.kept))
-    )
+    evaluated = evaluate(work, trained, title, Mask(gates.grid, gates.kept))
+    return Pruned(series, weight, gates, evaluated)
 
 
 @dataclass(frozen=True)
 class TranslationResults:
     """Results of the translation part.
 
-    base: the model to prune.  longer: the same, trained on as the pruned ones are, without gates.  scratch: by λ, the
-    architecture of a run of the encoder series, trained from scratch and then on like these.  roles: of the base's
-    heads.  parameters: of the base.  given: whether the base was given.
+    Attributes:
+        plan: What was trained.
+        base: The model to prune.
+        longer: The same, trained on as the pruned ones are, without gates.
+        runs: The pruned models.
+        scratch: By λ, the architecture of a run of the encoder series, trained from scratch and
+            then on like these.
+        roles: Of the base's heads.
+        parameters: Of the base.
+        given: Whether the base was given.
+        spec: Everything the results depend on.
     """
 
     plan: Translator

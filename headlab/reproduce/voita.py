@@ -125,10 +125,8 @@ def summary(reports: Reports, spec: Mapping[str, Json]) -> Report:
         notes.append(
             f"Rare-word heads are not judged in {', '.join(without_rare_words)}: no word frequencies."
         )
-    forwards, seconds = (
-        sum(getattr(report, name) for report in reports.values())
-        for name in ("example_forwards", "seconds")
-    )
+    forwards = sum(report.example_forwards for report in reports.values())
+    seconds = sum(report.seconds for report in reports.values())
     return Report(
         "voita-roles", tables, tuple(notes), RunSpec.of(spec), int(forwards), float(seconds)
     )
@@ -140,9 +138,8 @@ def had(report: Report) -> Report:
     roles_had = having(all_roles)
     note = f"{len(roles_had.rows)} of {len(all_roles.rows)} rows: heads that have the role."
     roles_had = replace(roles_had, notes=(*all_roles.notes, note))
-    return replace(
-        report, tables=tuple(roles_had if table is all_roles else table for table in report.tables)
-    )
+    tables = tuple(roles_had if table is all_roles else table for table in report.tables)
+    return replace(report, tables=tables)
 
 
 def relation_table(reports: Reports) -> Table:
@@ -172,9 +169,8 @@ def excess_table(reports: Reports) -> Table:
             *map(table.column, ("relation", "direction", "best, %", "baseline, %")), strict=True
         )
         for relation, direction, best_percent, baseline in figures:
-            points_by_row.setdefault((model, relation, direction), {})[language] = (
-                best_percent - baseline
-            )
+            points_by_language = points_by_row.setdefault((model, relation, direction), {})
+            points_by_language[language] = best_percent - baseline
     rows = sorted(points_by_row.items(), key=lambda item: models.index(str(item[0][0])))
     return Table(
         "voita-excess",
@@ -194,22 +190,16 @@ def excess_table(reports: Reports) -> Table:
 def count_table(reports: Reports) -> Table:
     """Number of heads with each role, one column per language."""
     models, names = _axes(reports)
-    heads_by_role = {
-        key: dict(
-            zip(
-                report.table("role-counts").column("role"),
-                report.table("role-counts").column("heads"),
-                strict=True,
-            )
-        )
-        for key, report in reports.items()
-    }
-    roles = list(dict.fromkeys(role for counts in heads_by_role.values() for role in counts))
-    rows = [
-        (model, role, *(heads_by_role.get((model, name), {}).get(role) for name in names))
-        for model in models
-        for role in roles
-    ]
+    counts_by_role: dict[tuple[str, str], dict[Cell, Cell]] = {}
+    for key, report in reports.items():
+        table = report.table("role-counts")
+        counts_by_role[key] = dict(zip(table.column("role"), table.column("heads"), strict=True))
+    roles = list(dict.fromkeys(role for counts in counts_by_role.values() for role in counts))
+    rows: list[tuple[Cell, ...]] = []
+    for model in models:
+        for role in roles:
+            counts = [counts_by_role.get((model, language), {}).get(role) for language in names]
+            rows.append((model, role, *counts))
     return Table(
         "voita-counts",
         "Heads with each role",
@@ -226,11 +216,13 @@ def nearest_table(reports: Reports) -> Table:
     for (model, language), report in reports.items():
         best_by_role: dict[str, tuple[Head, tuple[float | None, ...]]] = {}
         for role, head, shares in _rows(report):
-            if role not in SYNTACTIC and (
-                role not in best_by_role
-                or float(shares[0] or 0) > float(best_by_role[role][1][0] or 0)
-            ):
-                best_by_role[role] = head, shares
+            if role in SYNTACTIC:
+                continue
+            if role in best_by_role:
+                _, best_shares = best_by_role[role]
+                if float(shares[0] or 0) <= float(best_shares[0] or 0):
+                    continue
+            best_by_role[role] = (head, shares)
         rows += [
             (model, language, role, *head, *shares) for role, (head, shares) in best_by_role.items()
         ]
@@ -275,22 +267,13 @@ def shared_table(reports: Reports) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for tuned_model in (name for name in models if name != BASE):
         for language in names:
-            base_roles, tuned_roles = (
-                _heads_by_role(reports[BASE, language]),
-                _heads_by_role(reports[tuned_model, language]),
-            )
+            base_roles = _heads_by_role(reports[BASE, language])
+            tuned_roles = _heads_by_role(reports[tuned_model, language])
             for role in sorted({*base_roles, *tuned_roles}):
-                base_heads, tuned_heads = base_roles.get(role, set()), tuned_roles.get(role, set())
-                rows.append(
-                    (
-                        tuned_model,
-                        language,
-                        role,
-                        len(base_heads),
-                        len(tuned_heads),
-                        len(base_heads & tuned_heads),
-                    )
-                )
+                base_heads = base_roles.get(role, set())
+                tuned_heads = tuned_roles.get(role, set())
+                counts = (len(base_heads), len(tuned_heads), len(base_heads & tuned_heads))
+                rows.append((tuned_model, language, role, *counts))
     return Table(
         "voita-kept",
         "Heads with a role in the base, in the fine-tuned model, and in both",
@@ -301,9 +284,10 @@ def shared_table(reports: Reports) -> Table:
 
 
 def _axes(reports: Reports) -> tuple[list[str], list[str]]:
-    return list(dict.fromkeys(model for model, _ in reports)), list(
-        dict.fromkeys(language for _, language in reports)
-    )
+    """The models and the languages of some reports, each once."""
+    models = dict.fromkeys(model for model, _ in reports)
+    languages_of_reports = dict.fromkeys(language for _, language in reports)
+    return list(models), list(languages_of_reports)
 
 
 def _rows(report: Report) -> Iterator[tuple[str, Head, tuple[float | None, ...]]]:
@@ -329,6 +313,7 @@ def _heads_followed(report: Report) -> list[tuple[str, Head]]:
 
 
 def _heads_by_role(report: Report) -> dict[str, set[Head]]:
+    """The heads that have each kind of role."""
     heads: dict[str, set[Head]] = {}
     for role, head, (*_, has) in _rows(report):
         if has:

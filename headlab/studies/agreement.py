@@ -390,7 +390,7 @@ def language_records(rank_agreement: Compared) -> Records[LanguageAgreement]:
 def leaf_order(rank_agreement: Compared) -> list[int]:
     """Row indices in the order of the tree's leaves."""
     tree = rank_agreement.found.tree
-    leaves_by_node: list[list[int]] = [[i] for i in range(len(rank_agreement.names))]
+    leaves_by_node: list[list[int]] = [[index] for index in range(len(rank_agreement.names))]
     for first_child, second_child, *_ in tree:
         leaves_by_node.append(leaves_by_node[int(first_child)] + leaves_by_node[int(second_child)])
     return leaves_by_node[-1]

@@ -138,8 +138,17 @@ Tick = Callable[[], None]
 class Walk:
     """Measures all points on one block of examples, then on the next.
 
-    A block is small enough to cache its layer inputs, so that every point starts at the first layer that lost a
-    head; those of all examples would not fit in memory.  done: steps finished; a step is one point on one block.
+    A block is small enough to cache its layer inputs, so that every point starts at the first layer
+    that lost a head; those of all examples would not fit in memory.
+
+    Attributes:
+        evaluator: Of all examples.
+        spec: Of the curve.
+        order: Heads in removal order, int [head].
+        run: Where checkpoints are saved; None saves none.
+        done: Steps finished; a step is one point on one block.
+        seconds: That they took.
+        correct: Whether each answer is right, bool [point, answer].
     """
 
     evaluator: Evaluator
@@ -169,7 +178,8 @@ class Walk:
             * evaluator.model.module.dtype.itemsize
         )
         max_tokens = evaluator.state_bytes // bytes_a_token
-        starts, tokens_in_block = [0], 0
+        starts = [0]
+        tokens_in_block = 0
         for index, length in enumerate(evaluator.lengths.tolist()):
             if tokens_in_block + length > max_tokens and index > starts[-1]:
                 starts.append(index)
@@ -211,8 +221,14 @@ class Walk:
         if len(self.blocks) > 1:
             task = replace(evaluator.task, read=lambda *_: evaluator.examples[block])
             block_evaluator = Evaluator(
-                evaluator.model, task, evaluator.language, evaluator.split, None, evaluator.batch_size, evaluator.state_bytes
-            )  # fmt: skip
+                evaluator.model,
+                task,
+                evaluator.language,
+                evaluator.split,
+                None,
+                evaluator.batch_size,
+                evaluator.state_bytes,
+            )
         block_evaluator.forwards = self._forwards
 
         def between_batches() -> None:
@@ -232,13 +248,16 @@ class Walk:
         self.correct[point, end - evaluation.n : end] = evaluation.correct
 
     def _progress(self, forwards: int) -> Progress:
-        points, blocks = len(self.removed), len(self.blocks)
-        number, point = divmod(self.done, points)
-        if number == blocks:
-            number, point = blocks - 1, points
-        note = f"{point} of {points} points" + (
-            f" on block {number + 1} of {blocks}" if blocks > 1 else ""
-        )
+        """How far the walk is, after so many forward passes."""
+        points = len(self.removed)
+        blocks = len(self.blocks)
+        block, point = divmod(self.done, points)
+        if block == blocks:  # all is done: the last block has all its points
+            block -= 1
+            point = points
+        note = f"{point} of {points} points"
+        if blocks > 1:
+            note += f" on block {block + 1} of {blocks}"
         total = points * len(self.evaluator.examples)
         return Progress(min(forwards, total), total, note)
 
@@ -284,12 +303,28 @@ class Walk:
         groups = np.unique(names, return_inverse=True)[1].astype(np.int64)
         gain = self.correct.astype(np.float64) - self.correct[0]
         low, high, p = group_bootstrap(gain, labels(groups), np.random.default_rng(spec.seed))
-        low[0], high[0], p[0] = 0.0, 0.0, 1.0  # by definition, where no head is removed
+        # by definition, where no head is removed
+        low[0] = 0.0
+        high[0] = 0.0
+        p[0] = 1.0
         return Curve(
-            evaluator.model.grid, spec.task.language, spec.task.split, str((spec.order or {})["method"]),
-            self.order, np.array(self.removed, np.int64), self.correct, groups, low, high, p,
-            self._forwards, self.seconds, caution_of(spec), spec, evaluator.omissions,
-        )  # fmt: skip
+            evaluator.model.grid,
+            spec.task.language,
+            spec.task.split,
+            str((spec.order or {})["method"]),
+            self.order,
+            np.array(self.removed, np.int64),
+            self.correct,
+            groups,
+            low,
+            high,
+            p,
+            self._forwards,
+            self.seconds,
+            caution_of(spec),
+            spec,
+            evaluator.omissions,
+        )
 
 
 # `headlab.prune_curve`: looked up in the store, or measured and stored.
@@ -312,13 +347,25 @@ def prune_curve(
 ) -> Curve:
     """Accuracy as heads are removed, lowest score first, from the whole model down to none.
 
-    scores: used to order the heads; of equal ones the last in the grid is removed first, as in
-    `masks.removal_order`.  size: examples of the split, None for all.  points: how many counts of removed heads
-    to measure, evenly spaced and including none and all; None for every count.  seed: of the bootstrap.
-    store: where a finished curve is looked up and stored, and where an interrupted one resumes after its last
-    complete point; None stores nothing.  on_progress: called between batches, counted in forward passes.
-    tick: called between batches; either may raise to stop.  Raises HeadlabError for scores of another model and
-    for any other invalid argument.
+    Args:
+        model: The model.
+        task: The task.
+        language: Of the examples; None for the task's only one.
+        scores: Used to order the heads; of equal ones the last in the grid is removed first, as in
+            `masks.removal_order`.
+        split: Of the examples.
+        size: Examples of the split; None for all.
+        points: How many counts of removed heads to measure, evenly spaced and including none and
+            all; None for every count.
+        ablation: What stands in a removed head's place.
+        store: Where a finished curve is looked up and stored, and where an interrupted one resumes
+            after its last complete point; None stores nothing.
+        on_progress: Called between batches, counted in forward passes; may raise to stop.
+        tick: Called between batches; may raise to stop.
+        seed: Of the bootstrap.
+
+    Raises:
+        HeadlabError: The scores are of another model, or another argument is invalid.
     """
     require_type("model", model, Model, MODEL)
     require_type("scores", scores, HeadScores, "what headlab.score returns")
@@ -328,7 +375,8 @@ def prune_curve(
     seed = require_seed(seed)
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
     spec = curve_spec(evaluator.dataset, scores, points=points, ablation=ablation, seed=seed)
-    order, report = removal_order(scores.values), on_progress or (lambda _: None)
+    report = on_progress or (lambda _: None)
+    order = removal_order(scores.values)
     return measured_curve(evaluator, spec, order, store, report, tick or (lambda: None))
 
 
@@ -346,9 +394,8 @@ def measured_curve(
         store.note_places(spec, evaluator.model, evaluator.task)
     stored_curve = None if curve_run is None else curve_run.result(Curve)
     if stored_curve is not None:
-        return replace(
-            stored_curve.record, omissions=evaluator.omissions
-        )  # which older results do not hold
+        # older results do not hold their omissions
+        return replace(stored_curve.record, omissions=evaluator.omissions)
     curve = Walk(evaluator, spec, order, curve_run).go(report, tick)
     if curve_run is not None:
         curve_run.finish(
