@@ -40,11 +40,18 @@ CURVES: Mapping[str, tuple[str, ...]] = {XNLI: ("en", "sw"), UDPOS: ("en", "tr")
 class Plan:
     """Sizes of a reproduction.
 
-    dev, test: examples per language, of test by task: a sentence of many words is many answers.  curve: test examples
-    of a curve, evaluated at every point of every order.  few: only three languages of each task.  samples: per head, at
-    most, by task.  target: half-width to reach.  randoms: random masks and orders.  points: per curve.  k: heads
-    removed per language in runs that do not remove the harmful ones.  steps: of the fine-tuning on English
-    part-of-speech tags.
+    Attributes:
+        dev: Examples of dev per language.
+        test: Examples of test per language, by task: a sentence of many words is many answers.
+        curve: Test examples of a curve, evaluated at every point of every order.
+        few: Whether only three languages of each task are taken.
+        samples: Per head, at most, by task.
+        target: Half-width to reach.
+        randoms: Random masks and orders.
+        points: Per curve.
+        k: Heads removed per language in runs that do not remove the harmful ones.
+        steps: Of the fine-tuning on English part-of-speech tags.
+        orders: Samples of monte-carlo.
     """
 
     dev: int
@@ -61,11 +68,9 @@ class Plan:
 
     def languages(self, task: Task) -> tuple[str, ...]:
         """The paper's languages that the data have; with `few`, the fixed three."""
-        return (
-            FEW[task.name]
-            if self.few
-            else tuple(name for name in PAPERS[task.name] if name in task.languages)
-        )
+        if self.few:
+            return FEW[task.name]
+        return tuple(name for name in PAPERS[task.name] if name in task.languages)
 
     def curved(self, task: Task) -> tuple[str, ...]:
         """Languages that curves are drawn for."""
@@ -73,9 +78,31 @@ class Plan:
 
 
 REAL = Plan(
-    512, {XNLI: 999, UDPOS: 400}, 256, False, {XNLI: 512, UDPOS: 256}, 0.01, 10, 13, 10, 400, 128
+    dev=512,
+    test={XNLI: 999, UDPOS: 400},
+    curve=256,
+    few=False,
+    samples={XNLI: 512, UDPOS: 256},
+    target=0.01,
+    randoms=10,
+    points=13,
+    k=10,
+    steps=400,
+    orders=128,
 )
-SMOKE = Plan(64, {XNLI: 128, UDPOS: 128}, 64, True, {XNLI: 16, UDPOS: 16}, None, 3, 5, 5, 40, 4)
+SMOKE = Plan(
+    dev=64,
+    test={XNLI: 128, UDPOS: 128},
+    curve=64,
+    few=True,
+    samples={XNLI: 16, UDPOS: 16},
+    target=None,
+    randoms=3,
+    points=5,
+    k=5,
+    steps=40,
+    orders=4,
+)
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,14 @@ SPLIT = "test"
 class Plan:
     """Sizes of a reproduction.
 
-    words: of the training text (None: all).  held_words: of the evaluation texts.  weights: λ, one pruned model each.
-    ablated: λ at which the techniques are left out in turn.  rounds: of timing.
+    Attributes:
+        words: Of the training text; None for all.
+        held_words: Of the evaluation texts; None for all.
+        model: How the model is trained.
+        gates: How it is pruned.
+        weights: λ, one pruned model each.
+        ablated: λ at which the techniques are left out in turn.
+        rounds: Of timing.
     """
 
     words: int | None
@@ -74,18 +80,18 @@ class Plan:
 
 
 REAL = Plan(
-    None,
-    40_000,
-    LmOptions(vocabulary=5000, width=192, persistent=256, block=64, batch=16, steps=1000),
-    LmGateOptions(steps=250, tune_steps=100, batch=16, block=64),
-    (0.003, 0.01, 0.03),
-    0.01,
-    15,
+    words=None,
+    held_words=40_000,
+    model=LmOptions(vocabulary=5000, width=192, persistent=256, block=64, batch=16, steps=1000),
+    gates=LmGateOptions(steps=250, tune_steps=100, batch=16, block=64),
+    weights=(0.003, 0.01, 0.03),
+    ablated=0.01,
+    rounds=15,
 )
 SMOKE = Plan(
-    40_000,
-    5_000,
-    LmOptions(
+    words=40_000,
+    held_words=5_000,
+    model=LmOptions(
         vocabulary=1000,
         layers=3,
         heads=4,
@@ -96,17 +102,30 @@ SMOKE = Plan(
         steps=200,
         learning_rate=3e-3,
     ),
-    LmGateOptions(
-        steps=100, tune_steps=40, batch=8, block=64, gate_rate=0.1, model_rate=1e-3, tune_rate=1e-3
+    gates=LmGateOptions(
+        steps=100,
+        tune_steps=40,
+        batch=8,
+        block=64,
+        gate_rate=0.1,
+        model_rate=1e-3,
+        tune_rate=1e-3,
     ),
-    (0.01, 0.03, 0.06),
-    0.03,
-    7,
+    weights=(0.01, 0.03, 0.06),
+    ablated=0.03,
+    rounds=7,
 )
 
 
 class RunOptions(TypedDict, total=False):
-    """The options of a training that the tables use. tune_steps: of pruning; persistent: of training from scratch."""
+    """The options of a training that the tables use.
+
+    Attributes:
+        steps: Of training.
+        batch: Windows of each step.
+        tune_steps: Of pruning.
+        persistent: Vectors a head, of training from scratch.
+    """
 
     steps: int
     batch: int
@@ -150,7 +169,14 @@ class RecordedRatio(TypedDict):
 
 
 class RecordedGates(TypedDict):
-    """Learned gates: 1 or 0 by layer and head, heads kept and in all, undecided ones, and the loss of each step."""
+    """Learned gates.
+
+    Attributes:
+        kept: 1 or 0, [layer][head].
+        heads: Their number: kept, and in all.
+        undecided: Number of undecided gates.
+        loss: Of each step.
+    """
 
     kept: list[list[int]]
     heads: list[int]
@@ -186,7 +212,13 @@ class LmRecord(TypedDict, total=False):
 
 @dataclass
 class MadeModels:
-    """The models that were made. data: hash of the text.  folders: by model name; None if every gate closed."""
+    """The models that were made.
+
+    Attributes:
+        plan: What was made.
+        data: Hash of the text.
+        folders: By model name; None if every gate closed.
+    """
 
     plan: Plan
     data: str
@@ -203,7 +235,11 @@ class MadeModels:
         return record
 
     def sums(self, name: str) -> Floats:
-        """A model's sums over passages of the test text. Raises HeadlabError if they are from another text."""
+        """A model's sums over passages of the test text.
+
+        Raises:
+            HeadlabError: They are from another text.
+        """
         folder = self.folders[name]
         sums_by_split = (
             None if folder is None else read_sums(folder, self.data, self.plan.model.block)
@@ -288,7 +324,10 @@ def large_name(weight: float) -> str:
 
 
 def settings(plan: Plan) -> dict[str, LmGateOptions]:
-    """Options of each pruned model, by name: each λ with all techniques, and one λ without each and without all."""
+    """Options of each pruned model, by name.
+
+    There is each λ with all techniques, and one λ without each of them and without all.
+    """
     options_by_name = {
         pruned_name(weight): replace(plan.gates, weight=weight) for weight in plan.weights
     }
@@ -311,7 +350,10 @@ def check(plan: Plan) -> None:
 
 
 def trained_options(plan: Plan) -> dict[str, LmOptions]:
-    """Options of the models trained from scratch before any pruning, by name; the first model is the one to prune."""
+    """Options of the models trained from scratch before any pruning, by name.
+
+    The first model is the one to prune.
+    """
     longer = replace(plan.model, steps=plan.as_long)
     return {START: plan.model, AS_LONG: longer, TRANSFORMER: replace(longer, kind=TRANSFORMER)}
 
@@ -350,7 +392,12 @@ def as_large(plan: Plan, layers: int) -> LmOptions:
 
 
 def layer_parameters(options: LmOptions, heads: list[int] | None = None) -> int:
-    """Parameters in the layers of a model with these options. heads: per layer, in place of the options' own."""
+    """Parameters in the layers of a model.
+
+    Args:
+        options: Of the model.
+        heads: Per layer, in place of the options' own.
+    """
     config = sized(options, vocabulary=2)
     if heads is not None:
         config.heads_per_layer = heads

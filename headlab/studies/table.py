@@ -37,18 +37,29 @@ Say = Callable[[str], None]  # takes a sentence on where the work is
 class Experiment:
     """One analysis.
 
-    question: what it answers.  paper: its source.  options: by name.  module: of its `run` and `cost`, relative to
-    headlab.studies or as a full dotted path.  version: raised when its tables change, so that stored reports are
-    made again.  least_languages: minimum number of languages.  options_of: {option: the method whose options it
-    holds}, if that is not the chosen method.  lists: {option: names allowed in it, comma-separated}.  fewest:
-    {option: minimum number of names in it}, 1 by default.  always: scores taken whatever the options, {name in its
-    tables: (method, its options)}.  job: the key of the kind of job that runs it, whose page shows it; another than
-    the default if it has a command and a page of its own.  complete: takes all options, each valid by itself, and
-    returns them with what one says of another filled in; raises HeadlabError for those that exclude each other.
-    result: the class of what `run` returns, as "module:Class", a `headlab.studies.result.StudyResult`; empty where
-    `run` returns tables and notes.  figures: module of `figures(result)`, which gives {name: chart}, relative to
-    headlab.charts.studies or as a full dotted path; empty for a study without figures.  Neither module is imported
-    before its result or figures are asked for.
+    No module is imported before its result or figures are asked for.
+
+    Attributes:
+        key: Names it in commands and reports.
+        title: For people.
+        question: What it answers.
+        paper: Its source.
+        options: By name.
+        module: Of its `run` and `cost`, relative to headlab.studies or as a full dotted path.
+        version: Raised when its tables change, so that stored reports are made again.
+        least_languages: Minimum number of languages.
+        options_of: {option: the method whose options it holds}, if that is not the chosen method.
+        lists: {option: names allowed in it, comma-separated}.
+        fewest: {option: minimum number of names in it}, 1 by default.
+        always: Scores taken whatever the options, {name in its tables: (method, its options)}.
+        result: The class of what `run` returns, as "module:Class", a
+            `headlab.studies.result.StudyResult`; empty where `run` returns tables and notes.
+        figures: Module of `figures(result)`, which gives {name: chart}, relative to
+            headlab.charts.studies or as a full dotted path; empty for a study without figures.
+        job: The key of the kind of job that runs it, whose page shows it; another than the default
+            if it has a command and a page of its own.
+        complete: Takes all options, each valid by itself, and returns them with what one says of
+            another filled in; raises HeadlabError for those that exclude each other.
     """
 
     key: str
@@ -93,7 +104,11 @@ class Experiment:
         return renewed_methods
 
     def check_languages(self, language_count: int) -> None:
-        """Raise HeadlabError for too few languages. given: how many there are."""
+        """Check that there are enough languages.
+
+        Raises:
+            HeadlabError: There are too few.
+        """
         if language_count < self.least_languages:
             raise HeadlabError(
                 f"experiment {self.key} compares languages; it needs {self.least_languages} or more, given {language_count}",
@@ -101,9 +116,12 @@ class Experiment:
             )
 
     def resolve(self, given: Mapping[str, object]) -> dict[str, OptionValue]:
-        """All options: given ones checked, the rest at their defaults; options of methods are completed too.
+        """All options: given ones checked, the rest at their defaults.
 
-        Raises HeadlabError for an unknown option, an invalid value, or options that exclude each other.
+        Options of methods are completed too.
+
+        Raises:
+            HeadlabError: An option is unknown, a value is invalid, or options exclude each other.
         """
         check_known(
             self.options, given, f"experiment {self.key} has", code="experiment.option_unknown"
