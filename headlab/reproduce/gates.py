@@ -66,8 +66,8 @@ def translation_report(results: TranslationResults, seed: int) -> Report:
         scratch_table(results, seed),
         role_table(results),
     )
-    forwards = sum(evaluated.forwards for evaluated in results.all)
-    seconds = sum(evaluated.seconds + evaluated.judging for evaluated in results.all)
+    forwards = sum(evaluated.forwards for evaluated in results.all_evaluated)
+    seconds = sum(evaluated.seconds + evaluated.judging for evaluated in results.all_evaluated)
     spec = dict(results.spec) | {"threads": torch.get_num_threads()}
     return Report(
         "gates-translation",
@@ -373,7 +373,7 @@ def given(
 ) -> PartInputs:
     """The plan for the user's pair and translation model. translator: a folder or a hub id."""
     own_model = None if translator is None else _opened_translator(translator, device)
-    plan = replace(plan, translator=plan.translator.of(pair, own_model is not None))
+    plan = replace(plan, translator=plan.translator.for_pair(pair, own_model is not None))
     return PartInputs(plan, data, nli, own_model)
 
 

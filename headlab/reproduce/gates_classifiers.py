@@ -103,11 +103,11 @@ class Translator:
     roles: int
 
     @property
-    def evaluated(self) -> dict[Split, int | None]:
+    def evaluated_sizes(self) -> dict[Split, int | None]:
         """Number of sentences of each split that models are evaluated on."""
         return {"dev": self.dev, "test": self.test}
 
-    def of(self, pair: str | None, is_given: bool) -> Translator:
+    def for_pair(self, pair: str | None, is_given: bool) -> Translator:
         """The same for another pair.
 
         Args:

@@ -127,7 +127,7 @@ class TranslationWork:
         """Everything the results depend on."""
         plan = self.plan
         examples_by_split = {"train": self._sentences}
-        for split, size in plan.evaluated.items():
+        for split, size in plan.evaluated_sizes.items():
             examples_by_split[split] = self.task.examples(plan.pair, split, size)
         return {
             "pair": plan.pair,
@@ -329,7 +329,7 @@ class TranslationResults:
     spec: JsonObject
 
     @property
-    def all(self) -> tuple[Evaluated, ...]:
+    def all_evaluated(self) -> tuple[Evaluated, ...]:
         """Every model that was evaluated."""
         return (
             self.base,

@@ -105,14 +105,14 @@ class HarmfulHeads:
     Attributes:
         language: Its code, or ALL.
         heads: All that there are.
-        alone: Those whose own interval lies below 0.
+        judged_alone: Those whose own interval lies below 0.
         after_benjamini_hochberg: Those that stay; None without p-values.
         after_holm: The same.
     """
 
     language: Annotated[str, Column("language")]
     heads: Annotated[int, Column("heads", "d")]
-    alone: Annotated[int, Column("interval below 0", "d")]
+    judged_alone: Annotated[int, Column("interval below 0", "d")]
     after_benjamini_hochberg: Annotated[int | None, Column("Benjamini–Hochberg", "d")]
     after_holm: Annotated[int | None, Column("Holm", "d")]
 
@@ -135,13 +135,13 @@ class MeasuredMask(NamedTuple):
 
     language: str
     rule: str
-    kept: Bools
+    kept_heads: Bools
     gains: Mapping[Split, Gain]
 
     @property
     def heads(self) -> int:
         """Number of heads removed."""
-        return removed_count(self.kept)
+        return removed_count(self.kept_heads)
 
 
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> GapResult:
@@ -293,7 +293,7 @@ def notes(
         sentences.append(
             f"{method} gives no p-values, so nothing can be said about all heads together."
         )
-    cautions = {(mask.language, mask.rule): caution(mask.kept) for mask in measured_masks}
+    cautions = {(mask.language, mask.rule): caution(mask.kept_heads) for mask in measured_masks}
     sentences += [
         f"{language}, {rule}: {text}." for (language, rule), text in cautions.items() if text
     ]

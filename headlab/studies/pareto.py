@@ -305,13 +305,13 @@ class PointTest:
         groups: Per language, the group label [answer] of the examples that are resampled together.
         orders: Number of orders tested, among which the chance of a wrong bound is divided.
         seed: Of the bootstrap.
-        aligned: Whether groups of the same name are the same texts in every language.
+        are_aligned: Whether groups of the same name are the same texts in every language.
     """
 
     groups: Mapping[str, Groups]
     orders: int
     seed: int
-    aligned: bool
+    are_aligned: bool
 
     @property
     def tail(self) -> float:
@@ -346,7 +346,7 @@ def points_of(key: str, curves: Mapping[str, Curve], test: PointTest, costs: Cos
                 language: Gain(gains[language][index], test.groups[language])
                 for language in languages
             }
-            mean = over_languages(gains_at_point, test.seed, are_aligned=test.aligned)
+            mean = over_languages(gains_at_point, test.seed, are_aligned=test.are_aligned)
         kept_heads = kept_without(any_curve.order[:removed], any_curve.grid.size)
         point = Point(
             order=key,
