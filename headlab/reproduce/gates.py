@@ -90,14 +90,15 @@ def notes(results: TranslationResults) -> Iterator[str]:
     )
     yield "One training each: intervals and p are over test sentences; what another seed would change is not in them."
     yield (
-        f"models without gates were trained on just as those with gates: {results.plan.gates.steps} steps, the same "
-        "batches, rates and loss; what differs is the gates alone"
+        "models without gates were trained on just as those with gates: "
+        f"{results.plan.gates.steps} steps, the same batches, rates and loss; what differs is the "
+        "gates alone"
     )
     if results.given:
         yield "the model was given, not trained here, so no architecture was trained from scratch"
     yield (
-        "seconds are those that were recorded when a model was trained (its training.json names the threads); the "
-        "report's are their sum, with those of translating now"
+        "seconds are those that were recorded when a model was trained (its training.json names "
+        "the threads); the report's are their sum, with those of translating now"
     )
 
 
@@ -295,7 +296,8 @@ def scratch_table(results: TranslationResults, seed: int) -> Table:
     names = tuple(f"{kind}: {name}" for kind in ("pruned", "from scratch") for name in BLEU)
     return Table(
         "gates-scratch",
-        "Pruned from a trained model, against the same heads from the first step on, for as many steps in all",
+        "Pruned from a trained model, against the same heads from the first step on, for as many "
+        "steps in all",
         ("λ", "encoder heads", *names, *gain_columns("BLEU"), "from scratch: trained, s"),
         ("g", "d", *BLEU_FORMATS, *BLEU_FORMATS, *GAIN_FORMATS, ".0f"),
         tuple(rows),
@@ -312,8 +314,8 @@ def role_table(results: TranslationResults) -> Table:
         ("", "g", "", "d", "d", ".1f", "d", "d"),
         tuple(_role_rows(results)),
         (
-            "by chance: of as many heads drawn at random from those with gates, with the range of 95 % of draws. A head "
-            "may have several roles.",
+            "by chance: of as many heads drawn at random from those with gates, with the range of "
+            "95 % of draws. A head may have several roles.",
         ),
     )
 

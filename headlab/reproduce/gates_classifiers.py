@@ -283,7 +283,8 @@ def _with_train(task: Task, path: Path, language: str, split: Split, seed: int) 
         return list(task.read(language, split, seed))
     if not path.is_file():
         raise HeadlabError(
-            f"gates are learned on {path.parent.name}/{path.name} below the data folder, and it is missing",
+            f"gates are learned on {path.parent.name}/{path.name} below the data folder, and it "
+            "is missing",
             code="reproduce.train_missing",
         )
     examples = []
@@ -444,18 +445,21 @@ def _table(plan: Classifier, rows: Sequence[ChoiceRow], evaluator: Evaluator) ->
     against = tuple(f"against gates: {name}" for name in columns)
     return Table(
         f"gates-{plan.task}-test",
-        f"{plan.task}, English: accuracy on test of the heads that gates keep, and of as many by other choices",
+        f"{plan.task}, English: accuracy on test of the heads that gates keep, and of as many by "
+        "other choices",
         ("λ", "heads left", "undecided", "chosen by", "accuracy, %", *columns, *against),
         ("g", "d", "d", "", ".1f", *formats, *formats),
         tuple(_cells(rows)),
         (
             f"Differences: from the whole model, {100 * evaluator.evaluate().accuracy:.1f} % on "
-            f"{len(evaluator.examples)} examples, and from the gates' choice; paired, resampled by group.",
-            "Intervals and p are over test examples: the gates are those of one training seed. p, Holm: "
-            "corrected for all rows of its column.",
-            f"Gates are learned on train, the model as it is; Shapley's values ({plan.samples} samples a head, at all "
-            f"numbers of heads) and the gradient on {plan.gates.dev_size} dev examples; random: the mean of "
-            f"{plan.randoms} masks. undecided: gates that are neither 0 nor 1 with 90 % or more.",
+            f"{len(evaluator.examples)} examples, and from the gates' choice; paired, resampled "
+            "by group.",
+            "Intervals and p are over test examples: the gates are those of one training seed. p, "
+            "Holm: corrected for all rows of its column.",
+            f"Gates are learned on train, the model as it is; Shapley's values ({plan.samples} "
+            f"samples a head, at all numbers of heads) and the gradient on {plan.gates.dev_size} "
+            f"dev examples; random: the mean of {plan.randoms} masks. undecided: gates that are "
+            "neither 0 nor 1 with 90 % or more.",
         ),
     )
 

@@ -288,8 +288,9 @@ def learn_and_evaluate(work: TranslationWork, base: Model, series: str, weight: 
     folder = trained_folder(stored_gates)
     if folder is None:
         raise HeadlabError(
-            f"the model that was trained jointly with the {title}, is no longer in the cache; to train it again, "
-            f"delete folder {stored_gates.key[:12]}… of the cache and run the same command",
+            f"the model that was trained jointly with the {title}, is no longer in the cache; to "
+            f"train it again, delete folder {stored_gates.key[:12]}… of the cache and run the "
+            "same command",
             code="reproduce.model_gone",
         )
     trained = TrainedModel(

@@ -457,11 +457,12 @@ def model_table(models: MadeModels, speed_by_model: Mapping[str, Speed]) -> Tabl
         tuple(format_by_column.values()),
         tuple(rows),
         (
-            f"× trained on: perplexity divided by that of {AS_LONG}, which had as many steps; paired by passage.",
-            f"× after removal alone: against {START}, before the fine-tuning; it includes the updates "
-            "that the weights had while the gates were learned.",
-            f"Speed: of a forward pass, against {START} in the same round; median and quartiles over "
-            f"{models.plan.rounds} rounds. Layers: without the table of words.",
+            f"× trained on: perplexity divided by that of {AS_LONG}, which had as many steps; "
+            "paired by passage.",
+            f"× after removal alone: against {START}, before the fine-tuning; it includes the "
+            "updates that the weights had while the gates were learned.",
+            f"Speed: of a forward pass, against {START} in the same round; median and quartiles "
+            f"over {models.plan.rounds} rounds. Layers: without the table of words.",
             f"Seconds: of training and judging; of pruned models, without those of {START}.",
         ),
     )
@@ -508,7 +509,8 @@ def equal_size_table(models: MadeModels) -> Table:
         rows.append(row)
     return Table(
         "shim-equal",
-        "All-attention models against ordinary Transformers of their size, trained for as many steps",
+        "All-attention models against ordinary Transformers of their size, trained for as many "
+        "steps",
         tuple(format_by_column),
         tuple(format_by_column.values()),
         tuple(rows),
@@ -637,14 +639,16 @@ def notes(models: MadeModels) -> tuple[str, ...]:
         f"{model.block} tokens; {plan.as_long} steps of {model.batch} windows in all for every "
         f"model but {START}. The paper's models are many times as large and trained on 103 million "
         "words.",
-        "The text of Shim et al. was not at hand, only its abstract: how long λ rises, how open gates begin and how "
-        "outputs are scaled is our reading.",
-        f"Rates: one rise and fall over all steps, up to {model.learning_rate:g}; for pruned models over "
-        f"{model.steps} steps, then {gates.model_rate:g} falling to 0 beside the gates and {gates.tune_rate:g} "
-        "falling to 0 in the fine-tuning. What differs is not in the pruning alone.",
-        "One training each: how much another seed would change is not in the intervals, which are over passages.",
-        f"The report's seconds are of training and judging all models, whenever that was; its {models.windows:,} "
-        "forwards are the windows trained on.",
+        "The text of Shim et al. was not at hand, only its abstract: how long λ rises, how open "
+        "gates begin and how outputs are scaled is our reading.",
+        f"Rates: one rise and fall over all steps, up to {model.learning_rate:g}; for pruned "
+        f"models over {model.steps} steps, then {gates.model_rate:g} falling to 0 beside the "
+        f"gates and {gates.tune_rate:g} falling to 0 in the fine-tuning. What differs is not in "
+        "the pruning alone.",
+        "One training each: how much another seed would change is not in the intervals, which are "
+        "over passages.",
+        "The report's seconds are of training and judging all models, whenever that was; its "
+        f"{models.windows:,} forwards are the windows trained on.",
     ]
     for name in settings(plan):
         if models.folders[name] is None:

@@ -59,8 +59,8 @@ def languages(plan: Plan, data: Path) -> tuple[str, ...]:
     missing = [name for name in requested if name not in treebanks]
     if missing:
         raise HeadlabError(
-            f"{data} has no treebank of {', '.join(missing)}; put ud/{missing[0]}.dev.conllu there (it has "
-            f"{', '.join(treebanks) or 'none'})",
+            f"{data} has no treebank of {', '.join(missing)}; put ud/{missing[0]}.dev.conllu "
+            f"there (it has {', '.join(treebanks) or 'none'})",
             code="treebank.missing",
         )
     return requested
@@ -123,7 +123,8 @@ def summary(reports: Reports, spec: Mapping[str, Json]) -> Report:
     )
     if without_rare_words:
         notes.append(
-            f"Rare-word heads are not judged in {', '.join(without_rare_words)}: no word frequencies."
+            f"Rare-word heads are not judged in {', '.join(without_rare_words)}: no word "
+            "frequencies."
         )
     forwards = sum(report.example_forwards for report in reports.values())
     seconds = sum(report.seconds for report in reports.values())
@@ -152,7 +153,8 @@ def relation_table(reports: Reports) -> Table:
     any_table = next(iter(reports.values())).table("relations")
     return Table(
         "voita-relations",
-        "The head that follows each relation best, and the relation's most frequent offset, by model and language",
+        "The head that follows each relation best, and the relation's most frequent offset, by "
+        "model and language",
         ("model", "language", *any_table.columns),
         ("", "", *any_table.formats),
         tuple(rows),
@@ -174,7 +176,8 @@ def excess_table(reports: Reports) -> Table:
     rows = sorted(points_by_row.items(), key=lambda item: models.index(str(item[0][0])))
     return Table(
         "voita-excess",
-        "Points that the best head of each relation has above the relation's most frequent offset, by language",
+        "Points that the best head of each relation has above the relation's most frequent "
+        "offset, by language",
         ("model", "relation", "direction", *names),
         ("", "", "", *("+.0f" for _ in names)),
         tuple(
@@ -182,7 +185,8 @@ def excess_table(reports: Reports) -> Table:
             for leading_cells, points in rows
         ),
         (
-            "A head counts as syntactic from +10 on; intervals and numbers of pairs stand in the table before.",
+            "A head counts as syntactic from +10 on; intervals and numbers of pairs stand in the "
+            "table before.",
         ),
     )
 
@@ -233,7 +237,8 @@ def nearest_table(reports: Reports) -> Table:
         SHARE_COLUMN_FORMATS,
         tuple(rows),
         (
-            "The best of many heads is chosen on the sentences it is shown on, so its share is a little too high.",
+            "The best of many heads is chosen on the sentences it is shown on, so its share is a "
+            "little too high.",
         ),
     )
 

@@ -298,7 +298,8 @@ def correlations(rank_agreement: Compared) -> list[tuple[str, str, Correlation]]
 def pair_records(rank_agreement: Compared) -> Records[PairAgreement]:
     """Every pair of languages, each once."""
     return Records(
-        f"Spearman correlation of the scores of {rank_agreement.heads} heads, every pair of languages",
+        f"Spearman correlation of the scores of {rank_agreement.heads} heads, every pair of "
+        "languages",
         tuple(PairAgreement(*pair) for pair in correlations(rank_agreement)),
         pair_notes(rank_agreement),
     )
@@ -332,9 +333,9 @@ def unmatched_halves(rank_agreement: Compared) -> str:
     names_and_sizes = zip(rank_agreement.names, rank_agreement.sizes, strict=True)
     counts = ", ".join(f"{name} {size or 'unknown'}" for name, size in names_and_sizes)
     return (
-        "across halves: no value for two languages with unequally many examples, as a draw may then be in the first "
-        f"half of one and in the second of the other, with its noise. Dev examples: {counts}. Score all with a --size "
-        "that each of them has."
+        "across halves: no value for two languages with unequally many examples, as a draw may "
+        "then be in the first half of one and in the second of the other, with its noise. Dev "
+        f"examples: {counts}. Score all with a --size that each of them has."
     )
 
 
@@ -346,8 +347,9 @@ def no_halves(names: Sequence[str] = ()) -> str:
     """
     owner = f"the scores of {', '.join(names)}" if names else "these scores"
     return (
-        f"The noise ceiling is not known: {owner} do not store the values from each half of the examples. Newer scores "
-        "by shapley, monte-carlo and leave-one-out do: delete old results and compute them again."
+        f"The noise ceiling is not known: {owner} do not store the values from each half of the "
+        "examples. Newer scores by shapley, monte-carlo and leave-one-out do: delete old results "
+        "and compute them again."
     )
 
 
@@ -378,11 +380,12 @@ def language_records(rank_agreement: Compared) -> Records[LanguageAgreement]:
         "Each language: how it agrees with the others, and how much of its own ranking is noise",
         tuple(rows),
         (
-            "place: in the order that puts similar languages side by side; number: in the table of "
-            "clusters. reliability: what a second measurement of the same size would correlate with "
-            "this one (Spearman of the two halves, stepped up by Spearman–Brown). outlier: share of "
-            "resamples of heads in which the language agrees least with the others; across halves: "
-            "the same for correlations corrected for noise, where no ceiling is too low.",
+            "place: in the order that puts similar languages side by side; number: in the table "
+            "of clusters. reliability: what a second measurement of the same size would correlate "
+            "with this one (Spearman of the two halves, stepped up by Spearman–Brown). outlier: "
+            "share of resamples of heads in which the language agrees least with the others; "
+            "across halves: the same for correlations corrected for noise, where no ceiling is "
+            "too low.",
         ),
     )
 

@@ -58,15 +58,17 @@ def check_scores(scores: HeadScores, model: Model) -> None:
     """Raise HeadlabError unless the scores are of this model and can order its heads."""
     if scores.grid != model.grid:
         raise HeadlabError(
-            f"the scores are of a model with {scores.grid}; {model.name} has {model.grid}. Score this model first",
+            f"the scores are of a model with {scores.grid}; {model.name} has {model.grid}. Score "
+            "this model first",
             code="score.other_grid",
         )
     made_for = spec_of(scores, "model", "fingerprint")
     if not is_same_model(made_for, model.fingerprint):
         name = scores.spec.model.name or "a model that they do not name"
         raise HeadlabError(
-            f"the scores are of {name} (fingerprint {str(made_for)[:12]}); {model.name} has {model.fingerprint[:12]}. "
-            "The shapes agree, but heads of one model say nothing about those of another. Score this model first",
+            f"the scores are of {name} (fingerprint {str(made_for)[:12]}); {model.name} has "
+            f"{model.fingerprint[:12]}. The shapes agree, but heads of one model say nothing "
+            "about those of another. Score this model first",
             code="score.other_model",
         )
     if not np.isfinite(scores.values).all():
@@ -111,13 +113,13 @@ def caution_of(spec: RunSpec) -> str:
     if order["method"] != RANDOM_METHOD:
         if order["split"] is None:
             notes.append(
-                "the scores do not say which examples they were made on; if on these, the curve gives an optimistic "
-                "estimate"
+                "the scores do not say which examples they were made on; if on these, the curve "
+                "gives an optimistic estimate"
             )
         elif (order["split"], order["task"]) == (task.split, task.name):
             notes.append(
-                f"the heads were ordered on the {task.split} split too, so the curve gives an optimistic estimate; "
-                "judge on another split"
+                f"the heads were ordered on the {task.split} split too, so the curve gives an "
+                "optimistic estimate; judge on another split"
             )
         if order["ablation"] not in (None, spec.ablation):
             notes.append(

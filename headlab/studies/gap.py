@@ -209,8 +209,9 @@ def mask_records(measured_masks: Sequence[MeasuredMask], pieces: Pieces) -> Reco
         "What a mask chosen on dev gains there and on test",
         tuple(rows),
         (
-            "dev minus test: the winner's curse, since the examples that chose a mask give an optimistic estimate of "
-            "its gain; its interval is made of those of the two gains, which share no example.",
+            "dev minus test: the winner's curse, since the examples that chose a mask give an "
+            "optimistic estimate of its gain; its interval is made of those of the two gains, "
+            "which share no example.",
         ),
     )
 
@@ -235,8 +236,9 @@ def head_records(scores: Mapping[str, HeadScores]) -> Records[HarmfulHeads]:
         "Heads that harm on dev, each judged alone, and all together",
         tuple(rows),
         (
-            "Adjusted over the heads of the language; in the last row over those of all languages. Holm bounds the "
-            "chance of any false claim, Benjamini–Hochberg the share of false ones, at 1 minus the intervals' level.",
+            "Adjusted over the heads of the language; in the last row over those of all "
+            "languages. Holm bounds the chance of any false claim, Benjamini–Hochberg the share "
+            "of false ones, at 1 minus the intervals' level.",
         ),
     )
 
@@ -281,8 +283,9 @@ def notes(
         mask.language for mask in measured_masks if mask.rule == HARMFUL and not mask.heads
     ]
     sentences = [
-        f"Heads are chosen on dev by {method}. Gains are differences to the untouched model, with 95 % intervals of "
-        "the paired bootstrap (10,000 resamples of groups of examples); mean rows weigh languages alike."
+        f"Heads are chosen on dev by {method}. Gains are differences to the untouched model, with "
+        "95 % intervals of the paired bootstrap (10,000 resamples of groups of examples); mean "
+        "rows weigh languages alike."
     ]
     if unharmed_languages:
         names = ", ".join(unharmed_languages)

@@ -269,13 +269,15 @@ def count_notes(scores: Scores) -> tuple[str, ...]:
     """Notes on the corrections, and on whether the p-values are fine enough for them."""
     level = 100 * next(iter(scores.values())).level
     notes = [
-        "values: by the sign of the value, noise included. by chance: what unrelated rankings would give."
+        "values: by the sign of the value, noise included. by chance: what unrelated rankings "
+        "would give."
     ]
     if not has_intervals(scores):
         return (*notes, "These scores have no signs with intervals, so no sign can be claimed.")
     notes.append(
-        f"{RAW}: by {level:g} % intervals of each head and language alone. {BH}, {HOLM}: by p-values adjusted "
-        "over all heads and languages at once, which bounds the share of false claims, or the chance of any."
+        f"{RAW}: by {level:g} % intervals of each head and language alone. {BH}, {HOLM}: by "
+        "p-values adjusted over all heads and languages at once, which bounds the share of false "
+        "claims, or the chance of any."
     )
     if all(scores_of_language.p_values is not None for scores_of_language in scores.values()):
         coarse_note = coarse(scores.values())

@@ -115,8 +115,8 @@ def point_records(curves_by_language: Mapping[str, Curves]) -> Records[CurvePoin
         "Accuracy on test while heads leave",
         tuple(rows),
         (
-            "low, high: 95 % interval of the difference to the untouched model, around it; of random, the lowest and "
-            "the highest of its orders.",
+            "low, high: 95 % interval of the difference to the untouched model, around it; of "
+            "random, the lowest and the highest of its orders.",
         ),
     )
 
@@ -146,12 +146,14 @@ def area_records(
         for ordering, curves in curves_by_ordering.items()
     ]
     return Records(
-        f"Area under the curves, and how many heads can go before more than {loss:g} points are lost",
+        f"Area under the curves, and how many heads can go before more than {loss:g} points are "
+        "lost",
         tuple(rows),
         (
-            "Area: mean accuracy from no head gone to all of them.  Heads: the most that can go before more than "
-            f"{loss:g} points are lost, by the estimate and by its interval (a larger loss is ruled out), of the counts "
-            "measured; of random, the median of its orders.",
+            "Area: mean accuracy from no head gone to all of them.  Heads: the most that can go "
+            f"before more than {loss:g} points are lost, by the estimate and by its interval (a "
+            "larger loss is ruled out), of the counts measured; of random, the median of its "
+            "orders.",
         ),
     )
 
@@ -388,8 +390,9 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Iter
     random_note = "No random orders were asked for."
     if RANDOM in plan:
         random_note = (
-            f"random: {len(plan[RANDOM])} orders; accuracy is their median, low and high the lowest and highest of "
-            "them. Its area is the mean over them, whose interval is about examples, not about other random orders."
+            f"random: {len(plan[RANDOM])} orders; accuracy is their median, low and high the "
+            "lowest and highest of them. Its area is the mean over them, whose interval is about "
+            "examples, not about other random orders."
         )
     return IterativeResult(
         points=point_records(curves_by_language),
@@ -398,7 +401,8 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Iter
         notes=(
             "Heads leave lowest dev score first; accuracy is of test.",
             random_note,
-            "Intervals: 95 %, by resampling groups of examples, paired where two orderings are compared.",
+            "Intervals: 95 %, by resampling groups of examples, paired where two orderings are "
+            "compared.",
         ),
     )
 

@@ -224,10 +224,10 @@ def agreement_notes(scores: Scores, any_agreement: Compared) -> tuple[str, ...]:
         sentences[0] += f" {MEAN}: of the languages' correlations."
     if methods_with_halves:
         sentences.append(
-            "ceiling: the correlation that two methods of the same true ranking would show, given how well the two "
-            "halves of the dev examples agree by each. corrected: rho over ceiling; across halves: the same from "
-            "halves of other examples, since the methods share examples and their noise. Left out where the ceiling "
-            "is too low to say."
+            "ceiling: the correlation that two methods of the same true ranking would show, given "
+            "how well the two halves of the dev examples agree by each. corrected: rho over "
+            "ceiling; across halves: the same from halves of other examples, since the methods "
+            "share examples and their noise. Left out where the ceiling is too low to say."
         )
     if methods_without_halves:
         names = " or ".join(methods_without_halves)
@@ -454,8 +454,8 @@ def verdict_records(verdicts: Mapping[str, MethodVerdict], level: float) -> Reco
         (
             f"Intervals: {100 * level:.4g} % each, so that those of all pairs of a language hold "
             "together with 95 %: which method is the best and which the next was seen on the same "
-            "examples. not told from it: methods whose interval of the difference holds 0. settled: "
-            "there is none, and the interval against random lies above 0.",
+            "examples. not told from it: methods whose interval of the difference holds 0. "
+            "settled: there is none, and the interval against random lies above 0.",
         ),
     )
 
@@ -481,8 +481,8 @@ def trust_words(verdicts: Mapping[str, MethodVerdict]) -> str:
         text = f"For this model, trust {verdict.best}: {largest}, {against_next}, and {against_random}."
     elif verdict.beats_chance:
         text = (
-            f"{unsettled}: {largest}, {against_next}, and {against_random}, but the interval of the "
-            f"difference to {joined_names(verdict.peers)} holds 0."
+            f"{unsettled}: {largest}, {against_next}, and {against_random}, but the interval of "
+            f"the difference to {joined_names(verdict.peers)} holds 0."
         )
     else:
         text = f"{unsettled}: {largest}, {against_random}, so not even chance is ruled out."
@@ -622,17 +622,19 @@ def with_means(
 def difference_note(names: Sequence[str]) -> str:
     """A note that explains the columns of the differences."""
     return (
-        f"Minus random: minus the mean over its orders. low, high: {100 * level_of(names):.4g} % each, so that all of "
-        "a language hold together with 95 % (Bonferroni). p (Holm) is adjusted for all rows."
+        f"Minus random: minus the mean over its orders. low, high: {100 * level_of(names):.4g} % "
+        "each, so that all of a language hold together with 95 % (Bonferroni). p (Holm) is "
+        "adjusted for all rows."
     )
 
 
 def notes(options: Mapping[str, OptionValue]) -> tuple[str, ...]:
     """Caveats about the tables."""
     return (
-        "Heads are scored on dev and leave lowest score first; accuracy is of test. The area is the mean accuracy from "
-        "no head gone to all of them, so it says which order is good on the whole, not at one size: see the curves.",
+        "Heads are scored on dev and leave lowest score first; accuracy is of test. The area is "
+        "the mean accuracy from no head gone to all of them, so it says which order is good on "
+        "the whole, not at one size: see the curves.",
         f"random: {options['runs']} orders; its curve is their median, its area their mean.",
-        "Intervals of areas are by resampling groups of test examples. They hold for these orders: they do not cover "
-        "how another dev sample would change an order, or other models.",
+        "Intervals of areas are by resampling groups of test examples. They hold for these "
+        "orders: they do not cover how another dev sample would change an order, or other models.",
     )

@@ -711,7 +711,8 @@ class FrontResult(StudyResult):
             rows = languages.get((model.order, model.removed))
             if not rows:
                 raise HeadlabError(
-                    f"the front has no languages at {model.removed} heads of order {model.order}; make it again",
+                    f"the front has no languages at {model.removed} heads of order {model.order}; "
+                    "make it again",
                     code="front.languages_missing",
                 )
             points.append(_point(model, rows))
@@ -742,7 +743,8 @@ class FrontResult(StudyResult):
         indices = np.array([grid.index(head) for head in heads], dtype=np.int64)
         if not np.array_equal(np.sort(indices), np.arange(grid.size)):
             raise HeadlabError(
-                f"the front's order {key} does not name every head of this model once; make it again",
+                f"the front's order {key} does not name every head of this model once; make it "
+                "again",
                 code="front.order_invalid",
             )
         return indices

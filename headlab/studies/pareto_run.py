@@ -340,17 +340,18 @@ def sentences(
         first_step = points[1]
         width = max(np.subtract(first_step.difference, first_step.bound))
         texts.append(
-            f"Even the first step's bounds lie up to {100 * width:.1f} points below its estimates: with more dev "
-            "examples, fewer languages or a larger loss allowed there is more to find. The row by the estimate says "
-            "what the point estimates would allow."
+            f"Even the first step's bounds lie up to {100 * width:.1f} points below its estimates: "
+            "with more dev examples, fewer languages or a larger loss allowed there is more to "
+            "find. The row by the estimate says what the point estimates would allow."
         )
     return (*texts, GUARANTEE)
 
 
 GUARANTEE = (
-    "Heads were ordered and the model chosen on dev, so dev gives an optimistic estimate of it. Rely on test: this "
-    "front judged at most one mask there. Other looks at the same test examples, by another front or any other mask, "
-    "are not counted: if there were any, divide the 5 % among them yourself."
+    "Heads were ordered and the model chosen on dev, so dev gives an optimistic estimate of it. "
+    "Rely on test: this front judged at most one mask there. Other looks at the same test "
+    "examples, by another front or any other mask, are not counted: if there were any, divide the "
+    "5 % among them yourself."
 )
 
 
@@ -382,8 +383,9 @@ def _verdict_words(verdicts: Sequence[LanguageVerdict], within_points: float) ->
     if p <= ALPHA:
         languages = ", ".join(verdict.language for verdict in verdicts)
         return (
-            f"Confirmed on test: within {_points_text(within_points)} of the untouched model in every language, {languages} "
-            f"(p = {p:.3g} for all of them together, the largest of theirs; 95 % confidence)."
+            f"Confirmed on test: within {_points_text(within_points)} of the untouched model in "
+            f"every language, {languages} (p = {p:.3g} for all of them together, the largest of "
+            "theirs; 95 % confidence)."
         )
     undecided = []
     for verdict in verdicts:
@@ -392,8 +394,9 @@ def _verdict_words(verdicts: Sequence[LanguageVerdict], within_points: float) ->
         possible_loss = 100 * max(0.0, -verdict.bound)
         undecided.append(f"{verdict.language} (up to {possible_loss:.1f})")
     return (
-        f"Not confirmed on test: a loss of more than {_points_text(within_points)} cannot be ruled out at 95 % in "
-        f"{', '.join(undecided)}; in brackets the points that may be lost there, by the one-sided 95 % bound."
+        f"Not confirmed on test: a loss of more than {_points_text(within_points)} cannot be ruled "
+        f"out at 95 % in {', '.join(undecided)}; in brackets the points that may be lost there, by "
+        "the one-sided 95 % bound."
     )
 
 

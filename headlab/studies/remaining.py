@@ -133,7 +133,8 @@ def same_model(report: Report, spec: Mapping[str, Json], what: str) -> None:
     """
     if report.name != NAME:
         raise HeadlabError(
-            f"this needs a report of roles, but was given one of {report.name}; make one with `headlab roles`",
+            f"this needs a report of roles, but was given one of {report.name}; make one with "
+            "`headlab roles`",
             code="report.not_roles",
         )
     roles_model = _model_of(report.spec)
@@ -160,6 +161,7 @@ def _check(report: Report, scores: HeadScores, sizes: Sequence[int]) -> None:
     if bad_sizes or not sizes:
         bad_size = bad_sizes[0] if bad_sizes else "none"
         raise HeadlabError(
-            f"asked for the roles of {bad_size} heads left; give numbers from 0 to {scores.grid.size}",
+            f"asked for the roles of {bad_size} heads left; give numbers from 0 to "
+            f"{scores.grid.size}",
             code="roles.sizes_out_of_range",
         )

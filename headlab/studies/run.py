@@ -154,7 +154,13 @@ class Pieces:
         return self.dataset(language, split).examples
 
     def group_names(self, language: str, numbers: Ints, split: Split) -> tuple[str, ...]:
-        """The names of a curve's groups, [answer], of which it stores the indices in sorted order."""
+        """The names of a curve's groups, [answer].
+
+        Args:
+            language: Of the curve.
+            numbers: The groups as the curve stores them: indices in sorted order, int [answer].
+            split: Of the curve.
+        """
         names = np.unique([example.cluster for example in self.examples(language, split)])
         return tuple(names[numbers].tolist())
 
@@ -224,7 +230,7 @@ class Pieces:
         return self._scores.get(key)
 
     def expected_forwards(self, language: str, method: str, **options: OptionValue) -> int:
-        """Expected forward passes for these scores; see `headlab.methods.costs.expected_forwards`."""
+        """Expected forward passes for these scores, by `headlab.methods.expected_forwards`."""
         scoring_method = method_of(method)
         resolved_options = scoring_method.resolve(options)
         similar_scores = [
@@ -315,7 +321,7 @@ class Pieces:
         return self._mask_of(kept_heads).digest
 
     def comparison(self, language: str, kept_heads: Bools, split: Split = "test") -> Comparison:
-        """A mask compared with the untouched model, paired over the answers and resampled by group."""
+        """A mask compared with the untouched model, paired over answers and resampled by group."""
         baseline = self.answers(language, None, split)
         return compare(baseline, self.answers(language, kept_heads, split), self.seed)
 
@@ -326,7 +332,10 @@ class Pieces:
         return self._available_answers(language, self._mask_of(kept_heads), split) is not None
 
     def curve(self, language: str, scores: HeadScores, points: int | None = None) -> Curve:
-        """Accuracy on test as heads are removed, lowest score first; arguments and errors as `headlab.prune_curve`."""
+        """Accuracy on test as heads are removed, lowest score first.
+
+        Arguments and errors are as in `headlab.prune_curve`.
+        """
         available = self.available_curve(language, scores, points)
         if available is not None:
             return self._note_omissions(language, "test", available)
@@ -384,10 +393,14 @@ class Pieces:
         return self._stored_scores
 
     def evaluator(self, language: str, split: Split) -> Evaluator:
-        """An evaluator of the split's examples; a few are cached, with their tokens but no layer inputs."""
+        """An evaluator of the split's examples.
+
+        A few are cached, with their tokens but no layer inputs.
+        """
         evaluator = self._evaluators.get((language, split))
         if evaluator is None:
-            # Masks seldom leave the first layers alone, so layer inputs are not worth caching from one to the next.
+            # Masks seldom leave the first layers alone, so layer inputs are not worth caching from
+            # one to the next.
             evaluator = Evaluator(
                 self.model,
                 self._task_read_once,
@@ -407,7 +420,11 @@ class Pieces:
         return self._examples_read[key]
 
     def omission_notes(self) -> tuple[str, ...]:
-        """A sentence for each language and split that was used, of which examples were cut or words have no answer."""
+        """What was omitted of the examples that were used.
+
+        There is a sentence for each language and split of which examples were cut or words have no
+        answer.
+        """
         sentences = sorted(
             (language_and_split, omissions.sentence)
             for language_and_split, omissions in self._omissions.items()
@@ -576,7 +593,7 @@ def _step_text(step: Progress) -> str:
 
 
 class Pace:
-    """Seconds per forward pass of each piece, with a record, in words, of what the estimates are based on."""
+    """Seconds per forward pass of each piece, and in words what these estimates are based on."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
@@ -611,7 +628,10 @@ class Pace:
 
     @cached_property
     def _stored_pace_of_curves(self) -> float | None:
-        """Median seconds per forward pass in the stored curves of this model and task; None without any."""
+        """Median seconds per forward pass in the stored curves of this model and task.
+
+        None without any.
+        """
         pieces = self._pieces
         stored_curves = () if pieces.store is None else pieces.store.curves().results
         return pace_of(

@@ -252,13 +252,14 @@ def median_interval(values: Floats, level: float = LEVEL) -> tuple[float, float]
 
 NAME = "worth"
 NO_SPEED = (
-    "A mask alone saves no computation: a head that is off is computed like any other and then multiplied by zero. "
-    "Only heads removed from the weights (headlab shrink) save parameters, multiply-accumulates and time."
+    "A mask alone saves no computation: a head that is off is computed like any other and then "
+    "multiplied by zero. Only heads removed from the weights (headlab shrink) save parameters, "
+    "multiply-accumulates and time."
 )
 NOISE = (
-    "Times are of this machine now; every round times all models and batch sizes in turn, each batch size on its own "
-    "examples. An interval is of the median over rounds and says nothing about another machine, other lengths or other "
-    "libraries."
+    "Times are of this machine now; every round times all models and batch sizes in turn, each "
+    "batch size on its own examples. An interval is of the median over rounds and says nothing "
+    "about another machine, other lengths or other libraries."
 )
 
 
@@ -321,12 +322,14 @@ class Savings:
         else:
             shares = saved(self.untouched, self.shrunk)
             sentences.append(
-                f"Removing {self.removed - self.still} of {self.heads} heads saves {shares['parameters']:.1%} of the "
-                f"parameters and {shares['macs']:.1%} of the multiply-accumulates at {self.untouched.tokens} tokens."
+                f"Removing {self.removed - self.still} of {self.heads} heads saves "
+                f"{shares['parameters']:.1%} of the parameters and {shares['macs']:.1%} of the "
+                f"multiply-accumulates at {self.untouched.tokens} tokens."
             )
         if self.still:
             sentences.append(
-                f"Heads that are off but share a key and a value with one that is on stay masked: {self.still}."
+                "Heads that are off but share a key and a value with one that is on stay masked: "
+                f"{self.still}."
             )
         if self.speeds:
             sentences += [*_timed_on_sentences(self.spec), NOISE]
@@ -347,7 +350,8 @@ class Savings:
             rows.append((name, heads, cost.parameters, cost.macs, *shares))
         return Table(
             "worth-size",
-            f"Parameters, and multiply-accumulates of a forward pass on one text of {self.untouched.tokens} tokens",
+            "Parameters, and multiply-accumulates of a forward pass on one text of "
+            f"{self.untouched.tokens} tokens",
             (
                 "model",
                 "heads",
@@ -397,7 +401,8 @@ class Savings:
                     rows.append((*setting, name, *milliseconds, *times))
         return Table(
             "worth-speed",
-            "Measured time of a forward pass, as a ratio to the untouched model's in the same round",
+            "Measured time of a forward pass, as a ratio to the untouched model's in the same "
+            "round",
             tuple(columns),
             tuple(columns.values()),
             tuple(rows),

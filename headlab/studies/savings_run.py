@@ -126,7 +126,8 @@ def layers_of(model: Model) -> tuple[LayerCost, ...]:
     head_counts = [head_count for stack in model.grid.stacks for head_count in stack.heads]
     if len(set(model.projections)) < len(model.projections):
         raise HeadlabError(
-            f"the layers of {model.name} share their weights, so a head cannot be removed from one layer alone",
+            f"the layers of {model.name} share their weights, so a head cannot be removed from "
+            "one layer alone",
             code="costs.weights_shared",
         )
     layer_costs = []
@@ -161,8 +162,8 @@ def _layer_cost(
     has_even_groups = group_count and not heads % group_count and not width % heads
     if narrow_widths or not input_projections or not has_even_groups:
         raise HeadlabError(
-            f"cannot determine what a head of {model.name} costs: the projections beside {name} are neither one each "
-            "for query, key and value nor one for all three",
+            f"cannot determine what a head of {model.name} costs: the projections beside {name} "
+            "are neither one each for query, key and value nor one for all three",
             code="costs.head_unknown",
         )
     group_size = heads // group_count
@@ -436,7 +437,8 @@ def _example_task(model: Model, task: Task | None) -> Task:
     """The task that examples are drawn from; the embedded one if none is given."""
     if task is None and model.tokenizer is None:
         raise HeadlabError(
-            f"{model.name} has no tokenizer, so texts cannot be given to it; save a tokenizer into its folder",
+            f"{model.name} has no tokenizer, so texts cannot be given to it; save a tokenizer "
+            "into its folder",
             code="tokenizer.missing",
         )
     return task_of(SENTENCES_TASK) if task is None else task

@@ -118,11 +118,13 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Sepa
     kind_rows = kind_records(looks_by_language, kinds, are_aligned=pieces.task.aligned, rng=rng)
     sizes = ", ".join(f"{name}: {int(kinds[name].sum())}" for name in KINDS)
     notes = (
-        f"Looked at: {_tokens_text(pieces.model, tokens)}. Padding neither attends nor is attended to; all other tokens "
-        "attend.",
-        f"Heads by kind: {sizes}. Language-agnostic: among the {top} highest of every language; language-specific: "
-        "helpful in one language and harmful in another by intervals that exclude 0 (not adjusted for many heads).",
-        "Intervals: 95 %, by resampling groups of sentences, with a sentence added that counts and one that does not.",
+        f"Looked at: {_tokens_text(pieces.model, tokens)}. Padding neither attends nor is "
+        "attended to; all other tokens attend.",
+        f"Heads by kind: {sizes}. Language-agnostic: among the {top} highest of every language; "
+        "language-specific: helpful in one language and harmful in another by intervals that "
+        "exclude 0 (not adjusted for many heads).",
+        "Intervals: 95 %, by resampling groups of sentences, with a sentence added that counts "
+        "and one that does not.",
     )
     return SeparatorsResult(heads=heads, kinds=kind_rows, notes=notes)
 

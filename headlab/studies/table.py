@@ -111,7 +111,8 @@ class Experiment:
         """
         if language_count < self.least_languages:
             raise HeadlabError(
-                f"experiment {self.key} compares languages; it needs {self.least_languages} or more, given {language_count}",
+                f"experiment {self.key} compares languages; it needs {self.least_languages} or "
+                f"more, given {language_count}",
                 code="experiment.languages_too_few",
             )
 
@@ -152,8 +153,8 @@ class Experiment:
             )
         if len(names) < self.fewest.get(name, 1):
             raise HeadlabError(
-                f"experiment {self.key}: {name} has {', '.join(names)} only; "
-                f"name {self.fewest[name]} or more of {', '.join(self.lists[name])}, comma-separated",
+                f"experiment {self.key}: {name} has {', '.join(names)} only; name "
+                f"{self.fewest[name]} or more of {', '.join(self.lists[name])}, comma-separated",
                 code="experiment.list_too_short",
             )
         return ",".join(names)
@@ -200,8 +201,8 @@ def one_question(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
     options_with_default = dict(options)
     if options_with_default["within"] is not None and options_with_default["heads"] is not None:
         raise HeadlabError(
-            "a front answers one question: give within (points that may be lost) or heads (how many to keep), "
-            "not both",
+            "a front answers one question: give within (points that may be lost) or heads (how "
+            "many to keep), not both",
             code="front.two_questions",
         )
     if options_with_default["within"] is None and options_with_default["heads"] is None:
@@ -266,8 +267,8 @@ BUILT_IN: dict[str, Experiment] = {
             {
                 "orderings": Option(
                     "random,monte-carlo,shapley,gradient,leave-one-out",
-                    "what orders the heads, comma-separated; also gradient-token, gradient-batch, confidence and "
-                    "relevance",
+                    "what orders the heads, comma-separated; also gradient-token, gradient-batch, "
+                    "confidence and relevance",
                 ),
                 "points": POINTS,
                 "runs": RUNS,
@@ -284,13 +285,14 @@ BUILT_IN: dict[str, Experiment] = {
         Experiment(
             "methods",
             "Agreement of the methods",
-            "Do the methods agree on which heads matter, and which score is to be trusted for this model?",
+            "Do the methods agree on which heads matter, and which score is to be trusted for "
+            "this model?",
             "Voita et al., ACL 2019, section 4; Michel, Levy & Neubig, NeurIPS 2019",
             {
                 "methods": Option(
                     "shapley,gradient,leave-one-out,confidence",
-                    "what scores the heads, two or more, comma-separated; also monte-carlo, gradient-token, "
-                    "gradient-batch and relevance",
+                    "what scores the heads, two or more, comma-separated; also monte-carlo, "
+                    "gradient-token, gradient-batch and relevance",
                 ),
                 "top": Option(20, "highest, and lowest, heads of every method", kind=int, low=1),
                 "points": POINTS,
@@ -340,7 +342,8 @@ BUILT_IN: dict[str, Experiment] = {
         Experiment(
             "gap",
             "Dev against test",
-            "How much of a gain on dev is there on test, and which heads stay harmful when all are tested together?",
+            "How much of a gain on dev is there on test, and which heads stay harmful when all "
+            "are tested together?",
             "the winner's curse; Holm 1979; Benjamini & Hochberg 1995",
             {METHOD: WITH_SIGN, METHOD_OPTIONS: OF_METHOD, "k": HARMFUL_OR_K},
             "gap",
@@ -350,8 +353,10 @@ BUILT_IN: dict[str, Experiment] = {
         Experiment(
             "front",
             "Front of smaller models",
-            "What is the smallest model that is good enough in every language, or the best one with so many heads?",
-            "nested masks; intersection-union and fixed-sequence tests (Berger 1982; Maurer et al. 1995); Holm 1979",
+            "What is the smallest model that is good enough in every language, or the best one "
+            "with so many heads?",
+            "nested masks; intersection-union and fixed-sequence tests (Berger 1982; Maurer et "
+            "al. 1995); Holm 1979",
             {
                 METHOD: ANY_METHOD,
                 METHOD_OPTIONS: OF_METHOD,
@@ -367,7 +372,8 @@ BUILT_IN: dict[str, Experiment] = {
                 ),
                 "within": Option(
                     None,
-                    f"points of accuracy that may be lost in any language ({WITHIN} if heads is not given)",
+                    f"points of accuracy that may be lost in any language ({WITHIN} if heads is "
+                    "not given)",
                     kind=float,
                     low=0,
                     high=100,

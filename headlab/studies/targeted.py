@@ -371,9 +371,11 @@ def notes(
     """Caveats about the tables."""
     unharmed_languages = [row.language for row in rows if not row.heads(HARMFUL)]
     sentences = [
-        f"Heads are chosen on dev by {method} and judged on test. Intervals (95 %) and p are of the paired bootstrap "
-        "with 10,000 resamples of groups of examples; mean rows weigh languages alike.",
-        f"random: the mean over {options['runs']} runs, averaged answer by answer before it is tested.",
+        f"Heads are chosen on dev by {method} and judged on test. Intervals (95 %) and p are of "
+        "the paired bootstrap with 10,000 resamples of groups of examples; mean rows weigh "
+        "languages alike.",
+        f"random: the mean over {options['runs']} runs, averaged answer by answer before it is "
+        "tested.",
     ]
     if unharmed_languages:
         names = ", ".join(unharmed_languages)
