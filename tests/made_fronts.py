@@ -13,15 +13,15 @@ from headlab.results import Store
 from headlab.studies.differences import Difference
 from headlab.studies.pareto import (
     FrontResult,
-    Order,
+    LanguageVerdict,
+    NestedOrder,
     Point,
-    Verdict,
     answer_records,
     confirmed_records,
     language_records,
     model_records,
     order_records,
-    within,
+    smallest_within,
 )
 from headlab.studies.savings import Costs, LayerCost
 from headlab.studies.table import STUDIES
@@ -38,12 +38,12 @@ COSTS = Costs(
 LOADED = LoadedModel(**IDENTITY, grid=GRID, device="cpu", note="", costs=COSTS)
 LANGUAGES = ("de", "th")
 ORDERS = [
-    Order("mean", np.arange(6.0), np.array([0, 1, 2, 3, 4, 5])),
-    Order("weakest", np.arange(6.0), np.array([3, 0, 4, 1, 5, 2])),
+    NestedOrder("mean", np.arange(6.0), np.array([0, 1, 2, 3, 4, 5])),
+    NestedOrder("weakest", np.arange(6.0), np.array([3, 0, 4, 1, 5, 2])),
 ]
 
 
-def point(order: Order, removed: int, worst: float, mean: float) -> Point:
+def point(order: NestedOrder, removed: int, worst: float, mean: float) -> Point:
     """One made-up model."""
     kept = np.ones(6, bool)
     kept[order.order[:removed]] = False
@@ -74,9 +74,9 @@ def spec_of(**options: Any) -> dict[str, Any]:
 def front_result(
     rules: Mapping[str, Point],
     points: Sequence[Point],
-    orders: Sequence[Order],
+    orders: Sequence[NestedOrder],
     grid: HeadGrid,
-    verdicts: Sequence[Verdict] = (),
+    verdicts: Sequence[LanguageVerdict] = (),
 ) -> FrontResult:
     """What a front found, with a mean on test that is made up."""
     return FrontResult(
@@ -92,10 +92,11 @@ def made_front(
     points: Sequence[Point] = POINTS, answer: Point | None = None, **options: Any
 ) -> Report:
     """The report. answer: the smallest within a point by the bound if None."""
-    spec, chosen = spec_of(**options), answer or within(points, 0.01, "bound")
+    spec, chosen = spec_of(**options), answer or smallest_within(points, 0.01, "bound")
     rules = {"smallest within 1 point in every language, by the lower bound": chosen}
     verdicts = [
-        Verdict(name, 1000, 0.8, 0.79, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2) for name in LANGUAGES
+        LanguageVerdict(name, 1000, 0.8, 0.79, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2)
+        for name in LANGUAGES
     ]
     tables = front_result(rules, points, ORDERS, GRID, verdicts).tables()
     return Report("front", tables, ("Two heads go, by order weakest; 4 are left.",), spec)
@@ -117,7 +118,7 @@ def wide_grid() -> HeadGrid:
 def made_wide(fingerprint: str) -> Report:
     """A front of the embedded model along one order: none, a third and two thirds of its heads off."""
     grid = wide_grid()
-    order = Order("mean", np.arange(grid.size) / grid.size, np.arange(grid.size))
+    order = NestedOrder("mean", np.arange(grid.size) / grid.size, np.arange(grid.size))
     points = []
     for removed, lost in ((0, 0.0), (grid.size // 3, 0.01), (2 * grid.size // 3, 0.2)):
         pair = (-lost, -lost / 2)
@@ -127,7 +128,8 @@ def made_wide(fingerprint: str) -> Report:
         )  # fmt: skip
     spec = spec_of(within=2.0)
     verdicts = [
-        Verdict(name, 1000, 0.9, 0.89, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2) for name in LANGUAGES
+        LanguageVerdict(name, 1000, 0.9, 0.89, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2)
+        for name in LANGUAGES
     ]
     rules = {"smallest within 2 points in every language, by the lower bound": points[1]}
     tables = front_result(rules, points, [order], grid, verdicts).tables()

@@ -31,10 +31,10 @@ from headlab.studies.differences import (
     COLUMNS,
     FORMATS,
     Difference,
-    adjusted,
     difference,
     gain_of,
-    minus,
+    gain_over,
+    holm_of_differences,
 )
 from headlab.tasks import SPLITS, Example, Split, Task, read_table, whole_number
 from headlab.tasks import task as task_of
@@ -44,7 +44,7 @@ from headlab.training import GateOptions, GateStep, TranslationOptions, Watch, s
 # What `headlab reproduce voita-gates` trains and prunes, and at which sizes.
 
 INTENTS, XNLI, TRANSLATION = "intents", "xnli", "translation"
-ENCODER, EVERY = "encoder", "all"
+ENCODER, ALL_STACKS = "encoder", "all"
 MODELS = {INTENTS: "e5-small-intents", XNLI: NLI}
 
 
@@ -52,8 +52,13 @@ MODELS = {INTENTS: "e5-small-intents", XNLI: NLI}
 class Classifier:
     """Gates on a classifier's heads, compared with other choices of as many heads.
 
-    weights: λ, one run each.  gates: how they are learned.  samples: per head, of Shapley values.  randoms: random
-    masks of as many heads.  test: examples that results are reported on (None: all).
+    Attributes:
+        task: Its name.
+        weights: λ, one run each.
+        gates: How they are learned.
+        samples: Per head, of Shapley values.
+        randoms: Random masks of as many heads.
+        test: Examples that results are reported on; None for all.
     """
 
     task: str
@@ -73,9 +78,17 @@ class Classifier:
 class Translator:
     """A translation model trained from scratch, and gates trained jointly with it.
 
-    sentences: of the train split (None: all).  encoder: λ of runs with gates on the encoder alone; every: of runs with
-    gates on all three stacks.  scratch: those λ of `encoder` whose architecture is also trained from scratch.  dev,
-    test: sentences (None: all).  roles: sentences used to find heads' roles.
+    Attributes:
+        pair: Languages, as in "en-de".
+        sentences: Of the train split; None for all.
+        model: How the model is trained.
+        gates: How gates are learned.
+        encoder: λ of runs with gates on the encoder alone.
+        every: λ of runs with gates on all three stacks.
+        scratch: Those λ of `encoder` whose architecture is also trained from scratch.
+        dev: Sentences of dev.
+        test: Sentences of test; None for all.
+        roles: Sentences used to find heads' roles.
     """
 
     pair: str
@@ -90,70 +103,136 @@ class Translator:
     roles: int
 
     @property
-    def evaluated(self) -> dict[Split, int | None]:
+    def evaluated_sizes(self) -> dict[Split, int | None]:
         """Number of sentences of each split that models are evaluated on."""
         return {"dev": self.dev, "test": self.test}
 
-    def of(self, pair: str | None, given: bool) -> Translator:
-        """The same for another pair (None: its own); given: for a user's model, at the default learning rate."""
-        gates = replace(self.gates, model_rate=GateOptions.model_rate) if given else self.gates
+    def for_pair(self, pair: str | None, is_given: bool) -> Translator:
+        """The same for another pair.
+
+        Args:
+            pair: None for its own.
+            is_given: Whether it is for a user's model, at the default learning rate.
+        """
+        gates = self.gates
+        if is_given:
+            gates = replace(gates, model_rate=GateOptions.model_rate)
         return replace(self, pair=pair or self.pair, gates=gates)
 
     @property
     def steps(self) -> int:
-        """Total steps: the base, each run, the base trained on, and both phases of the models trained from scratch."""
-        alone, on = self.model.steps, self.gates.steps
-        return alone + on * (1 + len(self.runs())) + (alone + on) * len(self.scratch)
+        """Total steps of all trainings.
+
+        They are the base, each run, the base trained on, and both phases of the models trained from
+        scratch.
+        """
+        base_steps = self.model.steps
+        further_steps = self.gates.steps
+        trained_on = 1 + len(self.runs())
+        from_scratch = len(self.scratch) * (base_steps + further_steps)
+        return base_steps + trained_on * further_steps + from_scratch
 
     def runs(self) -> list[tuple[str, float]]:
         """(series, λ) of every run."""
-        return [(ENCODER, w) for w in self.encoder] + [(EVERY, w) for w in self.every]
+        encoder_runs = [(ENCODER, weight) for weight in self.encoder]
+        return encoder_runs + [(ALL_STACKS, weight) for weight in self.every]
 
     def options(self, series: str, weight: float, seed: int) -> GateOptions:
         """Options of one run."""
         return replace(
-            self.gates, weight=weight, stacks=ENCODER if series == ENCODER else EVERY, dev_size=self.dev,
-            test_size=self.test, seed=seed,
-        )  # fmt: skip
+            self.gates,
+            weight=weight,
+            stacks=ENCODER if series == ENCODER else ALL_STACKS,
+            dev_size=self.dev,
+            test_size=self.test,
+            seed=seed,
+        )
 
 
 @dataclass(frozen=True)
-class Plan:
+class GatesPlan:
     """The parts of a reproduction."""
 
     classifiers: tuple[Classifier, ...]
     translator: Translator
 
 
-REAL = Plan(
+REAL = GatesPlan(
     (
-        Classifier(INTENTS, (0.0003, 0.001, 0.003, 0.01, 0.03), GateOptions(steps=300), 512, 5, None),
         Classifier(
-            XNLI, (0.001, 0.003, 0.01, 0.03), GateOptions(steps=250, batch=16, size=4000, dev_size=256), 256, 3, 600,
+            INTENTS,
+            weights=(0.0003, 0.001, 0.003, 0.01, 0.03),
+            gates=GateOptions(steps=300),
+            samples=512,
+            randoms=5,
+            test=None,
+        ),
+        Classifier(
+            XNLI,
+            weights=(0.001, 0.003, 0.01, 0.03),
+            gates=GateOptions(steps=250, batch=16, size=4000, dev_size=256),
+            samples=256,
+            randoms=3,
+            test=600,
         ),
     ),
     Translator(
-        "en-de", None, TranslationOptions(steps=3000), GateOptions(steps=300, batch=64, trained="all", model_rate=3e-4),
-        (0.01, 0.02, 0.03, 0.1), (0.003, 0.01, 0.03), (0.03,), 512, None, 512,
+        "en-de",
+        sentences=None,
+        model=TranslationOptions(steps=3000),
+        gates=GateOptions(steps=300, batch=64, trained="all", model_rate=3e-4),
+        encoder=(0.01, 0.02, 0.03, 0.1),
+        every=(0.003, 0.01, 0.03),
+        scratch=(0.03,),
+        dev=512,
+        test=None,
+        roles=512,
     ),
-)  # fmt: skip
-SMOKE = Plan(
+)
+SMOKE = GatesPlan(
     (
         Classifier(
-            INTENTS, (0.003, 0.03), GateOptions(steps=40, batch=16, size=400, gate_rate=0.3, dev_size=64), 4, 3, 128
+            INTENTS,
+            weights=(0.003, 0.03),
+            gates=GateOptions(steps=40, batch=16, size=400, gate_rate=0.3, dev_size=64),
+            samples=4,
+            randoms=3,
+            test=128,
         ),
         Classifier(
-            XNLI, (0.003, 0.03), GateOptions(steps=12, batch=8, size=300, gate_rate=0.3, dev_size=48), 2, 2, 60
+            XNLI,
+            weights=(0.003, 0.03),
+            gates=GateOptions(steps=12, batch=8, size=300, gate_rate=0.3, dev_size=48),
+            samples=2,
+            randoms=2,
+            test=60,
         ),
     ),
     Translator(
-        "en-de", 2000,
-        TranslationOptions(steps=120, batch=32, vocabulary=1000, width=64, feed_forward=128, encoder_layers=2,
-                           decoder_layers=2, encoder_heads=4, decoder_heads=4, warmup=40, dropout=0.1),
-        GateOptions(steps=60, batch=32, trained="all", model_rate=5e-4, gate_rate=0.3),
-        (0.01, 0.03), (0.01, 0.03), (0.01,), 64, 128, 64,
+        "en-de",
+        sentences=2000,
+        model=TranslationOptions(
+            steps=120,
+            batch=32,
+            vocabulary=1000,
+            width=64,
+            feed_forward=128,
+            encoder_layers=2,
+            decoder_layers=2,
+            encoder_heads=4,
+            decoder_heads=4,
+            warmup=40,
+            dropout=0.1,
+        ),
+        gates=GateOptions(steps=60, batch=32, trained="all", model_rate=5e-4, gate_rate=0.3),
+        encoder=(0.01, 0.03),
+        every=(0.01, 0.03),
+        scratch=(0.01,),
+        dev=64,
+        test=128,
+        roles=64,
     ),
-)  # fmt: skip
+)
 
 
 # Encoder gates of a classifier, compared with Shapley, gradient and random choices of as many heads.
@@ -193,42 +272,37 @@ def check(plan: Classifier, data: Path, nli: Path | None) -> None:
 def task_for(plan: Classifier, data: Path) -> Task:
     """The task, with a train split; that of XNLI is a separate file without any XNLI pair."""
     task = task_of(plan.task, data=data)
-    return (
-        replace(task, read=partial(_with_train, task, data / NLI_TRAIN))
-        if plan.task == XNLI
-        else task
-    )
+    if plan.task == XNLI:
+        return replace(task, read=partial(_with_train, task, data / NLI_TRAIN))
+    return task
 
 
 def _with_train(task: Task, path: Path, language: str, split: Split, seed: int) -> list[Example]:
+    """Examples of a split; those of the English train split are read from a file of their own."""
     if split != "train" or language != SOURCE:
         return list(task.read(language, split, seed))
     if not path.is_file():
         raise HeadlabError(
-            f"gates are learned on {path.parent.name}/{path.name} below the data folder, and it is missing",
+            f"gates are learned on {path.parent.name}/{path.name} below the data folder, and it "
+            "is missing",
             code="reproduce.train_missing",
         )
-    rows = enumerate(read_table(path, PAIR), start=2)
-    return [
-        Example(
-            f"train-{n}",
-            premise,
-            whole_number(label, path, n, "label", len(task.labels)),
-            hypothesis,
-        )
-        for n, (premise, hypothesis, label) in rows
-    ]
+    examples = []
+    for line, (premise, hypothesis, label) in enumerate(read_table(path, PAIR), start=2):
+        number = whole_number(label, path, line, "label", len(task.labels))
+        examples.append(Example(f"train-{line}", premise, number, hypothesis))
+    return examples
 
 
 @dataclass(frozen=True)
-class Choices:
+class ComparedMasks:
     """A run of gates, and masks of as many heads to compare it with, by method."""
 
     gates: LearnedGates
     masks: Mapping[str, list[Bools]]
 
 
-def learned(
+def learned_gates(
     model: Model, task: Task, plan: Classifier, store: Store, seed: int, say: Say
 ) -> list[LearnedGates]:
     """Gates for every λ, learned on English or loaded from the store."""
@@ -240,118 +314,164 @@ def learned(
     return sweep(model, task, SOURCE, plan.weights, options=options, store=store, watch=watch)
 
 
-def scored(
+def scores_by_name(
     model: Model, task: Task, plan: Classifier, store: Store, seed: int, say: Say
 ) -> dict[str, HeadScores]:
     """Scores of English by method: those to compare, and the random ones, each with its own seed."""
-    names = METHODS | {f"{RANDOM} {n}": "random" for n in range(plan.randoms)}
-    out = {}
-    for n, (name, method) in enumerate(names.items()):
-        own = {"samples": plan.samples, "target": None, "estimand": ESTIMAND}
-        options: dict[str, Any] = own if method == "shapley" else {}
-        out[name] = score(
-            model, task, language=SOURCE, method=method, size=plan.gates.dev_size, store=store,
-            seed=seed + n if method == "random" else seed,
-            on_progress=partial(say, f"{plan.task}, {name}"), **options,
-        )  # fmt: skip
-    return out
+    names = METHODS | {f"{RANDOM} {number}": "random" for number in range(plan.randoms)}
+    scores = {}
+    for number, (name, method) in enumerate(names.items()):
+        options: dict[str, Any] = {}
+        if method == "shapley":
+            options = {"samples": plan.samples, "target": None, "estimand": ESTIMAND}
+        scores[name] = score(
+            model,
+            task,
+            language=SOURCE,
+            method=method,
+            size=plan.gates.dev_size,
+            store=store,
+            seed=seed + number if method == "random" else seed,
+            on_progress=partial(say, f"{plan.task}, {name}"),
+            **options,
+        )
+    return scores
 
 
-def choices(grid: HeadGrid, gates: LearnedGates, scores: Mapping[str, HeadScores]) -> Choices:
+def compared_masks(
+    grid: HeadGrid, gates: LearnedGates, scores: Mapping[str, HeadScores]
+) -> ComparedMasks:
     """The gates' mask, and masks from the scores that keep as many heads."""
+    removed_count = int((~gates.kept).sum())
     masks: dict[str, list[Bools]] = {GATES: [gates.kept]}
-    for name, found in scores.items():
-        kept = kept_without(removal_order(found.values)[: int((~gates.kept).sum())], grid.size)
-        masks.setdefault(RANDOM if name.startswith(RANDOM) else name, []).append(kept)
-    return Choices(gates, masks)
+    for name, method_scores in scores.items():
+        order = removal_order(method_scores.values)
+        kept_heads = kept_without(order[:removed_count], grid.size)
+        choice = RANDOM if name.startswith(RANDOM) else name
+        masks.setdefault(choice, []).append(kept_heads)
+    return ComparedMasks(gates, masks)
 
 
 def report(model: Model, task: Task, plan: Classifier, store: Store, seed: int, say: Say) -> Report:
     """Accuracy of all choices at each λ on the English test examples."""
-    scores = scored(model, task, plan, store, seed, say)
-    runs = [
-        choices(model.grid, gates, scores) for gates in learned(model, task, plan, store, seed, say)
+    scores = scores_by_name(model, task, plan, store, seed, say)
+    masks_by_weight = [
+        compared_masks(model.grid, gates, scores)
+        for gates in learned_gates(model, task, plan, store, seed, say)
     ]
     evaluator = Evaluator(model, task, SOURCE, "test", plan.test, state_bytes=0)
-    rows: list[Row] = []
-    for n, run in enumerate(runs):
-        say(f"{plan.task}, test", Progress(n, len(runs)))
-        rows += _rows(evaluator, run, seed)
-    about: dict[str, Json] = {
-        "model": dict(model.recorded()), "task": plan.task, "options": plan.gates.record(), "weights": list(plan.weights),
-        "shapley": {"samples": plan.samples, "estimand": ESTIMAND}, "randoms": plan.randoms, "test": plan.test,
+    rows: list[ChoiceRow] = []
+    for number, masks in enumerate(masks_by_weight):
+        say(f"{plan.task}, test", Progress(number, len(masks_by_weight)))
+        rows += _rows(evaluator, masks, seed)
+    spec: dict[str, Json] = {
+        "model": dict(model.recorded()),
+        "task": plan.task,
+        "options": plan.gates.record(),
+        "weights": list(plan.weights),
+        "shapley": {"samples": plan.samples, "estimand": ESTIMAND},
+        "randoms": plan.randoms,
+        "test": plan.test,
         "seed": seed,
-    }  # fmt: skip
-    forwards = sum(run.gates.example_forwards for run in runs) + sum(
-        s.example_forwards for s in scores.values()
-    )
-    seconds = sum(run.gates.seconds for run in runs) + sum(s.seconds for s in scores.values())
-    notes = tuple(dict.fromkeys(note for run in runs for note in run.gates.notes))
-    return Report(
-        f"gates-{plan.task}", (_table(plan, rows, evaluator), _layers(plan, runs)), notes, RunSpec.of(about),
-        int(forwards) + evaluator.forwards, float(seconds),
-    )  # fmt: skip
-
-
-class Row(NamedTuple):
-    """One choice of heads at one λ: its leading cells, its gain, and its gain over the gates' choice."""
-
-    told: tuple[Cell, ...]
-    gain: Difference
-    over: Difference | None
-
-
-def _rows(evaluator: Evaluator, run: Choices, seed: int) -> Iterator[Row]:
-    grid, whole = evaluator.model.grid, evaluator.evaluate()
-    answers: dict[str, list[Evaluation]] = {
-        name: [evaluator.evaluate(Mask(grid, kept)) for kept in masks]
-        for name, masks in run.masks.items()
     }
-    own = gain_of(whole, answers[GATES])
-    left, undecided = int(run.gates.kept.sum()), run.gates.undecided()
-    for name, found in answers.items():
-        gain = gain_of(whole, found)
-        over = None if name == GATES else difference(minus(gain, own), seed)
-        accuracy = 100 * sum(one.accuracy for one in found) / len(found)
-        yield Row((run.gates.weight, left, undecided, name, accuracy), difference(gain, seed), over)
+    forwards = sum(masks.gates.example_forwards for masks in masks_by_weight)
+    forwards += sum(method_scores.example_forwards for method_scores in scores.values())
+    seconds = sum(masks.gates.seconds for masks in masks_by_weight)
+    seconds += sum(method_scores.seconds for method_scores in scores.values())
+    notes = tuple(dict.fromkeys(note for masks in masks_by_weight for note in masks.gates.notes))
+    return Report(
+        f"gates-{plan.task}",
+        (_table(plan, rows, evaluator), _layers(plan, masks_by_weight)),
+        notes,
+        RunSpec.of(spec),
+        int(forwards) + evaluator.forwards,
+        float(seconds),
+    )
 
 
-def _cells(rows: Sequence[Row]) -> Iterator[tuple[Cell, ...]]:
+class ChoiceRow(NamedTuple):
+    """One choice of heads at one λ.
+
+    Attributes:
+        leading_cells: λ, heads kept, undecided gates, name of the choice, and accuracy.
+        gain: Over the baseline.
+        over_gates: Its gain over the gates' choice; None of that choice itself.
+    """
+
+    leading_cells: tuple[Cell, ...]
+    gain: Difference
+    over_gates: Difference | None
+
+
+def _rows(evaluator: Evaluator, compared: ComparedMasks, seed: int) -> Iterator[ChoiceRow]:
+    """A row for each choice of heads at one λ."""
+    grid = evaluator.model.grid
+    baseline = evaluator.evaluate()
+    answers: dict[str, list[Evaluation]] = {
+        name: [evaluator.evaluate(Mask(grid, kept_heads)) for kept_heads in masks]
+        for name, masks in compared.masks.items()
+    }
+    gates_gain = gain_of(baseline, answers[GATES])
+    kept_count = int(compared.gates.kept.sum())
+    undecided_count = compared.gates.undecided()
+    for name, evaluations in answers.items():
+        gain = gain_of(baseline, evaluations)
+        over_gates = None if name == GATES else difference(gain_over(gain, gates_gain), seed)
+        accuracy = 100 * sum(evaluation.accuracy for evaluation in evaluations) / len(evaluations)
+        yield ChoiceRow(
+            (compared.gates.weight, kept_count, undecided_count, name, accuracy),
+            difference(gain, seed),
+            over_gates,
+        )
+
+
+def _cells(rows: Sequence[ChoiceRow]) -> Iterator[tuple[Cell, ...]]:
     """The table's rows, with p adjusted over its column."""
-    gains = adjusted([row.gain for row in rows])
-    over = iter(adjusted([row.over for row in rows if row.over is not None]))
-    for row, corrected in zip(rows, gains, strict=True):
-        behind = (None,) * 5 if row.over is None else (*row.over.cells, next(over))
-        yield (*row.told, *row.gain.cells, corrected, *behind)
+    p_of_gains = holm_of_differences([row.gain for row in rows])
+    p_over_gates = iter(
+        holm_of_differences([row.over_gates for row in rows if row.over_gates is not None])
+    )
+    for row, p_holm in zip(rows, p_of_gains, strict=True):
+        cells_over_gates: tuple[Cell, ...] = (None,) * 5
+        if row.over_gates is not None:
+            cells_over_gates = (*row.over_gates.cells, next(p_over_gates))
+        yield (*row.leading_cells, *row.gain.cells, p_holm, *cells_over_gates)
 
 
-def _table(plan: Classifier, rows: Sequence[Row], evaluator: Evaluator) -> Table:
-    columns, formats = (*COLUMNS, P_HOLM), (*FORMATS, FORMATS[-1])
+def _table(plan: Classifier, rows: Sequence[ChoiceRow], evaluator: Evaluator) -> Table:
+    """The table of all choices."""
+    columns = (*COLUMNS, P_HOLM)
+    formats = (*FORMATS, FORMATS[-1])
     against = tuple(f"against gates: {name}" for name in columns)
     return Table(
         f"gates-{plan.task}-test",
-        f"{plan.task}, English: accuracy on test of the heads that gates keep, and of as many by other choices",
+        f"{plan.task}, English: accuracy on test of the heads that gates keep, and of as many by "
+        "other choices",
         ("λ", "heads left", "undecided", "chosen by", "accuracy, %", *columns, *against),
         ("g", "d", "d", "", ".1f", *formats, *formats),
         tuple(_cells(rows)),
         (
             f"Differences: from the whole model, {100 * evaluator.evaluate().accuracy:.1f} % on "
-            f"{len(evaluator.examples)} examples, and from the gates' choice; paired, resampled by group.",
-            "Intervals and p are over test examples: the gates are those of one training seed. p, Holm: "
-            "corrected for all rows of its column.",
-            f"Gates are learned on train, the model as it is; Shapley's values ({plan.samples} samples a head, at all "
-            f"numbers of heads) and the gradient on {plan.gates.dev_size} dev examples; random: the mean of "
-            f"{plan.randoms} masks. undecided: gates that are neither 0 nor 1 with 90 % or more.",
+            f"{len(evaluator.examples)} examples, and from the gates' choice; paired, resampled "
+            "by group.",
+            "Intervals and p are over test examples: the gates are those of one training seed. p, "
+            "Holm: corrected for all rows of its column.",
+            f"Gates are learned on train, the model as it is; Shapley's values ({plan.samples} "
+            f"samples a head, at all numbers of heads) and the gradient on {plan.gates.dev_size} "
+            f"dev examples; random: the mean of {plan.randoms} masks. undecided: gates that are "
+            "neither 0 nor 1 with 90 % or more.",
         ),
-    )  # fmt: skip
+    )
 
 
-def _layers(plan: Classifier, runs: list[Choices]) -> Table:
+def _layers(plan: Classifier, masks_by_weight: list[ComparedMasks]) -> Table:
     """Heads that gates keep in each layer."""
     columns = tuple(
-        f"{stack.name} {n}" for stack in runs[0].gates.grid.stacks for n in range(stack.layers)
+        f"{stack.name} {layer}"
+        for stack in masks_by_weight[0].gates.grid.stacks
+        for layer in range(stack.layers)
     )
-    rows = tuple((run.gates.weight, *by_layer(run.gates)) for run in runs)
+    rows = tuple((compared.gates.weight, *by_layer(compared.gates)) for compared in masks_by_weight)
     title = f"{plan.task}: heads that gates keep in each layer"
     return Table(
         f"gates-{plan.task}-layers", title, ("λ", *columns), ("g", *("d" for _ in columns)), rows
@@ -360,5 +480,5 @@ def _layers(plan: Classifier, runs: list[Choices]) -> Table:
 
 def by_layer(gates: LearnedGates) -> tuple[int, ...]:
     """Heads kept in each layer, stack after stack."""
-    kept = gates.grid.gates(gates.kept.astype(float))
-    return tuple(int(row.sum()) for row in kept)
+    kept_by_layer = gates.grid.gates(gates.kept.astype(float))
+    return tuple(int(row.sum()) for row in kept_by_layer)

@@ -27,7 +27,7 @@ from headlab.reproduce.models import VERSION, as_written, opened
 from headlab.results import ADAPTERS, LearnedGates, Result, Store, trained_folder
 from headlab.roles import of_task
 from headlab.roles.study import study
-from headlab.tasks import Example, Task
+from headlab.tasks import Example, Split, Task
 from headlab.training import (
     GateOptions,
     NoVocabulary,
@@ -43,14 +43,19 @@ BASE, LONGER = "trained", "trained on"
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Quality of a model's translations of the test sentences, and the cost of training and evaluating it.
+    """Quality of a model's translations of the test sentences, and what that cost.
 
-    seconds: of its training, as recorded then; for a model that started from the base, from there on.  forwards:
-    examples run through the model in all.  judging: seconds of this evaluation.
+    Attributes:
+        bleu: Of greedy translations.
+        log_probability: Of the correct translations.
+        seconds: Of the model's training, as recorded then; for a model that started from the base,
+            from there on.
+        forwards: Examples run through the model in all.
+        judging: Seconds of this evaluation.
     """
 
     bleu: Bleu
-    sure: Likelihood
+    log_probability: Likelihood
     seconds: float
     forwards: int
     judging: float
@@ -67,8 +72,14 @@ class Pruned:
 
 
 @dataclass(frozen=True)
-class Made:
-    """A model that was trained here, or given; seconds and forwards: of all stages of its training."""
+class TrainedModel:
+    """A model that was trained here, or given.
+
+    Attributes:
+        model: The model.
+        seconds: Of all stages of its training.
+        forwards: Of all stages of its training.
+    """
 
     model: Model
     seconds: float = 0.0
@@ -76,7 +87,7 @@ class Made:
 
 
 @dataclass
-class Work:
+class TranslationWork:
     """Everything that a step needs. given: the model to prune, if none is to be trained."""
 
     plan: Translator
@@ -92,13 +103,15 @@ class Work:
         self._sentences = self.task.examples(self.plan.pair, "train", self.plan.sentences)
 
     @property
-    def limited(self) -> Task:
+    def limited_task(self) -> Task:
         """The task with at most the plan's number of train sentences."""
-        kept, whole = self._sentences, self.task.read
-        return replace(
-            self.task,
-            read=lambda name, split, seed: kept if split == "train" else whole(name, split, seed),
-        )
+        task = self.task
+        sentences = self._sentences
+
+        def read(language: str, split: Split, seed: int) -> Sequence[Example]:
+            return sentences if split == "train" else task.read(language, split, seed)
+
+        return replace(task, read=read)
 
     @property
     def options(self) -> TranslationOptions:
@@ -106,16 +119,16 @@ class Work:
         return replace(self.plan.model, seed=self.seed)
 
     @property
-    def on(self) -> GateOptions:
+    def further_options(self) -> GateOptions:
         """Options for continued training, with gates or without."""
         return replace(self.plan.gates, seed=self.seed)
 
     def spec(self, base: Model) -> JsonObject:
         """Everything the results depend on."""
-        plan, task = self.plan, self.task
-        parts = {"train": self._sentences} | {
-            s: task.examples(plan.pair, s, n) for s, n in plan.evaluated.items()
-        }
+        plan = self.plan
+        examples_by_split = {"train": self._sentences}
+        for split, size in plan.evaluated_sizes.items():
+            examples_by_split[split] = self.task.examples(plan.pair, split, size)
         return {
             "pair": plan.pair,
             "model": dict(base.recorded()),
@@ -128,7 +141,8 @@ class Work:
             "encoder": list(plan.encoder),
             "every": list(plan.every),
             "data": {
-                s: {"sentences": len(e), "data_hash": task.data_hash(e)} for s, e in parts.items()
+                split: {"sentences": len(examples), "data_hash": self.task.data_hash(examples)}
+                for split, examples in examples_by_split.items()
             },
             "seed": self.seed,
             "device": self.device,
@@ -142,111 +156,167 @@ class TrainingCost(TypedDict):
     example_forwards: int
 
 
-def _made(work: Work, out: Path, name: str, before: Made | None = None) -> Made:
-    """A written model, under a name that does not depend on its path, with the total cost of its training."""
-    with as_written(out):
-        record = cast("TrainingCost", read_json(out / TRAINING))
+def _read_trained(
+    work: TranslationWork, folder: Path, name: str, start: TrainedModel | None = None
+) -> TrainedModel:
+    """A written model, under a name that does not depend on its path.
+
+    Args:
+        work: What the step needs.
+        folder: Of the model.
+        name: Of the model.
+        start: The model that it started from, whose cost is added.
+    """
+    with as_written(folder):
+        record = cast("TrainingCost", read_json(folder / TRAINING))
         seconds = float(record["seconds"])
         forwards = int(record["example_forwards"])
-    model = opened(out, name, work.device, "float32")
-    return Made(
+    model = opened(folder, name, work.device, "float32")
+    return TrainedModel(
         model,
-        seconds + (before.seconds if before else 0),
-        forwards + (before.forwards if before else 0),
+        seconds + (start.seconds if start else 0),
+        forwards + (start.forwards if start else 0),
     )
 
 
-def place_of(work: Work, made_of: JsonLike) -> Path:
+def place_of(work: TranslationWork, made_of: JsonLike) -> Path:
     """Folder of a training, named by everything it depends on."""
-    key = content_key([VERSION, made_of, [[e.text, e.target] for e in work.limited.read(work.plan.pair, "train", 0)],
-                       work.device.split(":")[0]])  # fmt: skip
+    examples = work.limited_task.read(work.plan.pair, "train", 0)
+    sentences = [[example.text, example.target] for example in examples]
+    key = content_key([VERSION, made_of, sentences, work.device.split(":")[0]])
     return work.store.root / ADAPTERS / f"mt-{key[:24]}"
 
 
-def _removed(mask: Mask | None) -> list[JsonLike]:
+def _removed_places(mask: Mask | None) -> list[JsonLike]:
     """[stack, layer, head] of every head that a mask removes; none without a mask."""
-    removed = () if mask is None else mask.removed
-    return [[head.stack, head.layer, head.head] for head in removed]
+    removed_heads = () if mask is None else mask.removed
+    return [[head.stack, head.layer, head.head] for head in removed_heads]
 
 
-def train(work: Work, name: str, mask: Mask | None = None) -> Made:
-    """A model trained from scratch, or found in the store; mask: its removed heads are off from the first step."""
-    off = _removed(mask)
-    out = place_of(work, [work.options.record(), off])
-    if not (out / "config.json").is_file():
+def train(work: TranslationWork, name: str, mask: Mask | None = None) -> TrainedModel:
+    """A model trained from scratch, or found in the store.
+
+    Args:
+        work: What the step needs.
+        name: Of the model.
+        mask: Its removed heads are off from the first step.
+    """
+    removed_places = _removed_places(mask)
+    folder = place_of(work, [work.options.record(), removed_places])
+    if not (folder / "config.json").is_file():
         try:
             train_translation(
-                work.limited.read(work.plan.pair, "train", 0), pair=work.plan.pair, out=out, options=work.options,
-                mask=mask, device=work.device,
-                progress=lambda step: work.say(name, Progress(step.step, step.steps, f"loss {step.loss:.3f}")),
-            )  # fmt: skip
+                work.limited_task.read(work.plan.pair, "train", 0),
+                pair=work.plan.pair,
+                out=folder,
+                options=work.options,
+                mask=mask,
+                device=work.device,
+                progress=lambda step: work.say(
+                    name, Progress(step.step, step.steps, f"loss {step.loss:.3f}")
+                ),
+            )
         except NoVocabulary as error:
-            do = "here it has one size for all pairs, so name another with --language, or give --translation-model"
-            raise NoVocabulary(error.size, error.why, do) from error
-    return _made(work, out, name)
+            remedy = (
+                "here it has one size for all pairs, so name another with --language, or give "
+                "--translation-model"
+            )
+            raise NoVocabulary(error.size, error.why, remedy) from error
+    return _read_trained(work, folder, name)
 
 
-def longer(work: Work, name: str, before: Made, mask: Mask | None = None) -> Made:
+def train_longer(
+    work: TranslationWork, name: str, start: TrainedModel, mask: Mask | None = None
+) -> TrainedModel:
     """A model trained on as the pruned ones are, but without gates; or found in the store."""
-    off = _removed(mask)
-    out = place_of(work, [before.model.recorded(), work.on.record(), work.seed, off])
-    if not (out / "config.json").is_file():
+    removed_places = _removed_places(mask)
+    folder = place_of(
+        work, [start.model.recorded(), work.further_options.record(), work.seed, removed_places]
+    )
+    if not (folder / "config.json").is_file():
         train_on(
-            before.model, work.limited, work.plan.pair, out=out, options=work.on, mask=mask,
-            progress=lambda step: work.say(name, Progress(step.step, step.steps, f"loss {step.loss:.3f}")),
-        )  # fmt: skip
-    return _made(work, out, name, before)
+            start.model,
+            work.limited_task,
+            work.plan.pair,
+            out=folder,
+            options=work.further_options,
+            mask=mask,
+            progress=lambda step: work.say(
+                name, Progress(step.step, step.steps, f"loss {step.loss:.3f}")
+            ),
+        )
+    return _read_trained(work, folder, name, start)
 
 
-def evaluated(work: Work, made: Made, name: str, mask: Mask | None = None) -> Evaluated:
-    """BLEU of a model's greedy translations of the test sentences, and the log-probability of the correct ones."""
+def evaluate(
+    work: TranslationWork, trained: TrainedModel, name: str, mask: Mask | None = None
+) -> Evaluated:
+    """BLEU of a model's greedy translations of test, and the log-probability of the correct ones."""
     work.say(f"{name}: translating", Progress(0, 1))
-    began = time.perf_counter()
+    start = time.perf_counter()
     evaluator = Evaluator(
-        made.model, work.task, work.plan.pair, "test", work.plan.test, state_bytes=0
+        trained.model, work.task, work.plan.pair, "test", work.plan.test, state_bytes=0
     )
     bleu = translated_bleu(evaluator, mask, seed=work.seed)
-    sure = likelihood(evaluator, mask, seed=work.seed)
-    took = time.perf_counter() - began
-    return Evaluated(bleu, sure, made.seconds, made.forwards + evaluator.forwards, took)
+    log_probability = likelihood(evaluator, mask, seed=work.seed)
+    judging = time.perf_counter() - start
+    return Evaluated(
+        bleu, log_probability, trained.seconds, trained.forwards + evaluator.forwards, judging
+    )
 
 
-def _seconds(done: Result[LearnedGates]) -> float:
+def _step_seconds(stored_gates: Result[LearnedGates]) -> float:
     """Seconds of a run's steps alone; those of its gates include the evaluation on dev and test."""
-    with as_written(done.folder):
-        return as_number(done.meta["step_seconds"]) * int(done.record.steps[-1])
+    with as_written(stored_gates.folder):
+        return as_number(stored_gates.meta["step_seconds"]) * int(stored_gates.record.steps[-1])
 
 
-def pruned(work: Work, base: Model, series: str, weight: float) -> Pruned:
+def learn_and_evaluate(work: TranslationWork, base: Model, series: str, weight: float) -> Pruned:
     """Gates learned jointly with the trained model, and the evaluation of the pruned model."""
     title = f"{series} gates, λ = {weight:g}"
     options = work.plan.options(series, weight, work.seed)
     gates = learn_gates(
-        base, work.limited, work.plan.pair, options=options, store=work.store,
+        base,
+        work.limited_task,
+        work.plan.pair,
+        options=options,
+        store=work.store,
         on_progress=lambda step: work.say(title, step.progress),
-    )  # fmt: skip
-    done = work.store.run(gates.spec).result(LearnedGates)
-    assert done is not None  # it was just learned, or found
-    folder = trained_folder(done)
+    )
+    stored_gates = work.store.run(gates.spec).result(LearnedGates)
+    assert stored_gates is not None  # it was just learned, or found
+    folder = trained_folder(stored_gates)
     if folder is None:
         raise HeadlabError(
-            f"the model that was trained jointly with the {title}, is no longer in the cache; to train it again, "
-            f"delete folder {done.key[:12]}… of the cache and run the same command",
+            f"the model that was trained jointly with the {title}, is no longer in the cache; to "
+            f"train it again, delete folder {stored_gates.key[:12]}… of the cache and run the "
+            "same command",
             code="reproduce.model_gone",
         )
-    made = Made(
-        opened(folder, title, work.device, "float32"), _seconds(done), gates.example_forwards
+    trained = TrainedModel(
+        opened(folder, title, work.device, "float32"),
+        _step_seconds(stored_gates),
+        gates.example_forwards,
     )
-    return Pruned(series, weight, gates, evaluated(work, made, title, Mask(gates.grid, gates.kept)))
+    evaluated = evaluate(work, trained, title, Mask(gates.grid, gates.kept))
+    return Pruned(series, weight, gates, evaluated)
 
 
 @dataclass(frozen=True)
-class Translated:
+class TranslationResults:
     """Results of the translation part.
 
-    base: the model to prune.  longer: the same, trained on as the pruned ones are, without gates.  scratch: by λ, the
-    architecture of a run of the encoder series, trained from scratch and then on like these.  roles: of the base's
-    heads.  parameters: of the base.  given: whether the base was given.
+    Attributes:
+        plan: What was trained.
+        base: The model to prune.
+        longer: The same, trained on as the pruned ones are, without gates.
+        runs: The pruned models.
+        scratch: By λ, the architecture of a run of the encoder series, trained from scratch and
+            then on like these.
+        roles: Of the base's heads.
+        parameters: Of the base.
+        given: Whether the base was given.
+        spec: Everything the results depend on.
     """
 
     plan: Translator
@@ -260,7 +330,7 @@ class Translated:
     spec: JsonObject
 
     @property
-    def all(self) -> tuple[Evaluated, ...]:
+    def all_evaluated(self) -> tuple[Evaluated, ...]:
         """Every model that was evaluated."""
         return (
             self.base,
@@ -270,23 +340,25 @@ class Translated:
         )
 
 
-def from_scratch(work: Work, run: Pruned) -> Evaluated:
+def from_scratch(work: TranslationWork, pruned: Pruned) -> Evaluated:
     """A run's architecture, its heads off from the first step, trained for as many steps in each phase."""
-    name, mask = f"from scratch, λ = {run.weight:g}", run.gates.mask()
-    return evaluated(work, longer(work, f"{name}, trained on", train(work, name, mask), mask), name)
+    name, mask = f"from scratch, λ = {pruned.weight:g}", pruned.gates.mask()
+    return evaluate(
+        work, train_longer(work, f"{name}, trained on", train(work, name, mask), mask), name
+    )
 
 
-def translated(work: Work) -> Translated:
+def translation_results(work: TranslationWork) -> TranslationResults:
     """Run every step of the part; what is in the store is not made again."""
     plan = work.plan
-    base = train(work, BASE) if work.given is None else Made(work.given)
-    on = longer(work, LONGER, Made(base.model))
-    runs = [pruned(work, base.model, series, weight) for series, weight in plan.runs()]
-    asked = () if work.given is not None else plan.scratch
+    base = train(work, BASE) if work.given is None else TrainedModel(work.given)
+    longer = train_longer(work, LONGER, TrainedModel(base.model))
+    runs = [learn_and_evaluate(work, base.model, series, weight) for series, weight in plan.runs()]
+    scratch_weights = () if work.given is not None else plan.scratch
     scratch = {
         run.weight: from_scratch(work, run)
         for run in runs
-        if run.series == ENCODER and run.weight in asked
+        if run.series == ENCODER and run.weight in scratch_weights
     }
     sentences = of_task(work.task, plan.pair, "dev", plan.roles)
     roles = study(
@@ -294,10 +366,17 @@ def translated(work: Work) -> Translated:
         sentences,
         options={"examples": 0},
         store=work.store,
-        on_progress=lambda p: work.say("roles", p),
+        on_progress=lambda parameter: work.say("roles", parameter),
     )
-    parameters = sum(p.numel() for p in base.model.module.parameters())
-    return Translated(
-        plan, evaluated(work, base, BASE), evaluated(work, on, LONGER), runs, scratch, roles, parameters,
-        work.given is not None, work.spec(base.model),
-    )  # fmt: skip
+    parameters = sum(parameter.numel() for parameter in base.model.module.parameters())
+    return TranslationResults(
+        plan,
+        evaluate(work, base, BASE),
+        evaluate(work, longer, LONGER),
+        runs,
+        scratch,
+        roles,
+        parameters,
+        work.given is not None,
+        work.spec(base.model),
+    )

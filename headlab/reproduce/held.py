@@ -40,11 +40,18 @@ CURVES: Mapping[str, tuple[str, ...]] = {XNLI: ("en", "sw"), UDPOS: ("en", "tr")
 class Plan:
     """Sizes of a reproduction.
 
-    dev, test: examples per language, of test by task: a sentence of many words is many answers.  curve: test examples
-    of a curve, evaluated at every point of every order.  few: only three languages of each task.  samples: per head, at
-    most, by task.  target: half-width to reach.  randoms: random masks and orders.  points: per curve.  k: heads
-    removed per language in runs that do not remove the harmful ones.  steps: of the fine-tuning on English
-    part-of-speech tags.
+    Attributes:
+        dev: Examples of dev per language.
+        test: Examples of test per language, by task: a sentence of many words is many answers.
+        curve: Test examples of a curve, evaluated at every point of every order.
+        few: Whether only three languages of each task are taken.
+        samples: Per head, at most, by task.
+        target: Half-width to reach.
+        randoms: Random masks and orders.
+        points: Per curve.
+        k: Heads removed per language in runs that do not remove the harmful ones.
+        steps: Of the fine-tuning on English part-of-speech tags.
+        orders: Samples of monte-carlo.
     """
 
     dev: int
@@ -61,11 +68,9 @@ class Plan:
 
     def languages(self, task: Task) -> tuple[str, ...]:
         """The paper's languages that the data have; with `few`, the fixed three."""
-        return (
-            FEW[task.name]
-            if self.few
-            else tuple(name for name in PAPERS[task.name] if name in task.languages)
-        )
+        if self.few:
+            return FEW[task.name]
+        return tuple(name for name in PAPERS[task.name] if name in task.languages)
 
     def curved(self, task: Task) -> tuple[str, ...]:
         """Languages that curves are drawn for."""
@@ -73,9 +78,31 @@ class Plan:
 
 
 REAL = Plan(
-    512, {XNLI: 999, UDPOS: 400}, 256, False, {XNLI: 512, UDPOS: 256}, 0.01, 10, 13, 10, 400, 128
+    dev=512,
+    test={XNLI: 999, UDPOS: 400},
+    curve=256,
+    few=False,
+    samples={XNLI: 512, UDPOS: 256},
+    target=0.01,
+    randoms=10,
+    points=13,
+    k=10,
+    steps=400,
+    orders=128,
 )
-SMOKE = Plan(64, {XNLI: 128, UDPOS: 128}, 64, True, {XNLI: 16, UDPOS: 16}, None, 3, 5, 5, 40, 4)
+SMOKE = Plan(
+    dev=64,
+    test={XNLI: 128, UDPOS: 128},
+    curve=64,
+    few=True,
+    samples={XNLI: 16, UDPOS: 16},
+    target=None,
+    randoms=3,
+    points=5,
+    k=5,
+    steps=40,
+    orders=4,
+)
 
 
 @dataclass(frozen=True)
@@ -111,10 +138,10 @@ def steps(plan: Plan) -> Iterator[Step]:
         "target": None,
     }
     for task in TASKS:
-        own = shapley(plan, task)
-        scores: dict[str, OptionValue] = {"method": "shapley", "method_options": own}
+        shapley_options = shapley(plan, task)
+        scores: dict[str, OptionValue] = {"method": "shapley", "method_options": shapley_options}
         walk: dict[str, OptionValue] = {
-            "method_options": own,
+            "method_options": shapley_options,
             "monte_carlo_options": orders,
             "runs": plan.randoms,
             "points": plan.points,
@@ -147,12 +174,18 @@ def tagger_folder(
     examples, base = task.examples("en", "train"), find_base()
     options = options_of("small", "full", len(examples), steps=steps)
     key = content_key([facts(examples, task.labels), options.record(), base.sha256])
-    out = root / ADAPTERS / f"{TAGGER}-{key[:12]}"
-    if not (out / "config.json").is_file():
+    folder = root / ADAPTERS / f"{TAGGER}-{key[:12]}"
+    if not (folder / "config.json").is_file():
         finetune(
-            base, examples, task.labels, out=out, options=options, device=device, progress=progress
+            base,
+            examples,
+            task.labels,
+            out=folder,
+            options=options,
+            device=device,
+            progress=progress,
         )
-    return out
+    return folder
 
 
 def check(plan: Plan, data: Path, given: Mapping[str, Path | None]) -> None:
@@ -200,9 +233,13 @@ class Held:
 
     def _pieces(self, languages: tuple[str, ...], test: int) -> Pieces:
         return Pieces(
-            self.model, self.task.restricted(languages), self.store, seed=self.seed, dev_size=self.plan.dev,
+            self.model,
+            self.task.restricted(languages),
+            self.store,
+            seed=self.seed,
+            dev_size=self.plan.dev,
             test_size=test,
-        )  # fmt: skip
+        )
 
     def pieces(self, step: Step) -> Pieces:
         """The pieces that a step is built from."""
@@ -220,26 +257,26 @@ class Held:
         return Found(step, report)
 
 
-def keep(found: Found, folder: Path, command: str) -> Path:
+def keep(finished: Found, folder: Path, command: str) -> Path:
     """Write a report as JSON with the command that made it, and its tables as CSV beside it."""
-    path = folder / f"{found.step.name}.json"
-    write_json(path, {"command": command, **found.report.to_json()})
-    for table in found.report.tables:
-        write_atomic(folder / f"{found.step.name}-{table.name}.csv", table.csv().encode())
+    path = folder / f"{finished.step.name}.json"
+    write_json(path, {"command": command, **finished.report.to_json()})
+    for table in finished.report.tables:
+        write_atomic(folder / f"{finished.step.name}-{table.name}.csv", table.csv().encode())
     return path
 
 
-def texts(found: Found) -> Iterator[str]:
+def texts(finished: Found) -> Iterator[str]:
     """A report as Markdown, one table or note at a time."""
-    for table in found.report.tables:
-        yield f"### {found.step.task}: {table.title}\n\n{table.markdown()}"
-    yield from (f"note: {note}" for note in found.report.notes)
+    for table in finished.report.tables:
+        yield f"### {finished.step.task}: {table.title}\n\n{table.markdown()}"
+    yield from (f"note: {note}" for note in finished.report.notes)
 
 
-def as_json(command: str, plan: Plan, every: list[Found]) -> dict[str, JsonLike]:
+def as_json(command: str, plan: Plan, finished_steps: list[Found]) -> dict[str, JsonLike]:
     """All reports of a run as one JSON object, by task and experiment."""
     reports: dict[str, dict[str, JsonLike]] = {}
-    for found in every:
-        name = found.step.name.removeprefix(f"{found.step.task}-")
-        reports.setdefault(found.step.task, {})[name] = found.report.to_json()
+    for finished in finished_steps:
+        name = finished.step.name.removeprefix(f"{finished.step.task}-")
+        reports.setdefault(finished.step.task, {})[name] = finished.report.to_json()
     return {"command": command, "plan": dict(vars(plan)), "reports": reports}

@@ -35,12 +35,12 @@ def as_written(folder: Path) -> Iterator[None]:
 NLI = "e5-small-xnli"
 
 
-def nli_folder(data: Path, given: Path | None) -> Path:
+def nli_folder(data: Path, named_folder: Path | None) -> Path:
     """Folder of the model fine-tuned on English NLI: the one given, or the one beside the data.
 
     Raises HeadlabError if it is not there.
     """
-    folder = given or data.resolve().parent / "models" / NLI
+    folder = named_folder or data.resolve().parent / "models" / NLI
     if not (folder / "config.json").is_file():
         raise HeadlabError(
             f"{folder} holds no model fine-tuned on NLI; name its folder with --nli-model",

@@ -26,13 +26,13 @@ from headlab.roles import HAS, RARE, SHARES, SYNTACTIC, having, kind_of, of_tree
 from headlab.roles.study import study
 from headlab.tasks import treebank, treebank_languages
 
-BASE, TUNED = "multilingual-e5-small", "e5-small-intents"
-MODELS = (BASE, TUNED, NLI)
+BASE, TUNED_BASE = "multilingual-e5-small", "e5-small-intents"
+MODELS = (BASE, TUNED_BASE, NLI)
 FEW = ("en", "zh", "hi")
 SOURCE = "en"  # its heads are looked up in the other languages
 SHARE_FORMATS = (".1f", ".1f", ".1f", ".1f", "+.1f", "+.1f", "+.1f")
-TOLD = ("model", "language", "role", *HEAD, *SHARES, HAS)
-TOLD_FORMATS = ("", "", "", *HEAD_FORMATS, *SHARE_FORMATS, "")
+SHARE_COLUMNS = ("model", "language", "role", *HEAD, *SHARES, HAS)
+SHARE_COLUMN_FORMATS = ("", "", "", *HEAD_FORMATS, *SHARE_FORMATS, "")
 Reports = Mapping[tuple[str, str], Report]  # by model and language
 
 
@@ -54,16 +54,16 @@ REAL, SMOKE = Plan(1000), Plan(60, True)
 
 def languages(plan: Plan, data: Path) -> tuple[str, ...]:
     """Languages with a treebank, English first. Raises HeadlabError if a required one is missing."""
-    there = treebank_languages(data)
-    wanted = FEW if plan.few else (SOURCE, *(name for name in there if name != SOURCE))
-    lacking = [name for name in wanted if name not in there]
-    if lacking:
+    treebanks = treebank_languages(data)
+    requested = FEW if plan.few else (SOURCE, *(name for name in treebanks if name != SOURCE))
+    missing = [name for name in requested if name not in treebanks]
+    if missing:
         raise HeadlabError(
-            f"{data} has no treebank of {', '.join(lacking)}; put ud/{lacking[0]}.dev.conllu there (it has "
-            f"{', '.join(there) or 'none'})",
+            f"{data} has no treebank of {', '.join(missing)}; put ud/{missing[0]}.dev.conllu "
+            f"there (it has {', '.join(treebanks) or 'none'})",
             code="treebank.missing",
         )
-    return wanted
+    return requested
 
 
 def model_of(name: str, data: Path, nli: Path | None, device: str | None, dtype: str) -> Model:
@@ -101,33 +101,33 @@ def studied(
 def summary(reports: Reports, spec: Mapping[str, Json]) -> Report:
     """All reports combined: the paper's table in every language, heads with each role, and where they keep it."""
     tables = (
-        relations(reports),
-        excess(reports),
-        nearest(reports),
-        counts(reports),
-        across(reports),
-        shared(reports),
+        relation_table(reports),
+        excess_table(reports),
+        nearest_table(reports),
+        count_table(reports),
+        across_table(reports),
+        shared_table(reports),
     )
     notes = [
         f"{model}, {language}: {note}"
-        for (model, language), r in reports.items()
-        for note in r.notes
+        for (model, language), report in reports.items()
+        for note in report.notes
         if "cut" in note
     ]
-    unjudged = sorted(
+    without_rare_words = sorted(
         {
             language
-            for (_, language), r in reports.items()
-            if RARE not in r.table("roles").column("role")
+            for (_, language), report in reports.items()
+            if RARE not in report.table("roles").column("role")
         }
     )
-    if unjudged:
+    if without_rare_words:
         notes.append(
-            f"Rare-word heads are not judged in {', '.join(unjudged)}: no word frequencies."
+            f"Rare-word heads are not judged in {', '.join(without_rare_words)}: no word "
+            "frequencies."
         )
-    forwards, seconds = (
-        sum(getattr(r, name) for r in reports.values()) for name in ("example_forwards", "seconds")
-    )
+    forwards = sum(report.example_forwards for report in reports.values())
+    seconds = sum(report.seconds for report in reports.values())
     return Report(
         "voita-roles", tables, tuple(notes), RunSpec.of(spec), int(forwards), float(seconds)
     )
@@ -135,128 +135,164 @@ def summary(reports: Reports, spec: Mapping[str, Json]) -> Report:
 
 def had(report: Report) -> Report:
     """A shortened report: its table "roles" has only the rows of heads that have the role."""
-    whole = report.table("roles")
-    part = having(whole)
-    note = f"{len(part.rows)} of {len(whole.rows)} rows: heads that have the role."
-    part = replace(part, notes=(*whole.notes, note))
-    return replace(
-        report, tables=tuple(part if table is whole else table for table in report.tables)
-    )
+    all_roles = report.table("roles")
+    roles_had = having(all_roles)
+    note = f"{len(roles_had.rows)} of {len(all_roles.rows)} rows: heads that have the role."
+    roles_had = replace(roles_had, notes=(*all_roles.notes, note))
+    tables = tuple(roles_had if table is all_roles else table for table in report.tables)
+    return replace(report, tables=tables)
 
 
-def relations(reports: Reports) -> Table:
+def relation_table(reports: Reports) -> Table:
     """The paper's Table 1 in every language: the best head of each relation beside the best offset."""
     rows = [
         (model, language, *row)
         for (model, language), report in reports.items()
         for row in report.table("relations").rows
     ]
-    one = next(iter(reports.values())).table("relations")
+    any_table = next(iter(reports.values())).table("relations")
     return Table(
         "voita-relations",
-        "The head that follows each relation best, and the relation's most frequent offset, by model and language",
-        ("model", "language", *one.columns), ("", "", *one.formats), tuple(rows),
-    )  # fmt: skip
+        "The head that follows each relation best, and the relation's most frequent offset, by "
+        "model and language",
+        ("model", "language", *any_table.columns),
+        ("", "", *any_table.formats),
+        tuple(rows),
+    )
 
 
-def excess(reports: Reports) -> Table:
+def excess_table(reports: Reports) -> Table:
     """How far the best head of each relation is above the baseline, one column per language."""
     models, names = _axes(reports)
-    found: dict[tuple[Cell, ...], dict[str, float]] = {}
+    points_by_row: dict[tuple[Cell, ...], dict[str, float]] = {}
     for (model, language), report in reports.items():
         table = report.table("relations")
-        each = zip(
+        figures = zip(
             *map(table.column, ("relation", "direction", "best, %", "baseline, %")), strict=True
         )
-        for relation, direction, best, baseline in each:
-            found.setdefault((model, relation, direction), {})[language] = best - baseline
-    rows = sorted(found.items(), key=lambda item: models.index(str(item[0][0])))
+        for relation, direction, best_percent, baseline in figures:
+            points_by_language = points_by_row.setdefault((model, relation, direction), {})
+            points_by_language[language] = best_percent - baseline
+    rows = sorted(points_by_row.items(), key=lambda item: models.index(str(item[0][0])))
     return Table(
         "voita-excess",
-        "Points that the best head of each relation has above the relation's most frequent offset, by language",
-        ("model", "relation", "direction", *names), ("", "", "", *("+.0f" for _ in names)),
-        tuple((*about, *(points.get(name) for name in names)) for about, points in rows),
-        ("A head counts as syntactic from +10 on; intervals and numbers of pairs stand in the table before.",),
-    )  # fmt: skip
-
-
-def counts(reports: Reports) -> Table:
-    """Number of heads with each role, one column per language."""
-    models, names = _axes(reports)
-    found = {key: dict(zip(r.table("role-counts").column("role"), r.table("role-counts").column("heads"), strict=True))
-             for key, r in reports.items()}  # fmt: skip
-    roles = list(dict.fromkeys(role for counted in found.values() for role in counted))
-    rows = [
-        (model, role, *(found.get((model, name), {}).get(role) for name in names))
-        for model in models
-        for role in roles
-    ]
-    return Table(
-        "voita-counts", "Heads with each role", ("model", "role", *names), ("", "", *("d" for _ in names)), tuple(rows),
-        ("A head may have several roles.",),
-    )  # fmt: skip
-
-
-def nearest(reports: Reports) -> Table:
-    """The head with the largest share of each role that is not a relation, whether it has the role or not."""
-    rows: list[tuple[Cell, ...]] = []
-    for (model, language), report in reports.items():
-        best: dict[str, tuple[Head, tuple[float | None, ...]]] = {}
-        for role, head, told in _rows(report):
-            if role not in SYNTACTIC and (
-                role not in best or float(told[0] or 0) > float(best[role][1][0] or 0)
-            ):
-                best[role] = head, told
-        rows += [(model, language, role, *head, *told) for role, (head, told) in best.items()]
-    return Table(
-        "voita-nearest",
-        "The head nearest to each role that is not a relation, by model and language",
-        TOLD,
-        TOLD_FORMATS,
-        tuple(rows),
+        "Points that the best head of each relation has above the relation's most frequent "
+        "offset, by language",
+        ("model", "relation", "direction", *names),
+        ("", "", "", *("+.0f" for _ in names)),
+        tuple(
+            (*leading_cells, *(points.get(name) for name in names))
+            for leading_cells, points in rows
+        ),
         (
-            "The best of many heads is chosen on the sentences it is shown on, so its share is a little too high.",
+            "A head counts as syntactic from +10 on; intervals and numbers of pairs stand in the "
+            "table before.",
         ),
     )
 
 
-def across(reports: Reports) -> Table:
+def count_table(reports: Reports) -> Table:
+    """Number of heads with each role, one column per language."""
+    models, names = _axes(reports)
+    counts_by_role: dict[tuple[str, str], dict[Cell, Cell]] = {}
+    for key, report in reports.items():
+        table = report.table("role-counts")
+        counts_by_role[key] = dict(zip(table.column("role"), table.column("heads"), strict=True))
+    roles = list(dict.fromkeys(role for counts in counts_by_role.values() for role in counts))
+    rows: list[tuple[Cell, ...]] = []
+    for model in models:
+        for role in roles:
+            counts = [counts_by_role.get((model, language), {}).get(role) for language in names]
+            rows.append((model, role, *counts))
+    return Table(
+        "voita-counts",
+        "Heads with each role",
+        ("model", "role", *names),
+        ("", "", *("d" for _ in names)),
+        tuple(rows),
+        ("A head may have several roles.",),
+    )
+
+
+def nearest_table(reports: Reports) -> Table:
+    """The head with the largest share of each role that is not a relation, whether it has the role or not."""
+    rows: list[tuple[Cell, ...]] = []
+    for (model, language), report in reports.items():
+        best_by_role: dict[str, tuple[Head, tuple[float | None, ...]]] = {}
+        for role, head, shares in _rows(report):
+            if role in SYNTACTIC:
+                continue
+            if role in best_by_role:
+                _, best_shares = best_by_role[role]
+                if float(shares[0] or 0) <= float(best_shares[0] or 0):
+                    continue
+            best_by_role[role] = (head, shares)
+        rows += [
+            (model, language, role, *head, *shares) for role, (head, shares) in best_by_role.items()
+        ]
+    return Table(
+        "voita-nearest",
+        "The head nearest to each role that is not a relation, by model and language",
+        SHARE_COLUMNS,
+        SHARE_COLUMN_FORMATS,
+        tuple(rows),
+        (
+            "The best of many heads is chosen on the sentences it is shown on, so its share is a "
+            "little too high.",
+        ),
+    )
+
+
+def across_table(reports: Reports) -> Table:
     """English heads of each relation, and the best English head of each other role, in every language."""
     rows: list[tuple[Cell, ...]] = []
     for model, language in reports:
-        here = {(role, head): rest for role, head, rest in _rows(reports[model, language])}
-        followed = [key for key in _followed(reports[model, SOURCE]) if key in here]
-        rows += [(model, language, role, *head, *here[role, head]) for role, head in followed]
+        cells_by_role_and_head = {
+            (role, head): cells for role, head, cells in _rows(reports[model, language])
+        }
+        english_heads = [
+            key for key in _heads_followed(reports[model, SOURCE]) if key in cells_by_role_and_head
+        ]
+        rows += [
+            (model, language, role, *head, *cells_by_role_and_head[role, head])
+            for role, head in english_heads
+        ]
     return Table(
         "voita-across",
         "English's heads of each relation, and its best of each other role, in every language",
-        TOLD,
-        TOLD_FORMATS,
+        SHARE_COLUMNS,
+        SHARE_COLUMN_FORMATS,
         tuple(rows),
     )
 
 
-def shared(reports: Reports) -> Table:
+def shared_table(reports: Reports) -> Table:
     """Number of the base's heads that keep their role after fine-tuning, by language."""
     models, names = _axes(reports)
     rows: list[tuple[Cell, ...]] = []
-    for tuned in (name for name in models if name != BASE):
+    for tuned_model in (name for name in models if name != BASE):
         for language in names:
-            before, after = _having(reports[BASE, language]), _having(reports[tuned, language])
-            for role in sorted({*before, *after}):
-                old, new = before.get(role, set()), after.get(role, set())
-                rows.append((tuned, language, role, len(old), len(new), len(old & new)))
+            base_roles = _heads_by_role(reports[BASE, language])
+            tuned_roles = _heads_by_role(reports[tuned_model, language])
+            for role in sorted({*base_roles, *tuned_roles}):
+                base_heads = base_roles.get(role, set())
+                tuned_heads = tuned_roles.get(role, set())
+                counts = (len(base_heads), len(tuned_heads), len(base_heads & tuned_heads))
+                rows.append((tuned_model, language, role, *counts))
     return Table(
         "voita-kept",
         "Heads with a role in the base, in the fine-tuned model, and in both",
-        ("model", "language", "role", "base", "fine-tuned", "both"), ("", "", "", "d", "d", "d"), tuple(rows),
-    )  # fmt: skip
+        ("model", "language", "role", "base", "fine-tuned", "both"),
+        ("", "", "", "d", "d", "d"),
+        tuple(rows),
+    )
 
 
 def _axes(reports: Reports) -> tuple[list[str], list[str]]:
-    return list(dict.fromkeys(model for model, _ in reports)), list(
-        dict.fromkeys(language for _, language in reports)
-    )
+    """The models and the languages of some reports, each once."""
+    models = dict.fromkeys(model for model, _ in reports)
+    languages_of_reports = dict.fromkeys(language for _, language in reports)
+    return list(models), list(languages_of_reports)
 
 
 def _rows(report: Report) -> Iterator[tuple[str, Head, tuple[float | None, ...]]]:
@@ -265,21 +301,26 @@ def _rows(report: Report) -> Iterator[tuple[str, Head, tuple[float | None, ...]]
         yield kind_of(row.role), row.head, (*(row.numbers[name] for name in SHARES), row.has)
 
 
-def _followed(report: Report) -> list[tuple[str, Head]]:
+def _heads_followed(report: Report) -> list[tuple[str, Head]]:
     """Every head of a relation, and the head with the largest share of every other role, sorted by role."""
-    having = [(role, float(told[0] or 0), head) for role, head, told in _rows(report) if told[-1]]
-    largest: dict[str, float] = {}
-    for role, share, _ in having:
-        largest[role] = max(share, largest.get(role, 0.0))
-    kept = [
-        (role, head) for role, share, head in having if role in SYNTACTIC or share == largest[role]
+    heads_with_roles = [
+        (role, float(shares[0] or 0), head) for role, head, shares in _rows(report) if shares[-1]
     ]
-    return sorted(kept, key=lambda key: list(largest).index(key[0]))
+    largest: dict[str, float] = {}
+    for role, share, _ in heads_with_roles:
+        largest[role] = max(share, largest.get(role, 0.0))
+    followed = [
+        (role, head)
+        for role, share, head in heads_with_roles
+        if role in SYNTACTIC or share == largest[role]
+    ]
+    return sorted(followed, key=lambda key: list(largest).index(key[0]))
 
 
-def _having(report: Report) -> dict[str, set[Head]]:
-    found: dict[str, set[Head]] = {}
+def _heads_by_role(report: Report) -> dict[str, set[Head]]:
+    """The heads that have each kind of role."""
+    heads: dict[str, set[Head]] = {}
     for role, head, (*_, has) in _rows(report):
         if has:
-            found.setdefault(role, set()).add(head)
-    return found
+            heads.setdefault(role, set()).add(head)
+    return heads

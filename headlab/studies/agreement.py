@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, compress
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
@@ -197,8 +197,11 @@ class AgreementResult(StudyResult):
 class Compared:
     """The rank agreement of several languages' scores.
 
-    names: languages, in the order of `found`'s rows.  heads: number of heads.  sizes: number of dev examples per
-    language, None where unknown.
+    Attributes:
+        names: Languages, in the order of the rows of `found`.
+        heads: Number of heads.
+        found: The statistics.
+        sizes: Number of dev examples of each language; None where unknown.
     """
 
     names: tuple[str, ...]
@@ -208,32 +211,44 @@ class Compared:
 
     @property
     def unmatched(self) -> bool:
-        """Whether the languages differ in their number of examples, so that their halves hold different draws."""
+        """Whether the languages differ in their number of examples.
+
+        Their halves hold different draws then.
+        """
         return len(set(self.sizes)) > 1
 
 
 def compare_languages(scores: Mapping[str, HeadScores], seed: int = 0) -> Compared:
     """Rank agreement of every pair of languages, with intervals by resampling heads."""
-    every = list(scores.values())
-    values = np.stack([s.values for s in every])
+    all_scores = list(scores.values())
+    values = np.stack([scores_of_language.values for scores_of_language in all_scores])
     blank = np.full((2, values.shape[1]), np.nan)
-    known = any(s.halves is not None for s in every)
-    halves = np.stack([blank if s.halves is None else s.halves for s in every]) if known else None
-    sizes = tuple(s.spec.get("task", {}).get("size") for s in every)
+    stored_halves = [scores_of_language.halves for scores_of_language in all_scores]
+    halves = None
+    if any(halves_of_language is not None for halves_of_language in stored_halves):
+        halves = np.stack(
+            [
+                blank if halves_of_language is None else halves_of_language
+                for halves_of_language in stored_halves
+            ]
+        )
+    sizes = tuple(
+        scores_of_language.spec.get("task", {}).get("size") for scores_of_language in all_scores
+    )
     # Which half a draw falls into depends on the number of examples.
-    matched = np.array([[one == other for other in sizes] for one in sizes])
-    found = agreement(values, halves, np.random.default_rng([seed, 5]), matched=matched)
-    return Compared(tuple(scores), values.shape[1], found, sizes)
+    is_same_size = np.array([[size == other_size for other_size in sizes] for size in sizes])
+    statistics = agreement(values, halves, np.random.default_rng([seed, 5]), matched=is_same_size)
+    return Compared(tuple(scores), values.shape[1], statistics, sizes)
 
 
-def agreement_result(compared: Compared) -> AgreementResult:
+def agreement_result(rank_agreement: Compared) -> AgreementResult:
     """What the agreement is: pairs, languages, the tree and, for three languages or more, the outlier."""
-    outliers = outlier_records(compared) if compared.found.outlier else None
-    sentence = outlier_words(compared)
+    outliers = outlier_records(rank_agreement) if rank_agreement.found.outlier else None
+    sentence = outlier_words(rank_agreement)
     return AgreementResult(
-        pairs=pair_records(compared),
-        languages=language_records(compared),
-        merges=merge_records(compared),
+        pairs=pair_records(rank_agreement),
+        languages=language_records(rank_agreement),
+        merges=merge_records(rank_agreement),
         outliers=outliers,
         notes=(sentence,) if sentence else (),
     )
@@ -245,92 +260,108 @@ def number_at(values: Floats, *index: int) -> float | None:
     return None if np.isnan(value) else value
 
 
-def correlation_at(compared: Compared, one: int, other: int) -> Correlation:
+def correlation_at(rank_agreement: Compared, row: int, column: int) -> Correlation:
     """The correlation of two names, by their indices."""
-    rho, noise = compared.found.rho, compared.found.noise
-    value, low, high = (number_at(part, one, other) for part in rho)
-    plain = Correlation(value, low, high, noise=UNKNOWN)
-    if noise is None or np.isnan(noise.ceiling.value[one, other]):
-        return plain
-    ceiling, low, high = (number_at(part, one, other) for part in noise.ceiling)
-    limited = plain._replace(ceiling=ceiling, ceiling_low=low, ceiling_high=high, noise=UNCLEAR)
-    if not noise.clear[one, other]:
-        return limited
-    corrected, low, high = (number_at(part, one, other) for part in noise.corrected)
-    return limited._replace(
-        corrected=corrected,
+    rho, noise = rank_agreement.found.rho, rank_agreement.found.noise
+    value, low, high = (number_at(part, row, column) for part in rho)
+    without_ceiling = Correlation(value, low, high, noise=UNKNOWN)
+    if noise is None or np.isnan(noise.ceiling.value[row, column]):
+        return without_ceiling
+    ceiling, low, high = (number_at(part, row, column) for part in noise.ceiling)
+    with_ceiling = without_ceiling._replace(
+        ceiling=ceiling, ceiling_low=low, ceiling_high=high, noise=UNCLEAR
+    )
+    if not noise.clear[row, column]:
+        return with_ceiling
+    corrected_rho, low, high = (number_at(part, row, column) for part in noise.corrected)
+    return with_ceiling._replace(
+        corrected=corrected_rho,
         corrected_low=low,
         corrected_high=high,
-        across_halves=number_at(noise.across.value, one, other),
+        across_halves=number_at(noise.across.value, row, column),
         noise=CLEAR,
     )
 
 
-def correlations(compared: Compared) -> list[tuple[str, str, Correlation]]:
+def correlations(rank_agreement: Compared) -> list[tuple[str, str, Correlation]]:
     """Every pair of names with their correlation, each pair once."""
     return [
-        (compared.names[one], compared.names[other], correlation_at(compared, one, other))
-        for one, other in combinations(range(len(compared.names)), 2)
+        (
+            rank_agreement.names[row],
+            rank_agreement.names[column],
+            correlation_at(rank_agreement, row, column),
+        )
+        for row, column in combinations(range(len(rank_agreement.names)), 2)
     ]
 
 
-def pair_records(compared: Compared) -> Records[PairAgreement]:
+def pair_records(rank_agreement: Compared) -> Records[PairAgreement]:
     """Every pair of languages, each once."""
     return Records(
-        f"Spearman correlation of the scores of {compared.heads} heads, every pair of languages",
-        tuple(PairAgreement(*pair) for pair in correlations(compared)),
-        pair_notes(compared),
+        f"Spearman correlation of the scores of {rank_agreement.heads} heads, every pair of "
+        "languages",
+        tuple(PairAgreement(*pair) for pair in correlations(rank_agreement)),
+        pair_notes(rank_agreement),
     )
 
 
-def pair_notes(compared: Compared) -> tuple[str, ...]:
+def pair_notes(rank_agreement: Compared) -> tuple[str, ...]:
     """Notes that explain the correlations of pairs."""
-    resampled = "low, high: 95 % interval by resampling heads (2,000 times)."
-    if compared.found.noise is None:
-        return (resampled, no_halves())
-    lacking = [name for name, r in zip(compared.names, compared.found.noise.reliability.value, strict=True)
-               if np.isnan(r)]  # fmt: skip
-    return (
-        resampled,
-        "ceiling: the correlation that two languages of the same true ranking would show, given how well each one's "
-        "halves of the examples agree. corrected: rho over ceiling, at most 1; across halves: the same from halves of "
-        "other examples only, so that noise which two languages share does not count as agreement. Both are left out "
-        f"where the ceiling's interval reaches below {LOWEST_CEILING}: {UNCLEAR} to say.",
-        *([unmatched_halves(compared)] if compared.unmatched else ()),
-        *([no_halves(lacking)] if lacking else ()),
-    )  # fmt: skip
+    interval_note = "low, high: 95 % interval by resampling heads (2,000 times)."
+    noise = rank_agreement.found.noise
+    if noise is None:
+        return (interval_note, no_halves())
+    notes = [
+        interval_note,
+        "ceiling: the correlation that two languages of the same true ranking would show, given "
+        "how well each one's halves of the examples agree. corrected: rho over ceiling, at most 1; "
+        "across halves: the same from halves of other examples only, so that noise which two "
+        "languages share does not count as agreement. Both are left out where the ceiling's "
+        f"interval reaches below {LOWEST_CEILING}: {UNCLEAR} to say.",
+    ]
+    if rank_agreement.unmatched:
+        notes.append(unmatched_halves(rank_agreement))
+    is_without_halves = np.isnan(noise.reliability.value)
+    without_halves = list(compress(rank_agreement.names, is_without_halves))
+    if without_halves:
+        notes.append(no_halves(without_halves))
+    return tuple(notes)
 
 
-def unmatched_halves(compared: Compared) -> str:
+def unmatched_halves(rank_agreement: Compared) -> str:
     """How many examples each language has, and why some pairs have no value across halves."""
-    counts = ", ".join(
-        f"{name} {size or 'unknown'}"
-        for name, size in zip(compared.names, compared.sizes, strict=True)
-    )
+    names_and_sizes = zip(rank_agreement.names, rank_agreement.sizes, strict=True)
+    counts = ", ".join(f"{name} {size or 'unknown'}" for name, size in names_and_sizes)
     return (
-        "across halves: no value for two languages with unequally many examples, as a draw may then be in the first "
-        f"half of one and in the second of the other, with its noise. Dev examples: {counts}. Score all with a --size "
-        "that each of them has."
+        "across halves: no value for two languages with unequally many examples, as a draw may "
+        "then be in the first half of one and in the second of the other, with its noise. Dev "
+        f"examples: {counts}. Score all with a --size that each of them has."
     )
 
 
 def no_halves(names: Sequence[str] = ()) -> str:
-    """Why there is no noise ceiling and how to get one. names: the languages without one; empty means all."""
-    whose = f"the scores of {', '.join(names)}" if names else "these scores"
+    """Why there is no noise ceiling, and how to get one.
+
+    Args:
+        names: The languages without one; empty means all.
+    """
+    owner = f"the scores of {', '.join(names)}" if names else "these scores"
     return (
-        f"The noise ceiling is not known: {whose} do not store the values from each half of the examples. Newer scores "
-        "by shapley, monte-carlo and leave-one-out do: delete old results and compute them again."
+        f"The noise ceiling is not known: {owner} do not store the values from each half of the "
+        "examples. Newer scores by shapley, monte-carlo and leave-one-out do: delete old results "
+        "and compute them again."
     )
 
 
-def language_records(compared: Compared) -> Records[LanguageAgreement]:
+def language_records(rank_agreement: Compared) -> Records[LanguageAgreement]:
     """Each language, similar ones side by side."""
-    agreed, noise = compared.found, compared.found.noise
+    statistics = rank_agreement.found
+    noise = statistics.noise
     rows = []
-    for place, number in enumerate(order(compared), 1):
-        mean_rho, low, high = (number_at(part, number) for part in agreed.mean)
+    for place, number in enumerate(leaf_order(rank_agreement), 1):
+        mean_rho, low, high = (number_at(part, number) for part in statistics.mean)
         row = LanguageAgreement(
-            language=compared.names[number],
+            language=rank_agreement.names[number],
             place=place,
             number=number,
             mean_rho=mean_rho,
@@ -339,7 +370,7 @@ def language_records(compared: Compared) -> Records[LanguageAgreement]:
             reliability=number_at(noise.reliability.value, number) if noise else None,
             reliability_low=number_at(noise.reliability.low, number) if noise else None,
             reliability_high=number_at(noise.reliability.high, number) if noise else None,
-            outlier_percent=_outlier_percent(agreed.outlier, number),
+            outlier_percent=_outlier_percent(statistics.outlier, number),
             outlier_percent_across_halves=_outlier_percent(
                 noise.outlier if noise else None, number
             ),
@@ -349,39 +380,44 @@ def language_records(compared: Compared) -> Records[LanguageAgreement]:
         "Each language: how it agrees with the others, and how much of its own ranking is noise",
         tuple(rows),
         (
-            "place: in the order that puts similar languages side by side; number: in the table of "
-            "clusters. reliability: what a second measurement of the same size would correlate with "
-            "this one (Spearman of the two halves, stepped up by Spearman–Brown). outlier: share of "
-            "resamples of heads in which the language agrees least with the others; across halves: "
-            "the same for correlations corrected for noise, where no ceiling is too low.",
+            "place: in the order that puts similar languages side by side; number: in the table "
+            "of clusters. reliability: what a second measurement of the same size would correlate "
+            "with this one (Spearman of the two halves, stepped up by Spearman–Brown). outlier: "
+            "share of resamples of heads in which the language agrees least with the others; "
+            "across halves: the same for correlations corrected for noise, where no ceiling is "
+            "too low.",
         ),
     )
 
 
-def order(compared: Compared) -> list[int]:
+def leaf_order(rank_agreement: Compared) -> list[int]:
     """Row indices in the order of the tree's leaves."""
-    tree = compared.found.tree
-    placed: list[list[int]] = [[i] for i in range(len(compared.names))]
-    for left, right, *_ in tree:
-        placed.append(placed[int(left)] + placed[int(right)])
-    return placed[-1]
+    tree = rank_agreement.found.tree
+    leaves_by_node: list[list[int]] = [[index] for index in range(len(rank_agreement.names))]
+    for first_child, second_child, *_ in tree:
+        leaves_by_node.append(leaves_by_node[int(first_child)] + leaves_by_node[int(second_child)])
+    return leaves_by_node[-1]
 
 
 def _outlier_percent(outlier: Outlier | None, row: int) -> float | None:
+    """Share of resamples in which a language is the outlier, in percent; None without an outlier."""
     return None if outlier is None else 100 * float(outlier.share[row])
 
 
-def merge_records(compared: Compared) -> Records[Merge]:
+def merge_records(rank_agreement: Compared) -> Records[Merge]:
     """The merges of the tree, nearest first."""
-    tree, names = compared.found.tree, compared.names
-    merges = zip(tree, clusters(tree), compared.found.support, strict=True)
+    tree = rank_agreement.found.tree
+    names = rank_agreement.names
+    order = leaf_order(rank_agreement)
+    merges = zip(tree, clusters(tree), rank_agreement.found.support, strict=True)
     rows = []
-    for number, ((left, right, height, _), members, share) in enumerate(merges, len(names)):
-        languages = [names[index] for index in order(compared) if index in members]
+    for number, (merge, members, share) in enumerate(merges, len(names)):
+        first_child, second_child, height, _ = merge
+        languages = [names[index] for index in order if index in members]
         row = Merge(
             number=number,
-            left=int(left),
-            right=int(right),
+            left=int(first_child),
+            right=int(second_child),
             languages=", ".join(languages),
             size=len(members),
             distance=float(height),
@@ -401,20 +437,23 @@ def merge_records(compared: Compared) -> Records[Merge]:
 RHO_ITSELF, ACROSS_HALVES = "rho", "across halves"
 
 
-def outlier_records(compared: Compared) -> Records[OutlierRecord]:
+def outlier_records(rank_agreement: Compared) -> Records[OutlierRecord]:
     """The language that agrees least with the others, by rho and by rho corrected for noise."""
-    noise = compared.found.noise
-    outliers = {RHO_ITSELF: compared.found.outlier, ACROSS_HALVES: noise.outlier if noise else None}
+    noise = rank_agreement.found.noise
+    outliers = {
+        RHO_ITSELF: rank_agreement.found.outlier,
+        ACROSS_HALVES: noise.outlier if noise else None,
+    }
     rows = []
-    for by, outlier in outliers.items():
+    for measure, outlier in outliers.items():
         if outlier is None:
             continue
         gap, low, high = (number_at(part) for part in outlier.gap)
         row = OutlierRecord(
-            language=compared.names[outlier.row],
-            by=by,
+            language=rank_agreement.names[outlier.row],
+            by=measure,
             share_percent=100 * float(outlier.share[outlier.row]),
-            following=compared.names[outlier.next],
+            following=rank_agreement.names[outlier.next],
             gap=gap,
             low=low,
             high=high,
@@ -430,42 +469,52 @@ def outlier_records(compared: Compared) -> Records[OutlierRecord]:
     )
 
 
-def outlier_words(compared: Compared) -> str:
-    """One or two sentences on which language stands apart and how sure that is; empty for fewer than three."""
-    if not compared.found.outlier:
+def outlier_words(rank_agreement: Compared) -> str:
+    """One or two sentences on which language stands apart, and how sure that is.
+
+    Empty for fewer than three languages.
+    """
+    if not rank_agreement.found.outlier:
         return ""
-    words = []
-    for outlier in outlier_records(compared).rows:
+    noise = rank_agreement.found.noise
+    sentences = []
+    for outlier in outlier_records(rank_agreement).rows:
         measure = "mean ρ"
         if outlier.by == ACROSS_HALVES:
             measure = "mean ρ corrected for noise (across halves)"
         is_sure = outlier.low is not None and outlier.low > 0
-        words.append(
+        ending = "." if is_sure else ", so which language is the outlier is not settled."
+        sentences.append(
             f"By {measure}, {outlier.language} agrees least with the others: it is the lowest in "
-            f"{outlier.share_percent:.0f} % of resamples of heads, "
-            f"{outlier.gap:.2f} [{outlier.low:.2f}, {outlier.high:.2f}] below {outlier.following}"
-            + ("." if is_sure else ", so which language is the outlier is not settled.")
+            f"{outlier.share_percent:.0f} % of resamples of heads, {outlier.gap:.2f} "
+            f"[{outlier.low:.2f}, {outlier.high:.2f}] below {outlier.following}{ending}"
         )
-    if compared.found.noise and not compared.found.noise.outlier:
-        why = "the noise ceiling is too low, or unknown"
-        why += ", or the languages have unequally many examples" if compared.unmatched else ""
-        words.append(f"Whether that is noise cannot be said: for some pairs {why}.")
-    return " ".join(words)
+    if noise and not noise.outlier:
+        reason = "the noise ceiling is too low, or unknown"
+        if rank_agreement.unmatched:
+            reason += ", or the languages have unequally many examples"
+        sentences.append(f"Whether that is noise cannot be said: for some pairs {reason}.")
+    return " ".join(sentences)
 
 
-def square(compared: Compared, estimate: Estimate) -> Floats:
-    """An estimate's values, float [language, language], ordered so that similar languages are adjacent."""
-    at = order(compared)
-    return np.asarray(estimate.value[np.ix_(at, at)])
+def square(rank_agreement: Compared, estimate: Estimate) -> Floats:
+    """An estimate's values, ordered so that similar languages are adjacent.
+
+    Returns:
+        float [language, language].
+    """
+    indices = leaf_order(rank_agreement)
+    return np.asarray(estimate.value[np.ix_(indices, indices)])
 
 
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> AgreementResult:
-    """Rank correlations of every pair of languages with their noise ceilings, the clusters and the outlier.
+    """Rank correlations of pairs of languages with noise ceilings, the clusters and the outlier.
 
     options: method, method_options.
     """
     scores = {
-        language: pieces.scored(language, options) for language in pieces.each("agreement", report)
+        language: pieces.study_scores(language, options)
+        for language in pieces.languages_in_turn("agreement", report)
     }
     report("agreement: resampling heads")
     return agreement_result(compare_languages(scores, pieces.seed))
@@ -473,4 +522,4 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Agre
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """The scores of every language."""
-    return pieces.ask_scored(options)
+    return pieces.ask_study_scores(options)

@@ -58,15 +58,17 @@ def check_scores(scores: HeadScores, model: Model) -> None:
     """Raise HeadlabError unless the scores are of this model and can order its heads."""
     if scores.grid != model.grid:
         raise HeadlabError(
-            f"the scores are of a model with {scores.grid}; {model.name} has {model.grid}. Score this model first",
+            f"the scores are of a model with {scores.grid}; {model.name} has {model.grid}. Score "
+            "this model first",
             code="score.other_grid",
         )
     made_for = spec_of(scores, "model", "fingerprint")
     if not is_same_model(made_for, model.fingerprint):
         name = scores.spec.model.name or "a model that they do not name"
         raise HeadlabError(
-            f"the scores are of {name} (fingerprint {str(made_for)[:12]}); {model.name} has {model.fingerprint[:12]}. "
-            "The shapes agree, but heads of one model say nothing about those of another. Score this model first",
+            f"the scores are of {name} (fingerprint {str(made_for)[:12]}); {model.name} has "
+            f"{model.fingerprint[:12]}. The shapes agree, but heads of one model say nothing "
+            "about those of another. Score this model first",
             code="score.other_model",
         )
     if not np.isfinite(scores.values).all():
@@ -101,8 +103,8 @@ def curve_spec(
     version = renewed_in(scores.method, order["options"])
     if version > 1 and not superseded(scores.spec):
         order["version"] = version
-    removed = tuple(counts(scores.grid.size, points))
-    return replace(base, method=MethodSpec(), kind="curve", order=order, removed=removed)
+    removed_counts = tuple(counts(scores.grid.size, points))
+    return replace(base, method=MethodSpec(), kind="curve", order=order, removed=removed_counts)
 
 
 def caution_of(spec: RunSpec) -> str:
@@ -111,13 +113,13 @@ def caution_of(spec: RunSpec) -> str:
     if order["method"] != RANDOM_METHOD:
         if order["split"] is None:
             notes.append(
-                "the scores do not say which examples they were made on; if on these, the curve gives an optimistic "
-                "estimate"
+                "the scores do not say which examples they were made on; if on these, the curve "
+                "gives an optimistic estimate"
             )
         elif (order["split"], order["task"]) == (task.split, task.name):
             notes.append(
-                f"the heads were ordered on the {task.split} split too, so the curve gives an optimistic estimate; "
-                "judge on another split"
+                f"the heads were ordered on the {task.split} split too, so the curve gives an "
+                "optimistic estimate; judge on another split"
             )
         if order["ablation"] not in (None, spec.ablation):
             notes.append(
@@ -129,7 +131,7 @@ def caution_of(spec: RunSpec) -> str:
 # A curve being measured: block by block of examples, point by point, with checkpoints.
 
 # Bytes for the layer inputs of a block: on a GPU, a smaller step would take less time than saving it.
-ROOM = {"cpu": STATE_BYTES, "cuda": 4 << 30}
+BLOCK_BYTES = {"cpu": STATE_BYTES, "cuda": 4 << 30}
 Report = Callable[[Progress], None]
 Tick = Callable[[], None]
 
@@ -138,8 +140,17 @@ Tick = Callable[[], None]
 class Walk:
     """Measures all points on one block of examples, then on the next.
 
-    A block is small enough to cache its layer inputs, so that every point starts at the first layer that lost a
-    head; those of all examples would not fit in memory.  done: steps finished; a step is one point on one block.
+    A block is small enough to cache its layer inputs, so that every point starts at the first layer
+    that lost a head; those of all examples would not fit in memory.
+
+    Attributes:
+        evaluator: Of all examples.
+        spec: Of the curve.
+        order: Heads in removal order, int [head].
+        run: Where checkpoints are saved; None saves none.
+        done: Steps finished; a step is one point on one block.
+        seconds: That they took.
+        correct: Whether each answer is right, bool [point, answer].
     """
 
     evaluator: Evaluator
@@ -154,7 +165,7 @@ class Walk:
         self.removed = self.spec.removed or ()
         self.ends = np.cumsum(self.evaluator.inputs.units)
         self.correct = np.zeros((len(self.removed), int(self.ends[-1])), dtype=bool)
-        self.evaluator.state_bytes = ROOM.get(self.evaluator.model.device.type, STATE_BYTES)
+        self.evaluator.state_bytes = BLOCK_BYTES.get(self.evaluator.model.device.type, STATE_BYTES)
         self._restore()
 
     @cached_property
@@ -163,33 +174,35 @@ class Walk:
         evaluator = self.evaluator
         if not evaluator.model.resumable or self.spec.ablation != "zero":
             return [slice(0, len(evaluator.examples))]
-        a_token = (
+        bytes_a_token = (
             width_of(evaluator.model)
             * (evaluator.model.grid.layers + 1)
             * evaluator.model.module.dtype.itemsize
         )
-        room = evaluator.state_bytes // a_token
-        edges, filled = [0], 0
-        for at, length in enumerate(evaluator.lengths.tolist()):
-            if filled + length > room and at > edges[-1]:
-                edges.append(at)
-                filled = 0
-            filled += length
+        max_tokens = evaluator.state_bytes // bytes_a_token
+        starts = [0]
+        tokens_in_block = 0
+        for index, length in enumerate(evaluator.lengths.tolist()):
+            if tokens_in_block + length > max_tokens and index > starts[-1]:
+                starts.append(index)
+                tokens_in_block = 0
+            tokens_in_block += length
         return [
-            slice(a, b) for a, b in zip(edges, [*edges[1:], len(evaluator.examples)], strict=True)
+            slice(start, stop)
+            for start, stop in zip(starts, [*starts[1:], len(evaluator.examples)], strict=True)
         ]
 
     def go(self, report: Report, tick: Tick) -> Curve:
         """Run the remaining steps and return the curve."""
-        before, started = self.seconds, time.perf_counter()
+        seconds_before, start = self.seconds, time.perf_counter()
         report(self._progress(self._forwards))
         with saving(self.save) as saver:
             for number in range(self.done // len(self.removed), len(self.blocks)):
-                part = self._part(self.blocks[number], report, tick)
+                block_evaluator = self._block_evaluator(self.blocks[number], report, tick)
                 for point in range(self.done % len(self.removed), len(self.removed)):
-                    self._measure(part, self.blocks[number], point)
+                    self._measure(block_evaluator, self.blocks[number], point)
                     self.done += 1
-                    self.seconds = before + time.perf_counter() - started
+                    self.seconds = seconds_before + time.perf_counter() - start
                     saver.offer(partial(self._arrays, self.done, self.seconds))
                     report(self._progress(self._forwards))
         return self._curve()
@@ -203,39 +216,50 @@ class Walk:
         block = self.blocks[number]
         return int(block.start * len(self.removed) + point * (block.stop - block.start))
 
-    def _part(self, block: slice, report: Report, tick: Tick) -> Evaluator:
+    def _block_evaluator(self, block: slice, report: Report, tick: Tick) -> Evaluator:
         """An evaluator of a block's examples, whose count of forward passes continues that of the walk."""
-        whole = self.evaluator
-        part = whole
+        evaluator = self.evaluator
+        block_evaluator = evaluator
         if len(self.blocks) > 1:
-            task = replace(whole.task, read=lambda *_: whole.examples[block])
-            part = Evaluator(
-                whole.model, task, whole.language, whole.split, None, whole.batch_size, whole.state_bytes
-            )  # fmt: skip
-        part.forwards = self._forwards
+            task = replace(evaluator.task, read=lambda *_: evaluator.examples[block])
+            block_evaluator = Evaluator(
+                evaluator.model,
+                task,
+                evaluator.language,
+                evaluator.split,
+                None,
+                evaluator.batch_size,
+                evaluator.state_bytes,
+            )
+        block_evaluator.forwards = self._forwards
 
-        def between() -> None:
-            report(self._progress(part.forwards))
+        def between_batches() -> None:
+            report(self._progress(block_evaluator.forwards))
             tick()
 
-        part.tick = between
-        return part
+        block_evaluator.tick = between_batches
+        return block_evaluator
 
-    def _measure(self, part: Evaluator, block: slice, point: int) -> None:
-        model = part.model
-        kept = kept_without(self.order[: self.removed[point]], model.grid.size)
-        found = part.evaluate(Mask(model.grid, kept, model.identity()), ablation=self.spec.ablation)
+    def _measure(self, block_evaluator: Evaluator, block: slice, point: int) -> None:
+        model = block_evaluator.model
+        kept_heads = kept_without(self.order[: self.removed[point]], model.grid.size)
+        evaluation = block_evaluator.evaluate(
+            Mask(model.grid, kept_heads, model.identity()), ablation=self.spec.ablation
+        )
         end = int(self.ends[block.stop - 1])
-        self.correct[point, end - found.n : end] = found.correct
+        self.correct[point, end - evaluation.n : end] = evaluation.correct
 
     def _progress(self, forwards: int) -> Progress:
-        points, blocks = len(self.removed), len(self.blocks)
-        number, point = divmod(self.done, points)
-        if number == blocks:
-            number, point = blocks - 1, points
-        note = f"{point} of {points} points" + (
-            f" on block {number + 1} of {blocks}" if blocks > 1 else ""
-        )
+        """How far the walk is, after so many forward passes."""
+        points = len(self.removed)
+        blocks = len(self.blocks)
+        block, point = divmod(self.done, points)
+        if block == blocks:  # all is done: the last block has all its points
+            block -= 1
+            point = points
+        note = f"{point} of {points} points"
+        if blocks > 1:
+            note += f" on block {block + 1} of {blocks}"
         total = points * len(self.evaluator.examples)
         return Progress(min(forwards, total), total, note)
 
@@ -244,33 +268,35 @@ class Walk:
         if self.run is not None:
             self.run.save(arrays)
 
-    def _arrays(self, done: int, seconds: float) -> Arrays:
+    def _arrays(self, steps_done: int, seconds: float) -> Arrays:
         return {
             "correct": pack_answers(self.correct),
             "blocks": np.array([block.stop for block in self.blocks]),
-            "done": np.array(done),
+            "done": np.array(steps_done),
             "seconds": np.array(seconds),
         }
 
     def _restore(self) -> None:
-        saved = None if self.run is None else self.run.checkpoint()
-        if self.run is None or saved is None:
+        arrays = None if self.run is None else self.run.checkpoint()
+        if self.run is None or arrays is None:
             return
         try:
-            self._go_on_from(saved)
+            self._go_on_from(arrays)
         except (HeadlabError, KeyError, TypeError, ValueError) as error:
             self.run.log(
                 f"checkpoint skipped: it does not fit this curve, which starts over ({error})"
             )
 
-    def _go_on_from(self, saved: Arrays) -> None:
-        done, seconds = int(saved["done"]), float(saved["seconds"])
-        if saved["blocks"].tolist() != [block.stop for block in self.blocks]:
+    def _go_on_from(self, arrays: Arrays) -> None:
+        steps_done, seconds = int(arrays["done"]), float(arrays["seconds"])
+        if arrays["blocks"].tolist() != [block.stop for block in self.blocks]:
             raise HeadlabError("other blocks of examples", code="checkpoint.other_blocks")
-        if not 0 <= done <= len(self.blocks) * len(self.removed) or not np.isfinite(seconds):
-            raise HeadlabError(f"{done} steps in {seconds} s", code="checkpoint.steps_invalid")
-        self.correct = unpack_answers(saved["correct"], *self.correct.shape)
-        self.done, self.seconds = done, seconds
+        if not 0 <= steps_done <= len(self.blocks) * len(self.removed) or not np.isfinite(seconds):
+            raise HeadlabError(
+                f"{steps_done} steps in {seconds} s", code="checkpoint.steps_invalid"
+            )
+        self.correct = unpack_answers(arrays["correct"], *self.correct.shape)
+        self.done, self.seconds = steps_done, seconds
 
     def _curve(self) -> Curve:
         evaluator, spec = self.evaluator, self.spec
@@ -279,12 +305,28 @@ class Walk:
         groups = np.unique(names, return_inverse=True)[1].astype(np.int64)
         gain = self.correct.astype(np.float64) - self.correct[0]
         low, high, p = group_bootstrap(gain, labels(groups), np.random.default_rng(spec.seed))
-        low[0], high[0], p[0] = 0.0, 0.0, 1.0  # by definition, where no head is removed
+        # by definition, where no head is removed
+        low[0] = 0.0
+        high[0] = 0.0
+        p[0] = 1.0
         return Curve(
-            evaluator.model.grid, spec.task.language, spec.task.split, str((spec.order or {})["method"]),
-            self.order, np.array(self.removed, np.int64), self.correct, groups, low, high, p,
-            self._forwards, self.seconds, caution_of(spec), spec, evaluator.omissions,
-        )  # fmt: skip
+            evaluator.model.grid,
+            spec.task.language,
+            spec.task.split,
+            str((spec.order or {})["method"]),
+            self.order,
+            np.array(self.removed, np.int64),
+            self.correct,
+            groups,
+            low,
+            high,
+            p,
+            self._forwards,
+            self.seconds,
+            caution_of(spec),
+            spec,
+            evaluator.omissions,
+        )
 
 
 # `headlab.prune_curve`: looked up in the store, or measured and stored.
@@ -307,13 +349,25 @@ def prune_curve(
 ) -> Curve:
     """Accuracy as heads are removed, lowest score first, from the whole model down to none.
 
-    scores: used to order the heads; of equal ones the last in the grid is removed first, as in
-    `masks.removal_order`.  size: examples of the split, None for all.  points: how many counts of removed heads
-    to measure, evenly spaced and including none and all; None for every count.  seed: of the bootstrap.
-    store: where a finished curve is looked up and stored, and where an interrupted one resumes after its last
-    complete point; None stores nothing.  on_progress: called between batches, counted in forward passes.
-    tick: called between batches; either may raise to stop.  Raises HeadlabError for scores of another model and
-    for any other invalid argument.
+    Args:
+        model: The model.
+        task: The task.
+        language: Of the examples; None for the task's only one.
+        scores: Used to order the heads; of equal ones the last in the grid is removed first, as in
+            `masks.removal_order`.
+        split: Of the examples.
+        size: Examples of the split; None for all.
+        points: How many counts of removed heads to measure, evenly spaced and including none and
+            all; None for every count.
+        ablation: What stands in a removed head's place.
+        store: Where a finished curve is looked up and stored, and where an interrupted one resumes
+            after its last complete point; None stores nothing.
+        on_progress: Called between batches, counted in forward passes; may raise to stop.
+        tick: Called between batches; may raise to stop.
+        seed: Of the bootstrap.
+
+    Raises:
+        HeadlabError: The scores are of another model, or another argument is invalid.
     """
     require_type("model", model, Model, MODEL)
     require_type("scores", scores, HeadScores, "what headlab.score returns")
@@ -323,11 +377,12 @@ def prune_curve(
     seed = require_seed(seed)
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
     spec = curve_spec(evaluator.dataset, scores, points=points, ablation=ablation, seed=seed)
-    order, report = removal_order(scores.values), on_progress or (lambda _: None)
-    return measured(evaluator, spec, order, store, report, tick or (lambda: None))
+    report = on_progress or (lambda _: None)
+    order = removal_order(scores.values)
+    return measured_curve(evaluator, spec, order, store, report, tick or (lambda: None))
 
 
-def measured(
+def measured_curve(
     evaluator: Evaluator,
     spec: RunSpec,
     order: Ints,
@@ -336,17 +391,16 @@ def measured(
     tick: Tick,
 ) -> Curve:
     """The curve of a spec along an order of removal: looked up in the store, or measured and stored."""
-    run = None if store is None else store.run(spec)
+    curve_run = None if store is None else store.run(spec)
     if store is not None:
         store.note_places(spec, evaluator.model, evaluator.task)
-    done = None if run is None else run.result(Curve)
-    if done is not None:
-        return replace(
-            done.record, omissions=evaluator.omissions
-        )  # which older results do not hold
-    curve = Walk(evaluator, spec, order, run).go(report, tick)
-    if run is not None:
-        run.finish(
+    stored_curve = None if curve_run is None else curve_run.result(Curve)
+    if stored_curve is not None:
+        # older results do not hold their omissions
+        return replace(stored_curve.record, omissions=evaluator.omissions)
+    curve = Walk(evaluator, spec, order, curve_run).go(report, tick)
+    if curve_run is not None:
+        curve_run.finish(
             curve, made_now(evaluator.model.device.type) | equal_texts_record(evaluator.equal_texts)
         )
     return curve

@@ -32,21 +32,22 @@ def without_lowest(scores: HeadScores, k: int) -> Bools:
     return kept_without(removal_order(scores.values)[:k], scores.grid.size)
 
 
-def chosen(scores: HeadScores, k: int | None) -> Bools:
+def kept_heads_of(scores: HeadScores, k: int | None) -> Bools:
     """Heads kept, bool [head]: without the harmful ones (k None), or without the k lowest."""
     return without_harmful(scores) if k is None else without_lowest(scores, k)
 
 
-def removed(kept: Bools) -> int:
+def removed_count(kept_heads: Bools) -> int:
     """Number of heads removed."""
-    return int((~kept).sum())
+    return int((~kept_heads).sum())
 
 
-def caution(kept: Bools) -> str:
+def caution(kept_heads: Bools) -> str:
     """A caveat about a mask, or empty."""
-    if removed(kept) <= RISKY_SHARE * kept.size:
+    if removed_count(kept_heads) <= RISKY_SHARE * kept_heads.size:
         return ""
-    return f"{removed(kept)} of {kept.size} heads are removed; few models keep their accuracy beyond half"
+    removed = removed_count(kept_heads)
+    return f"{removed} of {kept_heads.size} heads are removed; few models keep their accuracy beyond half"
 
 
 # Differences in accuracy with intervals and tests, in one language and over several.
@@ -57,10 +58,13 @@ Groups = tuple[str, ...]
 
 
 class Gain(NamedTuple):
-    """What each answer gains, float [answer] in [-1, 1], and the groups that are resampled together, [answer].
+    """What each answer gains, and the groups that are resampled together.
 
-    runs: values are multiples of 1 / runs; 0 if they are not.  Multiples are resampled as whole numbers, so that
-    rounding does not tell apart groups of equal sum and size.
+    Attributes:
+        values: float [answer] in [-1, 1].
+        groups: The label of each answer's group, [answer].
+        runs: Values are multiples of 1 / runs; 0 if they are not. Multiples are resampled as whole
+            numbers, so that rounding does not tell apart groups of equal sum and size.
     """
 
     values: Floats
@@ -71,7 +75,11 @@ class Gain(NamedTuple):
 class Difference(NamedTuple):
     """A mean gain with its 95 % interval and a two-sided p; as shares, 0.01 is one point.
 
-    If nothing was changed, the mean is 0 by definition, and interval and p are None.
+    Attributes:
+        mean: Of the gains; 0 by definition if nothing was changed.
+        low: Lower end of the interval; None if nothing was changed.
+        high: Upper end.
+        p: None if nothing was changed.
     """
 
     mean: float
@@ -135,92 +143,107 @@ class PointInterval(NamedTuple):
     high: float
 
 
-NOTHING = Difference(0.0, None, None, None)
+NO_DIFFERENCE = Difference(0.0, None, None, None)
 COLUMNS = ("difference, points", "low, points", "high, points", "p")
 FORMATS = ("+.2f", "+.2f", "+.2f", ".4f")
 POINTS = Columns(COLUMNS, FORMATS)
 
 
-def gain_of(before: Evaluation, after: Sequence[Evaluation]) -> Gain:
+def gain_of(baseline: Evaluation, evaluations: Sequence[Evaluation]) -> Gain:
     """What a change gains on each answer; the mean over its runs, answer by answer."""
-    right = np.mean([one.correct for one in after], axis=0)
-    return Gain(np.asarray(right - before.correct, dtype=np.float64), before.groups, len(after))
+    correct = np.mean([evaluation.correct for evaluation in evaluations], axis=0)
+    return Gain(
+        np.asarray(correct - baseline.correct, dtype=np.float64), baseline.groups, len(evaluations)
+    )
 
 
-def minus(one: Gain, other: Gain) -> Gain:
+def gain_over(gain: Gain, other_gain: Gain) -> Gain:
     """What one change gains over another on the same answers."""
-    return Gain(one.values - other.values, one.groups, math.lcm(one.runs, other.runs))
+    return Gain(gain.values - other_gain.values, gain.groups, math.lcm(gain.runs, other_gain.runs))
 
 
 def difference(gain: Gain, seed: int) -> Difference:
     """The mean gain, resampled by group."""
-    return _stratified([gain], seed)
+    return _mean_of_strata([gain], seed)
 
 
-def over_languages(gains: Mapping[str, Gain], seed: int, *, aligned: bool) -> Difference:
-    """Mean over languages of the mean gains: every language has equal weight, however many answers it has.
+def over_languages(gains: Mapping[str, Gain], seed: int, *, are_aligned: bool) -> Difference:
+    """Mean over languages of the mean gains.
 
-    aligned: groups of the same name are the same texts in every language and are drawn together; otherwise each
-    language is resampled separately, so that the number of answers drawn from each adds no noise.
+    Every language has equal weight, however many answers it has.
+
+    Args:
+        gains: By language.
+        seed: Of the bootstrap.
+        are_aligned: Whether groups of the same name are the same texts in every language and are
+            drawn together; otherwise each language is resampled separately, so that the number of
+            answers drawn from each adds no noise.
     """
-    return (
-        difference(pooled(list(gains.values())), seed)
-        if aligned
-        else _stratified(list(gains.values()), seed)
-    )
+    gains_of_languages = list(gains.values())
+    if are_aligned:
+        return difference(pool_gains(gains_of_languages), seed)
+    return _mean_of_strata(gains_of_languages, seed)
 
 
-def pooled(gains: Sequence[Gain]) -> Gain:
-    """Answers of all languages as one Gain, groups of the same name merged; its mean is the mean over languages."""
+def pool_gains(gains: Sequence[Gain]) -> Gain:
+    """Answers of all languages as one Gain, groups of the same name merged.
+
+    Its mean is the mean over languages.
+    """
     sizes = [len(gain.values) for gain in gains]
-    parts = [
+    weighted_values = [
         gain.values * (sum(sizes) / (len(gains) * size))
         for gain, size in zip(gains, sizes, strict=True)
     ]
-    names = tuple(label for gain in gains for label in gain.groups)
+    groups = tuple(label for gain in gains for label in gain.groups)
     # With unequal numbers of answers the weighted values have no common divisor.
-    return Gain(np.concatenate(parts), names, _common_runs(gains) if len(set(sizes)) == 1 else 0)
+    runs = _common_runs(gains) if len(set(sizes)) == 1 else 0
+    return Gain(np.concatenate(weighted_values), groups, runs)
 
 
 def _common_runs(gains: Sequence[Gain]) -> int:
+    """The smallest number of runs of which all values are multiples; 0 if there is none."""
     return math.lcm(*(gain.runs for gain in gains))
 
 
-def _stratified(gains: Sequence[Gain], seed: int) -> Difference:
+def _mean_of_strata(gains: Sequence[Gain], seed: int) -> Difference:
     """The mean over languages, each resampled separately."""
     runs = _common_runs(gains)
-    scale, values = (
-        runs or 1,
-        [np.rint(gain.values * runs) if runs else gain.values for gain in gains],
-    )
-    strata = [(v[None], gain.groups) for v, gain in zip(values, gains, strict=True)]
-    rng, made_up = np.random.default_rng(seed), (float(scale), float(-scale))
+    scale = runs or 1
+    scaled_values = [np.rint(gain.values * runs) if runs else gain.values for gain in gains]
+    strata = [
+        (values[None], gain.groups) for values, gain in zip(scaled_values, gains, strict=True)
+    ]
+    rng = np.random.default_rng(seed)
+    made_up = (float(scale), float(-scale))
     low, high, p = stratified_bootstrap(strata, rng, made_up=made_up, draws=DRAWS)
-    mean = float(np.mean([v.mean() for v in values])) / scale
+    mean = float(np.mean([values.mean() for values in scaled_values])) / scale
     return Difference(mean, float(low[0]) / scale, float(high[0]) / scale, float(p[0]))
 
 
-def corrected(values: Sequence[float | None]) -> list[float | None]:
+def holm_where_known(p_values: Sequence[float | None]) -> list[float | None]:
     """Holm-adjusted p-values; None stays None."""
-    given = [p for p in values if p is not None]
-    found = iter(holm(np.array(given)).tolist() if given else [])
-    return [None if p is None else next(found) for p in values]
+    known_p_values = [p for p in p_values if p is not None]
+    if not known_p_values:
+        return list(p_values)
+    adjusted_p_values = iter(holm(np.array(known_p_values)).tolist())
+    return [None if p is None else next(adjusted_p_values) for p in p_values]
 
 
-def adjusted(found: Sequence[Difference]) -> list[float | None]:
+def holm_of_differences(differences: Sequence[Difference]) -> list[float | None]:
     """Holm-adjusted p-values of the differences that have one; None for the others."""
-    return corrected([d.p for d in found])
+    return holm_where_known([difference.p for difference in differences])
 
 
-def apart(one: Difference, other: Difference) -> Difference:
+def difference_between(first: Difference, second: Difference) -> Difference:
     """One mean minus another on different examples, with an interval from their two intervals; no p.
 
-    Zou & Donner 2008, equation 5: the distance of each end from the difference is the root of the summed squares
-    of the two distances that move it that way.
+    Zou & Donner 2008, equation 5: the distance of each end from the difference is the root of the
+    summed squares of the two distances that move it that way.
     """
-    mean = one.mean - other.mean
-    if one.low is None or one.high is None or other.low is None or other.high is None:
-        return NOTHING
-    down = np.hypot(one.mean - one.low, other.high - other.mean)
-    up = np.hypot(one.high - one.mean, other.mean - other.low)
-    return Difference(mean, float(mean - down), float(mean + up), None)
+    mean = first.mean - second.mean
+    if first.low is None or first.high is None or second.low is None or second.high is None:
+        return NO_DIFFERENCE
+    distance_down = np.hypot(first.mean - first.low, second.high - second.mean)
+    distance_up = np.hypot(first.high - first.mean, second.mean - second.low)
+    return Difference(mean, float(mean - distance_down), float(mean + distance_up), None)

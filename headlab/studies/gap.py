@@ -12,15 +12,15 @@ from headlab.core import Bools, Floats, OptionValue, optional_integer_in, text_i
 from headlab.results import HeadScores
 from headlab.stats import benjamini_hochberg, holm
 from headlab.studies.differences import (
-    NOTHING,
+    NO_DIFFERENCE,
     Difference,
     Gain,
-    apart,
     caution,
     difference,
+    difference_between,
     gain_of,
     over_languages,
-    removed,
+    removed_count,
     without_harmful,
     without_lowest,
 )
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 HARMFUL, LOWEST = "harmful", "K lowest"
 SPLITS: tuple[Split, ...] = ("dev", "test")
-MEAN, ALL = "mean", "all"
+MEAN, ALL_LANGUAGES = "mean", "all"
 
 
 class PointGain(NamedTuple):
@@ -44,7 +44,7 @@ class PointGain(NamedTuple):
     high: float | None
 
     @classmethod
-    def of(cls, gain: Difference) -> Self:
+    def from_difference(cls, gain: Difference) -> Self:
         """The same in points."""
         return cls(*gain.cells[:3])
 
@@ -58,7 +58,9 @@ class PointGain(NamedTuple):
 
 DEV_POINTS = Columns(("dev, points", "dev low, points", "dev high, points"), ("+.2f",) * 3)
 TEST_POINTS = Columns(("test, points", "test low, points", "test high, points"), ("+.2f",) * 3)
-LOST_POINTS = Columns(("dev minus test, points", "low, points", "high, points"), ("+.2f",) * 3)
+DIFFERENCE_POINTS = Columns(
+    ("dev minus test, points", "low, points", "high, points"), ("+.2f",) * 3
+)
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,10 @@ class MaskGains:
     heads_removed: Annotated[int | None, Column("heads removed", "d")]
     dev: Annotated[PointGain, DEV_POINTS]
     test: Annotated[PointGain, TEST_POINTS]
-    dev_minus_test: Annotated[PointGain, LOST_POINTS]
+    dev_minus_test: Annotated[PointGain, DIFFERENCE_POINTS]
 
     @classmethod
-    def of(
+    def from_differences(
         cls, language: str, rule: str, heads_removed: int | None, dev: Difference, test: Difference
     ) -> Self:
         """The record of the gains on both splits."""
@@ -90,9 +92,9 @@ class MaskGains:
             language=language,
             rule=rule,
             heads_removed=heads_removed,
-            dev=PointGain.of(dev),
-            test=PointGain.of(test),
-            dev_minus_test=PointGain.of(apart(dev, test)),
+            dev=PointGain.from_difference(dev),
+            test=PointGain.from_difference(test),
+            dev_minus_test=PointGain.from_difference(difference_between(dev, test)),
         )
 
 
@@ -103,14 +105,14 @@ class HarmfulHeads:
     Attributes:
         language: Its code, or ALL.
         heads: All that there are.
-        alone: Those whose own interval lies below 0.
+        judged_alone: Those whose own interval lies below 0.
         after_benjamini_hochberg: Those that stay; None without p-values.
         after_holm: The same.
     """
 
     language: Annotated[str, Column("language")]
     heads: Annotated[int, Column("heads", "d")]
-    alone: Annotated[int, Column("interval below 0", "d")]
+    judged_alone: Annotated[int, Column("interval below 0", "d")]
     after_benjamini_hochberg: Annotated[int | None, Column("Benjamini–Hochberg", "d")]
     after_holm: Annotated[int | None, Column("Holm", "d")]
 
@@ -128,144 +130,174 @@ class GapResult(StudyResult):
     heads: Annotated[Records[HarmfulHeads], TableName("gap-heads")]
 
 
-class Measured(NamedTuple):
+class MeasuredMask(NamedTuple):
     """One mask of a language, and what it gains on each answer of either split."""
 
     language: str
     rule: str
-    kept: Bools
+    kept_heads: Bools
     gains: Mapping[Split, Gain]
 
     @property
     def heads(self) -> int:
         """Number of heads removed."""
-        return removed(self.kept)
+        return removed_count(self.kept_heads)
 
 
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> GapResult:
     """Gains on dev and on test, and the heads that stay harmful when all are tested together."""
     scores: dict[str, HeadScores] = {}
-    found: list[Measured] = []
-    for language in pieces.each("gap", report):
-        scores[language] = pieces.scored(language, options)
+    measured_masks: list[MeasuredMask] = []
+    for language in pieces.languages_in_turn("gap", report):
+        scores[language] = pieces.study_scores(language, options)
         masks = masks_of(scores[language], optional_integer_in(options, "k"))
         gains: dict[str, dict[Split, Gain]] = {rule: {} for rule in masks}
         for split in SPLITS:
-            whole, *after = pieces.all_answers(language, [None, *masks.values()], split)
-            for rule, evaluation in zip(masks, after, strict=True):
-                gains[rule][split] = gain_of(whole, [evaluation])
-        found += [Measured(language, rule, kept, gains[rule]) for rule, kept in masks.items()]
+            baseline, *evaluations = pieces.all_answers(language, [None, *masks.values()], split)
+            for rule, evaluation in zip(masks, evaluations, strict=True):
+                gains[rule][split] = gain_of(baseline, [evaluation])
+        measured_masks += [
+            MeasuredMask(language, rule, kept_heads, gains[rule])
+            for rule, kept_heads in masks.items()
+        ]
     return GapResult(
-        masks=mask_records(found, pieces),
+        masks=mask_records(measured_masks, pieces),
         heads=head_records(scores),
-        notes=notes(found, scores, options),
+        notes=notes(measured_masks, scores, options),
     )
 
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """Scores, and the answers of both splits under two masks."""
-    asks = pieces.ask_scored(options)
-    for language, scores in pieces.known(options).items():
-        known = (
-            []
-            if scores is None
-            else list(masks_of(scores, optional_integer_in(options, "k")).values())
-        )
+    asks = pieces.ask_study_scores(options)
+    for language, scores in pieces.available_study_scores(options).items():
+        masks: list[Bools | None] = [None]
+        unknown_masks = 2
+        if scores is not None:
+            masks += masks_of(scores, optional_integer_in(options, "k")).values()
+            unknown_masks = 0
         for split in SPLITS:
             asks.append(
-                pieces.ask_answers(language, [None, *known], unknown=2 - len(known), split=split)
+                pieces.ask_answers(language, masks, unknown_masks=unknown_masks, split=split)
             )
     return asks
 
 
 def masks_of(scores: HeadScores, k: int | None) -> dict[str, Bools]:
     """Kept heads by rule: without the harmful ones, and without as many (or k) of the lowest."""
-    kept = without_harmful(scores)
-    return {HARMFUL: kept, LOWEST: without_lowest(scores, removed(kept) if k is None else k)}
+    kept_heads = without_harmful(scores)
+    if k is None:
+        k = removed_count(kept_heads)
+    return {HARMFUL: kept_heads, LOWEST: without_lowest(scores, k)}
 
 
-def mask_records(found: Sequence[Measured], pieces: Pieces) -> Records[MaskGains]:
+def mask_records(measured_masks: Sequence[MeasuredMask], pieces: Pieces) -> Records[MaskGains]:
     """Gain on dev, gain on test, and their difference, of each language and rule."""
     rows: list[MaskGains] = []
     for rule in (HARMFUL, LOWEST):
-        masks = [mask for mask in found if mask.rule == rule]
+        masks = [mask for mask in measured_masks if mask.rule == rule]
         for mask in masks:
             dev, test = (
-                difference(mask.gains[split], pieces.seed) if mask.heads else NOTHING
+                difference(mask.gains[split], pieces.seed) if mask.heads else NO_DIFFERENCE
                 for split in SPLITS
             )
-            rows.append(MaskGains.of(mask.language, rule, mask.heads, dev, test))
+            rows.append(MaskGains.from_differences(mask.language, rule, mask.heads, dev, test))
         if len(masks) > 1:
-            dev, test = (_mean(masks, split, pieces) for split in SPLITS)
-            rows.append(MaskGains.of(MEAN, rule, None, dev, test))
+            dev, test = (_mean_over_languages(masks, split, pieces) for split in SPLITS)
+            rows.append(MaskGains.from_differences(MEAN, rule, None, dev, test))
     return Records(
         "What a mask chosen on dev gains there and on test",
         tuple(rows),
         (
-            "dev minus test: the winner's curse, since the examples that chose a mask give an optimistic estimate of "
-            "its gain; its interval is made of those of the two gains, which share no example.",
+            "dev minus test: the winner's curse, since the examples that chose a mask give an "
+            "optimistic estimate of its gain; its interval is made of those of the two gains, "
+            "which share no example.",
         ),
     )
 
 
-def _mean(mine: Sequence[Measured], split: Split, pieces: Pieces) -> Difference:
-    if not any(one.heads for one in mine):
-        return NOTHING
-    return over_languages(
-        {m.language: m.gains[split] for m in mine}, pieces.seed, aligned=pieces.task.aligned
-    )
+def _mean_over_languages(masks: Sequence[MeasuredMask], split: Split, pieces: Pieces) -> Difference:
+    """The mean gain of a rule's masks on a split."""
+    if not any(mask.heads for mask in masks):
+        return NO_DIFFERENCE
+    gains = {mask.language: mask.gains[split] for mask in masks}
+    return over_languages(gains, pieces.seed, are_aligned=pieces.task.aligned)
 
 
 def head_records(scores: Mapping[str, HeadScores]) -> Records[HarmfulHeads]:
-    """Heads of each language whose interval lies below 0, and those that stay harmful under each correction."""
-    rows = [_harmful_heads(language, [of_language]) for language, of_language in scores.items()]
+    """Heads of each language whose interval lies below 0, and those that stay under corrections."""
+    rows = [
+        _harmful_heads(language, [scores_of_language])
+        for language, scores_of_language in scores.items()
+    ]
     if len(scores) > 1:
-        rows.append(_harmful_heads(ALL, list(scores.values())))
+        rows.append(_harmful_heads(ALL_LANGUAGES, list(scores.values())))
     return Records(
         "Heads that harm on dev, each judged alone, and all together",
         tuple(rows),
         (
-            "Adjusted over the heads of the language; in the last row over those of all languages. Holm bounds the "
-            "chance of any false claim, Benjamini–Hochberg the share of false ones, at 1 minus the intervals' level.",
+            "Adjusted over the heads of the language; in the last row over those of all "
+            "languages. Holm bounds the chance of any false claim, Benjamini–Hochberg the share "
+            "of false ones, at 1 minus the intervals' level.",
         ),
     )
 
 
 def _harmful_heads(language: str, scores: Sequence[HeadScores]) -> HarmfulHeads:
-    """Of one language, or of all together."""
-    heads = sum(of_language.grid.size for of_language in scores)
-    alone = sum(removed(without_harmful(of_language)) for of_language in scores)
-    return HarmfulHeads(language, heads, alone, *_stay(scores))
+    """The harmful heads of one language, or of all together."""
+    heads = sum(scores_of_language.grid.size for scores_of_language in scores)
+    judged_alone = sum(
+        removed_count(without_harmful(scores_of_language)) for scores_of_language in scores
+    )
+    return HarmfulHeads(language, heads, judged_alone, *_significant_counts(scores))
 
 
-def _stay(scores: Sequence[HeadScores]) -> tuple[int | None, int | None]:
-    """Number of significantly negative heads by Benjamini–Hochberg and by Holm; None without p-values."""
-    given = [one.p_values for one in scores if one.p_values is not None]
-    if len(given) < len(scores):
-        return None, None
-    p: Floats = np.concatenate(given)
-    below, alpha = np.concatenate([one.values for one in scores]) < 0, 1 - scores[0].level
+def _significant_counts(scores: Sequence[HeadScores]) -> tuple[int | None, int | None]:
+    """Number of significantly negative heads by Benjamini–Hochberg and by Holm.
+
+    None without p-values.
+    """
+    p_values_by_language = []
+    for scores_of_language in scores:
+        if scores_of_language.p_values is None:
+            return None, None
+        p_values_by_language.append(scores_of_language.p_values)
+    p_values: Floats = np.concatenate(p_values_by_language)
+    values = np.concatenate([scores_of_language.values for scores_of_language in scores])
+    is_negative = values < 0
+    alpha = 1 - scores[0].level
     # Heads that help would loosen the threshold for claims of harm.
-    every = (benjamini_hochberg(np.where(below, p, 1.0)), holm(p))
-    bh, family = (int((below & (corrected <= alpha)).sum()) for corrected in every)
-    return bh, family
+    by_benjamini_hochberg = benjamini_hochberg(np.where(is_negative, p_values, 1.0)) <= alpha
+    by_holm = holm(p_values) <= alpha
+    return int((is_negative & by_benjamini_hochberg).sum()), int((is_negative & by_holm).sum())
 
 
 def notes(
-    found: Sequence[Measured], scores: Mapping[str, HeadScores], options: Mapping[str, OptionValue]
+    measured_masks: Sequence[MeasuredMask],
+    scores: Mapping[str, HeadScores],
+    options: Mapping[str, OptionValue],
 ) -> tuple[str, ...]:
     """Caveats about the tables."""
     method = text_in(options, METHOD)
-    bare = [m.language for m in found if m.rule == HARMFUL and not m.heads]
-    out = [
-        f"Heads are chosen on dev by {method}. Gains are differences to the untouched model, with 95 % intervals of "
-        "the paired bootstrap (10,000 resamples of groups of examples); mean rows weigh languages alike."
+    unharmed_languages = [
+        mask.language for mask in measured_masks if mask.rule == HARMFUL and not mask.heads
     ]
-    if bare:
-        out.append(
-            f"No head has an interval below 0 in {', '.join(bare)}: nothing to remove, gains there are 0."
+    sentences = [
+        f"Heads are chosen on dev by {method}. Gains are differences to the untouched model, with "
+        "95 % intervals of the paired bootstrap (10,000 resamples of groups of examples); mean "
+        "rows weigh languages alike."
+    ]
+    if unharmed_languages:
+        names = ", ".join(unharmed_languages)
+        sentences.append(
+            f"No head has an interval below 0 in {names}: nothing to remove, gains there are 0."
         )
-    if any(one.p_values is None for one in scores.values()):
-        out.append(f"{method} gives no p-values, so nothing can be said about all heads together.")
-    risky = {(m.language, m.rule): caution(m.kept) for m in found}
-    return (*out, *(f"{name}, {rule}: {text}." for (name, rule), text in risky.items() if text))
+    if any(scores_of_language.p_values is None for scores_of_language in scores.values()):
+        sentences.append(
+            f"{method} gives no p-values, so nothing can be said about all heads together."
+        )
+    cautions = {(mask.language, mask.rule): caution(mask.kept_heads) for mask in measured_masks}
+    sentences += [
+        f"{language}, {rule}: {text}." for (language, rule), text in cautions.items() if text
+    ]
+    return tuple(sentences)

@@ -55,15 +55,15 @@ def heads_by_kind(lists: HeadLists) -> dict[HeadKind, list[Head]]:
     heads: dict[HeadKind, list[Head]] = {}
     for kind in HeadKind:
         for records in lists.get(kind, ()):
-            listed = [head for head in map(head_of, records) if head is not None]
-            if listed:
-                heads[kind] = list(dict.fromkeys(listed))
+            heads_in_list = [head for head in map(head_of, records) if head is not None]
+            if heads_in_list:
+                heads[kind] = list(dict.fromkeys(heads_in_list))
                 break
     return heads
 
 
 def languages_that_differ(
-    lists: Sequence[Sequence[DataClass]], head: Head, each: int = 2
+    lists: Sequence[Sequence[DataClass]], head: Head, max_languages: int = 2
 ) -> list[str]:
     """Languages in which a head helps by these lists, then languages in which it harms.
 
@@ -75,5 +75,10 @@ def languages_that_differ(
     for record in chain.from_iterable(lists):
         if head_of(record) == head and isinstance(record, HasLanguages):
             sides = record.positive_languages, record.negative_languages
-            return [name for side in sides for name in side.split(", ")[:each] if name]
+            return [
+                name
+                for languages_text in sides
+                for name in languages_text.split(", ")[:max_languages]
+                if name
+            ]
     return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, NamedTuple, Self
 
@@ -152,7 +152,7 @@ class HeadsResult(StudyResult):
 
 Scores = Mapping[str, HeadScores]
 RAW, BH, HOLM = "raw", "Benjamini–Hochberg", "Holm"
-ADJUSTED = {BH: benjamini_hochberg, HOLM: holm}
+CORRECTIONS = {BH: benjamini_hochberg, HOLM: holm}
 
 
 class Signs(NamedTuple):
@@ -162,39 +162,53 @@ class Signs(NamedTuple):
     harms: Bools
 
     @property
-    def both(self) -> Bools:
+    def vary(self) -> Bools:
         """Heads that help in some language and harm in another, bool [head]."""
         return np.asarray(self.helps.any(axis=0) & self.harms.any(axis=0))
 
 
 def has_intervals(scores: Scores) -> bool:
     """Whether every language's scores come with signs and intervals."""
-    return all(s.signed and s.low is not None and s.high is not None for s in scores.values())
+    for scores_of_language in scores.values():
+        has_interval = scores_of_language.low is not None and scores_of_language.high is not None
+        if not scores_of_language.signed or not has_interval:
+            return False
+    return True
 
 
-def estimated(scores: Scores) -> Signs:
+def estimated_signs(scores: Scores) -> Signs:
     """Signs of the values themselves, noise included."""
-    values = np.stack([s.values for s in scores.values()])
+    values = np.stack([scores_of_language.values for scores_of_language in scores.values()])
     return Signs(values > 0, values < 0)
 
 
-def claimed(scores: Scores) -> dict[str, Signs]:
-    """Signs that may be claimed, by correction: raw intervals, and p-values adjusted over all heads and languages.
+def claimed_signs(scores: Scores) -> dict[str, Signs]:
+    """Signs that may be claimed, by correction.
 
-    Without intervals the result is empty; without p-values it holds only the raw signs.
+    They are by raw intervals, and by p-values adjusted over all heads and languages. Without
+    intervals the result is empty; without p-values it holds only the raw signs.
     """
-    every = list(scores.values())
+    all_scores = list(scores.values())
     if not has_intervals(scores):
         return {}
-    found = {RAW: Signs(np.stack([s.helpful for s in every]), np.stack([s.harmful for s in every]))}
-    p = [s.p_values for s in every if s.p_values is not None]
-    if len(p) < len(every):
-        return found
-    alpha = 1 - np.array([[s.level] for s in every])
-    for name, adjust in ADJUSTED.items():
-        sure = adjust(np.concatenate(p)).reshape(len(every), -1) <= alpha
-        found[name] = Signs(*(sure & sign for sign in estimated(scores)))
-    return found
+    signs_by_claim = {
+        RAW: Signs(
+            np.stack([scores_of_language.helpful for scores_of_language in all_scores]),
+            np.stack([scores_of_language.harmful for scores_of_language in all_scores]),
+        )
+    }
+    p_values = [
+        scores_of_language.p_values
+        for scores_of_language in all_scores
+        if scores_of_language.p_values is not None
+    ]
+    if len(p_values) < len(all_scores):
+        return signs_by_claim
+    alpha = 1 - np.array([[scores_of_language.level] for scores_of_language in all_scores])
+    for name, adjust in CORRECTIONS.items():
+        is_sure = adjust(np.concatenate(p_values)).reshape(len(all_scores), -1) <= alpha
+        signs_by_claim[name] = Signs(*(is_sure & sign for sign in estimated_signs(scores)))
+    return signs_by_claim
 
 
 def expected_shared(heads: int, languages: int, k: int) -> float:
@@ -202,68 +216,79 @@ def expected_shared(heads: int, languages: int, k: int) -> float:
     return float(heads * (k / heads) ** languages)
 
 
-def heads_result(scores: Scores, top: int, few: int) -> HeadsResult:
+def heads_result(scores: Scores, top: int, max_positive: int) -> HeadsResult:
     """Counts of every kind of head, and the heads themselves."""
-    counts = head_counts(scores, top, few)
+    counts = head_counts(scores, top, max_positive)
     return HeadsResult(
         languages=tuple(scores),
         counts=counts,
         shared=shared_heads(scores, top),
         specific=specific_heads(scores),
-        few=few_heads(scores, few),
+        few=few_heads(scores, max_positive),
         notes=counts.notes,
     )
 
 
-def head_counts(scores: Scores, top: int, few: int) -> Records[HeadCount]:
-    """Number of heads of each kind: by the values, and as may be claimed with and without correction."""
-    signs = {"values": estimated(scores)} | claimed(scores)
-    size = next(iter(scores.values())).grid.size
+def head_counts(scores: Scores, top: int, max_positive: int) -> Records[HeadCount]:
+    """Number of heads of each kind: by the values, and as may be claimed with and without correction.
+
+    Args:
+        scores: By language.
+        top: The highest heads of every language.
+        max_positive: The most languages that a head positive in few of them is positive in.
+    """
+    signs_by_claim = {"values": estimated_signs(scores)} | claimed_signs(scores)
+    head_count = next(iter(scores.values())).grid.size
     in_every_top_count = int(in_every_top(scores, top).sum())
-    kinds: dict[str, list[Bools]] = {
-        "help in every language": [np.asarray(s.helps.all(axis=0)) for s in signs.values()],
-        "harm in every language": [np.asarray(s.harms.all(axis=0)) for s in signs.values()],
-        "help in one language and harm in another": [s.both for s in signs.values()],
-        f"positive in at most {few} languages, negative in the others": [
-            _few(s, few) for s in signs.values()
-        ],
+    kinds: dict[str, Callable[[Signs], Bools]] = {
+        "help in every language": lambda signs: np.asarray(signs.helps.all(axis=0)),
+        "harm in every language": lambda signs: np.asarray(signs.harms.all(axis=0)),
+        "help in one language and harm in another": lambda signs: signs.vary,
+        f"positive in at most {max_positive} languages, negative in the others": (
+            lambda signs: _helps_in_few(signs, max_positive)
+        ),
     }
-    first = HeadCount(
+    top_count = HeadCount(
         f"among the top {top} of every language",
-        {**dict.fromkeys(signs), "values": in_every_top_count},
-        expected_shared(size, len(scores), top),
+        {**dict.fromkeys(signs_by_claim), "values": in_every_top_count},
+        expected_shared(head_count, len(scores), top),
     )
-    rows = [first]
-    for kind, heads_by_claim in kinds.items():
-        numbers = [int(heads.sum()) for heads in heads_by_claim]
-        rows.append(HeadCount(kind, dict(zip(signs, numbers, strict=True)), None))
+    rows = [top_count]
+    for kind, heads_of_kind in kinds.items():
+        counts = {claim: int(heads_of_kind(signs).sum()) for claim, signs in signs_by_claim.items()}
+        rows.append(HeadCount(kind, counts, None))
     return Records(
-        f"How many of {size} heads matter in all of {len(scores)} languages, or in a few",
+        f"How many of {head_count} heads matter in all of {len(scores)} languages, or in a few",
         tuple(rows),
         count_notes(scores),
-        {"claim": tuple(signs)},
+        {"claim": tuple(signs_by_claim)},
     )
 
 
 def count_notes(scores: Scores) -> tuple[str, ...]:
     """Notes on the corrections, and on whether the p-values are fine enough for them."""
     level = 100 * next(iter(scores.values())).level
-    out = [
-        "values: by the sign of the value, noise included. by chance: what unrelated rankings would give."
+    notes = [
+        "values: by the sign of the value, noise included. by chance: what unrelated rankings "
+        "would give."
     ]
     if not has_intervals(scores):
-        return (*out, "These scores have no signs with intervals, so no sign can be claimed.")
-    out.append(
-        f"{RAW}: by {level:g} % intervals of each head and language alone. {BH}, {HOLM}: by p-values adjusted "
-        "over all heads and languages at once, which bounds the share of false claims, or the chance of any."
+        return (*notes, "These scores have no signs with intervals, so no sign can be claimed.")
+    notes.append(
+        f"{RAW}: by {level:g} % intervals of each head and language alone. {BH}, {HOLM}: by "
+        "p-values adjusted over all heads and languages at once, which bounds the share of false "
+        "claims, or the chance of any."
     )
-    if all(s.p_values is not None for s in scores.values()) and (words := coarse(scores.values())):
-        out.append(words)
-    return tuple(out)
+    if all(scores_of_language.p_values is not None for scores_of_language in scores.values()):
+        coarse_note = coarse(scores.values())
+        if coarse_note:
+            notes.append(coarse_note)
+    return tuple(notes)
 
 
 def _ranks(scores: Scores) -> Ints:
-    return np.stack([s.ranks for s in scores.values()])
+    """Ranks of all languages, int [language, head]; 1 is the highest score."""
+    return np.stack([scores_of_language.ranks for scores_of_language in scores.values()])
 
 
 def in_every_top(scores: Scores, top: int) -> Bools:
@@ -271,27 +296,31 @@ def in_every_top(scores: Scores, top: int) -> Bools:
     return np.asarray((_ranks(scores) <= top).all(axis=0))
 
 
-def _few(signs: Signs, few: int) -> Bools:
-    """Heads that help in 1 to `few` languages and harm in all others, bool [head]."""
-    often = signs.helps.sum(axis=0)
-    others = (signs.helps | signs.harms).all(axis=0) & signs.harms.any(axis=0)
-    return np.asarray((often >= 1) & (often <= few) & others)
+def _helps_in_few(signs: Signs, max_positive: int) -> Bools:
+    """Heads that help in 1 to `max_positive` languages and harm in all others, bool [head]."""
+    helped = signs.helps.sum(axis=0)
+    harms_elsewhere = (signs.helps | signs.harms).all(axis=0) & signs.harms.any(axis=0)
+    return np.asarray((helped >= 1) & (helped <= max_positive) & harms_elsewhere)
 
 
 def _values(scores: Scores) -> tuple[Floats, str]:
     """Values of all languages, float [language, head], in the unit shown, and that unit."""
-    (factor, unit), *_ = (shown_unit(s.unit) for s in scores.values())
-    return factor * np.stack([s.values for s in scores.values()]), unit
+    factor, unit = shown_unit(next(iter(scores.values())).unit)
+    values = np.stack([scores_of_language.values for scores_of_language in scores.values()])
+    return factor * values, unit
 
 
 def _heads(scores: Scores) -> tuple[Head, ...]:
+    """The heads of the model that the scores are of."""
     return next(iter(scores.values())).grid.heads
 
 
 def shared_heads(scores: Scores, top: int) -> Records[SharedHead]:
     """Heads among the `top` highest of every language, sorted by their worst rank."""
-    ranks, (values, unit), heads = _ranks(scores), _values(scores), _heads(scores)
-    signs = claimed(scores)
+    ranks = _ranks(scores)
+    values, unit = _values(scores)
+    heads = _heads(scores)
+    signs_by_claim = claimed_signs(scores)
     in_top = np.flatnonzero(in_every_top(scores, top))
     rows = []
     for index in in_top[np.argsort(ranks.max(axis=0)[in_top], kind="stable")]:
@@ -300,54 +329,62 @@ def shared_heads(scores: Scores, top: int) -> Records[SharedHead]:
             worst_rank=int(ranks[:, index].max()),
             best_rank=int(ranks[:, index].min()),
             mean_value=float(values[:, index].mean()),
-            helps_in={name: int(claim.helps[:, index].sum()) for name, claim in signs.items()},
+            helps_in={
+                claim: int(signs.helps[:, index].sum()) for claim, signs in signs_by_claim.items()
+            },
         )
         rows.append(row)
     note = f"Unrelated rankings would share {expected_shared(len(heads), len(scores), top):.2g}."
-    if signs:
+    if signs_by_claim:
         note += " helps in: languages where that may be claimed."
     return Records(
         f"Heads among the {top} highest of every language",
         tuple(rows),
         (note,),
-        {"unit": (unit,), "claim": tuple(signs)},
+        {"unit": (unit,), "claim": tuple(signs_by_claim)},
     )
 
 
 POSITIVE, NEGATIVE = "positive", "negative"
 
 
-def few_heads(scores: Scores, few: int) -> Records[FewHead]:
-    """Heads with a positive value in 1 to `few` languages and a negative one in all others, most certain first."""
-    signs, sure = estimated(scores), claimed(scores).get(RAW)
+def few_heads(scores: Scores, max_positive: int) -> Records[FewHead]:
+    """Heads with a positive value in 1 to `max_positive` languages and a negative one in all others.
+
+    The most certain come first.
+    """
+    signs = estimated_signs(scores)
+    raw_signs = claimed_signs(scores).get(RAW)
+    _, unit = _values(scores)
     rows = []
-    for index in np.flatnonzero(_few(signs, few)).tolist():
+    for index in np.flatnonzero(_helps_in_few(signs, max_positive)).tolist():
         surely: dict[str, int] = {}
-        if sure is not None:
-            surely[POSITIVE] = int(sure.helps[:, index].sum())
-            surely[NEGATIVE] = int(sure.harms[:, index].sum())
-        shown = _shown_signs(scores, index, signs)
+        if raw_signs is not None:
+            surely[POSITIVE] = int(raw_signs.helps[:, index].sum())
+            surely[NEGATIVE] = int(raw_signs.harms[:, index].sum())
+        shown_signs = _shown_signs(scores, index, signs)
         row = FewHead(
             head=_heads(scores)[index],
-            positive_in=shown.positive_in,
-            negative_in=shown.negative_in,
+            positive_in=shown_signs.positive_in,
+            negative_in=shown_signs.negative_in,
             surely=surely,
-            lowest=shown.lowest,
-            highest=shown.highest,
-            positive_languages=shown.positive_languages,
-            negative_languages=shown.negative_languages,
+            lowest=shown_signs.lowest,
+            highest=shown_signs.highest,
+            positive_languages=shown_signs.positive_languages,
+            negative_languages=shown_signs.negative_languages,
         )
         rows.append(row)
-    if sure is None:
+    if raw_signs is None:
         rows.sort(key=lambda row: row.highest, reverse=True)
     else:
         rows.sort(key=lambda row: (row.surely[POSITIVE], row.surely[NEGATIVE]), reverse=True)
-    surely_note = "" if sure is None else "; surely: in languages whose interval excludes 0"
+    surely_note = "" if raw_signs is None else "; surely: in languages whose interval excludes 0"
     return Records(
-        f"Heads with a positive value in at most {few} languages and a negative one in all others",
+        f"Heads with a positive value in at most {max_positive} languages and a negative one in "
+        "all others",
         tuple(rows),
         (f"A sign may be noise{surely_note}.",),
-        {"unit": (_values(scores)[1],), "sign": () if sure is None else (POSITIVE, NEGATIVE)},
+        {"unit": (unit,), "sign": () if raw_signs is None else (POSITIVE, NEGATIVE)},
     )
 
 
@@ -364,15 +401,18 @@ class ShownSigns(NamedTuple):
 
 def _shown_signs(scores: Scores, index: int, signs: Signs) -> ShownSigns:
     """What is shown of a head's signs."""
-    values, languages = _values(scores)[0][:, index], np.array(list(scores))
-    positive, negative = (languages[side[:, index]] for side in signs)
+    all_values, _ = _values(scores)
+    values = all_values[:, index]
+    languages = np.array(list(scores))
+    positive_languages = languages[signs.helps[:, index]]
+    negative_languages = languages[signs.harms[:, index]]
     return ShownSigns(
-        len(positive),
-        len(negative),
-        float(values.min()),
-        float(values.max()),
-        ", ".join(positive),
-        ", ".join(negative),
+        positive_in=len(positive_languages),
+        negative_in=len(negative_languages),
+        lowest=float(values.min()),
+        highest=float(values.max()),
+        positive_languages=", ".join(positive_languages),
+        negative_languages=", ".join(negative_languages),
     )
 
 
@@ -381,14 +421,16 @@ def specific_heads(scores: Scores) -> Records[SpecificHead]:
     heads = _heads(scores)
     rows: list[SpecificHead] = []
     is_listed = np.zeros(len(heads), dtype=bool)
-    for claim, signs in reversed(claimed(scores).items()):  # strictest first; a head is listed once
+    for claim, signs in reversed(
+        claimed_signs(scores).items()
+    ):  # strictest first; a head is listed once
         claimed_rows = [
             SpecificHead(heads[index], claim, *_shown_signs(scores, index, signs))
-            for index in np.flatnonzero(signs.both & ~is_listed).tolist()
+            for index in np.flatnonzero(signs.vary & ~is_listed).tolist()
         ]
         claimed_rows.sort(key=lambda row: (row.positive_in, row.negative_in), reverse=True)
         rows += claimed_rows
-        is_listed |= signs.both
+        is_listed |= signs.vary
     return Records(
         "Heads that help in one language and harm in another, with significance",
         tuple(rows),
@@ -429,15 +471,16 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Head
     options: method, method_options, top (20 in the paper), few (languages that a head may be positive in).
     """
     scores = {
-        language: pieces.scored(language, options) for language in pieces.each("heads", report)
+        language: pieces.study_scores(language, options)
+        for language in pieces.languages_in_turn("heads", report)
     }
-    most = max(1, len(scores) - 1)
+    max_few = max(1, len(scores) - 1)
     top = min(integer_in(options, "top"), next(iter(scores.values())).grid.size)
-    result = heads_result(scores, top, min(integer_in(options, "few"), most))
+    result = heads_result(scores, top, min(integer_in(options, "few"), max_few))
     caveats = [f"{remark[:1].upper()}{remark[1:]}." for remark in remarks(scores.values())]
     return replace(result, notes=(*result.notes, *caveats))
 
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """The scores of every language."""
-    return pieces.ask_scored(options)
+    return pieces.ask_study_scores(options)

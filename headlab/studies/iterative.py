@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from headlab.methods import ORDERINGS
 from headlab.results import Curve, areas, band, labels
 from headlab.stats import Bootstrap, holm, stratified_bootstrap
 from headlab.studies.curve_records import AreaDifference, CurveArea, CurvePoint
-from headlab.studies.differences import Gain, Groups, pooled
+from headlab.studies.differences import Gain, Groups, pool_gains
 from headlab.studies.result import Records, StudyResult, TableName
 from headlab.studies.table import METHOD_OPTIONS, Say
 
@@ -36,17 +37,25 @@ RANDOM = "random"
 Curves = Mapping[str, Sequence[Curve]]  # ordering: its curves; random has several
 
 
-class Walked(NamedTuple):
+class GroupedCurves(NamedTuple):
     """Curves of one language by ordering, and the group label of each answer, [answer]."""
 
     curves: Curves
     groups: Groups
 
 
-class Pair(NamedTuple):
-    """One ordering minus another: difference in area and its interval, in points, and p.
+class AreaPair(NamedTuple):
+    """The area under one ordering's curve minus that under another's.
 
-    below: how many random orders have the smaller area; None if the other ordering is not random.
+    Attributes:
+        ordering: The one.
+        other: The other.
+        difference: In points.
+        low: Lower end of its interval.
+        high: Upper end.
+        p: Two-sided.
+        random_orders_below: How many random orders have the smaller area; None if the other
+            ordering is not random.
     """
 
     ordering: str
@@ -55,7 +64,7 @@ class Pair(NamedTuple):
     low: float
     high: float
     p: float
-    below: int | None
+    random_orders_below: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +82,10 @@ class IterativeResult(StudyResult):
     differences: Annotated[Records[AreaDifference], TableName("iterative-differences")]
 
 
-def walked(curves: Curves) -> Walked:
+def grouped_by_number(curves: Curves) -> GroupedCurves:
     """Curves of one language, with their groups' numbers as labels."""
-    (first, *_), *_ = curves.values()
-    return Walked(curves, labels(first.groups))
+    (first_curve, *_), *_ = curves.values()
+    return GroupedCurves(curves, labels(first_curve.groups))
 
 
 def mean_areas(curves: Sequence[Curve]) -> Floats:
@@ -89,34 +98,34 @@ def point_records(curves_by_language: Mapping[str, Curves]) -> Records[CurvePoin
     rows: list[CurvePoint] = []
     for language, curves_by_ordering in curves_by_language.items():
         for ordering, curves in curves_by_ordering.items():
-            removed = curves[0].removed.tolist()
-            accuracy, low, high = _line(ordering, curves)
+            removed_counts = curves[0].removed.tolist()
+            accuracy, low, high = _band_of(ordering, curves)
             rows += [
                 CurvePoint(
                     language=language,
                     ordering=ordering,
-                    removed=removed[index],
+                    removed=removed_counts[index],
                     accuracy_percent=100 * float(accuracy[index]),
                     low_percent=100 * float(low[index]),
                     high_percent=100 * float(high[index]),
                 )
-                for index in range(len(removed))
+                for index in range(len(removed_counts))
             ]
     return Records(
         "Accuracy on test while heads leave",
         tuple(rows),
         (
-            "low, high: 95 % interval of the difference to the untouched model, around it; of random, the lowest and "
-            "the highest of its orders.",
+            "low, high: 95 % interval of the difference to the untouched model, around it; of "
+            "random, the lowest and the highest of its orders.",
         ),
     )
 
 
-def _line(ordering: str, curves: Sequence[Curve]) -> tuple[Floats, Floats, Floats]:
+def _band_of(ordering: str, curves: Sequence[Curve]) -> tuple[Floats, Floats, Floats]:
     """Accuracy and the ends of the band around it, float [point] each."""
     if ordering == RANDOM:
-        spread = band(curves)
-        return spread.median, spread.low, spread.high
+        random_band = band(curves)
+        return random_band.median, random_band.low, random_band.high
     (curve,) = curves
     low, high = np.clip(curve.accuracy[0] + np.stack([curve.low, curve.high]), 0, 1)
     return curve.accuracy, low, high
@@ -130,99 +139,143 @@ def area_records(
         CurveArea(
             language,
             ordering,
-            *area_cells([walked(curves_by_ordering)], ordering, seed),
-            *_heads(curves, loss),
+            *area_cells([grouped_by_number(curves_by_ordering)], ordering, seed),
+            *_removable_heads(curves, loss),
         )
         for language, curves_by_ordering in curves_by_language.items()
         for ordering, curves in curves_by_ordering.items()
     ]
     return Records(
-        f"Area under the curves, and how many heads can go before more than {loss:g} points are lost",
+        f"Area under the curves, and how many heads can go before more than {loss:g} points are "
+        "lost",
         tuple(rows),
         (
-            "Area: mean accuracy from no head gone to all of them.  Heads: the most that can go before more than "
-            f"{loss:g} points are lost, by the estimate and by its interval (a larger loss is ruled out), of the counts "
-            "measured; of random, the median of its orders.",
+            "Area: mean accuracy from no head gone to all of them.  Heads: the most that can go "
+            f"before more than {loss:g} points are lost, by the estimate and by its interval (a "
+            "larger loss is ruled out), of the counts measured; of random, the median of its "
+            "orders.",
         ),
     )
 
 
 def area_cells(
-    found: Sequence[Walked], ordering: str, seed: int, *, aligned: bool = False
+    curves_by_stratum: Sequence[GroupedCurves],
+    ordering: str,
+    seed: int,
+    *,
+    are_aligned: bool = False,
 ) -> tuple[float, float, float]:
     """Mean over languages of the area, and its interval, in percent; arguments as in `pairs_of`."""
-    gains = [[Gain(mean_areas(of.curves[ordering]), of.groups, 0) for of in found]]
-    mean, (low, high, _) = _resampled(gains, seed, aligned, made_up=(1.0, 0.0))
+    gains = [
+        Gain(mean_areas(stratum.curves[ordering]), stratum.groups, 0)
+        for stratum in curves_by_stratum
+    ]
+    mean, (low, high, _) = _means_and_bootstrap([gains], seed, are_aligned, made_up=(1.0, 0.0))
     return 100 * float(mean[0]), 100 * float(low[0]), 100 * float(high[0])
 
 
-def _heads(curves: Sequence[Curve], loss: float) -> tuple[float, float]:
-    estimate, interval = (
-        [curve.heads_until(loss / 100, by) for curve in curves] for by in ("estimate", "interval")
-    )
-    return float(np.median(estimate)), float(np.median(interval))
+def _removable_heads(curves: Sequence[Curve], loss: float) -> tuple[float, float]:
+    """The most heads that can go within a loss in points, by the estimate and by its interval."""
+    by_estimate = [curve.heads_until(loss / 100, "estimate") for curve in curves]
+    by_interval = [curve.heads_until(loss / 100, "interval") for curve in curves]
+    return float(np.median(by_estimate)), float(np.median(by_interval))
 
 
 def pairs_of(
-    found: Sequence[Walked],
+    curves_by_stratum: Sequence[GroupedCurves],
     pairs: Sequence[tuple[str, str]],
     seed: int,
     *,
-    aligned: bool = False,
+    are_aligned: bool = False,
     level: float = 0.95,
-) -> list[Pair]:
-    """One ordering's area minus another's, paired over the answers: the mean over languages, equally weighted.
+) -> list[AreaPair]:
+    """One ordering's area minus another's, paired over the answers.
 
-    found: one per language.  aligned: groups of the same name are the same texts in every language and are drawn
-    together; otherwise each language is resampled separately.  level: of each single interval.
+    It is the mean over languages, equally weighted.
+
+    Args:
+        curves_by_stratum: One for each language.
+        pairs: The orderings, and the other ones.
+        seed: Of the bootstrap.
+        are_aligned: Whether groups of the same name are the same texts in every language and are
+            drawn together; otherwise each language is resampled separately.
+        level: Of each single interval.
     """
     if not pairs:
         return []
-    gains = [[Gain(mean_areas(of.curves[a]) - mean_areas(of.curves[b]), of.groups, 0) for of in found]
-             for a, b in pairs]  # fmt: skip
-    mean, (low, high, p) = _resampled(gains, seed, aligned, level=level)
-    points = zip(*(100 * ends for ends in (mean, low, high)), p, strict=True)
+    gains: list[list[Gain]] = []
+    for ordering, other in pairs:
+        gains_of_pair = []
+        for curves, groups in curves_by_stratum:
+            difference = mean_areas(curves[ordering]) - mean_areas(curves[other])
+            gains_of_pair.append(Gain(difference, groups, 0))
+        gains.append(gains_of_pair)
+    mean, (low, high, p) = _means_and_bootstrap(gains, seed, are_aligned, level=level)
     return [
-        Pair(a, b, float(value), float(least), float(most), float(one), _beaten(found, a, b))
-        for (a, b), (value, least, most, one) in zip(pairs, points, strict=True)
+        AreaPair(
+            ordering=ordering,
+            other=other,
+            difference=float(100 * mean[index]),
+            low=float(100 * low[index]),
+            high=float(100 * high[index]),
+            p=float(p[index]),
+            random_orders_below=_random_orders_below(curves_by_stratum, ordering, other),
+        )
+        for index, (ordering, other) in enumerate(pairs)
     ]
 
 
-def _resampled(
+def _means_and_bootstrap(
     gains: Sequence[Sequence[Gain]],
     seed: int,
-    aligned: bool,
+    are_aligned: bool,
     *,
     made_up: tuple[float, float] = (1.0, -1.0),
     level: float = 0.95,
 ) -> tuple[Floats, Bootstrap]:
-    """Means over languages, float [row], and their bootstrap. gains: [row][language]."""
-    rows = [[pooled(row)] if aligned else row for row in gains]
-    strata = [
-        (np.stack([row[at].values for row in rows]), one.groups) for at, one in enumerate(rows[0])
-    ]
+    """Means over languages, float [row], and their bootstrap.
+
+    Args:
+        gains: [row][language].
+        seed: Of the bootstrap.
+        are_aligned: As in `pairs_of`.
+        made_up: Values of two answers that are added to each stratum.
+        level: Of each single interval.
+    """
+    rows = [[pool_gains(row)] if are_aligned else row for row in gains]
+    strata = []
+    for index, gain in enumerate(rows[0]):
+        values_by_row = np.stack([row[index].values for row in rows])
+        strata.append((values_by_row, gain.groups))
     mean = np.mean([values.mean(axis=1) for values, _ in strata], axis=0)
-    return mean, stratified_bootstrap(
-        strata, np.random.default_rng(seed), made_up=made_up, level=level
-    )
+    rng = np.random.default_rng(seed)
+    return mean, stratified_bootstrap(strata, rng, made_up=made_up, level=level)
 
 
-def _beaten(found: Sequence[Walked], ordering: str, other: str) -> int | None:
-    """How many random orders have a smaller area, averaged over languages; None if `other` is not random."""
-    if other != RANDOM:
+def _random_orders_below(
+    curves_by_stratum: Sequence[GroupedCurves], ordering: str, other_ordering: str
+) -> int | None:
+    """How many random orders have a smaller area than an ordering, averaged over languages.
+
+    Args:
+        curves_by_stratum: One for each language.
+        ordering: With one curve in each language.
+        other_ordering: That it is compared with; None is returned if this is not random.
+    """
+    if other_ordering != RANDOM:
         return None
-    own, *chance = (
-        np.mean(list(each), axis=0)
-        for each in zip(
-            *([c.area for c in (*of.curves[ordering], *of.curves[RANDOM])] for of in found),
-            strict=True,
-        )
+    areas_by_stratum = [
+        [curve.area for curve in (*curves[ordering], *curves[RANDOM])]
+        for curves, _ in curves_by_stratum
+    ]
+    area, *areas_of_random = (
+        float(np.mean(areas_of_order)) for areas_of_order in zip(*areas_by_stratum, strict=True)
     )
-    return sum(bool(area < own) for area in chance)
+    return sum(area_of_random < area for area_of_random in areas_of_random)
 
 
 def pair_records(
-    pairs_by_language: Mapping[str, Sequence[Pair]], note: str
+    pairs_by_language: Mapping[str, Sequence[AreaPair]], note: str
 ) -> Records[AreaDifference]:
     """The difference in area in each language (or mean) and pair of orderings."""
     rows = [
@@ -235,15 +288,15 @@ def pair_records(
             high=pair.high,
             p=pair.p,
             p_holm=pair.p,
-            random_orders_below=pair.below,
+            random_orders_below=pair.random_orders_below,
         )
         for language, pairs in pairs_by_language.items()
         for pair in pairs
     ]
-    adjusted = holm(np.array([row.p for row in rows], float)).tolist() if rows else []
+    adjusted_p_values = holm(np.array([row.p for row in rows], float)).tolist() if rows else []
     return Records(
         "Difference in area under the curve",
-        tuple(replace(row, p_holm=p) for row, p in zip(rows, adjusted, strict=True)),
+        tuple(replace(row, p_holm=p) for row, p in zip(rows, adjusted_p_values, strict=True)),
         (note,),
     )
 
@@ -251,11 +304,11 @@ def pair_records(
 # The scores that order a model's heads, and the resulting curves on test, piece by piece.
 
 SHAPLEY, MONTE_CARLO = "shapley", "monte-carlo"
-Run = tuple[str, int, dict[str, OptionValue]]  # method, seed, options of the method
-Plan = Mapping[str, list[Run]]
+ScoringRun = tuple[str, int, dict[str, OptionValue]]  # method, seed, options of the method
+OrderingPlan = Mapping[str, list[ScoringRun]]
 
 
-class Order(NamedTuple):
+class ScoredCurve(NamedTuple):
     """Scores that order the heads, and the curve of removing them in that order."""
 
     scores: HeadScores
@@ -264,47 +317,60 @@ class Order(NamedTuple):
 
 def plan_of(
     names: Iterable[str], options: Mapping[str, OptionValue], seed: int
-) -> dict[str, list[Run]]:
+) -> dict[str, list[ScoringRun]]:
     """{ordering: (method, seed, options of the method) of every run}; random has several runs, one per seed.
 
     options: runs, method_options (of shapley), monte_carlo_options.
     """
-    extra = {
+    given_options = {
         SHAPLEY: options_in(options, METHOD_OPTIONS),
         MONTE_CARLO: options_in(options, "monte_carlo_options"),
     }
-    out = {}
+    runs_by_ordering = {}
     for name in names:
-        method, own = ORDERINGS[name]
-        runs = integer_in(options, "runs") if name == RANDOM else 1
-        out[name] = [(method, seed + run, {**own, **extra.get(name, {})}) for run in range(runs)]
-    return out
+        method, method_options = ORDERINGS[name]
+        run_count = integer_in(options, "runs") if name == RANDOM else 1
+        runs_by_ordering[name] = [
+            (method, seed + run_number, {**method_options, **given_options.get(name, {})})
+            for run_number in range(run_count)
+        ]
+    return runs_by_ordering
 
 
 def orders_of(
-    pieces: Pieces, language: str, plan: Plan, points: int | None, report: Say, title: str
-) -> dict[str, list[Order]]:
-    """Every run's scores and curve in one language, by ordering. title: prefix of what `report` is called with."""
-    out: dict[str, list[Order]] = {}
+    pieces: Pieces, language: str, plan: OrderingPlan, points: int | None, report: Say, title: str
+) -> dict[str, list[ScoredCurve]]:
+    """Every run's scores and curve in one language, by ordering.
+
+    Args:
+        pieces: What they are looked up in.
+        language: Of the examples.
+        plan: The runs of each ordering.
+        points: Counts of removed heads to measure; None for every one.
+        report: Called with a sentence before each run.
+        title: What the sentence begins with.
+    """
+    orders_by_ordering: dict[str, list[ScoredCurve]] = {}
     for name, runs in plan.items():
-        out[name] = []
-        for number, (method, seed, own) in enumerate(runs, 1):
-            report(
-                f"{title}, {language}: {name}"
-                + f", order {number} of {len(runs)}" * (len(runs) > 1)
-            )
-            scores = pieces.scores(language, method, seed=seed, **own)
-            out[name].append(Order(scores, pieces.curve(language, scores, points)))
-    return out
+        orders_by_ordering[name] = []
+        for number, (method, seed, method_options) in enumerate(runs, 1):
+            sentence = f"{title}, {language}: {name}"
+            if len(runs) > 1:
+                sentence += f", order {number} of {len(runs)}"
+            report(sentence)
+            scores = pieces.scores(language, method, seed=seed, **method_options)
+            curve = pieces.curve(language, scores, points)
+            orders_by_ordering[name].append(ScoredCurve(scores, curve))
+    return orders_by_ordering
 
 
-def asks_of(pieces: Pieces, plan: Plan, points: int | None) -> list[Ask]:
+def asks_of(pieces: Pieces, plan: OrderingPlan, points: int | None) -> list[Ask]:
     """The scores and curves of every ordering in every language."""
     asks = []
     for language in pieces.languages:
-        for method, seed, own in (run for runs in plan.values() for run in runs):
-            asks.append(pieces.ask_scores(language, method, seed=seed, options=own))
-            asks.append(pieces.ask_curve(language, method, seed=seed, options=own, points=points))
+        for method, seed, given in chain.from_iterable(plan.values()):
+            asks.append(pieces.ask_scores(language, method, seed=seed, options=given))
+            asks.append(pieces.ask_curve(language, method, seed=seed, options=given, points=points))
     return asks
 
 
@@ -315,24 +381,28 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Iter
     """
     plan = plan_of(text_in(options, "orderings").split(","), options, pieces.seed)
     points = optional_integer_in(options, "points")
-    found: dict[str, Curves] = {}
+    curves_by_language: dict[str, Curves] = {}
     for language in pieces.languages:
         orders = orders_of(pieces, language, plan, points, report, "iterative")
-        found[language] = {name: [order.curve for order in of] for name, of in orders.items()}
+        curves_by_language[language] = {
+            name: [order.curve for order in scored_curves] for name, scored_curves in orders.items()
+        }
     random_note = "No random orders were asked for."
     if RANDOM in plan:
         random_note = (
-            f"random: {len(plan[RANDOM])} orders; accuracy is their median, low and high the lowest and highest of "
-            "them. Its area is the mean over them, whose interval is about examples, not about other random orders."
+            f"random: {len(plan[RANDOM])} orders; accuracy is their median, low and high the "
+            "lowest and highest of them. Its area is the mean over them, whose interval is about "
+            "examples, not about other random orders."
         )
     return IterativeResult(
-        points=point_records(found),
-        areas=area_records(found, pieces.seed, number_in(options, "loss")),
-        differences=difference_records(found, pieces.seed),
+        points=point_records(curves_by_language),
+        areas=area_records(curves_by_language, pieces.seed, number_in(options, "loss")),
+        differences=difference_records(curves_by_language, pieces.seed),
         notes=(
             "Heads leave lowest dev score first; accuracy is of test.",
             random_note,
-            "Intervals: 95 %, by resampling groups of examples, paired where two orderings are compared.",
+            "Intervals: 95 %, by resampling groups of examples, paired where two orderings are "
+            "compared.",
         ),
     )
 
@@ -348,18 +418,26 @@ def difference_records(
 ) -> Records[AreaDifference]:
     """The difference in area in each language and pair of orderings, paired over the answers."""
     pairs_by_language = {
-        language: [
-            (name, other)
-            for other in (RANDOM, SHAPLEY)
-            for name in curves
-            if other in curves and name != other and (name, other) != (RANDOM, SHAPLEY)
-        ]
+        language: pairs_of([grouped_by_number(curves)], _compared_orderings(curves), seed)
         for language, curves in curves_by_language.items()
     }
     return pair_records(
-        {
-            language: pairs_of([walked(curves_by_language[language])], pairs, seed)
-            for language, pairs in pairs_by_language.items()
-        },
+        pairs_by_language,
         "Minus random: minus the mean over its orders.  p (Holm) is adjusted for all rows.",
     )
+
+
+def _compared_orderings(names: Collection[str]) -> list[tuple[str, str]]:
+    """The pairs of orderings that are compared: each with random, then each but random with shapley.
+
+    Args:
+        names: Of the orderings.
+    """
+    pairs = []
+    for other in (RANDOM, SHAPLEY):
+        if other not in names:
+            continue
+        for name in names:
+            if name != other and (name, other) != (RANDOM, SHAPLEY):
+                pairs.append((name, other))
+    return pairs

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 
-from headlab.core import Bools, OptionValue, integer_in, number_in, optional_integer_in, text_in
-from headlab.results import HeadScores
+from headlab.core import (
+    Bools,
+    Floats,
+    Ints,
+    OptionValue,
+    integer_in,
+    number_in,
+    optional_integer_in,
+    text_in,
+)
+from headlab.results import Curve, HeadScores
 from headlab.stats import (
     Estimate,
     bca,
@@ -34,19 +43,19 @@ from headlab.studies.agreement import (
 from headlab.studies.curve_records import AreaDifference, CurveArea, CurvePoint
 from headlab.studies.iterative import (
     RANDOM,
-    Order,
-    Pair,
-    Walked,
+    AreaPair,
+    GroupedCurves,
+    ScoredCurve,
     area_cells,
     area_records,
     asks_of,
+    grouped_by_number,
     mean_areas,
     orders_of,
     pair_records,
     pairs_of,
     plan_of,
     point_records,
-    walked,
 )
 from headlab.studies.result import (
     Column,
@@ -172,84 +181,111 @@ class MethodsResult(StudyResult):
 
 def agreement_records(scores: Scores, seed: int) -> Records[MethodAgreement]:
     """Every pair of methods in each language, and its mean over the languages."""
-    compared = {
-        language: compare_languages(by_method, seed) for language, by_method in scores.items()
+    agreement_by_language = {
+        language: compare_languages(scores_by_method, seed)
+        for language, scores_by_method in scores.items()
     }
     rows = [
         MethodAgreement(language, *pair)
-        for language, of_language in compared.items()
-        for pair in correlations(of_language)
+        for language, language_agreement in agreement_by_language.items()
+        for pair in correlations(language_agreement)
     ]
-    first = next(iter(compared.values()))
+    any_agreement = next(iter(agreement_by_language.values()))
     if len(scores) > 1:
         rho = mean_rho(scores, seed)
-        for one, other in combinations(range(len(first.names)), 2):
-            value, low, high = (number_at(part, one, other) for part in rho)
+        for row, column in combinations(range(len(any_agreement.names)), 2):
+            value, low, high = (number_at(part, row, column) for part in rho)
             mean = Correlation(value, low, high)
-            rows.append(MethodAgreement(MEAN, first.names[one], first.names[other], mean))
+            rows.append(
+                MethodAgreement(MEAN, any_agreement.names[row], any_agreement.names[column], mean)
+            )
     return Records(
-        f"Spearman correlation of the scores of {first.heads} heads, every pair of methods",
+        f"Spearman correlation of the scores of {any_agreement.heads} heads, every pair of methods",
         tuple(rows),
-        agreement_notes(scores, first),
+        agreement_notes(scores, any_agreement),
     )
 
 
-def agreement_notes(scores: Scores, first: Compared) -> tuple[str, ...]:
+def agreement_notes(scores: Scores, any_agreement: Compared) -> tuple[str, ...]:
     """Notes that explain the columns, and name the methods without halves or without a sign."""
-    halved = {name for of in scores.values() for name, one in of.items() if one.halves is not None}
-    bare = [name for name in first.names if name not in halved]
-    out = [
-        f"low, high: 95 % interval by resampling heads ({DRAWS:,} times), the same heads for every language."
+    methods_with_halves = set()
+    for scores_by_method in scores.values():
+        for name, method_scores in scores_by_method.items():
+            if method_scores.halves is not None:
+                methods_with_halves.add(name)
+    methods_without_halves = [
+        name for name in any_agreement.names if name not in methods_with_halves
+    ]
+    sentences = [
+        f"low, high: 95 % interval by resampling heads ({DRAWS:,} times), the same heads for every "
+        "language."
     ]
     if len(scores) > 1:
-        out[0] += f" {MEAN}: of the languages' correlations."
-    if halved:
-        out.append(
-            "ceiling: the correlation that two methods of the same true ranking would show, given how well the two "
-            "halves of the dev examples agree by each. corrected: rho over ceiling; across halves: the same from "
-            "halves of other examples, since the methods share examples and their noise. Left out where the ceiling "
-            "is too low to say."
+        sentences[0] += f" {MEAN}: of the languages' correlations."
+    if methods_with_halves:
+        sentences.append(
+            "ceiling: the correlation that two methods of the same true ranking would show, given "
+            "how well the two halves of the dev examples agree by each. corrected: rho over "
+            "ceiling; across halves: the same from halves of other examples, since the methods "
+            "share examples and their noise. Left out where the ceiling is too low to say."
         )
-    if bare:
-        out.append(
-            f"No ceiling where one is {' or '.join(bare)}: these scores have none by halves of the examples."
+    if methods_without_halves:
+        names = " or ".join(methods_without_halves)
+        sentences.append(
+            f"No ceiling where one is {names}: these scores have none by halves of the examples."
         )
-    unsigned = [name for name in first.names if not next(iter(scores.values()))[name].signed]
-    if unsigned:
-        out.append(
-            f"{', '.join(unsigned)}: without a sign, so these rank how much a head does, not whether it helps."
+    any_scores = next(iter(scores.values()))
+    methods_without_sign = [name for name in any_agreement.names if not any_scores[name].signed]
+    if methods_without_sign:
+        names = ", ".join(methods_without_sign)
+        sentences.append(
+            f"{names}: without a sign, so these rank how much a head does, not whether it helps."
         )
-    return tuple(out)
+    return tuple(sentences)
 
 
 def mean_rho(scores: Scores, seed: int, draws: int = DRAWS) -> Estimate:
-    """Mean over languages of the methods' rank correlations, [method, method]; all languages share the resamples."""
-    values = [np.stack([one.values for one in of.values()]) for of in scores.values()]
-    items, rng = values[0].shape[1], np.random.default_rng([seed, 5])
-    point = np.mean([spearman(value) for value in values], axis=0)
-    drawn, without = (
-        np.mean([spearman_of_counts(value, counts) for value in values], axis=0)
-        for counts in (resamples(items, rng, draws), left_out(items))
-    )
-    return Estimate(point, *bca(point, drawn, without))
+    """Mean over languages of the methods' rank correlations, [method, method].
+
+    All languages share the resamples of heads.
+    """
+    values_by_language = [
+        np.stack([method_scores.values for method_scores in scores_by_method.values()])
+        for scores_by_method in scores.values()
+    ]
+    head_count = values_by_language[0].shape[1]
+    rng = np.random.default_rng([seed, 5])
+
+    def mean_over_languages(counts: Ints) -> Floats:
+        """Mean of the correlations of heads that are drawn so often, int [draw, head]."""
+        correlations = [spearman_of_counts(values, counts) for values in values_by_language]
+        return np.asarray(np.mean(correlations, axis=0))
+
+    estimate = np.mean([spearman(values) for values in values_by_language], axis=0)
+    resampled = mean_over_languages(resamples(head_count, rng, draws))
+    jackknifed = mean_over_languages(left_out(head_count))
+    return Estimate(estimate, *bca(estimate, resampled, jackknifed))
 
 
 def overlap_records(scores: Scores, k: int) -> Records[Overlap]:
     """Every language, pair of methods and end of the ranking: how many of the k heads both choose."""
     rows = []
     for language, scores_by_method in scores.items():
-        size = next(iter(scores_by_method.values())).grid.size
-        count = min(k, size)
-        chance = by_chance(size, count, count)
-        for (method, first), (other, second) in combinations(scores_by_method.items(), 2):
+        head_count = next(iter(scores_by_method.values())).grid.size
+        count = min(k, head_count)
+        chance = by_chance(head_count, count, count)
+        for method, other_method in combinations(scores_by_method, 2):
             for end in (HIGHEST, LOWEST):
-                shared = int((_chosen(first, k, end) & _chosen(second, k, end)).sum())
-                p = chance_of_more(size, count, count, shared)
-                rows.append(Overlap(language, method, other, end, shared, *chance, p, p_holm=p))
-    adjusted = holm(np.array([row.p for row in rows], float)).tolist()
+                heads = _heads_at_end(scores_by_method[method], k, end)
+                other_heads = _heads_at_end(scores_by_method[other_method], k, end)
+                shared = int((heads & other_heads).sum())
+                p = chance_of_more(head_count, count, count, shared)
+                overlap = Overlap(language, method, other_method, end, shared, *chance, p, p_holm=p)
+                rows.append(overlap)
+    adjusted_p_values = holm(np.array([row.p for row in rows], float)).tolist()
     return Records(
         f"How many of the {k} highest and of the {k} lowest heads two methods share",
-        tuple(replace(row, p_holm=p) for row, p in zip(rows, adjusted, strict=True)),
+        tuple(replace(row, p_holm=p) for row, p in zip(rows, adjusted_p_values, strict=True)),
         (
             "by chance: what unrelated rankings share, with the range that holds at least 95 % of "
             "them; p: their chance to share so many or more, p (Holm) adjusted for all rows. The "
@@ -258,54 +294,67 @@ def overlap_records(scores: Scores, k: int) -> Records[Overlap]:
     )
 
 
-def _chosen(scores: HeadScores, k: int, end: str) -> Bools:
+def _heads_at_end(scores: HeadScores, k: int, end: str) -> Bools:
     """The k heads at an end of the ranking, bool [head]."""
     ranks = scores.ranks
-    return np.asarray(ranks <= k if end == HIGHEST else ranks > len(ranks) - k)
+    if end == HIGHEST:
+        return np.asarray(ranks <= k)
+    return np.asarray(ranks > len(ranks) - k)
 
 
-def listed(names: Sequence[str]) -> str:
+def joined_names(names: Sequence[str]) -> str:
     """Names joined as in a sentence: a, b and c."""
-    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+    parts = [", ".join(names[:-1]), *names[-1:]]
+    return " and ".join(filter(None, parts))
 
 
 # Which score to trust for a model: the one whose pruning order keeps the most accuracy, and how sure that is.
 
 LEVEL = 0.95
-Ends = tuple[float, float, float]  # a difference in points, and its interval
+PointsWithInterval = tuple[float, float, float]  # a difference in points, and its interval
 
 
-class Verdict(NamedTuple):
+class MethodVerdict(NamedTuple):
     """The method whose curve has the largest area, against the next one and against random orders.
 
-    areas: in percent, by method.  peers: methods indistinguishable from the best.  below: how many of the
-    `orders` random orders have a smaller area.  worse: methods that are significantly below random orders.
+    Attributes:
+        best: The method.
+        following: The method with the next largest area.
+        areas: In percent, by method.
+        minus_next: Area of the best minus that of the next, in points.
+        minus_random: Area of the best minus the mean of random orders, in points.
+        random_orders_below: How many random orders have a smaller area.
+        orders: Number of random orders.
+        peers: Methods indistinguishable from the best.
+        worse_than_random: Methods that are significantly below random orders.
     """
 
     best: str
     following: str
     areas: Mapping[str, float]
-    ahead: Ends
-    above: Ends
-    below: int
+    minus_next: PointsWithInterval
+    minus_random: PointsWithInterval
+    random_orders_below: int
     orders: int
     peers: tuple[str, ...]
-    worse: tuple[str, ...] = ()
+    worse_than_random: tuple[str, ...] = ()
 
     @property
     def beats_chance(self) -> bool:
         """Whether the interval against random orders lies above 0."""
-        return self.above[1] > 0
+        return self.minus_random[1] > 0
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether its intervals against chance and against every other method lie above 0."""
         return self.beats_chance and not self.peers
 
 
 def named_pairs(methods: Sequence[str]) -> list[tuple[str, str]]:
     """Every pair once: each method with random, then each method with those before it."""
-    return [(name, RANDOM) for name in methods] + [(b, a) for a, b in combinations(methods, 2)]
+    pairs = [(name, RANDOM) for name in methods]
+    pairs += [(later, earlier) for earlier, later in combinations(methods, 2)]
+    return pairs
 
 
 def level_of(methods: Sequence[str]) -> float:
@@ -313,52 +362,89 @@ def level_of(methods: Sequence[str]) -> float:
     return 1 - (1 - LEVEL) / len(named_pairs(methods))
 
 
-def compare(
-    found: Sequence[Walked], methods: Sequence[str], seed: int, *, aligned: bool = False
-) -> list[Pair]:
+def area_differences(
+    curves_by_stratum: Sequence[GroupedCurves],
+    methods: Sequence[str],
+    seed: int,
+    *,
+    are_aligned: bool = False,
+) -> list[AreaPair]:
     """All differences in area, with intervals that hold jointly; arguments as in `pairs_of`."""
-    return pairs_of(found, named_pairs(methods), seed, aligned=aligned, level=level_of(methods))
+    return pairs_of(
+        curves_by_stratum,
+        named_pairs(methods),
+        seed,
+        are_aligned=are_aligned,
+        level=level_of(methods),
+    )
 
 
-def verdict(found: Sequence[Walked], methods: Sequence[str], pairs: Sequence[Pair]) -> Verdict:
-    """The best method and how sure that is. pairs: as `compare` returns them."""
-    areas = {
-        name: 100 * float(np.mean([mean_areas(of.curves[name]).mean() for of in found]))
-        for name in methods
-    }
+def best_method(
+    curves_by_stratum: Sequence[GroupedCurves], methods: Sequence[str], pairs: Sequence[AreaPair]
+) -> MethodVerdict:
+    """The best method and how sure that is.
+
+    Args:
+        curves_by_stratum: One for each language.
+        methods: Keys of the methods.
+        pairs: As `area_differences` returns them.
+    """
+    areas: dict[str, float] = {}
+    for name in methods:
+        areas_by_stratum = [
+            mean_areas(grouped.curves[name]).mean() for grouped in curves_by_stratum
+        ]
+        areas[name] = 100 * float(np.mean(areas_by_stratum))
     best, following, *_ = sorted(methods, key=lambda name: -areas[name])
-    between = {(pair.ordering, pair.other): pair for pair in pairs}
-    against = {name: _ends(between, best, name) for name in (RANDOM, *methods) if name != best}
-    below = between[best, RANDOM].below
-    return Verdict(
-        best, following, areas, against[following], against[RANDOM], below or 0, len(found[0].curves[RANDOM]),
-        tuple(name for name in methods if name != best and against[name][1] <= 0),
-        tuple(name for name in methods if between[name, RANDOM].high < 0),
-    )  # fmt: skip
+    pairs_by_names = {(pair.ordering, pair.other): pair for pair in pairs}
+    differences_to_best = {
+        name: _difference_of(pairs_by_names, best, name)
+        for name in (RANDOM, *methods)
+        if name != best
+    }
+    peers = []
+    for name in methods:
+        if name != best:
+            _, low, _ = differences_to_best[name]
+            if low <= 0:
+                peers.append(name)
+    return MethodVerdict(
+        best=best,
+        following=following,
+        areas=areas,
+        minus_next=differences_to_best[following],
+        minus_random=differences_to_best[RANDOM],
+        random_orders_below=pairs_by_names[best, RANDOM].random_orders_below or 0,
+        orders=len(curves_by_stratum[0].curves[RANDOM]),
+        peers=tuple(peers),
+        worse_than_random=tuple(name for name in methods if pairs_by_names[name, RANDOM].high < 0),
+    )
 
 
-def _ends(between: Mapping[tuple[str, str], Pair], one: str, other: str) -> Ends:
+def _difference_of(
+    pairs_by_names: Mapping[tuple[str, str], AreaPair], name: str, other_name: str
+) -> PointsWithInterval:
     """One area minus another with its interval, whichever way round the pair was compared."""
-    if (one, other) in between:
-        pair = between[one, other]
+    if (name, other_name) in pairs_by_names:
+        pair = pairs_by_names[name, other_name]
         return pair.difference, pair.low, pair.high
-    pair = between[other, one]
+    pair = pairs_by_names[other_name, name]
     return 0.0 - pair.difference, 0.0 - pair.high, 0.0 - pair.low  # no -0.0
 
 
-def verdict_records(verdicts: Mapping[str, Verdict], level: float) -> Records[BestMethod]:
-    """Every language (and their mean): the best method against the next and against random orders."""
+def verdict_records(verdicts: Mapping[str, MethodVerdict], level: float) -> Records[BestMethod]:
+    """Every language, and their mean: the best method against the next and against random orders."""
     rows = [
         BestMethod(
             language=language,
             best=verdict.best,
             area_percent=verdict.areas[verdict.best],
             following=verdict.following,
-            minus_next=AreaInterval(*verdict.ahead),
-            minus_random=AreaInterval(*verdict.above),
-            random_orders_below=verdict.below,
+            minus_next=AreaInterval(*verdict.minus_next),
+            minus_random=AreaInterval(*verdict.minus_random),
+            random_orders_below=verdict.random_orders_below,
             peers=", ".join(verdict.peers),
-            is_settled=verdict.settled,
+            is_settled=verdict.is_settled,
         )
         for language, verdict in verdicts.items()
     ]
@@ -368,45 +454,63 @@ def verdict_records(verdicts: Mapping[str, Verdict], level: float) -> Records[Be
         (
             f"Intervals: {100 * level:.4g} % each, so that those of all pairs of a language hold "
             "together with 95 %: which method is the best and which the next was seen on the same "
-            "examples. not told from it: methods whose interval of the difference holds 0. settled: "
-            "there is none, and the interval against random lies above 0.",
+            "examples. not told from it: methods whose interval of the difference holds 0. "
+            "settled: there is none, and the interval against random lies above 0.",
         ),
     )
 
 
-def trust_words(found: Mapping[str, Verdict]) -> str:
-    """Which score to trust for this model, and how sure that is, by the mean over languages if there are several."""
-    where, v = list(found.items())[-1]
-    alone = [one.best == v.best and one.settled for name, one in found.items() if name != MEAN]
-    place = f"over {len(alone)} languages" if where == MEAN else f"in {where}"
-    largest = f"{place} {v.best} has the largest area under its pruning curve on test"
-    ahead = f"{_said(v.ahead)} against the next, {v.following}"
-    above = f"{_said(v.above)} against random orders ({v.below} of {v.orders} lie below it)"
-    if v.settled:
-        words = f"For this model, trust {v.best}: {largest}, {ahead}, and {above}."
-    else:
-        words = f"The data do not show which score to trust for this model: {largest}, "
-        words += (
-            f"{ahead}, and {above}, but the interval of the difference to {listed(v.peers)} holds 0."
-            if v.beats_chance
-            else f"{above}, so not even chance is ruled out."
+def trust_words(verdicts: Mapping[str, MethodVerdict]) -> str:
+    """Which score to trust for this model, and how sure that is.
+
+    Args:
+        verdicts: By language; that of their mean comes last, if there are several, and decides.
+    """
+    last_place, verdict = list(verdicts.items())[-1]
+    verdicts_of_languages = [verdicts[name] for name in verdicts if name != MEAN]
+    languages = len(verdicts_of_languages)
+    place = f"over {languages} languages" if last_place == MEAN else f"in {last_place}"
+    largest = f"{place} {verdict.best} has the largest area under its pruning curve on test"
+    against_next = f"{_points_text(verdict.minus_next)} against the next, {verdict.following}"
+    against_random = (
+        f"{_points_text(verdict.minus_random)} against random orders "
+        f"({verdict.random_orders_below} of {verdict.orders} lie below it)"
+    )
+    unsettled = "The data do not show which score to trust for this model"
+    if verdict.is_settled:
+        text = f"For this model, trust {verdict.best}: {largest}, {against_next}, and {against_random}."
+    elif verdict.beats_chance:
+        text = (
+            f"{unsettled}: {largest}, {against_next}, and {against_random}, but the interval of "
+            f"the difference to {joined_names(verdict.peers)} holds 0."
         )
-    if v.worse:
-        words += f" Significantly worse than random orders: {listed(v.worse)}."
-    if where == MEAN:
-        words += f" In {sum(alone)} of {len(alone)} languages, each tested alone, {v.best} is significantly the best."
-    return words
+    else:
+        text = f"{unsettled}: {largest}, {against_random}, so not even chance is ruled out."
+    if verdict.worse_than_random:
+        names = joined_names(verdict.worse_than_random)
+        text += f" Significantly worse than random orders: {names}."
+    if last_place == MEAN:
+        best_in = sum(
+            of_language.best == verdict.best and of_language.is_settled
+            for of_language in verdicts_of_languages
+        )
+        text += (
+            f" In {best_in} of {languages} languages, each tested alone, {verdict.best} is "
+            "significantly the best."
+        )
+    return text
 
 
-def _said(ends: Ends) -> str:
-    value, low, high = ends
+def _points_text(points: PointsWithInterval) -> str:
+    """A difference in points with its interval, as a text."""
+    value, low, high = points
     return f"{value:+.1f} points [{low:+.1f}, {high:+.1f}]"
 
 
-Orders = Mapping[str, Mapping[str, Sequence[Order]]]  # language, ordering
+Orders = Mapping[str, Mapping[str, Sequence[ScoredCurve]]]  # language, ordering
 
 
-def methods_of(options: Mapping[str, OptionValue]) -> tuple[str, ...]:
+def requested_methods(options: Mapping[str, OptionValue]) -> tuple[str, ...]:
     """The methods asked for."""
     return tuple(text_in(options, "methods").split(","))
 
@@ -416,17 +520,17 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Meth
 
     options: methods, top, points, runs, loss, method_options (of shapley), monte_carlo_options.
     """
-    names = methods_of(options)
+    names = requested_methods(options)
     plan = plan_of((RANDOM, *names), options, pieces.seed)
+    points = optional_integer_in(options, "points")
     orders = {
-        language: orders_of(
-            pieces, language, plan, optional_integer_in(options, "points"), report, "methods"
-        )
+        language: orders_of(pieces, language, plan, points, report, "methods")
         for language in pieces.languages
     }
     report("methods: resampling heads and examples")
     scores = {
-        language: {name: of[name][0].scores for name in names} for language, of in orders.items()
+        language: {name: orders_of_language[name][0].scores for name in names}
+        for language, orders_of_language in orders.items()
     }
     judgement = judge(pieces, orders, names, number_in(options, "loss"))
     return MethodsResult(
@@ -442,7 +546,7 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Meth
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """The scores and curves of every method and of the random orders, in every language."""
-    plan = plan_of((RANDOM, *methods_of(options)), options, pieces.seed)
+    plan = plan_of((RANDOM, *requested_methods(options)), options, pieces.seed)
     return asks_of(pieces, plan, optional_integer_in(options, "points"))
 
 
@@ -458,47 +562,59 @@ class Judgement(NamedTuple):
 
 def judge(pieces: Pieces, orders: Orders, names: Sequence[str], loss: float) -> Judgement:
     """What the curves say of the methods."""
-    seed, aligned = pieces.seed, pieces.task.aligned
-    curves = {
-        language: {name: [one.curve for one in of] for name, of in by.items()}
-        for language, by in orders.items()
+    seed = pieces.seed
+    are_aligned = pieces.task.aligned
+    curves: dict[str, dict[str, list[Curve]]] = {}
+    for language, orders_by_ordering in orders.items():
+        curves[language] = {
+            name: [order.curve for order in scored_curves]
+            for name, scored_curves in orders_by_ordering.items()
+        }
+    # a language alone is one stratum; their mean has a stratum for each of them
+    strata_by_place = {
+        language: [grouped_by_number(curves_by_ordering)]
+        for language, curves_by_ordering in curves.items()
     }
-    places = {language: [walked(of)] for language, of in curves.items()}
     if len(curves) > 1:
-        places[MEAN] = [
-            Walked(of, pieces.groups(language, of[RANDOM][0].groups, "test"))
-            for language, of in curves.items()
-        ]
-    pairs: dict[str, list[Pair]] = {}
-    found = {}
-    for place, of in places.items():
-        pairs[place] = compare(of, names, seed, aligned=aligned and place == MEAN)
-        found[place] = verdict(of, names, pairs[place])
+        strata_by_place[MEAN] = []
+        for language, curves_by_ordering in curves.items():
+            group_numbers = curves_by_ordering[RANDOM][0].groups
+            groups = pieces.group_names(language, group_numbers, "test")
+            strata_by_place[MEAN].append(GroupedCurves(curves_by_ordering, groups))
+    pairs: dict[str, list[AreaPair]] = {}
+    verdicts: dict[str, MethodVerdict] = {}
+    for place, strata in strata_by_place.items():
+        are_drawn_together = are_aligned and place == MEAN
+        pairs[place] = area_differences(strata, names, seed, are_aligned=are_drawn_together)
+        verdicts[place] = best_method(strata, names, pairs[place])
     areas = area_records(curves, seed, loss)
     return Judgement(
-        best=verdict_records(found, level_of(names)),
-        areas=with_means(areas, places.get(MEAN), seed, aligned),
+        best=verdict_records(verdicts, level_of(names)),
+        areas=with_means(areas, strata_by_place.get(MEAN), seed, are_aligned),
         differences=pair_records(pairs, difference_note(names)),
         curves=point_records(curves),
-        sentences=trust_words(found),
+        sentences=trust_words(verdicts),
     )
 
 
 def with_means(
-    areas: Records[CurveArea], found: Sequence[Walked] | None, seed: int, aligned: bool
+    areas: Records[CurveArea],
+    curves_by_stratum: Sequence[GroupedCurves] | None,
+    seed: int,
+    are_aligned: bool,
 ) -> Records[CurveArea]:
     """Areas, with the means over languages appended if there are several."""
-    if found is None:
+    if curves_by_stratum is None:
         return areas
     means = [
         CurveArea(
             MEAN,
             name,
-            *area_cells(found, name, seed, aligned=aligned),
+            *area_cells(curves_by_stratum, name, seed, are_aligned=are_aligned),
             heads=None,
             heads_by_interval=None,
         )
-        for name in found[0].curves
+        for name in curves_by_stratum[0].curves
     ]
     return replace(areas, rows=(*areas.rows, *means))
 
@@ -506,17 +622,19 @@ def with_means(
 def difference_note(names: Sequence[str]) -> str:
     """A note that explains the columns of the differences."""
     return (
-        f"Minus random: minus the mean over its orders. low, high: {100 * level_of(names):.4g} % each, so that all of "
-        "a language hold together with 95 % (Bonferroni). p (Holm) is adjusted for all rows."
+        f"Minus random: minus the mean over its orders. low, high: {100 * level_of(names):.4g} % "
+        "each, so that all of a language hold together with 95 % (Bonferroni). p (Holm) is "
+        "adjusted for all rows."
     )
 
 
 def notes(options: Mapping[str, OptionValue]) -> tuple[str, ...]:
     """Caveats about the tables."""
     return (
-        "Heads are scored on dev and leave lowest score first; accuracy is of test. The area is the mean accuracy from "
-        "no head gone to all of them, so it says which order is good on the whole, not at one size: see the curves.",
+        "Heads are scored on dev and leave lowest score first; accuracy is of test. The area is "
+        "the mean accuracy from no head gone to all of them, so it says which order is good on "
+        "the whole, not at one size: see the curves.",
         f"random: {options['runs']} orders; its curve is their median, its area their mean.",
-        "Intervals of areas are by resampling groups of test examples. They hold for these orders: they do not cover "
-        "how another dev sample would change an order, or other models.",
+        "Intervals of areas are by resampling groups of test examples. They hold for these "
+        "orders: they do not cover how another dev sample would change an order, or other models.",
     )

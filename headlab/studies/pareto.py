@@ -25,7 +25,13 @@ from headlab.core import (
 from headlab.masks import Mask, removal_order
 from headlab.results import Curve, HeadScores, counts, kept_without
 from headlab.stats import group_bootstrap, resampled_means
-from headlab.studies.differences import NOTHING, Difference, Gain, corrected, over_languages
+from headlab.studies.differences import (
+    NO_DIFFERENCE,
+    Difference,
+    Gain,
+    holm_where_known,
+    over_languages,
+)
 from headlab.studies.result import (
     Column,
     HeadCells,
@@ -38,16 +44,29 @@ from headlab.studies.savings import Costs
 
 # Points of a front, and the choice among them: pure functions of numbers.
 
-NEAR = 1e-12  # differences are shares of whole answers: values closer than this are equal
+TOLERANCE = 1e-12  # differences are shares of whole answers: values closer than this are equal
 
 
 @dataclass(frozen=True)
 class Point:
-    """A model without the first `removed` heads of an order, compared with the untouched one on dev.
+    """A model without the first heads of an order, compared with the untouched one on dev.
 
-    kept: heads left.  parameters: parameters left, None where heads cannot be removed from the weights.  Per
-    language: accuracy, difference from the untouched model, low and high of its 95 % interval, and bound, its
-    one-sided lower bound.  mean, mean_low, mean_high: of the difference over languages.  0.01 is one point.
+    Accuracies and differences are shares: 0.01 is one point.
+
+    Attributes:
+        order: Key of the order.
+        removed: Heads removed.
+        kept: Heads left.
+        parameters: Parameters left; None where heads cannot be removed from the weights.
+        languages: Their codes; the values of a language stand at its place.
+        accuracy: Of the model.
+        difference: From the untouched model.
+        low: Lower ends of the 95 % intervals of the differences.
+        high: Upper ends.
+        bound: One-sided lower bounds of the differences.
+        mean: Mean difference over languages.
+        mean_low: Lower end of its 95 % interval.
+        mean_high: Upper end.
     """
 
     order: str
@@ -86,52 +105,77 @@ class Point:
 
 
 def pareto(cost: Floats, value: Floats) -> Bools:
-    """Points that no other point dominates, bool [point]. cost: to minimise.  value: to maximise."""
-    order = np.lexsort((-value, cost))
-    out, best, at = np.zeros(len(cost), bool), -np.inf, -np.inf
-    for i in order.tolist():
-        if value[i] > best:
-            out[i], best, at = True, value[i], cost[i]
-        elif value[i] == best and cost[i] == at:
-            out[i] = True  # the same point twice
-    return out
+    """Points that no other point dominates, bool [point].
 
-
-def within(points: Sequence[Point], loss: float, by: str) -> Point:
-    """The smallest model that loses no more than `loss` in any language; the untouched model always qualifies.
-
-    loss: 0.01 is one point.  by: "estimate" requires all differences to be at least -loss; "bound" requires this of
-    the lower bounds, and of those of all earlier points of the order (a fixed-sequence test: it stops at the first
-    count that fails, so that testing many counts needs no correction; Maurer et al. 1995).
+    Args:
+        cost: To minimise, float [point].
+        value: To maximise, float [point].
     """
-    fit = (
-        [p for p in points if p.worst >= -loss - NEAR]
-        if by == "estimate"
-        else _before_failure(points, loss)
-    )
-    return min(fit, key=lambda p: (*p.cost, -p.worst, -p.mean))
+    is_on_front = np.zeros(len(cost), bool)
+    best_value = -np.inf
+    cost_of_best = -np.inf
+    for index in np.lexsort((-value, cost)).tolist():  # cheapest first, then the highest value
+        if value[index] > best_value:
+            is_on_front[index] = True
+            best_value = value[index]
+            cost_of_best = cost[index]
+        elif value[index] == best_value and cost[index] == cost_of_best:
+            is_on_front[index] = True  # the same point twice
+    return is_on_front
+
+
+def smallest_within(points: Sequence[Point], loss: float, measure: str) -> Point:
+    """The smallest model that loses no more than `loss` in any language.
+
+    The untouched model always qualifies.
+
+    Args:
+        points: Of all orders.
+        loss: 0.01 is one point.
+        measure: "estimate" requires all differences to be at least -loss; "bound" requires this of
+            the lower bounds, and of those of all earlier points of the order (a fixed-sequence
+            test: it stops at the first count that fails, so that testing many counts needs no
+            correction; Maurer et al. 1995).
+    """
+    if measure == "estimate":
+        fitting = [point for point in points if point.worst >= -loss - TOLERANCE]
+    else:
+        fitting = _before_failure(points, loss)
+    return min(fitting, key=lambda point: (*point.cost, -point.worst, -point.mean))
 
 
 def _before_failure(points: Sequence[Point], loss: float) -> list[Point]:
-    fit = []
-    for name in dict.fromkeys(point.order for point in points):
-        for point in sorted((p for p in points if p.order == name), key=lambda p: p.removed):
-            if point.worst_bound < -loss - NEAR:
+    """The points of each order before the first whose lower bound allows more than the loss."""
+    fitting = []
+    for key in dict.fromkeys(point.order for point in points):
+        points_of_order = [point for point in points if point.order == key]
+        for point in sorted(points_of_order, key=lambda point: point.removed):
+            if point.worst_bound < -loss - TOLERANCE:
                 break
-            fit.append(point)
-    return fit
+            fitting.append(point)
+    return fitting
 
 
-def at_heads(points: Sequence[Point], heads: int) -> Point:
-    """Of the points with `heads` heads left, the one whose weakest language loses least; ties by the mean."""
-    return max((p for p in points if p.kept == heads), key=lambda p: (p.worst, p.mean))
+def best_with_heads(points: Sequence[Point], heads: int) -> Point:
+    """Of the points with so many heads left, the one whose weakest language loses least.
+
+    Ties are decided by the mean.
+    """
+    candidates = [point for point in points if point.kept == heads]
+    return max(candidates, key=lambda point: (point.worst, point.mean))
 
 
 # Candidate removal orders, derived from the scores in every language.
 
 
-class Order(NamedTuple):
-    """One nested family of masks. values: float [head], lowest removed first.  order: int [head], removal order."""
+class NestedOrder(NamedTuple):
+    """One nested family of masks.
+
+    Attributes:
+        key: Names the order.
+        values: float [head]; the lowest is removed first.
+        order: Heads in removal order, int [head].
+    """
 
     key: str
     values: Floats
@@ -140,24 +184,33 @@ class Order(NamedTuple):
 
 def candidate_orders(
     names: Sequence[str], scores: Mapping[str, HeadScores], costs: Costs
-) -> tuple[list[Order], list[str]]:
+) -> tuple[list[NestedOrder], list[str]]:
     """The distinct orders of these names, and a sentence for each one left out.
 
-    scores: of every language, by one method.
+    Args:
+        names: Of kinds of orders.
+        scores: Of every language, by one method.
+        costs: Of the model.
     """
-    found, told = list[Order](), list[str]()
-    every = np.stack([one.values for one in scores.values()])
+    orders: list[NestedOrder] = []
+    sentences: list[str] = []
+    values_by_language = np.stack(
+        [scores_of_language.values for scores_of_language in scores.values()]
+    )
     for name in names:
-        for key, values in _values(name, every, list(scores), costs).items():
-            order = Order(key, values, removal_order(values))
-            same = next((one.key for one in found if np.array_equal(one.order, order.order)), None)
-            if same is None:
-                found.append(order)
+        for key, values in _values_by_key(name, values_by_language, list(scores), costs).items():
+            order = NestedOrder(key, values, removal_order(values))
+            same_orders = [
+                earlier for earlier in orders if np.array_equal(earlier.order, order.order)
+            ]
+            if same_orders:
+                sentences.append(f"Order {key} is order {same_orders[0].key} here.")
             else:
-                told.append(f"Order {key} is order {same} here.")
-        if name == "cost" and (why := no_order_by_cost(costs)):
-            told.append(f"There is no order by cost: {why}.")
-    return found, told
+                orders.append(order)
+        no_order_reason = no_order_by_cost(costs) if name == "cost" else ""
+        if no_order_reason:
+            sentences.append(f"There is no order by cost: {no_order_reason}.")
+    return orders, sentences
 
 
 def no_order_by_cost(costs: Costs) -> str:
@@ -167,43 +220,74 @@ def no_order_by_cost(costs: Costs) -> str:
     return "all heads of this model cost alike" if costs.even else ""
 
 
-def _values(name: str, every: Floats, languages: Sequence[str], costs: Costs) -> dict[str, Floats]:
-    """{key: float [head], lowest removed first}. every: scores [language, head]."""
+def _values_by_key(
+    name: str, values_by_language: Floats, languages: Sequence[str], costs: Costs
+) -> dict[str, Floats]:
+    """The values that heads are ordered by, for each order of a kind.
+
+    Args:
+        name: Of the kind of orders.
+        values_by_language: Scores, float [language, head].
+        languages: Their codes.
+        costs: Of the model.
+
+    Returns:
+        {key of the order: float [head], lowest removed first}; empty without an order by cost.
+    """
     if name == "own":
-        return {f"own {language}": row for language, row in zip(languages, every, strict=True)}
+        keys = [f"own {language}" for language in languages]
+        return dict(zip(keys, values_by_language, strict=True))
     if name == "weakest":
-        return {name: weakest_first(every)}
+        return {name: weakest_first(values_by_language)}
     if name == "mean":
-        return {name: every.mean(axis=0)}
-    return {} if no_order_by_cost(costs) else {name: per_parameter(every.mean(axis=0), costs)}
+        return {name: values_by_language.mean(axis=0)}
+    if no_order_by_cost(costs):
+        return {}
+    return {name: per_parameter(values_by_language.mean(axis=0), costs)}
 
 
-def weakest_first(every: Floats) -> Floats:
+def weakest_first(values_by_language: Floats) -> Floats:
     """A head's value by its best rank in any language, ties broken by its mean rank, float [head].
 
-    every: scores [language, head].  Ranks rise with the score, from 1; a head that any language needs is removed late.
+    Ranks rise with the score, from 1; a head that any language needs is removed late.
+
+    Args:
+        values_by_language: Scores, float [language, head].
     """
-    ranks = np.stack([rankdata(row) for row in every])
-    return np.asarray(
-        ranks.max(axis=0) + ranks.mean(axis=0) / (4 * ranks.shape[1]), dtype=np.float64
-    )
+    ranks = np.stack([rankdata(values) for values in values_by_language])
+    tie_break = ranks.mean(axis=0) / (4 * ranks.shape[1])  # below half a rank
+    return np.asarray(ranks.max(axis=0) + tie_break, dtype=np.float64)
 
 
 def per_parameter(values: Floats, costs: Costs) -> Floats:
-    """A head's score per parameter removed with it, float [head]; heads removable only together share one value."""
-    out = np.empty_like(values)
+    """A head's score per parameter removed with it, float [head].
+
+    Heads that can only be removed together share one value.
+    """
+    values_per_parameter = np.empty_like(values)
     for layer in costs.layers:
         if layer.heads:
-            own = slice(layer.first, layer.first + layer.heads)
-            groups = values[own].reshape(-1, layer.together)
-            out[own] = np.repeat(groups.sum(axis=1) / layer.parameters, layer.together)
-    return out
+            layer_heads = slice(layer.first, layer.first + layer.heads)
+            groups = values[layer_heads].reshape(-1, layer.together)
+            values_of_groups = groups.sum(axis=1) / layer.parameters
+            values_per_parameter[layer_heads] = np.repeat(values_of_groups, layer.together)
+    return values_per_parameter
 
 
 def counts_of(size: int, points: int | None, heads: int | None) -> list[int]:
-    """Number of heads removed at each point: evenly spaced counts, and the one that leaves `heads` heads."""
-    return sorted({*counts(size, None if points is None or points > size else points),
-                   *([] if heads is None else [size - heads])})  # fmt: skip
+    """Number of heads removed at each point: evenly spaced counts, and that of a size asked for.
+
+    Args:
+        size: Heads of the model.
+        points: Number of counts; None for every one.
+        heads: Heads left at a further point; None for none.
+    """
+    if points is not None and points > size:
+        points = None
+    removed_counts = set(counts(size, points))
+    if heads is not None:
+        removed_counts.add(size - heads)
+    return sorted(removed_counts)
 
 
 # Points of a front, from the answers along each order paired with those of the untouched model.
@@ -214,18 +298,20 @@ Groups = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Judge:
+class PointTest:
     """How points are tested.
 
-    groups: per language, the group label [answer] of the examples that are resampled together.  orders: number of
-    orders tested, among which the chance of a wrong bound is divided.  aligned: whether groups of the same name are
-    the same texts in every language.
+    Attributes:
+        groups: Per language, the group label [answer] of the examples that are resampled together.
+        orders: Number of orders tested, among which the chance of a wrong bound is divided.
+        seed: Of the bootstrap.
+        are_aligned: Whether groups of the same name are the same texts in every language.
     """
 
     groups: Mapping[str, Groups]
     orders: int
     seed: int
-    aligned: bool
+    are_aligned: bool
 
     @property
     def tail(self) -> float:
@@ -233,51 +319,79 @@ class Judge:
         return ALPHA / self.orders
 
 
-def points_of(key: str, curves: Mapping[str, Curve], judge: Judge, costs: Costs) -> list[Point]:
-    """One point per count of removed heads. curves: of every language along one order, at the same counts."""
+def points_of(key: str, curves: Mapping[str, Curve], test: PointTest, costs: Costs) -> list[Point]:
+    """One point per count of removed heads.
+
+    Args:
+        key: Of the order.
+        curves: Of every language along the order, at the same counts.
+        test: How the points are tested.
+        costs: Of the model.
+    """
     languages = tuple(curves)
     # what each answer gains at every point, float [point, answer]: -1, 0 or 1
     gains = {
-        name: curve.correct.astype(np.float64) - curve.correct[0] for name, curve in curves.items()
+        language: curve.correct.astype(np.float64) - curve.correct[0]
+        for language, curve in curves.items()
     }
-    bounds = np.array([_bounds(gains[name], judge.groups[name], judge) for name in languages])
-    first, out = next(iter(curves.values())), []
-    for at, gone in enumerate(first.removed.tolist()):
-        mean = NOTHING
-        if gone:
-            told = {name: Gain(gains[name][at], judge.groups[name]) for name in languages}
-            mean = over_languages(told, judge.seed, aligned=judge.aligned)
-        kept = kept_without(first.order[:gone], first.grid.size)
-        accuracy, difference, low, high = (
-            tuple(float(getattr(curves[name], part)[at]) for name in languages)
-            for part in ("accuracy", "difference", "low", "high")
+    bounds = np.array(
+        [_bounds(gains[language], test.groups[language], test) for language in languages]
+    )
+    any_curve = next(iter(curves.values()))
+    points = []
+    for index, removed in enumerate(any_curve.removed.tolist()):
+        mean = NO_DIFFERENCE
+        if removed:
+            gains_at_point = {
+                language: Gain(gains[language][index], test.groups[language])
+                for language in languages
+            }
+            mean = over_languages(gains_at_point, test.seed, are_aligned=test.are_aligned)
+        kept_heads = kept_without(any_curve.order[:removed], any_curve.grid.size)
+        point = Point(
+            order=key,
+            removed=removed,
+            kept=int(kept_heads.sum()),
+            parameters=costs.shrunk(kept_heads).parameters if costs.layers else None,
+            languages=languages,
+            accuracy=tuple(float(curve.accuracy[index]) for curve in curves.values()),
+            difference=tuple(float(curve.difference[index]) for curve in curves.values()),
+            low=tuple(float(curve.low[index]) for curve in curves.values()),
+            high=tuple(float(curve.high[index]) for curve in curves.values()),
+            bound=tuple(bounds[:, index].tolist()),
+            mean=mean.mean,
+            mean_low=mean.mean if mean.low is None else mean.low,
+            mean_high=mean.mean if mean.high is None else mean.high,
         )
-        parameters = costs.shrunk(kept).parameters if costs.layers else None
-        ends = [mean.mean if end is None else end for end in (mean.low, mean.high)]
-        out.append(
-            Point(
-                key, gone, int(kept.sum()), parameters, languages, accuracy, difference, low, high,
-                tuple(bounds[:, at].tolist()), mean.mean, *ends,
-            )
-        )  # fmt: skip
-    return out
+        points.append(point)
+    return points
 
 
-def _bounds(gains: Floats, groups: Groups, judge: Judge) -> Floats:
+def _bounds(gains: Floats, groups: Groups, test: PointTest) -> Floats:
     """One-sided lower bounds of the mean gains, float [point]; 0 where no head is removed."""
-    rng = np.random.default_rng(judge.seed)
-    low = group_bootstrap(gains, groups, rng, draws=DRAWS, level=1 - 2 * judge.tail).low
+    rng = np.random.default_rng(test.seed)
+    low = group_bootstrap(gains, groups, rng, draws=DRAWS, level=1 - 2 * test.tail).low
     low[0] = 0.0
     return low
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """One language on test: the paired difference with its 95 % interval, and whether a loss is ruled out.
+class LanguageVerdict:
+    """One language on test: the paired difference, and whether a loss is ruled out.
 
-    bound: 95 % lower bound, one-sided.  p: two-sided, of "the difference is 0".  p_loss: of "more than `loss` is
-    lost", one-sided; None if no loss was given.  If no head is removed, the difference is 0 by definition, and all
-    of these are None.
+    If no head is removed, the difference is 0 by definition, and what a test would give is None.
+
+    Attributes:
+        language: Its code.
+        n: Number of answers.
+        untouched: Accuracy of the untouched model.
+        accuracy: Accuracy under the mask.
+        difference: The second minus the first.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        bound: Its 95 % lower bound, one-sided.
+        p: Two-sided, of "the difference is 0".
+        p_loss: One-sided, of "more than the loss is lost"; None if no loss was given.
     """
 
     language: str
@@ -292,57 +406,101 @@ class Verdict:
     p_loss: float | None
 
 
-def untouched(language: str, correct: Bools) -> Verdict:
-    """The verdict on a mask that removes nothing. correct: bool [answer]."""
-    share = float(correct.mean())
-    return Verdict(language, len(correct), share, share, 0.0, None, None, None, None, None)
+def untouched_verdict(language: str, correct: Bools) -> LanguageVerdict:
+    """The verdict on a mask that removes nothing.
 
-
-def verdict(
-    language: str, before: Bools, after: Bools, groups: Groups, loss: float | None, seed: int
-) -> Verdict:
-    """The verdict on a mask in one language. before, after: bool [answer].  loss: 0.01 is one point."""
-    gain = after.astype(np.float64) - before
-    means = np.round(
-        resampled_means(
-            gain[None], groups, np.random.default_rng(seed), made_up=MADE_UP, draws=DRAWS
-        )[0],
-        DIGITS,
+    Args:
+        language: Its code.
+        correct: Whether each answer is right, bool [answer].
+    """
+    accuracy = float(correct.mean())
+    return LanguageVerdict(
+        language=language,
+        n=len(correct),
+        untouched=accuracy,
+        accuracy=accuracy,
+        difference=0.0,
+        low=None,
+        high=None,
+        bound=None,
+        p=None,
+        p_loss=None,
     )
+
+
+def language_verdict(
+    language: str,
+    baseline_correct: Bools,
+    correct: Bools,
+    groups: Groups,
+    loss: float | None,
+    seed: int,
+) -> LanguageVerdict:
+    """The verdict on a mask in one language.
+
+    Args:
+        language: Its code.
+        baseline_correct: Whether each answer of the untouched model is right, bool [answer].
+        correct: The same under the mask.
+        groups: The group label of each answer, [answer].
+        loss: That is tested; 0.01 is one point.
+        seed: Of the bootstrap.
+    """
+    gains = correct.astype(np.float64) - baseline_correct
+    rng = np.random.default_rng(seed)
+    (means,) = resampled_means(gains[None], groups, rng, made_up=MADE_UP, draws=DRAWS)
+    means = np.round(means, DIGITS)
     low, bound, high = np.quantile(means, [ALPHA / 2, ALPHA, 1 - ALPHA / 2])
-    p = min(1.0, 2 * _tail(min((means <= 0).sum(), (means >= 0).sum()), len(means)))
-    return Verdict(
-        language, len(gain), float(before.mean()), float(after.mean()), float(gain.mean()), float(low), float(high),
-        float(bound), p, None if loss is None else p_loss(means, loss),
-    )  # fmt: skip
+    smaller_tail = min((means <= 0).sum(), (means >= 0).sum())
+    return LanguageVerdict(
+        language=language,
+        n=len(gains),
+        untouched=float(baseline_correct.mean()),
+        accuracy=float(correct.mean()),
+        difference=float(gains.mean()),
+        low=float(low),
+        high=float(high),
+        bound=float(bound),
+        p=min(1.0, 2 * _tail(smaller_tail, len(means))),
+        p_loss=None if loss is None else p_loss(means, loss),
+    )
 
 
 def p_loss(means: Floats, loss: float) -> float:
-    """One-sided p of "more than `loss` is lost". means: resampled mean gains, float [draw]."""
+    """One-sided p of "more than `loss` is lost".
+
+    Args:
+        means: Resampled mean gains, float [draw].
+        loss: 0.01 is one point.
+    """
     return _tail(int((means <= -loss).sum()), len(means))
 
 
 def _tail(count: int, draws: int) -> float:
+    """The p of a bootstrap in which so many draws are at least as extreme; never 0."""
     return float((1 + count) / (draws + 1))
 
 
-def losing(verdicts: Sequence[Verdict]) -> list[str]:
-    """Languages that lose, by Holm-adjusted p-values, since naming each of several languages is a separate claim."""
-    adjusted = corrected([one.p for one in verdicts])
+def losing_languages(verdicts: Sequence[LanguageVerdict]) -> list[str]:
+    """Languages that lose, by Holm-adjusted p-values.
+
+    Naming each of several languages is a separate claim.
+    """
+    adjusted_p_values = holm_where_known([verdict.p for verdict in verdicts])
     return [
-        one.language
-        for one, p in zip(verdicts, adjusted, strict=True)
-        if p is not None and p < ALPHA and one.difference < 0
+        verdict.language
+        for verdict, p in zip(verdicts, adjusted_p_values, strict=True)
+        if p is not None and p < ALPHA and verdict.difference < 0
     ]
 
 
-def all_within(verdicts: Sequence[Verdict]) -> float:
+def p_of_any_loss(verdicts: Sequence[LanguageVerdict]) -> float:
     """The p of "more than the loss is lost in some language": the largest p_loss of all languages.
 
     That all languages are within the loss is a single claim, made only if every language passes, so no adjustment
     is needed (an intersection-union test; Berger 1982, Technometrics 24).
     """
-    return max(one.p_loss for one in verdicts if one.p_loss is not None)
+    return max(verdict.p_loss for verdict in verdicts if verdict.p_loss is not None)
 
 
 # What a front found: its models, the orders, the answer and its confirmation, as records that are shown as tables.
@@ -553,7 +711,8 @@ class FrontResult(StudyResult):
             rows = languages.get((model.order, model.removed))
             if not rows:
                 raise HeadlabError(
-                    f"the front has no languages at {model.removed} heads of order {model.order}; make it again",
+                    f"the front has no languages at {model.removed} heads of order {model.order}; "
+                    "make it again",
                     code="front.languages_missing",
                 )
             points.append(_point(model, rows))
@@ -584,7 +743,8 @@ class FrontResult(StudyResult):
         indices = np.array([grid.index(head) for head in heads], dtype=np.int64)
         if not np.array_equal(np.sort(indices), np.arange(grid.size)):
             raise HeadlabError(
-                f"the front's order {key} does not name every head of this model once; make it again",
+                f"the front's order {key} does not name every head of this model once; make it "
+                "again",
                 code="front.order_invalid",
             )
         return indices
@@ -647,10 +807,13 @@ def model_records(points: Sequence[Point]) -> Records[SmallerModel]:
     return Records(
         "Smaller models on dev, against the untouched one",
         tuple(rows),
-        ("weakest: the smallest difference over the languages; lower bound: the smallest of theirs, one-sided, at 95 % "
-         "divided among the orders. best for its size: no other model here is as small and loses less in its "
-         "weakest language. All on the examples that chose the heads, so these are optimistic estimates.",),
-    )  # fmt: skip
+        (
+            "weakest: the smallest difference over the languages; lower bound: the smallest of "
+            "theirs, one-sided, at 95 % divided among the orders. best for its size: no other "
+            "model here is as small and loses less in its weakest language. All on the examples "
+            "that chose the heads, so these are optimistic estimates.",
+        ),
+    )
 
 
 def language_records(points: Sequence[Point]) -> Records[ModelInLanguage]:
@@ -672,7 +835,7 @@ def language_records(points: Sequence[Point]) -> Records[ModelInLanguage]:
     return Records("The same, language by language", tuple(rows))
 
 
-def order_records(orders: Sequence[Order], grid: HeadGrid) -> Records[OrderedHead]:
+def order_records(orders: Sequence[NestedOrder], grid: HeadGrid) -> Records[OrderedHead]:
     """Each order's heads, in removal order: each mask removes the first heads of an order."""
     heads = grid.heads
     rows = [
@@ -702,15 +865,17 @@ def answer_records(rules: Mapping[str, Point]) -> Records[FrontAnswer]:
     return Records("What is chosen on dev", tuple(rows))
 
 
-def confirmed_records(verdicts: Sequence[Verdict], mean: Difference) -> Records[TestedLanguage]:
+def confirmed_records(
+    verdicts: Sequence[LanguageVerdict], mean: Difference
+) -> Records[TestedLanguage]:
     """The chosen model on test.
 
     Args:
         verdicts: On each language.
         mean: Over the languages.
     """
-    p_holm = corrected([verdict.p for verdict in verdicts])
-    p_loss_holm = corrected([verdict.p_loss for verdict in verdicts])
+    p_holm = holm_where_known([verdict.p for verdict in verdicts])
+    p_loss_holm = holm_where_known([verdict.p_loss for verdict in verdicts])
     rows = [
         TestedLanguage(
             language=verdict.language,
@@ -747,10 +912,13 @@ def confirmed_records(verdicts: Sequence[Verdict], mean: Difference) -> Records[
     return Records(
         "The chosen mask on test, against the untouched model",
         tuple(rows),
-        ("low, high: 95 % interval of the paired bootstrap, by groups of examples. bound: 95 % lower bound, one-sided. "
-         "p: of no difference. p of the loss: of more being lost than was allowed; Holm: for naming single ones. "
-         "Where no head is removed the difference is 0 by definition, and there is nothing to test.",),
-    )  # fmt: skip
+        (
+            "low, high: 95 % interval of the paired bootstrap, by groups of examples. bound: 95 % "
+            "lower bound, one-sided. p: of no difference. p of the loss: of more being lost than "
+            "was allowed; Holm: for naming single ones. Where no head is removed the difference is "
+            "0 by definition, and there is nothing to test.",
+        ),
+    )
 
 
 def _percent(share: float | None) -> float | None:
@@ -776,16 +944,23 @@ def mask_at(report: Report, order: str, removed: int, grid: HeadGrid) -> Mask:
 
 
 def _mask_of(result: FrontResult, report: Report, order: str, removed: int, grid: HeadGrid) -> Mask:
-    """As `mask_at`. result: what the report found."""
-    spec, removed_heads = report.spec, result.removal_order(order, grid)[:removed]
-    task, options = spec.get("task", {}), spec.get("options", {})
-    chosen: dict[str, JsonLike] = {
-        "rule": "front", "k": removed, "order": order, "method": str(options.get("method", "")),
-        "task": str(task.get("name", "")), "languages": str(task.get("language", "")).split(","),
-        "ablation": str(spec.get("ablation", "zero")), "front": dict(spec),
-    }  # fmt: skip
+    """As `mask_at`, with the report's result."""
+    removed_heads = result.removal_order(order, grid)[:removed]
+    spec = report.spec
+    task = spec.get("task", {})
+    options = spec.get("options", {})
+    how_chosen: dict[str, JsonLike] = {
+        "rule": "front",
+        "k": removed,
+        "order": order,
+        "method": str(options.get("method", "")),
+        "task": str(task.get("name", "")),
+        "languages": str(task.get("language", "")).split(","),
+        "ablation": str(spec.get("ablation", "zero")),
+        "front": dict(spec),
+    }
     model = {name: value for name, value in spec.get("model", {}).items() if name != "dtype"}
-    return Mask(grid, kept_without(removed_heads, grid.size), model, chosen)
+    return Mask(grid, kept_without(removed_heads, grid.size), model, how_chosen)
 
 
 def chosen_mask(report: Report, grid: HeadGrid) -> Mask:
@@ -802,14 +977,14 @@ def chosen_mask(report: Report, grid: HeadGrid) -> Mask:
         "ablation": mask.chosen["ablation"],
         "languages": _figures(result.confirmed.rows),
     }
-    chosen = {**mask.chosen, **question, "evaluated": {"test": evaluation}}
-    return Mask(grid, mask.kept, mask.model, chosen)
+    how_chosen = {**mask.chosen, **question, "evaluated": {"test": evaluation}}
+    return Mask(grid, mask.kept, mask.model, how_chosen)
 
 
-def _figures(confirmed: Sequence[TestedLanguage]) -> dict[str, dict[str, float]]:
+def _figures(tested_languages: Sequence[TestedLanguage]) -> dict[str, dict[str, float]]:
     """The figures on test that a mask file carries, by language; shares instead of percent."""
     figures: dict[str, dict[str, float]] = {}
-    for row in confirmed:
+    for row in tested_languages:
         if row.language == MEAN:
             continue
         percents = {

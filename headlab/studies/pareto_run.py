@@ -23,30 +23,30 @@ from headlab.core import (
 )
 from headlab.evaluation import Evaluator
 from headlab.results import Curve, HeadScores, kept_without
-from headlab.studies.curves import curve_spec, measured
-from headlab.studies.differences import NOTHING, Difference, Gain, over_languages
+from headlab.studies.curves import curve_spec, measured_curve
+from headlab.studies.differences import NO_DIFFERENCE, Difference, Gain, over_languages
 from headlab.studies.pareto import (
     ALPHA,
     FrontResult,
-    Judge,
-    Order,
+    LanguageVerdict,
+    NestedOrder,
     Point,
-    Verdict,
-    all_within,
+    PointTest,
     answer_records,
-    at_heads,
+    best_with_heads,
     candidate_orders,
     confirmed_records,
     counts_of,
     language_records,
-    losing,
+    language_verdict,
+    losing_languages,
     model_records,
     no_order_by_cost,
     order_records,
+    p_of_any_loss,
     points_of,
-    untouched,
-    verdict,
-    within,
+    smallest_within,
+    untouched_verdict,
 )
 from headlab.studies.run import Ask, Pieces
 from headlab.studies.savings import Costs
@@ -57,26 +57,38 @@ from headlab.tasks import Split
 # Accuracy on dev along an order, one language at a time: curves that are stored and resumed after an interruption.
 
 SPLIT: Split = "dev"
-BY = {BOUND: "lower bound", ESTIMATE: "estimate"}
+MEASURE_NAMES = {BOUND: "lower bound", ESTIMATE: "estimate"}
 
 
-def order_scores(pieces: Pieces, order: Order, scores: dict[str, HeadScores]) -> HeadScores:
+def order_scores(pieces: Pieces, order: NestedOrder, scores: dict[str, HeadScores]) -> HeadScores:
     """An order as scores that a curve can follow; the spec records the scores it was made from."""
-    first = next(iter(scores.values()))
-    keys: dict[str, Json] = {language: scored.spec.key for language, scored in scores.items()}
+    any_scores = next(iter(scores.values()))
+    keys: dict[str, Json] = {
+        language: language_scores.spec.key for language, language_scores in scores.items()
+    }
     spec = RunSpec(
         model=ModelSpec.from_json(pieces.identity()),
         task=TaskSpec(name=pieces.task.name, language=",".join(scores), split=SPLIT),
-        method=MethodSpec(f"front {order.key}", {"of": first.method, "scores": keys}),
+        method=MethodSpec(f"front {order.key}", {"of": any_scores.method, "scores": keys}),
         ablation=pieces.ablation,
         seed=pieces.seed,
     )
     return HeadScores(
-        first.grid, ",".join(scores), f"front {order.key}", order.values, "order", first.unit, 0, 0.0, spec=spec
-    )  # fmt: skip
+        grid=any_scores.grid,
+        language=",".join(scores),
+        method=f"front {order.key}",
+        values=order.values,
+        estimand="order",
+        unit=any_scores.unit,
+        example_forwards=0,
+        seconds=0.0,
+        spec=spec,
+    )
 
 
-def walk_spec(pieces: Pieces, language: str, scores: HeadScores, removed: Sequence[int]) -> RunSpec:
+def walk_spec(
+    pieces: Pieces, language: str, scores: HeadScores, removed_counts: Sequence[int]
+) -> RunSpec:
     """Spec of a walk: everything it depends on; its key names the run."""
     spec = curve_spec(
         pieces.dataset(language, SPLIT),
@@ -85,55 +97,65 @@ def walk_spec(pieces: Pieces, language: str, scores: HeadScores, removed: Sequen
         ablation=pieces.ablation,
         seed=pieces.seed,
     )
-    return replace(spec, removed=tuple(removed))
+    return replace(spec, removed=tuple(removed_counts))
 
 
-def found_walk(pieces: Pieces, spec: RunSpec) -> Curve | None:
-    """The finished walk, or None if it is not in the store. Raises HeadlabError for a file that cannot be trusted."""
-    kept = None if pieces.store is None else pieces.store.run(spec).result(Curve)
-    return None if kept is None else kept.record
+def stored_walk(pieces: Pieces, spec: RunSpec) -> Curve | None:
+    """The finished walk, or None if it is not in the store.
+
+    Raises:
+        HeadlabError: A stored file cannot be trusted.
+    """
+    result = None if pieces.store is None else pieces.store.run(spec).result(Curve)
+    return None if result is None else result.record
 
 
 def ask_walk(
     pieces: Pieces,
     language: str,
-    order: Order,
+    order: NestedOrder,
     scores: dict[str, HeadScores],
-    removed: Sequence[int],
+    removed_counts: Sequence[int],
 ) -> Ask:
     """The cost of a walk."""
-    spec = walk_spec(pieces, language, order_scores(pieces, order, scores), removed)
-    forwards = (
-        0
-        if found_walk(pieces, spec) is not None
-        else len(removed) * len(pieces.examples(language, SPLIT))
-    )
+    spec = walk_spec(pieces, language, order_scores(pieces, order, scores), removed_counts)
+    forwards = 0
+    if stored_walk(pieces, spec) is None:
+        forwards = len(removed_counts) * len(pieces.examples(language, SPLIT))
     return Ask("curve", language, f"dev accuracy in {language} along order {order.key}", forwards)
 
 
-def walked(
+def walk_curve(
     pieces: Pieces,
     language: str,
-    order: Order,
+    order: NestedOrder,
     scores: dict[str, HeadScores],
-    removed: Sequence[int],
+    removed_counts: Sequence[int],
 ) -> Curve:
-    """Answers on dev along an order, at these counts of removed heads: from the store, or measured and stored."""
-    source = order_scores(pieces, order, scores)
-    spec = walk_spec(pieces, language, source, removed)
-    found = found_walk(pieces, spec)
-    if found is not None:
-        return found
+    """Answers on dev along an order, from the store, or measured and stored.
+
+    Args:
+        pieces: Of the front.
+        language: Of the examples.
+        order: That heads are removed in.
+        scores: In every language, that the order was made from.
+        removed_counts: Counts of removed heads.
+    """
+    spec = walk_spec(pieces, language, order_scores(pieces, order, scores), removed_counts)
+    stored_curve = stored_walk(pieces, spec)
+    if stored_curve is not None:
+        return stored_curve
     task = replace(pieces.task, read=lambda *_: pieces.examples(language, SPLIT))
     evaluator = Evaluator(pieces.model, task, language, SPLIT, None)
-    before = pieces.forwards
+    forwards_before = pieces.forwards
 
     def report(step: Progress) -> None:
-        done = before + step.done
-        pieces.report(Progress(done, done, f"order {order.key} in {language}: {step.note}"))
+        forwards_done = forwards_before + step.done
+        note = f"order {order.key} in {language}: {step.note}"
+        pieces.report(Progress(forwards_done, forwards_done, note))
 
-    curve = measured(evaluator, spec, order.order, pieces.store, report, pieces.tick)
-    pieces.forwards = before + curve.example_forwards
+    curve = measured_curve(evaluator, spec, order.order, pieces.store, report, pieces.tick)
+    pieces.forwards = forwards_before + curve.example_forwards
     return curve
 
 
@@ -141,34 +163,45 @@ def walked(
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a front is made from, once the scores exist. removed: counts of removed heads."""
+class FrontPlan:
+    """What a front is made from, once the scores exist.
+
+    Attributes:
+        options: Of the study.
+        scores: In every language.
+        orders: In which heads are removed.
+        notes: On orders that are left out.
+        removed_counts: Counts of removed heads.
+        costs: Of the model.
+    """
 
     options: Mapping[str, OptionValue]
     scores: dict[str, HeadScores]
-    orders: list[Order]
+    orders: list[NestedOrder]
     notes: list[str]
-    removed: list[int]
+    removed_counts: list[int]
     costs: Costs
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], say: Say) -> FrontResult:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> FrontResult:
     """The front, the choice that answers the question and the chosen mask's results on test."""
-    plan = plan_of(
-        pieces, options, {name: pieces.scored(name, options) for name in pieces.languages}
-    )
+    scores = {language: pieces.study_scores(language, options) for language in pieces.languages}
+    plan = plan_of(pieces, options, scores)
     points: list[Point] = []
     for order in plan.orders:
         curves = {
-            name: walked(pieces, name, order, plan.scores, plan.removed)
-            for name in pieces.languages
+            language: walk_curve(pieces, language, order, plan.scores, plan.removed_counts)
+            for language in pieces.languages
         }
-        groups = {name: pieces.groups(name, curve.groups, SPLIT) for name, curve in curves.items()}
-        judge = Judge(groups, len(plan.orders), pieces.seed, pieces.task.aligned)
-        points += points_of(order.key, curves, judge, plan.costs)
-    rules = choices(points, options)
-    chosen = next(iter(rules.values()))
-    verdicts, mean = confirm(pieces, plan, chosen)
+        groups = {
+            language: pieces.group_names(language, curve.groups, SPLIT)
+            for language, curve in curves.items()
+        }
+        test = PointTest(groups, len(plan.orders), pieces.seed, pieces.task.aligned)
+        points += points_of(order.key, curves, test, plan.costs)
+    rules = answers_of(points, options)
+    chosen_point = next(iter(rules.values()))
+    verdicts, mean = confirm(pieces, plan, chosen_point)
     return FrontResult(
         answers=answer_records(rules),
         confirmed=confirmed_records(verdicts, mean),
@@ -189,23 +222,24 @@ def check(pieces: Pieces, options: Mapping[str, OptionValue]) -> None:
             f"heads is {heads}, but {pieces.model.name} has {size}; give {size} or fewer to keep",
             code="front.heads_too_many",
         )
-    if options["orders"] == "cost" and (
-        why := no_order_by_cost(_costs(pieces))
-    ):  # before any scores are made
-        raise HeadlabError(
-            f"orders is cost alone, but there is no order by cost: {why}; name mean or weakest too",
-            code="front.no_order",
-        )
+    if options["orders"] == "cost":
+        reason = no_order_by_cost(_costs(pieces))  # before any scores are made
+        if reason:
+            raise HeadlabError(
+                f"orders is cost alone, but there is no order by cost: {reason}; "
+                "name mean or weakest too",
+                code="front.no_order",
+            )
 
 
 def plan_of(
     pieces: Pieces, options: Mapping[str, OptionValue], scores: dict[str, HeadScores]
-) -> Plan:
+) -> FrontPlan:
     """The orders, counts of removed heads and costs that follow from these scores."""
     costs = _costs(pieces)
     orders, notes = candidate_orders(text_in(options, "orders").split(","), scores, costs)
     counts = _counts_of(pieces, options)
-    return Plan(options, scores, orders, notes, counts, costs)
+    return FrontPlan(options, scores, orders, notes, counts, costs)
 
 
 def _counts_of(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[int]:
@@ -216,143 +250,185 @@ def _counts_of(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[int]:
 
 
 def _costs(pieces: Pieces) -> Costs:
+    """The model's costs; none of its heads' if the ablation does not remove them."""
     costs = costs_of(pieces.model)
     if pieces.ablation == "zero":
         return costs
     return replace(costs, layers=(), note="heads that give their mean cannot be removed")
 
 
-def choices(points: Sequence[Point], options: Mapping[str, OptionValue]) -> dict[str, Point]:
+def answers_of(points: Sequence[Point], options: Mapping[str, OptionValue]) -> dict[str, Point]:
     """{question in words: the point that answers it}, the question asked first."""
     heads = optional_integer_in(options, "heads")
     if heads is not None:
-        return {f"best with {heads} heads, the weakest language protected": at_heads(points, heads)}
+        question = f"best with {heads} heads, the weakest language protected"
+        return {question: best_with_heads(points, heads)}
     loss = number_in(options, "within")
-    question = f"smallest within {_points(loss)} in every language"
-    first = text_in(options, "by")
-    other = ESTIMATE if first == BOUND else BOUND
-    return {f"{question}, by the {BY[by]}": within(points, loss / 100, by) for by in (first, other)}
+    question = f"smallest within {_points_text(loss)} in every language"
+    requested_measure = text_in(options, "by")
+    other_measure = ESTIMATE if requested_measure == BOUND else BOUND
+    return {
+        f"{question}, by the {MEASURE_NAMES[measure]}": smallest_within(points, loss / 100, measure)
+        for measure in (requested_measure, other_measure)
+    }
 
 
-def _points(count: float) -> str:
-    return f"{count:g} point{'s' * (count != 1)}"
+def _points_text(points: float) -> str:
+    """A number of points, as a text."""
+    return f"{points:g} point" if points == 1 else f"{points:g} points"
 
 
-def confirm(pieces: Pieces, plan: Plan, chosen: Point) -> tuple[list[Verdict], Difference]:
+def confirm(
+    pieces: Pieces, plan: FrontPlan, chosen_point: Point
+) -> tuple[list[LanguageVerdict], Difference]:
     """The chosen mask on test: a verdict per language, and the mean difference over them."""
-    order = next(one for one in plan.orders if one.key == chosen.order)
-    kept = kept_without(order.order[: chosen.removed], pieces.model.grid.size)
+    order = next(candidate for candidate in plan.orders if candidate.key == chosen_point.order)
+    kept_heads = kept_without(order.order[: chosen_point.removed], pieces.model.grid.size)
     within_points = optional_number_in(plan.options, "within")
     loss = None if within_points is None else within_points / 100
-    verdicts, gains = [], {}
-    for name in pieces.languages:
-        before = pieces.answers(name, None)
-        if not chosen.removed:
-            verdicts.append(untouched(name, before.correct))
+    verdicts = []
+    gains: dict[str, Gain] = {}
+    for language in pieces.languages:
+        baseline = pieces.answers(language, None)
+        if not chosen_point.removed:
+            verdicts.append(untouched_verdict(language, baseline.correct))
             continue
-        after = pieces.answers(name, kept)
-        verdicts.append(
-            verdict(name, before.correct, after.correct, before.groups, loss, pieces.seed)
+        evaluation = pieces.answers(language, kept_heads)
+        verdict = language_verdict(
+            language, baseline.correct, evaluation.correct, baseline.groups, loss, pieces.seed
         )
-        gains[name] = Gain(after.correct.astype(np.float64) - before.correct, before.groups)
-    mean = (
-        over_languages(gains, pieces.seed, aligned=pieces.task.aligned)
-        if chosen.removed
-        else NOTHING
-    )
-    return verdicts, mean
+        verdicts.append(verdict)
+        gain = evaluation.correct.astype(np.float64) - baseline.correct
+        gains[language] = Gain(gain, baseline.groups)
+    if not chosen_point.removed:
+        return verdicts, NO_DIFFERENCE
+    return verdicts, over_languages(gains, pieces.seed, are_aligned=pieces.task.aligned)
 
 
 def sentences(
     points: Sequence[Point],
     rules: Mapping[str, Point],
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[LanguageVerdict],
     options: Mapping[str, OptionValue],
 ) -> tuple[str, ...]:
-    """Plain sentences on what was found and what is guaranteed."""
-    question, chosen = next(iter(rules.items()))
+    """Plain sentences on what was found and what is guaranteed.
+
+    Args:
+        points: Of the front.
+        rules: {question in words: the point that answers it}, the question asked first.
+        verdicts: On the first answer, in each language.
+        options: Of the study.
+    """
+    question, answer = next(iter(rules.items()))
     within_points = optional_number_in(options, "within")
-    nothing = "no head goes" if within_points is None else "no head can be removed"
-    gone = (
-        f"{chosen.removed} heads are removed, by order {chosen.order}"
-        if chosen.removed
-        else nothing
-    )
-    languages = ", ".join(chosen.languages)
-    out = [
-        f"{question[0].upper()}{question[1:]} (languages: {languages}): {gone}; {chosen.kept} are left."
+    if answer.removed:
+        what_goes = f"{answer.removed} heads are removed, by order {answer.order}"
+    elif within_points is None:
+        what_goes = "no head goes"
+    else:
+        what_goes = "no head can be removed"
+    languages = ", ".join(answer.languages)
+    texts = [
+        f"{question[0].upper()}{question[1:]} (languages: {languages}): {what_goes}; "
+        f"{answer.kept} are left."
     ]
-    if chosen.removed:
-        out.append(
-            _loss_words(verdicts)
-            if within_points is None
-            else _verdict_words(verdicts, within_points)
+    if answer.removed and within_points is None:
+        texts.append(_loss_words(verdicts))
+    elif answer.removed and within_points is not None:
+        texts.append(_verdict_words(verdicts, within_points))
+    elif options["by"] == BOUND and within_points is not None:
+        first_step = points[1]
+        width = max(np.subtract(first_step.difference, first_step.bound))
+        texts.append(
+            f"Even the first step's bounds lie up to {100 * width:.1f} points below its estimates: "
+            "with more dev examples, fewer languages or a larger loss allowed there is more to "
+            "find. The row by the estimate says what the point estimates would allow."
         )
-    if not chosen.removed and options["by"] == BOUND and within_points is not None:
-        width = max(d - b for p in points[1:2] for d, b in zip(p.difference, p.bound, strict=True))
-        out.append(
-            f"Even the first step's bounds lie up to {100 * width:.1f} points below its estimates: with more dev "
-            "examples, fewer languages or a larger loss allowed there is more to find. The row by the estimate says "
-            "what the point estimates would allow."
-        )
-    return (*out, GUARANTEE)
+    return (*texts, GUARANTEE)
 
 
 GUARANTEE = (
-    "Heads were ordered and the model chosen on dev, so dev gives an optimistic estimate of it. Rely on test: this "
-    "front judged at most one mask there. Other looks at the same test examples, by another front or any other mask, "
-    "are not counted: if there were any, divide the 5 % among them yourself."
+    "Heads were ordered and the model chosen on dev, so dev gives an optimistic estimate of it. "
+    "Rely on test: this front judged at most one mask there. Other looks at the same test "
+    "examples, by another front or any other mask, are not counted: if there were any, divide the "
+    "5 % among them yourself."
 )
 
 
-def _loss_words(verdicts: Sequence[Verdict]) -> str:
-    """Which languages lose, and how much at most: no language loses more than the lowest bound (as `all_within`)."""
-    bounds = {one.language: one.bound for one in verdicts if one.bound is not None}
-    language, lost = min(bounds, key=lambda name: bounds[name]), losing(verdicts)
+def _loss_words(verdicts: Sequence[LanguageVerdict]) -> str:
+    """Which languages lose, and how much at most.
+
+    No language loses more than the lowest bound (as `p_of_any_loss` argues).
+    """
+    bounds = {verdict.language: verdict.bound for verdict in verdicts if verdict.bound is not None}
+    language = min(bounds, key=lambda name: bounds[name])
+    losing = ", ".join(losing_languages(verdicts))
     tested = ", ".join(bounds)
-    named = f"On test none of the languages {tested} is shown to lose (no p by Holm below 0.05)."
-    if lost:
-        named = f"Of the languages {tested}, on test it loses in {', '.join(lost)} (p by Holm below 0.05)."
-    most = max(0.0, -100 * bounds[language])
-    return f"{named} At 95 % none of them loses more than {most:.1f} points; the lowest bound is that of {language}."
-
-
-def _verdict_words(verdicts: Sequence[Verdict], within_points: float) -> str:
-    p = all_within(verdicts)
-    if p <= ALPHA:
-        languages = ", ".join(one.language for one in verdicts)
-        return (
-            f"Confirmed on test: within {_points(within_points)} of the untouched model in every language, {languages} "
-            f"(p = {p:.3g} for all of them together, the largest of theirs; 95 % confidence)."
+    if losing:
+        losses = f"Of the languages {tested}, on test it loses in {losing} (p by Holm below 0.05)."
+    else:
+        losses = (
+            f"On test none of the languages {tested} is shown to lose (no p by Holm below 0.05)."
         )
-    open_ = [f"{one.language} (up to {100 * max(0.0, -one.bound):.1f})" for one in verdicts
-             if one.p_loss is not None and one.bound is not None and one.p_loss > ALPHA]  # fmt: skip
+    largest_loss = max(0.0, -100 * bounds[language])
     return (
-        f"Not confirmed on test: a loss of more than {_points(within_points)} cannot be ruled out at 95 % in "
-        f"{', '.join(open_)}; in brackets the points that may be lost there, by the one-sided 95 % bound."
+        f"{losses} At 95 % none of them loses more than {largest_loss:.1f} points; the lowest "
+        f"bound is that of {language}."
+    )
+
+
+def _verdict_words(verdicts: Sequence[LanguageVerdict], within_points: float) -> str:
+    """Whether a loss of more than so many points is ruled out, and else in which languages not."""
+    p = p_of_any_loss(verdicts)
+    if p <= ALPHA:
+        languages = ", ".join(verdict.language for verdict in verdicts)
+        return (
+            f"Confirmed on test: within {_points_text(within_points)} of the untouched model in "
+            f"every language, {languages} (p = {p:.3g} for all of them together, the largest of "
+            "theirs; 95 % confidence)."
+        )
+    undecided = []
+    for verdict in verdicts:
+        if verdict.p_loss is None or verdict.bound is None or verdict.p_loss <= ALPHA:
+            continue
+        possible_loss = 100 * max(0.0, -verdict.bound)
+        undecided.append(f"{verdict.language} (up to {possible_loss:.1f})")
+    return (
+        f"Not confirmed on test: a loss of more than {_points_text(within_points)} cannot be ruled "
+        f"out at 95 % in {', '.join(undecided)}; in brackets the points that may be lost there, by "
+        "the one-sided 95 % bound."
     )
 
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
-    """What a front needs: scores, a walk per order and language, and the test answers. Raises as `check`."""
+    """What a front needs: scores, a walk per order and language, and the test answers.
+
+    Raises:
+        HeadlabError: As `check`.
+    """
     check(pieces, options)
-    asks, found = pieces.ask_scored(options), pieces.known(options)
-    known = {name: one for name, one in found.items() if one is not None}
-    if len(known) == len(found):
-        plan = plan_of(pieces, options, known)
-        asks += [
-            ask_walk(pieces, name, o, known, plan.removed)
-            for o in plan.orders
-            for name in pieces.languages
-        ]
+    asks = pieces.ask_study_scores(options)
+    scores_by_language = pieces.available_study_scores(options)
+    known_scores = {
+        language: scores for language, scores in scores_by_language.items() if scores is not None
+    }
+    if len(known_scores) == len(scores_by_language):
+        plan = plan_of(pieces, options, known_scores)
+        for order in plan.orders:
+            for language in pieces.languages:
+                asks.append(ask_walk(pieces, language, order, known_scores, plan.removed_counts))
     else:
-        removed = _counts_of(pieces, options)
-        for order in text_in(options, "orders").split(","):
-            asks += [_unknown_walk(pieces, name, order, len(removed)) for name in pieces.languages]
-    return asks + [pieces.ask_answers(name, [None], unknown=1) for name in pieces.languages]
+        points = len(_counts_of(pieces, options))
+        for order_name in text_in(options, "orders").split(","):
+            for language in pieces.languages:
+                asks.append(_ask_unknown_walk(pieces, language, order_name, points))
+    for language in pieces.languages:
+        asks.append(pieces.ask_answers(language, [None], unknown_masks=1))
+    return asks
 
 
-def _unknown_walk(pieces: Pieces, language: str, order: str, points: int) -> Ask:
-    several = len(pieces.languages) if order == "own" else 1
-    forwards = several * points * len(pieces.examples(language, SPLIT))
+def _ask_unknown_walk(pieces: Pieces, language: str, order: str, points: int) -> Ask:
+    """The cost of the walks of a kind of orders, whose scores do not exist yet."""
+    walks = len(pieces.languages) if order == "own" else 1
+    forwards = walks * points * len(pieces.examples(language, SPLIT))
     return Ask("curve", language, f"dev accuracy in {language} along order {order}", forwards)

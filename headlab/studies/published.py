@@ -12,7 +12,7 @@ from headlab.studies.transfer import MaskEffect
 
 # Held & Yang (EACL 2023), tables 2 and 3: accuracy of XLM-R base, %, and the number K of heads removed. + and - mark an
 # accuracy that differs from the whole model's (p < 0.05). In table 3, English's heads are removed in every language.
-TARGETED = {
+TARGETED_FIGURES = {
     "xnli": """
         language   en    ar    bg    de    el    es    fr    hi    ru    sw    th    tr    ur    vi    zh
         whole      84.1  70.6  76.7  76.8  75.4  79.8  77.7  70.0  74.7  63.4  70.6  71.9  65.9  73.3  73.5
@@ -30,7 +30,7 @@ TARGETED = {
         K          0     4     0     0     4     0     2     2     0     0     4     0     18
     """,
 }
-TRANSFER = {
+TRANSFER_FIGURES = {
     "xnli": """
         language   en    ar    bg    de    el    es    fr    hi    ru    sw    th    tr    ur    vi    zh
         whole      84.1  70.6  76.7  76.8  75.4  79.8  77.7  70.0  74.7  63.4  70.6  71.9  65.9  73.3  73.5
@@ -39,14 +39,14 @@ TRANSFER = {
         shapley    85.1+ 72.0+ 77.8+ 79.4+ 76.3  80.6  79.7+ 71.5+ 76.5+ 63.3  73.1+ 73.1+ 68.4+ 75.2+ 76.3+
     """,
 }
-WHOLE, HEADS = "whole", "K"
-BY = ("shapley", "gradient", "random")
+BASELINE, HEADS_REMOVED = "whole", "K"
+METHODS = ("shapley", "gradient", "random")
 MARKS = "+-"
-SURE = {"": "", "+": "higher", "-": "lower"}  # as the studies' own tables say it
+DIRECTIONS = {"": "", "+": "higher", "-": "lower"}  # as the studies' own tables say it
 PAPER, MODEL = "Held & Yang, EACL 2023", "XLM-R base, 12 × 12 heads"
 
 
-def figures(text: str) -> dict[str, dict[str, tuple[float, str]]]:
+def parsed_figures(text: str) -> dict[str, dict[str, tuple[float, str]]]:
     """{row: {language: (value, mark)}} of one of the tables above."""
     (_, *languages), *rows = (line.split() for line in text.strip().splitlines())
     return {
@@ -58,8 +58,14 @@ def figures(text: str) -> dict[str, dict[str, tuple[float, str]]]:
     }
 
 
-class Here(NamedTuple):
-    """What of a report stands beside the paper's figures: columns with their formats, and cells by language."""
+class ReportColumns(NamedTuple):
+    """What of a report stands beside the paper's figures.
+
+    Attributes:
+        columns: Their titles.
+        formats: As in `Table.formats`.
+        cells: By language.
+    """
 
     columns: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
@@ -73,63 +79,91 @@ def with_paper(report: Report) -> tuple[Table, ...]:
 
 
 def beside(report: Report) -> Table | None:
-    """The paper's changes beside a report's, a row a language; None for a report that no table of a paper is of.
+    """The paper's changes beside a report's, a row a language.
 
-    For `targeted` and, with English as the source, `transfer`, on xnli and udpos. Rows of a stored report that lack a
-    figure are left out.
+    For `targeted` and, with English as the source, `transfer`, on xnli and udpos. Rows of a stored
+    report that lack a figure are left out.
+
+    Returns:
+        None for a report that no table of a paper is of.
     """
     if report.name not in READERS:
         return None
-    tables, read = READERS[report.name]
-    task, options = report.spec.get("task"), report.spec.get("options")
+    tables, columns_of = READERS[report.name]
+    task = report.spec.get("task")
+    options = report.spec.get("options")
     text = tables.get(str(task.get("name"))) if isinstance(task, Mapping) else None
     if text is None or not isinstance(options, Mapping):
         return None
-    paper, here = figures(text), read(report, options)
+    paper = parsed_figures(text)
+    report_columns = columns_of(report, options)
     rows = [
-        (name, *_paper(paper, name), *here.cells[name])
-        for name in paper[WHOLE]
-        if name in here.cells
+        (language, *_paper_cells(paper, language), *report_columns.cells[language])
+        for language in paper[BASELINE]
+        if language in report_columns.cells
     ]
     if not rows:
         return None
-    heads = ["the paper: heads removed"] if HEADS in paper else []
+    format_by_title = {"language": ""}
+    if HEADS_REMOVED in paper:
+        format_by_title["the paper: heads removed"] = "d"
+    format_by_title["the paper: unpruned, %"] = ".1f"
+    for method in METHODS:
+        format_by_title[f"the paper: {method}, points"] = "+.1f"
+    format_by_title["the paper: P < 0.05"] = ""
     return Table(
-        "beside-the-paper", f"The paper's figures ({PAPER}; {MODEL}) beside these",
-        ("language", *heads, "the paper: unpruned, %", *(f"the paper: {name}, points" for name in BY),
-         "the paper: P < 0.05", *(f"here: {name}" for name in here.columns)),
-        ("", *("d" for _ in heads), ".1f", *("+.1f" for _ in BY), "", *here.formats),
+        "beside-the-paper",
+        f"The paper's figures ({PAPER}; {MODEL}) beside these",
+        (*format_by_title, *(f"here: {title}" for title in report_columns.columns)),
+        (*format_by_title.values(), *report_columns.formats),
         tuple(rows),
-        ("points: accuracy on test without the heads minus that of the unpruned model; P < 0.05 marks those of shapley "
-         f"that differ from it. Here on {_examples(report)} of test and on another model, with other numbers of heads "
-         "removed: a difference whose interval from low to high holds 0 has no sign to compare.",),
-    )  # fmt: skip
-
-
-def _paper(paper: Mapping[str, Mapping[str, tuple[float, str]]], language: str) -> tuple[Cell, ...]:
-    whole = paper[WHOLE][language][0]
-    heads = [int(paper[HEADS][language][0])] if HEADS in paper else []
-    changes = (round(paper[name][language][0] - whole, 1) for name in BY)
-    return *heads, whole, *changes, SURE[paper["shapley"][language][1]]
-
-
-def _examples(report: Report) -> str:
-    sizes = (report.spec.get("task") or {}).get("sizes")
-    tested = sizes.get("test") if isinstance(sizes, Mapping) else None
-    known = (
-        sorted({size for size in tested if isinstance(size, int)})
-        if isinstance(tested, list)
-        else []
+        (
+            "points: accuracy on test without the heads minus that of the unpruned model; P < 0.05 "
+            f"marks those of shapley that differ from it. Here on {_examples_text(report)} of test "
+            "and on another model, with other numbers of heads removed: a difference whose "
+            "interval from low to high holds 0 has no sign to compare.",
+        ),
     )
-    return f"up to {known[-1]:,} examples" if known else "examples"
+
+
+def _paper_cells(
+    paper: Mapping[str, Mapping[str, tuple[float, str]]], language: str
+) -> tuple[Cell, ...]:
+    """The paper's cells of a language: heads removed, if known, baseline, changes and direction."""
+    baseline, _ = paper[BASELINE][language]
+    cells: list[Cell] = []
+    if HEADS_REMOVED in paper:
+        head_count, _ = paper[HEADS_REMOVED][language]
+        cells.append(int(head_count))
+    cells.append(baseline)
+    for method in METHODS:
+        accuracy, _ = paper[method][language]
+        cells.append(round(accuracy - baseline, 1))
+    _, mark = paper["shapley"][language]
+    cells.append(DIRECTIONS[mark])
+    return tuple(cells)
+
+
+def _examples_text(report: Report) -> str:
+    """How many examples of test a report is on, as a text."""
+    sizes = (report.spec.get("task") or {}).get("sizes")
+    test_sizes = sizes.get("test") if isinstance(sizes, Mapping) else None
+    if not isinstance(test_sizes, list):
+        return "examples"
+    known_sizes = [size for size in test_sizes if isinstance(size, int)]
+    return f"up to {max(known_sizes):,} examples" if known_sizes else "examples"
 
 
 FORMATS = ("d", ".1f", "+.1f", "+.1f", "+.1f", "")
 
 
-def _targeted(report: Report, options: Mapping[str, Json]) -> Here:
-    """Of every language: how many heads were removed, and what that changed, by the method, the gradient and chance."""
-    method, rivals = str(options.get("method")), ("gradient (example)", "random")
+def _targeted_columns(report: Report, options: Mapping[str, Json]) -> ReportColumns:
+    """Of every language: how many heads were removed, and what that changed.
+
+    It is shown for the method, and for the gradient and chance.
+    """
+    method = str(options.get("method"))
+    rivals = ("gradient (example)", "random")
     effects = {
         (effect.language, effect.choice): effect
         for effect in readable_rows(report, "targeted", ChoiceEffect)
@@ -142,20 +176,20 @@ def _targeted(report: Report, options: Mapping[str, Json]) -> Here:
         is_whole = effect.heads_removed is not None and len(differences) == len(shown_rivals)
         if choice == method and is_whole:
             cells[language] = (*_cells(effect), *differences)
-    return Here(
+    return ReportColumns(
         (*_titles(method), *(f"{name}, points" for name in shown_rivals)),
         (*FORMATS, *("+.1f" for _ in shown_rivals)),
         cells,
     )
 
 
-def _transfer(report: Report, options: Mapping[str, Json]) -> Here:
+def _transfer_columns(report: Report, options: Mapping[str, Json]) -> ReportColumns:
     """Of every language: what removing English's heads changed; none where the source is another language."""
     if options.get("source") != "en":
-        return Here()
+        return ReportColumns()
     effects = readable_rows(report, "transfer", MaskEffect)
     cells = {effect.language: _cells(effect) for effect in effects if effect.chosen_on == "en"}
-    return Here(_titles(str(options.get("method"))), FORMATS, cells)
+    return ReportColumns(_titles(str(options.get("method"))), FORMATS, cells)
 
 
 def _cells(effect: ChoiceEffect | MaskEffect) -> tuple[Cell, ...]:
@@ -177,4 +211,7 @@ def _titles(method: str) -> tuple[str, ...]:
     )
 
 
-READERS = {"targeted": (TARGETED, _targeted), "transfer": (TRANSFER, _transfer)}
+READERS = {
+    "targeted": (TARGETED_FIGURES, _targeted_columns),
+    "transfer": (TRANSFER_FIGURES, _transfer_columns),
+}

@@ -13,7 +13,7 @@ from headlab.results import HeadScores, kept_without
 from headlab.roles import KINDS, NAME, judged, kind_of
 from headlab.stats import Chance, by_chance
 
-NONE = "none of these"
+NO_ROLE = "none of these"
 COLUMNS = (
     "heads left",
     "role",
@@ -28,29 +28,49 @@ FORMATS = ("d", "", "d", "d", ".0f", ".1f", "d", "d")
 
 
 def remaining(report: Report, scores: HeadScores, sizes: Sequence[int]) -> Table:
-    """One row per size and role: how many heads with the role are left, and how many random orders would leave.
+    """One row per size and role: how many heads with the role are left, and how many by chance.
 
-    report: of roles.  scores: used to order the heads, as in `headlab.prune_curve`.  sizes: counts of heads left.
-    Raises HeadlabError for any other report, for scores of another model and for sizes out of range.
+    Args:
+        report: Of roles.
+        scores: Used to order the heads, as in `headlab.prune_curve`.
+        sizes: Counts of heads left.
+
+    Raises:
+        HeadlabError: The report is another, the scores are of another model, or a size is out of
+            range.
     """
     _check(report, scores, sizes)
-    size, having = scores.grid.size, heads_by_role(report, scores.grid)
+    size = scores.grid.size
+    role_heads = heads_by_role(report, scores.grid)
     order = removal_order(scores.values)
     rows: list[tuple[Cell, ...]] = []
-    for left in sizes:
-        kept = kept_without(order[: size - left], size)
-        rows += [(left, *stay.cells) for stay in staying(having, kept, np.ones(size, bool))]
+    for kept_count in sizes:
+        kept_heads = kept_without(order[: size - kept_count], size)
+        for role_count in staying(role_heads, kept_heads, np.ones(size, bool)):
+            rows.append((kept_count, *role_count.cells))
     return Table(
         "roles-remaining",
         f"Roles of the heads that remain when they leave by {scores.method}, lowest score first",
-        COLUMNS, FORMATS, tuple(rows),
-        ("heads: with the role among those left; of: in the whole model. A head may have several roles. by chance: "
-         "what random orders leave, with the range that holds at least 95 % of them, separately for each row.",),
-    )  # fmt: skip
+        COLUMNS,
+        FORMATS,
+        tuple(rows),
+        (
+            "heads: with the role among those left; of: in the whole model. A head may have "
+            "several roles. by chance: what random orders leave, with the range that holds at "
+            "least 95 % of them, separately for each row.",
+        ),
+    )
 
 
 class Staying(NamedTuple):
-    """How many heads with a role are kept, out of how many removable ones, and how many would be by chance."""
+    """How many heads with a role are kept.
+
+    Attributes:
+        role: Its kind.
+        heads: Removable heads with the role that are kept.
+        of: Removable heads with the role.
+        chance: How many random orders would keep.
+    """
 
     role: str
     heads: int
@@ -66,44 +86,66 @@ class Staying(NamedTuple):
 def staying(having: Mapping[str, Bools], kept: Bools, free: Bools) -> Iterator[Staying]:
     """How many heads are kept of each role that a free head has.
 
-    having: {role: heads that have it}.  kept: heads kept.  free: heads that can be removed at all, such as those
-    with a gate; the others are always kept, so the counts and the chance level ignore them.  All bool [head].
+    Args:
+        having: {role: heads that have it, bool [head]}.
+        kept: Heads kept, bool [head].
+        free: Heads that can be removed at all, such as those with a gate, bool [head]; the others
+            are always kept, so the counts and the chance level ignore them.
     """
     for role, heads in having.items():
-        some = heads & free
-        if some.any():
-            of = int(some.sum())
-            chance = by_chance(int(free.sum()), of, int((kept & free).sum()))
-            yield Staying(role, int((some & kept).sum()), of, chance)
+        removable_heads = heads & free
+        if removable_heads.any():
+            removable_count = int(removable_heads.sum())
+            chance = by_chance(int(free.sum()), removable_count, int((kept & free).sum()))
+            yield Staying(role, int((removable_heads & kept).sum()), removable_count, chance)
 
 
 def heads_by_role(report: Report, grid: HeadGrid) -> Mapping[str, Bools]:
-    """{kind of role: heads that have it, bool [head]} for kinds that some head has; last, the heads without a role."""
-    some, having = np.zeros(grid.size, bool), {kind: np.zeros(grid.size, bool) for kind in KINDS}
-    index = {head: at for at, head in enumerate(grid.heads)}
+    """The heads of each role that some head has; last, the heads without a role.
+
+    Returns:
+        {kind of role: heads that have it, bool [head]}.
+    """
+    is_judged = np.zeros(grid.size, bool)
+    role_heads = {kind: np.zeros(grid.size, bool) for kind in KINDS}
+    indices = {head: index for index, head in enumerate(grid.heads)}
     for head, role, has in judged(report.table(NAME)):
-        if head not in index:
+        if head not in indices:
             raise HeadlabError(
                 f"the roles are of head {head}; the model has {grid}", code="roles.head_unknown"
             )
-        some[index[head]] = True
-        having.setdefault(kind_of(role), np.zeros(grid.size, bool))[index[head]] |= has
-    having[NONE] = some & ~np.any(list(having.values()), axis=0)
-    return {role: heads for role, heads in having.items() if heads.any()}
+        is_judged[indices[head]] = True
+        role_heads.setdefault(kind_of(role), np.zeros(grid.size, bool))[indices[head]] |= has
+    role_heads[NO_ROLE] = is_judged & ~np.any(list(role_heads.values()), axis=0)
+    return {role: heads for role, heads in role_heads.items() if heads.any()}
 
 
 def same_model(report: Report, spec: Mapping[str, Json], what: str) -> None:
-    """Raise HeadlabError unless a report is of roles and of the same model as a spec. what: what the spec is of."""
+    """Check that a report is of roles, and of the same model as a spec.
+
+    Args:
+        report: That is checked.
+        spec: Of something else.
+        what: What the spec is of.
+
+    Raises:
+        HeadlabError: It is not.
+    """
     if report.name != NAME:
         raise HeadlabError(
-            f"this needs a report of roles, but was given one of {report.name}; make one with `headlab roles`",
+            f"this needs a report of roles, but was given one of {report.name}; make one with "
+            "`headlab roles`",
             code="report.not_roles",
         )
-    of_roles, other = (_model_of(one) for one in (report.spec, spec))
-    if not is_same_model(of_roles.get("fingerprint"), other.get("fingerprint")):
+    roles_model = _model_of(report.spec)
+    other_model = _model_of(spec)
+    roles_fingerprint = roles_model.get("fingerprint")
+    other_fingerprint = other_model.get("fingerprint")
+    if not is_same_model(roles_fingerprint, other_fingerprint):
         raise HeadlabError(
-            f"the roles are of {of_roles.get('name')} (fingerprint {str(of_roles.get('fingerprint'))[:12]}) and the "
-            f"{what} of {other.get('name')} ({str(other.get('fingerprint'))[:12]}); give those of one model",
+            f"the roles are of {roles_model.get('name')} (fingerprint "
+            f"{str(roles_fingerprint)[:12]}) and the {what} of {other_model.get('name')} "
+            f"({str(other_fingerprint)[:12]}); give those of one model",
             code="roles.other_model",
         )
 
@@ -115,10 +157,11 @@ def _model_of(spec: Mapping[str, Json]) -> Mapping[str, Json]:
 
 def _check(report: Report, scores: HeadScores, sizes: Sequence[int]) -> None:
     same_model(report, scores.spec, "scores")
-    wrong = [left for left in sizes if not 0 <= left <= scores.grid.size]
-    if wrong or not sizes:
-        given = wrong[0] if wrong else "none"
+    bad_sizes = [kept_count for kept_count in sizes if not 0 <= kept_count <= scores.grid.size]
+    if bad_sizes or not sizes:
+        bad_size = bad_sizes[0] if bad_sizes else "none"
         raise HeadlabError(
-            f"asked for the roles of {given} heads left; give numbers from 0 to {scores.grid.size}",
+            f"asked for the roles of {bad_size} heads left; give numbers from 0 to "
+            f"{scores.grid.size}",
             code="roles.sizes_out_of_range",
         )

@@ -113,7 +113,7 @@ class Records(Generic[RecordT]):
     names: Names = field(default_factory=dict)
 
 
-class _Part(NamedTuple):
+class _CellColumn(NamedTuple):
     """A column of a field: its title, maybe with a placeholder, its format, the types of its cells, its default."""
 
     title: str
@@ -130,9 +130,9 @@ class _Part(NamedTuple):
 
     def fits_all(self, cells: Sequence[Cell]) -> bool:
         """Whether `fits` is true of every cell of a column, which may have thousands."""
-        allowed = self.types | {int} if float in self.types else self.types
+        allowed_types = self.types | {int} if float in self.types else self.types
         types = set(map(type, cells))
-        if not types <= allowed:  # they may be of subclasses, as numbers of numpy are
+        if not types <= allowed_types:  # they may be of subclasses, as numbers of numpy are
             return all(map(self.fits, cells))
         if types.isdisjoint(NUMBERS):
             return True
@@ -154,12 +154,12 @@ class _Part(NamedTuple):
 
     def names_in(self, titles: Sequence[str]) -> tuple[str, ...]:
         """What the placeholder stands for in those of some titles that fit."""
-        before, after = self.title.split(f"{{{self.placeholder}}}")
-        inner = slice(len(before), -len(after) or None)
+        prefix, suffix = self.title.split(f"{{{self.placeholder}}}")
+        inner = slice(len(prefix), -len(suffix) or None)
         return tuple(
             title[inner]
             for title in titles
-            if title.startswith(before) and title.endswith(after) and title[inner]
+            if title.startswith(prefix) and title.endswith(suffix) and title[inner]
         )
 
 
@@ -174,7 +174,7 @@ class _RecordField(NamedTuple):
     """
 
     name: str
-    parts: tuple[_Part, ...]
+    parts: tuple[_CellColumn, ...]
     tuple_kind: Any
     is_mapping: bool
 
@@ -183,8 +183,8 @@ class _RecordField(NamedTuple):
         columns = []
         for part in self.parts:
             titles = part.titles(names)
-            shown = titles if self.is_mapping else titles[:1]
-            columns += [(title, part.format) for title in shown]
+            titles_shown = titles if self.is_mapping else titles[:1]
+            columns += [(title, part.format) for title in titles_shown]
         return columns
 
     def cells(self, record: DataClass, names: Names) -> list[Cell]:
@@ -200,26 +200,26 @@ def _fields_of(kind: type[DataClass]) -> tuple[_RecordField, ...]:
     """The fields of a kind of record that stand in a table, in the order of its columns."""
     hints = get_type_hints(kind, include_extras=True)
     record_fields = []
-    for declared in fields(kind):
-        hint, *extras = get_args(hints[declared.name]) or (None,)
+    for data_field in fields(kind):
+        hint, *extras = get_args(hints[data_field.name]) or (None,)
         for extra in extras:
             if isinstance(extra, Columns):
                 parts = _tuple_parts(hint, extra)
-                record_fields.append(_RecordField(declared.name, parts, hint, False))
+                record_fields.append(_RecordField(data_field.name, parts, hint, False))
             elif isinstance(extra, Column):
                 is_mapping = get_origin(hint) not in (None, UnionType)
                 types = _types(get_args(hint)[-1] if is_mapping else hint)
-                part = _Part(extra.title, extra.format, types, declared.default)
-                record_fields.append(_RecordField(declared.name, (part,), None, is_mapping))
+                part = _CellColumn(extra.title, extra.format, types, data_field.default)
+                record_fields.append(_RecordField(data_field.name, (part,), None, is_mapping))
     return tuple(record_fields)
 
 
-def _tuple_parts(kind: Any, columns: Columns) -> tuple[_Part, ...]:
+def _tuple_parts(kind: Any, columns: Columns) -> tuple[_CellColumn, ...]:
     """The columns of a named tuple's parts."""
     hints = get_type_hints(kind)
     defaults = kind._field_defaults
     return tuple(
-        _Part(title, form, _types(hints[name]), defaults.get(name, MISSING))
+        _CellColumn(title, form, _types(hints[name]), defaults.get(name, MISSING))
         for name, title, form in zip(kind._fields, columns.titles, columns.formats, strict=True)
     )
 
@@ -238,9 +238,15 @@ def table_of(records: Records[RecordT], kind: type[RecordT], name: str) -> Table
         name: Of the table.
     """
     record_fields = _fields_of(kind)
-    columns = [column for one in record_fields for column in one.columns(records.names)]
+    columns = [
+        column for record_field in record_fields for column in record_field.columns(records.names)
+    ]
     rows = [
-        tuple(cell for one in record_fields for cell in one.cells(record, records.names))
+        tuple(
+            cell
+            for record_field in record_fields
+            for cell in record_field.cells(record, records.names)
+        )
         for record in records.rows
     ]
     titles = tuple(title for title, _ in columns)
@@ -267,13 +273,13 @@ class _Reader(Generic[RecordT]):
 
     def _names_in(self, columns: Sequence[str]) -> Names:
         """What the placeholders stand for in a table with these columns."""
-        parts = [part for one in self._fields for part in one.parts]
+        parts = [part for record_field in self._fields for part in record_field.parts]
         plain = {part.title for part in parts if not part.placeholder}
-        others = [title for title in columns if title not in plain]
+        candidates = [title for title in columns if title not in plain]
         names: dict[str, tuple[str, ...]] = {}
         for part in parts:
             if part.placeholder:
-                names.setdefault(part.placeholder, part.names_in(others))
+                names.setdefault(part.placeholder, part.names_in(candidates))
         return MappingProxyType(names)
 
     def records(self) -> tuple[RecordT, ...]:
@@ -307,7 +313,7 @@ class _Reader(Generic[RecordT]):
                     return False
         return True
 
-    def _columns_of(self, record_field: _RecordField) -> list[tuple[_Part, str]]:
+    def _columns_of(self, record_field: _RecordField) -> list[tuple[_CellColumn, str]]:
         """The columns that a field is read from, each as what it is a column of, and its title."""
         parts = record_field.parts
         if record_field.is_mapping:
@@ -325,7 +331,7 @@ class _Reader(Generic[RecordT]):
             return list(map(record_field.tuple_kind, *columns))
         return columns[0]
 
-    def _cells(self, part: _Part, title: str) -> Sequence[object]:
+    def _cells(self, part: _CellColumn, title: str) -> Sequence[object]:
         """The cells of a column, or its default in each row. Raises _Unreadable."""
         index = self._indices.get(title)
         if index is None and part.default is not MISSING:
@@ -370,10 +376,10 @@ class _Reading(Generic[KindT]):
         self.report = report
         self.kind = kind
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Reading):
+    def __eq__(self, other_reading: object) -> bool:
+        if not isinstance(other_reading, _Reading):
             return NotImplemented
-        return other.report is self.report and other.kind is self.kind
+        return other_reading.report is self.report and other_reading.kind is self.kind
 
     def __hash__(self) -> int:
         return hash((id(self.report), self.kind))
@@ -478,15 +484,15 @@ def _table_fields(result: type[StudyResult]) -> tuple[_TableField, ...]:
     """The fields of a class of results that are shown as tables."""
     hints = get_type_hints(result, include_extras=True)
     table_fields = []
-    for declared in fields(result):
-        hint, *extras = get_args(hints[declared.name]) or (None,)
+    for data_field in fields(result):
+        hint, *extras = get_args(hints[data_field.name]) or (None,)
         for extra in extras:
             if isinstance(extra, TableName):
                 marks = tuple(mark for mark in extras if mark is not extra)
                 is_optional = NoneType in get_args(hint)
                 (kind,) = get_args(get_args(hint)[0] if is_optional else hint)
                 table_fields.append(
-                    _TableField(declared.name, extra.name, kind, is_optional, marks)
+                    _TableField(data_field.name, extra.name, kind, is_optional, marks)
                 )
     return tuple(table_fields)
 

@@ -60,8 +60,8 @@ from headlab.tasks import DEV_SIZE, Example, Split, Task, notes_by_language
 
 # The pieces: scores, answers and curves, from the store or computed and stored.
 
-EVALUATORS = 3  # splits whose tokens are cached
-REMEMBERED = 512  # evaluations cached in memory
+CACHED_EVALUATORS = 3  # splits whose tokens are cached
+CACHED_EVALUATIONS = 512  # evaluations cached in memory
 
 
 Kind = Literal["scores", "answers", "curve", "passes"]
@@ -84,7 +84,7 @@ class Ask:
 
     kind: Kind
     language: str
-    what: str
+    description: str
     forwards: int
     method: str = ""
     missing: bool | None = None
@@ -99,11 +99,22 @@ class Ask:
 class Pieces:
     """The pieces that experiments are assembled from: scores, answers under masks and curves.
 
-    Each comes from the store or is computed and stored there, so a second experiment costs nothing for what it
-    shares with the first.  store: None caches in memory only.  dev_size, test_size: examples of each split, None
-    for all.  tick: called between batches; may raise to stop, and finished pieces stay stored.  report: called
-    during computation, with the forward passes done in this object's life.  paces: seconds of a plain forward pass by
-    task, language and split, timed once for all forecasts.  forwards: passes (one example each) on missing pieces.
+    Each comes from the store or is computed and stored there, so a second experiment costs nothing
+    for what it shares with the first.
+
+    Attributes:
+        model: The model.
+        task: The task.
+        store: Where pieces are looked up and stored; None caches in memory only.
+        seed: Of methods and resampling, unless a call gives another.
+        dev_size: Examples of dev; None for all.
+        test_size: Examples of test; None for all.
+        ablation: What stands in a switched-off head's place.
+        tick: Called between batches; may raise to stop, and finished pieces stay stored.
+        report: Called during computation, with the forward passes done in this object's life.
+        paces: Seconds of a plain forward pass by task, language and split, timed once for all
+            forecasts.
+        forwards: Passes (one example each) on missing pieces.
     """
 
     model: Model
@@ -119,15 +130,15 @@ class Pieces:
     forwards: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self._read: dict[tuple[str, Split, int], Sequence[Example]] = {}
+        self._examples_read: dict[tuple[str, Split, int], Sequence[Example]] = {}
         self._scores: dict[str, HeadScores] = {}
         self._datasets: dict[tuple[str, Split], Dataset] = {}
         self._omissions: dict[tuple[str, Split], Omissions] = {}
         self._specs: dict[tuple[str, Split], RunSpec] = {}
-        self._known: list[HeadScores] | None = None
-        self._answers: LRUCache[tuple[str, Split, str], Evaluation] = LRUCache(REMEMBERED)
-        self._evaluators: LRUCache[tuple[str, Split], Evaluator] = LRUCache(EVALUATORS)
-        self._task = replace(self.task, read=self._read_once)
+        self._stored_scores: list[HeadScores] | None = None
+        self._answers: LRUCache[tuple[str, Split, str], Evaluation] = LRUCache(CACHED_EVALUATIONS)
+        self._evaluators: LRUCache[tuple[str, Split], Evaluator] = LRUCache(CACHED_EVALUATORS)
+        self._task_read_once = replace(self.task, read=self._read_once)
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -142,12 +153,18 @@ class Pieces:
         """The examples used of a split."""
         return self.dataset(language, split).examples
 
-    def groups(self, language: str, numbers: Ints, split: Split) -> tuple[str, ...]:
-        """The names of a curve's groups, [answer], of which it stores the indices in sorted order."""
-        names = np.unique([one.cluster for one in self.examples(language, split)])
+    def group_names(self, language: str, numbers: Ints, split: Split) -> tuple[str, ...]:
+        """The names of a curve's groups, [answer].
+
+        Args:
+            language: Of the curve.
+            numbers: The groups as the curve stores them: indices in sorted order, int [answer].
+            split: Of the curve.
+        """
+        names = np.unique([example.cluster for example in self.examples(language, split)])
         return tuple(names[numbers].tolist())
 
-    def data_of(self, language: str, split: Split) -> tuple[int, str]:
+    def size_and_hash(self, language: str, split: Split) -> tuple[int, str]:
         """Number of examples used of a split, and the sha256 of their content."""
         return len(self.examples(language, split)), self._spec(language, split).task.data_hash
 
@@ -159,19 +176,21 @@ class Pieces:
         self, language: str, method: str, *, seed: int | None = None, **options: OptionValue
     ) -> HeadScores:
         """Scores of every head on dev. Options are the method's; errors as in `headlab.score`."""
-        found = self.found(language, method, seed=seed, **options)
-        if found is not None:
-            return self._noted(language, "dev", found)
+        available = self.available_scores(language, method, seed=seed, **options)
+        if available is not None:
+            return self._note_omissions(language, "dev", available)
         spec = self.score_spec(language, method, seed, options)
-        before, expected = self.forwards, self.expected(language, method, **options)
+        forwards_before = self.forwards
+        expected_passes = self.expected_forwards(language, method, **options)
 
         def on_progress(step: Progress) -> None:
-            done = before + expected * step.done // max(1, step.total)
-            self.report(Progress(done, done, f"{method} of {language}: {_words(step)}"))
+            forwards_done = forwards_before + expected_passes * step.done // max(1, step.total)
+            note = f"{method} of {language}: {_step_text(step)}"
+            self.report(Progress(forwards_done, forwards_done, note))
 
         scores = score(
             self.model,
-            self._task,
+            self._task_read_once,
             language=language,
             method=method,
             seed=self._seed(seed),
@@ -185,132 +204,172 @@ class Pieces:
             **options,
         )
         self._scores[spec.key] = scores
-        self.forwards = before + scores.example_forwards
-        return self._noted(language, "dev", scores)
+        self.forwards = forwards_before + scores.example_forwards
+        return self._note_omissions(language, "dev", scores)
 
-    def found(
+    def available_scores(
         self, language: str, method: str, *, seed: int | None = None, **options: OptionValue
     ) -> HeadScores | None:
-        """As `scores`, but None if they are not computed yet. Raises HeadlabError for a file that cannot be trusted."""
+        """As `scores`, but None if they are not computed yet.
+
+        Raises:
+            HeadlabError: A stored file cannot be trusted.
+        """
         spec = self.score_spec(language, method, seed, options)
         key = spec.key
-        if key not in self._scores:
-            if method == RANDOM_METHOD:
-                work = Work(self.evaluator(language, "dev"), self._seed(seed), {}, self.ablation)
-                self._scores[key] = outcome_of(METHODS[RANDOM_METHOD], work).scores(
-                    self.model.grid, spec, 0, 0.0
-                )
-            elif (
-                self.store is not None
-                and (kept := stored(self.store.run(spec), self.model.grid)) is not None
-            ):
-                self._scores[key] = kept.record
+        if key in self._scores:
+            return self._scores[key]
+        if method == RANDOM_METHOD:
+            work = Work(self.evaluator(language, "dev"), self._seed(seed), {}, self.ablation)
+            outcome = outcome_of(METHODS[RANDOM_METHOD], work)
+            self._scores[key] = outcome.scores(self.model.grid, spec, 0, 0.0)
+        elif self.store is not None:
+            stored_scores = stored(self.store.run(spec), self.model.grid)
+            if stored_scores is not None:
+                self._scores[key] = stored_scores.record
         return self._scores.get(key)
 
-    def expected(self, language: str, method: str, **options: OptionValue) -> int:
-        """Expected forward passes for these scores; see `headlab.methods.costs.expected_forwards`."""
-        chosen = method_of(method)
-        resolved = chosen.resolve(options)
-        seen = [s for s in self.known_scores() if alike(s, chosen, resolved)]
-        heads, examples = self.model.grid.size, len(self.examples(language, "dev"))
-        resumable = self.model.resumable
-        return expected_forwards(chosen, resolved, heads, examples, seen, resumable=resumable)[0]
+    def expected_forwards(self, language: str, method: str, **options: OptionValue) -> int:
+        """Expected forward passes for these scores, by `headlab.methods.expected_forwards`."""
+        scoring_method = method_of(method)
+        resolved_options = scoring_method.resolve(options)
+        similar_scores = [
+            scores
+            for scores in self.stored_scores()
+            if alike(scores, scoring_method, resolved_options)
+        ]
+        forwards, *_ = expected_forwards(
+            scoring_method,
+            resolved_options,
+            self.model.grid.size,
+            len(self.examples(language, "dev")),
+            similar_scores,
+            resumable=self.model.resumable,
+        )
+        return forwards
 
-    def each(self, title: str, say: Say) -> Iterator[str]:
-        """The languages in turn, each told to `say`."""
+    def languages_in_turn(self, title: str, say: Say) -> Iterator[str]:
+        """The languages in turn; before each one `say` is given its code and its number."""
         for number, language in enumerate(self.languages, 1):
             say(f"{title}, {language} ({number} of {len(self.languages)})")
             yield language
 
-    def scored(self, language: str, options: Mapping[str, OptionValue]) -> HeadScores:
+    def study_scores(self, language: str, options: Mapping[str, OptionValue]) -> HeadScores:
         """Scores by the method that a study's options name."""
         method, method_options = scored_with(options)
         return self.scores(language, method, seed=None, **method_options)
 
-    def known(self, options: Mapping[str, OptionValue]) -> dict[str, HeadScores | None]:
-        """As `scored`, of every language; None where they are not computed yet."""
+    def available_study_scores(
+        self, options: Mapping[str, OptionValue]
+    ) -> dict[str, HeadScores | None]:
+        """As `study_scores`, of every language; None where they are not computed yet."""
         method, method_options = scored_with(options)
         return {
-            name: self.found(name, method, seed=None, **method_options) for name in self.languages
+            language: self.available_scores(language, method, seed=None, **method_options)
+            for language in self.languages
         }
 
     def answers(
-        self, language: str, kept: Bools | None = None, split: Split = "test"
+        self, language: str, kept_heads: Bools | None = None, split: Split = "test"
     ) -> Evaluation:
-        """Answers with some heads switched off. kept: bool [head]; None for the untouched model.
+        """Answers with some heads switched off.
 
-        Raises HeadlabError if kept does not have one entry per head.
+        Args:
+            language: Of the examples.
+            kept_heads: bool [head]; None for the untouched model.
+            split: Of the examples.
+
+        Raises:
+            HeadlabError: `kept_heads` does not have one entry per head.
         """
-        mask = self._mask(kept)
-        found = self._lookup(language, mask, split)
-        if found is not None:
-            return self._noted(language, split, found)
+        mask = self._mask_of(kept_heads)
+        available = self._available_answers(language, mask, split)
+        if available is not None:
+            return self._note_omissions(language, split, available)
         evaluator = self.evaluator(language, split)
-        before, heads = self.forwards, len(mask.removed)
-        note = f"{split} answers in {language}, {heads} head{'' if heads == 1 else 's'} gone"
-        first = evaluator.forwards
+        forwards_before = self.forwards
+        removed_count = len(mask.removed)
+        plural = "" if removed_count == 1 else "s"
+        note = f"{split} answers in {language}, {removed_count} head{plural} gone"
+        evaluator_forwards_before = evaluator.forwards
 
-        def counted() -> None:
-            self.forwards = before + evaluator.forwards - first
+        def count_forwards() -> None:
+            self.forwards = forwards_before + evaluator.forwards - evaluator_forwards_before
             self.report(Progress(self.forwards, self.forwards, note))
 
-        def between() -> None:
-            counted()
+        def between_batches() -> None:
+            count_forwards()
             self.tick()
 
-        evaluator.tick = between
+        evaluator.tick = between_batches
         evaluation = evaluator.evaluate(mask, ablation=self.ablation)
-        run = self._answers_run(language, split)
-        if run is not None:
-            run.keep_answers(mask.digest, evaluation, evaluator.inputs.units)
-        counted()
+        answers_run = self._answers_run(language, split)
+        if answers_run is not None:
+            answers_run.keep_answers(mask.digest, evaluation, evaluator.inputs.units)
+        count_forwards()
         self._answers[language, split, mask.digest] = evaluation
-        return self._noted(language, split, evaluation)
+        return self._note_omissions(language, split, evaluation)
 
     def all_answers(
         self, language: str, masks: Sequence[Bools | None], split: Split = "test"
     ) -> list[Evaluation]:
         """Answers under several masks, in the order given."""
-        return [self.answers(language, kept, split) for kept in masks]
+        return [self.answers(language, kept_heads, split) for kept_heads in masks]
 
-    def digest(self, kept: Bools | None) -> str:
+    def mask_digest(self, kept_heads: Bools | None) -> str:
         """The key under which a mask's answers are stored."""
-        return self._mask(kept).digest
+        return self._mask_of(kept_heads).digest
 
-    def compared(self, language: str, kept: Bools, split: Split = "test") -> Comparison:
-        """A mask compared with the untouched model, paired over the answers and resampled by group."""
-        whole = self.answers(language, None, split)
-        return compare(whole, self.answers(language, kept, split), self.seed)
+    def comparison(self, language: str, kept_heads: Bools, split: Split = "test") -> Comparison:
+        """A mask compared with the untouched model, paired over answers and resampled by group."""
+        baseline = self.answers(language, None, split)
+        return compare(baseline, self.answers(language, kept_heads, split), self.seed)
 
-    def has_answers(self, language: str, kept: Bools | None = None, split: Split = "test") -> bool:
+    def has_answers(
+        self, language: str, kept_heads: Bools | None = None, split: Split = "test"
+    ) -> bool:
         """Whether these answers are already available."""
-        return self._lookup(language, self._mask(kept), split) is not None
+        return self._available_answers(language, self._mask_of(kept_heads), split) is not None
 
     def curve(self, language: str, scores: HeadScores, points: int | None = None) -> Curve:
-        """Accuracy on test as heads are removed, lowest score first; arguments and errors as `headlab.prune_curve`."""
-        found = self.found_curve(language, scores, points)
-        if found is not None:
-            return self._noted(language, "test", found)
-        before = self.forwards
+        """Accuracy on test as heads are removed, lowest score first.
+
+        Arguments and errors are as in `headlab.prune_curve`.
+        """
+        available = self.available_curve(language, scores, points)
+        if available is not None:
+            return self._note_omissions(language, "test", available)
+        forwards_before = self.forwards
 
         def on_progress(step: Progress) -> None:
-            self.report(
-                Progress(
-                    before + step.done, before + step.done, f"curve of {language}: {_words(step)}"
-                )
-            )
+            forwards_done = forwards_before + step.done
+            note = f"curve of {language}: {_step_text(step)}"
+            self.report(Progress(forwards_done, forwards_done, note))
 
         curve = prune_curve(
-            self.model, self._task, language=language, scores=scores, size=self.test_size, points=points,
-            ablation=self.ablation, store=self.store, on_progress=on_progress, tick=self.tick, seed=self.seed,
-        )  # fmt: skip
-        self.forwards = before + curve.example_forwards
-        return self._noted(language, "test", curve)
+            self.model,
+            self._task_read_once,
+            language=language,
+            scores=scores,
+            size=self.test_size,
+            points=points,
+            ablation=self.ablation,
+            store=self.store,
+            on_progress=on_progress,
+            tick=self.tick,
+            seed=self.seed,
+        )
+        self.forwards = forwards_before + curve.example_forwards
+        return self._note_omissions(language, "test", curve)
 
-    def found_curve(
+    def available_curve(
         self, language: str, scores: HeadScores, points: int | None = None
     ) -> Curve | None:
-        """As `curve`, but None if it is not in the store. Raises HeadlabError for a file that cannot be trusted."""
+        """As `curve`, but None if it is not in the store.
+
+        Raises:
+            HeadlabError: A stored file cannot be trusted.
+        """
         spec = curve_spec(
             self.dataset(language, "test"),
             scores,
@@ -318,29 +377,33 @@ class Pieces:
             ablation=self.ablation,
             seed=self.seed,
         )
-        kept = None if self.store is None else self.store.run(spec).result(Curve)
-        return None if kept is None else kept.record
+        stored_curve = None if self.store is None else self.store.run(spec).result(Curve)
+        return None if stored_curve is None else stored_curve.record
 
-    def known_scores(self) -> list[HeadScores]:
+    def stored_scores(self) -> list[HeadScores]:
         """Stored scores of this model and task, read once; forecasts are based on them."""
-        if self._known is None:
-            listed = [] if self.store is None else self.store.scan().results
-            own = self.model.identity()["name"], self.task.name
-            self._known = [
-                r.record
-                for r in listed
-                if (r.record.spec.model.name, r.record.spec.task.name) == own
-            ]
-        return self._known
+        if self._stored_scores is None:
+            stored_results = [] if self.store is None else self.store.scan().results
+            model_and_task = (self.model.identity()["name"], self.task.name)
+            self._stored_scores = []
+            for result in stored_results:
+                spec = result.record.spec
+                if (spec.model.name, spec.task.name) == model_and_task:
+                    self._stored_scores.append(result.record)
+        return self._stored_scores
 
     def evaluator(self, language: str, split: Split) -> Evaluator:
-        """An evaluator of the split's examples; a few are cached, with their tokens but no layer inputs."""
+        """An evaluator of the split's examples.
+
+        A few are cached, with their tokens but no layer inputs.
+        """
         evaluator = self._evaluators.get((language, split))
         if evaluator is None:
-            # Masks seldom leave the first layers alone, so layer inputs are not worth caching from one to the next.
+            # Masks seldom leave the first layers alone, so layer inputs are not worth caching from
+            # one to the next.
             evaluator = Evaluator(
                 self.model,
-                self._task,
+                self._task_read_once,
                 language,
                 split,
                 self.size(split),
@@ -352,21 +415,32 @@ class Pieces:
 
     def _read_once(self, language: str, split: Split, seed: int) -> Sequence[Example]:
         key = language, split, seed
-        if key not in self._read:
-            self._read[key] = self.task.read(language, split, seed)
-        return self._read[key]
+        if key not in self._examples_read:
+            self._examples_read[key] = self.task.read(language, split, seed)
+        return self._examples_read[key]
 
     def omission_notes(self) -> tuple[str, ...]:
-        """A sentence for each language and split that was used, of which examples were cut or words have no answer."""
+        """What was omitted of the examples that were used.
+
+        There is a sentence for each language and split of which examples were cut or words have no
+        answer.
+        """
         sentences = sorted(
-            (where, omissions.sentence) for where, omissions in self._omissions.items()
+            (language_and_split, omissions.sentence)
+            for language_and_split, omissions in self._omissions.items()
         )
         return tuple(
-            f"{language}, {split}: {words}." for (language, split), words in sentences if words
+            f"{language}, {split}: {sentence}."
+            for (language, split), sentence in sentences
+            if sentence
         )
 
-    def _noted(self, language: str, split: Split, piece: Piece) -> Piece:
-        """The piece; what was omitted of its examples is remembered for the report. Older pieces do not say it."""
+    def _note_omissions(self, language: str, split: Split, piece: Piece) -> Piece:
+        """Remember for the report what was omitted of a piece's examples; older pieces do not say it.
+
+        Returns:
+            The piece.
+        """
         if piece.omissions is not None:
             self._omissions[language, split] = piece.omissions
         return piece
@@ -374,21 +448,21 @@ class Pieces:
     def dataset(self, language: str, split: Split) -> Dataset:
         """The examples used of a split, for the model, without their tokens."""
         if (language, split) not in self._datasets:
-            examples = self._task.examples(language, split, self.size(split))
+            examples = self._task_read_once.examples(language, split, self.size(split))
             self._datasets[language, split] = Dataset(
-                self.model, self._task, language, split, examples
+                self.model, self._task_read_once, language, split, examples
             )
         return self._datasets[language, split]
 
     def score_spec(
         self, language: str, method: str, seed: int | None, options: Mapping[str, OptionValue]
     ) -> RunSpec:
-        """Spec of a language's scores: everything they depend on; it names them in the store."""
-        chosen = method_of(method)
+        """Spec of a language's scores: everything they depend on; its key names them in the store."""
+        scoring_method = method_of(method)
         return make_spec(
             self.dataset(language, "dev"),
-            chosen,
-            chosen.resolve(options),
+            scoring_method,
+            scoring_method.resolve(options),
             self._seed(seed),
             self.ablation,
         )
@@ -408,17 +482,25 @@ class Pieces:
     def _answers_run(self, language: str, split: Split) -> Run | None:
         return None if self.store is None else self.store.run(self._spec(language, split))
 
-    def _mask(self, kept: Bools | None) -> Mask:
+    def _mask_of(self, kept_heads: Bools | None) -> Mask:
         grid = self.model.grid
-        return Mask(grid, np.ones(grid.size, bool) if kept is None else kept, self.model.identity())
+        return Mask(
+            grid,
+            np.ones(grid.size, bool) if kept_heads is None else kept_heads,
+            self.model.identity(),
+        )
 
-    def _lookup(self, language: str, mask: Mask, split: Split) -> Evaluation | None:
+    def _available_answers(self, language: str, mask: Mask, split: Split) -> Evaluation | None:
         key = language, split, mask.digest
         evaluation = self._answers.get(key)
-        if evaluation is None and (run := self._answers_run(language, split)) is not None:
-            evaluation = run.answers(mask.digest, self.examples(language, split))
-            if evaluation is not None:
-                self._answers[key] = evaluation
+        if evaluation is not None:
+            return evaluation
+        answers_run = self._answers_run(language, split)
+        if answers_run is None:
+            return None
+        evaluation = answers_run.answers(mask.digest, self.examples(language, split))
+        if evaluation is not None:
+            self._answers[key] = evaluation
         return evaluation
 
     def ask_scores(
@@ -430,37 +512,46 @@ class Pieces:
         options: Mapping[str, OptionValue] | None = None,
     ) -> Ask:
         """The cost of `self.scores`; arguments as there."""
-        key = method_of(method).key
+        method_key = method_of(method).key
         method_options = dict(options or {})
-        what = f"{key} scores of {language}{_with(method_options, seed)}"
-        if self.found(language, method, seed=seed, **method_options) is not None:
-            return Ask("scores", language, what, 0, key, missing=False)
-        forwards = self.expected(language, method, **method_options)
-        return Ask("scores", language, what, forwards, key, missing=True)
+        description = f"{method_key} scores of {language}{_options_text(method_options, seed)}"
+        if self.available_scores(language, method, seed=seed, **method_options) is not None:
+            return Ask("scores", language, description, 0, method_key, missing=False)
+        forwards = self.expected_forwards(language, method, **method_options)
+        return Ask("scores", language, description, forwards, method_key, missing=True)
 
-    def ask_scored(self, options: Mapping[str, OptionValue]) -> list[Ask]:
+    def ask_study_scores(self, options: Mapping[str, OptionValue]) -> list[Ask]:
         """The cost of `self.scored` in every language."""
         method, method_options = scored_with(options)
-        return [self.ask_scores(name, method, options=method_options) for name in self.languages]
+        return [
+            self.ask_scores(language, method, options=method_options) for language in self.languages
+        ]
 
     def ask_answers(
         self,
         language: str,
         masks: Sequence[Bools | None],
         *,
-        unknown: int = 0,
+        unknown_masks: int = 0,
         split: Split = "test",
     ) -> Ask:
-        """The cost of the answers under these masks; None is the untouched model.
+        """The cost of the answers under these masks.
 
-        unknown: number of further masks, which depend on scores not computed yet.
+        Args:
+            language: Of the examples.
+            masks: Kept heads, bool [head] each; None is the untouched model.
+            unknown_masks: Number of further masks, which depend on scores not computed yet.
+            split: Of the examples.
         """
-        wanted = {} if not masks else {self.digest(kept): kept for kept in masks}
-        lacking = unknown + sum(
-            not self.has_answers(language, kept, split) for kept in wanted.values()
-        )
-        what = f"{split} answers in {language} under {len(wanted) + unknown} masks"
-        return Ask("answers", language, what, lacking * len(self.examples(language, split)))
+        masks_by_digest = {self.mask_digest(kept_heads): kept_heads for kept_heads in masks}
+        missing_masks = unknown_masks
+        for kept_heads in masks_by_digest.values():
+            if not self.has_answers(language, kept_heads, split):
+                missing_masks += 1
+        mask_count = len(masks_by_digest) + unknown_masks
+        description = f"{split} answers in {language} under {mask_count} masks"
+        forwards = missing_masks * len(self.examples(language, split))
+        return Ask("answers", language, description, forwards)
 
     def ask_curve(
         self,
@@ -472,29 +563,29 @@ class Pieces:
         points: int | None = None,
     ) -> Ask:
         """The cost of the curve on test of a method's scores, without that of the scores."""
-        scores = self.found(language, method, seed=seed, **dict(options or {}))
-        found = None if scores is None else self.found_curve(language, scores, points)
-        steps = len(counts(self.model.grid.size, points))
-        what = f"curve of {language} by {method}{_with(options or {}, seed)}"
-        return Ask(
-            "curve",
-            language,
-            what,
-            0 if found is not None else steps * len(self.examples(language, "test")),
-        )
+        scores = self.available_scores(language, method, seed=seed, **dict(options or {}))
+        available_curve = None if scores is None else self.available_curve(language, scores, points)
+        point_count = len(counts(self.model.grid.size, points))
+        description = f"curve of {language} by {method}{_options_text(options or {}, seed)}"
+        forwards = 0
+        if available_curve is None:
+            forwards = point_count * len(self.examples(language, "test"))
+        return Ask("curve", language, description, forwards)
 
-    def ask_passes(self, language: str, what: str, forwards: int) -> Ask:
+    def ask_passes(self, language: str, description: str, forwards: int) -> Ask:
         """The cost of `forwards` plain forward passes for another purpose."""
-        return Ask("passes", language, what, forwards)
+        return Ask("passes", language, description, forwards)
 
 
-def _with(options: Mapping[str, OptionValue], seed: int | None) -> str:
-    return "".join(f", {name} {value}" for name, value in options.items()) + (
-        "" if seed is None else f", seed {seed}"
-    )
+def _options_text(options: Mapping[str, OptionValue], seed: int | None) -> str:
+    """Options and seed as they stand in the description of a piece; empty without any."""
+    texts = [f", {name} {value}" for name, value in options.items()]
+    if seed is not None:
+        texts.append(f", seed {seed}")
+    return "".join(texts)
 
 
-def _words(step: Progress) -> str:
+def _step_text(step: Progress) -> str:
     return step.note or f"{step.done} of {step.total}"
 
 
@@ -502,77 +593,86 @@ def _words(step: Progress) -> str:
 
 
 class Pace:
-    """Seconds per forward pass of each piece, with a record, in words, of what the estimates are based on."""
+    """Seconds per forward pass of each piece, and in words what these estimates are based on."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
-        self._timed: float | None = None
-        self._rests: dict[str, None] = {}
+        self._seconds_timed: float | None = None
+        self._grounds: dict[str, None] = {}
 
     @property
-    def words(self) -> str:
+    def basis(self) -> str:
         """What the estimates so far are based on."""
-        return "; ".join(self._rests)
+        return "; ".join(self._grounds)
 
-    def of(self, ask: Ask) -> float:
+    def seconds_a_forward(self, ask: Ask) -> float:
         """Seconds per forward pass of this piece."""
         if ask.kind == "scores":
-            name = self._pieces.model.identity()["name"]
-            seen = pace_of(self._pieces.known_scores(), name, self._pieces.task.name, ask.method)
-            if seen is not None:
-                self._rests[
-                    f"{ask.method} at {_told(seen)} a forward, as in the cache's results"
-                ] = None
-                return seen
-        if ask.kind == "curve" and (known := self._curves) is not None:
-            self._rests[f"curves at {_told(known)} a forward, as in the cache's"] = None
-            return known
-        return self._plain(ask) * self._share(ask)
+            model_name = self._pieces.model.identity()["name"]
+            stored_pace = pace_of(
+                self._pieces.stored_scores(), model_name, self._pieces.task.name, ask.method
+            )
+            if stored_pace is not None:
+                pace = _milliseconds(stored_pace)
+                self._note(f"{ask.method} at {pace} a forward, as in the cache's results")
+                return stored_pace
+        if ask.kind == "curve" and self._stored_pace_of_curves is not None:
+            pace = _milliseconds(self._stored_pace_of_curves)
+            self._note(f"curves at {pace} a forward, as in the cache's")
+            return self._stored_pace_of_curves
+        return self._timed_pace(ask) * self._forwards_a_pass(ask)
+
+    def _note(self, ground: str) -> None:
+        """Add a ground of the estimates; each is named once."""
+        self._grounds[ground] = None
 
     @cached_property
-    def _curves(self) -> float | None:
-        """Median seconds per forward pass in the stored curves of this model and task; None without any."""
+    def _stored_pace_of_curves(self) -> float | None:
+        """Median seconds per forward pass in the stored curves of this model and task.
+
+        None without any.
+        """
         pieces = self._pieces
-        listed = () if pieces.store is None else pieces.store.curves().results
+        stored_curves = () if pieces.store is None else pieces.store.curves().results
         return pace_of(
-            (r.record for r in listed), pieces.model.identity()["name"], pieces.task.name
+            (result.record for result in stored_curves),
+            pieces.model.identity()["name"],
+            pieces.task.name,
         )
 
-    def _share(self, ask: Ask) -> float:
+    def _forwards_a_pass(self, ask: Ask) -> float:
         """Cost of one of the piece's forward passes, in plain ones."""
         if ask.kind != "scores":
             return 1.0
         costs = method_of(ask.method).costs
         if costs.pass_cost == BACKWARD_PASS_COST:
-            self._rests["a backward pass as two forwards"] = None
+            self._note("a backward pass as two forwards")
         elif costs.pass_cost != 1:
-            self._rests[f"{ask.method} at {costs.pass_cost:g} forwards a pass"] = None
+            self._note(f"{ask.method} at {costs.pass_cost:g} forwards a pass")
         if costs.assumed:
-            self._rests[
-                f"{ask.method} at one forward an example, which is assumed ({costs.words})"
-            ] = None
+            self._note(f"{ask.method} at one forward an example, which is assumed ({costs.words})")
         if not costs.starts_at_head or not self._pieces.model.resumable:
             return costs.pass_cost
         layers = self._pieces.model.grid.layers
-        self._rests[
+        self._note(
             f"{ask.method} at about half a forward, since each starts at the layer of a head"
-        ] = None
+        )
         return costs.pass_cost * (layers + 1) / (2 * layers)
 
-    def _plain(self, ask: Ask) -> float:
-        if self._timed is None:
+    def _timed_pace(self, ask: Ask) -> float:
+        if self._seconds_timed is None:
             split: Split = "dev" if ask.kind == "scores" else "test"
-            paces, key = self._pieces.paces, (self._pieces.task.name, ask.language, split)
-            self._timed = paces[key] = paces.get(key) or timed(
-                self._pieces.evaluator(ask.language, split)
-            )
-            self._rests[
-                f"{_told(self._timed)} a forward, as timed on {split} examples of {ask.language}"
-            ] = None
-        return self._timed
+            paces = self._pieces.paces
+            key = (self._pieces.task.name, ask.language, split)
+            if not paces.get(key):
+                paces[key] = timed(self._pieces.evaluator(ask.language, split))
+            self._seconds_timed = paces[key]
+            pace = _milliseconds(self._seconds_timed)
+            self._note(f"{pace} a forward, as timed on {split} examples of {ask.language}")
+        return self._seconds_timed
 
 
-def _told(seconds: float) -> str:
+def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms"
 
 
@@ -590,28 +690,41 @@ def run_experiment(
 ) -> Report:
     """The report of an experiment: looked up in the store, or made from its pieces and stored.
 
-    on_progress: called during the work, counted in forward passes; the total grows if the forecast was too low.
-    Raises HeadlabError for options, languages or a model that do not fit; however it ends, finished pieces stay in
-    the store.
+    However it ends, finished pieces stay in the store.
+
+    Args:
+        key: Of the study.
+        pieces: What the report is made from.
+        options: Of the study; those not given are at their defaults.
+        on_progress: Called during the work, counted in forward passes; the total grows if the
+            forecast was too low.
+
+    Raises:
+        HeadlabError: Options, languages or the model do not fit.
     """
-    about, resolved = prepared(key, pieces, options)
-    spec = report_spec(about, pieces, resolved)  # errors come before the work, not after it
-    run = None if pieces.store is None else pieces.store.run(spec)
+    experiment, resolved_options = experiment_with_options(key, pieces, options)
+    spec = report_spec(
+        experiment, pieces, resolved_options
+    )  # errors come before the work, not after it
+    report_run = None if pieces.store is None else pieces.store.run(spec)
     if pieces.store is not None:
         pieces.store.note_places(spec, pieces.model, pieces.task)
-    kept = None if run is None else run.kept_report()
-    if kept is not None:
-        return kept
-    before, began = pieces.forwards, time.perf_counter()
-    expected = sum(ask.forwards for ask in _missing(about, pieces, resolved))
-    with _Watch(pieces, expected, on_progress) as watch:
-        outcome = implementation(about.module, HOME).run(pieces, resolved, watch.say)
+    stored_report = None if report_run is None else report_run.kept_report()
+    if stored_report is not None:
+        return stored_report
+    forwards_before = pieces.forwards
+    start = time.perf_counter()
+    forwards_expected = sum(
+        ask.forwards for ask in _missing_asks(experiment, pieces, resolved_options)
+    )
+    with _ProgressOfExperiment(pieces, forwards_expected, on_progress) as watch:
+        outcome = implementation(experiment.module, HOME).run(pieces, resolved_options, watch.say)
     tables, notes = shown_parts(outcome)
     notes = (*notes, *pieces.omission_notes(), *notes_by_language(pieces.task, pieces.dev_size))
-    forwards = pieces.forwards - before
-    report = Report(about.key, tables, notes, spec, forwards, time.perf_counter() - began)
-    if run is not None:
-        run.finish(report, made_now())
+    forwards = pieces.forwards - forwards_before
+    report = Report(experiment.key, tables, notes, spec, forwards, time.perf_counter() - start)
+    if report_run is not None:
+        report_run.finish(report, made_now())
     return report
 
 
@@ -619,56 +732,57 @@ def forecast(
     key: str, pieces: Pieces, options: Mapping[str, OptionValue] | None = None
 ) -> Forecast:
     """The expected cost of an experiment; times a few batches if the store has no pace to go by."""
-    about, resolved = prepared(key, pieces, options)
-    if _is_stored(about, pieces, resolved):
+    experiment, resolved_options = experiment_with_options(key, pieces, options)
+    if _is_stored(experiment, pieces, resolved_options):
         return sum_of([Part(0, None, ("the report is in the cache already",))])
-    missing = _missing(about, pieces, resolved)
+    missing = _missing_asks(experiment, pieces, resolved_options)
     if not missing:
         return sum_of([Part(0, None, ("every piece is in the cache already",))])
     pace = Pace(pieces)
-    paces = [pace.of(ask) for ask in missing]
-    words = (_named(missing), pace.words)
-    return sum_of(
-        [
-            Part(ask.forwards, seconds_a_forward, words)
-            for ask, seconds_a_forward in zip(missing, paces, strict=True)
-        ]
-    )
+    paces = [pace.seconds_a_forward(ask) for ask in missing]
+    notes = (_missing_text(missing), pace.basis)  # the basis is known once every pace is
+    parts = [
+        Part(ask.forwards, seconds_a_forward, notes)
+        for ask, seconds_a_forward in zip(missing, paces, strict=True)
+    ]
+    return sum_of(parts)
 
 
 def missing_pieces(
     key: str, pieces: Pieces, options: Mapping[str, OptionValue] | None = None
 ) -> tuple[Ask, ...]:
     """The pieces of an experiment that have to be computed; none if its report is stored."""
-    about, resolved = prepared(key, pieces, options)
-    if _is_stored(about, pieces, resolved):
+    experiment, resolved_options = experiment_with_options(key, pieces, options)
+    if _is_stored(experiment, pieces, resolved_options):
         return ()
-    return tuple(_missing(about, pieces, resolved))
+    return tuple(_missing_asks(experiment, pieces, resolved_options))
 
 
-def _is_stored(about: Experiment, pieces: Pieces, options: Mapping[str, OptionValue]) -> bool:
+def _is_stored(experiment: Experiment, pieces: Pieces, options: Mapping[str, OptionValue]) -> bool:
     """Whether the report is in the store."""
     if pieces.store is None:
         return False
-    return pieces.store.run(report_spec(about, pieces, options)).kept_report() is not None
+    return pieces.store.run(report_spec(experiment, pieces, options)).kept_report() is not None
 
 
-def prepared(
+def experiment_with_options(
     key: str, pieces: Pieces, options: Mapping[str, OptionValue] | None
 ) -> tuple[Experiment, dict[str, OptionValue]]:
     """An experiment and its resolved options. Raises HeadlabError for what does not fit."""
-    about = study(key)
-    about.check_languages(len(pieces.languages))
+    experiment = study(key)
+    experiment.check_languages(len(pieces.languages))
     require_seed(pieces.seed)
-    return about, about.resolve(options or {})
+    return experiment, experiment.resolve(options or {})
 
 
-def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, OptionValue]) -> RunSpec:
+def report_spec(
+    experiment: Experiment, pieces: Pieces, options: Mapping[str, OptionValue]
+) -> RunSpec:
     """Spec of a report: everything it depends on; its sha256 names the run."""
     sizes: dict[str, Json] = {}
     hashes: list[str] = []
     for split in SPLITS:
-        sizes_and_hashes = [pieces.data_of(language, split) for language in pieces.languages]
+        sizes_and_hashes = [pieces.size_and_hash(language, split) for language in pieces.languages]
         sizes[split] = [size for size, _ in sizes_and_hashes]
         hashes += [data_hash for _, data_hash in sizes_and_hashes]
     examples = pieces.examples(pieces.languages[0], SPLITS[0])
@@ -682,13 +796,13 @@ def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, OptionV
         more={**classes_of(pieces.model, pieces.task), **tokens_version(pieces.model, examples)},
     )
     versions: dict[str, Json] = {
-        name: version for name, (_, version) in about.renewed(options).items()
+        name: version for name, (_, version) in experiment.renewed(options).items()
     }
     return RunSpec(
         format=FORMAT,
         kind=REPORT,
-        experiment=about.key,
-        version=about.version,
+        experiment=experiment.key,
+        version=experiment.version,
         model=ModelSpec.from_json(pieces.identity()),
         task=task,
         ablation=pieces.ablation,
@@ -698,50 +812,57 @@ def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, OptionV
     )
 
 
-def _missing(about: Experiment, pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
+def _missing_asks(
+    experiment: Experiment, pieces: Pieces, options: Mapping[str, OptionValue]
+) -> list[Ask]:
     """The different pieces that have to be computed."""
-    needed: Sequence[Ask] = implementation(about.module, HOME).cost(pieces, options)
-    different = {ask.what: ask for ask in needed}
-    return [ask for ask in different.values() if ask.is_missing]
+    asks: Sequence[Ask] = implementation(experiment.module, HOME).cost(pieces, options)
+    asks_by_description = {ask.description: ask for ask in asks}
+    return [ask for ask in asks_by_description.values() if ask.is_missing]
 
 
-def _named(missing: Sequence[Ask]) -> str:
+def _missing_text(missing: Sequence[Ask]) -> str:
     """The missing pieces by kind, in words."""
-    kinds: dict[str, tuple[int, set[str]]] = {}
+    cost_by_kind: dict[str, tuple[int, set[str]]] = {}
     for ask in missing:
         kind = f"{ask.method} scores" if ask.kind == "scores" else ask.kind
-        forwards, languages = kinds.get(kind, (0, set()))
-        kinds[kind] = forwards + ask.forwards, languages | {ask.language}
+        forwards, languages = cost_by_kind.get(kind, (0, set()))
+        cost_by_kind[kind] = forwards + ask.forwards, languages | {ask.language}
     return "; ".join(
         f"{kind} of {len(languages)} language{'s' if len(languages) > 1 else ''} ({forwards:,})"
-        for kind, (forwards, languages) in kinds.items()
+        for kind, (forwards, languages) in cost_by_kind.items()
     )
 
 
-class _Watch:
-    """Progress of an experiment: what its pieces report, prefixed with the experiment's latest message."""
+class _ProgressOfExperiment:
+    """Reports an experiment's progress: what its pieces report, after the study's latest message."""
 
     def __init__(
-        self, pieces: Pieces, expected: int, on_progress: Callable[[Progress], None] | None
+        self, pieces: Pieces, expected_forwards: int, on_progress: Callable[[Progress], None] | None
     ) -> None:
-        self._pieces, self._expected, self._tell = pieces, expected, on_progress or (lambda _: None)
-        self._first, self._said, self._most = pieces.forwards, "", 0
+        self._pieces = pieces
+        self._expected_forwards = expected_forwards
+        self._on_progress = on_progress or (lambda _: None)
+        self._forwards_before = pieces.forwards
+        self._message = ""
+        self._forwards_done = 0
 
-    def __enter__(self) -> _Watch:
-        self._before, self._pieces.report = self._pieces.report, self._step
+    def __enter__(self) -> _ProgressOfExperiment:
+        self._report_before = self._pieces.report
+        self._pieces.report = self._step
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pieces.report = self._before
+        self._pieces.report = self._report_before
 
     def say(self, text: str) -> None:
         """Set the experiment's message and report it."""
-        self._said = text
+        self._message = text
         self._step(Progress(self._pieces.forwards, 0))
 
     def _step(self, step: Progress) -> None:
-        done = self._most = max(
-            self._most, step.done - self._first
-        )  # a piece may take fewer than expected
-        note = ": ".join(part for part in (self._said, step.note) if part)
-        self._tell(replace(step, done=done, total=max(self._expected, done), note=note))
+        # The count never falls, though a piece may take fewer passes than expected.
+        self._forwards_done = max(self._forwards_done, step.done - self._forwards_before)
+        total = max(self._expected_forwards, self._forwards_done)
+        note = ": ".join(part for part in (self._message, step.note) if part)
+        self._on_progress(replace(step, done=self._forwards_done, total=total, note=note))

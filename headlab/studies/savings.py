@@ -22,10 +22,15 @@ TOKENS = (
 class LayerCost:
     """What the heads of one layer cost.
 
-    first: flat index of its first head.  heads: number of heads.  together: size of a group of heads that can only
-    be removed together (with grouped queries, those that share a key and a value).  Per group: parameters;
-    macs_token, multiply-accumulates per token; macs_pair, per pair of tokens.  rest: further parameters removed
-    with the layer's last head.
+    Attributes:
+        first: Flat index of its first head.
+        heads: Number of heads.
+        together: Size of a group of heads that can only be removed together (with grouped queries,
+            those that share a key and a value).
+        parameters: Of one group.
+        macs_token: Multiply-accumulates of one group per token.
+        macs_pair: Multiply-accumulates of one group per pair of tokens.
+        rest: Further parameters removed with the layer's last head.
     """
 
     first: int
@@ -40,21 +45,33 @@ class LayerCost:
         """Multiply-accumulates of one group on a text of `tokens` tokens."""
         return self.macs_token * tokens + self.macs_pair * tokens**2
 
-    def gone(self, kept: Bools) -> int:
-        """Number of groups with no head left. kept: bool [head], of the whole grid."""
-        own = kept[self.first : self.first + self.heads].reshape(-1, self.together)
-        return int((~own.any(axis=1)).sum())
+    def gone(self, kept_heads: Bools) -> int:
+        """Number of groups with no head left.
 
-    def saved(self, gone: int) -> int:
-        """Parameters saved by removing `gone` groups."""
-        return gone * self.parameters + (
-            self.rest if gone and gone == self.heads // self.together else 0
-        )
+        Args:
+            kept_heads: bool [head], of the whole grid.
+        """
+        groups = kept_heads[self.first : self.first + self.heads].reshape(-1, self.together)
+        return int((~groups.any(axis=1)).sum())
+
+    def saved(self, removed_groups: int) -> int:
+        """Parameters saved by removing so many groups."""
+        parameters = removed_groups * self.parameters
+        is_empty = removed_groups == self.heads // self.together
+        if removed_groups and is_empty:
+            parameters += self.rest
+        return parameters
 
 
 @dataclass(frozen=True)
 class Left:
-    """What a model costs: parameters, and multiply-accumulates of a forward pass on one text of `tokens` tokens."""
+    """What a model costs.
+
+    Attributes:
+        parameters: Their number.
+        macs: Multiply-accumulates of a forward pass on one text.
+        tokens: Length of the text.
+    """
 
     parameters: int
     macs: int
@@ -65,9 +82,12 @@ class Left:
 class Costs:
     """A model's costs, and its layers' shares of them.
 
-    macs: multiply-accumulates of a forward pass on one text of n tokens, as coefficients of 1, n and n squared; for
-    a sequence-to-sequence model the target is as long as the text.  layers: by row of the gate array; empty where
-    heads cannot be removed from the weights, and `note` says why.
+    Attributes:
+        parameters: Their number.
+        macs: Multiply-accumulates of a forward pass on one text of n tokens, as coefficients of 1,
+            n and n squared; for a sequence-to-sequence model the target is as long as the text.
+        layers: By row of the gate array; empty where heads cannot be removed from the weights.
+        note: Why they cannot; else empty.
     """
 
     parameters: int
@@ -77,14 +97,21 @@ class Costs:
 
     def untouched(self, tokens: int = TOKENS) -> Left:
         """The cost of the untouched model on a text of `tokens` tokens."""
-        return Left(
-            self.parameters, sum(c * tokens**power for power, c in enumerate(self.macs)), tokens
-        )
+        macs = sum(coefficient * tokens**power for power, coefficient in enumerate(self.macs))
+        return Left(self.parameters, macs, tokens)
 
-    def shrunk(self, kept: Bools, tokens: int = TOKENS) -> Left:
-        """The cost of the model without the heads that are not kept; grouped queries are removed in whole groups.
+    def shrunk(self, kept_heads: Bools, tokens: int = TOKENS) -> Left:
+        """The cost of the model without the heads that are not kept.
 
-        kept: bool [head].  Raises HeadlabError if heads cannot be removed from this model's weights.
+        Grouped queries are removed in whole groups.
+
+        Args:
+            kept_heads: bool [head].
+            tokens: Length of the text.
+
+        Raises:
+            HeadlabError: Heads cannot be removed from this model's weights, or the mask has another
+                number of heads.
         """
         if not self.layers:
             raise HeadlabError(
@@ -92,36 +119,41 @@ class Costs:
                 code="costs.heads_not_removable",
             )
         size = sum(layer.heads for layer in self.layers)
-        if kept.shape != (size,):
+        if kept_heads.shape != (size,):
             raise HeadlabError(
-                f"the mask has {kept.size} heads; this model has {size}", code="mask.shape_mismatch"
+                f"the mask has {kept_heads.size} heads; this model has {size}",
+                code="mask.shape_mismatch",
             )
-        whole, gone = self.untouched(tokens), [layer.gone(kept) for layer in self.layers]
-        parameters = sum(layer.saved(n) for n, layer in zip(gone, self.layers, strict=True))
-        macs = sum(n * layer.macs(tokens) for n, layer in zip(gone, self.layers, strict=True))
-        return Left(whole.parameters - parameters, whole.macs - macs, tokens)
+        cost = self.untouched(tokens)
+        parameters, macs = cost.parameters, cost.macs
+        for layer in self.layers:
+            removed_groups = layer.gone(kept_heads)
+            parameters -= layer.saved(removed_groups)
+            macs -= removed_groups * layer.macs(tokens)
+        return Left(parameters, macs, tokens)
 
     @property
     def even(self) -> bool:
         """Whether all heads cost the same."""
-        return (
-            len({(layer.parameters / layer.together, layer.together) for layer in self.layers}) <= 1
-        )
+        costs_of_heads = {
+            (layer.parameters / layer.together, layer.together) for layer in self.layers
+        }
+        return len(costs_of_heads) <= 1
 
     def to_json(self) -> dict[str, Json]:
         """Everything, as JSON values."""
         return asdict(self) | {
             "macs": list(self.macs),
-            "layers": [list(asdict(one).values()) for one in self.layers],
+            "layers": [list(asdict(layer).values()) for layer in self.layers],
         }
 
     @staticmethod
     def from_json(value: Any) -> Costs:
         """Inverse of `to_json`. Raises HeadlabError for malformed values."""
         try:
-            a, b, c = (_count(v) for v in value["macs"])
-            layers = tuple(_layer(row) for row in value["layers"])
-            return Costs(_count(value["parameters"]), (a, b, c), layers, str(value["note"]))
+            a, b, c = (_checked_count(number) for number in value["macs"])
+            layers = tuple(_layer_cost_from(row) for row in value["layers"])
+            return Costs(_checked_count(value["parameters"]), (a, b, c), layers, str(value["note"]))
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
             raise HeadlabError(
                 f"this is not the cost of a model ({type(error).__name__}: {error})",
@@ -129,14 +161,14 @@ class Costs:
             ) from error
 
 
-def _layer(row: Any) -> LayerCost:
-    layer = LayerCost(*(_count(v) for v in row))
+def _layer_cost_from(row: Any) -> LayerCost:
+    layer = LayerCost(*(_checked_count(number) for number in row))
     if layer.heads % layer.together:
         raise ValueError(f"{layer.heads} heads in groups of {layer.together}")
     return layer
 
 
-def _count(value: Any) -> int:
+def _checked_count(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r:.40} is not a count")
     return value
@@ -156,7 +188,15 @@ LEVEL = 0.95
 
 
 class Ratio(NamedTuple):
-    """Time of one model over that of another (below 1 is faster): median over rounds and its interval at `level`."""
+    """Time of one model over that of another; below 1 is faster.
+
+    Attributes:
+        ratio: Median over rounds.
+        low: Lower end of its interval.
+        high: Upper end.
+        level: Of the interval.
+        rounds: Number of rounds.
+    """
 
     ratio: float
     low: float
@@ -171,42 +211,55 @@ class Ratio(NamedTuple):
 
 
 def ratio_of(before: Floats, after: Floats, level: float = LEVEL) -> Ratio:
-    """Median over rounds of after / before, with its interval. before, after: seconds, float [round]."""
+    """Median over rounds of after / before, with its interval.
+
+    Args:
+        before: Seconds, float [round].
+        after: Seconds, float [round].
+        level: Of the interval.
+    """
     ratios = after / before
     low, high = median_interval(ratios, level)
     return Ratio(float(np.median(ratios)), low, high, level, len(ratios))
 
 
 def median_interval(values: Floats, level: float = LEVEL) -> tuple[float, float]:
-    """Distribution-free interval for the median of the distribution of `values`, float [draw] (from the sign test).
+    """Distribution-free interval for the median of the distribution of `values` (from the sign test).
 
-    Its ends are the values of rank k and n + 1 - k, for the largest k with 1 - 2 P(Binomial(n, 1/2) < k) >= level;
-    draws must be independent.  Raises HeadlabError for too few values.
+    Its ends are the values of rank k and n + 1 - k, for the largest k with
+    1 - 2 P(Binomial(n, 1/2) < k) >= level.
+
+    Args:
+        values: Independent draws, float [draw].
+        level: Of the interval.
+
+    Raises:
+        HeadlabError: There are too few values.
     """
     n = len(values)
-    k = int(
-        binom.ppf((1 - level) / 2, n, 0.5)
-    )  # the smallest with P(Binomial <= k) at the tail or above
+    # the smallest k with P(Binomial <= k) at the tail or above
+    k = int(binom.ppf((1 - level) / 2, n, 0.5))
     if k < 1:
         raise HeadlabError(
             f"{n} values are too few for a {level:.0%} interval of their median; measure more",
             code="ratio.values_too_few",
         )
-    ordered = np.sort(values)
-    return float(ordered[k - 1]), float(ordered[n - k])
+    sorted_values = np.sort(values)
+    return float(sorted_values[k - 1]), float(sorted_values[n - k])
 
 
 # What a mask saves, as a record: counted and timed, with explanatory sentences.
 
 NAME = "worth"
 NO_SPEED = (
-    "A mask alone saves no computation: a head that is off is computed like any other and then multiplied by zero. "
-    "Only heads removed from the weights (headlab shrink) save parameters, multiply-accumulates and time."
+    "A mask alone saves no computation: a head that is off is computed like any other and then "
+    "multiplied by zero. Only heads removed from the weights (headlab shrink) save parameters, "
+    "multiply-accumulates and time."
 )
 NOISE = (
-    "Times are of this machine now; every round times all models and batch sizes in turn, each batch size on its own "
-    "examples. An interval is of the median over rounds and says nothing about another machine, other lengths or other "
-    "libraries."
+    "Times are of this machine now; every round times all models and batch sizes in turn, each "
+    "batch size on its own examples. An interval is of the median over rounds and says nothing "
+    "about another machine, other lengths or other libraries."
 )
 
 
@@ -214,9 +267,14 @@ NOISE = (
 class Speed:
     """How long a forward pass takes on one device at one batch size, on real examples.
 
-    rows: batch size.  tokens: per row, padding included.  milliseconds: of a batch through the untouched model,
-    median over rounds.  masked, shrunk: time over that of the untouched model, below 1 is faster; shrunk is None
-    where heads cannot be removed from the weights.  between: 95 % interval of `milliseconds`, None if not measured.
+    Attributes:
+        device: Its name.
+        rows: Batch size.
+        tokens: Per row, padding included.
+        milliseconds: Of a batch through the untouched model, median over rounds.
+        masked: Time of the masked model over that of the untouched one; below 1 is faster.
+        shrunk: The same of the shrunk model; None where heads cannot be removed from the weights.
+        between: 95 % interval of `milliseconds`; None if not measured.
     """
 
     device: str
@@ -236,9 +294,15 @@ class Speed:
 class Savings:
     """What a mask saves.
 
-    heads, removed: heads of the grid, and how many the mask switches off.  untouched, shrunk: counted costs (a masked
-    model costs as much as the untouched one); shrunk is None where heads cannot be removed from the weights, and
-    `refused` says why.  still: heads that are off but remain in the shrunk model (part of a group of queries).
+    Attributes:
+        heads: Number of heads of the grid.
+        removed: How many the mask switches off.
+        untouched: Cost of the untouched model; a masked model costs as much.
+        shrunk: Cost of the shrunk model; None where heads cannot be removed from the weights.
+        speeds: Measured times, by device and batch size.
+        refused: Why heads cannot be removed; else empty.
+        still: Heads that are off but remain in the shrunk model (part of a group of queries).
+        spec: What was measured.
     """
 
     heads: int
@@ -252,39 +316,42 @@ class Savings:
 
     def sentences(self) -> tuple[str, ...]:
         """What the numbers say, in sentences, bad news first."""
-        out = [NO_SPEED, *(_told(speed) for speed in self.speeds)]
+        sentences = [NO_SPEED, *(_speed_sentence(speed) for speed in self.speeds)]
         if self.shrunk is None:
-            out.append(f"Its heads cannot be removed from the weights: {self.refused}.")
+            sentences.append(f"Its heads cannot be removed from the weights: {self.refused}.")
         else:
-            share = saved(self.untouched, self.shrunk)
-            out.append(
-                f"Removing {self.removed - self.still} of {self.heads} heads saves {share['parameters']:.1%} of the "
-                f"parameters and {share['macs']:.1%} of the multiply-accumulates at {self.untouched.tokens} tokens."
+            shares = saved(self.untouched, self.shrunk)
+            sentences.append(
+                f"Removing {self.removed - self.still} of {self.heads} heads saves "
+                f"{shares['parameters']:.1%} of the parameters and {shares['macs']:.1%} of the "
+                f"multiply-accumulates at {self.untouched.tokens} tokens."
             )
         if self.still:
-            out.append(
-                f"Heads that are off but share a key and a value with one that is on stay masked: {self.still}."
+            sentences.append(
+                "Heads that are off but share a key and a value with one that is on stay masked: "
+                f"{self.still}."
             )
-        return (*out, *((*_timed_on(self.spec), NOISE) if self.speeds else ()))
+        if self.speeds:
+            sentences += [*_timed_on_sentences(self.spec), NOISE]
+        return tuple(sentences)
 
     def report(self) -> Report:
         """The same as a report with tables."""
-        return Report(
-            NAME,
-            (self._sizes(), *((self._times(),) if self.speeds else ())),
-            self.sentences(),
-            RunSpec.of(self.spec),
-        )
+        tables = [self._sizes()]
+        if self.speeds:
+            tables.append(self._times())
+        return Report(NAME, tuple(tables), self.sentences(), RunSpec.of(self.spec))
 
     def _sizes(self) -> Table:
+        """The counted costs, a row a model."""
         rows: list[tuple[Cell, ...]] = []
-        for name, left, heads in self._models():
-            rows.append(
-                (name, heads, left.parameters, left.macs, *saved(self.untouched, left).values())
-            )
+        for name, cost, heads in self._models():
+            shares = saved(self.untouched, cost).values()
+            rows.append((name, heads, cost.parameters, cost.macs, *shares))
         return Table(
             "worth-size",
-            f"Parameters, and multiply-accumulates of a forward pass on one text of {self.untouched.tokens} tokens",
+            "Parameters, and multiply-accumulates of a forward pass on one text of "
+            f"{self.untouched.tokens} tokens",
             (
                 "model",
                 "heads",
@@ -298,31 +365,52 @@ class Savings:
         )
 
     def _models(self) -> Sequence[tuple[str, Left, int]]:
-        masked = self.heads - self.removed
-        out = [("untouched", self.untouched, self.heads), ("masked", self.untouched, masked)]
-        return out if self.shrunk is None else [*out, ("shrunk", self.shrunk, masked + self.still)]
+        """Each model's name, its cost and its number of heads."""
+        kept_count = self.heads - self.removed
+        models = [("untouched", self.untouched, self.heads), ("masked", self.untouched, kept_count)]
+        if self.shrunk is not None:
+            models.append(("shrunk", self.shrunk, kept_count + self.still))
+        return models
 
     def _times(self) -> Table:
+        """The measured times: a row for each device, batch size and model."""
+        columns = {
+            "device": "",
+            "batch size": "d",
+            "tokens": "d",
+            "model": "",
+            "ms a batch": ".2f",
+            "ms low": ".2f",
+            "ms high": ".2f",
+            "examples a second": ".1f",
+            "time ratio": ".3f",
+            "low": ".3f",
+            "high": ".3f",
+        }
         rows: list[tuple[Cell, ...]] = []
-        for s in self.speeds:
-            ms: tuple[float | None, ...] = (s.milliseconds, *(s.between or (None, None)))
-            rows.append(
-                (s.device, s.rows, s.tokens, "untouched", *ms, s.throughput(), None, None, None)
-            )
-            for name, ratio in (("masked", s.masked), ("shrunk", s.shrunk)):
+        for speed in self.speeds:
+            setting = (speed.device, speed.rows, speed.tokens)
+            low, high = speed.between or (None, None)
+            milliseconds: tuple[float | None, ...] = (speed.milliseconds, low, high)
+            no_ratio = (None, None, None)
+            rows.append((*setting, "untouched", *milliseconds, speed.throughput(), *no_ratio))
+            for name, ratio in (("masked", speed.masked), ("shrunk", speed.shrunk)):
                 if ratio is not None:
-                    ms = (s.milliseconds * ratio.ratio, None, None)
-                    times = (s.throughput(ratio.ratio), ratio.ratio, ratio.low, ratio.high)
-                    rows.append((s.device, s.rows, s.tokens, name, *ms, *times))
+                    milliseconds = (speed.milliseconds * ratio.ratio, None, None)
+                    times = (speed.throughput(ratio.ratio), ratio.ratio, ratio.low, ratio.high)
+                    rows.append((*setting, name, *milliseconds, *times))
         return Table(
             "worth-speed",
-            "Measured time of a forward pass, as a ratio to the untouched model's in the same round",
-            ("device", "batch size", "tokens", "model", "ms a batch", "ms low", "ms high", "examples a second",
-             "time ratio", "low", "high"),
-            ("", "d", "d", "", ".2f", ".2f", ".2f", ".1f", ".3f", ".3f", ".3f"),
+            "Measured time of a forward pass, as a ratio to the untouched model's in the same "
+            "round",
+            tuple(columns),
+            tuple(columns.values()),
             tuple(rows),
-            ("time ratio: below 1 is faster; low, high and ms low, ms high: 95 % interval of the median over rounds.",),
-        )  # fmt: skip
+            (
+                "time ratio: below 1 is faster; low, high and ms low, ms high: 95 % interval of "
+                "the median over rounds.",
+            ),
+        )
 
     def to_json(self) -> dict[str, Json]:
         """What `headlab worth --json` prints."""
@@ -332,14 +420,14 @@ class Savings:
             "removed": self.removed,
             "still_masked": self.still,
             "tokens": self.untouched.tokens,
-            **_three(
+            **_for_each_model(
                 "parameters",
                 self.untouched.parameters,
                 None if shrunk is None else shrunk.parameters,
             ),
-            **_three("macs", self.untouched.macs, None if shrunk is None else shrunk.macs),
+            **_for_each_model("macs", self.untouched.macs, None if shrunk is None else shrunk.macs),
             "refused": self.refused or None,
-            "speed": [_speed(speed) for speed in self.speeds],
+            "speed": [_speed_to_json(speed) for speed in self.speeds],
             "notes": list(self.sentences()),
             "spec": dict(self.spec),
         }
@@ -349,17 +437,21 @@ class Savings:
         """Inverse of `to_json`. Raises HeadlabError for malformed values."""
         try:
             tokens = int(value["tokens"])
-            left = {k: (value["parameters"][k], value["macs"][k]) for k in ("untouched", "shrunk")}
-            shrunk = (
-                None
-                if left["shrunk"][0] is None
-                else Left(int(left["shrunk"][0]), int(left["shrunk"][1]), tokens)
+            parameters = value["parameters"]
+            macs = value["macs"]
+            shrunk = None
+            if parameters["shrunk"] is not None:
+                shrunk = Left(int(parameters["shrunk"]), int(macs["shrunk"]), tokens)
+            return Savings(
+                heads=int(value["heads"]),
+                removed=int(value["removed"]),
+                untouched=Left(int(parameters["untouched"]), int(macs["untouched"]), tokens),
+                shrunk=shrunk,
+                speeds=tuple(_speed_from_json(row) for row in value["speed"]),
+                refused=str(value["refused"] or ""),
+                still=int(value["still_masked"]),
+                spec={**value["spec"]},
             )
-            untouched = Left(int(left["untouched"][0]), int(left["untouched"][1]), tokens)
-            counts = (int(value["heads"]), int(value["removed"]))
-            speeds = tuple(_read_speed(row) for row in value["speed"])
-            refused, still = str(value["refused"] or ""), int(value["still_masked"])
-            return Savings(*counts, untouched, shrunk, speeds, refused, still, {**value["spec"]})
         except (KeyError, TypeError, ValueError) as error:
             raise HeadlabError(
                 f"this is not a measurement of a mask's savings ({type(error).__name__}: {error})",
@@ -367,58 +459,72 @@ class Savings:
             ) from error
 
 
-def _three(name: str, untouched: int, shrunk: int | None) -> dict[str, Json]:
-    return {name: {"untouched": untouched, "masked": untouched, "shrunk": shrunk}}
+def _for_each_model(name: str, baseline: int, shrunk: int | None) -> dict[str, Json]:
+    """{name: its figure for each model}; a masked model costs as much as the baseline."""
+    return {name: {"untouched": baseline, "masked": baseline, "shrunk": shrunk}}
 
 
-def _speed(speed: Speed) -> dict[str, Json]:
-    about = {name: getattr(speed, name) for name in ("device", "rows", "tokens", "milliseconds")}
-    ratios = {
-        name: r and r._asdict() for name, r in (("masked", speed.masked), ("shrunk", speed.shrunk))
-    }
-    between = None if speed.between is None else list(speed.between)
-    return about | {
-        "milliseconds_interval": between,
+def _speed_to_json(speed: Speed) -> dict[str, Json]:
+    """The timings at one batch size, as JSON values."""
+    return {
+        "device": speed.device,
+        "rows": speed.rows,
+        "tokens": speed.tokens,
+        "milliseconds": speed.milliseconds,
+        "milliseconds_interval": None if speed.between is None else list(speed.between),
         "examples_a_second": speed.throughput(),
-        **ratios,
+        "masked": speed.masked._asdict(),
+        "shrunk": None if speed.shrunk is None else speed.shrunk._asdict(),
     }
 
 
-def _read_speed(row: Mapping[str, Any]) -> Speed:
-    ratios = [None if row[name] is None else Ratio(**row[name]) for name in ("masked", "shrunk")]
-    if ratios[0] is None:
+def _speed_from_json(row: Mapping[str, Any]) -> Speed:
+    """Inverse of `_speed_to_json`. Raises KeyError, TypeError or ValueError for malformed values."""
+    masked, shrunk = (
+        None if row[name] is None else Ratio(**row[name]) for name in ("masked", "shrunk")
+    )
+    if masked is None:
         raise ValueError("no ratio of the masked model")
-    counts = (str(row["device"]), int(row["rows"]), int(row["tokens"]), float(row["milliseconds"]))
-    between = row.get("milliseconds_interval")  # absent from older measurements
-    if between is not None:
-        low, high = map(float, between)
-        between = low, high
-    return Speed(*counts, ratios[0], ratios[1], between)
+    interval = row.get("milliseconds_interval")  # absent from older measurements
+    if interval is not None:
+        low, high = map(float, interval)
+        interval = (low, high)
+    return Speed(
+        device=str(row["device"]),
+        rows=int(row["rows"]),
+        tokens=int(row["tokens"]),
+        milliseconds=float(row["milliseconds"]),
+        masked=masked,
+        shrunk=shrunk,
+        between=interval,
+    )
 
 
-def _timed_on(spec: Mapping[str, Json]) -> Iterator[str]:
+def _timed_on_sentences(spec: Mapping[str, Json]) -> Iterator[str]:
     """A sentence on the model and examples that were timed, if the spec names them."""
     model = spec.get("model")
     if not isinstance(model, Mapping) or "rounds" not in spec:
         return
     languages = spec.get("languages")
     names = map(str, languages) if isinstance(languages, list) else ()
-    ran = f"examples of {spec.get('task')} in {', '.join(names)}"
-    if not spec.get("task"):
-        ran = f"sentences of {spec.get('sentences') or 'the embedded task'} in all its languages, as plain texts"
-    yield f"Timed: {model.get('name')} on {ran}; {spec['rounds']} rounds, seed {spec.get('seed')}."
+    if spec.get("task"):
+        examples = f"examples of {spec.get('task')} in {', '.join(names)}"
+    else:
+        task = spec.get("sentences") or "the embedded task"
+        examples = f"sentences of {task} in all its languages, as plain texts"
+    measurement = f"{spec['rounds']} rounds, seed {spec.get('seed')}"
+    yield f"Timed: {model.get('name')} on {examples}; {measurement}."
 
 
-def _told(speed: Speed) -> str:
+def _speed_sentence(speed: Speed) -> str:
     """The timings at one device and batch size, in words."""
-    words = [
-        f"On {speed.device} at batch size {speed.rows}: masked, a pass takes {_times(speed.masked)}"
-    ]
+    place = f"On {speed.device} at batch size {speed.rows}"
+    clauses = [f"{place}: masked, a pass takes {_ratio_text(speed.masked)}"]
     if speed.shrunk is not None:
-        words.append(f"with the heads removed {_times(speed.shrunk)}")
-    return ", ".join(words) + "."
+        clauses.append(f"with the heads removed {_ratio_text(speed.shrunk)}")
+    return ", ".join(clauses) + "."
 
 
-def _times(ratio: Ratio) -> str:
-    told = f"{ratio.ratio:.2f} of the untouched model's time [{ratio.low:.2f}, {ratio.high:.2f}]"
-    return told if ratio.sure else f"{told}, not distinguishable from equal speed"
+def _ratio_text(ratio: Ratio) -> str:
+    text = f"{ratio.ratio:.2f} of the untouched model's time [{ratio.low:.2f}, {ratio.high:.2f}]"
+    return text if ratio.sure else f"{text}, not distinguishable from equal speed"

@@ -39,14 +39,16 @@ from headlab.tasks import task as task_of
 
 # Counting a model's parameters and multiply-accumulates, and each head's share of them, from its modules.
 
-FUSED = "aten._scaled_dot_product_flash_attention_for_cpu"  # the CPU's; torch's table lacks it
-PROBES = (2, 4, 6)  # tokens: three points determine a polynomial of degree two
+FUSED_ATTENTION = (
+    "aten._scaled_dot_product_flash_attention_for_cpu"  # the CPU's; torch's table lacks it
+)
+PROBE_LENGTHS = (2, 4, 6)  # tokens: three points determine a polynomial of degree two
 Tensors = Mapping[str, torch.Tensor]
 
 
 def costs_of(model: Model) -> Costs:
     """A model's costs. Runs three short made-up texts through it."""
-    parameters, macs = parameters_of(model.module), polynomial(model.module)
+    parameters, macs = parameters_of(model.module), macs_polynomial(model.module)
     try:
         return Costs(parameters, macs, layers_of(model))
     except HeadlabError as error:
@@ -58,13 +60,13 @@ def macs_of(module: nn.Module, inputs: Tensors) -> int:
 
     A causal model's attention is counted in full, as a CPU computes it.
     """
-    counter = _Counter()
+    counter = _MacCounter()
     with torch.no_grad(), counter:
         module(**inputs)
     return counter.flops // 2
 
 
-class _Counter(TorchDispatchMode):
+class _MacCounter(TorchDispatchMode):
     """Sums torch's own formulas over all operations; torch's counter would hook every module."""
 
     def __init__(self) -> None:
@@ -73,116 +75,179 @@ class _Counter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        found = func(*args, **kwargs)
+        result = func(*args, **kwargs)
         formula = flop_registry.get(func._overloadpacket)
         if formula is not None:
-            self.flops += int(formula(*args, **kwargs, out_val=found))
-        elif str(func._overloadpacket) == FUSED:
-            self.flops += (
-                4 * args[0].numel() * args[1].shape[2]
-            )  # query times key, and weights times value
-        return found
+            self.flops += int(formula(*args, **kwargs, out_val=result))
+        elif str(func._overloadpacket) == FUSED_ATTENTION:
+            # query times key, and weights times value
+            self.flops += 4 * args[0].numel() * args[1].shape[2]
+        return result
 
 
-def polynomial(module: PreTrainedModel) -> tuple[int, int, int]:
-    """Multiply-accumulates of one text of n tokens, as coefficients of 1, n and n squared; a target has n too."""
-    step, (a, b, c) = PROBES[0], (macs_of(module, made_up(module, n)) for n in PROBES)
-    square = (c - 2 * b + a) // (2 * step**2)
-    line = (b - a) // step - 3 * step * square
-    return a - step * line - step**2 * square, line, square
+def macs_polynomial(module: PreTrainedModel) -> tuple[int, int, int]:
+    """Multiply-accumulates of one text of n tokens, as coefficients of 1, n and n squared.
+
+    The target of a sequence-to-sequence model has n tokens too.
+    """
+    step, *_ = PROBE_LENGTHS  # the first length, and the distance from one to the next
+    first, second, third = (macs_of(module, made_up_inputs(module, n)) for n in PROBE_LENGTHS)
+    square = (third - 2 * second + first) // (2 * step**2)
+    linear = (second - first) // step - 3 * step * square
+    constant = first - step * linear - step**2 * square
+    return constant, linear, square
 
 
-def made_up(module: PreTrainedModel, tokens: int) -> dict[str, torch.Tensor]:
+def made_up_inputs(module: PreTrainedModel, tokens: int) -> dict[str, torch.Tensor]:
     """One made-up text of `tokens` tokens, as keyword arguments of the model."""
-    config, vocabulary = (
-        module.config,
-        int(getattr(module.config.get_text_config(), "vocab_size", 100)),
-    )
+    config = module.config
+    vocabulary = int(getattr(config.get_text_config(), "vocab_size", 100))
     ids = (torch.arange(tokens, device=home(module)) * 7 + 5)[None] % vocabulary
     end = config.eos_token_id
     if config.is_encoder_decoder and isinstance(end, int):
         ids[:, -1] = end  # some classifiers read the state at the end of the sentence
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    return inputs | ({"decoder_input_ids": ids.flip(1)} if config.is_encoder_decoder else {})
+    if config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = ids.flip(1)
+    return inputs
 
 
 def layers_of(model: Model) -> tuple[LayerCost, ...]:
     """What the heads of each layer cost, by row of the gate array.
 
-    Raises HeadlabError if heads cannot be removed from the weights of this family, if layers share their weights, or
-    if query, key and value have neither one projection each nor one for all three.
+    Raises:
+        HeadlabError: Heads cannot be removed from the weights of this family, layers share their
+            weights, or query, key and value have neither one projection each nor one for all three.
     """
     if isinstance(model.module, AllAttentionForCausalLM):
-        return _all_attention(model.module)
+        return _all_attention_costs(model.module)
     require_family(model)
-    names = {module: name for name, module in model.module.named_modules()}
-    heads = [n for stack in model.grid.stacks for n in stack.heads]
+    module_names = {module: name for name, module in model.module.named_modules()}
+    head_counts = [head_count for stack in model.grid.stacks for head_count in stack.heads]
     if len(set(model.projections)) < len(model.projections):
         raise HeadlabError(
-            f"the layers of {model.name} share their weights, so a head cannot be removed from one layer alone",
+            f"the layers of {model.name} share their weights, so a head cannot be removed from "
+            "one layer alone",
             code="costs.weights_shared",
         )
-    out, first = [], 0
-    for projection, count in zip(model.projections, heads, strict=True):
-        out.append(_layer(model, names[projection], projection, first, count))
-        first += count
-    return tuple(out)
+    layer_costs = []
+    first_head = 0
+    for projection, heads in zip(model.projections, head_counts, strict=True):
+        name = module_names[projection]
+        layer_costs.append(_layer_cost(model, name, projection, first_head, heads))
+        first_head += heads
+    return tuple(layer_costs)
 
 
-def _layer(model: Model, name: str, projection: nn.Module, first: int, heads: int) -> LayerCost:
+def _layer_cost(
+    model: Model, name: str, projection: nn.Module, first_head: int, heads: int
+) -> LayerCost:
+    """What the heads of one layer cost.
+
+    Args:
+        model: The model.
+        name: Path of the output projection.
+        projection: The output projection, which takes the heads' outputs.
+        first_head: Flat index of the layer's first head.
+        heads: Number of heads.
+    """
     if not heads:
-        return LayerCost(first, 0, 1, 0, 0, 0)
-    wide, outside = sides(projection)
-    size, beside = wide // heads, _beside(model.module, name, projection)
-    narrow = {sides(module)[1] for module in beside} - {wide, 3 * wide}
-    groups = narrow.pop() // size if narrow else heads
-    if narrow or not beside or not groups or heads % groups or wide % heads:
+        return LayerCost(first_head, 0, 1, 0, 0, 0)
+    width, output_width = projection_sizes(projection)
+    head_size = width // heads
+    input_projections = _input_projections(model.module, name, projection)
+    input_widths = {projection_sizes(module)[1] for module in input_projections}
+    narrow_widths = input_widths - {width, 3 * width}  # of keys and values that queries share
+    group_count = narrow_widths.pop() // head_size if narrow_widths else heads
+    has_even_groups = group_count and not heads % group_count and not width % heads
+    if narrow_widths or not input_projections or not has_even_groups:
         raise HeadlabError(
-            f"cannot determine what a head of {model.name} costs: the projections beside {name} are neither one each "
-            "for query, key and value nor one for all three",
+            f"cannot determine what a head of {model.name} costs: the projections beside {name} "
+            "are neither one each for query, key and value nor one for all three",
             code="costs.head_unknown",
         )
-    together, parameters, weights = heads // groups, 0, 0
-    for module in beside:
-        rows = size if (out := sides(module)[1]) < wide else out // wide * together * size
-        inputs = sides(module)[0]
+    group_size = heads // group_count
+    parameters = 0
+    weights = 0
+    for module in input_projections:
+        inputs, outputs = projection_sizes(module)
+        rows = head_size
+        if outputs >= width:
+            rows = outputs // width * group_size * head_size
         weights += rows * inputs
         parameters += rows * (inputs + (module.bias is not None))
-    own = together * size * outside  # the output projection's bias stays
-    return LayerCost(first, heads, together, parameters + own, weights + own, 2 * together * size)
+    output_weights = group_size * head_size * output_width  # the output projection's bias stays
+    return LayerCost(
+        first=first_head,
+        heads=heads,
+        together=group_size,
+        parameters=parameters + output_weights,
+        macs_token=weights + output_weights,
+        macs_pair=2 * group_size * head_size,
+    )
 
 
-def _all_attention(module: AllAttentionForCausalLM) -> tuple[LayerCost, ...]:
-    """Costs in headlab's own family: persistent vectors go with each head, distances and norm with the layer's last."""
-    config, out, first = module.config, list[LayerCost](), 0
-    size, persistent, relative = config.head_size, config.persistent, config.positions == RELATIVE
-    own, pair = 4 * size * config.hidden_size + 2 * persistent * size, (3 if relative else 2) * size
+def _all_attention_costs(module: AllAttentionForCausalLM) -> tuple[LayerCost, ...]:
+    """Costs in headlab's own family.
+
+    Persistent vectors are removed with each head; distances and norm with the layer's last head.
+    """
+    config = module.config
+    head_size = config.head_size
+    is_relative = config.positions == RELATIVE
+    head_weights = 4 * head_size * config.hidden_size + 2 * config.persistent * head_size
+    macs_pair = (3 if is_relative else 2) * head_size
+    rest = 0
+    if is_relative:
+        rest += config.max_position_embeddings * head_size
+    if config.pre_norm:
+        rest += 2 * config.hidden_size
+    layer_costs = []
+    first_head = 0
     for layer in module.model.layers:
         if isinstance(layer.attention, AllAttention):
-            rest = config.max_position_embeddings * size if relative else 0
-            rest += 2 * config.hidden_size if config.pre_norm else 0
-            out.append(LayerCost(first, layer.attention.heads, 1, own, own, pair, rest))
-            first += layer.attention.heads
-    return tuple(out)
+            layer_cost = LayerCost(
+                first=first_head,
+                heads=layer.attention.heads,
+                together=1,
+                parameters=head_weights,
+                macs_token=head_weights,
+                macs_pair=macs_pair,
+                rest=rest,
+            )
+            layer_costs.append(layer_cost)
+            first_head += layer.attention.heads
+    return tuple(layer_costs)
 
 
-def _beside(module: nn.Module, name: str, projection: nn.Module) -> list[nn.Linear | Conv1D]:
-    """The projections to queries, keys and values beside an output projection, from its nearest ancestor with any."""
-    wide = sides(projection)[0]
+def _input_projections(
+    module: nn.Module, name: str, projection: nn.Module
+) -> list[nn.Linear | Conv1D]:
+    """The projections to queries, keys and values beside an output projection.
+
+    They are those of its nearest ancestor that has any.
+
+    Args:
+        module: The model.
+        name: Path of the output projection.
+        projection: The output projection.
+    """
+    width, _ = projection_sizes(projection)
     while name:
         name = name.rpartition(".")[0]
-        found = [
-            m
-            for m in module.get_submodule(name).modules()
-            if isinstance(m, nn.Linear | Conv1D) and m is not projection
-        ]
-        fitting = [m for m in found if sides(m)[1] in (wide, 3 * wide) or not wide % sides(m)[1]]
-        if fitting:
-            return fitting
+        input_projections = []
+        for candidate in module.get_submodule(name).modules():
+            if candidate is projection or not isinstance(candidate, nn.Linear | Conv1D):
+                continue
+            _, outputs = projection_sizes(candidate)
+            if outputs in (width, 3 * width) or not width % outputs:
+                input_projections.append(candidate)
+        if input_projections:
+            return input_projections
     return []
 
 
-def sides(module: nn.Module) -> tuple[int, int]:
+def projection_sizes(module: nn.Module) -> tuple[int, int]:
     """Input and output size of a projection. Raises HeadlabError for any other module."""
     if isinstance(module, Conv1D):
         return module.weight.shape[0], module.weight.shape[1]
@@ -199,85 +264,125 @@ def sides(module: nn.Module) -> tuple[int, int]:
 Inputs = Sequence[Mapping[str, torch.Tensor]]
 Pass = Callable[[], object]
 ROUNDS = 15
-LEAST = 6  # rounds that a 95 % interval of a median needs
+MIN_ROUNDS = 6  # rounds that a 95 % interval of a median needs
 
 
 def latency_ratio(
-    before: nn.Module, after: nn.Module, inputs: Inputs, *, repeats: int = ROUNDS, seed: int = 0,
+    before: nn.Module,
+    after: nn.Module,
+    inputs: Inputs,
+    *,
+    repeats: int = ROUNDS,
+    seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
-) -> Ratio:  # fmt: skip
+) -> Ratio:
     """Time of `after` over that of `before` on the same batches; below 1 means that `after` is faster.
 
-    inputs: batches on the modules' device; a pass calls module(**batch) on each in turn.  repeats: rounds, 6 or
-    more; each times both models, in an order drawn with `seed` and reversed in every other round.  Raises
-    HeadlabError for fewer rounds or no batch.
+    Args:
+        before: A model.
+        after: Another.
+        inputs: Batches on the modules' device; a pass calls module(**batch) on each in turn.
+        repeats: Rounds, 6 or more; each times both models, in an order drawn with `seed` and
+            reversed in every other round.
+        seed: Of the orders.
+        clock: The time in seconds.
+
+    Raises:
+        HeadlabError: There are too few rounds, or no batch.
     """
     if not inputs:
         raise HeadlabError("there is no batch to time; give one or more", code="latency.no_batch")
     device = next(iter(inputs[0].values())).device
     passes = [lambda m=m: [m(**batch) for batch in inputs] for m in (before, after)]
-    (seconds,) = timed([passes], device, rounds=repeats, seed=seed, clock=clock)
+    (seconds,) = seconds_of_passes([passes], device, rounds=repeats, seed=seed, clock=clock)
     return ratio_of(seconds[:, 0], seconds[:, 1])
 
 
-def timed(
-    groups: Sequence[Sequence[Pass]], device: torch.device, *, rounds: int, seed: int,
-    clock: Callable[[], float] = time.perf_counter, tick: Callable[[], None] = lambda: None,
-    told: Callable[[int], None] = lambda turn: None,
-) -> list[Floats]:  # fmt: skip
+def seconds_of_passes(
+    groups: Sequence[Sequence[Pass]],
+    device: torch.device,
+    *,
+    rounds: int,
+    seed: int,
+    clock: Callable[[], float] = time.perf_counter,
+    tick: Callable[[], None] = lambda: None,
+    on_round: Callable[[int], None] = lambda rounds_done: None,
+) -> list[Floats]:
     """Seconds of every pass of each group in every round, one float [round, pass] per group.
 
-    Every round runs all groups; the passes of one group, which are compared with each other, run consecutively.
-    Each timed pass follows an untimed one of the same kind, so that none pays for the state another left behind.
-    tick: called between passes; may raise to stop.  told: called before each round with the number of rounds done.
-    Raises HeadlabError for too few rounds.
+    Every round runs all groups; the passes of one group, which are compared with each other, run
+    consecutively. Each timed pass follows an untimed one of the same kind, so that none pays for
+    the state another left behind.
+
+    Args:
+        groups: Passes that are compared with each other.
+        device: That they run on.
+        rounds: 6 or more.
+        seed: Of the orders.
+        clock: The time in seconds.
+        tick: Called between passes; may raise to stop.
+        on_round: Called before each round with the number of rounds done.
+
+    Raises:
+        HeadlabError: There are too few rounds.
     """
-    if rounds < LEAST:
+    if rounds < MIN_ROUNDS:
         raise HeadlabError(
-            f"asked for {rounds} rounds; an interval of their median needs {LEAST} or more",
+            f"asked for {rounds} rounds; an interval of their median needs {MIN_ROUNDS} or more",
             code="latency.rounds_too_few",
         )
     seconds = [np.zeros((rounds, len(passes))) for passes in groups]
-    within = [orders(rounds, len(passes), seed) for passes in groups]
+    orders_within_groups = [pass_orders(rounds, len(passes), seed) for passes in groups]
     with torch.inference_mode():
-        for turn, order in enumerate(orders(rounds, len(groups), seed)):
-            told(turn)
-            for group in order.tolist():
-                for number in within[group][turn].tolist():
+        for round_number, group_order in enumerate(pass_orders(rounds, len(groups), seed)):
+            on_round(round_number)
+            for group in group_order.tolist():
+                for pass_index in orders_within_groups[group][round_number].tolist():
                     tick()
-                    seconds[group][turn, number] = timed_pass(groups[group][number], device, clock)
+                    run_pass = groups[group][pass_index]
+                    seconds[group][round_number, pass_index] = timed_pass(run_pass, device, clock)
     return seconds
 
 
-def orders(rounds: int, passes: int, seed: int) -> list[Ints]:
+def pass_orders(rounds: int, passes: int, seed: int) -> list[Ints]:
     """The order of passes in each round, int [pass]: a random order, then its reverse, and so on."""
-    rng, out = np.random.default_rng(seed), list[Ints]()
-    while len(out) < rounds:
-        drawn = rng.permutation(passes)
-        out += [drawn, drawn[::-1]]
-    return out[:rounds]
+    rng = np.random.default_rng(seed)
+    orders_by_round: list[Ints] = []
+    while len(orders_by_round) < rounds:
+        order = rng.permutation(passes)
+        orders_by_round += [order, order[::-1]]
+    return orders_by_round[:rounds]
 
 
 # Batches of real examples to run a model on: of a task, or sentences of the embedded task for any text model.
 
-SENTENCES = "intents"
-POOL = 512  # examples of each language that batches are drawn from
+SENTENCES_TASK = "intents"
+POOL_SIZE = 512  # examples of each language that batches are drawn from
 Batches = list[dict[str, torch.Tensor]]
 
 
 def batches_of(model: Model, task: Task | None, *, rows: int, count: int, seed: int) -> Batches:
-    """`count` batches of `rows` dev examples, each in a randomly drawn language and padded to its longest example.
+    """Batches of dev examples, each in a randomly drawn language and padded to its longest example.
 
-    task: None uses the embedded task's sentences as plain texts, whatever the model was made for.  Raises
-    HeadlabError if the model does not fit the task.
+    Args:
+        model: That they are for.
+        task: Of the examples; None uses the embedded task's sentences as plain texts, whatever the
+            model was made for.
+        rows: Examples of each batch.
+        count: Number of batches.
+        seed: Of the draws.
+
+    Raises:
+        HeadlabError: The model does not fit the task.
     """
-    rng, source = np.random.default_rng(seed), _source(model, task)
+    rng = np.random.default_rng(seed)
+    source = _example_task(model, task)
     batches = []
     for _ in range(count):
         language = str(rng.choice(source.languages))
-        pool = source.examples(language, "dev", POOL)
-        drawn = [pool[i] for i in rng.choice(len(pool), rows, replace=len(pool) < rows)]
-        batches.append(_batch(model, task, drawn, language))
+        pool = source.examples(language, "dev", POOL_SIZE)
+        examples = [pool[i] for i in rng.choice(len(pool), rows, replace=len(pool) < rows)]
+        batches.append(_batch(model, task, examples, language))
     return batches
 
 
@@ -286,53 +391,67 @@ def different_batches(
 ) -> Batches:
     """`size` distinct dev examples, or as many as there are, in batches of up to `rows`.
 
-    Each batch is in a randomly drawn language, from its first `POOL` examples.  task, errors: as in `batches_of`.
+    Each batch is in a randomly drawn language, from its first `POOL_SIZE` examples. Other
+    arguments and errors are as in `batches_of`.
     """
-    rng, source = np.random.default_rng(seed), _source(model, task)
-    languages, pools, met = list(source.languages), dict[str, list[Example]](), set[Any]()
-    batches, left = list[dict[str, torch.Tensor]](), size
-    while languages and left:
+    rng = np.random.default_rng(seed)
+    source = _example_task(model, task)
+    languages = list(source.languages)
+    pools: dict[str, list[Example]] = {}
+    texts_met: set[Any] = set()
+    batches: Batches = []
+    remaining = size
+    while languages and remaining:
         language = str(rng.choice(languages))
         if language not in pools:
-            pool = source.examples(language, "dev", POOL)
+            pool = source.examples(language, "dev", POOL_SIZE)
             pools[language] = [pool[i] for i in rng.permutation(len(pool))]
-        drawn = _unmet(pools[language], min(rows, left), met)
+        examples = _pop_unmet(pools[language], min(rows, remaining), texts_met)
         if not pools[language]:
             languages.remove(language)
-        if drawn:
-            batches.append(_batch(model, task, drawn, language))
-            left -= len(drawn)
+        if examples:
+            batches.append(_batch(model, task, examples, language))
+            remaining -= len(examples)
     return batches
 
 
-def _unmet(pool: list[Example], count: int, met: set[Any]) -> list[Example]:
-    """Up to `count` examples popped off the end of a pool, skipping texts met before; updates `met`."""
-    drawn: list[Example] = []
-    while pool and len(drawn) < count:
+def _pop_unmet(pool: list[Example], count: int, texts_met: set[Any]) -> list[Example]:
+    """Up to `count` examples popped off the end of a pool, skipping texts met before.
+
+    Args:
+        pool: Shortened by the examples, and by those skipped.
+        count: At most so many.
+        texts_met: The texts of the examples are added.
+    """
+    examples: list[Example] = []
+    while pool and len(examples) < count:
         example = pool.pop()
-        said = (example.text, example.pair, example.words, example.target, example.choices)
-        if said not in met:
-            met.add(said)
-            drawn.append(example)
-    return drawn
+        text = (example.text, example.pair, example.words, example.target, example.choices)
+        if text not in texts_met:
+            texts_met.add(text)
+            examples.append(example)
+    return examples
 
 
-def _source(model: Model, task: Task | None) -> Task:
+def _example_task(model: Model, task: Task | None) -> Task:
+    """The task that examples are drawn from; the embedded one if none is given."""
     if task is None and model.tokenizer is None:
         raise HeadlabError(
-            f"{model.name} has no tokenizer, so texts cannot be given to it; save a tokenizer into its folder",
+            f"{model.name} has no tokenizer, so texts cannot be given to it; save a tokenizer "
+            "into its folder",
             code="tokenizer.missing",
         )
-    return task_of(SENTENCES) if task is None else task
+    return task_of(SENTENCES_TASK) if task is None else task
 
 
 def _batch(
-    model: Model, task: Task | None, drawn: list[Example], language: str
+    model: Model, task: Task | None, examples: list[Example], language: str
 ) -> dict[str, torch.Tensor]:
-    whole = np.arange(len(drawn))
+    """Inputs of the model for some examples in one language."""
+    all_rows = np.arange(len(examples))
     if task is not None:
-        return plain(read(model, task, drawn, language).tensors(whole))
-    inputs = pad(model, encode(model, [example.text for example in drawn]), whole)
+        return plain(read(model, task, examples, language).tensors(all_rows))
+    inputs = pad(model, encode(model, [example.text for example in examples]), all_rows)
     if not model.module.config.is_encoder_decoder:
         return inputs
     # a sequence-to-sequence model also gets them as its target, for one pass over a given target
@@ -350,7 +469,7 @@ def tokens_of(batches: Sequence[dict[str, torch.Tensor]]) -> int:
 # Measuring what a mask saves: counts, then timed passes of the untouched, the masked and the shrunk model.
 
 BATCH_SIZES = (1, 8, 32)
-ROWS = 32  # examples per timed pass: as many whole batches as fit, at least one
+ROWS_A_PASS = 32  # examples per timed pass: as many whole batches as fit, at least one
 OnRound = Callable[[int, int, str], None]
 
 
@@ -365,12 +484,24 @@ def measure(
     tick: Callable[[], None] = lambda: None,
     told: OnRound = lambda done, total, note: None,
 ) -> Savings:
-    """Parameters and multiply-accumulates of a model untouched, masked and shrunk, and how long each takes.
+    """Parameters, multiply-accumulates and time of a model untouched, masked and shrunk.
 
-    task: provides the examples; None uses the embedded task's sentences.  rounds: of passes of all three models, 6
-    or more.  tick: called between passes; may raise to stop.  told: called with rounds done, rounds in all and a
-    note.  If the heads cannot be removed from the weights, the record says why, and there is no shrunk model to
-    time.  Raises HeadlabError for another model's mask, a batch size below 1 or a task that does not fit.
+    If the heads cannot be removed from the weights, the record says why, and there is no shrunk
+    model to time.
+
+    Args:
+        untouched: The model with all heads on.
+        mask: Of this model.
+        task: Provides the examples; None uses the embedded task's sentences.
+        batch_sizes: Examples of a batch, 1 or more each.
+        rounds: Of passes of all three models, 6 or more.
+        seed: Of the examples and the orders of passes.
+        tick: Called between passes; may raise to stop.
+        told: Called with rounds done, rounds in all and a note.
+
+    Raises:
+        HeadlabError: The mask is another model's, a batch size is below 1, or the task does not
+            fit.
     """
     mask.check(untouched.grid, untouched.fingerprint)
     if not batch_sizes or min(batch_sizes) < 1:
@@ -378,37 +509,58 @@ def measure(
             f"batch sizes are {list(batch_sizes)}; give one or more, each 1 or more",
             code="worth.batch_sizes_invalid",
         )
-    shrunk, refused = _shrunk(untouched, mask)
+    shrunk, refusal = _shrunk_or_refusal(untouched, mask)
     module = None if shrunk is None else shrunk.module
-    samples = {
-        n: batches_of(untouched, task, rows=n, count=max(1, ROWS // n), seed=seed)
-        for n in dict.fromkeys(batch_sizes)
-    }
-    tokens = tokens_of(samples[min(samples)])
-    seconds = timed(
-        [_passes(untouched, mask, module, batches) for batches in samples.values()], untouched.device, rounds=rounds,
-        seed=seed, tick=tick, told=lambda turn: told(turn, rounds, f"round {turn + 1}"),
-    )  # fmt: skip
+    batches_by_size: dict[int, Batches] = {}
+    for batch_size in dict.fromkeys(batch_sizes):
+        count = max(1, ROWS_A_PASS // batch_size)
+        batches_by_size[batch_size] = batches_of(
+            untouched, task, rows=batch_size, count=count, seed=seed
+        )
+    tokens = tokens_of(batches_by_size[min(batches_by_size)])
+    seconds = seconds_of_passes(
+        [_passes(untouched, mask, module, batches) for batches in batches_by_size.values()],
+        untouched.device,
+        rounds=rounds,
+        seed=seed,
+        tick=tick,
+        on_round=lambda rounds_done: told(rounds_done, rounds, f"round {rounds_done + 1}"),
+    )
     told(rounds, rounds, "done")
-    device = _device(untouched.device)
-    speeds = tuple(
-        _speed(device, *sample, each) for sample, each in zip(samples.items(), seconds, strict=True)
+    device = _device_name(untouched.device)
+    speeds = [
+        _speed(device, batch_size, batches, seconds_at_size)
+        for (batch_size, batches), seconds_at_size in zip(
+            batches_by_size.items(), seconds, strict=True
+        )
+    ]
+    spec = plain_object(
+        {
+            "model": untouched.recorded(),
+            "mask": mask.digest,
+            "task": None if task is None else task.name,
+            "languages": [] if task is None else list(task.languages),
+            "sentences": SENTENCES_TASK if task is None else None,
+            "batch_sizes": list(batches_by_size),
+            "rounds": rounds,
+            "seed": seed,
+            "threads": torch.get_num_threads(),
+            "versions": versions(),
+        }
     )
-    spec = plain_object({
-        "model": untouched.recorded(), "mask": mask.digest, "task": None if task is None else task.name,
-        "languages": [] if task is None else list(task.languages),
-        "sentences": SENTENCES if task is None else None, "batch_sizes": list(samples), "rounds": rounds,
-        "seed": seed, "threads": torch.get_num_threads(), "versions": versions(),
-    })  # fmt: skip
-    whole = _counted(untouched.module, untouched, tokens)
-    left = None if module is None else _counted(module, untouched, tokens)
-    still = 0 if shrunk is None else len(shrunk.masked)
     return Savings(
-        untouched.grid.size, len(mask.removed), whole, left, speeds, refused, still, spec
+        heads=untouched.grid.size,
+        removed=len(mask.removed),
+        untouched=_counted_cost(untouched.module, untouched, tokens),
+        shrunk=None if module is None else _counted_cost(module, untouched, tokens),
+        speeds=tuple(speeds),
+        refused=refusal,
+        still=0 if shrunk is None else len(shrunk.masked),
+        spec=spec,
     )
 
 
-def _shrunk(model: Model, mask: Mask) -> tuple[Shrunk | None, str]:
+def _shrunk_or_refusal(model: Model, mask: Mask) -> tuple[Shrunk | None, str]:
     """The model without the mask's heads, or None and why there is none."""
     try:
         return shrink_model(model, mask), ""
@@ -416,8 +568,16 @@ def _shrunk(model: Model, mask: Mask) -> tuple[Shrunk | None, str]:
         return None, str(error).rstrip(".")
 
 
-def _counted(module: nn.Module, model: Model, tokens: int) -> Left:
-    return Left(parameters_of(module), macs_of(module, made_up(model.module, tokens)), tokens)
+def _counted_cost(module: nn.Module, model: Model, tokens: int) -> Left:
+    """What a model costs on one text.
+
+    Args:
+        module: The model, maybe shrunk.
+        model: The untouched one.
+        tokens: Length of the text.
+    """
+    inputs = made_up_inputs(model.module, tokens)
+    return Left(parameters_of(module), macs_of(module, inputs), tokens)
 
 
 def _passes(model: Model, mask: Mask, shrunk: nn.Module | None, batches: Batches) -> Sequence[Pass]:
@@ -429,32 +589,45 @@ def _passes(model: Model, mask: Mask, shrunk: nn.Module | None, batches: Batches
             for batch in batches:
                 model.module(**batch)
 
-    def untouched() -> None:
+    def run_baseline() -> None:
         run_under(Active())
 
-    def masked() -> None:
+    def run_masked() -> None:
         run_under(Active(gates=gates))
 
-    def without() -> None:
+    def run_shrunk() -> None:
         assert shrunk is not None
         for batch in batches:
             shrunk(**batch)
 
-    return [untouched, masked] + ([] if shrunk is None else [without])
+    return [run_baseline, run_masked] if shrunk is None else [run_baseline, run_masked, run_shrunk]
 
 
 def _speed(device: str, rows: int, batches: Batches, seconds: Floats) -> Speed:
-    """The timings at one batch size. seconds: float [round, pass]."""
-    ratios = [ratio_of(seconds[:, 0], seconds[:, at]) for at in range(1, seconds.shape[1])]
-    each = 1000 * seconds[:, 0] / len(batches)
-    between = median_interval(each)
-    shrunk = ratios[1] if len(ratios) > 1 else None
+    """The timings at one batch size.
+
+    Args:
+        device: Its name.
+        rows: Batch size.
+        batches: That each pass went over.
+        seconds: float [round, pass]: of the baseline, the masked and, if there is one, the shrunk
+            model.
+    """
+    baseline, *others = seconds.T
+    ratios = [ratio_of(baseline, other) for other in others]
+    milliseconds = 1000 * baseline / len(batches)
     return Speed(
-        device, rows, tokens_of(batches), float(np.median(each)), ratios[0], shrunk, between
+        device=device,
+        rows=rows,
+        tokens=tokens_of(batches),
+        milliseconds=float(np.median(milliseconds)),
+        masked=ratios[0],
+        shrunk=ratios[1] if len(ratios) > 1 else None,
+        between=median_interval(milliseconds),
     )
 
 
-def _device(device: torch.device) -> str:
+def _device_name(device: torch.device) -> str:
     """A device's name for display: the GPU's, or the device type with its number of threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ from headlab.core.parallel import Tick, spread
 from headlab.evaluation import Batch, Evaluator
 from headlab.hooks import Model, excluded_ids, sides, sum_weights
 from headlab.stats import group_bootstrap, stratified_bootstrap
-from headlab.studies.heads import RAW, claimed, in_every_top
+from headlab.studies.heads import RAW, claimed_signs, in_every_top
 from headlab.studies.result import Records
 from headlab.studies.separators_result import HeadLooks, KindLooks, SeparatorsResult
 from headlab.studies.table import Say
@@ -28,65 +29,75 @@ KINDS = ("language-agnostic", "language-specific", "all")
 
 
 @dataclass(frozen=True)
-class Looks:
+class SeparatorLooks:
     """Where heads attend, sentence by sentence.
 
-    tokens: float [sentence, head], share of a sentence's tokens whose largest weight is on a separator.
-    groups: label [sentence]; sentences with the same label are resampled together.
+    Attributes:
+        tokens: float [sentence, head]: share of a sentence's tokens whose largest weight is on a
+            separator.
+        groups: Label [sentence]; sentences with the same label are resampled together.
     """
 
     tokens: Floats
     groups: tuple[str, ...]
 
     @property
-    def whole(self) -> Bools:
+    def is_whole_sentence(self) -> Bools:
         """Whether every token's largest weight is on a separator, bool [sentence, head]."""
         return np.asarray(self.tokens == 1)
 
 
-def looks(
-    evaluator: Evaluator, tokens: str = SEPARATOR, seen: Callable[[int], None] = lambda _: None
-) -> Looks:
+def measure_looks(
+    evaluator: Evaluator, tokens: str = SEPARATOR, on_batch: Callable[[int], None] = lambda _: None
+) -> SeparatorLooks:
     """Where each head's tokens attend most, for all examples of an evaluator, in one pass.
 
-    tokens: what counts as a separator, as in `excluded_ids`.  A token counts if its largest weight on a separator
-    exceeds that on anything else (a tie does not count); padding neither attends nor is attended to.
-    seen: called after every batch with the number of sentences done; may raise to stop.
+    A token counts if its largest weight on a separator exceeds that on anything else (a tie does
+    not count); padding neither attends nor is attended to.
+
+    Args:
+        evaluator: Of the examples.
+        tokens: What counts as a separator, as in `excluded_ids`.
+        on_batch: Called after every batch with the number of sentences done; may raise to stop.
     """
     model = evaluator.model
     ids = torch.tensor(excluded_ids(model.tokenizer, tokens), device=model.device)
-    out, rows = np.zeros((len(evaluator.examples), model.grid.size)), 0
+    token_shares = np.zeros((len(evaluator.examples), model.grid.size))
+    sentences_done = 0
     layer, head = model.grid.flat.T
 
-    def look(batch: Batch, tick: Tick) -> Floats:
+    def shares_of_batch(batch: Batch, tick: Tick) -> Floats:
         tick()
         return shares_of(model, batch, ids)[:, layer, head]
 
     batches = evaluator.batches(np.arange(len(evaluator.examples)))
-    for batch, found in spread(batches, look, on=model, tick=evaluator.tick):
-        out[batch.rows] = found
-        rows += len(batch.rows)
+    for batch, batch_shares in spread(batches, shares_of_batch, on=model, tick=evaluator.tick):
+        token_shares[batch.rows] = batch_shares
+        sentences_done += len(batch.rows)
         evaluator.forwards += len(batch.rows)
-        seen(rows)
-    return Looks(out, tuple(example.cluster for example in evaluator.examples))
+        on_batch(sentences_done)
+    return SeparatorLooks(token_shares, tuple(example.cluster for example in evaluator.examples))
 
 
 def shares_of(model: Model, batch: Batch, ids: torch.Tensor) -> Floats:
     """Share of every sentence's tokens that attend most to one of `ids`, float [row, layer, head]."""
-    out = np.zeros((len(batch.rows), model.grid.layers, model.grid.width))
+    shares = np.zeros((len(batch.rows), model.grid.layers, model.grid.width))
 
     def add(row: int, weights: torch.Tensor) -> None:
-        looking, target = sides(batch.inputs, model.grid.rows[row])
-        real = target[1][:, None, None, :]
-        separator = torch.isin(target[0], ids)[:, None, None, :] & real
-        on, off = (
-            weights.masked_fill(~which, -1).amax(dim=-1) for which in (separator, ~separator & real)
-        )
-        counted = ((on > off) & looking[1][:, None, :]).sum(dim=-1, dtype=torch.float64)
-        out[:, row, : counted.shape[1]] = (counted / looking[1].sum(dim=-1)[:, None]).cpu().numpy()
+        """Fill in one row of the grid. weights: [sentence, head, token, token attended to]."""
+        (_, is_looking), (target_ids, is_target) = sides(batch.inputs, model.grid.rows[row])
+        is_target = is_target[:, None, None, :]
+        is_separator = torch.isin(target_ids, ids)[:, None, None, :] & is_target
+        is_other = ~is_separator & is_target
+        largest_on_separator = weights.masked_fill(~is_separator, -1).amax(dim=-1)
+        largest_elsewhere = weights.masked_fill(~is_other, -1).amax(dim=-1)
+        counts = (largest_on_separator > largest_elsewhere) & is_looking[:, None, :]
+        counted_tokens = counts.sum(dim=-1, dtype=torch.float64)
+        shares_of_row = counted_tokens / is_looking.sum(dim=-1)[:, None]
+        shares[:, row, : shares_of_row.shape[1]] = shares_of_row.cpu().numpy()
 
     sum_weights(model, batch.inputs, add)
-    return out
+    return shares
 
 
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> SeparatorsResult:
@@ -96,22 +107,24 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Sepa
     """
     top = integer_in(options, "top")
     tokens = text_in(options, "tokens")
-    found = {}
+    looks_by_language = {}
     for language in pieces.languages:
         report(f"where heads look in {language}")
-        found[language] = _looks(pieces, language, tokens)
+        looks_by_language[language] = _looks_in(pieces, language, tokens)
     kinds = _kinds(pieces, options, top)
     grid, rng = pieces.model.grid, np.random.default_rng(pieces.seed)
     # In this order, since both draw from one stream of random numbers.
-    heads = head_records(found, grid, rng)
-    kind_rows = kind_records(found, kinds, aligned=pieces.task.aligned, rng=rng)
+    heads = head_records(looks_by_language, grid, rng)
+    kind_rows = kind_records(looks_by_language, kinds, are_aligned=pieces.task.aligned, rng=rng)
     sizes = ", ".join(f"{name}: {int(kinds[name].sum())}" for name in KINDS)
     notes = (
-        f"Looked at: {_words(pieces.model, tokens)}. Padding neither attends nor is attended to; all other tokens "
-        "attend.",
-        f"Heads by kind: {sizes}. Language-agnostic: among the {top} highest of every language; language-specific: "
-        "helpful in one language and harmful in another by intervals that exclude 0 (not adjusted for many heads).",
-        "Intervals: 95 %, by resampling groups of sentences, with a sentence added that counts and one that does not.",
+        f"Looked at: {_tokens_text(pieces.model, tokens)}. Padding neither attends nor is "
+        "attended to; all other tokens attend.",
+        f"Heads by kind: {sizes}. Language-agnostic: among the {top} highest of every language; "
+        "language-specific: helpful in one language and harmful in another by intervals that "
+        "exclude 0 (not adjusted for many heads).",
+        "Intervals: 95 %, by resampling groups of sentences, with a sentence added that counts "
+        "and one that does not.",
     )
     return SeparatorsResult(heads=heads, kinds=kind_rows, notes=notes)
 
@@ -124,48 +137,50 @@ def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
         )
         for language in pieces.languages
     ]
-    return [*pieces.ask_scored(options), *passes]
+    return [*pieces.ask_study_scores(options), *passes]
 
 
-def _looks(pieces: Pieces, language: str, tokens: str) -> Looks:
-    evaluator, before = pieces.evaluator(language, "dev"), pieces.forwards
+def _looks_in(pieces: Pieces, language: str, tokens: str) -> SeparatorLooks:
+    """Where heads look in a language's dev examples; the passes are reported as those of the pieces."""
+    evaluator = pieces.evaluator(language, "dev")
+    forwards_before = pieces.forwards
     evaluator.forget_states()  # frees memory for the attention weights
 
-    def seen(rows: int) -> None:
-        pieces.forwards = before + rows
-        words = f"{rows} of {len(evaluator.examples)} sentences of {language}"
-        pieces.report(Progress(pieces.forwards, pieces.forwards, words))
+    def on_batch(sentences_done: int) -> None:
+        pieces.forwards = forwards_before + sentences_done
+        note = f"{sentences_done} of {len(evaluator.examples)} sentences of {language}"
+        pieces.report(Progress(pieces.forwards, pieces.forwards, note))
 
     evaluator.tick = pieces.tick
-    return looks(evaluator, tokens, seen)
+    return measure_looks(evaluator, tokens, on_batch)
 
 
-def _words(model: Model, tokens: str) -> str:
+def _tokens_text(model: Model, tokens: str) -> str:
+    """Which tokens count, in words."""
     names = model.tokenizer.convert_ids_to_tokens(excluded_ids(model.tokenizer, tokens))
-    return (
-        f"{tokens} tokens ({' '.join(f'`{name}`' for name in names) or 'the tokenizer has none'})"
-    )
+    quoted_names = " ".join(f"`{name}`" for name in names)
+    return f"{tokens} tokens ({quoted_names or 'the tokenizer has none'})"
 
 
 def _kinds(pieces: Pieces, options: Mapping[str, OptionValue], top: int) -> dict[str, Bools]:
     """{kind of KINDS: its heads, bool [head]}."""
-    scores = {language: pieces.scored(language, options) for language in pieces.languages}
-    agnostic, claims = in_every_top(scores, top), claimed(scores)
-    specific = claims[RAW].both if claims else np.zeros_like(agnostic)
-    return dict(
-        zip(KINDS, (agnostic, specific, np.ones(pieces.model.grid.size, bool)), strict=True)
-    )
+    scores = {language: pieces.study_scores(language, options) for language in pieces.languages}
+    agnostic = in_every_top(scores, top)
+    signs_by_claim = claimed_signs(scores)
+    specific = signs_by_claim[RAW].vary if signs_by_claim else np.zeros_like(agnostic)
+    all_heads = np.ones(pieces.model.grid.size, bool)
+    return dict(zip(KINDS, (agnostic, specific, all_heads), strict=True))
 
 
 def head_records(
-    looks_by_language: Mapping[str, Looks], grid: HeadGrid, rng: np.random.Generator
+    looks_by_language: Mapping[str, SeparatorLooks], grid: HeadGrid, rng: np.random.Generator
 ) -> Records[HeadLooks]:
     """Every language and head: share of sentences with its interval, and mean share of tokens."""
     rows = []
-    for language, seen in looks_by_language.items():
-        share = seen.whole.astype(np.float64).T
-        low, high, _ = group_bootstrap(share, seen.groups, rng, made_up=(1.0, 0.0))
-        tokens = seen.tokens.mean(axis=0)
+    for language, looks in looks_by_language.items():
+        share = looks.is_whole_sentence.astype(np.float64).T
+        low, high, _ = group_bootstrap(share, looks.groups, rng, made_up=(1.0, 0.0))
+        tokens = looks.tokens.mean(axis=0)
         for index, head in enumerate(grid.heads):
             row = HeadLooks(
                 language=language,
@@ -174,7 +189,7 @@ def head_records(
                 low_percent=100 * float(low[index]),
                 high_percent=100 * float(high[index]),
                 tokens_percent=100 * float(tokens[index]),
-                sentences=len(seen.groups),
+                sentences=len(looks.groups),
             )
             rows.append(row)
     return Records(
@@ -185,30 +200,34 @@ def head_records(
 
 
 def kind_records(
-    found: Mapping[str, Looks],
+    looks_by_language: Mapping[str, SeparatorLooks],
     kinds: Mapping[str, Bools],
     *,
-    aligned: bool,
+    are_aligned: bool,
     rng: np.random.Generator,
 ) -> Records[KindLooks]:
     """Every language (and all of them) and kind of head: mean share, and its difference from all heads.
 
-    aligned: whether groups of the same name are the same texts in every language and so are drawn together;
-    otherwise each language is resampled separately, with equal weight.
+    Args:
+        looks_by_language: Where heads look.
+        kinds: The heads of each kind, bool [head].
+        are_aligned: Whether groups of the same name are the same texts in every language and so are
+            drawn together; otherwise each language is resampled separately, with equal weight.
+        rng: Of the bootstrap.
     """
-    each = list(found.values())
-    pooled = Looks(
-        np.concatenate([seen.tokens for seen in each]),
-        tuple(label for s in each for label in s.groups),
+    all_looks = list(looks_by_language.values())
+    pooled_looks = SeparatorLooks(
+        np.concatenate([looks.tokens for looks in all_looks]),
+        tuple(chain.from_iterable(looks.groups for looks in all_looks)),
     )
-    sets = {language: [seen] for language, seen in found.items()}
-    if len(found) > 1:
-        sets["all languages"] = [pooled] if aligned else each
+    strata_by_language = {language: [looks] for language, looks in looks_by_language.items()}
+    if len(looks_by_language) > 1:
+        strata_by_language["all languages"] = [pooled_looks] if are_aligned else all_looks
     rows = []
-    for language, strata in sets.items():
-        for kind, chosen in kinds.items():
-            numbers = _against_all(strata, chosen, rng)
-            rows.append(KindLooks(language, kind, int(chosen.sum()), *numbers))
+    for language, strata in strata_by_language.items():
+        for kind, heads_of_kind in kinds.items():
+            numbers = _figures_of_kind(strata, heads_of_kind, rng)
+            rows.append(KindLooks(language, kind, int(heads_of_kind.sum()), *numbers))
     return Records(
         "The same, as the mean over kinds of heads, and minus the mean over all heads",
         tuple(rows),
@@ -216,28 +235,35 @@ def kind_records(
     )
 
 
-def _against_all(
-    strata: Sequence[Looks], chosen: Bools, rng: np.random.Generator
+def _figures_of_kind(
+    strata: Sequence[SeparatorLooks], heads_of_kind: Bools, rng: np.random.Generator
 ) -> tuple[float | None, ...]:
-    """Mean over strata of the chosen heads' share and its difference from all heads, with intervals, in %; and p.
+    """The figures of `KindLooks` from the sentences on, for a kind of heads, as means over strata.
 
     Fewer where there is no other head, and none where there is no head.
     """
-    if not chosen.any():
+    if not heads_of_kind.any():
         return ()
-    part = [(seen.whole[:, chosen].mean(axis=1)[None], seen.groups) for seen in strata]
-    low, high, _ = stratified_bootstrap(part, rng, made_up=(1.0, 0.0))
-    tokens = np.mean([seen.tokens[:, chosen].mean() for seen in strata])
-    shares = [100 * float(v) for v in (_mean(part), low[0], high[0], tokens)]
-    if chosen.all():
-        return tuple(shares)
-    gain = [
-        (own - seen.whole.mean(axis=1), seen.groups)
-        for (own, _), seen in zip(part, strata, strict=True)
+    kind_strata = [
+        (looks.is_whole_sentence[:, heads_of_kind].mean(axis=1)[None], looks.groups)
+        for looks in strata
     ]
-    below, above, p = stratified_bootstrap(gain, rng)
-    return (*shares, *(100 * float(v) for v in (_mean(gain), below[0], above[0])), float(p[0]))
+    low, high, _ = stratified_bootstrap(kind_strata, rng, made_up=(1.0, 0.0))
+    tokens = np.mean([looks.tokens[:, heads_of_kind].mean() for looks in strata])
+    share = _mean_of_strata(kind_strata)
+    percents = [100 * float(value) for value in (share, low[0], high[0], tokens)]
+    if heads_of_kind.all():
+        return tuple(percents)
+    difference_strata = [
+        (kind_shares - looks.is_whole_sentence.mean(axis=1), looks.groups)
+        for (kind_shares, _), looks in zip(kind_strata, strata, strict=True)
+    ]
+    low, high, p = stratified_bootstrap(difference_strata, rng)
+    difference = _mean_of_strata(difference_strata)
+    points = [100 * float(value) for value in (difference, low[0], high[0])]
+    return (*percents, *points, float(p[0]))
 
 
-def _mean(strata: Sequence[tuple[Floats, tuple[str, ...]]]) -> float:
+def _mean_of_strata(strata: Sequence[tuple[Floats, tuple[str, ...]]]) -> float:
+    """The mean over strata of the mean of their values."""
     return float(np.mean([values.mean() for values, _ in strata]))

@@ -37,18 +37,29 @@ Say = Callable[[str], None]  # takes a sentence on where the work is
 class Experiment:
     """One analysis.
 
-    question: what it answers.  paper: its source.  options: by name.  module: of its `run` and `cost`, relative to
-    headlab.studies or as a full dotted path.  version: raised when its tables change, so that stored reports are
-    made again.  least_languages: minimum number of languages.  options_of: {option: the method whose options it
-    holds}, if that is not the chosen method.  lists: {option: names allowed in it, comma-separated}.  fewest:
-    {option: minimum number of names in it}, 1 by default.  always: scores taken whatever the options, {name in its
-    tables: (method, its options)}.  job: the key of the kind of job that runs it, whose page shows it; another than
-    the default if it has a command and a page of its own.  complete: takes all options, each valid by itself, and
-    returns them with what one says of another filled in; raises HeadlabError for those that exclude each other.
-    result: the class of what `run` returns, as "module:Class", a `headlab.studies.result.StudyResult`; empty where
-    `run` returns tables and notes.  figures: module of `figures(result)`, which gives {name: chart}, relative to
-    headlab.charts.studies or as a full dotted path; empty for a study without figures.  Neither module is imported
-    before its result or figures are asked for.
+    No module is imported before its result or figures are asked for.
+
+    Attributes:
+        key: Names it in commands and reports.
+        title: For people.
+        question: What it answers.
+        paper: Its source.
+        options: By name.
+        module: Of its `run` and `cost`, relative to headlab.studies or as a full dotted path.
+        version: Raised when its tables change, so that stored reports are made again.
+        least_languages: Minimum number of languages.
+        options_of: {option: the method whose options it holds}, if that is not the chosen method.
+        lists: {option: names allowed in it, comma-separated}.
+        fewest: {option: minimum number of names in it}, 1 by default.
+        always: Scores taken whatever the options, {name in its tables: (method, its options)}.
+        result: The class of what `run` returns, as "module:Class", a
+            `headlab.studies.result.StudyResult`; empty where `run` returns tables and notes.
+        figures: Module of `figures(result)`, which gives {name: chart}, relative to
+            headlab.charts.studies or as a full dotted path; empty for a study without figures.
+        job: The key of the kind of job that runs it, whose page shows it; another than the default
+            if it has a command and a page of its own.
+        complete: Takes all options, each valid by itself, and returns them with what one says of
+            another filled in; raises HeadlabError for those that exclude each other.
     """
 
     key: str
@@ -77,68 +88,76 @@ class Experiment:
         Returns:
             {name in the tables: (the method, the version since which the settings mean what they do)}.
         """
-        taken: dict[str, tuple[str, Mapping[str, object]]] = dict(self.always)
+        settings_by_name: dict[str, tuple[str, Mapping[str, object]]] = dict(self.always)
         method, settings = options.get(METHOD), options.get(METHOD_OPTIONS)
         if isinstance(method, str):
-            taken[method] = method, settings if isinstance(settings, Mapping) else {}
-        named = [
+            settings_by_name[method] = method, settings if isinstance(settings, Mapping) else {}
+        listed_names = [
             name for option in self.lists for name in str(options.get(option) or "").split(",")
         ]
-        taken |= {name: ORDERINGS[name] for name in named if name in ORDERINGS}
-        found = {}
-        for name, (key, settings) in taken.items():
+        settings_by_name |= {name: ORDERINGS[name] for name in listed_names if name in ORDERINGS}
+        renewed_methods = {}
+        for name, (key, settings) in settings_by_name.items():
             version = METHODS[key].renewed_in(settings) if key in METHODS else 1
             if version > 1:
-                found[name] = METHODS[key], version
-        return found
+                renewed_methods[name] = METHODS[key], version
+        return renewed_methods
 
-    def check_languages(self, given: int) -> None:
-        """Raise HeadlabError for too few languages. given: how many there are."""
-        if given < self.least_languages:
+    def check_languages(self, language_count: int) -> None:
+        """Check that there are enough languages.
+
+        Raises:
+            HeadlabError: There are too few.
+        """
+        if language_count < self.least_languages:
             raise HeadlabError(
-                f"experiment {self.key} compares languages; it needs {self.least_languages} or more, given {given}",
+                f"experiment {self.key} compares languages; it needs {self.least_languages} or "
+                f"more, given {language_count}",
                 code="experiment.languages_too_few",
             )
 
     def resolve(self, given: Mapping[str, object]) -> dict[str, OptionValue]:
-        """All options: given ones checked, the rest at their defaults; options of methods are completed too.
+        """All options: given ones checked, the rest at their defaults.
 
-        Raises HeadlabError for an unknown option, an invalid value, or options that exclude each other.
+        Options of methods are completed too.
+
+        Raises:
+            HeadlabError: An option is unknown, a value is invalid, or options exclude each other.
         """
         check_known(
             self.options, given, f"experiment {self.key} has", code="experiment.option_unknown"
         )
-        out: dict[str, OptionValue] = resolved(
+        options: dict[str, OptionValue] = resolved(
             self.options, given, f"experiment {self.key}", code="experiment.option_invalid"
         )
-        if METHOD in out:
-            chosen = method_of(text_in(out, METHOD))
-            given_options = options_in(out, METHOD_OPTIONS) if METHOD_OPTIONS in out else {}
-            out[METHOD] = chosen.key
-            out[METHOD_OPTIONS] = chosen.resolve(given_options)
+        if METHOD in options:
+            scoring_method = method_of(text_in(options, METHOD))
+            given_options = options_in(options, METHOD_OPTIONS) if METHOD_OPTIONS in options else {}
+            options[METHOD] = scoring_method.key
+            options[METHOD_OPTIONS] = scoring_method.resolve(given_options)
         for name, key in self.options_of.items():
-            out[name] = METHODS[key].resolve(options_in(out, name))
+            options[name] = METHODS[key].resolve(options_in(options, name))
         for name in self.lists:
-            out[name] = self._list(name, text_in(out, name))
-        return self.complete(out)
+            options[name] = self._list(name, text_in(options, name))
+        return self.complete(options)
 
     def _list(self, name: str, text: str) -> str:
         """A comma-separated text with each name once. Raises HeadlabError for unknown, missing or too few names."""
-        found = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-        unknown = [word for word in found if word not in self.lists[name]]
-        if unknown or not found:
+        names = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+        unknown = [word for word in names if word not in self.lists[name]]
+        if unknown or not names:
             raise HeadlabError(
                 f"experiment {self.key}: {name} has {', '.join(unknown) or 'none'}; "
                 f"name some of {', '.join(self.lists[name])}, comma-separated",
                 code="experiment.list_item_unknown",
             )
-        if len(found) < self.fewest.get(name, 1):
+        if len(names) < self.fewest.get(name, 1):
             raise HeadlabError(
-                f"experiment {self.key}: {name} has {', '.join(found)} only; "
-                f"name {self.fewest[name]} or more of {', '.join(self.lists[name])}, comma-separated",
+                f"experiment {self.key}: {name} has {', '.join(names)} only; name "
+                f"{self.fewest[name]} or more of {', '.join(self.lists[name])}, comma-separated",
                 code="experiment.list_too_short",
             )
-        return ",".join(found)
+        return ",".join(names)
 
 
 WITH_SIGN = Option(
@@ -159,7 +178,7 @@ SCORES = tuple(name for name in ORDERINGS if name != RANDOM_METHOD)
 RUNS = Option(10, "random choices of heads", kind=int, low=1)
 POINTS = Option(25, "counts of removed heads; none for every one", kind=int, low=2, optional=True)
 LOSS = Option(1.0, "points of accuracy that may be lost", kind=float, low=0)
-HELD = "Held & Yang, EACL 2023"
+HELD_AND_YANG = "Held & Yang, EACL 2023"
 
 BOUND, ESTIMATE = "bound", "estimate"  # by which a front measures a loss
 WITHIN = (
@@ -179,16 +198,16 @@ def one_question(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
     Raises:
         HeadlabError: Both are given.
     """
-    completed = dict(options)
-    if completed["within"] is not None and completed["heads"] is not None:
+    options_with_default = dict(options)
+    if options_with_default["within"] is not None and options_with_default["heads"] is not None:
         raise HeadlabError(
-            "a front answers one question: give within (points that may be lost) or heads (how many to keep), "
-            "not both",
+            "a front answers one question: give within (points that may be lost) or heads (how "
+            "many to keep), not both",
             code="front.two_questions",
         )
-    if completed["within"] is None and completed["heads"] is None:
-        completed["within"] = WITHIN
-    return completed
+    if options_with_default["within"] is None and options_with_default["heads"] is None:
+        options_with_default["within"] = WITHIN
+    return options_with_default
 
 
 BUILT_IN: dict[str, Experiment] = {
@@ -198,7 +217,7 @@ BUILT_IN: dict[str, Experiment] = {
             "agreement",
             "Agreement between languages",
             "Do two languages agree on which heads help, as far as noise lets them?",
-            f"{HELD}, figures 1 and 2",
+            f"{HELD_AND_YANG}, figures 1 and 2",
             {METHOD: ANY_METHOD, METHOD_OPTIONS: OF_METHOD},
             "agreement",
             least_languages=2,
@@ -209,7 +228,7 @@ BUILT_IN: dict[str, Experiment] = {
             "targeted",
             "Targeted pruning",
             "Does removing the heads that harm a language on dev raise its accuracy on test?",
-            f"{HELD}, table 2",
+            f"{HELD_AND_YANG}, table 2",
             {
                 METHOD: WITH_SIGN,
                 METHOD_OPTIONS: OF_METHOD,
@@ -228,7 +247,7 @@ BUILT_IN: dict[str, Experiment] = {
             "transfer",
             "Transfer of masks",
             "What does a mask that was chosen on one language do to the others?",
-            f"{HELD}, table 3",
+            f"{HELD_AND_YANG}, table 3",
             {
                 METHOD: WITH_SIGN,
                 METHOD_OPTIONS: OF_METHOD,
@@ -244,12 +263,12 @@ BUILT_IN: dict[str, Experiment] = {
             "iterative",
             "Iterative pruning",
             "How many heads can go, lowest score first, before accuracy is lost?",
-            f"{HELD}, figure 3; Michel, Levy & Neubig, NeurIPS 2019",
+            f"{HELD_AND_YANG}, figure 3; Michel, Levy & Neubig, NeurIPS 2019",
             {
                 "orderings": Option(
                     "random,monte-carlo,shapley,gradient,leave-one-out",
-                    "what orders the heads, comma-separated; also gradient-token, gradient-batch, confidence and "
-                    "relevance",
+                    "what orders the heads, comma-separated; also gradient-token, gradient-batch, "
+                    "confidence and relevance",
                 ),
                 "points": POINTS,
                 "runs": RUNS,
@@ -266,13 +285,14 @@ BUILT_IN: dict[str, Experiment] = {
         Experiment(
             "methods",
             "Agreement of the methods",
-            "Do the methods agree on which heads matter, and which score is to be trusted for this model?",
+            "Do the methods agree on which heads matter, and which score is to be trusted for "
+            "this model?",
             "Voita et al., ACL 2019, section 4; Michel, Levy & Neubig, NeurIPS 2019",
             {
                 "methods": Option(
                     "shapley,gradient,leave-one-out,confidence",
-                    "what scores the heads, two or more, comma-separated; also monte-carlo, gradient-token, "
-                    "gradient-batch and relevance",
+                    "what scores the heads, two or more, comma-separated; also monte-carlo, "
+                    "gradient-token, gradient-batch and relevance",
                 ),
                 "top": Option(20, "highest, and lowest, heads of every method", kind=int, low=1),
                 "points": POINTS,
@@ -292,7 +312,7 @@ BUILT_IN: dict[str, Experiment] = {
             "heads",
             "Heads of all languages and of one",
             "Which heads matter in every language, and which have the opposite sign in some?",
-            f"{HELD}, section 5",
+            f"{HELD_AND_YANG}, section 5",
             {
                 METHOD: WITH_SIGN,
                 METHOD_OPTIONS: OF_METHOD,
@@ -308,7 +328,7 @@ BUILT_IN: dict[str, Experiment] = {
             "separators",
             "Attention to separators",
             "In how many sentences does every token of a head look mostly at a separator?",
-            f"{HELD}, section 5",
+            f"{HELD_AND_YANG}, section 5",
             {
                 METHOD: ANY_METHOD,
                 METHOD_OPTIONS: OF_METHOD,
@@ -322,7 +342,8 @@ BUILT_IN: dict[str, Experiment] = {
         Experiment(
             "gap",
             "Dev against test",
-            "How much of a gain on dev is there on test, and which heads stay harmful when all are tested together?",
+            "How much of a gain on dev is there on test, and which heads stay harmful when all "
+            "are tested together?",
             "the winner's curse; Holm 1979; Benjamini & Hochberg 1995",
             {METHOD: WITH_SIGN, METHOD_OPTIONS: OF_METHOD, "k": HARMFUL_OR_K},
             "gap",
@@ -332,8 +353,10 @@ BUILT_IN: dict[str, Experiment] = {
         Experiment(
             "front",
             "Front of smaller models",
-            "What is the smallest model that is good enough in every language, or the best one with so many heads?",
-            "nested masks; intersection-union and fixed-sequence tests (Berger 1982; Maurer et al. 1995); Holm 1979",
+            "What is the smallest model that is good enough in every language, or the best one "
+            "with so many heads?",
+            "nested masks; intersection-union and fixed-sequence tests (Berger 1982; Maurer et "
+            "al. 1995); Holm 1979",
             {
                 METHOD: ANY_METHOD,
                 METHOD_OPTIONS: OF_METHOD,
@@ -349,7 +372,8 @@ BUILT_IN: dict[str, Experiment] = {
                 ),
                 "within": Option(
                     None,
-                    f"points of accuracy that may be lost in any language ({WITHIN} if heads is not given)",
+                    f"points of accuracy that may be lost in any language ({WITHIN} if heads is "
+                    "not given)",
                     kind=float,
                     low=0,
                     high=100,
@@ -376,7 +400,7 @@ BUILT_IN: dict[str, Experiment] = {
 }
 
 
-TAKEN = ("roles",)  # names of reports that are of no study
+TAKEN_NAMES = ("roles",)  # names of reports that are of no study
 
 
 def _misfit(key: str, entry: object) -> str:
@@ -388,7 +412,7 @@ def _misfit(key: str, entry: object) -> str:
     return other_key(entry.key, key)
 
 
-STUDIES: Registry[Experiment] = Registry(BUILT_IN, "headlab.studies", _misfit, taken=TAKEN)
+STUDIES: Registry[Experiment] = Registry(BUILT_IN, "headlab.studies", _misfit, taken=TAKEN_NAMES)
 
 
 def studies_of(job: str) -> dict[str, Experiment]:
@@ -397,7 +421,7 @@ def studies_of(job: str) -> dict[str, Experiment]:
     Args:
         job: Key of the kind of job.
     """
-    return {key: about for key, about in STUDIES.items() if about.job == job}
+    return {key: experiment for key, experiment in STUDIES.items() if experiment.job == job}
 
 
 def offered_experiments() -> dict[str, Experiment]:
@@ -425,13 +449,13 @@ def study_run_by(job: str, key: str) -> Experiment:
     Raises:
         HeadlabError: The study is unknown, or another kind of job runs it.
     """
-    named = study(key)
-    if named.job != job:
+    experiment = study(key)
+    if experiment.job != job:
         raise HeadlabError(
-            f"{key!r} is no experiment; it has a command of its own: headlab {named.job}",
+            f"{key!r} is no experiment; it has a command of its own: headlab {experiment.job}",
             code="experiment.unknown",
         )
-    return named
+    return experiment
 
 
 def earlier_scores(spec: Mapping[str, Json]) -> str:
@@ -443,20 +467,22 @@ def earlier_scores(spec: Mapping[str, Json]) -> str:
     Returns:
         The sentence, empty where there are none.
     """
-    about = STUDIES.get(str(spec.get("experiment")))
+    experiment = STUDIES.get(str(spec.get("experiment")))
     options = spec.get("options")
-    if about is None or not isinstance(options, Mapping):
+    if experiment is None or not isinstance(options, Mapping):
         return ""
-    recorded = spec.get(METHOD_VERSIONS)
-    versions = recorded if isinstance(recorded, Mapping) else {}
+    recorded_versions = spec.get(METHOD_VERSIONS)
+    versions = recorded_versions if isinstance(recorded_versions, Mapping) else {}
     earlier = {
-        name: of
-        for name, (of, version) in about.renewed(options).items()
+        name: renewed_method
+        for name, (renewed_method, version) in experiment.renewed(options).items()
         if versions.get(name, 1) != version
     }
     if not earlier:
         return ""
-    differences = "; ".join(dict.fromkeys(of.renewal for of in earlier.values()))
+    differences = "; ".join(
+        dict.fromkeys(renewed_method.renewal for renewed_method in earlier.values())
+    )
     return f"Made with an earlier version of {', '.join(earlier)}: {differences}."
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -21,18 +22,18 @@ from headlab.core import (
 from headlab.methods import RIVALS
 from headlab.results import HeadScores
 from headlab.studies.differences import (
-    NOTHING,
+    NO_DIFFERENCE,
     POINTS,
     Difference,
     Gain,
     PointDifference,
-    adjusted,
     caution,
     difference,
     gain_of,
-    minus,
+    gain_over,
+    holm_of_differences,
     over_languages,
-    removed,
+    removed_count,
     without_harmful,
     without_lowest,
 )
@@ -42,7 +43,7 @@ from headlab.studies.table import METHOD, METHOD_OPTIONS, Say
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
 
-Lookup = Callable[..., HeadScores | None]
+ScoreLookup = Callable[..., HeadScores | None]
 HARMFUL, RANDOM = "harmful", "random"
 MEAN = "mean"
 
@@ -157,45 +158,45 @@ class TargetedResult(StudyResult):
 class MeasuredLanguage:
     """One language under every choice of heads.
 
-    masks: kept heads by choice, several for random.  whole: answers of the untouched model.  found: answers by
-    choice.
+    Attributes:
+        language: Its code.
+        masks: Kept heads by choice, several for random.
+        baseline: Answers of the untouched model.
+        evaluations: Answers by choice, in the order of the masks.
     """
 
     language: str
     masks: Mapping[str, Sequence[Bools]]
-    whole: Evaluation
-    found: Mapping[str, Sequence[Evaluation]]
+    baseline: Evaluation
+    evaluations: Mapping[str, Sequence[Evaluation]]
 
     def heads(self, choice: str) -> int:
         """Number of heads removed."""
-        return removed(self.masks[choice][0])
+        return removed_count(self.masks[choice][0])
 
     def gain(self, choice: str) -> Gain:
         """What each answer gains; the mean over the runs of a choice."""
-        return gain_of(self.whole, self.found[choice])
+        return gain_of(self.baseline, self.evaluations[choice])
 
     def accuracies(self, choice: str) -> list[float]:
         """Accuracy of each run."""
-        return [e.accuracy for e in self.found[choice]]
+        return [evaluation.accuracy for evaluation in self.evaluations[choice]]
 
 
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> TargetedResult:
     """Accuracy on test under every choice of heads, and each choice compared with the method's own."""
     rows: list[MeasuredLanguage] = []
-    for language in pieces.each("targeted", report):
+    for language in pieces.languages_in_turn("targeted", report):
         masks = masks_of(pieces, language, options, pieces.scores)
-        every = [None, *(kept for several in masks.values() for kept in several)]
-        whole, *answers = pieces.all_answers(language, every)
-        left = iter(answers)
-        rows.append(
-            MeasuredLanguage(
-                language,
-                masks,
-                whole,
-                {name: [next(left) for _ in of] for name, of in masks.items()},
-            )
-        )
-    method, choices = text_in(options, METHOD), list(rows[0].masks)
+        masks_in_order = [None, *chain.from_iterable(masks.values())]
+        baseline, *answers = pieces.all_answers(language, masks_in_order)
+        remaining_answers = iter(answers)
+        evaluations = {
+            choice: list(islice(remaining_answers, len(runs))) for choice, runs in masks.items()
+        }
+        rows.append(MeasuredLanguage(language, masks, baseline, evaluations))
+    method = text_in(options, METHOD)
+    choices = list(rows[0].masks)
     return TargetedResult(
         effects=effect_records(rows, choices, pieces),
         against=against_records(rows, choices, method, pieces),
@@ -207,53 +208,65 @@ def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """Scores of every method, then the answers under their masks."""
     asks = []
     for language in pieces.languages:
-        asked = {
-            (name, tuple(own.items())): (name, own) for name, own in _methods(options).values()
+        methods = _methods_by_choice(options).values()
+        different_methods = {
+            (method, tuple(method_options.items())): (method, method_options)
+            for method, method_options in methods
         }
-        asks += [pieces.ask_scores(language, name, options=own) for name, own in asked.values()]
-        masks = masks_of(pieces, language, options, pieces.found)
-        known = [kept for several in masks.values() for kept in several]
-        unknown = len(_methods(options)) + 1 + integer_in(options, "runs") - len(known)
-        asks.append(pieces.ask_answers(language, [None, *known], unknown=unknown))
+        for method, method_options in different_methods.values():
+            asks.append(pieces.ask_scores(language, method, options=method_options))
+        masks = masks_of(pieces, language, options, pieces.available_scores)
+        known_masks = list(chain.from_iterable(masks.values()))
+        all_masks = len(methods) + 1 + integer_in(options, "runs")
+        unknown_masks = all_masks - len(known_masks)
+        asks.append(pieces.ask_answers(language, [None, *known_masks], unknown_masks=unknown_masks))
     return asks
 
 
-def _methods(
+def _methods_by_choice(
     options: Mapping[str, OptionValue],
 ) -> dict[str, tuple[str, Mapping[str, OptionValue]]]:
-    """{choice: (method whose lowest heads are removed, its options)}, the method's own choice first."""
-    own = text_in(options, METHOD)
-    left = {own} if options["leave_one_out"] else {own, "leave-one-out"}
-    rivals = {name: rival for name, rival in RIVALS.items() if name not in left}
-    return {own: (own, options_in(options, METHOD_OPTIONS)), **rivals}
+    """{choice: (method whose lowest heads are removed, its options)}, that of the study first."""
+    method = text_in(options, METHOD)
+    left_out = {method} if options["leave_one_out"] else {method, "leave-one-out"}
+    rivals = {name: rival for name, rival in RIVALS.items() if name not in left_out}
+    return {method: (method, options_in(options, METHOD_OPTIONS)), **rivals}
 
 
 def masks_of(
-    pieces: Pieces, language: str, options: Mapping[str, OptionValue], lookup: Lookup
+    pieces: Pieces, language: str, options: Mapping[str, OptionValue], lookup: ScoreLookup
 ) -> dict[str, list[Bools]]:
-    """Kept heads, bool [head], by choice: without the harmful ones, or without as many of the lowest by each method.
+    """Kept heads, bool [head], by choice.
 
-    lookup: `pieces.scores`, or `pieces.found` to omit what depends on scores not computed yet.
+    They are without the harmful heads, or without as many of the lowest by each method.
+
+    Args:
+        pieces: What random scores are looked up in.
+        language: That the heads are chosen on.
+        options: Of the study.
+        lookup: `pieces.scores`, or `pieces.available_scores` to omit what depends on scores not
+            computed yet.
     """
-    own = text_in(options, METHOD)
-    first = lookup(language, own, **options_in(options, METHOD_OPTIONS))
-    if first is None:
+    study_method = text_in(options, METHOD)
+    study_scores = lookup(language, study_method, **options_in(options, METHOD_OPTIONS))
+    if study_scores is None:
         return {}
-    out = {HARMFUL: [without_harmful(first)]}
+    masks = {HARMFUL: [without_harmful(study_scores)]}
     k = optional_integer_in(options, "k")
     if k is None:
-        k = removed(out[HARMFUL][0])
-    for name, (method, given) in _methods(options).items():
-        scores = lookup(language, method, **given)
+        k = removed_count(masks[HARMFUL][0])
+    for choice, (method, method_options) in _methods_by_choice(options).items():
+        scores = lookup(language, method, **method_options)
         if scores is not None:
-            out[name] = [without_lowest(scores, k)]
+            masks[choice] = [without_lowest(scores, k)]
     seeds = range(pieces.seed, pieces.seed + integer_in(options, "runs"))
-    drawn = [pieces.scores(language, RANDOM, seed=seed) for seed in seeds]
-    return out | {RANDOM: [without_lowest(scores, k) for scores in drawn]}
+    random_scores = [pieces.scores(language, RANDOM, seed=seed) for seed in seeds]
+    return masks | {RANDOM: [without_lowest(scores, k) for scores in random_scores]}
 
 
 def _difference(row: MeasuredLanguage, choice: str, seed: int) -> Difference:
-    return difference(row.gain(choice), seed) if row.heads(choice) else NOTHING
+    """What a choice changes in a language; none where it removes no head."""
+    return difference(row.gain(choice), seed) if row.heads(choice) else NO_DIFFERENCE
 
 
 def effect_records(
@@ -263,14 +276,16 @@ def effect_records(
     effects = []
     for choice in choices:
         differences = [_difference(row, choice, pieces.seed) for row in rows]
-        for row, gain, p_holm in zip(rows, differences, adjusted(differences), strict=True):
+        for row, gain, p_holm in zip(
+            rows, differences, holm_of_differences(differences), strict=True
+        ):
             accuracies = row.accuracies(choice)
             is_random = choice == RANDOM
             effect = ChoiceEffect(
                 language=row.language,
                 choice=choice,
                 heads_removed=row.heads(choice),
-                untouched_percent=100 * row.whole.accuracy,
+                untouched_percent=100 * row.baseline.accuracy,
                 accuracy_percent=100 * float(np.mean(accuracies)),
                 difference=gain.points,
                 p_holm=p_holm,
@@ -280,8 +295,8 @@ def effect_records(
             )
             effects.append(effect)
         if len(rows) > 1:
-            untouched_percent, accuracy_percent = _means(rows, choice)
-            mean = _mean(rows, choice, pieces)
+            untouched_percent, accuracy_percent = _mean_accuracies(rows, choice)
+            mean = _mean_difference(rows, choice, pieces)
             effect = ChoiceEffect(
                 language=MEAN,
                 choice=choice,
@@ -299,19 +314,19 @@ def effect_records(
     )
 
 
-def _means(rows: Sequence[MeasuredLanguage], choice: str) -> tuple[float, float]:
+def _mean_accuracies(rows: Sequence[MeasuredLanguage], choice: str) -> tuple[float, float]:
     """Mean accuracy over the languages, untouched and under a choice, in percent."""
-    after = [float(np.mean(row.accuracies(choice))) for row in rows]
-    return 100 * float(np.mean([row.whole.accuracy for row in rows])), 100 * float(np.mean(after))
+    baseline_accuracies = [row.baseline.accuracy for row in rows]
+    accuracies = [float(np.mean(row.accuracies(choice))) for row in rows]
+    return 100 * float(np.mean(baseline_accuracies)), 100 * float(np.mean(accuracies))
 
 
-def _mean(rows: Sequence[MeasuredLanguage], choice: str, pieces: Pieces) -> Difference:
+def _mean_difference(rows: Sequence[MeasuredLanguage], choice: str, pieces: Pieces) -> Difference:
     """The mean difference over languages; a language without heads to remove counts as 0."""
     if not any(row.heads(choice) for row in rows):
-        return NOTHING
-    return over_languages(
-        {r.language: r.gain(choice) for r in rows}, pieces.seed, aligned=pieces.task.aligned
-    )
+        return NO_DIFFERENCE
+    gains = {row.language: row.gain(choice) for row in rows}
+    return over_languages(gains, pieces.seed, are_aligned=pieces.task.aligned)
 
 
 def against_records(
@@ -322,20 +337,20 @@ def against_records(
     for choice in choices:
         if choice == method:
             continue
-        gains = {row.language: minus(row.gain(choice), row.gain(method)) for row in rows}
-        are_other_heads = {row.language: _differ(row, choice, method) for row in rows}
+        gains = {row.language: gain_over(row.gain(choice), row.gain(method)) for row in rows}
+        are_other_heads = {row.language: _are_other_heads(row, choice, method) for row in rows}
         differences = [
-            difference(gain, pieces.seed) if are_other_heads[language] else NOTHING
+            difference(gain, pieces.seed) if are_other_heads[language] else NO_DIFFERENCE
             for language, gain in gains.items()
         ]
-        for language, gain_over, p_holm in zip(
-            gains, differences, adjusted(differences), strict=True
+        for language, advantage, p_holm in zip(
+            gains, differences, holm_of_differences(differences), strict=True
         ):
             records.append(
-                AgainstMethod(language, choice, gain_over.points, p_holm, gain_over.mark)
+                AgainstMethod(language, choice, advantage.points, p_holm, advantage.mark)
             )
         if len(rows) > 1 and any(are_other_heads.values()):
-            mean = over_languages(gains, pieces.seed, aligned=pieces.task.aligned)
+            mean = over_languages(gains, pieces.seed, are_aligned=pieces.task.aligned)
             records.append(AgainstMethod(MEAN, choice, mean.points, None, mean.mark))
     return Records(
         f"Accuracy on test minus that without the K lowest heads by {method}",
@@ -344,25 +359,34 @@ def against_records(
     )
 
 
-def _differ(row: MeasuredLanguage, choice: str, other: str) -> bool:
-    return any(not np.array_equal(mask, row.masks[other][0]) for mask in row.masks[choice])
+def _are_other_heads(row: MeasuredLanguage, choice: str, other_choice: str) -> bool:
+    """Whether a choice keeps other heads than another choice, which has one mask."""
+    (other_mask, *_) = row.masks[other_choice]
+    return any(not np.array_equal(mask, other_mask) for mask in row.masks[choice])
 
 
 def notes(
     rows: Sequence[MeasuredLanguage], options: Mapping[str, OptionValue], method: str
 ) -> tuple[str, ...]:
     """Caveats about the tables."""
-    bare = [row.language for row in rows if not row.heads(HARMFUL)]
-    out = [
-        f"Heads are chosen on dev by {method} and judged on test. Intervals (95 %) and p are of the paired bootstrap "
-        "with 10,000 resamples of groups of examples; mean rows weigh languages alike.",
-        f"random: the mean over {options['runs']} runs, averaged answer by answer before it is tested.",
+    unharmed_languages = [row.language for row in rows if not row.heads(HARMFUL)]
+    sentences = [
+        f"Heads are chosen on dev by {method} and judged on test. Intervals (95 %) and p are of "
+        "the paired bootstrap with 10,000 resamples of groups of examples; mean rows weigh "
+        "languages alike.",
+        f"random: the mean over {options['runs']} runs, averaged answer by answer before it is "
+        "tested.",
     ]
-    if bare:
-        out.append(
-            f"No head has an interval below 0 in {', '.join(bare)}: nothing to remove"
-            + (", so the accuracy there is the untouched one and counts as 0 in the means." if options["k"] is None
-               else f"; the other rows show the {options['k']} lowest.")
-        )  # fmt: skip
-    risky = {row.language: caution(row.masks[RANDOM][0]) for row in rows}
-    return (*out, *(f"{name}: {text}." for name, text in risky.items() if text))
+    if unharmed_languages:
+        names = ", ".join(unharmed_languages)
+        consequence = f"; the other rows show the {options['k']} lowest."
+        if options["k"] is None:
+            consequence = (
+                ", so the accuracy there is the untouched one and counts as 0 in the means."
+            )
+        sentences.append(
+            f"No head has an interval below 0 in {names}: nothing to remove{consequence}"
+        )
+    cautions = {row.language: caution(row.masks[RANDOM][0]) for row in rows}
+    sentences += [f"{language}: {text}." for language, text in cautions.items() if text]
+    return tuple(sentences)

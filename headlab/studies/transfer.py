@@ -10,19 +10,19 @@ from headlab.core import Bools, OptionValue, optional_integer_in, text_in
 from headlab.studies.differences import (
     COLUMNS,
     FORMATS,
-    NOTHING,
+    NO_DIFFERENCE,
     POINTS,
     Difference,
     Gain,
     PointDifference,
-    adjusted,
     caution,
-    chosen,
     difference,
     gain_of,
-    minus,
+    gain_over,
+    holm_of_differences,
+    kept_heads_of,
     over_languages,
-    removed,
+    removed_count,
 )
 from headlab.studies.result import Column, Columns, Records, StudyResult, TableName
 from headlab.studies.table import Say
@@ -131,26 +131,32 @@ class TransferResult(StudyResult):
 class Transfer(NamedTuple):
     """Masks by the language they were chosen on, and their gains by (chosen on, tested on).
 
-    untouched: accuracy of the untouched model by language.  accuracy: under a mask, by (chosen on, tested on).
+    Attributes:
+        masks: Kept heads, bool [head].
+        gains: What each answer gains, by (chosen on, tested on).
+        baseline_accuracy: Accuracy of the untouched model by language.
+        accuracy: Accuracy under a mask, by (chosen on, tested on).
     """
 
     masks: Mapping[str, Bools]
     gains: Mapping[tuple[str, str], Gain]
-    untouched: Mapping[str, float]
+    baseline_accuracy: Mapping[str, float]
     accuracy: Mapping[tuple[str, str], float]
 
     def heads(self, language: str) -> int:
         """Number of heads that a language's mask removes."""
-        return removed(self.masks[language])
+        return removed_count(self.masks[language])
 
-    def difference(self, row: str, column: str, seed: int) -> Difference:
-        """What the mask chosen on `row` does to `column`."""
-        return difference(self.gains[row, column], seed) if self.heads(row) else NOTHING
+    def difference(self, chosen_on: str, language: str, seed: int) -> Difference:
+        """What the mask chosen on one language does to another."""
+        if not self.heads(chosen_on):
+            return NO_DIFFERENCE
+        return difference(self.gains[chosen_on, language], seed)
 
 
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> TransferResult:
     """Every mask on every language: the matrix, its means, and the row of the source language."""
-    transfer = measured(pieces, options, report)
+    transfer = measured_transfer(pieces, options, report)
     source = text_in(options, "source")
     has_source = source in transfer.masks
     return TransferResult(
@@ -163,42 +169,51 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Tran
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     """Scores of every language, then each language's answers under all masks."""
-    scores = pieces.known(options).values()
     k = optional_integer_in(options, "k")
-    masks = [None, *(chosen(s, k) for s in scores if s is not None)]
-    unknown = sum(s is None for s in scores)
-    answers = (
-        pieces.ask_answers(language, masks, unknown=unknown) for language in pieces.languages
-    )
-    return [*pieces.ask_scored(options), *answers]
+    masks: list[Bools | None] = [None]
+    unknown_masks = 0
+    for scores in pieces.available_study_scores(options).values():
+        if scores is None:
+            unknown_masks += 1
+        else:
+            masks.append(kept_heads_of(scores, k))
+    answers = [
+        pieces.ask_answers(language, masks, unknown_masks=unknown_masks)
+        for language in pieces.languages
+    ]
+    return [*pieces.ask_study_scores(options), *answers]
 
 
-def measured(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Transfer:
+def measured_transfer(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Transfer:
     """All masks on all languages, one tested language at a time."""
     masks: dict[str, Bools] = {}
     k = optional_integer_in(options, "k")
     for language in pieces.languages:
         report(f"transfer, scores of {language}")
-        masks[language] = chosen(pieces.scored(language, options), k)
+        masks[language] = kept_heads_of(pieces.study_scores(language, options), k)
     gains: dict[tuple[str, str], Gain] = {}
-    untouched: dict[str, float] = {}
+    baseline_accuracy: dict[str, float] = {}
     accuracy: dict[tuple[str, str], float] = {}
-    for number, column in enumerate(pieces.languages, 1):
-        report(f"transfer, all masks on {column} ({number} of {len(pieces.languages)})")
-        whole, *after = pieces.all_answers(column, [None, *masks.values()])
-        untouched[column] = whole.accuracy
-        for row, evaluation in zip(masks, after, strict=True):
-            gains[row, column] = gain_of(whole, [evaluation])
-            accuracy[row, column] = evaluation.accuracy
-    return Transfer(masks, gains, untouched, accuracy)
+    for number, tested_language in enumerate(pieces.languages, 1):
+        report(f"transfer, all masks on {tested_language} ({number} of {len(pieces.languages)})")
+        baseline, *evaluations = pieces.all_answers(tested_language, [None, *masks.values()])
+        baseline_accuracy[tested_language] = baseline.accuracy
+        for chosen_on, evaluation in zip(masks, evaluations, strict=True):
+            gains[chosen_on, tested_language] = gain_of(baseline, [evaluation])
+            accuracy[chosen_on, tested_language] = evaluation.accuracy
+    return Transfer(masks, gains, baseline_accuracy, accuracy)
 
 
-def elsewhere(found: Transfer, row: str, pieces: Pieces) -> Difference:
+def mean_elsewhere(transfer: Transfer, chosen_on: str, pieces: Pieces) -> Difference:
     """Mean effect of a language's mask over all other languages."""
-    if not found.heads(row):
-        return NOTHING
-    gains = {column: found.gains[row, column] for column in found.masks if column != row}
-    return over_languages(gains, pieces.seed, aligned=pieces.task.aligned)
+    if not transfer.heads(chosen_on):
+        return NO_DIFFERENCE
+    gains = {
+        language: transfer.gains[chosen_on, language]
+        for language in transfer.masks
+        if language != chosen_on
+    }
+    return over_languages(gains, pieces.seed, are_aligned=pieces.task.aligned)
 
 
 def mask_records(transfer: Transfer, pieces: Pieces) -> Records[MaskElsewhere]:
@@ -210,7 +225,7 @@ def mask_records(transfer: Transfer, pieces: Pieces) -> Records[MaskElsewhere]:
             language: 100 * float(transfer.gains[chosen_on, language].values.mean())
             for language in languages
         }
-        mean = elsewhere(transfer, chosen_on, pieces)
+        mean = mean_elsewhere(transfer, chosen_on, pieces)
         rows.append(MaskElsewhere(chosen_on, transfer.heads(chosen_on), differences, mean.points))
     return Records(
         "Accuracy on test minus the untouched model's, in points: the language that chose the "
@@ -229,13 +244,13 @@ def effect_records(transfer: Transfer, pieces: Pieces) -> Records[MaskEffect]:
             transfer.difference(chosen_on, language, pieces.seed) for language in transfer.masks
         ]
         for language, gain, p_holm in zip(
-            transfer.masks, differences, adjusted(differences), strict=True
+            transfer.masks, differences, holm_of_differences(differences), strict=True
         ):
             row = MaskEffect(
                 chosen_on=chosen_on,
                 language=language,
                 heads_removed=transfer.heads(chosen_on),
-                untouched_percent=100 * transfer.untouched[language],
+                untouched_percent=100 * transfer.baseline_accuracy[language],
                 accuracy_percent=100 * transfer.accuracy[chosen_on, language],
                 difference=gain.points,
                 p_holm=p_holm,
@@ -254,15 +269,17 @@ def source_records(transfer: Transfer, source: str, pieces: Pieces) -> Records[S
     languages, seed = list(transfer.masks), pieces.seed
     differences = [transfer.difference(source, language, seed) for language in languages]
     rows = []
-    for language, gain, p_holm in zip(languages, differences, adjusted(differences), strict=True):
+    for language, gain, p_holm in zip(
+        languages, differences, holm_of_differences(differences), strict=True
+    ):
         heads = transfer.heads(source) + transfer.heads(language)
-        minus_own = NOTHING
+        minus_own = NO_DIFFERENCE
         if language != source and heads > 0:
             own_gain = transfer.gains[language, language]
-            minus_own = difference(minus(transfer.gains[source, language], own_gain), seed)
+            minus_own = difference(gain_over(transfer.gains[source, language], own_gain), seed)
         row = SourceMaskEffect(
             language=language,
-            untouched_percent=100 * transfer.untouched[language],
+            untouched_percent=100 * transfer.baseline_accuracy[language],
             accuracy_percent=100 * transfer.accuracy[source, language],
             difference=gain.points,
             p_holm=p_holm,
@@ -281,25 +298,26 @@ def source_records(transfer: Transfer, source: str, pieces: Pieces) -> Records[S
     )
 
 
-def notes(found: Transfer, options: Mapping[str, OptionValue]) -> tuple[str, ...]:
+def notes(transfer: Transfer, options: Mapping[str, OptionValue]) -> tuple[str, ...]:
     """Caveats about the tables."""
-    bare = [name for name in found.masks if not found.heads(name)]
-    which = (
-        "those whose interval lies below 0"
-        if options["k"] is None
-        else f"the {options['k']} lowest"
-    )
-    out = [
-        f"Heads removed: {which} by {options['method']} on dev. Intervals (95 %) and p are of the paired bootstrap "
-        "with 10,000 resamples of groups of examples; means weigh languages alike."
+    unharmed_languages = [language for language in transfer.masks if not transfer.heads(language)]
+    removed_heads = f"the {options['k']} lowest"
+    if options["k"] is None:
+        removed_heads = "those whose interval lies below 0"
+    sentences = [
+        f"Heads removed: {removed_heads} by {options['method']} on dev. Intervals (95 %) and p are "
+        "of the paired bootstrap with 10,000 resamples of groups of examples; means weigh "
+        "languages alike."
     ]
-    if bare:
-        out.append(
-            f"No head has an interval below 0 in {', '.join(bare)}: that row is 0 by definition."
+    if unharmed_languages:
+        names = ", ".join(unharmed_languages)
+        sentences.append(
+            f"No head has an interval below 0 in {names}: that row is 0 by definition."
         )
-    if options["source"] not in found.masks:
-        out.append(
+    if options["source"] not in transfer.masks:
+        sentences.append(
             f"{options['source']} is not among the languages, so there is no zero-shot table."
         )
-    cautions = {name: caution(mask) for name, mask in found.masks.items()}
-    return (*out, *(f"{name}: {text}." for name, text in cautions.items() if text))
+    cautions = {language: caution(mask) for language, mask in transfer.masks.items()}
+    sentences += [f"{language}: {text}." for language, text in cautions.items() if text]
+    return tuple(sentences)

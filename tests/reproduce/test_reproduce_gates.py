@@ -22,10 +22,10 @@ from headlab.cli.main import FAILED, OK, main
 from headlab.cli.reproduce import Pace
 from headlab.core import HeadGrid, Progress, Report
 from headlab.reproduce import gates, gates_classifiers, gates_translation
-from headlab.reproduce.gates import BEFORE, NONE, halved, soonest
+from headlab.reproduce.gates import BEFORE_GATES, WITHOUT_GATES, first_half_gone, half_gone_steps
 from headlab.reproduce.gates_classifiers import (
+    ALL_STACKS,
     ENCODER,
-    EVERY,
     GATES,
     RANDOM,
     REAL,
@@ -33,9 +33,9 @@ from headlab.reproduce.gates_classifiers import (
     SMOKE,
     XNLI,
     Classifier,
-    Plan,
+    GatesPlan,
 )
-from headlab.reproduce.gates_translation import Work
+from headlab.reproduce.gates_translation import TranslationWork
 from headlab.results import LearnedGates, Store
 from headlab.training import GateOptions, TranslationOptions
 from headlab.training.l0_learn import ALONG
@@ -46,7 +46,7 @@ LEARN = GateOptions(steps=12, batch=8, gate_rate=1.0, dev_size=16)
 
 
 @pytest.fixture
-def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
+def plan(monkeypatch: pytest.MonkeyPatch) -> GatesPlan:
     """The smoke plan, smaller still, on models and texts that were made up."""
     monkeypatch.setattr(
         gates_classifiers, "model_of", lambda *_: tiny_model("bert", tokenizer=tiny_tokenizer())
@@ -57,7 +57,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
         steps=4, batch=8, vocabulary=24, width=8, feed_forward=8, encoder_layers=1, decoder_layers=1, encoder_heads=2,
         decoder_heads=2, warmup=2,
     )  # fmt: skip
-    small = Plan(
+    small = GatesPlan(
         (Classifier("intents", WEIGHTS, LEARN, 2, 2, 24),),
         replace(
             SMOKE.translator, pair="aa-bb", sentences=40, model=tiny, gates=replace(LEARN, trained="all", steps=6),
@@ -77,7 +77,10 @@ def run(tmp_path: Path, *more: str) -> int:
 
 
 def test_the_whole_is_made_written_and_found_again(
-    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    plan: GatesPlan,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert run(tmp_path, "--json", "--out", str(tmp_path / "out")) == OK
     told = json.loads(capsys.readouterr().out)
@@ -104,7 +107,7 @@ def test_the_whole_is_made_written_and_found_again(
 
 
 def test_every_choice_keeps_as_many_heads_as_the_gates(
-    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    plan: GatesPlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, "--json", "--part", "intents") == OK
     report = Report.from_json(json.loads(capsys.readouterr().out)["reports"]["gates-intents"])
@@ -126,14 +129,14 @@ def test_every_choice_keeps_as_many_heads_as_the_gates(
 
 
 def test_a_translation_model_is_pruned_by_stack(
-    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    plan: GatesPlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, "--json", "--part", "translation") == OK
     report = Report.from_json(json.loads(capsys.readouterr().out)["reports"]["gates-translation"])
     table = report.table("gates-bleu")
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert [(row["gates on"], row["λ"]) for row in rows] == [
-        (NONE, None), (BEFORE, None), *((ENCODER, weight) for weight in WEIGHTS), (EVERY, WEIGHTS[1]),
+        (WITHOUT_GATES, None), (BEFORE_GATES, None), *((ENCODER, weight) for weight in WEIGHTS), (ALL_STACKS, WEIGHTS[1]),
     ]  # fmt: skip
     left = [[row[f"{stack} heads"] for stack in ("encoder", "decoder", "cross")] for row in rows]
     assert left[0] == left[1] == [2, 2, 2]
@@ -170,7 +173,7 @@ def test_a_translation_model_is_pruned_by_stack(
 
 
 def test_seconds_of_pruned_models_are_of_their_steps_alone(
-    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    plan: GatesPlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, "--json", "--part", "translation") == OK
     table = Report.from_json(
@@ -189,7 +192,7 @@ def test_seconds_of_pruned_models_are_of_their_steps_alone(
 
 
 def test_what_is_lost_or_foreign_in_the_cache_is_told_with_what_to_do(
-    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    plan: GatesPlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, "--part", "translation") == OK
     capsys.readouterr()
@@ -221,16 +224,16 @@ def test_what_is_lost_or_foreign_in_the_cache_is_told_with_what_to_do(
 
 
 def test_a_cached_model_is_named_by_the_version_that_wrote_it(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: GatesPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = Work(plan.translator, toy_task(), Store(tmp_path), "cpu", 0, lambda *_: None)
+    work = TranslationWork(plan.translator, toy_task(), Store(tmp_path), "cpu", 0, lambda *_: None)
     before = gates_translation.place_of(work, "x")
     monkeypatch.setattr(gates_translation, "VERSION", gates_translation.VERSION + 1)
     assert gates_translation.place_of(work, "x") != before
 
 
 def test_a_vocabulary_that_is_too_small_for_a_pair_is_told_with_what_to_do_here(
-    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    plan: GatesPlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = toy_folder(tmp_path / "data")
     lines = "".join(f"{chr(0x4E00 + n)}\ttik\n" for n in range(40))
@@ -243,7 +246,7 @@ def test_a_vocabulary_that_is_too_small_for_a_pair_is_told_with_what_to_do_here(
 
 
 def test_what_is_lacking_is_said_before_anything_is_trained(
-    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    plan: GatesPlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, "--part", "xnli") == FAILED
     assert "unknown part 'xnli'; this plan has intents, translation" in capsys.readouterr().err
@@ -274,7 +277,10 @@ def test_xnli_is_learned_on_a_file_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_model_and_a_pair_of_one_s_own_are_pruned_and_nothing_is_trained_from_nothing(
-    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    plan: GatesPlan,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = toy_folder(tmp_path / "data")
     for file in (data / "mt").glob("aa-bb.*"):
@@ -312,8 +318,8 @@ def test_which_type_goes_first_is_read_from_the_history() -> None:
     gates = LearnedGates(
         grid, "aa-bb", np.array([0, 5, 10, 15]), history, np.zeros(4), np.zeros(4), 0.1, 0, 0.0
     )
-    assert halved(gates) == {"encoder": 10, "cross": None}
-    assert soonest(gates) == ["encoder"]
+    assert half_gone_steps(gates) == {"encoder": 10, "cross": None}
+    assert first_half_gone(gates) == ["encoder"]
 
 
 def test_time_left_is_told_of_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,6 +340,6 @@ def test_the_real_translation_part_is_one_of_hours_not_of_days() -> None:
     assert set(real.scratch) <= set(real.encoder)
 
 
-def test_the_plan_names_parts_once(plan: Plan) -> None:
+def test_the_plan_names_parts_once(plan: GatesPlan) -> None:
     assert gates.parts_of(plan, None) == ("intents", "translation")
     assert gates.parts_of(plan, ["translation", "intents"]) == ("intents", "translation")

@@ -29,7 +29,7 @@ from headlab.masks import Mask, choose, mask_from_json
 from headlab.methods.run import score
 from headlab.methods.work import Arrays
 from headlab.results import Curve, HeadScores, Store, band, compare_areas, counts
-from headlab.studies.curves import ROOM, Walk, caution_of, curve_spec, prune_curve
+from headlab.studies.curves import BLOCK_BYTES, Walk, caution_of, curve_spec, prune_curve
 from headlab.tasks import Task
 
 ONE = HeadGrid((Stack("encoder", (2, 2)),))
@@ -67,7 +67,7 @@ def shared_groups(evaluator: Evaluator) -> int:
 def in_blocks(model: Model, tokens: int, patch: pytest.MonkeyPatch) -> None:
     """Let a walk keep the layer inputs of so many tokens only."""
     layer = model.module.config.hidden_size * model.module.dtype.itemsize
-    patch.setitem(ROOM, "cpu", tokens * (model.grid.layers + 1) * layer)
+    patch.setitem(BLOCK_BYTES, "cpu", tokens * (model.grid.layers + 1) * layer)
 
 
 @pytest.mark.parametrize(("ablation", "tokens"), [("zero", None), ("zero", 40), ("mean", None)])

@@ -24,7 +24,7 @@ from headlab.masks import Mask
 from headlab.results import Store
 from headlab.studies import differences
 from headlab.studies.run import (
-    EVALUATORS,
+    CACHED_EVALUATORS,
     Ask,
     Pace,
     Pieces,
@@ -125,7 +125,7 @@ def test_a_warm_store_makes_no_forward(model: Model, make: Callable[..., Pieces]
         assert pieces.forwards == before
     other = make(ablation="mean")
     assert not other.has_answers("xx", kept)
-    assert other.found("xx", "leave-one-out") is None
+    assert other.available_scores("xx", "leave-one-out") is None
 
 
 def test_without_a_store_memory_keeps_what_was_computed(
@@ -144,7 +144,7 @@ def test_a_comparison_is_that_of_evaluate(model: Model, make: Callable[..., Piec
     kept = without(model, 2, 3)
     fresh = Evaluator(model, tiny_task(), "yy", "test", 20)
     want = compare(fresh.evaluate(), fresh.evaluate(Mask(model.grid, kept)), seed=4)
-    assert make(seed=4).compared("yy", kept) == want
+    assert make(seed=4).comparison("yy", kept) == want
 
 
 def test_random_scores_are_those_of_the_method_and_are_not_stored(
@@ -192,14 +192,14 @@ def test_a_few_splits_stay_in_memory_and_no_layer_inputs(make: Callable[..., Pie
     kept = [
         pieces.evaluator(*names) is was for names, was in zip(asked[1:], found[1:], strict=True)
     ]
-    assert kept == [True] * EVALUATORS == [True] * 3
+    assert kept == [True] * CACHED_EVALUATORS == [True] * 3
     assert pieces.evaluator(*asked[0]) is not found[0]
 
 
 def test_of_too_many_answers_those_used_longest_ago_are_computed_again(
     make: Callable[..., Pieces], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headlab.studies.run.REMEMBERED", 2)
+    monkeypatch.setattr("headlab.studies.run.CACHED_EVALUATIONS", 2)
     pieces = make(store=None)
 
     def is_known(language: str, split: Split) -> bool:
@@ -218,7 +218,7 @@ def test_asks_are_for_what_is_lacking(model: Model, make: Callable[..., Pieces])
     pieces, kept = make(), without(model, 1)
     asked = pieces.ask_scores("xx", "leave-one-out")
     assert (asked.kind, asked.method, asked.forwards) == ("scores", "leave-one-out", 120)
-    assert pieces.ask_answers("xx", [None, kept, kept], unknown=2).forwards == 4 * 20
+    assert pieces.ask_answers("xx", [None, kept, kept], unknown_masks=2).forwards == 4 * 20
     assert pieces.ask_answers("xx", [None], split="dev").forwards == 10
     assert pieces.ask_curve("xx", "random", seed=1, points=5).forwards == 100
     assert pieces.ask_curve("xx", "shapley").forwards == 13 * 20
@@ -494,10 +494,12 @@ def test_the_pace_of_stored_results_is_used(make: Callable[..., Pieces]) -> None
     assert "as in the cache's results" in said.basis
     curve = Ask("curve", "xx", "a curve", 100)
     timed, known = Pace(make()), Pace(make())
-    assert timed.of(curve) == timed.of(Ask("answers", "xx", "some answers", 100))
+    assert timed.seconds_a_forward(curve) == timed.seconds_a_forward(
+        Ask("answers", "xx", "some answers", 100)
+    )
     made = make().curve("xx", make().scores("xx", "gradient"), 3)
-    assert known.of(curve) == made.seconds / made.example_forwards
-    assert known.words.endswith("a forward, as in the cache's")
+    assert known.seconds_a_forward(curve) == made.seconds / made.example_forwards
+    assert known.basis.endswith("a forward, as in the cache's")
 
 
 @pytest.mark.parametrize(

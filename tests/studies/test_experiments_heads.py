@@ -73,7 +73,7 @@ def test_claims_are_adjusted_over_heads_and_languages_together(rng: np.random.Ge
     p = rng.random(size=(3, 6)) ** 4
     values = rng.normal(size=(3, 6))
     scores = {c: scores_of(c, v, p_values=row) for c, v, row in zip(CODES, values, p, strict=False)}
-    found = tables.claimed(scores)
+    found = tables.claimed_signs(scores)
     for name, adjust in ((tables.HOLM, holm), (tables.BH, benjamini_hochberg)):
         sure = adjust(p.ravel()).reshape(3, 6) <= 0.05
         np.testing.assert_array_equal(found[name].helps, sure & (values > 0))
@@ -108,7 +108,7 @@ def test_counts_are_of_the_heads_in_the_tables() -> None:
 
 def test_without_intervals_no_sign_is_claimed() -> None:
     scores = {code: scores_of(code, [1, -1, 0, 2, 3, 4], width=None) for code in CODES[:2]}
-    assert tables.claimed(scores) == {}
+    assert tables.claimed_signs(scores) == {}
     found = {table.name: len(table.rows) for table in tables.heads_result(scores, 2, 1).tables()}
     assert found == {"heads-counts": 5, "heads-agnostic": 2, "heads-specific": 0, "heads-few": 0}
     assert "no sign can be claimed" in " ".join(tables.count_table(scores, 2, 1).notes)

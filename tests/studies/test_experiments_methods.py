@@ -20,23 +20,30 @@ from headlab.core import HeadGrid, Report, Stack, Table
 from headlab.results import Curve, Store
 from headlab.stats import by_chance, chance_of_more
 from headlab.studies import methods
-from headlab.studies.iterative import Pair, Walked, area_cells, orders_of, pairs_of, walked
+from headlab.studies.iterative import (
+    AreaPair,
+    GroupedCurves,
+    area_cells,
+    grouped_by_number,
+    orders_of,
+    pairs_of,
+)
 from headlab.studies.methods import (
     MEAN,
     BestMethod,
     MethodAgreement,
+    MethodVerdict,
     Overlap,
     Scores,
-    Verdict,
     agreement_records,
-    compare,
+    area_differences,
+    best_method,
+    joined_names,
     level_of,
-    listed,
     mean_rho,
     named_pairs,
     overlap_records,
     trust_words,
-    verdict,
     verdict_records,
 )
 from headlab.studies.result import table_of
@@ -56,7 +63,7 @@ def overlap_table(scores: Scores, k: int) -> Table:
     return table_of(overlap_records(scores, k), Overlap, "methods-overlap")
 
 
-def verdict_table(verdicts: dict[str, Verdict], level: float) -> Table:
+def verdict_table(verdicts: dict[str, MethodVerdict], level: float) -> Table:
     return table_of(verdict_records(verdicts, level), BestMethod, "methods-verdict")
 
 
@@ -94,10 +101,14 @@ def falling(rng: np.random.Generator, ordering: str, chance: float, shared: Any 
                  np.repeat(np.arange(30), 2), flat, flat, flat + 1, 0, 0.0)  # fmt: skip
 
 
-def language_of(rng: np.random.Generator, chances: dict[str, float], runs: int = 2) -> Walked:
+def language_of(
+    rng: np.random.Generator, chances: dict[str, float], runs: int = 2
+) -> GroupedCurves:
     """Curves by method, beside random orders that fall early."""
     curves = {name: [falling(rng, name, chance)] for name, chance in chances.items()}
-    return walked({"random": [falling(rng, "random", 0.2) for _ in range(runs)], **curves})
+    return grouped_by_number(
+        {"random": [falling(rng, "random", 0.2) for _ in range(runs)], **curves}
+    )
 
 
 # The whole of it
@@ -184,14 +195,14 @@ def test_relevance_can_be_chosen_and_is_off_by_default() -> None:
 def test_an_aligned_tasks_groups_have_their_names(made: tuple[Report, Pieces]) -> None:
     _, pieces = made
     curve = pieces.curve("xx", pieces.scores("xx", "shapley"), 5)
-    named = pieces.groups("xx", curve.groups, "test")
+    named = pieces.group_names("xx", curve.groups, "test")
     assert named == tuple(one.group for one in pieces.examples("xx", "test"))
 
 
 def test_texts_of_an_aligned_task_are_drawn_together(rng: np.random.Generator) -> None:
     """Languages with the same luck: drawn apart, they seem to be two pieces of evidence."""
     both = [language_of(rng, {"shapley": 0.5})] * 2
-    together, apart = (area_cells(both, "shapley", 0, aligned=way) for way in (True, False))
+    together, apart = (area_cells(both, "shapley", 0, are_aligned=way) for way in (True, False))
     assert together[0] == pytest.approx(apart[0])
     assert together[2] - together[1] > 1.2 * (apart[2] - apart[1])
 
@@ -211,16 +222,20 @@ def test_only_the_mean_of_an_aligned_task_is_of_texts_drawn_together(
         {name: [one.curve for one in of[name]] for name in of},
         of["shapley"][0].curve.groups,
     )
-    found = [Walked(curves, aligned.groups(language, numbers, "test")) for language in ("xx", "yy")]
+    found = [
+        GroupedCurves(curves, aligned.group_names(language, numbers, "test"))
+        for language in ("xx", "yy")
+    ]
     by_language = {
         language: [list(astuple(row))[1:7] for row in differences.rows if row.language == language]
         for language in (MEAN, "xx")
     }
     together, apart = (
-        [list(pair[:6]) for pair in compare(found, names, 0, aligned=way)] for way in (True, False)
+        [list(pair[:6]) for pair in area_differences(found, names, 0, are_aligned=way)]
+        for way in (True, False)
     )
     assert by_language[MEAN] == together != apart
-    alone = [list(pair[:6]) for pair in compare([walked(curves)], names, 0)]
+    alone = [list(pair[:6]) for pair in area_differences([grouped_by_number(curves)], names, 0)]
     assert by_language["xx"] == alone
 
 
@@ -363,23 +378,29 @@ def test_the_mean_over_languages_is_paired_answer_by_answer(rng: np.random.Gener
         100 * (np.mean(slow["shapley"]) - np.mean(slow["random"]))
     )
     runs = [np.mean([area(of.curves["random"][run]) for of in found]) for run in range(2)]
-    assert chance.below == sum(run < np.mean(slow["shapley"]) for run in runs)
-    assert pair.below is None
+    assert chance.random_orders_below == sum(run < np.mean(slow["shapley"]) for run in runs)
+    assert pair.random_orders_below is None
     one = pairs_of(found[:1], [("shapley", "gradient")], 0)
-    assert pairs_of(found[:1], [("shapley", "gradient")], 0, aligned=True) == one
+    assert pairs_of(found[:1], [("shapley", "gradient")], 0, are_aligned=True) == one
 
 
 def test_a_method_that_is_far_ahead_is_to_be_trusted(rng: np.random.Generator) -> None:
     chances = {"shapley": 0.4, "gradient": 0.9, "confidence": 0.4}
     found = [language_of(rng, chances)]
-    v = verdict(found, list(chances), compare(found, list(chances), 0))
-    assert (v.best, v.settled, v.beats_chance, v.peers, v.orders) == ("gradient", True, True, (), 2)
-    assert v.ahead[1] > 0
-    assert v.ahead[0] == pytest.approx(v.areas["gradient"] - v.areas[v.following])
+    v = best_method(found, list(chances), area_differences(found, list(chances), 0))
+    assert (v.best, v.is_settled, v.beats_chance, v.peers, v.orders) == (
+        "gradient",
+        True,
+        True,
+        (),
+        2,
+    )
+    assert v.minus_next[1] > 0
+    assert v.minus_next[0] == pytest.approx(v.areas["gradient"] - v.areas[v.following])
     words = trust_words({"xx": v})
     assert words.startswith("For this model, trust gradient: in xx gradient has the largest area")
     assert (
-        f"{v.ahead[0]:+.1f} points [{v.ahead[1]:+.1f}, {v.ahead[2]:+.1f}] against the next, {v.following}"
+        f"{v.minus_next[0]:+.1f} points [{v.minus_next[1]:+.1f}, {v.minus_next[2]:+.1f}] against the next, {v.following}"
         in words
     )
     assert "(2 of 2 lie below it)" in words
@@ -388,10 +409,10 @@ def test_a_method_that_is_far_ahead_is_to_be_trusted(rng: np.random.Generator) -
 def test_methods_that_are_alike_leave_it_open_and_are_named(rng: np.random.Generator) -> None:
     chances = {"shapley": 0.7, "gradient": 0.7, "confidence": 0.1}
     found = [language_of(rng, chances)]
-    v = verdict(found, list(chances), compare(found, list(chances), 0))
+    v = best_method(found, list(chances), area_differences(found, list(chances), 0))
     assert v.best in ("shapley", "gradient")
     assert v.peers == (v.following,)
-    assert (v.settled, v.beats_chance) == (False, True)
+    assert (v.is_settled, v.beats_chance) == (False, True)
     words = trust_words({"xx": v})
     assert "The data do not show which score to trust" in words
     assert f"but the interval of the difference to {v.following} holds 0." in words
@@ -399,9 +420,11 @@ def test_methods_that_are_alike_leave_it_open_and_are_named(rng: np.random.Gener
 
 def test_methods_no_better_than_chance_are_not_to_be_trusted(rng: np.random.Generator) -> None:
     found = [language_of(rng, {"shapley": 0.2, "gradient": 0.1})]
-    v = verdict(found, ["shapley", "gradient"], compare(found, ["shapley", "gradient"], 0))
+    v = best_method(
+        found, ["shapley", "gradient"], area_differences(found, ["shapley", "gradient"], 0)
+    )
     assert not v.beats_chance
-    assert not v.settled
+    assert not v.is_settled
     assert "so not even chance is ruled out." in trust_words({"xx": v})
 
 
@@ -413,38 +436,41 @@ def test_a_third_method_that_is_not_told_from_the_best_leaves_it_open() -> None:
         "shapley": (1.0, -1.0, 3.0),
         "confidence": (-3.0, -5.0, -1.0),
     }
-    chance = [Pair(name, "random", *three, 0.01, 1) for name, three in below.items()]
+    chance = [AreaPair(name, "random", *three, 0.01, 1) for name, three in below.items()]
     pairs = [
         *chance,
-        *(Pair("gradient", other, *three, 0.01, None) for other, three in ends.items()),
+        *(AreaPair("gradient", other, *three, 0.01, None) for other, three in ends.items()),
     ]
     areas = {"gradient": 8, "shapley": 7, "confidence": 6}
     rng = np.random.default_rng(0)
     curves = {name: [falling(rng, name, 0, np.arange(30) % 9 < at)] for name, at in areas.items()}
-    found = [walked({"random": [falling(rng, "random", 0.1)], **curves})]
-    v = verdict(found, list(areas), pairs)
-    assert (v.best, v.following, v.ahead, v.peers) == (
+    found = [grouped_by_number({"random": [falling(rng, "random", 0.1)], **curves})]
+    v = best_method(found, list(areas), pairs)
+    assert (v.best, v.following, v.minus_next, v.peers) == (
         "gradient",
         "shapley",
         ends["shapley"],
         ("confidence",),
     )
-    assert not v.settled
+    assert not v.is_settled
     assert trust_words({"xx": v}).endswith(
         "holds 0. Significantly worse than random orders: confidence."
     )
     turned = [
         *chance,
-        *(Pair(p.other, p.ordering, -p.difference, -p.high, -p.low, p.p, None) for p in pairs[3:]),
+        *(
+            AreaPair(p.other, p.ordering, -p.difference, -p.high, -p.low, p.p, None)
+            for p in pairs[3:]
+        ),
     ]
-    assert verdict(found, list(areas), turned) == v
+    assert best_method(found, list(areas), turned) == v
 
 
 def test_the_sentence_is_of_the_mean_and_counts_the_languages_that_agree() -> None:
-    sure = Verdict(
+    sure = MethodVerdict(
         "shapley", "gradient", {"shapley": 50.0}, (2.0, 1.0, 3.0), (9.0, 8.0, 10.0), 5, 5, ()
     )
-    open_ = sure._replace(ahead=(0.5, -1.0, 2.0), peers=("gradient", "confidence"))
+    open_ = sure._replace(minus_next=(0.5, -1.0, 2.0), peers=("gradient", "confidence"))
     words = trust_words({"xx": sure, "yy": open_, MEAN: sure})
     assert words.startswith(
         "For this model, trust shapley: over 2 languages shapley has the largest area"
@@ -458,7 +484,7 @@ def test_the_sentence_is_of_the_mean_and_counts_the_languages_that_agree() -> No
         False,
         0.5,
     )
-    assert [listed(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])] == [
+    assert [joined_names(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])] == [
         "a",
         "a and b",
         "a, b and c",
@@ -476,12 +502,12 @@ def test_intervals_of_all_pairs_cover_together_and_equal_methods_are_seldom_sett
     missed = wrong = 0
     for seed in range(60):
         found = [language_of(rng, chances)]
-        pairs = compare(found, list(chances), seed)
+        pairs = area_differences(found, list(chances), seed)
         wanted = [truth[0.6] - truth[0.2] if pair.other == "random" else 0.0 for pair in pairs]
         missed += not all(
             pair.low <= value <= pair.high for pair, value in zip(pairs, wanted, strict=True)
         )
-        wrong += verdict(found, list(chances), pairs).settled
+        wrong += best_method(found, list(chances), pairs).is_settled
     assert missed <= 9  # 3 are expected; chance exceeds 9 less than once in 1,000
     assert wrong <= 9
 

@@ -13,7 +13,7 @@ from made_scores import scores_of
 
 from headlab.core import Report, Table
 from headlab.results import HeadScores
-from headlab.studies.remaining import NONE, remaining, staying
+from headlab.studies.remaining import NO_ROLE, remaining, staying
 
 VALUES = np.array([5, 4, 3, 2, 1, 0, -1, -2, -3, -4])  # heads leave from the last to the first
 HAVE: dict[str, tuple[int, ...]] = {
@@ -41,7 +41,11 @@ def shown(table: Table, left: int) -> dict[str, dict[str, Any]]:
 
 def test_heads_of_each_role_are_counted_at_every_size() -> None:
     table = remaining(*made(), [10, 4, 1, 0])
-    roles = {"positional": {0, 1, 9}, "nsubj: dependent to governor": {0, 2, 3}, NONE: {4, 5, 6, 7}}
+    roles = {
+        "positional": {0, 1, 9},
+        "nsubj: dependent to governor": {0, 2, 3},
+        NO_ROLE: {4, 5, 6, 7},
+    }
     for left in (10, 4, 1, 0):
         found = shown(table, left)
         assert list(found) == list(roles)  # "rare word" is no head's
@@ -63,7 +67,7 @@ def test_random_orders_leave_what_the_range_says(rng: np.random.Generator) -> No
     report, scores = made()
     outside = 0
     for _ in range(200):
-        found = shown(remaining(report, replace(scores, values=rng.random(10)), [5]), 5)[NONE]
+        found = shown(remaining(report, replace(scores, values=rng.random(10)), [5]), 5)[NO_ROLE]
         assert (found["chance, low"], found["chance, high"]) == (1, 3)
         outside += not 1 <= found["heads"] <= 3
     assert 1 <= outside <= 20  # 9.5 are expected: 12 of 252 choices

@@ -19,7 +19,14 @@ from headlab.evaluation import Evaluator
 from headlab.hooks import Model
 from headlab.results import Store
 from headlab.studies.run import Pieces, run_experiment
-from headlab.studies.separators import KINDS, Looks, cost, head_records, kind_records, looks
+from headlab.studies.separators import (
+    KINDS,
+    SeparatorLooks,
+    cost,
+    head_records,
+    kind_records,
+    measure_looks,
+)
 from headlab.studies.table import STUDIES
 from headlab.tasks import Task
 
@@ -55,7 +62,7 @@ def test_shares_equal_those_counted_sentence_by_sentence_without_padding(
 ) -> None:
     model = tiny_model(family, tokenizer=tiny_tokenizer())
     evaluator = Evaluator(model, TASKS[family], "xx", "dev", 6)
-    found = looks(evaluator, tokens)
+    found = measure_looks(evaluator, tokens)
     assert found.tokens.shape == (6, model.grid.size)
     assert evaluator.forwards == 6
     for row in range(6):
@@ -83,20 +90,22 @@ def test_a_tie_is_not_a_look() -> None:
         for name, parameter in model.module.named_parameters():
             if ".query." in name:
                 parameter.zero_()  # every token then gives every token the same weight
-    assert not looks(Evaluator(model, tiny_task(), "xx", "dev", 4)).tokens.any()
+    assert not measure_looks(Evaluator(model, tiny_task(), "xx", "dev", 4)).tokens.any()
 
 
 def test_a_whole_sentence_needs_every_token() -> None:
-    seen = Looks(np.array([[1.0, 0.9], [0.5, 1.0]]), ("a", "b"))
-    assert seen.whole.tolist() == [[True, False], [False, True]]
+    seen = SeparatorLooks(np.array([[1.0, 0.9], [0.5, 1.0]]), ("a", "b"))
+    assert seen.is_whole_sentence.tolist() == [[True, False], [False, True]]
 
 
 def test_batches_do_not_change_the_shares_and_ctrl_c_ends_them() -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    whole = looks(Evaluator(model, tiny_task(), "xx"))
+    whole = measure_looks(Evaluator(model, tiny_task(), "xx"))
     rows: list[int] = []
     cut = Evaluator(model, tiny_task(), "xx", batch_size=5)
-    np.testing.assert_allclose(looks(cut, seen=rows.append).tokens, whole.tokens, atol=1e-12)
+    np.testing.assert_allclose(
+        measure_looks(cut, on_batch=rows.append).tokens, whole.tokens, atol=1e-12
+    )
     assert rows == [5, 10, 15, 20, 24]
 
     def press() -> None:
@@ -104,14 +113,17 @@ def test_batches_do_not_change_the_shares_and_ctrl_c_ends_them() -> None:
 
     cut.tick = press
     with pytest.raises(KeyboardInterrupt):
-        looks(cut)
+        measure_looks(cut)
 
 
 def test_sentences_that_do_not_fit_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     from headlab.studies import separators
 
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    want, shares = looks(Evaluator(model, tiny_task(), "xx", "dev", 9)), separators.shares_of
+    want, shares = (
+        measure_looks(Evaluator(model, tiny_task(), "xx", "dev", 9)),
+        separators.shares_of,
+    )
 
     def small(model: Model, batch: object, ids: torch.Tensor) -> object:
         if len(batch.rows) > 4:  # type: ignore[attr-defined] # a batch
@@ -120,7 +132,7 @@ def test_sentences_that_do_not_fit_are_cut(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(separators, "shares_of", small)
     np.testing.assert_allclose(
-        looks(Evaluator(model, tiny_task(), "xx", "dev", 9)).tokens, want.tokens, atol=1e-12
+        measure_looks(Evaluator(model, tiny_task(), "xx", "dev", 9)).tokens, want.tokens, atol=1e-12
     )
 
 
@@ -142,7 +154,7 @@ def test_the_tables_hold_the_means_of_what_was_seen(report: tuple[Report, Pieces
     heads, kinds = found.table("separators"), found.table("separator-kinds")
     chosen = {"language-agnostic": [9, 10, 11], "language-specific": [0], "all": list(range(12))}
     for language in ("xx", "yy"):
-        seen = looks(Evaluator(pieces.model, tiny_task(), language, "dev", 10))
+        seen = measure_looks(Evaluator(pieces.model, tiny_task(), language, "dev", 10))
         mine = [row for row in heads.rows if row[0] == language]
         assert [row[1:4] for row in mine] == [tuple(head) for head in pieces.model.grid.heads]
         np.testing.assert_allclose([row[4] for row in mine], 100 * (seen.tokens == 1).mean(axis=0))
@@ -196,12 +208,12 @@ def test_intervals_cover_the_truth_when_sentences_of_a_group_agree(
     )
     for _ in range(runs):
         tokens = np.repeat((rng.random((60, 2)) < truth).astype(float), 3, axis=0)
-        found = {"xx": Looks(tokens, groups)}
+        found = {"xx": SeparatorLooks(tokens, groups)}
         rows = head_records(found, grid, rng).rows
         low = np.array([row.low_percent for row in rows]) / 100
         high = np.array([row.high_percent for row in rows]) / 100
         missed += (truth < low) | (truth > high)
-        first = kind_records(found, kinds, aligned=True, rng=rng).rows[0]
+        first = kind_records(found, kinds, are_aligned=True, rng=rng).rows[0]
         assert first.low is not None
         assert first.high is not None
         apart += not first.low / 100 <= -0.15 <= first.high / 100  # 0.3 minus the mean of both
@@ -213,11 +225,11 @@ def test_groups_of_one_name_are_drawn_together_where_the_task_is_aligned(
     rng: np.random.Generator,
 ) -> None:
     tokens = np.repeat((rng.random((40, 1)) < 0.5).astype(float), 1, axis=0)
-    one = Looks(tokens, tuple(map(str, range(40))))
+    one = SeparatorLooks(tokens, tuple(map(str, range(40))))
     kinds = {"all": np.ones(1, bool)}
     spans = {}
     for aligned in (True, False):
-        records = kind_records({"xx": one, "yy": replace(one)}, kinds, aligned=aligned, rng=rng)
+        records = kind_records({"xx": one, "yy": replace(one)}, kinds, are_aligned=aligned, rng=rng)
         row = records.rows[-1]
         assert row.low_percent is not None
         assert row.high_percent is not None
@@ -232,12 +244,12 @@ def test_languages_that_are_not_aligned_are_resampled_each_for_itself_and_count_
     found, kinds = {}, {"one": np.array([True, False]), "all": np.ones(2, bool)}
     for language, groups, share in (("xx", 40, 0.95), ("yy", 20, 0.05)):
         tokens = np.repeat((rng.random((groups, 2)) < (share, 0.5)).astype(float), 2, axis=0)
-        found[language] = Looks(tokens, tuple(str(i // 2) for i in range(2 * groups)))
+        found[language] = SeparatorLooks(tokens, tuple(str(i // 2) for i in range(2 * groups)))
     wide = {}
     for aligned, names in ((False, False), (True, True)):
         each = {name: replace(seen, groups=tuple(f"{name if names else ''}{g}" for g in seen.groups))
                 for name, seen in found.items()}  # fmt: skip
-        records = kind_records(each, kinds, aligned=aligned, rng=np.random.default_rng(1))
+        records = kind_records(each, kinds, are_aligned=aligned, rng=np.random.default_rng(1))
         row = astuple(records.rows[-2])
         assert row[:2] == ("all languages", "one")
         wide[aligned] = row

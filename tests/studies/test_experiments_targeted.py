@@ -24,10 +24,10 @@ from headlab.studies import differences
 from headlab.studies.differences import (
     Difference,
     Gain,
-    adjusted,
-    apart,
     difference,
-    minus,
+    difference_between,
+    gain_over,
+    holm_of_differences,
     over_languages,
 )
 from headlab.studies.run import Pieces, forecast, missing_pieces, run_experiment
@@ -181,7 +181,7 @@ def test_runs_that_cancel_out_lie_on_both_sides_of_0() -> None:
     counts, rng = np.array([[1.0, -2.0, 1.0, 0.0] * 5]), np.random.default_rng(0)
     low, high, p = group_bootstrap(counts, thirds.groups, rng, made_up=(3.0, -3.0), draws=10_000)
     assert found == (0.0, low[0] / 3, high[0] / 3, p[0])
-    halves = minus(thirds, Gain(np.full(20, 0.5), tuple("abcd" * 5), 2))
+    halves = gain_over(thirds, Gain(np.full(20, 0.5), tuple("abcd" * 5), 2))
     assert halves.runs == 6
     assert difference(halves, 0).mean == pytest.approx(-0.5)
 
@@ -269,7 +269,7 @@ def test_the_gap_equals_masks_that_are_evaluated_afresh_on_both_splits(
             assert row[f"{split}, points"] == pytest.approx(100 * sum(gain) / size, abs=1e-9)
             sides[split] = difference(Gain(np.array(gain), GROUPS[:size]), 0)
             assert row[f"{split} low, points"] == pytest.approx(100 * (sides[split].low or 0))
-        curse = apart(sides["dev"], sides["test"])
+        curse = difference_between(sides["dev"], sides["test"])
         assert row["dev minus test, points"] == pytest.approx(
             row["dev, points"] - row["test, points"]
         )
@@ -326,7 +326,7 @@ def test_the_mean_over_languages_weighs_them_alike_and_is_resampled_as_a_slow_de
         rng.choice([-1.0, 0.0, 1.0], 60, p=[0.2, 0.7, 0.1]),
     ]
     found = over_languages(
-        {"a": Gain(values[0], names[0]), "b": Gain(values[1], names[1])}, 0, aligned=True
+        {"a": Gain(values[0], names[0]), "b": Gain(values[1], names[1])}, 0, are_aligned=True
     )
     assert found.mean == pytest.approx((values[0].mean() + values[1].mean()) / 2)
     want = reference.resampled_difference(
@@ -353,7 +353,7 @@ def test_the_interval_of_a_mean_over_languages_covers_it(
                 np.clip(0.05 + own[member] + rng.normal(0, 0.3, size), -1, 1),
                 tuple(map(str, member)),
             )
-        found = over_languages(gains, int(rng.integers(1 << 30)), aligned=aligned)
+        found = over_languages(gains, int(rng.integers(1 << 30)), are_aligned=aligned)
         assert found.low is not None
         assert found.high is not None
         missed += not found.low <= 0.05 <= found.high
@@ -377,7 +377,7 @@ def test_languages_that_are_not_aligned_are_resampled_each_for_itself_as_a_slow_
     None
 ):
     gains = far_apart(np.random.default_rng(4))
-    found = over_languages(gains, 0, aligned=False)
+    found = over_languages(gains, 0, are_aligned=False)
     assert found.mean == pytest.approx(np.mean([gain.values.mean() for gain in gains.values()]))
     lists = [[list(gain[place]) for gain in gains.values()] for place in (0, 1)]
     slow = reference.resampled_apart(*lists, 2000, seed=3, made_up=(1.0, -1.0))
@@ -388,13 +388,13 @@ def test_languages_that_are_not_aligned_are_resampled_each_for_itself_as_a_slow_
         name: Gain(g.values, tuple(f"{name} {label}" for label in g.groups))
         for name, g in gains.items()
     }
-    pool = over_languages(named, 0, aligned=True)
+    pool = over_languages(named, 0, are_aligned=True)
     assert found.low is not None
     assert found.high is not None
     assert pool.low is not None
     assert pool.high is not None
     assert 1.3 * (found.high - found.low) < pool.high - pool.low
-    assert over_languages({"a": gains["a"]}, 0, aligned=False) == difference(gains["a"], 0)
+    assert over_languages({"a": gains["a"]}, 0, are_aligned=False) == difference(gains["a"], 0)
 
 
 def test_the_mean_over_languages_that_differ_is_missed_as_often_as_its_interval_says(
@@ -404,7 +404,7 @@ def test_the_mean_over_languages_that_differ_is_missed_as_often_as_its_interval_
     monkeypatch.setattr(differences, "DRAWS", 600)
     rng, missed = np.random.default_rng(5), 0
     for _ in range(200):
-        found = over_languages(far_apart(rng), int(rng.integers(1 << 30)), aligned=False)
+        found = over_languages(far_apart(rng), int(rng.integers(1 << 30)), are_aligned=False)
         assert found.low is not None
         assert found.high is not None
         missed += not found.low <= 0.1 <= found.high
@@ -422,7 +422,7 @@ def test_over_languages_thirds_that_cancel_out_lie_on_both_sides_of_0(aligned: b
     found = over_languages(
         {"a": Gain(counts[0] / 3, groups, 3), "b": Gain(counts[1] / 6, groups, 6)},
         0,
-        aligned=aligned,
+        are_aligned=aligned,
     )
     whole = [2 * counts[0], counts[1]]  # sixths
     if aligned:
@@ -445,7 +445,7 @@ def test_ties_are_ties_where_languages_have_unequally_many_answers(
         counts = [rng.integers(-1, 2, size).astype(float) for size in (18, 22)]
         groups = [tuple(str(i % 6) for i in range(len(row))) for row in counts]
         gains = [Gain(row / 3, of, 3) for row, of in zip(counts, groups, strict=True)]
-        found = over_languages(dict(zip("ab", gains, strict=True)), 0, aligned=True)
+        found = over_languages(dict(zip("ab", gains, strict=True)), 0, are_aligned=True)
         whole = np.concatenate([110 * counts[0], 90 * counts[1]])[None]
         want = group_bootstrap(
             whole, groups[0] + groups[1], np.random.default_rng(0), made_up=(297.0, -297.0)
@@ -455,7 +455,8 @@ def test_ties_are_ties_where_languages_have_unequally_many_answers(
         with monkeypatch.context() as exact:
             exact.setattr(bootstrap, "DIGITS", 17)
             by_last_bit.append(
-                over_languages(dict(zip("ab", gains, strict=True)), 0, aligned=True).p != want.p[0]
+                over_languages(dict(zip("ab", gains, strict=True)), 0, are_aligned=True).p
+                != want.p[0]
             )
     assert any(by_last_bit)  # the rounding is what makes them equal
 
@@ -472,7 +473,7 @@ def test_the_interval_of_a_difference_between_splits_covers_it(
             sides.append(
                 difference(Gain(values, tuple(map(str, range(size)))), int(rng.integers(1 << 30)))
             )
-        found = apart(*sides)
+        found = difference_between(*sides)
         assert found.low is not None
         assert found.high is not None
         missed += not found.low <= 0.08 <= found.high
@@ -481,8 +482,8 @@ def test_the_interval_of_a_difference_between_splits_covers_it(
 
 def test_holm_leaves_out_what_was_not_tested() -> None:
     found = [Difference(0.1, 0, 0.2, p) for p in (0.01, None, 0.04)]
-    assert adjusted(found) == pytest.approx([0.02, None, 0.04])
-    assert adjusted([Difference(0.0, None, None, None)]) == [None]
+    assert holm_of_differences(found) == pytest.approx([0.02, None, 0.04])
+    assert holm_of_differences([Difference(0.0, None, None, None)]) == [None]
     assert [d.mark for d in found] == ["higher", "", "higher"]
     assert Difference(-0.1, -0.2, 0.0, 0.03).mark == "lower"
 

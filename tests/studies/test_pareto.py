@@ -21,21 +21,21 @@ from headlab.studies.pareto import (
     CONFIRMED,
     FRONT,
     FrontResult,
-    Judge,
+    LanguageVerdict,
     Point,
-    Verdict,
-    all_within,
-    at_heads,
+    PointTest,
+    best_with_heads,
     candidate_orders,
     chosen_mask,
     counts_of,
+    language_verdict,
     mask_at,
+    p_of_any_loss,
     pareto,
     per_parameter,
     points_of,
-    verdict,
+    smallest_within,
     weakest_first,
-    within,
 )
 from headlab.studies.pareto_run import sentences
 from headlab.studies.run import Pieces, forecast, missing_pieces, run_experiment
@@ -139,8 +139,8 @@ def test_the_smallest_that_is_within_by_estimate_may_stand_behind_one_that_is_no
         point(removed=2, worst=-0.01),
         point(removed=3, worst=-0.2),
     ]
-    assert within(points, 0.01, "estimate").removed == 2
-    assert within(points, 0.005, "estimate").removed == 0
+    assert smallest_within(points, 0.01, "estimate").removed == 2
+    assert smallest_within(points, 0.005, "estimate").removed == 0
 
 
 def test_by_the_bound_the_first_count_that_fails_ends_its_order():
@@ -148,12 +148,15 @@ def test_by_the_bound_the_first_count_that_fails_ends_its_order():
         point(removed=0, bound=0.0), point(removed=1, bound=-0.01), point(removed=2, bound=-0.02),
         point(removed=3, bound=-0.01), point("weakest", 0, bound=0.0), point("weakest", 1, bound=-0.005),
     ]  # fmt: skip
-    assert (within(points, 0.01, "bound").order, within(points, 0.01, "bound").removed) == (
+    assert (
+        smallest_within(points, 0.01, "bound").order,
+        smallest_within(points, 0.01, "bound").removed,
+    ) == (
         "mean",
         1,
     )
-    assert within(points, 0.02, "bound").removed == 3
-    assert within(points[4:], 0.01, "bound").removed == 1
+    assert smallest_within(points, 0.02, "bound").removed == 3
+    assert smallest_within(points[4:], 0.01, "bound").removed == 1
 
 
 def test_parameters_decide_what_is_smallest_where_they_are_known():
@@ -162,7 +165,7 @@ def test_parameters_decide_what_is_smallest_where_they_are_known():
         point(removed=1, parameters=60),
         point("cost", 1, parameters=50),
     ]
-    assert within(points, 0.0, "estimate").order == "cost"
+    assert smallest_within(points, 0.0, "estimate").order == "cost"
 
 
 def test_at_k_heads_the_weakest_language_decides_and_then_the_mean():
@@ -170,7 +173,7 @@ def test_at_k_heads_the_weakest_language_decides_and_then_the_mean():
         point("mean", 2, worst=-0.05, mean=0.05), point("weakest", 2, worst=-0.01, mean=0.0),
         point("own xx", 2, worst=-0.01, mean=0.01), point("weakest", 3, worst=0.0, mean=0.2),
     ]  # fmt: skip
-    assert at_heads(points, 4).order == "own xx"
+    assert best_with_heads(points, 4).order == "own xx"
 
 
 def test_a_front_answers_one_question():
@@ -349,7 +352,9 @@ def test_along_an_order_made_without_the_examples_the_bound_is_wrong_as_seldom_a
         curves = {
             name: made_curve(rng, name, share, 0.0) for name, share in (("xx", 0.0125), ("yy", 0.0))
         }
-        chosen = within(points_of("mean", curves, Judge(groups, 1, 0, False), EVEN), loss, "bound")
+        chosen = smallest_within(
+            points_of("mean", curves, PointTest(groups, 1, 0, False), EVEN), loss, "bound"
+        )
         wrong += 0.8 * 0.0125 * chosen.removed > loss  # what is really lost in xx
     assert wrong / runs <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
 
@@ -366,14 +371,14 @@ def test_the_test_confirms_a_model_that_loses_too_much_as_seldom_as_it_says(monk
             after = np.where(
                 before, u >= (0.05 + lost) / 0.8, u < 0.25
             )  # 0.05 is gained, 0.05 + lost is lost
-            verdicts.append(verdict(language, before, after, groups, loss, 0))
-        confirmed += all_within(verdicts) <= 0.05
+            verdicts.append(language_verdict(language, before, after, groups, loss, 0))
+        confirmed += p_of_any_loss(verdicts) <= 0.05
     assert confirmed / runs <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
 
 
 def test_a_mask_that_changes_nothing_is_confirmed_and_its_interval_is_not_empty():
     right = np.ones(400, bool)
-    found = verdict("xx", right, right, tuple(map(str, range(400))), 0.02, 0)
+    found = language_verdict("xx", right, right, tuple(map(str, range(400))), 0.02, 0)
     assert found.difference == 0
     assert found.p == 1
     assert found.p_loss < 0.05
@@ -384,7 +389,7 @@ def test_a_mask_that_changes_nothing_is_confirmed_and_its_interval_is_not_empty(
     ("within", "words"), [(1.0, "more than 1 point cannot"), (2.0, "more than 2 points cannot")]
 )
 def test_a_loss_that_is_not_ruled_out_is_told_by_its_one_sided_bound(within, words):
-    lost = Verdict("xx", 400, 0.8, 0.78, -0.02, -0.05, -0.001, -0.04, 0.03, 0.9)
+    lost = LanguageVerdict("xx", 400, 0.8, 0.78, -0.02, -0.05, -0.001, -0.04, 0.03, 0.9)
     options = STUDIES["front"].resolve({"within": within})
     told = sentences([], {"smallest": point(removed=2)}, [lost], options)[1]
     assert words in told
@@ -396,7 +401,9 @@ def test_a_loss_that_is_not_ruled_out_is_told_by_its_one_sided_bound(within, wor
 
 def test_only_languages_that_lose_by_holm_are_named_and_what_may_be_lost_is_told():
     def seen(name, p, difference=-0.02):
-        return Verdict(name, 400, 0.8, 0.8 + difference, difference, -0.05, -0.001, -0.04, p, None)
+        return LanguageVerdict(
+            name, 400, 0.8, 0.8 + difference, difference, -0.05, -0.001, -0.04, p, None
+        )
 
     by_chance = [seen("xx", 0.03), *(seen(f"y{i}", 0.9) for i in range(14))]
     options = STUDIES["front"].resolve({"heads": 4})
@@ -412,7 +419,7 @@ def test_only_languages_that_lose_by_holm_are_named_and_what_may_be_lost_is_told
 
 def test_reported_12_notes_of_a_front_name_the_languages_that_they_are_of():
     sure = [
-        Verdict(name, 400, 0.8, 0.79, -0.01, -0.02, 0.0, -0.018, 0.08, 0.01)
+        LanguageVerdict(name, 400, 0.8, 0.79, -0.01, -0.02, 0.0, -0.018, 0.08, 0.01)
         for name in ("xx", "yy")
     ]
     chosen = dataclasses.replace(point(removed=2), languages=("xx", "yy"))

@@ -37,10 +37,10 @@ from headlab.studies.savings_run import (
     costs_of,
     latency_ratio,
     macs_of,
-    made_up,
+    made_up_inputs,
     measure,
-    orders,
-    timed,
+    pass_orders,
+    seconds_of_passes,
 )
 
 SHRINK = ["bert", "xlm-roberta", "electra", "distilbert", "marian", "mbart", "t5", "gpt2", "llama"]
@@ -63,8 +63,12 @@ def test_what_arithmetic_foretells_is_what_the_shrunk_model_has(family):
     mask = uneven(model.grid)
     shrunk, left = shrink_model(model, mask), costs.shrunk(mask.kept, 13)
     assert left.parameters == parameters_of(shrunk.module)
-    assert left.macs == macs_of(shrunk.module, made_up(model.module, 13))
-    assert left.macs < costs.untouched(13).macs == macs_of(model.module, made_up(model.module, 13))
+    assert left.macs == macs_of(shrunk.module, made_up_inputs(model.module, 13))
+    assert (
+        left.macs
+        < costs.untouched(13).macs
+        == macs_of(model.module, made_up_inputs(model.module, 13))
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +80,7 @@ def test_so_it_is_for_all_attention_models_their_persistent_vectors_counted(shap
     left, shrunk = costs_of(model).shrunk(mask.kept, 6), shrink_model(model, mask).module
     assert (left.parameters, left.macs) == (
         parameters_of(shrunk),
-        macs_of(shrunk, made_up(model.module, 6)),
+        macs_of(shrunk, made_up_inputs(model.module, 6)),
     )
 
 
@@ -204,16 +208,16 @@ def test_too_few_rounds_and_no_batch_are_refused():
 
 
 def test_all_models_have_their_turn_in_every_round_and_no_place_of_their_own():
-    found = orders(40, 3, seed=1)
+    found = pass_orders(40, 3, seed=1)
     assert all(sorted(order.tolist()) == [0, 1, 2] for order in found)
     assert all((a == b[::-1]).all() for a, b in zip(found[::2], found[1::2], strict=True))
     assert np.mean([int(np.flatnonzero(order == 0)[0]) for order in found]) == 1
-    assert [o.tolist() for o in orders(5, 3, seed=1)] == [o.tolist() for o in found[:5]]
+    assert [o.tolist() for o in pass_orders(5, 3, seed=1)] == [o.tolist() for o in found[:5]]
 
 
 def test_every_timed_pass_follows_one_of_its_own_kind():
     seen = []
-    timed(
+    seconds_of_passes(
         [[lambda: seen.append("a"), lambda: seen.append("b")]],
         torch.device("cpu"),
         rounds=6,
@@ -226,7 +230,7 @@ def test_every_timed_pass_follows_one_of_its_own_kind():
 def test_all_batch_sizes_have_their_turn_in_every_round_and_the_models_of_one_follow_one_another():
     seen, rounds = [], []
     groups = [[lambda g=g, m=m: seen.append((g, m)) for m in "ab"] for g in (1, 8, 32)]
-    found = timed(groups, torch.device("cpu"), rounds=8, seed=2, told=rounds.append)
+    found = seconds_of_passes(groups, torch.device("cpu"), rounds=8, seed=2, on_round=rounds.append)
     assert [s.shape for s in found] == [(8, 2)] * 3
     assert rounds == list(range(8))
     turns = [seen[at : at + 12 : 2] for at in range(0, len(seen), 12)]  # every pass is there twice
@@ -241,7 +245,7 @@ def test_a_machine_that_slows_down_slows_all_batch_sizes_alike():
     def slow():  # each pass takes longer than the one before, whatever it does
         clock.append(clock[-1] + 1 + clock[-1] / 50)
 
-    one, other = timed(
+    one, other = seconds_of_passes(
         [[slow], [slow]], torch.device("cpu"), rounds=12, seed=0, clock=lambda: clock[-1]
     )
     assert np.median(one) == pytest.approx(np.median(other), rel=0.2)

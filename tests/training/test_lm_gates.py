@@ -319,7 +319,7 @@ def test_the_reproduction_makes_every_model_once_and_its_tables(
     monkeypatch.setattr(shim, "train_lm", None)  # nothing is trained again
     assert main([*command, "--device", "cpu"]) == OK
     assert (tmp_path / "out" / "shim-models.csv").is_file()
-    found = shim.Found(
+    found = shim.MadeModels(
         plan, "another text", {"all-attention": next((tmp_path / "cache" / "adapters").iterdir())}
     )
     with raises("reproduce.other_text"):
@@ -349,7 +349,7 @@ def test_a_record_in_the_cache_that_is_not_what_is_written_now_is_told(
     start: Path, plan: shim.Plan
 ) -> None:
     whole: Any = read_json(start / "training.json")
-    found = shim.Found(plan, "data", {"all-attention": start})
+    found = shim.MadeModels(plan, "data", {"all-attention": start})
     assert found.record("all-attention") == whole
     spoiled: list[Any] = [{}, [], {**whole, "took": 3}, {**whole, "heads": []}, {**whole, "parameters": {"whole": 1}},
                           {**whole, "pruned": whole["options"]}, {**whole, "perplexity": {"test": {"word": "x"}}},
