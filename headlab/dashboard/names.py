@@ -12,27 +12,27 @@ from headlab.tasks import language_title as language_title
 
 # How languages and heads are written on the pages and in links.
 
-MOST_TITLES = 3  # languages that a sentence names in full; of more it lists the codes
+MAX_TITLES = 3  # languages that a sentence names in full; of more it lists the codes
 
 
-def languages_words(languages: Sequence[str], chosen: Collection[str] = ()) -> str:
+def languages_words(languages: Sequence[str], chosen_languages: Collection[str] = ()) -> str:
     """Which languages a sentence is of: 'German (de) and Thai (th)', or '4 languages (de, fi, hu, th)'.
 
     Args:
         languages: Codes of the languages that something was computed in.
         chosen: Codes of the languages chosen in the sidebar; many that are exactly these are called so.
     """
-    if len(languages) <= MOST_TITLES:
+    if len(languages) <= MAX_TITLES:
         titles = [language_title(code) for code in languages]
         return " and ".join(filter(None, [", ".join(titles[:-1]), *titles[-1:]]))
-    if set(languages) == set(chosen):
+    if set(languages) == set(chosen_languages):
         return f"the {len(languages)} languages chosen"
     return f"{len(languages)} languages ({', '.join(languages)})"
 
 
-def counted(count: float, what: str) -> str:
+def counted(count: float, noun: str) -> str:
     """'1 head', '2 heads'."""
-    return f"{count:g} {what}{'s' * (count != 1)}"
+    return f"{count:g} {noun}{'s' * (count != 1)}"
 
 
 def head_key(head: Head) -> str:
@@ -87,11 +87,14 @@ PAGES = {
 
 
 def page_link(
-    name: str, label: str, more: Mapping[str, str | list[str]] | None = None, icon: str = ""
+    name: str, label: str, params: Mapping[str, str | list[str]] | None = None, icon: str = ""
 ) -> None:
     """A link to a page with `more` parameters; the shared choice is carried along automatically."""
     st.page_link(
-        f"pages/{name}.py", label=label, icon=icon or PAGES[name][1], query_params=dict(more or {})
+        f"pages/{name}.py",
+        label=label,
+        icon=icon or PAGES[name][1],
+        query_params=dict(params or {}),
     )
 
 
@@ -121,7 +124,7 @@ def front_params(key: str) -> dict[str, str]:
 
 # External text, shown verbatim.
 
-MARKS = re.compile(r"([\\`*_\[\]<>~$:#|&])")
+MARKDOWN_MARKS = re.compile(r"([\\`*_\[\]<>~$:#|&])")
 
 
 def plain_name(name: str) -> str:
@@ -131,4 +134,4 @@ def plain_name(name: str) -> str:
 
 def plain(text: str) -> str:
     """A text as Markdown that has no effect: no images, formulas, emphasis or HTML; a bare address may be a link."""
-    return MARKS.sub(r"\\\1", text)
+    return MARKDOWN_MARKS.sub(r"\\\1", text)

@@ -26,16 +26,16 @@ from headlab.dashboard.widgets import (
     set_widget,
     uninterrupted,
 )
-from headlab.dashboard.widgets.presses import Log
+from headlab.dashboard.widgets.presses import PressLog
 
 
 def event(*numbers: int, tab: str = "a", key: str = "k"):
     return {"tab": tab, "presses": [[number, key, number] for number in numbers]}
 
 
-def listening(*keys: str) -> tuple[Log, list]:
+def listening(*keys: str) -> tuple[PressLog, list]:
     done: list = []
-    return Log(actions=dict.fromkeys(keys or ("k",), done.append)), done
+    return PressLog(actions=dict.fromkeys(keys or ("k",), done.append)), done
 
 
 def test_what_is_sent_again_is_taken_once():
@@ -143,7 +143,10 @@ def state(monkeypatch):
             super().__setitem__(key, value)
 
     held = State(
-        {"head": "a", presses.LOG: Log(actions={"grid": lambda head: set_widget("head", head)})}
+        {
+            "head": "a",
+            presses.LOG_KEY: PressLog(actions={"grid": lambda head: set_widget("head", head)}),
+        }
     )
     monkeypatch.setattr(presses.st, "session_state", held)
     return held
@@ -176,7 +179,7 @@ def picked(monkeypatch, state):
         if timer:
             redraw_every(lambda: None, None)()
             return state["head"]
-        state[presses.LOG].take(
+        state[presses.LOG_KEY].take(
             {"tab": "t", "presses": [[n, "grid", head] for n, head in numbers_and_heads]}
         )
         presses.root("", [])
@@ -321,7 +324,7 @@ def test_a_file_made_on_demand_is_there_when_the_browser_asks_late(monkeypatch):
     monkeypatch.setattr(runtime, "exists", lambda: True)
 
     def made(text: str) -> str:
-        make = partial(presses.kept, lambda: text, "é.txt", "text/plain")
+        make = partial(presses.kept_content, lambda: text, "é.txt", "text/plain")
         url = files.execute_deferred(files.add_deferred(make, "text/plain", "0.1", "é.txt"))
         for _ in range(3):  # runs end, of anybody
             files.remove_orphaned_files()
@@ -335,7 +338,7 @@ def test_a_file_made_on_demand_is_there_when_the_browser_asks_late(monkeypatch):
         assert (file.filename, file.kind) == ("é.txt", MediaFileKind.DOWNLOADABLE)
         return False
 
-    names = [made(f"file {n}") for n in range(presses.KEPT)]
+    names = [made(f"file {n}") for n in range(presses.MAX_KEPT_FILES)]
     assert storage.get_file(names[0]).content == b"file 0"
     assert not any(map(gone, names))
     made("one more")  # and it does not grow without end

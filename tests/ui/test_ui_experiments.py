@@ -446,7 +446,7 @@ def test_small_p_values_are_told_alike_in_tables_and_on_pages_but_for_large_ones
     styled = with_p_values(figures.data_frame(table))
     assert styled.data["p (Holm)"].tolist()[:2] == [0.0004, 0.25]
     assert "&lt; 0.001" in styled.to_html(escape=True) or "< 0.001" in styled.to_html()
-    large = pd.DataFrame({"p": np.zeros(figures.STYLED + 1)})
+    large = pd.DataFrame({"p": np.zeros(figures.MAX_STYLED_CELLS + 1)})
     assert with_p_values(large) is large
 
 

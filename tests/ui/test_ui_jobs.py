@@ -485,7 +485,7 @@ def test_a_forecast_comes_when_its_worker_does(cache, client, monkeypatch):
     with app_on(cache, lambda: connect[-1]()):
         app = run("languages", method="leave-one-out", langs=["hu", "ml"])
         assert "Here at most" in said(app)
-        assert job_actions.AGAIN_SECONDS in timers
+        assert job_actions.RETRY_SECONDS in timers
         connect.append(lambda: FakeWorker(client))
         monkeypatch.setattr(worker_supervisor, "RETRY_SECONDS", 0.0)
         supervisor().client()

@@ -29,7 +29,7 @@ class LatestValue(Generic[T]):
     """
 
     def __init__(
-        self, make: Callable[[], Generator[T]], stopped: threading.Event | None = None
+        self, make: Callable[[], Generator[T]], stop_event: threading.Event | None = None
     ) -> None:
         self.value: T | None = None
         self.error: Exception | None = None
@@ -38,7 +38,7 @@ class LatestValue(Generic[T]):
         self._make = make
         self._seen = 0
         self._news = threading.Condition()
-        self._stopped = threading.Event() if stopped is None else stopped
+        self._stopped = threading.Event() if stop_event is None else stop_event
         threading.Thread(target=self._read, name="figures", daemon=True).start()
 
     @property

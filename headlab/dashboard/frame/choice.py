@@ -43,8 +43,8 @@ class Choice:
     @property
     def about(self) -> dict[str, Any]:
         """What every job on this choice says of it."""
-        stated = {} if self.label_map is None else {"label_map": dict(self.label_map)}
-        return {"model": self.model, "task": self.task, **stated}
+        stated_label_map = {} if self.label_map is None else {"label_map": dict(self.label_map)}
+        return {"model": self.model, "task": self.task, **stated_label_map}
 
     def fits(self, spec: Mapping[str, Any]) -> bool:
         """Whether a result of this spec has the classes of this choice."""
@@ -53,12 +53,12 @@ class Choice:
 
 def scores_of(choice: Choice, method: str | None = None) -> StoredScores:
     """The cached results of a choice; `method` overrides the choice's."""
-    asked = method or choice.method
+    method_key = method or choice.method
     results = matching_scores(
-        stored_results(HeadScores).results, choice.model, choice.task, asked, choice.label_map
+        stored_results(HeadScores).results, choice.model, choice.task, method_key, choice.label_map
     )
     return comparable_scores(
-        results, choice.languages, choice.variant if asked == choice.method else ""
+        results, choice.languages, choice.variant if method_key == choice.method else ""
     )
 
 
@@ -67,11 +67,11 @@ def cached_options(choice: Choice) -> dict[str, Any]:
 
     What builds on scores starts from these: scores of another precision would be computed for hours beside them.
     """
-    like, known = scores_of(choice).like, METHODS[choice.method].options
+    template, known_options = scores_of(choice).like, METHODS[choice.method].options
     return (
         {}
-        if like is None
-        else {name: value for name, value in options_of(like).items() if name in known}
+        if template is None
+        else {name: value for name, value in options_of(template).items() if name in known_options}
     )
 
 
@@ -87,27 +87,31 @@ class OtherChoice:
 def other_choices(choice: Choice) -> list[OtherChoice]:
     """Other models and tasks that have stored results; reports of roles on a treebank are of no task."""
     specs = stored_specs()
-    scores, found = stored_results(HeadScores).results, list[OtherChoice]()
-    for (model, name), count in sorted(stored_subjects(specs).items()):
-        many = counted(count, "result")
-        if name == TREEBANK:
+    scores, choices = stored_results(HeadScores).results, list[OtherChoice]()
+    for (model, task_name), count in sorted(stored_subjects(specs).items()):
+        result_count = counted(count, "result")
+        if task_name == TREEBANK:
             if model != choice.model:
-                found.append(
+                choices.append(
                     OtherChoice(
                         replace(choice, model=model, label_map=None),
                         "roles",
-                        f"{model}: {many} on roles",
+                        f"{model}: {result_count} on roles",
                     )
                 )
-        elif (model, name) != (choice.model, choice.task):
-            method = best_method(matching_scores(scores, model, name), choice.method)
-            other = Choice(model, name, tuple(task_languages(name)), method or choice.method)
-            found.append(
+        elif (model, task_name) != (choice.model, choice.task):
+            method = best_method(matching_scores(scores, model, task_name), choice.method)
+            other_choice = Choice(
+                model, task_name, tuple(task_languages(task_name)), method or choice.method
+            )
+            choices.append(
                 OtherChoice(
-                    other, "overview" if method else "experiments", f"{model} on {name}: {many}"
+                    other_choice,
+                    "overview" if method else "experiments",
+                    f"{model} on {task_name}: {result_count}",
                 )
             )
-    return found
+    return choices
 
 
 def known_models(specs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -115,17 +119,17 @@ def known_models(specs: Sequence[Mapping[str, Any]]) -> list[str]:
 
     specs: of all stored results.
     """
-    named = [
+    named_models = [
         *st.session_state.get("_named_models", []),
         *filter(HUB_ID.fullmatch, st.query_params.get_all("model")),
     ]
-    known = dict.fromkeys(
-        [*embedded_models(), *sorted({model for model, _ in stored_subjects(specs)}), *named]
+    models = dict.fromkeys(
+        [*embedded_models(), *sorted({model for model, _ in stored_subjects(specs)}), *named_models]
     )
-    return list(known) or ["e5-small-intents"]
+    return list(models) or ["e5-small-intents"]
 
 
 def task_languages(name: str) -> list[str]:
     """A task's languages; for a task that is unknown here or cannot be read, those of its results."""
-    found = known_task(name)
-    return list(found.languages) if found else languages_with_results(stored_specs(), name)
+    known = known_task(name)
+    return list(known.languages) if known else languages_with_results(stored_specs(), name)

@@ -9,7 +9,7 @@ import streamlit as st
 from headlab.dashboard.names import PAGES, page_link
 from headlab.dashboard.widgets import Button, button_row
 
-TOUR = "_tour"  # True while it is taken, False once it was left
+TOUR_KEY = "_tour"  # True while it is taken, False once it was left
 
 
 @dataclass(frozen=True)
@@ -153,27 +153,27 @@ def draw_guide(name: str) -> None:
     guide = GUIDES[name]
     if not guide.below:
         st.markdown(guide.answers)
-    if st.session_state.get(TOUR):
-        _step(name, guide.step)
+    if st.session_state.get(TOUR_KEY):
+        _draw_tour_step(name, guide.step)
     if not guide.below:
-        _fold(guide)
+        _draw_reading_fold(guide)
 
 
 def draw_guide_below(name: str) -> None:
     """What a page answers, and the fold on how to read it, where they stand below what the page is opened for."""
     st.markdown(GUIDES[name].answers)
-    _fold(GUIDES[name])
+    _draw_reading_fold(GUIDES[name])
 
 
-def _fold(guide: Guide) -> None:
+def _draw_reading_fold(guide: Guide) -> None:
     with st.expander("How to read this", icon=":material/help:"):
         st.markdown(guide.reading)
-        if not st.session_state.get(TOUR):
+        if not st.session_state.get(TOUR_KEY):
             button_row(
                 Button(
                     "Take the tour",
                     "tour-take",
-                    _go_on,
+                    _set_tour,
                     (True,),
                     icon="route",
                     help="Five pages, two minutes",
@@ -181,25 +181,25 @@ def _fold(guide: Guide) -> None:
             )
 
 
-def _step(name: str, words: str) -> None:
+def _draw_tour_step(name: str, step_text: str) -> None:
     """One step of the tour, with the way on and out of it; on a page without a step, the way to the first."""
     stops = [page for page, guide in GUIDES.items() if guide.step]
-    at = stops.index(name) if name in stops else -1
+    stop_index = stops.index(name) if name in stops else -1
     with st.container(border=True, key="tour"):
         st.markdown(
-            f"**Tour, {at + 1} of {len(stops)}.** {words}"
-            if words
+            f"**Tour, {stop_index + 1} of {len(stops)}.** {step_text}"
+            if step_text
             else "**Tour.** It begins on the overview."
         )
         with st.container(horizontal=True, gap="medium", vertical_alignment="center"):
-            if at + 1 < len(stops):
+            if stop_index + 1 < len(stops):
                 page_link(
-                    stops[at + 1],
-                    f"Next: {PAGES[stops[at + 1]][0]}",
+                    stops[stop_index + 1],
+                    f"Next: {PAGES[stops[stop_index + 1]][0]}",
                     icon=":material/arrow_forward:",
                 )
-            button_row(Button("End the tour", "tour-end", _go_on, (False,), icon="close"))
+            button_row(Button("End the tour", "tour-end", _set_tour, (False,), icon="close"))
 
 
-def _go_on(taken: bool) -> None:
-    st.session_state[TOUR] = taken
+def _set_tour(is_taken: bool) -> None:
+    st.session_state[TOUR_KEY] = is_taken

@@ -23,7 +23,7 @@ from headlab.dashboard.widgets import notices
 
 # The frame of every page; static/page.css has its style.
 
-HEAVY = (
+HEAVY_MODULES = (
     "pandas",
     "plotly.graph_objects",
     "scipy.stats",
@@ -47,7 +47,7 @@ def boot() -> None:
 @st.cache_resource(show_spinner=False)
 def warm_up() -> None:
     """Import what the pages need, then exempt it from garbage collection; once per server."""
-    for name in HEAVY:
+    for name in HEAVY_MODULES:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
@@ -85,17 +85,17 @@ def page(name: str, intro: str = "") -> Iterator[Choice]:
     """
     boot()
     st.html(_static("page.css"))
-    own = name in PAGES
-    st.title("headlab" if name == "overview" else PAGES[name][0] if own else name)
-    if own:
+    is_headlab_page = name in PAGES
+    st.title("headlab" if name == "overview" else PAGES[name][0] if is_headlab_page else name)
+    if is_headlab_page:
         guide.draw_guide(name)
     elif intro:
         st.markdown(intro)
     notices.draw()
     stop_if_refused()
     with errors_as_sentences():
-        made = st.session_state.get("_choice")
-        yield made if isinstance(made, Choice) else draw_sidebar()
+        choice = st.session_state.get("_choice")
+        yield choice if isinstance(choice, Choice) else draw_sidebar()
         notices.settle()
 
 

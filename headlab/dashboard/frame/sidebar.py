@@ -16,12 +16,12 @@ from headlab.masks import UNVERSIONED
 from headlab.tasks import Task, names, problems, source, task
 from headlab.tasks.labels import LISTED, PLACEHOLDER, check_map, read_map, write_map
 
-CLASSES = "classes"  # the field of the label map, in the link too
-STATED = "_stated"  # {(model, task): what was typed for them in this session}
-REFUSED = "_refused"  # why the label map is
-VARIANT = "settings"  # the list of variants of a method's results, in the link too
-CODE = re.compile(r"[\w-]+")
-HELP = (
+LABEL_MAP_PARAM = "classes"  # the field of the label map, in the link too
+TYPED_LABEL_MAPS_KEY = "_stated"  # {(model, task): what was typed for them in this session}
+LABEL_MAP_REFUSED_KEY = "_refused"  # why the label map is
+VARIANT_PARAM = "settings"  # the list of variants of a method's results, in the link too
+LANGUAGE_CODE = re.compile(r"[\w-]+")
+LABEL_MAP_HELP = (
     "For each label the class of the model that stands for it, by its name in the model's config.json. "
     "Empty: classes are matched by name, or all orders are tried on dev examples."
 )
@@ -50,7 +50,7 @@ def use_task(name: str) -> None:
     recall_label_map()
 
 
-def _name_model() -> None:
+def _use_named_model() -> None:
     name = str(st.session_state.get("_named", "")).strip()
     is_path = any(mark in name for mark in "/\\") and not HUB_ID.fullmatch(name)
     st.session_state["_no_folder"] = name if is_path and not _maybe_folder(name) else ""
@@ -65,9 +65,15 @@ def _maybe_folder(name: str) -> bool:
 
 def is_model_absent(model: str, specs: Iterable[Mapping[str, Any]]) -> bool:
     """Whether only results of a model are here: they are of a folder, and there is none of this name."""
-    every = (spec.get("model") for spec in specs)
-    own = (about for about in every if isinstance(about, Mapping) and about.get("name") == model)
-    return any(about.get("revision") == UNVERSIONED for about in own) and not _maybe_folder(model)
+    spec_models = (spec.get("model") for spec in specs)
+    matching_models = (
+        spec_model
+        for spec_model in spec_models
+        if isinstance(spec_model, Mapping) and spec_model.get("name") == model
+    )
+    return any(
+        spec_model.get("revision") == UNVERSIONED for spec_model in matching_models
+    ) and not _maybe_folder(model)
 
 
 def pick_model(options: list[str], specs: Iterable[Mapping[str, Any]]) -> str:
@@ -89,17 +95,17 @@ def pick_model(options: list[str], specs: Iterable[Mapping[str, Any]]) -> str:
         st.text_input(
             "Hub id or folder",
             key="_named",
-            on_change=uninterrupted(_name_model),
+            on_change=uninterrupted(_use_named_model),
             placeholder="owner/name or /path/to/model",
         )
-        if wrong := st.session_state.get("_no_folder"):
+        if missing_folder := st.session_state.get("_no_folder"):
             st.error(
-                f"There is no folder {plain(wrong)}, and a hub id has the form owner/name. Nothing was changed."
+                f"There is no folder {plain(missing_folder)}, and a hub id has the form owner/name. Nothing was changed."
             )
     return model
 
 
-def unreadable(name: str) -> str:
+def reason_task_unreadable(name: str) -> str:
     """Why a task cannot be built; empty if it can."""
     try:
         task(name)
@@ -110,52 +116,56 @@ def unreadable(name: str) -> str:
 
 def known_task(name: str) -> Task | None:
     """A task by its name; None if it is unknown here or cannot be built."""
-    return task(name) if name in names() and not unreadable(name) else None
+    return task(name) if name in names() and not reason_task_unreadable(name) else None
 
 
 def notes_on_task(name: str) -> list[str]:
     """Notes on a task's examples: what is missing, and declarations that were left out."""
-    known = name in names()
-    found = [unreadable(name) or source(name).advice if known else "", *problems()]
-    return [note for note in found if note]
+    is_known = name in names()
+    notes = [reason_task_unreadable(name) or source(name).advice if is_known else "", *problems()]
+    return [note for note in notes if note]
 
 
-def label_map(model: str, name: str) -> Mapping[str, str] | None:
+def draw_label_map(model: str, name: str) -> Mapping[str, str] | None:
     """Draw the field for the label map of a model on a task; None if it is empty or refused, or there are no labels."""
-    st.session_state[REFUSED] = None
-    found = known_task(name)
-    if not (labels := found.labels if found else ()):
-        _note_unused(name)
+    st.session_state[LABEL_MAP_REFUSED_KEY] = None
+    task_in_use = known_task(name)
+    if not (labels := task_in_use.labels if task_in_use else ()):
+        _note_unused_label_map(name)
         return None
     with st.expander("Label map"):
-        like = write_map(dict.fromkeys(labels[:LISTED], PLACEHOLDER))
+        example_map = write_map(dict.fromkeys(labels[:LISTED], PLACEHOLDER))
         text = st.text_input(
-            "Label map", key=CLASSES, bind="query-params", placeholder=like, help=HELP
+            "Label map",
+            key=LABEL_MAP_PARAM,
+            bind="query-params",
+            placeholder=example_map,
+            help=LABEL_MAP_HELP,
         ).strip()
-    st.session_state.setdefault(STATED, {})[model, name] = text
+    st.session_state.setdefault(TYPED_LABEL_MAPS_KEY, {})[model, name] = text
     if not text:
         return None
     try:
-        stated = read_map(text)
-        check_map(name, labels, stated)
-        _require_names(stated)
+        stated_map = read_map(text)
+        check_map(name, labels, stated_map)
+        _require_class_names(stated_map)
     except HeadlabError as error:
-        st.session_state[REFUSED] = str(error)
+        st.session_state[LABEL_MAP_REFUSED_KEY] = str(error)
         return None
-    return stated
+    return stated_map
 
 
-def _note_unused(name: str) -> None:
+def _note_unused_label_map(name: str) -> None:
     """Say on every page that a link's label map is left out, as the task has no labels here."""
-    asked = st.session_state.get("_link", {}).get(CLASSES)
-    if asked and "_choice" not in st.session_state:
+    linked_map = st.session_state.get("_link", {}).get(LABEL_MAP_PARAM)
+    if linked_map and "_choice" not in st.session_state:
         sentence = f"The link has a label map, but task {name} has no labels here. It was left out."
         notices.add(sentence)
 
 
-def _require_names(stated: Mapping[str, str]) -> None:
+def _require_class_names(stated_map: Mapping[str, str]) -> None:
     """Raise HeadlabError for a class given by its number: which stored results have it, only the model can tell."""
-    if numbers := [told for told in stated.values() if told.isdigit()]:
+    if numbers := [class_name for class_name in stated_map.values() if class_name.isdigit()]:
         raise HeadlabError(
             f"the label map has class {numbers[0]}; here write the class's name as the model's config.json has it",
             code="label_map.number_on_page",
@@ -164,8 +174,8 @@ def _require_names(stated: Mapping[str, str]) -> None:
 
 def stop_if_refused() -> None:
     """End the page where the label map is refused, with the reason: its figures would stand on other classes."""
-    if refused := st.session_state.get(REFUSED):
-        st.error(plain(refused))
+    if reason := st.session_state.get(LABEL_MAP_REFUSED_KEY):
+        st.error(plain(reason))
         st.stop()
 
 
@@ -174,25 +184,25 @@ def pick_variant(names: Sequence[str]) -> str:
 
     names: the one that is shown by default first.
     """
-    asked = st.session_state.get("_link", {}).get(VARIANT)
-    if asked and asked[0] not in names and "_choice" not in st.session_state:
-        known = f"; the cache has {' or '.join(names)}" if names else ""
-        sentence = f"The link asks for scores with the settings {asked[0][:80]!r}, which are not cached{known}."
+    linked_names = st.session_state.get("_link", {}).get(VARIANT_PARAM)
+    if linked_names and linked_names[0] not in names and "_choice" not in st.session_state:
+        known_words = f"; the cache has {' or '.join(names)}" if names else ""
+        sentence = f"The link asks for scores with the settings {linked_names[0][:80]!r}, which are not cached{known_words}."
         notices.add(sentence)
     if len(names) < 2:
-        st.session_state.pop(VARIANT, None)
+        st.session_state.pop(VARIANT_PARAM, None)
         return ""
-    if VARIANT in st.session_state and st.session_state[VARIANT] not in names:
-        set_widget(VARIANT, names[0])  # of another model, or what an action has left open
-    about = "The cache has scores of this method with other settings too: the estimand first, then what is not default."
-    return st.selectbox("Settings", names, key=VARIANT, bind="query-params", help=about)
+    if VARIANT_PARAM in st.session_state and st.session_state[VARIANT_PARAM] not in names:
+        set_widget(VARIANT_PARAM, names[0])  # of another model, or what an action has left open
+    help_text = "The cache has scores of this method with other settings too: the estimand first, then what is not default."
+    return st.selectbox("Settings", names, key=VARIANT_PARAM, bind="query-params", help=help_text)
 
 
 def pick_languages(options: list[str]) -> None:
     """Draw the task's languages, to choose from."""
     st.pills(
         "Languages", options, selection_mode="multi", default=options, key="langs", bind="query-params",
-        format_func=_code,
+        format_func=_language_label,
     )  # fmt: skip
     button_row(
         Button("All", "langs-all", set_widget, ("langs", options), "tertiary"),
@@ -200,22 +210,22 @@ def pick_languages(options: list[str]) -> None:
     )
 
 
-def _code(language: str) -> str:
+def _language_label(language: str) -> str:
     """A language as a label, which is Markdown; usual codes are unchanged, as the link holds labels."""
-    return language if CODE.fullmatch(language) else plain(language)
+    return language if LANGUAGE_CODE.fullmatch(language) else plain(language)
 
 
 def recall_label_map() -> None:
     """Give the field what was typed for the model and task chosen now: a map of others says nothing of them."""
-    chosen = str(st.session_state.get("model")), str(st.session_state.get("task"))
-    set_widget(CLASSES, typed_label_map(*chosen))
+    model_and_task = str(st.session_state.get("model")), str(st.session_state.get("task"))
+    set_widget(LABEL_MAP_PARAM, typed_label_map(*model_and_task))
 
 
 def typed_label_map(model: str, name: str) -> str:
     """What was typed for a model and a task, refused or not."""
-    return str(st.session_state.get(STATED, {}).get((model, name), ""))
+    return str(st.session_state.get(TYPED_LABEL_MAPS_KEY, {}).get((model, name), ""))
 
 
-def label_map_text(stated: Mapping[str, str] | None) -> str:
+def label_map_text(stated_map: Mapping[str, str] | None) -> str:
     """A label map as the field shows it."""
-    return "" if stated is None else write_map(stated)
+    return "" if stated_map is None else write_map(stated_map)

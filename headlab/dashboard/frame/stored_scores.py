@@ -55,17 +55,25 @@ def stored_subjects(specs: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, st
     )
 
 
-def best_method(results: Iterable[Result[HeadScores]], wanted: str) -> str | None:
+def best_method(results: Iterable[Result[HeadScores]], wanted_method: str) -> str | None:
     """The method to show of these results: the wanted one, else the one of the most results; None without any."""
     counts = Counter(result.record.method for result in results)
-    return max(counts, key=lambda method: (method == wanted, counts[method]), default=None)
+    return max(counts, key=lambda method: (method == wanted_method, counts[method]), default=None)
 
 
 def languages_with_results(specs: Iterable[Mapping[str, Any]], task: str) -> list[str]:
     """The languages of the stored results of a task, in order of their codes."""
-    said = (part(spec, "task", "language") for spec in specs if part(spec, "task", "name") == task)
+    language_lists = (
+        part(spec, "task", "language") for spec in specs if part(spec, "task", "name") == task
+    )
     return sorted(
-        {code for told in said if isinstance(told, str) for code in told.split(",") if code}
+        {
+            code
+            for language_list in language_lists
+            if isinstance(language_list, str)
+            for code in language_list.split(",")
+            if code
+        }
     )
 
 
@@ -76,21 +84,23 @@ def of_own_heads(listing: Listing[Any], grids: Mapping[str, HeadGrid]) -> Listin
 
     grids: heads of known models, by fingerprint.  Of a model that is not known, the newest result has the right ones.
     """
-    known, wrong = dict[str, HeadGrid](grids), dict[str, str]()
-    gridded = (r for r in listing.results if isinstance(getattr(r.record, "grid", None), HeadGrid))
+    known_grids, problem_by_key = dict[str, HeadGrid](grids), dict[str, str]()
+    results_with_grid = (
+        r for r in listing.results if isinstance(getattr(r.record, "grid", None), HeadGrid)
+    )
     for result in sorted(
-        gridded, key=lambda result: str(result.meta.get("created", "")), reverse=True
+        results_with_grid, key=lambda result: str(result.meta.get("created", "")), reverse=True
     ):
         weights = str(fingerprint_of(result.record.spec))
-        if known.setdefault(weights, result.record.grid) != result.record.grid:
-            wrong[result.key] = (
+        if known_grids.setdefault(weights, result.record.grid) != result.record.grid:
+            problem_by_key[result.key] = (
                 f"the result in {result.folder} is of other heads than its model's: an earlier version of headlab "
                 "missed some of them or numbered their layers otherwise; delete that folder and compute it again"
             )
-    if not wrong:
+    if not problem_by_key:
         return listing
-    right = tuple(result for result in listing.results if result.key not in wrong)
-    return Listing(right, (*listing.problems, *wrong.values()))
+    right_results = tuple(result for result in listing.results if result.key not in problem_by_key)
+    return Listing(right_results, (*listing.problems, *problem_by_key.values()))
 
 
 def matching_scores(
@@ -101,35 +111,43 @@ def matching_scores(
     label_map: Mapping[str, str] | None = None,
 ) -> list[Result[HeadScores]]:
     """The results of a model, task, method and label map; None matches all."""
-    wanted = ((model, ("model", "name")), (task, ("task", "name")), (method, ("method", "name")))
+    wanted_values = (
+        (model, ("model", "name")),
+        (task, ("task", "name")),
+        (method, ("method", "name")),
+    )
     return [
         result for result in results
-        if all(value is None or spec_of(result.record, *path) == value for value, path in wanted)
+        if all(value is None or spec_of(result.record, *path) == value for value, path in wanted_values)
         and same_classes(result.record.spec.get("task", {}), label_map)
     ]  # fmt: skip
 
 
 def describe_variant(scores: Iterable[HeadScores]) -> str:
     """What results of one variant share, in words."""
-    every = list(scores)
-    first = every[0]
-    options = {name: value for name, value in settings(first).items() if name != "estimand"}
-    given = [spec_of(s, "method", "options") or {} for s in every]
-    same = [name for name in PRECISION if all(g.get(name) == given[0].get(name) for g in given)]
-    options |= {name: given[0].get(name) for name in same if name != "round"}
-    words = [
-        first.estimand,
-        f"{spec_of(first, 'ablation')} ablation",
-        f"{spec_of(first, 'task', 'split')} split",
+    all_scores = list(scores)
+    first_scores = all_scores[0]
+    options = {name: value for name, value in settings(first_scores).items() if name != "estimand"}
+    options_of_each = [spec_of(s, "method", "options") or {} for s in all_scores]
+    shared_precision = [
+        name
+        for name in PRECISION
+        if all(g.get(name) == options_of_each[0].get(name) for g in options_of_each)
     ]
-    words += [str(dtype)] if (dtype := spec_of(first, "model", "dtype")) else []
-    words += [f"{key} {value}" for key, value in sorted(options.items()) if value is not None]
-    if classes := spec_of(first, "task", "classes"):
-        words.append(", ".join(f"{label} = {told}" for label, told in classes.items()))
-    words.append(f"seed {spec_of(first, 'seed')}")
-    words += [costs.EARLIER] if costs.superseded(first.spec) else []
-    return ", ".join(words) + (
-        "" if len(same) == len(PRECISION) else "; how precise differs by language"
+    options |= {name: options_of_each[0].get(name) for name in shared_precision if name != "round"}
+    parts = [
+        first_scores.estimand,
+        f"{spec_of(first_scores, 'ablation')} ablation",
+        f"{spec_of(first_scores, 'task', 'split')} split",
+    ]
+    parts += [str(dtype)] if (dtype := spec_of(first_scores, "model", "dtype")) else []
+    parts += [f"{key} {value}" for key, value in sorted(options.items()) if value is not None]
+    if classes := spec_of(first_scores, "task", "classes"):
+        parts.append(", ".join(f"{label} = {class_name}" for label, class_name in classes.items()))
+    parts.append(f"seed {spec_of(first_scores, 'seed')}")
+    parts += [costs.EARLIER] if costs.superseded(first_scores.spec) else []
+    return ", ".join(parts) + (
+        "" if len(shared_precision) == len(PRECISION) else "; how precise differs by language"
     )
 
 
@@ -139,44 +157,52 @@ def variants(results: Iterable[Result[HeadScores]]) -> dict[str, str]:
     A name says the estimand and what differs from the method's defaults. Of two with one name, as of two sets of
     weights, the better keeps it, so that a link to it stays.
     """
-    every = list(results)
-    chosen = costs.select(every, sorted({result.record.language for result in every}))
-    found: dict[str, str] = {}
+    all_results = list(results)
+    selection = costs.select(
+        all_results, sorted({result.record.language for result in all_results})
+    )
+    key_by_name: dict[str, str] = {}
     for scores in (
-        result.record for result in (*list(chosen.results.values())[:1], *chosen.others)
+        result.record for result in (*list(selection.results.values())[:1], *selection.others)
     ):
         name, key = variant_name(scores), costs.variant(scores)
-        found[f"{name}, {content_key([key])[:8]}" if name in found else name] = key
-    return found
+        key_by_name[f"{name}, {content_key([key])[:8]}" if name in key_by_name else name] = key
+    return key_by_name
 
 
 def variant_of(results: Iterable[Result[HeadScores]], keys: Iterable[str]) -> str:
     """The name of the variant that a result with one of these keys is of; empty if there is none."""
-    every, wanted = list(results), set(keys)
-    own = {costs.variant(result.record) for result in every if result.key in wanted}
-    return next((name for name, key in variants(every).items() if key in own), "")
+    all_results, wanted_keys = list(results), set(keys)
+    variant_keys = {
+        costs.variant(result.record) for result in all_results if result.key in wanted_keys
+    }
+    return next((name for name, key in variants(all_results).items() if key in variant_keys), "")
 
 
 def variant_name(scores: HeadScores) -> str:
     """The estimand, and what differs from the method's defaults."""
-    known = METHODS.get(scores.method)
-    usual = (
-        {} if known is None else {name: option.default for name, option in known.options.items()}
+    known_method = METHODS.get(scores.method)
+    defaults = (
+        {}
+        if known_method is None
+        else {name: option.default for name, option in known_method.options.items()}
     )
-    own = {
+    options = {
         name: value
         for name, value in settings(scores).items()
-        if name != "estimand" and name in usual
+        if name != "estimand" and name in defaults
     }
-    words = [f"{name} {value}" for name, value in sorted(own.items()) if value != usual[name]]
-    words += (
+    parts = [
+        f"{name} {value}" for name, value in sorted(options.items()) if value != defaults[name]
+    ]
+    parts += (
         [f"{spec_of(scores, 'ablation')} ablation"] if spec_of(scores, "ablation") != "zero" else []
     )
-    words += [f"{split} split"] if (split := spec_of(scores, "task", "split")) != "dev" else []
-    words += [str(dtype)] if (dtype := spec_of(scores, "model", "dtype")) else []
-    words += [f"seed {seed}"] if (seed := spec_of(scores, "seed")) else []
-    words += [costs.EARLIER] if costs.superseded(scores.spec) else []
-    return ", ".join([scores.estimand, *words])
+    parts += [f"{split} split"] if (split := spec_of(scores, "task", "split")) != "dev" else []
+    parts += [str(dtype)] if (dtype := spec_of(scores, "model", "dtype")) else []
+    parts += [f"seed {seed}"] if (seed := spec_of(scores, "seed")) else []
+    parts += [costs.EARLIER] if costs.superseded(scores.spec) else []
+    return ", ".join([scores.estimand, *parts])
 
 
 def comparable_scores(
@@ -186,22 +212,26 @@ def comparable_scores(
 
     variant: a name of `variants`, in place of the variant that the rule chooses; ignored if there is none of it.
     """
-    every = list(results)
-    key = variants(every).get(variant) if variant else None
-    chosen = costs.select(every, languages, key)
-    same = (result.record for result in every if costs.variant(result.record) == key)
-    others = tuple(describe_variant([result.record]) for result in chosen.others)
-    if not chosen.results:
-        return StoredScores(missing=tuple(languages), others=others, like=next(same, None))
+    all_results = list(results)
+    key = variants(all_results).get(variant) if variant else None
+    selection = costs.select(all_results, languages, key)
+    variant_scores = (
+        result.record for result in all_results if costs.variant(result.record) == key
+    )
+    other_variants = tuple(describe_variant([result.record]) for result in selection.others)
+    if not selection.results:
+        return StoredScores(
+            missing=tuple(languages), others=other_variants, like=next(variant_scores, None)
+        )
     return StoredScores(
-        scores={name: result.record for name, result in chosen.results.items()},
-        missing=tuple(name for name in languages if name not in chosen.results),
-        variant=describe_variant(result.record for result in chosen.results.values()),
-        others=others,
-        like=next(iter(chosen.results.values())).record,
+        scores={name: result.record for name, result in selection.results.items()},
+        missing=tuple(name for name in languages if name not in selection.results),
+        variant=describe_variant(result.record for result in selection.results.values()),
+        others=other_variants,
+        like=next(iter(selection.results.values())).record,
         notes=tuple(
             f"{language_title(name)}: {note}"
-            for name, result in chosen.results.items()
+            for name, result in selection.results.items()
             for note in notes_of_record(result.meta, str(spec_of(result.record, "task", "split")))
         ),
     )

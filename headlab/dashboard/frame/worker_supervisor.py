@@ -30,7 +30,7 @@ LOOK_SECONDS = 3.0
 # The first page also needs the processor, and needs no worker.
 HEAD_START_SECONDS = 1.5
 
-SIGNS = {
+STATE_ICONS = {
     "starting": ":material/hourglass_top:",
     "ready": ":material/check_circle:",
     "busy": ":material/sync:",
@@ -97,12 +97,12 @@ class WorkerSupervisor:
     def client(self, wait: float = WAIT_SECONDS) -> Client:
         """The worker's client, waiting while a worker starts. Raises HeadlabError if there is none."""
         self._again()
-        until = time.monotonic() + wait
+        deadline = time.monotonic() + wait
         while (
             self._worker is None
             and self._thread is not None
             and self._thread.is_alive()
-            and time.monotonic() < until
+            and time.monotonic() < deadline
         ):
             time.sleep(0.02)
         if self._worker is None:
@@ -119,9 +119,9 @@ class WorkerSupervisor:
 
     def state(self) -> WorkerState:
         """The worker's state, requested at most every two seconds, however many tabs are open."""
-        asked, state = self._seen
-        begun = state.kind == "starting" and self.connected
-        if begun or time.monotonic() - asked > FRESH_SECONDS:
+        asked_at, state = self._seen
+        has_begun = state.kind == "starting" and self.connected
+        if has_begun or time.monotonic() - asked_at > FRESH_SECONDS:
             self._seen = (time.monotonic(), state)
             self._seen = (time.monotonic(), state := self._ask())
         return state
@@ -142,13 +142,13 @@ class WorkerSupervisor:
 
 def state_of(health: Health) -> WorkerState:
     """A worker's health in one line."""
-    where = f" on {health.device}" if health.device else ""
+    device_words = f" on {health.device}" if health.device else ""
     if not health.jobs_running:
         note = f". {health.note}" if health.note else ""
-        return WorkerState("ready", f"Worker: ready{where}{note}", health.ray)
+        return WorkerState("ready", f"Worker: ready{device_words}{note}", health.ray)
     waiting = health.jobs_waiting
-    more = f", {counted(waiting, 'more job')} in line" if waiting else ""
-    line = f"Worker: computing scores{where}{more}; live requests for its model go first"
+    waiting_words = f", {counted(waiting, 'more job')} in line" if waiting else ""
+    line = f"Worker: computing scores{device_words}{waiting_words}; live requests for its model go first"
     return WorkerState("busy", line, health.ray)
 
 
@@ -160,24 +160,24 @@ def supervisor() -> WorkerSupervisor:
 
 def worker_client() -> Client:
     """A client of the worker; waits, with a spinner, while a local one starts. Raises HeadlabError."""
-    watched = supervisor()
-    if watched.connected:
-        return watched.client()
+    shared_supervisor = supervisor()
+    if shared_supervisor.connected:
+        return shared_supervisor.client()
     with st.spinner("Starting the worker that holds the model …"):
-        return wait_for_result(watched.client)
+        return wait_for_result(shared_supervisor.client)
 
 
 def show_worker_state() -> None:
     """One line in the sidebar; it keeps itself up to date unless the worker has nothing to do."""
-    every = None if supervisor().state().kind == "ready" else LOOK_SECONDS
-    redraw_every(_show_state, every)(every)
+    redraw_seconds = None if supervisor().state().kind == "ready" else LOOK_SECONDS
+    redraw_every(_show_state, redraw_seconds)(redraw_seconds)
 
 
-def _show_state(every: float | None) -> None:
+def _show_state(redraw_seconds: float | None) -> None:
     state = supervisor().state()
-    if every is not None and state.kind == "ready":
+    if redraw_seconds is not None and state.kind == "ready":
         st.rerun()  # which ends the timer
     if state.kind == "away":
         st.warning(plain(state.line))
     else:
-        st.caption(f"{SIGNS[state.kind]} {plain(state.line)}")
+        st.caption(f"{STATE_ICONS[state.kind]} {plain(state.line)}")

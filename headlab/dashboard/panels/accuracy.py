@@ -26,9 +26,11 @@ from headlab.worker import Client, EvaluateRequest, Figure
 # Accuracy of a mask, language by language, as the worker sends it, and tables of it. No streamlit here.
 
 SIZES = {"dev": 512, "test": 1000}
-REMEMBERED = 3000
-LEAST = 128  # examples before a difference is shown: it still moves by several points on fewer
-SUPERSEDED = "worker.request_superseded"
+MAX_REMEMBERED = 3000
+MIN_COMPARED_EXAMPLES = (
+    128  # examples before a difference is shown: it still moves by several points on fewer
+)
+SUPERSEDED_CODE = "worker.request_superseded"
 
 
 class Question(EvaluateRequest):
@@ -105,7 +107,7 @@ def figures(
     client: Client,
     question: Question,
     languages: Sequence[str],
-    known: Known,
+    known_figures: Known,
     is_wanted: Callable[[], bool] = lambda: False,
 ) -> Generator[dict[str, Figure]]:
     """Yield all figures so far as they are refined: each language's first before any language's second.
@@ -119,108 +121,131 @@ def figures(
             place: an older one may have been on its way when this one was asked, and reach the
             worker later. The question is then asked once more.
     """
-    now = {name: known[question.key(name)] for name in languages if question.key(name) in known}
-    yield dict(now)
+    figures_by_language = {
+        language: known_figures[question.key(language)]
+        for language in languages
+        if question.key(language) in known_figures
+    }
+    yield dict(figures_by_language)
     with ExitStack() as stack:
-        missing = [name for name in languages if name not in now]
+        unknown_languages = [
+            language for language in languages if language not in figures_by_language
+        ]
         streams = {
-            name: stack.enter_context(closing(_ask(client, question, name, is_wanted)))
-            for name in missing
+            language: stack.enter_context(
+                closing(_figures_in_language(client, question, language, is_wanted))
+            )
+            for language in unknown_languages
         }
         while streams:
-            for name, stream in list(streams.items()):
+            for language, stream in list(streams.items()):
                 figure = next(stream, None)
                 if figure is None or figure.done:
-                    del streams[name]
+                    del streams[language]
                 if figure is None:
                     continue
-                now[name] = figure
+                figures_by_language[language] = figure
                 if figure.done:
-                    _remember(known, question.key(name), figure)
-                yield {n: now[n] for n in languages if n in now}
+                    _remember_figure(known_figures, question.key(language), figure)
+                yield {n: figures_by_language[n] for n in languages if n in figures_by_language}
 
 
-def _ask(
+def _figures_in_language(
     client: Client, question: Question, language: str, is_wanted: Callable[[], bool]
 ) -> Generator[Figure]:
     """Yield a language's figures as the worker refines them; arguments as in `figures`."""
     try:
-        yield from _answers(client, question, language)
+        yield from _send_question(client, question, language)
     except HeadlabError as error:
-        if error.code != SUPERSEDED or not is_wanted():
+        if error.code != SUPERSEDED_CODE or not is_wanted():
             raise
-        yield from _answers(client, question, language)
+        yield from _send_question(client, question, language)
 
 
-def _answers(client: Client, question: Question, language: str) -> Generator[Figure]:
-    answers = client.evaluate(question.in_language(language))
+def _send_question(client: Client, question: Question, language: str) -> Generator[Figure]:
+    figures = client.evaluate(question.in_language(language))
     try:
-        yield from answers
+        yield from figures
     finally:
-        if close := getattr(answers, "close", None):  # ends the work at the worker's next batch
+        if close := getattr(figures, "close", None):  # ends the work at the worker's next batch
             close()
 
 
-def _remember(known: Known, key: tuple[str, ...], figure: Figure) -> None:
+def _remember_figure(known_figures: Known, key: tuple[str, ...], figure: Figure) -> None:
     """Add a figure to those of its session, and forget the first of too many.
 
     Several threads of a session write here. A dict takes that; a library's cache needs a lock.
     """
-    known[key] = figure
-    while len(known) > REMEMBERED:
-        known.pop(next(iter(known)))
+    known_figures[key] = figure
+    while len(known_figures) > MAX_REMEMBERED:
+        known_figures.pop(next(iter(known_figures)))
 
 
-def table(rows: Mapping[str, Figure], languages: Sequence[str]) -> pd.DataFrame:
+def table(figures_by_language: Mapping[str, Figure], languages: Sequence[str]) -> pd.DataFrame:
     """One row per language, in percent and points, with p adjusted for several languages (Holm).
 
     A row that is not final has no test, and no difference before `LEAST` examples.
     """
-    frame = pd.DataFrame([_row(name, rows.get(name)) for name in languages])
-    p = np.array(
-        [rows[n].p for n in languages if n in rows and rows[n].done and rows[n].p is not None],
+    frame = pd.DataFrame([_table_row(name, figures_by_language.get(name)) for name in languages])
+    p_values = np.array(
+        [
+            figures_by_language[n].p
+            for n in languages
+            if n in figures_by_language
+            and figures_by_language[n].done
+            and figures_by_language[n].p is not None
+        ],
         float,
     )
-    if len(languages) > 1 and len(p) == len(languages):
-        frame["p (Holm)"] = holm(p)
-    compared = any(row.difference is not None for row in rows.values())
-    p_first, p_last = (
+    if len(languages) > 1 and len(p_values) == len(languages):
+        frame["p (Holm)"] = holm(p_values)
+    is_compared = any(row.difference is not None for row in figures_by_language.values())
+    p_before_counts, p_after_counts = (
         (["p (Holm)"], ["p"]) if len(languages) > 1 else (["p"], [])
     )  # what fits beside the grid first
-    shown = (
-        ["Difference", "Low", "High", *p_first, "Now right", "Now wrong", *p_last, "Unpruned %"]
-        if compared
+    comparison_columns = (
+        [
+            "Difference",
+            "Low",
+            "High",
+            *p_before_counts,
+            "Now right",
+            "Now wrong",
+            *p_after_counts,
+            "Unpruned %",
+        ]
+        if is_compared
         else []
     )
-    return frame.reindex(columns=["Language", "Accuracy %", *shown, "Examples"])
+    return frame.reindex(columns=["Language", "Accuracy %", *comparison_columns, "Examples"])
 
 
-def _row(name: str, row: Figure | None) -> dict[str, Any]:
-    if row is None:
-        return {"Language": name, "Examples": "…"}
-    low, high = interval_of_difference(row) or (None, None)
+def _table_row(language: str, figure: Figure | None) -> dict[str, Any]:
+    if figure is None:
+        return {"Language": language, "Examples": "…"}
+    low, high = interval_of_difference(figure) or (None, None)
     return {
-        "Language": name,
-        "Accuracy %": 100 * row.accuracy,
-        "Difference": _points(row.difference) if enough(row) else None,
-        "Low": _points(low) if enough(row) else None,
-        "High": _points(high) if enough(row) else None,
-        "p": row.p if row.done else None,
-        "Now right": row.flipped_right,
-        "Now wrong": row.flipped_wrong,
-        "Unpruned %": _points(row.baseline),
-        "Examples": f"{row.n:,}" if row.done else f"{row.n:,} of {row.total:,} …",
+        "Language": language,
+        "Accuracy %": 100 * figure.accuracy,
+        "Difference": _points(figure.difference) if enough(figure) else None,
+        "Low": _points(low) if enough(figure) else None,
+        "High": _points(high) if enough(figure) else None,
+        "p": figure.p if figure.done else None,
+        "Now right": figure.flipped_right,
+        "Now wrong": figure.flipped_wrong,
+        "Unpruned %": _points(figure.baseline),
+        "Examples": f"{figure.n:,}" if figure.done else f"{figure.n:,} of {figure.total:,} …",
     }
 
 
-def interval_of_difference(row: Figure) -> tuple[float, float] | None:
+def interval_of_difference(figure: Figure) -> tuple[float, float] | None:
     """The 95 % interval of the difference to the unpruned model; None of that model itself."""
-    return None if row.difference is None else (row.low, row.high)
+    return None if figure.difference is None else (figure.low, figure.high)
 
 
-def enough(row: Figure) -> bool:
+def enough(figure: Figure) -> bool:
     """Whether a difference on so many examples is worth showing."""
-    return row.done or row.n >= LEAST
+    return figure.done or figure.n >= MIN_COMPARED_EXAMPLES
 
 
 def signed(share: float) -> str:
@@ -233,92 +258,115 @@ def _points(value: float | None) -> float | None:
     return None if value is None else 100 * value
 
 
-def mean_figure(rows: Mapping[str, Figure]) -> Figure:
+def mean_figure(figures_by_language: Mapping[str, Figure]) -> Figure:
     """The mean over the languages; counts are of languages, all and with a final figure.
 
     Ends of the interval are the means of the languages' ends: the standard error of a mean is at most the mean of the
     standard errors, however the languages depend on each other, so for normal errors it is never too narrow.
     """
-    every = list(rows.values())
-    differences = [row.difference for row in every if row.difference is not None]
-    is_known = len(differences) == len(every) and all(map(enough, every))
-    final = sum(row.done for row in every)
-    accuracy = float(np.mean([row.accuracy for row in every]))
+    language_figures = list(figures_by_language.values())
+    differences = [
+        figure.difference for figure in language_figures if figure.difference is not None
+    ]
+    is_known = len(differences) == len(language_figures) and all(map(enough, language_figures))
+    final_count = sum(figure.done for figure in language_figures)
+    accuracy = float(np.mean([figure.accuracy for figure in language_figures]))
     difference = float(np.mean(differences)) if is_known else None
     return Figure(
         language="mean",
-        n=final,
-        total=len(every),
+        n=final_count,
+        total=len(language_figures),
         accuracy=accuracy,
-        low=float(np.mean([row.low for row in every])),
-        high=float(np.mean([row.high for row in every])),
-        done=final == len(every),
+        low=float(np.mean([figure.low for figure in language_figures])),
+        high=float(np.mean([figure.high for figure in language_figures])),
+        done=final_count == len(language_figures),
         difference=difference,
     )
 
 
-def counted_in(rows: Mapping[str, Figure], question: Question) -> str:
+def counted_in(figures_by_language: Mapping[str, Figure], question: Question) -> str:
     """What figures are counted in: examples, or answers where an example has several, such as one a word or token."""
-    return "answers" if any(row.total > question.size for row in rows.values()) else "examples"
-
-
-def progress_words(rows: Mapping[str, Figure], languages: Sequence[str], question: Question) -> str:
-    """What the figures are based on so far: how many heads are off, and how many examples have arrived."""
-    done, split = sum(row.done for row in rows.values()), question.split
-    off = len(question.mask.removed) if question.mask else 0
-    mask = f"{off} head{'s' * (off != 1)} off" if off else "All heads on"
-    if not rows:
-        return f"{mask}: waiting for the first {split} examples …"
-    if done == len(languages):
-        sizes = sorted({row.n for row in rows.values()})
-        counts = "–".join(map(str, sizes[:: len(sizes) - 1 or 1]))
-        return f"{mask}: final, {counts} {split} {counted_in(rows, question)} a language."
-    if len(languages) == 1:
-        row = next(iter(rows.values()))
-        return f"{mask}: {row.n} of {row.total} {split} {counted_in(rows, question)} so far …"
-    return f"{mask}: {len(rows)} of {len(languages)} languages have a figure so far, {done} a final one …"
-
-
-def evaluated(rows: Mapping[str, Figure], question: Question) -> dict[str, Any]:
-    """The final accuracies as the mask file stores them; empty while there are none."""
-    final = {name: _stored_figure(row, question.split) for name, row in rows.items() if row.done}
     return (
-        {"task": question.task, "split": question.split, "size": question.size, "languages": final}
-        if final
+        "answers"
+        if any(figure.total > question.size for figure in figures_by_language.values())
+        else "examples"
+    )
+
+
+def progress_words(
+    figures_by_language: Mapping[str, Figure], languages: Sequence[str], question: Question
+) -> str:
+    """What the figures are based on so far: how many heads are off, and how many examples have arrived."""
+    final_count, split = sum(figure.done for figure in figures_by_language.values()), question.split
+    removed_count = len(question.mask.removed) if question.mask else 0
+    mask_text = (
+        f"{removed_count} head{'s' * (removed_count != 1)} off" if removed_count else "All heads on"
+    )
+    if not figures_by_language:
+        return f"{mask_text}: waiting for the first {split} examples …"
+    if final_count == len(languages):
+        sizes = sorted({figure.n for figure in figures_by_language.values()})
+        counts = "–".join(map(str, sizes[:: len(sizes) - 1 or 1]))
+        return f"{mask_text}: final, {counts} {split} {counted_in(figures_by_language, question)} a language."
+    if len(languages) == 1:
+        figure = next(iter(figures_by_language.values()))
+        return f"{mask_text}: {figure.n} of {figure.total} {split} {counted_in(figures_by_language, question)} so far …"
+    return f"{mask_text}: {len(figures_by_language)} of {len(languages)} languages have a figure so far, {final_count} a final one …"
+
+
+def evaluated(figures_by_language: Mapping[str, Figure], question: Question) -> dict[str, Any]:
+    """The final accuracies as the mask file stores them; empty while there are none."""
+    stored_figures = {
+        language: _stored_figure(figure, question.split)
+        for language, figure in figures_by_language.items()
+        if figure.done
+    }
+    return (
+        {
+            "task": question.task,
+            "split": question.split,
+            "size": question.size,
+            "languages": stored_figures,
+        }
+        if stored_figures
         else {}
     )
 
 
-STORED_INTERVAL = ("low", "high")
-STORED = (
+STORED_INTERVAL_FIELDS = ("low", "high")
+STORED_FIGURE_FIELDS = (
     "n",
     "accuracy",
     "baseline",
     "difference",
-    *STORED_INTERVAL,
+    *STORED_INTERVAL_FIELDS,
     "p",
     "flipped_right",
     "flipped_wrong",
 )
 
 
-def _stored_figure(row: Figure, split: str) -> dict[str, Any]:
+def _stored_figure(figure: Figure, split: str) -> dict[str, Any]:
     """A final figure as the mask file stores it; what was counted of equal texts is part of its note."""
-    is_compared = row.difference is not None
-    names = [name for name in STORED if is_compared or name not in STORED_INTERVAL]
-    numbers = {name: getattr(row, name) for name in names}
-    notes = (row.note, *notes_of_record({"equal_texts": row.equal_texts}, split))
-    numbers["note"] = "; ".join(filter(None, notes))
-    stored = {name: value for name, value in numbers.items() if value not in (None, "")}
-    return stored | omission_fields(row.omissions)
+    is_compared = figure.difference is not None
+    field_names = [
+        name for name in STORED_FIGURE_FIELDS if is_compared or name not in STORED_INTERVAL_FIELDS
+    ]
+    values_by_field = {name: getattr(figure, name) for name in field_names}
+    notes = (figure.note, *notes_of_record({"equal_texts": figure.equal_texts}, split))
+    values_by_field["note"] = "; ".join(filter(None, notes))
+    stored_values = {
+        name: value for name, value in values_by_field.items() if value not in (None, "")
+    }
+    return stored_values | omission_fields(figure.omissions)
 
 
-def omission_notes(rows: Mapping[str, Figure]) -> list[str]:
+def omission_notes(figures_by_language: Mapping[str, Figure]) -> list[str]:
     """A sentence for each language with a final figure in which examples were cut or words have no answer."""
     notes = []
-    for language, row in rows.items():
-        if row.done and row.omissions is not None and row.omissions.sentence:
-            notes.append(f"{language_title(language)}: {row.omissions.sentence}.")
+    for language, figure in figures_by_language.items():
+        if figure.done and figure.omissions is not None and figure.omissions.sentence:
+            notes.append(f"{language_title(language)}: {figure.omissions.sentence}.")
     return notes
 
 
@@ -336,7 +384,7 @@ ENDS_HELP = "end of the difference's 95 % interval, paired bootstrap, points"
 MEAN_HELP = "Points. The interval is the mean of the languages' 95 % intervals: at least as wide as that of the mean itself."
 
 
-def _columns() -> dict[str, Any]:
+def _column_config() -> dict[str, Any]:
     """Columns of one width: static/page.css makes the table as wide as a whole number of them, so none is cut."""
     number, text = partial(st.column_config.NumberColumn, width=COLUMN), st.column_config.TextColumn
     return {
@@ -355,26 +403,26 @@ def _columns() -> dict[str, Any]:
 
 
 def running(
-    client: Client, question: Question, languages: Sequence[str], known: Known
+    client: Client, question: Question, languages: Sequence[str], known_figures: Known
 ) -> LatestValue[dict[str, Figure]]:
     """The figures of a question as they arrive; started now unless this session has done so."""
-    key = [question.key(name) for name in languages]
+    question_keys = [question.key(name) for name in languages]
     held: tuple[list[tuple[str, ...]], LatestValue[dict[str, Figure]]] | None = (
         st.session_state.get(LIVE)
     )
-    if held is not None and held[0] == key:
+    if held is not None and held[0] == question_keys:
         return held[1]
     if held is not None:
         held[1].stop()
     replaced = threading.Event()
-    begun = LatestValue(
+    live = LatestValue(
         lambda: figures(
-            client, question, languages, known, is_wanted=lambda: not replaced.is_set()
+            client, question, languages, known_figures, is_wanted=lambda: not replaced.is_set()
         ),
-        stopped=replaced,
+        stop_event=replaced,
     )
-    st.session_state[LIVE] = (key, begun)
-    return begun
+    st.session_state[LIVE] = (question_keys, live)
+    return live
 
 
 def show(
@@ -386,137 +434,163 @@ def show(
 ) -> None:
     """Draw the figures into two containers, redrawn until they are final."""
     await_values(live, 2, FIRST_SECONDS)  # the first value holds what was already known
-    polling, patient = not live.done, live.age > PATIENT_SECONDS
-    every = SLOW_SECONDS if patient else POLL_SECONDS
+    is_polling, is_slow = not live.done, live.age > PATIENT_SECONDS
+    poll_seconds = SLOW_SECONDS if is_slow else POLL_SECONDS
 
-    def look() -> None:
-        rows = live.value or {}
+    def draw_figures_so_far() -> None:
+        figures_by_language = live.value or {}
         with headline, errors_as_sentences():
-            if live.error is None or rows:
-                _metrics(rows, languages, question.mask is not None)
+            if live.error is None or figures_by_language:
+                _draw_metrics(figures_by_language, languages, question.mask is not None)
             if live.error is not None:
                 raise live.error
         with errors_as_sentences(), details:
-            _details(rows, languages, question, lost=live.error is not None)
-        if polling and (live.done or (live.age > PATIENT_SECONDS) != patient):
+            _draw_table(figures_by_language, languages, question, is_lost=live.error is not None)
+        if is_polling and (live.done or (live.age > PATIENT_SECONDS) != is_slow):
             st.rerun()  # one full run, which ends the timer or sets a slower one
 
-    redraw_every(look, every if polling else None)()
+    redraw_every(draw_figures_so_far, poll_seconds if is_polling else None)()
     if live.error is not None:
         with details:
-            button("Ask again", key="prune-again", icon="refresh", on_press=_forget)
+            button("Ask again", key="prune-again", icon="refresh", on_press=_ask_again)
 
 
-def _details(
-    rows: Mapping[str, Figure], languages: Sequence[str], question: Question, *, lost: bool
+def _draw_table(
+    figures_by_language: Mapping[str, Figure],
+    languages: Sequence[str],
+    question: Question,
+    *,
+    is_lost: bool,
 ) -> None:
     height = HEADER + ROW * len(languages)
-    shown = table(rows, languages)
-    if rows or not lost:
+    accuracies = table(figures_by_language, languages)
+    if figures_by_language or not is_lost:
         with st.container(key="whole-columns"):
             st.dataframe(
-                with_p_values(shown),
+                with_p_values(accuracies),
                 hide_index=True,
-                column_config=_columns(),
+                column_config=_column_config(),
                 height=height,
                 placeholder="…",
             )
-    if not lost:
-        more = " The table scrolls sideways." if "Difference" in shown else ""
-        st.caption(progress_words(rows, languages, question) + more)
-    for note in dict.fromkeys(row.note for row in rows.values() if row.note):
+    if not is_lost:
+        scroll_hint = " The table scrolls sideways." if "Difference" in accuracies else ""
+        st.caption(progress_words(figures_by_language, languages, question) + scroll_hint)
+    for note in dict.fromkeys(row.note for row in figures_by_language.values() if row.note):
         st.caption(plain(note))
-    if omitted := omission_notes(rows):
-        st.caption(plain(" ".join(omitted)))
-    for note in equal_texts_of(rows, question.split):
+    if omissions := omission_notes(figures_by_language):
+        st.caption(plain(" ".join(omissions)))
+    for note in equal_texts_of(figures_by_language, question.split):
         st.caption(plain(note))
 
 
-def equal_texts_of(rows: Mapping[str, Figure], split: str) -> list[str]:
+def equal_texts_of(figures_by_language: Mapping[str, Figure], split: str) -> list[str]:
     """What was counted of texts that are in dev and test, language by language."""
     return [
         f"{language_title(language)}: {note}."
-        for language, row in rows.items()
-        for note in notes_of_record({"equal_texts": row.equal_texts}, split)
+        for language, figure in figures_by_language.items()
+        for note in notes_of_record({"equal_texts": figure.equal_texts}, split)
     ]
 
 
-def _forget() -> None:
+def _ask_again() -> None:
     st.session_state.pop(LIVE, None)
 
 
-def _metrics(rows: Mapping[str, Figure], languages: Sequence[str], pruned: bool) -> None:
+def _draw_metrics(
+    figures_by_language: Mapping[str, Figure], languages: Sequence[str], is_pruned: bool
+) -> None:
     with st.container(horizontal=True):
         if len(languages) > 1:
-            mean = mean_figure(rows) if len(rows) == len(languages) else None
-            _metric(
-                "mean", f"Mean of {len(languages)} languages", mean, pruned, "languages", MEAN_HELP
+            mean = (
+                mean_figure(figures_by_language)
+                if len(figures_by_language) == len(languages)
+                else None
+            )
+            _draw_metric(
+                "mean",
+                f"Mean of {len(languages)} languages",
+                mean,
+                is_pruned,
+                "languages",
+                MEAN_HELP,
             )
         if len(languages) <= SINGLE_METRICS:
-            for name in languages:
-                _metric(name, plain(language_title(name)), rows.get(name), pruned)
+            for language in languages:
+                _draw_metric(
+                    language,
+                    plain(language_title(language)),
+                    figures_by_language.get(language),
+                    is_pruned,
+                )
 
 
-def _metric(
-    key: str, label: str, row: Figure | None, pruned: bool, of: str = "", about: str | None = None
+def _draw_metric(
+    key: str, label: str, figure: Figure | None, is_pruned: bool, unit: str = "", help_text: str | None = None
 ) -> None:  # fmt: skip
     # Always two lines, so that nothing below moves under the pointer.
-    if row is None:
+    if figure is None:
         st.metric(
-            label, "…", "…", delta_color="gray", delta_arrow="off", width="content", help=about
+            label, "…", "…", delta_color="gray", delta_arrow="off", width="content", help=help_text
         )
         return
-    interval = interval_of_difference(row)
+    interval = interval_of_difference(figure)
     colour: Literal["gray", "blue", "orange"] = "gray"
-    if row.done and interval is not None:
+    if figure.done and interval is not None:
         low, high = interval
         if low > 0:
             colour = "blue"
         elif high < 0:
             colour = "orange"
-    state = "final" if row.done else "provisional"
+    state = "final" if figure.done else "provisional"
     with st.container(
         key=f"{state}-{key}", width="content"
     ):  # static/page.css greys what is provisional
         st.metric(
-            label, f"{100 * row.accuracy:.1f} %", headline(row, pruned, of), delta_color=colour, delta_arrow="off",
-            width="content", help=about,
+            label, f"{100 * figure.accuracy:.1f} %", headline(figure, is_pruned, unit), delta_color=colour, delta_arrow="off",
+            width="content", help=help_text,
         )  # fmt: skip
 
 
-def headline(row: Figure, pruned: bool, of: str = "") -> str:
+def headline(figure: Figure, is_pruned: bool, unit: str = "") -> str:
     """The line below an accuracy: difference and interval, on how many, and whether that is final.
 
     pruned: whether heads are off.  of: what is counted, if not examples.
     """
-    words = [] if pruned else ["unpruned"]
-    if row.difference is not None and (of or enough(row)):
-        words = [f"{signed(row.difference)} [{signed(row.low)}, {signed(row.high)}]"]
-    if of and not row.done:
-        return " · ".join([*words, f"{row.n or 'none'} of {row.total:,} {of} final so far"])
-    counted = f"{row.n:,} of {row.total:,}" + (f" {of}" if of else "")
-    return " · ".join([*words, counted, "final" if row.done else "so far"])
+    parts = [] if is_pruned else ["unpruned"]
+    if figure.difference is not None and (unit or enough(figure)):
+        parts = [f"{signed(figure.difference)} [{signed(figure.low)}, {signed(figure.high)}]"]
+    if unit and not figure.done:
+        return " · ".join([*parts, f"{figure.n or 'none'} of {figure.total:,} {unit} final so far"])
+    progress = f"{figure.n:,} of {figure.total:,}" + (f" {unit}" if unit else "")
+    return " · ".join([*parts, progress, "final" if figure.done else "so far"])
 
 
-def on_test(question: Question, languages: Sequence[str], known: Known) -> None:
+def on_test(question: Question, languages: Sequence[str], known_figures: Known) -> None:
     """What the mask does on test, where this session has seen it; else the button that measures it."""
-    asked = question.on("test")
-    rows = {name: known[asked.key(name)] for name in languages if asked.key(name) in known}
-    if len(rows) < len(languages) and question.split == "test":
+    test_question = question.on("test")
+    figures_by_language = {
+        name: known_figures[test_question.key(name)]
+        for name in languages
+        if test_question.key(name) in known_figures
+    }
+    if len(figures_by_language) < len(languages) and question.split == "test":
         st.caption("Being measured on test …")
         return
-    if len(rows) < len(languages):
+    if len(figures_by_language) < len(languages):
         button(
             "What does it do on test?", key="prune-test", icon="science", on_press=set_widget, args=("split", "test"),
             help="Switches the examples above to test",
         )  # fmt: skip
         return
-    told = {name: headline(row, True) for name, row in rows.items()}
-    if len(rows) > 1:
-        told = {
-            f"mean of {len(rows)} languages": headline(mean_figure(rows), True, "languages")
-        } | told
+    captions = {name: headline(row, True) for name, row in figures_by_language.items()}
+    if len(figures_by_language) > 1:
+        captions = {
+            f"mean of {len(figures_by_language)} languages": headline(
+                mean_figure(figures_by_language), True, "languages"
+            )
+        } | captions
     st.markdown(
         "On test, in points:\n"
-        + "\n".join(f"- {plain(language_title(n))}: {w}" for n, w in told.items())
+        + "\n".join(f"- {plain(language_title(n))}: {w}" for n, w in captions.items())
     )

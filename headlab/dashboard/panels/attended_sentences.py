@@ -66,10 +66,10 @@ def examples_of(_client: Client, task: str, language: str) -> Sequence[ExampleCa
 def pick_sentences(client: Client, choice: Choice) -> list[Sentence]:
     """Draw the widgets for sentences and return the sentences chosen."""
     source = st.radio("Sentence", [TASK, OWN], horizontal=True, key="source", bind="query-params")
-    return _typed() if source == OWN else _of_task(client, choice)
+    return _typed_sentences() if source == OWN else _sentences_of_task(client, choice)
 
 
-def _typed() -> list[Sentence]:
+def _typed_sentences() -> list[Sentence]:
     text = st.text_area(
         f"Text: one sentence a line, up to {SIDE_BY_SIDE} side by side; a pair with {PAIR.strip()} between its texts",
         max_chars=MAX_CHARACTERS,
@@ -88,12 +88,12 @@ def _typed() -> list[Sentence]:
 
 def typed_sentence(title: str, line: str) -> Sentence:
     """A line as a sentence, or as a pair where PAIR divides it."""
-    text, divided, pair = (part.strip() for part in line.partition(PAIR.strip()))
-    return Sentence(title, text, pair) if divided and text and pair else Sentence(title, line)
+    text, separator, pair = (part.strip() for part in line.partition(PAIR.strip()))
+    return Sentence(title, text, pair) if separator and text and pair else Sentence(title, line)
 
 
-def _of_task(client: Client, choice: Choice) -> list[Sentence]:
-    shown = st.multiselect(
+def _sentences_of_task(client: Client, choice: Choice) -> list[Sentence]:
+    languages = st.multiselect(
         f"Languages side by side (up to {SIDE_BY_SIDE})",
         choice.languages,
         default=choice.languages[:SIDE_BY_SIDE],
@@ -101,31 +101,33 @@ def _of_task(client: Client, choice: Choice) -> list[Sentence]:
         key="side",
         bind="query-params",
     )
-    examples = {language: examples_of(client, choice.task, language) for language in shown}
+    examples = {language: examples_of(client, choice.task, language) for language in languages}
     if not examples:
         return []
     card = next((card for card in client.tasks() if card.name == choice.task), None)
     if card is not None and card.aligned:
-        return _aligned(examples)
+        return _pick_aligned(examples)
     has_labels = card is not None and card.labels
-    return _by_label(examples, "What is meant (label)" if has_labels else "Answer")
+    return _pick_by_label(examples, "What is meant (label)" if has_labels else "Answer")
 
 
-def _aligned(examples: Mapping[str, Sequence[ExampleCard]]) -> list[Sentence]:
+def _pick_aligned(examples: Mapping[str, Sequence[ExampleCard]]) -> list[Sentence]:
     """Row i means the same in every language: one choice for all."""
-    first = next(iter(examples.values()))
-    rows = min(map(len, examples.values()))
+    examples_to_name = next(iter(examples.values()))
+    row_count = min(map(len, examples.values()))
     row = st.selectbox(
         "Sentence",
-        range(rows),
-        format_func=lambda i: first[i].text,
+        range(row_count),
+        format_func=lambda i: examples_to_name[i].text,
         key="row",
         bind="query-params",
     )
-    return [_sentence(language, cards[row]) for language, cards in examples.items()]
+    return [_sentence_of_example(language, cards[row]) for language, cards in examples.items()]
 
 
-def _by_label(examples: Mapping[str, Sequence[ExampleCard]], called: str) -> list[Sentence]:
+def _pick_by_label(
+    examples: Mapping[str, Sequence[ExampleCard]], label_box_title: str
+) -> list[Sentence]:
     """Rows differ between languages: choose a label, then a sentence with that label in each language.
 
     In tasks that label words or generate text, sentences have no label, so all can be chosen.  called: the name of the
@@ -134,23 +136,25 @@ def _by_label(examples: Mapping[str, Sequence[ExampleCard]], called: str) -> lis
     labels = sorted(
         {card.label for cards in examples.values() for card in cards if card.label is not None}
     )
-    label = st.selectbox(called, labels, key="label", bind="query-params") if labels else None
-    picked = []
-    for language, place in zip(examples, st.columns(len(examples)), strict=True):
+    label = (
+        st.selectbox(label_box_title, labels, key="label", bind="query-params") if labels else None
+    )
+    sentences = []
+    for language, column in zip(examples, st.columns(len(examples)), strict=True):
         fitting = by_title(examples[language], label)
         if not fitting:
-            place.caption(
+            column.caption(
                 f"{language_title(language)} has no sentence with this label among its first {SENTENCES}."
             )
             continue
-        chosen = place.selectbox(
+        chosen_title = column.selectbox(
             language_title(language),
             list(fitting),
             key=f"sentence-{language}",
             bind="query-params",
         )
-        picked.append(_sentence(language, fitting[chosen]))
-    return picked
+        sentences.append(_sentence_of_example(language, fitting[chosen_title]))
+    return sentences
 
 
 def by_title(examples: Sequence[ExampleCard], label: str | None) -> dict[str, ExampleCard]:
@@ -166,15 +170,15 @@ def by_title(examples: Sequence[ExampleCard], label: str | None) -> dict[str, Ex
     return examples_by_title
 
 
-def _sentence(language: str, example: ExampleCard) -> Sentence:
-    right = tuple(example.labels)
-    if not right and example.label is not None:
-        right = (example.label,)
+def _sentence_of_example(language: str, example: ExampleCard) -> Sentence:
+    labels = tuple(example.labels)
+    if not labels and example.label is not None:
+        labels = (example.label,)
     return Sentence(
         title=language_title(language),
         text=example.text,
         pair=example.pair,
         words=tuple(example.words),
-        right=right,
+        right=labels,
         language=language,
     )

@@ -14,7 +14,7 @@ from headlab.core import Bools, HeadGrid, HeadlabError, JsonLike, JsonRecord
 from headlab.masks import Mask, full_mask
 
 MAX_STATES = 500
-TROUBLE = "_link_trouble"
+LINK_PROBLEM_KEY = "_link_trouble"
 HISTORY = "_history:"
 """Session key of a model's history, before the fingerprint of the model."""
 BY_HAND = "by hand"
@@ -70,19 +70,19 @@ class History:
             self.model = model
             self.masks = [replace(mask, model=model) for mask in self.masks]
 
-    def switch(self, head_indices: Sequence[int], on: bool) -> None:
+    def switch(self, head_indices: Sequence[int], is_on: bool) -> None:
         """Switch some heads by hand; the others stay as they are.
 
         Args:
             head_indices: Of these heads, in the grid's order.
             on: Whether they are kept then.
         """
-        kept = self.mask.kept.copy()
-        kept[list(head_indices)] = on
+        kept_heads = self.mask.kept.copy()
+        kept_heads[list(head_indices)] = is_on
         self.stamp += 1
-        self.by_hand(kept)
+        self.by_hand(kept_heads)
 
-    def put(self, kept: Bools, chosen: JsonRecord) -> None:
+    def put(self, kept_heads: Bools, origin: JsonRecord) -> None:
         """Set a mask from elsewhere: a suggestion, a file, a link.
 
         Args:
@@ -90,7 +90,7 @@ class History:
             chosen: How they were chosen, as in a mask file.
         """
         self.stamp += 1
-        self._append(kept, chosen)
+        self._append(kept_heads, origin)
 
     def undo(self) -> None:
         """Go one state back, if there is one."""
@@ -104,32 +104,32 @@ class History:
         """Switch all heads on; can be undone."""
         self.put(np.ones(self.grid.size, bool), {})
 
-    def by_hand(self, kept: Bools) -> None:
+    def by_hand(self, kept_heads: Bools) -> None:
         """Set the mask as a person chose it, for one in the list of heads, which already shows it.
 
         Args:
             kept: Heads kept, bool [head].
         """
-        chosen: dict[str, JsonLike] = {"rule": BY_HAND}
-        earlier_choice = self.mask.chosen
-        if earlier_choice.get("rule") == BY_HAND:
-            started_from = earlier_choice.get("started_from")
+        origin: dict[str, JsonLike] = {"rule": BY_HAND}
+        earlier_origin = self.mask.chosen
+        if earlier_origin.get("rule") == BY_HAND:
+            started_from = earlier_origin.get("started_from")
         else:
-            started_from = dict(earlier_choice)
+            started_from = dict(earlier_origin)
         if started_from:
-            chosen["started_from"] = started_from
-        self._append(kept, chosen)
+            origin["started_from"] = started_from
+        self._append(kept_heads, origin)
 
     def _go_to(self, position: int) -> None:
         if 0 <= position < len(self.masks):
             self.position = position
             self.stamp += 1
 
-    def _append(self, kept: Bools, chosen: JsonRecord) -> None:
+    def _append(self, kept_heads: Bools, origin: JsonRecord) -> None:
         """Make a new current mask, which drops what was undone; the same heads make none."""
-        if np.array_equal(kept, self.mask.kept):
+        if np.array_equal(kept_heads, self.mask.kept):
             return
-        mask = Mask(self.grid, kept.copy(), self.model, chosen)
+        mask = Mask(self.grid, kept_heads.copy(), self.model, origin)
         self.masks = [*self.masks[: self.position + 1], mask][-MAX_STATES:]
         self.position = len(self.masks) - 1
 
@@ -152,25 +152,27 @@ def history_of(fingerprint: str, grid: HeadGrid, model: JsonRecord | None = None
     return history
 
 
-def encode(kept: Bools) -> str:
+def encode(kept_heads: Bools) -> str:
     """A mask as link text: one bit per head, 1 = off, base64url without padding."""
-    return base64.urlsafe_b64encode(np.packbits(~kept).tobytes()).decode().rstrip("=")
+    return base64.urlsafe_b64encode(np.packbits(~kept_heads).tobytes()).decode().rstrip("=")
 
 
-def decode(text: str, grid: HeadGrid) -> Bools:
+def decode(link_text: str, grid: HeadGrid) -> Bools:
     """Inverse of `encode`, bool [head]. Raises HeadlabError unless the text is a mask of this grid's size."""
     remedy = f"this model has {grid}. The link is incomplete, or was made for another model; no heads were changed"
     try:
-        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        raw = base64.b64decode(
+            link_text + "=" * (-len(link_text) % 4), altchars=b"-_", validate=True
+        )
     except (binascii.Error, ValueError) as error:
         raise HeadlabError(
-            f"The mask in this link (m={text[:40]}) cannot be read; {remedy}.",
+            f"The mask in this link (m={link_text[:40]}) cannot be read; {remedy}.",
             code="link.mask_malformed",
         ) from error
     bits = np.unpackbits(np.frombuffer(raw, np.uint8)).astype(bool)
     if len(raw) != -(-grid.size // 8) or bits[grid.size :].any():
         raise HeadlabError(
-            f"The mask in this link (m={text[:40]}) does not fit; {remedy}.",
+            f"The mask in this link (m={link_text[:40]}) does not fit; {remedy}.",
             code="link.mask_mismatch",
         )
     return ~bits[: grid.size]
@@ -186,14 +188,19 @@ def follow_link(history: History, arrived: bool) -> str | None:
         history: Of the mask that the link sets.
         arrived: Whether the page was not drawn before.
     """
-    text = st.query_params.get("m")
-    if arrived and text and text != encode(history.mask.kept) and text not in history.linked:
+    link_text = st.query_params.get("m")
+    if (
+        arrived
+        and link_text
+        and link_text != encode(history.mask.kept)
+        and link_text not in history.linked
+    ):
         try:
-            history.put(decode(text, history.grid), {"rule": "link"})
+            history.put(decode(link_text, history.grid), {"rule": "link"})
         except HeadlabError as error:
-            st.session_state[TROUBLE] = (str(error), history.position, history.stamp)
-    sentence, *when = st.session_state.get(TROUBLE, (None,))
-    return sentence if when == [history.position, history.stamp] else None
+            st.session_state[LINK_PROBLEM_KEY] = (str(error), history.position, history.stamp)
+    sentence, *position_and_stamp = st.session_state.get(LINK_PROBLEM_KEY, (None,))
+    return sentence if position_and_stamp == [history.position, history.stamp] else None
 
 
 def write_link(history: History) -> None:
@@ -202,7 +209,7 @@ def write_link(history: History) -> None:
     if mask.kept.all():
         st.query_params.pop("m", None)
         return
-    text = encode(mask.kept)
-    history.linked.add(text)
-    if st.query_params.get("m") != text:
-        st.query_params["m"] = text
+    link_text = encode(mask.kept)
+    history.linked.add(link_text)
+    if st.query_params.get("m") != link_text:
+        st.query_params["m"] = link_text

@@ -83,9 +83,9 @@ class JobRequests(PageState):
     was_turned: bool = False
     turned_to: int | None = None
 
-    def forget(self, why: str = "") -> None:
+    def forget(self, reason: str = "") -> None:
         """Drop the last message and the last started job. why: the new message, if any."""
-        self.said = why
+        self.said = reason
         self.started = None
 
 
@@ -94,20 +94,20 @@ def asked_for() -> JobRequests:
     return JobRequests.of_session()
 
 
-def ask(do: Callable[[Client], object]) -> None:
+def ask(call: Callable[[Client], object]) -> None:
     """Call the worker; an error becomes a sentence that `said` shows until the next click."""
-    held = asked_for()
-    held.forget()
+    requests = asked_for()
+    requests.forget()
     try:
-        do(supervisor().client())
+        call(supervisor().client())
     except HeadlabError as error:
-        held.said = str(error)
+        requests.said = str(error)
 
 
 def said() -> None:
     """Show why this session's last click or job failed, until the next click."""
-    if sentence := asked_for().said:
-        st.error(plain(sentence))
+    if message := asked_for().said:
+        st.error(plain(message))
 
 
 def start(job: Job, place: Place = "here") -> None:
@@ -116,15 +116,15 @@ def start(job: Job, place: Place = "here") -> None:
 
     def submit(worker: Client) -> None:
         live = {row.id for row in worker.jobs() if row.state in LIVE}
-        submitted = worker.submit(job, place=place)
-        requests.mine.add(submitted.id)
-        requests.started = Started(submitted.id, submitted.state, submitted.id in live)
+        submitted_job = worker.submit(job, place=place)
+        requests.mine.add(submitted_job.id)
+        requests.started = Started(submitted_job.id, submitted_job.state, submitted_job.id in live)
 
     ask(submit)
 
 
 def start_planned(
-    form: Form, make_job: Callable[[FormValues], Job], typed: Mapping[str, str] | None
+    form: Form, make_job: Callable[[FormValues], Job], typed_numbers: Mapping[str, str] | None
 ) -> None:
     """Queue the job of a form, as its widgets are now, not as they were when the button was drawn.
 
@@ -134,7 +134,7 @@ def start_planned(
         typed: What was typed last, as in `entered`.
     """
     try:
-        job = make_job(with_typed_numbers(form.values(), typed))
+        job = make_job(with_typed_numbers(form.values(), typed_numbers))
     except HeadlabError as error:
         asked_for().forget(str(error))
         return
@@ -168,17 +168,17 @@ def shown() -> str:
 
 def cancel(job: int) -> None:
     """Cancel a running job at its next batch, a waiting one at once."""
-    _drop()
+    _dismiss_delete_confirmation()
     ask(lambda worker: worker.cancel(job))
 
 
 def resume(job: int) -> None:
     """Queue a cancelled or failed job again."""
-    _drop()
+    _dismiss_delete_confirmation()
     ask(lambda worker: worker.resume(job))
 
 
-def _drop() -> None:
+def _dismiss_delete_confirmation() -> None:
     """Dismiss the delete confirmation, because another action was chosen."""
     asked_for().to_delete = None
 
@@ -210,8 +210,8 @@ def delete(job: int) -> None:
 
 def end_form(
     job: Job,
-    trouble: str,
-    press: Callable[..., None],
+    reason: str,
+    on_press: Callable[..., None],
     *args: Any,
     key: str,
     form: str,
@@ -228,8 +228,8 @@ def end_form(
         form: Prefix of the keys of the form's widgets.
         before: Text before the forecast.
     """
-    if trouble:
-        st.warning(plain(trouble))
+    if reason:
+        st.warning(plain(reason))
     else:
         draw(job, before, "")
     button(
@@ -237,8 +237,8 @@ def end_form(
         kind="primary",
         icon="play_arrow",
         key=key,
-        disabled=bool(trouble),
-        on_press=press,
+        disabled=bool(reason),
+        on_press=on_press,
         args=args,
         form=form,
     )
@@ -255,140 +255,146 @@ def terminal(*jobs: Job, about: str = "") -> None:
 
 # The cost of a job, as the worker forecasts it. It may have to time its device first, so no page waits for it.
 
-KNOWN = "_forecasts"
-FIRST_SECONDS, POLL_SECONDS, AGAIN_SECONDS, FRESH_SECONDS, KEPT = 0.3, 0.5, 3.0, 60.0, 50
+FORECASTS_KEY = "_forecasts"
+FIRST_SECONDS, POLL_SECONDS, RETRY_SECONDS, FRESH_SECONDS, MAX_FORECASTS = 0.3, 0.5, 3.0, 60.0, 50
 ComingForecast = LatestValue[Forecast]
 """A forecast that a thread asks the worker for."""
 
 
-def draw(job: Job, before: str, otherwise: str) -> None:
+def draw(job: Job, text_before: str, otherwise: str) -> None:
     """A caption: `before`, then the forecast as soon as it arrives.
 
     otherwise: text if no worker is connected or it has no answer; if empty, the reason is shown.
     """
-    held = _asked(job)
-    if held is not None:
-        held.wait(1, FIRST_SECONDS)
+    coming = _requested_forecast(job)
+    if coming is not None:
+        coming.wait(1, FIRST_SECONDS)
     # Room for all its lines, so that no button below moves as it is pressed. A page may show several.
-    with st.container(key=f"forecast-{_key(job)[:12]}"):
-        if held is not None and held.value is not None:
-            st.caption(f"{before} {words(held, otherwise)}".strip())
+    with st.container(key=f"forecast-{_job_content_key(job)[:12]}"):
+        if coming is not None and coming.value is not None:
+            st.caption(f"{text_before} {words(coming, otherwise)}".strip())
         else:  # a worker may still connect
-            every = AGAIN_SECONDS if held is None else POLL_SECONDS
-            redraw_every(_poll, every)(job, before, otherwise)
+            poll_seconds = RETRY_SECONDS if coming is None else POLL_SECONDS
+            redraw_every(_draw_forecast_if_there, poll_seconds)(job, text_before, otherwise)
 
 
-def _poll(job: Job, before: str, otherwise: str) -> None:
+def _draw_forecast_if_there(job: Job, text_before: str, otherwise: str) -> None:
     with errors_as_sentences():
-        held = _asked(job)
-        if held is not None and held.value is not None:
+        coming = _requested_forecast(job)
+        if coming is not None and coming.value is not None:
             st.rerun()
-        asking = held is not None and not held.error
-        told = "Asking the worker how long it will take …" if asking else words(held, otherwise)
-        st.caption(f"{before} {told}".strip())
+        is_asking = coming is not None and not coming.error
+        text = (
+            "Asking the worker how long it will take …" if is_asking else words(coming, otherwise)
+        )
+        st.caption(f"{text_before} {text}".strip())
 
 
-def words(held: ComingForecast | None, otherwise: str) -> str:
+def words(coming: ComingForecast | None, otherwise: str) -> str:
     """A forecast in words, as Markdown; if there is none, `otherwise` or else the reason."""
-    if held is not None and held.value is not None:
-        return forecast_line(held.value)
-    if otherwise or held is None:
+    if coming is not None and coming.value is not None:
+        return forecast_line(coming.value)
+    if otherwise or coming is None:
         return otherwise or "not known, as no worker could be asked."
-    return plain(f"not known: {held.error or 'the worker has not answered yet'}.")
+    return plain(f"not known: {coming.error or 'the worker has not answered yet'}.")
 
 
 def at_once(job: Job, otherwise: str) -> str:
     """The forecast in words, if it arrives within FIRST_SECONDS."""
-    held = _asked(job)
-    if held is not None:
-        held.wait(1, FIRST_SECONDS)
-    return words(held, otherwise)
+    coming = _requested_forecast(job)
+    if coming is not None:
+        coming.wait(1, FIRST_SECONDS)
+    return words(coming, otherwise)
 
 
-def _asked(job: Job) -> ComingForecast | None:
+def _requested_forecast(job: Job) -> ComingForecast | None:
     """The forecast of a job, requested unless this session did so recently; a failed request is retried sooner."""
     if not supervisor().connected:
         return None
-    known: FIFOCache[str, tuple[float, ComingForecast]]
-    known = st.session_state.setdefault(KNOWN, FIFOCache(KEPT))
-    key, now = _key(job), time.monotonic()
-    asked, held = known.get(key, (-FRESH_SECONDS, None))
-    if held is None or now - asked > (FRESH_SECONDS if held.error is None else AGAIN_SECONDS):
+    forecasts: FIFOCache[str, tuple[float, ComingForecast]]
+    forecasts = st.session_state.setdefault(FORECASTS_KEY, FIFOCache(MAX_FORECASTS))
+    key, current_time = _job_content_key(job), time.monotonic()
+    request_time, coming = forecasts.get(key, (-FRESH_SECONDS, None))
+    if coming is None or current_time - request_time > (
+        FRESH_SECONDS if coming.error is None else RETRY_SECONDS
+    ):
         worker = supervisor().client()
 
-        def ask() -> Generator[Forecast]:
+        def forecast_of_job() -> Generator[Forecast]:
             yield worker.forecast(job)
 
-        known[key] = now, LatestValue(ask)
-    return known[key][1]
+        forecasts[key] = current_time, LatestValue(forecast_of_job)
+    return forecasts[key][1]
 
 
 def told_pace(job: Job) -> float | None:
     """Seconds a forward pass by the forecast of a job; None if this session has none, or nothing is to be run."""
-    known: Mapping[str, tuple[float, ComingForecast]] = st.session_state.get(KNOWN, {})
-    _, coming = known.get(_key(job), (0.0, None))
+    forecasts: Mapping[str, tuple[float, ComingForecast]] = st.session_state.get(FORECASTS_KEY, {})
+    _, coming = forecasts.get(_job_content_key(job), (0.0, None))
     forecast = None if coming is None else coming.value
     if forecast is None or not forecast.seconds or not forecast.forwards:
         return None
     return forecast.seconds / forecast.forwards
 
 
-def _key(job: Job) -> str:
+def _job_content_key(job: Job) -> str:
     return content_key([job.key, job.params()])
 
 
 # Following jobs on any page: bars with time left, and a rerun of the page when one starts or ends.
 
-SECONDS, SHOWN = 1.0, 3
-States = tuple[tuple[int, str], ...]
+REDRAW_SECONDS, MAX_BARS = 1.0, 3
+JobStates = tuple[tuple[int, str], ...]
 GOES_ON = "Finished work is kept; the same job resumes from there."
 
 
 def progress() -> list[JobRow]:
     """Draw the live jobs, kept up to date, and return them; when one ends, the page reruns."""
-    live: list[JobRow] = []
+    live_rows: list[JobRow] = []
     with errors_as_sentences():
         said()
-        live = known_jobs()
-        for job_row in live[:SHOWN]:
+        live_rows = known_jobs()
+        for job_row in live_rows[:MAX_BARS]:
             bar(job_row)
-        if live:
-            hidden = len(live) - SHOWN
-            more = f"{hidden} more in line" if hidden > 0 else "queue, logs and time left"
-            page_link("jobs", f"Jobs: {more}")
-            watch(live)
-    return live
+        if live_rows:
+            hidden_count = len(live_rows) - MAX_BARS
+            link_text = (
+                f"{hidden_count} more in line" if hidden_count > 0 else "queue, logs and time left"
+            )
+            page_link("jobs", f"Jobs: {link_text}")
+            watch(live_rows)
+    return live_rows
 
 
 def watch(jobs: Sequence[JobRow]) -> None:
     """Rerun the page as soon as the live jobs or their states differ from these."""
-    redraw_every(_watch, SECONDS, waits=bool(jobs))(_states(jobs))
+    redraw_every(_rerun_if_changed, REDRAW_SECONDS, waits=bool(jobs))(_states_of(jobs))
 
 
-def _watch(drawn: States) -> None:
+def _rerun_if_changed(drawn_states: JobStates) -> None:
     with errors_as_sentences():
         jobs = worker_client().jobs()
         settle(jobs)
-        if _states(in_order(jobs).live) != drawn:
+        if _states_of(in_order(jobs).live) != drawn_states:
             st.rerun()
 
 
-def _states(jobs: Sequence[JobRow]) -> States:
+def _states_of(jobs: Sequence[JobRow]) -> JobStates:
     return tuple((job_row.id, job_row.state) for job_row in jobs)
 
 
-def asked(what_then: str) -> None:
+def asked(result_sentence: str) -> None:
     """The outcome of the last click that started a job, with a link to it. what_then: a sentence on its result."""
-    held = asked_for()
-    if (made := held.started) is not None and made.job in held.mine:
-        told = (
-            f"Job {made.job} is in the queue."
-            if not made.before
-            else f"This is already job {made.job}."
+    requests = asked_for()
+    if (started := requests.started) is not None and started.job in requests.mine:
+        state_text = (
+            f"Job {started.job} is in the queue."
+            if not started.before
+            else f"This is already job {started.job}."
         )
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.caption(f"{told} {what_then}")
-            page_link("jobs", f"Follow job {made.job}", {"job": str(made.job)})
+            st.caption(f"{state_text} {result_sentence}")
+            page_link("jobs", f"Follow job {started.job}", {"job": str(started.job)})
 
 
 def known_jobs(choice: Choice | None = None) -> list[JobRow]:
@@ -403,19 +409,19 @@ def known_jobs(choice: Choice | None = None) -> list[JobRow]:
         return []
     jobs = worker_client().jobs()
     settle(jobs)
-    live = in_order(jobs).live
+    live_rows = in_order(jobs).live
     if choice is None:
-        return live
-    return [job_row for job_row in live if _is_of(job_row, choice)]
+        return live_rows
+    return [job_row for job_row in live_rows if _computes_choice(job_row, choice)]
 
 
-def _is_of(job_row: JobRow, choice: Choice) -> bool:
+def _computes_choice(job_row: JobRow, choice: Choice) -> bool:
     """Whether a job computes scores of this choice."""
     job = job_in(job_row)
     if not isinstance(job, ScoreJob):
         return False
-    computed = (job.model, job.task, job.method, job.label_map)
-    return computed == (choice.model, choice.task, choice.method, choice.label_map)
+    computed_subject = (job.model, job.task, job.method, job.label_map)
+    return computed_subject == (choice.model, choice.task, choice.method, choice.label_map)
 
 
 def settle(jobs: Sequence[JobRow], *, tell: bool = True) -> None:
@@ -427,21 +433,23 @@ def settle(jobs: Sequence[JobRow], *, tell: bool = True) -> None:
     """
     requests = asked_for()
     states = {job_row.id: job_row.state for job_row in jobs}
-    live = {number for number, state in states.items() if state in LIVE}
-    mine = set(requests.mine)
-    ended = (mine | requests.live) & states.keys() - live
+    live_numbers = {number for number, state in states.items() if state in LIVE}
+    own_numbers = set(requests.mine)
+    ended_numbers = (own_numbers | requests.live) & states.keys() - live_numbers
     # A list fetched before a click does not contain the click's job.
-    newest = max(states, default=0)
-    requests.mine.difference_update(number for number in mine - live if number <= newest)
-    requests.live = live
+    newest_number = max(states, default=0)
+    requests.mine.difference_update(
+        number for number in own_numbers - live_numbers if number <= newest_number
+    )
+    requests.live = live_numbers
     failures = []
     for job_row in jobs:
-        if job_row.state == "failed" and job_row.id in mine & ended:
+        if job_row.state == "failed" and job_row.id in own_numbers & ended_numbers:
             failures.append(failure(job_row))
     if tell and failures:
         requests.said = " ".join(failures)
-    if ended:
-        st.session_state.pop(KNOWN, None)  # what was forecast may be in the cache now
+    if ended_numbers:
+        st.session_state.pop(FORECASTS_KEY, None)  # what was forecast may be in the cache now
         st.rerun()
 
 
@@ -464,7 +472,7 @@ def cancel_button(job: int) -> Button:
     return Button("Cancel", f"cancel-{job}", cancel, (job,), help=GOES_ON)
 
 
-def far(job_row: JobRow, before: str = "") -> None:
+def far(job_row: JobRow, text_before: str = "") -> None:
     """A job's progress, kept up to date while it runs. It holds no button, which could be redrawn as it is pressed.
 
     Args:
@@ -472,18 +480,18 @@ def far(job_row: JobRow, before: str = "") -> None:
         before: Text before the progress.
     """
     if job_row.state == "running":
-        redraw_every(_far, SECONDS)(job_row.id, before)
+        redraw_every(_redraw_progress, REDRAW_SECONDS)(job_row.id, text_before)
     else:
-        _bar(job_row, before)
+        _draw_progress(job_row, text_before)
 
 
-def _far(number: int, before: str) -> None:
+def _redraw_progress(number: int, text_before: str) -> None:
     with errors_as_sentences():
-        _bar(worker_client().job(number), before)
+        _draw_progress(worker_client().job(number), text_before)
 
 
-def _bar(job_row: JobRow, before: str) -> None:
-    parts = [part for part in (before, progress_line(job_row)) if part]
+def _draw_progress(job_row: JobRow, text_before: str) -> None:
+    parts = [part for part in (text_before, progress_line(job_row)) if part]
     st.progress(share_of(job_row), plain(" · ".join(parts)))
 
 
@@ -507,8 +515,8 @@ def weights_missing(model: str) -> str:
 
 def refusal(choice: Choice) -> str:
     """Why nothing can be computed by this method on this model; empty if it can be, as far as is known."""
-    missing = weights_missing(choice.model)
-    heads = heads_of(choice.model)
-    if missing or heads is None:
-        return missing
-    return reason_refused(costs.refuse, METHODS[choice.method], heads)
+    missing_weights = weights_missing(choice.model)
+    head_count = heads_of(choice.model)
+    if missing_weights or head_count is None:
+        return missing_weights
+    return reason_refused(costs.refuse, METHODS[choice.method], head_count)

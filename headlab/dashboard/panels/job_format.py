@@ -36,11 +36,11 @@ class Queue(NamedTuple):
 def in_order(rows: Iterable[JobRow]) -> Queue:
     """The jobs as a queue; of those that ended, the newest first."""
     by_id = sorted(rows, key=lambda row: row.id)
-    ended = [row for row in by_id if row.state not in LIVE]
+    ended_rows = [row for row in by_id if row.state not in LIVE]
     return Queue(
         [row for row in by_id if row.state == "running"],
         [row for row in by_id if row.state == "queued"],
-        sorted(ended, key=lambda row: (row.ended or 0.0, row.id), reverse=True),
+        sorted(ended_rows, key=lambda row: (row.ended or 0.0, row.id), reverse=True),
     )
 
 
@@ -52,7 +52,7 @@ def job_in(row: JobRow) -> Job | None:
     return job_of(row.kind, row.params)
 
 
-def words_of(job: Job | None, read: Callable[[Job], str]) -> str:
+def words_of(job: Job | None, describe: Callable[[Job], str]) -> str:
     """What a job says of itself; empty if there is none, or if the package that brings its kind cannot say it.
 
     Args:
@@ -62,7 +62,7 @@ def words_of(job: Job | None, read: Callable[[Job], str]) -> str:
     if job is None:
         return ""
     try:
-        return str(read(job))
+        return str(describe(job))
     except Exception as error:
         if job.key in BUILT_IN:
             raise
@@ -113,11 +113,11 @@ def _details_of(job: Job | None) -> Details:
     """What a job says that it computes; nothing as in `words_of`."""
     pairs: Details = []
 
-    def read(job: Job) -> str:
+    def collect_details(job: Job) -> str:
         pairs.extend((str(name), str(value)) for name, value in job.details())
         return ""
 
-    words_of(job, read)
+    words_of(job, collect_details)
     return pairs
 
 
@@ -146,7 +146,7 @@ def progress_line(row: JobRow) -> str:
     return " · ".join(parts)
 
 
-def waiting_line(row: JobRow, position: int, now: float) -> str:
+def waiting_line(row: JobRow, position: int, current_time: float) -> str:
     """A waiting job's place in the queue.
 
     Args:
@@ -155,13 +155,13 @@ def waiting_line(row: JobRow, position: int, now: float) -> str:
         now: Unix seconds.
     """
     line = "next in line" if position == 1 else f"number {position} in line"
-    line += f" · since {clock(row.created, now)}"
+    line += f" · since {clock(row.created, current_time)}"
     if row.attempts:
         line += f" · attempts so far: {row.attempts}"
     return line
 
 
-def ended_line(row: JobRow, now: float) -> str:
+def ended_line(row: JobRow, current_time: float) -> str:
     """How and when a job ended, how long it took, and its attempts where there was more than one.
 
     Args:
@@ -170,10 +170,10 @@ def ended_line(row: JobRow, now: float) -> str:
     """
     parts: list[str] = [row.state]
     if row.ended is not None and row.started is None:
-        parts.append(f"{clock(row.ended, now)}, before it began")
+        parts.append(f"{clock(row.ended, current_time)}, before it began")
     elif row.ended is not None and row.started is not None:
         seconds = max(0.0, row.ended - row.started)
-        parts += [clock(row.ended, now), f"{duration(seconds)} after its start"]
+        parts += [clock(row.ended, current_time), f"{duration(seconds)} after its start"]
     if row.state != "done" and row.total:
         parts.append(f"{share(row):.0%} done")
     if row.attempts > 1:
@@ -181,7 +181,7 @@ def ended_line(row: JobRow, now: float) -> str:
     return " · ".join(parts)
 
 
-def clock(seconds: float, now: float) -> str:
+def clock(seconds: float, current_time: float) -> str:
     """A time of day in UTC, like the logs; with the date if it is not today.
 
     Args:
@@ -189,7 +189,7 @@ def clock(seconds: float, now: float) -> str:
         now: Unix seconds.
     """
     time = datetime.fromtimestamp(seconds, UTC)
-    today = datetime.fromtimestamp(now, UTC).date()
+    today = datetime.fromtimestamp(current_time, UTC).date()
     date = "" if time.date() == today else f"{time.day} {time:%b %Y}, "
     return f"{date}{time:%H:%M} UTC"
 

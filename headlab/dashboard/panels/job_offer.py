@@ -37,7 +37,7 @@ from headlab.worker import Client
 # Gradient scores as live requests: they take seconds per language and take priority over jobs.
 
 LIVE = "_gradient"
-SECONDS = 0.5
+REDRAW_SECONDS = 0.5
 LIVE_OPTIONS = ("form", "normalise")  # that a live request supports
 
 
@@ -73,21 +73,21 @@ def ask_all(worker: Client, job: ScoreJob) -> Generator[str]:
 def draw(job: ScoreJob, label: str) -> None:
     """The button, or the progress of the scores it requested."""
     request: tuple[ScoreJob, LatestValue[str]] | None = st.session_state.get(LIVE)
-    if request is None or not _same(request[0], job):
+    if request is None or not _is_request_of(request[0], job):
         # Starting this request ends another choice's.
-        button(label, kind="primary", key="compute", on_press=_begin, args=(job,))
+        button(label, kind="primary", key="compute", on_press=_start_request, args=(job,))
         return
-    begun, live = request
+    requested_job, live = request
     with st.container(horizontal=True, vertical_alignment="center", key="gradient-bar"):
         with st.container():
-            redraw_every(_look, SECONDS)(begun.languages_named, live)
-        button("Stop", key="gradient-stop", on_press=_stop, help="Finished work is kept.")
+            redraw_every(_draw_progress, REDRAW_SECONDS)(requested_job.languages_named, live)
+        button("Stop", key="gradient-stop", on_press=_stop_request, help="Finished work is kept.")
 
 
-def _same(begun: ScoreJob, job: ScoreJob) -> bool:
+def _is_request_of(requested_job: ScoreJob, job: ScoreJob) -> bool:
     """Whether a running request is for this choice; languages it has finished are no longer missing."""
-    is_same = _without_languages(begun) == _without_languages(job)
-    return is_same and set(job.languages_named) <= set(begun.languages_named)
+    is_same = _without_languages(requested_job) == _without_languages(job)
+    return is_same and set(job.languages_named) <= set(requested_job.languages_named)
 
 
 def _without_languages(job: ScoreJob) -> ScoreJob:
@@ -96,21 +96,21 @@ def _without_languages(job: ScoreJob) -> ScoreJob:
     return job.model_copy(update={"languages": [], "options": options})
 
 
-def _begin(job: ScoreJob) -> None:
-    def do(worker: Client) -> None:
-        _stop()
+def _start_request(job: ScoreJob) -> None:
+    def replace_request(worker: Client) -> None:
+        _stop_request()
         st.session_state[LIVE] = (job, LatestValue(lambda: ask_all(worker, job)))
 
-    ask(do)
+    ask(replace_request)
 
 
-def _stop() -> None:
+def _stop_request() -> None:
     _, live = st.session_state.pop(LIVE, (None, None))
     if live is not None:
         live.stop()
 
 
-def _look(languages: Sequence[str], live: LatestValue[str]) -> None:
+def _draw_progress(languages: Sequence[str], live: LatestValue[str]) -> None:
     with errors_as_sentences():
         if live.done:
             if live.error is not None:
@@ -118,12 +118,12 @@ def _look(languages: Sequence[str], live: LatestValue[str]) -> None:
             st.session_state.pop(LIVE, None)
             st.rerun()
         current = languages[0] if live.value is None else live.value or languages[-1]
-        done = languages.index(current)
-        caption = f"{plain(language_title(current))}, {done} of {len(languages)} done"
-        st.progress(done / len(languages), caption)
+        done_count = languages.index(current)
+        caption = f"{plain(language_title(current))}, {done_count} of {len(languages)} done"
+        st.progress(done_count / len(languages), caption)
 
 
-def work_of(choice: Choice, languages: Sequence[str], like: HeadScores | None) -> ScoreJob:
+def work_of(choice: Choice, languages: Sequence[str], template: HeadScores | None) -> ScoreJob:
     """The job that scores these languages.
 
     Args:
@@ -133,13 +133,13 @@ def work_of(choice: Choice, languages: Sequence[str], like: HeadScores | None) -
     """
     options: dict[str, SimpleValue] = {}
     seed, ablation = 0, "zero"
-    if like is not None:
-        known = METHODS[choice.method].options
-        for name, value in settings(like).items():
-            if name in known and not isinstance(value, Mapping):
+    if template is not None:
+        known_options = METHODS[choice.method].options
+        for name, value in settings(template).items():
+            if name in known_options and not isinstance(value, Mapping):
                 options[name] = value
-        seed = spec_of(like, "seed") or 0
-        ablation = spec_of(like, "ablation") or "zero"
+        seed = spec_of(template, "seed") or 0
+        ablation = spec_of(template, "ablation") or "zero"
     return ScoreJob.model_construct(
         **choice.about,
         method=choice.method,
@@ -150,19 +150,23 @@ def work_of(choice: Choice, languages: Sequence[str], like: HeadScores | None) -
     )
 
 
-def panel(choice: Choice, results: StoredScores, what_for: str) -> None:
+def panel(choice: Choice, stored_scores: StoredScores, what_for: str) -> None:
     """On other pages: which scores are missing, what they are for, and the offer; nothing if none are missing."""
-    if not results.missing:
+    if not stored_scores.missing:
         return
     with st.container(border=True, key="offer"):
-        missing = plain(language_titles(results.missing))
-        st.markdown(f"No {choice.method} scores of {missing} are cached. {what_for}")
-        offer(choice, results.missing, results.like, folded=True)
+        missing_titles = plain(language_titles(stored_scores.missing))
+        st.markdown(f"No {choice.method} scores of {missing_titles} are cached. {what_for}")
+        offer(choice, stored_scores.missing, stored_scores.like, folded=True)
         progress()
 
 
 def offer(
-    choice: Choice, missing: Sequence[str], like: HeadScores | None = None, *, folded: bool = False
+    choice: Choice,
+    missing: Sequence[str],
+    template: HeadScores | None = None,
+    *,
+    folded: bool = False,
 ) -> None:
     """The button that computes the missing languages, its cost, and the equivalent command.
 
@@ -172,33 +176,37 @@ def offer(
         like: As in `work_of`.
         folded: Whether the command is in an expander.
     """
-    if skipped := len(stored_results(HeadScores).problems):
-        st.caption(f"Skipped in the cache: {counted(skipped, 'folder')}; the Jobs page says why.")
-    if sentence := refusal(choice):
-        st.warning(plain(sentence))
+    if skipped_count := len(stored_results(HeadScores).problems):
+        st.caption(
+            f"Skipped in the cache: {counted(skipped_count, 'folder')}; the Jobs page says why."
+        )
+    if reason := refusal(choice):
+        st.warning(plain(reason))
         return
-    busy = {language for job_row in known_jobs(choice) for language in languages_in(job_row)}
-    missing = [language for language in missing if language not in busy]
+    computed_languages = {
+        language for job_row in known_jobs(choice) for language in languages_in(job_row)
+    }
+    missing = [language for language in missing if language not in computed_languages]
     if not missing:
         return
-    job = work_of(choice, missing, like)
+    job = work_of(choice, missing, template)
     if fits(job):
-        draw(job, f"Compute {_many(missing)}")
+        draw(job, f"Compute {_missing_words(missing)}")
     else:
         button(
-            f"Compute {_many(missing)}",
+            f"Compute {_missing_words(missing)}",
             kind="primary",
             key="compute",
             on_press=start,
             args=(job,),
         )
-    job_actions.draw(job, _kind_of_cost(choice), _most(choice, job))
+    job_actions.draw(job, _cost_and_caution(choice), _max_cost(choice, job))
     with st.expander("The same from a terminal") if folded else st.container():
         st.caption("Or from a terminal; it can be interrupted, and the same command resumes it:")
         st.code(job.terminal_lines(), language="bash", wrap_lines=True)
 
 
-def _many(missing: Sequence[str]) -> str:
+def _missing_words(missing: Sequence[str]) -> str:
     if len(missing) > 1:
         return f"the {len(missing)} missing languages"
     return f"the missing language ({missing[0]})"
@@ -206,17 +214,19 @@ def _many(missing: Sequence[str]) -> str:
 
 def price(choice: Choice, job: ScoreJob) -> str:
     """The cost of a score job in words, with the forecast if it arrives at once."""
-    return f"{_kind_of_cost(choice)} {job_actions.at_once(job, _most(choice, job))}".rstrip()
+    return (
+        f"{_cost_and_caution(choice)} {job_actions.at_once(job, _max_cost(choice, job))}".rstrip()
+    )
 
 
-def _kind_of_cost(choice: Choice) -> str:
+def _cost_and_caution(choice: Choice) -> str:
     method = METHODS[choice.method]
     warning = costs.caution(method.key)
     cost = f"Cost: {method.costs.words}."
     return f"Caution: {warning}. {cost}" if warning else cost
 
 
-def _most(choice: Choice, job: ScoreJob) -> str:
+def _max_cost(choice: Choice, job: ScoreJob) -> str:
     """If the worker has no forecast: the maximum cost, at the pace of the cached results."""
     method = METHODS[choice.method]
     heads = heads_of(choice.model)
@@ -228,6 +238,6 @@ def _most(choice: Choice, job: ScoreJob) -> str:
     )
     if not forwards or pace is None:
         return ""
-    each = "each language" if len(job.languages_named) > 1 else "the language"
-    time = duration(forwards * pace)
-    return f"Here at most {forwards:,} forwards for {each}, {time} at the pace of the results cached here."
+    unit = "each language" if len(job.languages_named) > 1 else "the language"
+    duration_words = duration(forwards * pace)
+    return f"Here at most {forwards:,} forwards for {unit}, {duration_words} at the pace of the results cached here."

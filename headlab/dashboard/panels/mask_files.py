@@ -20,26 +20,37 @@ from headlab.worker import LoadedModel
 
 # A mask for code without headlab: a script, a smaller model, and the forms of other tools.
 
-FOREIGN = [form for form in FORMS if form != "headlab"]
+FOREIGN_FORMS = [form for form in FORMS if form != "headlab"]
 
 
-def place_of(loaded: LoadedModel, name: str) -> Place:
+def place_of(loaded_model: LoadedModel, model_name: str) -> Place:
     """Where a model has its output projections.
 
     Args:
         loaded: The worker's description of it.
         name: What `headlab.load` takes.
     """
-    return Place(loaded.projections, loaded.architecture, loaded.source, loaded.revision, name)
+    return Place(
+        loaded_model.projections,
+        loaded_model.architecture,
+        loaded_model.source,
+        loaded_model.revision,
+        model_name,
+    )
 
 
 def mask_file_name(mask: Mask, model: str) -> str:
     """A file name for the mask that any system accepts: model, rule, languages and how many heads are off."""
     rule, languages = str(mask.chosen.get("rule") or ""), mask.chosen.get("languages")
-    named = [str(name) for name in languages] if isinstance(languages, list) else []
-    words = [rule, "-".join(named) if len(named) <= NAMED else f"{len(named)}-languages"]
+    language_names = [str(name) for name in languages] if isinstance(languages, list) else []
+    parts = [
+        rule,
+        "-".join(language_names)
+        if len(language_names) <= MAX_NAMED_LANGUAGES
+        else f"{len(language_names)}-languages",
+    ]
     return "-".join(
-        ["mask", *map(plain_name, [model, *filter(None, words)]), f"{len(mask.removed)}-off.json"]
+        ["mask", *map(plain_name, [model, *filter(None, parts)]), f"{len(mask.removed)}-off.json"]
     )
 
 
@@ -54,16 +65,18 @@ def draw_dialog(mask: Mask, model: str, place: Place) -> None:
         if not mask.removed:
             st.markdown("All heads are on: there is nothing to switch off elsewhere.")
             return
-        script, smaller, others = st.tabs(["PyTorch script", "Smaller model", "Other tools"])
-        with script:
-            _script(mask, place)
-        with smaller:
-            _smaller(mask, model)
-        with others:
-            _others(mask)
+        script_tab, smaller_model_tab, other_tools_tab = st.tabs(
+            ["PyTorch script", "Smaller model", "Other tools"]
+        )
+        with script_tab:
+            _draw_script(mask, place)
+        with smaller_model_tab:
+            _draw_smaller_model(mask, model)
+        with other_tools_tab:
+            _draw_other_tools(mask)
 
 
-def _smaller(mask: Mask, model: str) -> None:
+def _draw_smaller_model(mask: Mask, model: str) -> None:
     st.markdown("A mask alone makes no model smaller.")
     if mask.of_means:
         st.markdown(NOT_SHRUNK)
@@ -74,27 +87,27 @@ def _smaller(mask: Mask, model: str) -> None:
     st.code(shrink_command(model, mask_file_name(mask, model)), language="bash", wrap_lines=True)
 
 
-def _script(mask: Mask, place: Place) -> None:
+def _draw_script(mask: Mask, place: Place) -> None:
     try:
-        text = snippet(mask, place)
+        script = snippet(mask, place)
     except HeadlabError as error:
         st.markdown(plain(f"There is no script for this mask: {error}."))
         return
     st.markdown("Torch and transformers 5 are enough; headlab is not needed where it runs.")
-    download("Download the script", text, "apply_mask.py", "text/x-python", key="mask-script")
-    st.code(text, language="python", height=320)
+    download("Download the script", script, "apply_mask.py", "text/x-python", key="mask-script")
+    st.code(script, language="python", height=320)
 
 
-def _others(mask: Mask) -> None:
+def _draw_other_tools(mask: Mask) -> None:
     form = st.selectbox(
-        "Form", FOREIGN, format_func=lambda name: f"{name}: {FORMS[name]}", key="mask-form"
+        "Form", FOREIGN_FORMS, format_func=lambda name: f"{name}: {FORMS[name]}", key="mask-form"
     )
     try:
-        written = convert_out(mask, form)
+        mask_bytes = convert_out(mask, form)
     except HeadlabError as error:
         st.markdown(plain(f"{error}."))
         return
-    st.code(written.decode().strip(), language=None, wrap_lines=True, height=160)
+    st.code(mask_bytes.decode().strip(), language=None, wrap_lines=True, height=160)
     st.caption(
         "Layers and heads count from 0. Only the heads are exported, not the model, the method or the accuracies."
     )
@@ -102,25 +115,39 @@ def _others(mask: Mask) -> None:
 
 # The mask as a file: exported with the accuracies seen, and imported only if it belongs to this model.
 
-NAMED = 3  # languages that a file name lists
+MAX_NAMED_LANGUAGES = 3  # languages that a file name lists
 
 MESSAGE, TAKEN, UPLOAD = "_import_message", "_import_taken", "mask-upload"
 
 
 def with_measured_accuracies(
-    mask: Mask, question: Question, known: Known, languages: Sequence[str]
+    mask: Mask, question: Question, known_figures: Known, languages: Sequence[str]
 ) -> Mask:
     """The mask with the final accuracies this session has seen for it on any split."""
-    chosen = dict(mask.chosen)
+    origin = dict(mask.chosen)
     for split in SIZES:
-        asked = question.on(split)
-        rows = {name: known[asked.key(name)] for name in languages if asked.key(name) in known}
-        figures = evaluated(rows, asked).get("languages", {})
-        stated = {} if asked.label_map is None else {"label_map": dict(asked.label_map)}
-        chosen = noted(
-            chosen, split, question.task, figures, size=asked.size, ablation="zero", **stated
+        split_question = question.on(split)
+        figures_by_language = {
+            language: known_figures[split_question.key(language)]
+            for language in languages
+            if split_question.key(language) in known_figures
+        }
+        accuracies = evaluated(figures_by_language, split_question).get("languages", {})
+        stated_label_map = (
+            {}
+            if split_question.label_map is None
+            else {"label_map": dict(split_question.label_map)}
         )
-    return replace(mask, chosen=chosen)
+        origin = noted(
+            origin,
+            split,
+            question.task,
+            accuracies,
+            size=split_question.size,
+            ablation="zero",
+            **stated_label_map,
+        )
+    return replace(mask, chosen=origin)
 
 
 def offer_mask_file(label: str, mask: Mask, name: str, key: str | None = None) -> None:
@@ -133,7 +160,7 @@ def mask_text(mask: Mask) -> str:
     return json.dumps(mask.to_json(), ensure_ascii=False, indent=1)
 
 
-def take_uploaded_mask(text: bytes, name: str, history: History, fingerprint: str) -> None:
+def take_uploaded_mask(content: bytes, file_name: str, history: History, fingerprint: str) -> None:
     """Make an uploaded mask the current one.
 
     Args:
@@ -145,9 +172,9 @@ def take_uploaded_mask(text: bytes, name: str, history: History, fingerprint: st
     Raises:
         HeadlabError: If it does not fit; nothing is changed then.
     """
-    mask = mask_from_text(text, name)
+    mask = mask_from_text(content, file_name)
     mask.check(history.grid, fingerprint)
-    history.put(mask.kept, {**_without_accuracies(mask), "imported": name})
+    history.put(mask.kept, {**_without_accuracies(mask), "imported": file_name})
 
 
 def _without_accuracies(mask: Mask) -> dict[str, JsonLike]:
@@ -158,20 +185,20 @@ def _without_accuracies(mask: Mask) -> dict[str, JsonLike]:
 def draw_mask_files(
     mask: Mask,
     history: History,
-    loaded: LoadedModel,
+    loaded_model: LoadedModel,
     question: Question,
-    known: Known,
+    known_figures: Known,
     languages: Sequence[str],
 ) -> None:
     """The exports, as a file and for other tools, and the import. loaded: the worker's description of the model."""
-    place = place_of(loaded, question.model)
+    place = place_of(loaded_model, question.model)
     if place.architecture:
         mask = replace(mask, model={**mask.model, "architecture": dict(place.architecture)})
     with st.container(horizontal=True, gap="small"):
         # Once the last figure has arrived, the page reruns, so the file has it.
         offer_mask_file(
             "Export the mask (JSON)",
-            with_measured_accuracies(mask, question, known, languages),
+            with_measured_accuracies(mask, question, known_figures, languages),
             mask_file_name(mask, question.model),
         )
         draw_dialog(mask, question.model, place)
@@ -179,7 +206,7 @@ def draw_mask_files(
         "Import a mask",
         type="json",
         key=UPLOAD,
-        on_change=uninterrupted(_uploaded),
+        on_change=uninterrupted(_import_upload),
         args=(history, question.fingerprint),
     )
     message = st.session_state.get(MESSAGE)
@@ -192,7 +219,7 @@ def draw_mask_files(
         (st.success if message["ok"] else st.error)(plain(message["text"]))
 
 
-def _uploaded(history: History, fingerprint: str) -> None:
+def _import_upload(history: History, fingerprint: str) -> None:
     file = st.session_state.get(UPLOAD)
     if file is None or file.file_id == st.session_state.get(TAKEN):
         return

@@ -15,7 +15,7 @@ from headlab.report.parts import Item
 from headlab.results import HeadScores, Store
 from headlab.studies import STUDIES, offered_experiments
 
-NAMED = 4  # languages that a file's name lists
+MAX_NAMED_LANGUAGES = 4  # languages that a file's name lists
 
 
 def offer_page_report(
@@ -39,10 +39,18 @@ def offer_page_report(
 def page_report_name(choice: Choice, scores: Mapping[str, HeadScores]) -> str:
     """The name of its file: model, task, method, settings and languages."""
     names = scores or choice.languages
-    named = "-".join(names) if len(names) <= NAMED else f"{len(names)}-languages"
+    languages_part = (
+        "-".join(names) if len(names) <= MAX_NAMED_LANGUAGES else f"{len(names)}-languages"
+    )
     setting = choice.variant or next((s.estimand for s in scores.values()), "")
-    of = (choice.model, choice.task, choice.method, *([setting] if setting else []), named)
-    return f"{saved_name('report', tuple(filter(None, of)))}.html"
+    subject_parts = (
+        choice.model,
+        choice.task,
+        choice.method,
+        *([setting] if setting else []),
+        languages_part,
+    )
+    return f"{saved_name('report', tuple(filter(None, subject_parts)))}.html"
 
 
 def page_report(choice: Choice, scores: Sequence[HeadScores], masks: Mapping[str, Mask]) -> bytes:
@@ -65,7 +73,7 @@ def page_report(choice: Choice, scores: Sequence[HeadScores], masks: Mapping[str
 def _reports_on(choice: Choice, store: Store, scores: Sequence[HeadScores]) -> Iterator[str]:
     """Keys of the newest report of each study on these weights and exactly these languages."""
     models = [s.spec.get("model") for s in scores]
-    kept = [
+    fitting_reports = [
         result
         for result in store.reports().results
         if result.record.spec.get("model") in models
@@ -73,4 +81,4 @@ def _reports_on(choice: Choice, store: Store, scores: Sequence[HeadScores]) -> I
         == sorted(choice.languages)
     ]
     for name in dict.fromkeys((*offered_experiments(), *STUDIES)):
-        yield from (result.key for result in matching_reports(kept, choice, name)[:1])
+        yield from (result.key for result in matching_reports(fitting_reports, choice, name)[:1])

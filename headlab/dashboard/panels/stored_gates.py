@@ -39,7 +39,7 @@ from headlab.training.l0_table import SPLITS, learned_on, learned_with, worth
 
 # Learned gates as pages read them: the accuracy of each run, and tables.
 
-OPTIONS, WEIGHT, TRAINED = "options", "weight", "trained"
+OPTIONS_FIELD, WEIGHT_OPTION, TRAINED_OPTION = "options", "weight", "trained"
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Sweep:
     @property
     def along(self) -> bool:
         """Whether the model was trained jointly, so that each run's mask belongs to its own model."""
-        return learned_with(self.first).get(TRAINED) == ALL
+        return learned_with(self.first).get(TRAINED_OPTION) == ALL
 
     @property
     def weights(self) -> list[str]:
@@ -73,15 +73,19 @@ def sweeps(results: Sequence[Result[LearnedGates]]) -> list[Sweep]:
     """Runs of one language grouped into sweeps, the one with most runs first."""
     groups: dict[str, list[Result[LearnedGates]]] = {}
     for result in results:
-        same = {
-            name: value for name, value in learned_with(result.record).items() if name != WEIGHT
+        shared_options = {
+            name: value
+            for name, value in learned_with(result.record).items()
+            if name != WEIGHT_OPTION
         }
-        groups.setdefault(canonical_json({**result.record.spec, OPTIONS: same}), []).append(result)
-    made = [
+        groups.setdefault(
+            canonical_json({**result.record.spec, OPTIONS_FIELD: shared_options}), []
+        ).append(result)
+    all_sweeps = [
         Sweep(tuple(sorted(runs, key=lambda run: (run.record.weight, run.key))))
         for runs in groups.values()
     ]
-    return sorted(made, key=lambda sweep: (-len(sweep.runs), sweep.runs[0].key))
+    return sorted(all_sweeps, key=lambda sweep: (-len(sweep.runs), sweep.runs[0].key))
 
 
 def run_words(gates: LearnedGates) -> str:
@@ -91,34 +95,41 @@ def run_words(gates: LearnedGates) -> str:
 
 def hover(gates: LearnedGates, split: str) -> str:
     """Hover text of a run in the trade-off."""
-    found = worth(gates, split)
+    accuracy_gain = worth(gates, split)
     lines = [f"λ = {gates.weight:g}: {int(gates.kept.sum())} of {gates.grid.size} heads kept",
              f"{gates.undecided()} undecided"]  # fmt: skip
     return "<br>".join(
-        [*lines, *([f"{split}: {100 * found.accuracy:.1f} %, {found.gain}"] if found else [])]
+        [
+            *lines,
+            *(
+                [f"{split}: {100 * accuracy_gain.accuracy:.1f} %, {accuracy_gain.gain}"]
+                if accuracy_gain
+                else []
+            ),
+        ]
     )
 
 
 def splits_of(sweep: Sweep) -> list[str]:
     """Splits that any run was measured on; those suitable for choosing λ come first."""
-    found = [split for split in SPLITS if any(worth(gates, split) for gates in sweep.gates)]
-    return sorted(found, key=lambda split: split == learned_on(sweep.first))
+    splits = [split for split in SPLITS if any(worth(gates, split) for gates in sweep.gates)]
+    return sorted(splits, key=lambda split: split == learned_on(sweep.first))
 
 
 def every_gate(gates: LearnedGates) -> Table:
     """A row per head: P(g ≠ 0) at the first and last step, P(g = 1) at the last, and whether it is kept."""
-    likely, gated, kept = gates.open_probability, gates.gated, gates.kept
-    whole = np.where(gated, gates.concrete.one(gates.log_alpha[-1]), 1.0)
+    open_probability, has_gate, is_kept = gates.open_probability, gates.gated, gates.kept
+    fully_open = np.where(has_gate, gates.concrete.one(gates.log_alpha[-1]), 1.0)
     rows: list[tuple[Cell, ...]] = []
-    for at, head in enumerate(gates.grid.heads):
-        told = (
-            float(likely[0, at]),
-            float(likely[-1, at]),
-            float(whole[at]),
-            bool(kept[at]),
-            bool(gated[at]),
+    for index, head in enumerate(gates.grid.heads):
+        cells = (
+            float(open_probability[0, index]),
+            float(open_probability[-1, index]),
+            float(fully_open[index]),
+            bool(is_kept[index]),
+            bool(has_gate[index]),
         )
-        rows.append((*head, *told))
+        rows.append((*head, *cells))
     columns = (*HEAD, "P(g ≠ 0) at first", "P(g ≠ 0) at last", "P(g = 1) at last", "kept",
                "has a gate")  # fmt: skip
     title = f"Every gate at λ = {gates.weight:g}"
@@ -146,28 +157,28 @@ class RunToOpen(PageState):
     run_key: str = ""
 
 
-def remember(run: str) -> None:
+def remember(run_key: str) -> None:
     """Make the page open at the run with this key, whatever was shown before."""
-    RunToOpen.of_session().run_key = run
+    RunToOpen.of_session().run_key = run_key
 
 
-def begin(by_language: Mapping[str, Sequence[Sweep]]) -> None:
+def begin(sweeps_by_language: Mapping[str, Sequence[Sweep]]) -> None:
     """Set the widgets to the run asked for, once; a run that is not here changes nothing."""
     state = RunToOpen.of_session()
     requested_key = state.run_key
     state.run_key = ""
-    for language, every in by_language.items():
-        for sweep in every:
+    for language, language_sweeps in sweeps_by_language.items():
+        for sweep in language_sweeps:
             for run, weight in zip(sweep.runs, sweep.weights, strict=True):
                 if run.key == requested_key:
                     set_widget("focus", language)
                     set_widget("weight", weight)
-                    set_widget(sweep_key(language, every), sweep.runs[0].key)
+                    set_widget(sweep_key(language, language_sweeps), sweep.runs[0].key)
 
 
-def sweep_key(language: str, every: Sequence[Sweep]) -> str:
+def sweep_key(language: str, language_sweeps: Sequence[Sweep]) -> str:
     """Key of the widget that chooses one of a language's sweeps."""
-    return f"gates-sweep-{language}-{len(every)}"
+    return f"gates-sweep-{language}-{len(language_sweeps)}"
 
 
 # The form for gates to learn: weights, options, and its job.
@@ -224,9 +235,9 @@ class GatesForm:
 
 def training_options() -> Settings:
     """Every option of the training except the weight, those that most people set first."""
-    table = GateOptions.table()
-    names = dict.fromkeys((*MAIN, *table))
-    return {name: table[name] for name in names if name != WEIGHT}
+    options = GateOptions.table()
+    names = dict.fromkeys((*MAIN, *options))
+    return {name: options[name] for name in names if name != WEIGHT_OPTION}
 
 
 def weights_from(text: str) -> list[float]:
@@ -273,8 +284,8 @@ def trouble(job: GatesJob) -> str:
 
 # Stored gates: the runs of a model and task, by language and sweep.
 
-TOLD = (
-    WEIGHT,
+OPTIONS_IN_LABEL = (
+    WEIGHT_OPTION,
     "trained",
     "stacks",
     "steps",
@@ -285,26 +296,29 @@ TOLD = (
 
 def shelf(choice: Choice) -> Shelf[Sweep]:
     """All gates learned for the chosen model on the chosen task."""
-    found, offered, weights = (
+    stored, offered_languages, weights_fingerprint = (
         stored_results(LearnedGates),
         set(task_languages(choice.task)),
         current_weights(choice.model),
     )
-    runs: dict[str, list[Result[LearnedGates]]] = {}
-    for result in found.results:
+    runs_by_language: dict[str, list[Result[LearnedGates]]] = {}
+    for result in stored.results:
         spec, language = result.record.spec, result.record.language
-        about = (part(spec, "model", "name"), part(spec, "task", "name"))
+        subject = (part(spec, "model", "name"), part(spec, "task", "name"))
         if (
-            about == (choice.model, choice.task)
+            subject == (choice.model, choice.task)
             and choice.fits(spec)
-            and (language in choice.languages or language not in offered)
+            and (language in choice.languages or language not in offered_languages)
         ):
-            runs.setdefault(language, []).append(result)
-    made = {
-        name: sorted(sweeps(own), key=lambda sweep: not _same(sweep, weights))
-        for name, own in runs.items()
+            runs_by_language.setdefault(language, []).append(result)
+    sweeps_by_language = {
+        language_code: sorted(
+            sweeps(language_runs),
+            key=lambda sweep: not _has_current_weights(sweep, weights_fingerprint),
+        )
+        for language_code, language_runs in runs_by_language.items()
     }
-    return put_on_shelf(choice, made, found.problems, weights)
+    return put_on_shelf(choice, sweeps_by_language, stored.problems, weights_fingerprint)
 
 
 def fingerprint(sweep: Sweep) -> str:
@@ -312,55 +326,59 @@ def fingerprint(sweep: Sweep) -> str:
     return str(fingerprint_of(sweep.first.spec) or "")
 
 
-def _same(sweep: Sweep, weights: str | None) -> bool:
+def _has_current_weights(sweep: Sweep, weights: str | None) -> bool:
     return weights is None or fingerprint(sweep) == current_fingerprint(weights)
 
 
 def label(sweep: Sweep, weights: str | None = None) -> str:
     """A sweep in one line: how many runs, what was learned, on what."""
     options, spec = learned_with(sweep.first), sweep.first.spec
-    many = (
+    run_count = (
         f"{len(sweep.runs)} runs" if len(sweep.runs) > 1 else f"one run, λ = {sweep.first.weight:g}"
     )
-    words = [many, "model trained jointly" if sweep.along else "model frozen"]
-    gated = {
+    parts = [run_count, "model trained jointly" if sweep.along else "model frozen"]
+    stacks_with_gates = {
         head.stack
-        for head, has in zip(sweep.first.grid.heads, sweep.first.gated, strict=True)
-        if has
+        for head, has_gate in zip(sweep.first.grid.heads, sweep.first.gated, strict=True)
+        if has_gate
     }
     stacks = [stack.name for stack in sweep.first.grid.stacks]
     if len(stacks) > 1:
-        words.append(
+        parts.append(
             "gates on all stacks"
-            if gated == set(stacks)
-            else f"gates on {', '.join(sorted(gated))} only"
+            if stacks_with_gates == set(stacks)
+            else f"gates on {', '.join(sorted(stacks_with_gates))} only"
         )
-    words.append(f"{options['steps']} steps" if "steps" in options else "")
-    words.append(
+    parts.append(f"{options['steps']} steps" if "steps" in options else "")
+    parts.append(
         f"learned on {part(spec, 'task', 'size') or 'all'} examples of {learned_on(sweep.first)}"
     )
     seed = options.get("seed", spec.get("seed"))
-    words.append(f"seed {seed}" if seed else "")
+    parts.append(f"seed {seed}" if seed else "")
     return " · ".join(
-        [*(word for word in words if word), *model_differences(fingerprint(sweep), weights, None)]
+        [*(word for word in parts if word), *model_differences(fingerprint(sweep), weights, None)]
     )
 
 
 def labels(sweeps: Sequence[Sweep], weights: str | None = None) -> list[str]:
     """Distinct labels of sweeps shown together: a select box finds an entry by its text."""
-    settings = [_settings(sweep) for sweep in sweeps]
-    varied = [
+    settings = [_settings_beside_label(sweep) for sweep in sweeps]
+    varying_names = [
         name
-        for name in dict.fromkeys(n for own in settings for n in own)
-        if _differ(settings, name)
+        for name in dict.fromkeys(n for sweep_settings in settings for n in sweep_settings)
+        if _differs(settings, name)
     ]
-    more = [
-        [f"{name.replace('_', ' ')} {as_text(own[name])}" for name in varied if name in own]
-        for own in settings
+    setting_words = [
+        [
+            f"{name.replace('_', ' ')} {as_text(sweep_settings[name])}"
+            for name in varying_names
+            if name in sweep_settings
+        ]
+        for sweep_settings in settings
     ]
     lines = [
         " · ".join([label(sweep, weights), *words])
-        for sweep, words in zip(sweeps, more, strict=True)
+        for sweep, words in zip(sweeps, setting_words, strict=True)
     ]
     return [
         f"{line} ({sweep.runs[0].key[:6]})" if lines.count(line) > 1 else line
@@ -368,9 +386,13 @@ def labels(sweeps: Sequence[Sweep], weights: str | None = None) -> list[str]:
     ]
 
 
-def _settings(sweep: Sweep) -> dict[str, Any]:
+def _settings_beside_label(sweep: Sweep) -> dict[str, Any]:
     """A sweep's settings that its label does not state."""
-    options = {name: value for name, value in learned_with(sweep.first).items() if name not in TOLD}
+    options = {
+        name: value
+        for name, value in learned_with(sweep.first).items()
+        if name not in OPTIONS_IN_LABEL
+    }
     return {
         **options,
         "dtype": dtype(sweep.runs[0]) or "float32",
@@ -378,8 +400,17 @@ def _settings(sweep: Sweep) -> dict[str, Any]:
     }
 
 
-def _differ(settings: Sequence[Mapping[str, Any]], name: str) -> bool:
-    return len({canonical_json(own[name]) for own in settings if name in own}) > 1
+def _differs(settings: Sequence[Mapping[str, Any]], name: str) -> bool:
+    return (
+        len(
+            {
+                canonical_json(sweep_settings[name])
+                for sweep_settings in settings
+                if name in sweep_settings
+            }
+        )
+        > 1
+    )
 
 
 def facts(result: Result[LearnedGates]) -> list[tuple[str, str]]:
@@ -388,11 +419,11 @@ def facts(result: Result[LearnedGates]) -> list[tuple[str, str]]:
     rows = facts_table(
         gates.spec, result.meta, (gates.example_forwards, gates.seconds), ("Run", result.key)
     )
-    kept = f"{trained_folder(result) or gates.trained.get('folder') or 'not kept'}"
+    folder = f"{trained_folder(result) or gates.trained.get('folder') or 'not kept'}"
     rows = [row for row in rows if row[0] != "Option weight"]  # which is λ
     return [
         ("λ", f"{gates.weight:g}"),
-        *([("Trained model", kept)] if gates.trained else []),
+        *([("Trained model", folder)] if gates.trained else []),
         *rows,
     ]
 

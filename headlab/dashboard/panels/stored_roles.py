@@ -38,16 +38,19 @@ def role_map(
 
 def picture(roles: Roles) -> dict[str, Any]:
     """Data for the browser: groups of roles with their colours and counts, and each head's groups, mark and tooltip."""
-    shown = role_map_of(roles)
-    place = {group: at for at, group in enumerate(shown.counts)}
+    shown_map = role_map_of(roles)
+    group_numbers = {group: number for number, group in enumerate(shown_map.counts)}
     return {
         "kinds": [
             {"name": name, **look_of(name)._asdict(), "heads": heads}
-            for name, heads in shown.counts.items()
+            for name, heads in shown_map.counts.items()
         ],
-        "roles": [None if own is None else [place[group] for group in own] for own in shown.groups],
-        "shown": list(shown.marks),
-        "tips": list(shown.tips),
+        "roles": [
+            None if head_groups is None else [group_numbers[group] for group in head_groups]
+            for head_groups in shown_map.groups
+        ],
+        "shown": list(shown_map.marks),
+        "tips": list(shown_map.tips),
     }
 
 
@@ -132,7 +135,7 @@ def trouble(job: RolesJob) -> str:
 
 # Stored roles reports of a model, by language, best first.
 
-SHORT = 12  # characters of a folder's name, enough to tell reports apart
+FOLDER_NAME_CHARACTERS = 12  # characters of a folder's name, enough to tell reports apart
 
 
 @dataclass(frozen=True)
@@ -160,63 +163,76 @@ class StoredRoles:
 
 def shelf(choice: Choice) -> Shelf[StoredRoles]:
     """Every roles report of the chosen model, on a treebank or on the chosen task."""
-    found = stored_results(Report)
-    weights, offered = current_weights(choice.model), set(task_languages(choice.task))
-    kept: dict[str, list[StoredRoles]] = {}
-    problems = [*found.problems]
-    for result in found.results:
-        if not _about(result.record, choice):
+    stored = stored_results(Report)
+    weights_fingerprint, offered_languages = (
+        current_weights(choice.model),
+        set(task_languages(choice.task)),
+    )
+    reports_by_language: dict[str, list[StoredRoles]] = {}
+    problems = [*stored.problems]
+    for result in stored.results:
+        if not _is_roles_report_of(result.record, choice):
             continue
         language = str(part(result.record.spec, "task", "language"))
-        if language in offered and language not in choice.languages:
+        if language in offered_languages and language not in choice.languages:
             continue
-        roles = _read(result.key, str(result.meta.get("created")), result)
+        roles = _read_roles(result.key, str(result.meta.get("created")), result)
         if isinstance(roles, str):
             problems.append(roles)
         else:
-            kept.setdefault(language, []).append(StoredRoles(result, roles))
-    for rows in kept.values():
-        rows.sort(key=lambda row: _rank(row, weights), reverse=True)
-    return put_on_shelf(choice, kept, problems, weights)
+            reports_by_language.setdefault(language, []).append(StoredRoles(result, roles))
+    for language_reports in reports_by_language.values():
+        language_reports.sort(
+            key=lambda stored_roles: _rank(stored_roles, weights_fingerprint), reverse=True
+        )
+    return put_on_shelf(choice, reports_by_language, problems, weights_fingerprint)
 
 
-def _about(report: Report, choice: Choice) -> bool:
+def _is_roles_report_of(report: Report, choice: Choice) -> bool:
     if report.name != NAME or part(report.spec, "model", "name") != choice.model:
         return False
     return part(report.spec, "task", "name") in (TREEBANK, choice.task)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
-def _read(key: str, created: str, _result: Result[Report]) -> Roles | str:
+def _read_roles(key: str, creation_date: str, _result: Result[Report]) -> Roles | str:
     """The report, or why it was skipped."""
     try:
         return read(_result.record)
     except HeadlabError as error:
         return (
-            f"skipped: the report of roles in {_result.folder.name[:SHORT]}… cannot be shown ({error}); "
+            f"skipped: the report of roles in {_result.folder.name[:FOLDER_NAME_CHARACTERS]}… cannot be shown ({error}); "
             "delete its folder, then make it again"
         )
 
 
-def _rank(kept: StoredRoles, weights: str | None) -> tuple[bool, bool, bool, float, str]:
-    report = kept.result.record
-    same = weights is None or fingerprint_of(report.spec) == current_fingerprint(weights)
+def _rank(stored_roles: StoredRoles, weights: str | None) -> tuple[bool, bool, bool, float, str]:
+    report = stored_roles.result.record
+    has_current_weights = weights is None or fingerprint_of(report.spec) == current_fingerprint(
+        weights
+    )
     return (
-        same,
-        kept.roles.syntax,
+        has_current_weights,
+        stored_roles.roles.syntax,
         not part(report.spec, "model", "dtype"),
-        made_at(kept.result),
-        kept.key,
+        made_at(stored_roles.result),
+        stored_roles.key,
     )
 
 
-def label(kept: StoredRoles, weights: str | None = None) -> str:
+def label(stored_roles: StoredRoles, weights: str | None = None) -> str:
     """A report in one line: date, language, number and source of sentences, and weights if not the model's."""
-    report = kept.result.record
-    of = "treebank" if kept.source == TREEBANK else f"task {kept.source}, without syntax"
-    words = [date_words(kept.result), language_title(kept.language)]
-    words.append(
-        f"{part(report.spec, 'task', 'size') or '?'} sentences of {part(report.spec, 'task', 'split') or '?'} ({of})"
+    report = stored_roles.result.record
+    source_text = (
+        "treebank"
+        if stored_roles.source == TREEBANK
+        else f"task {stored_roles.source}, without syntax"
     )
-    own, dtype = (part(report.spec, "model", name) for name in ("fingerprint", "dtype"))
-    return " · ".join([*words, *model_differences(str(own or ""), weights, dtype)])
+    parts = [date_words(stored_roles.result), language_title(stored_roles.language)]
+    parts.append(
+        f"{part(report.spec, 'task', 'size') or '?'} sentences of {part(report.spec, 'task', 'split') or '?'} ({source_text})"
+    )
+    report_fingerprint, dtype = (
+        part(report.spec, "model", name) for name in ("fingerprint", "dtype")
+    )
+    return " · ".join([*parts, *model_differences(str(report_fingerprint or ""), weights, dtype)])

@@ -23,7 +23,7 @@ from headlab.plots.drawing import plotly_figure
 from headlab.plots.report import heads_by_row
 from headlab.report.again import Again
 
-HTML = """<div class="save"><span class="told" role="status"></span><span>Save figure</span>
+SAVE_BUTTONS_HTML = """<div class="save"><span class="told" role="status"></span><span>Save figure</span>
 <button type="button" data-kind="svg">SVG</button><button type="button" data-kind="png">PNG</button></div>"""
 # The save buttons click plotly's camera button, which by itself saves what is on the screen.
 PLOTLY_CONFIG = {"displaylogo": False, "modeBarButtons": [["toImage"]]}
@@ -49,17 +49,26 @@ def figure(
     """
     if isinstance(fig, Chart):
         fig = plotly_figure(fig)
-    chart = re.sub(r"[^\w-]", "-", key or f"figure-{name}")
+    chart_key = re.sub(r"[^\w-]", "-", key or f"figure-{name}")
     of = chosen() if of is None else of
-    saved = saved_name(name, of)
-    config = {**PLOTLY_CONFIG, "toImageButtonOptions": {"filename": saved}}
-    more: dict[str, Any] = {"on_select": uninterrupted(on_point)} if on_point else {}
-    st.plotly_chart(fig, key=chart, config=config, alt=alt or None, selection_mode="points", **more)
-    out = printed(fig, name, alt.partition(";")[0], ", ".join(filter(None, [*of, about])))
+    file_stem = saved_name(name, of)
+    config = {**PLOTLY_CONFIG, "toImageButtonOptions": {"filename": file_stem}}
+    select_options: dict[str, Any] = {"on_select": uninterrupted(on_point)} if on_point else {}
+    st.plotly_chart(
+        fig,
+        key=chart_key,
+        config=config,
+        alt=alt or None,
+        selection_mode="points",
+        **select_options,
+    )
+    printed_figure = printed(
+        fig, name, alt.partition(";")[0], ", ".join(filter(None, [*of, about]))
+    )
     data = {
-        "chart": chart, "name": saved, "figure": out.to_json(), "width": PRINT_WIDTH, "height": out.layout.height,
+        "chart": chart_key, "name": file_stem, "figure": printed_figure.to_json(), "width": PRINT_WIDTH, "height": printed_figure.layout.height,
     }  # fmt: skip
-    _buttons()(key=f"save-{chart}", data=data)
+    _save_buttons()(key=f"save-{chart_key}", data=data)
 
 
 def chosen() -> tuple[str, ...]:
@@ -68,63 +77,72 @@ def chosen() -> tuple[str, ...]:
     return () if choice is None else (choice.model, choice.task)
 
 
-def saved_name(name: str, of: tuple[str, ...]) -> str:
+def saved_name(name: str, subject: tuple[str, ...]) -> str:
     """The name of a file to save, without its ending: what it holds, of which model and task."""
-    return "-".join((name, *map(plain_name, of)))
+    return "-".join((name, *map(plain_name, subject)))
 
 
 @cache
-def _buttons() -> Callable[..., Any]:
+def _save_buttons() -> Callable[..., Any]:
     files = resources.files("headlab.dashboard") / "static"
     css, js = ((files / f"savefigure.{kind}").read_text("utf-8") for kind in ("css", "js"))
     renderer: Callable[..., Any] = st.components.v2.component(
-        "headlab-savefigure", html=HTML, css=css, js=js
+        "headlab-savefigure", html=SAVE_BUTTONS_HTML, css=css, js=js
     )
     return renderer
 
 
 # Tables.
 
-LANGUAGE, TALL, STYLED = "language", 420, 20_000
-KEY = re.compile(r"[0-9a-f]{64}")  # of a stored result
-FORMAT = re.compile(r"[+]?(\.\d+)?[dfeg]")
+LANGUAGE_COLUMN, MAX_TABLE_HEIGHT, MAX_STYLED_CELLS = "language", 420, 20_000
+RESULT_KEY = re.compile(r"[0-9a-f]{64}")  # of a stored result
+NUMBER_FORMAT = re.compile(r"[+]?(\.\d+)?[dfeg]")
 
 
 def show_table(table: Table, key: str) -> None:
     """Draw a table with its notes and a CSV download."""
     st.markdown(f"##### {plain(table.title)}")
     formats = dict(zip(table.columns, table.formats, strict=True))
-    large = len(table.rows) * len(table.columns) > STYLED
-    columns = {
-        name: st.column_config.NumberColumn(format=f"%{form}")
-        for name, form in formats.items()
-        if FORMAT.fullmatch(form) and not is_p(name)
+    is_large = len(table.rows) * len(table.columns) > MAX_STYLED_CELLS
+    column_config = {
+        name: st.column_config.NumberColumn(format=f"%{number_format}")
+        for name, number_format in formats.items()
+        if NUMBER_FORMAT.fullmatch(number_format) and not is_p(name)
     } | {
         name: st.column_config.NumberColumn(format="%.2g")
         for name in formats
-        if is_p(name) and large
+        if is_p(name) and is_large
     }
-    heads, more = heads_by_row(table), dict[str, Any]()
+    heads, selection_options = heads_by_row(table), dict[str, Any]()
     if heads:
-        more = {"on_select": uninterrupted(no_row_action), "selection_mode": "single-row"}
-        more["key"] = f"table-{key[:12]}-{table.name}"
-    picked = st.dataframe(
+        selection_options = {
+            "on_select": uninterrupted(no_row_action),
+            "selection_mode": "single-row",
+        }
+        selection_options["key"] = f"table-{key[:12]}-{table.name}"
+    selection = st.dataframe(
         with_p_values(data_frame(table)),
         hide_index=True,
-        column_config=columns,
+        column_config=column_config,
         placeholder=NOTHING,
         height=table_height(len(table.rows)),
-        **more,
+        **selection_options,
     )
     if heads:
         st.caption("Tick a row to open its head.")
-        for row in picked["selection"]["rows"]:
-            named = {"focus": str(table.column(LANGUAGE)[row])} if LANGUAGE in table.columns else {}
-            st.switch_page("pages/heads.py", query_params={"head": head_key(heads[row]), **named})
+        for row in selection["selection"]["rows"]:
+            language_param = (
+                {"focus": str(table.column(LANGUAGE_COLUMN)[row])}
+                if LANGUAGE_COLUMN in table.columns
+                else {}
+            )
+            st.switch_page(
+                "pages/heads.py", query_params={"head": head_key(heads[row]), **language_param}
+            )
     for note in table.notes:
         st.caption(plain(note))
-    short = f"-{key[:8]}" if KEY.fullmatch(key) else ""  # of two reports
-    name = f"{saved_name(table.name, chosen())}{short}.csv"
+    key_suffix = f"-{key[:8]}" if RESULT_KEY.fullmatch(key) else ""  # of two reports
+    name = f"{saved_name(table.name, chosen())}{key_suffix}.csv"
     download(
         "Download this table as CSV",
         table.csv,
@@ -134,9 +152,9 @@ def show_table(table: Table, key: str) -> None:
     )
 
 
-def table_height(rows: int, most: int = TALL) -> int:
+def table_height(row_count: int, max_height: int = MAX_TABLE_HEIGHT) -> int:
     """Pixels of a table that shows all its rows, up to `most` pixels."""
-    return min(38 + 35 * max(1, rows), most)
+    return min(38 + 35 * max(1, row_count), max_height)
 
 
 def no_row_action() -> None:
@@ -145,19 +163,23 @@ def no_row_action() -> None:
 
 def data_frame(table: Table) -> pd.DataFrame:
     """A table as displayed; numbers stay numbers, so that columns can be sorted."""
-    shown = table.shown()
+    shown_rows = table.shown()
     columns = {}
-    for place, (name, form) in enumerate(zip(table.columns, table.formats, strict=True)):
-        cells = [row[place] for row in table.rows]
-        numeric = all(
+    for column_index, (name, number_format) in enumerate(
+        zip(table.columns, table.formats, strict=True)
+    ):
+        cells = [row[column_index] for row in table.rows]
+        is_numeric = all(
             cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool))
             for cell in cells
         )
         columns[name] = (
-            cells if numeric and FORMAT.fullmatch(form) else [row[place] for row in shown]
+            cells
+            if is_numeric and NUMBER_FORMAT.fullmatch(number_format)
+            else [row[column_index] for row in shown_rows]
         )
-    if LANGUAGE in columns:
-        columns[LANGUAGE] = [language_title(str(cell)) for cell in columns[LANGUAGE]]
+    if LANGUAGE_COLUMN in columns:
+        columns[LANGUAGE_COLUMN] = [language_title(str(cell)) for cell in columns[LANGUAGE_COLUMN]]
     return pd.DataFrame(columns, columns=list(table.columns))
 
 
@@ -166,17 +188,21 @@ def with_p_values(rows: pd.DataFrame) -> pd.DataFrame | Styler:
 
     Large tables are as they were: streamlit draws no style of more cells than pandas' limit, and takes long before.
     """
-    if rows.size > STYLED:
+    if rows.size > MAX_STYLED_CELLS:
         return rows
-    tests = [name for name in rows if is_p(str(name)) and pd.api.types.is_numeric_dtype(rows[name])]
-    return rows.style.format(dict.fromkeys(tests, p_words), na_rep=NOTHING) if tests else rows
+    p_columns = [
+        name for name in rows if is_p(str(name)) and pd.api.types.is_numeric_dtype(rows[name])
+    ]
+    return (
+        rows.style.format(dict.fromkeys(p_columns, p_words), na_rep=NOTHING) if p_columns else rows
+    )
 
 
 # How a result was made, and which ones could not be read.
 
 
 def show_how_made(
-    facts: Sequence[tuple[str, str]], made: Again, record: Report | Table, name: str, key: str
+    facts: Sequence[tuple[str, str]], commands: Again, record: Report | Table, name: str, key: str
 ) -> None:
     """Draw how a result was made, and a button that saves it.
 
@@ -188,18 +214,18 @@ def show_how_made(
         key: Of the result.
     """
     show_named_values(facts)
-    show_commands(made)
+    show_commands(commands)
     file = f"{name}-{key[:12]}.json"
     data = partial(json.dumps, record.to_json(), indent=1)
     download("Download all of it as JSON", data, file, "application/json", key=f"json-{key[:12]}")
 
 
-def show_commands(made: Again) -> None:
+def show_commands(commands: Again) -> None:
     """Draw the commands that make a stored result again, and what they leave out."""
-    if made.commands:
+    if commands.commands:
         st.caption("The same from a terminal; what is in the cache is not computed again:")
-        st.code("\n".join(made.lines), language="bash", wrap_lines=True)
-    for note in made.notes:
+        st.code("\n".join(commands.lines), language="bash", wrap_lines=True)
+    for note in commands.notes:
         st.caption(plain(note))
 
 
@@ -213,10 +239,10 @@ def show_named_values(rows: Sequence[tuple[str, str]]) -> None:
     )
 
 
-def show_skipped(problems: Sequence[str], what: str) -> None:
+def show_skipped(problems: Sequence[str], noun: str) -> None:
     """Draw why some of the cache's results were skipped, if any were. what: one of them, like "report"."""
     if problems:
-        many = f"{what}s were" if len(problems) > 1 else f"{what} was"
-        with st.expander(f"{len(problems)} {many} skipped"):
+        skipped_words = f"{noun}s were" if len(problems) > 1 else f"{noun} was"
+        with st.expander(f"{len(problems)} {skipped_words} skipped"):
             for sentence in problems:
                 st.markdown(plain(sentence))

@@ -34,13 +34,13 @@ from headlab.dashboard.streamlit_private import (
     without_interruption,
 )
 
-LOG, ROOT = "_presses", "headlab-presses"
-BASES = {"rolegrid": ("headgrid",)}
-Kind = Literal["primary", "secondary", "tertiary"]
+LOG_KEY, ROOT_KEY = "_presses", "headlab-presses"
+BASE_COMPONENTS = {"rolegrid": ("headgrid",)}
+ButtonKind = Literal["primary", "secondary", "tertiary"]
 
 
 @dataclass
-class Given:
+class GivenValue:
     """A widget's value that the program set. before: what the browser may still show.
 
     press: (tab, number) of the press that set it.  drawn: a run has drawn it to its end, so what the browser sends from
@@ -57,7 +57,7 @@ class Given:
 
 
 @dataclass
-class Log:
+class PressLog:
     """The presses of one session. taken: {tab: number of its last press handled}.  actions: {key: action of a press}.
 
     given: {key of a widget: the value that an action set}.  name: of the session, by which a browser detects that a
@@ -66,7 +66,7 @@ class Log:
 
     taken: dict[str, int] = field(default_factory=dict)
     actions: dict[str, Callable[[Any], None]] = field(default_factory=dict)
-    given: dict[str, Given] = field(default_factory=dict)
+    given: dict[str, GivenValue] = field(default_factory=dict)
     press: tuple[str, int] | None = None  # being handled
     page: str = ""  # being drawn
     name: str = field(default_factory=partial(token_hex, 8))
@@ -85,8 +85,8 @@ class Log:
                     self.taken[tab] = number  # first: an action that fails is not retried
                     self._act((tab, number), key, value)
                 else:  # the browser waits for it, so it has not seen its effect
-                    for given in self.given.values():
-                        given.drawn = given.drawn and given.press != (tab, number)
+                    for given_value in self.given.values():
+                        given_value.drawn = given_value.drawn and given_value.press != (tab, number)
 
     def _act(self, press: tuple[str, int], key: str, value: Any) -> None:
         self.press = press
@@ -109,35 +109,35 @@ class Button:
     key: str
     on_press: Callable[..., None]
     args: Sequence[Any] = ()
-    kind: Kind = "secondary"
+    kind: ButtonKind = "secondary"
     icon: str = ""
     help: str = ""
     disabled: bool = False
     form: str = ""
 
 
-def log() -> Log:
+def log() -> PressLog:
     """The log of this session."""
-    held: Log = st.session_state.setdefault(LOG, Log())
-    return held
+    press_log: PressLog = st.session_state.setdefault(LOG_KEY, PressLog())
+    return press_log
 
 
-def root(page: str, pages: Sequence[str]) -> None:
+def root(page_path: str, page_paths: Sequence[str]) -> None:
     """The part of the log that is on every page. Called by app.py before a page is drawn.
 
     page: path of the page being drawn, empty for the default one.  pages: paths of all pages.
     """
-    held = log()
-    with held.lock:  # wait for a press in progress, so that the page shows its effect
-        held.page = page
-        _hold(timer=False)
-        draw("root", ROOT, {"page": page, "pages": list(pages)}, {})
+    press_log = log()
+    with press_log.lock:  # wait for a press in progress, so that the page shows its effect
+        press_log.page = page_path
+        _restore_given_values(is_timer=False)
+        draw("root", ROOT_KEY, {"page": page_path, "pages": list(page_paths)}, {})
 
 
 def drawn() -> None:
     """The page has been drawn to its end. Called by app.py."""
-    for given in log().given.values():
-        given.drawn = True
+    for given_value in log().given.values():
+        given_value.drawn = True
 
 
 def set_widget(key: str, value: Any) -> None:
@@ -146,10 +146,10 @@ def set_widget(key: str, value: Any) -> None:
     It holds against requests that still bring what the browser showed before: those of timers always, others until it
     has been drawn. It is sent with every run until the browser has drawn the widget.
     """
-    held, before = log(), [st.session_state[key]] if key in st.session_state else []
-    if (earlier := held.given.get(key)) is not None and not earlier.drawn:
-        before += [earlier.value, *earlier.before]
-    held.given[key] = Given(value, before, held.press, held.page)
+    press_log, earlier_values = log(), [st.session_state[key]] if key in st.session_state else []
+    if (earlier := press_log.given.get(key)) is not None and not earlier.drawn:
+        earlier_values += [earlier.value, *earlier.before]
+    press_log.given[key] = GivenValue(value, earlier_values, press_log.press, press_log.page)
     st.session_state[key] = value
 
 
@@ -159,27 +159,29 @@ def set_first_value(key: str, value: Any) -> None:
         set_widget(key, value)
 
 
-def _hold(*, timer: bool) -> None:
+def _restore_given_values(*, is_timer: bool) -> None:
     """Put back what the program set where a request brought what the browser showed before, or nothing.
 
     A value that a person chose since then stays.
 
     timer: the request is a timer's, so that it brings nobody's choice.
     """
-    held, state, brought = log(), st.session_state, keys_in_request()
-    for key, given in list(held.given.items()):
+    press_log, state, keys_brought = log(), st.session_state, keys_in_request()
+    for key, given_value in list(press_log.given.items()):
         if key not in state:
             continue
-        given.shown = given.shown or key in brought
-        if state[key] == given.value:
+        given_value.shown = given_value.shown or key in keys_brought
+        if state[key] == given_value.value:
             if (
-                not given.shown and given.page == held.page
+                not given_value.shown and given_value.page == press_log.page
             ):  # on another page it would outlive its widget
-                state[key] = given.value  # streamlit sends only a value that was set in the run
-        elif state[key] in given.before and (timer or not given.drawn):
-            state[key] = given.value
-        elif not timer:
-            del held.given[key]
+                state[key] = (
+                    given_value.value
+                )  # streamlit sends only a value that was set in the run
+        elif state[key] in given_value.before and (is_timer or not given_value.drawn):
+            state[key] = given_value.value
+        elif not is_timer:
+            del press_log.given[key]
 
 
 def button(
@@ -188,7 +190,7 @@ def button(
     key: str,
     on_press: Callable[..., None],
     args: Sequence[Any] = (),
-    kind: Kind = "secondary",
+    kind: ButtonKind = "secondary",
     icon: str = "",
     help: str = "",
     disabled: bool = False,
@@ -201,13 +203,13 @@ def button(
 def button_row(*buttons: Button) -> None:
     """Several buttons side by side."""
     names = ("label", "key", "kind", "icon", "help", "disabled", "form")
-    shown = [{name: getattr(b, name) for name in names} for b in buttons]
-    actions = {b.key: None if b.disabled else partial(_press, b) for b in buttons}
-    draw("buttons", f"row-{buttons[0].key}", {"buttons": shown}, actions, width="content")
+    button_fields = [{name: getattr(b, name) for name in names} for b in buttons]
+    actions = {b.key: None if b.disabled else partial(_call_action, b) for b in buttons}
+    draw("buttons", f"row-{buttons[0].key}", {"buttons": button_fields}, actions, width="content")
 
 
-def _press(pressed: Button, typed: Any) -> None:
-    pressed.on_press(*pressed.args, *([typed] if pressed.form else []))
+def _call_action(pressed_button: Button, typed_numbers: Any) -> None:
+    pressed_button.on_press(*pressed_button.args, *([typed_numbers] if pressed_button.form else []))
 
 
 def draw(
@@ -223,19 +225,19 @@ def draw(
     actions: the action of a press of each key; None: it is disabled.  A press on its way was made before that, so
     its earlier action is kept.
     """
-    held = log()
-    held.actions |= {name: action for name, action in actions.items() if action is not None}
+    press_log = log()
+    press_log.actions |= {name: action for name, action in actions.items() if action is not None}
 
-    def received() -> None:
+    def take_presses() -> None:
         state = st.session_state.get(key)
         if state is not None and (event := state.get("presses")):
-            held.take(event)
+            press_log.take(event)
 
     component(kind)(
         key=key,
-        data=data | {"taken": held.taken, "session": held.name},
+        data=data | {"taken": press_log.taken, "session": press_log.name},
         width=width,
-        on_presses_change=uninterrupted(received),
+        on_presses_change=uninterrupted(take_presses),
     )
 
 
@@ -243,7 +245,7 @@ def draw(
 def component(kind: str) -> Callable[..., Any]:
     """The component whose script and style are `static/{kind}`, after those of its base."""
     files = resources.files("headlab.dashboard") / "static"
-    parts = [*BASES.get(kind, ()), kind]
+    parts = [*BASE_COMPONENTS.get(kind, ()), kind]
     styles = [files / f"{part}.css" for part in parts]
     scripts = [(files / f"{part}.js").read_text("utf-8") for part in ["presses", *parts]]
     # Only the last one is mounted.
@@ -251,24 +253,26 @@ def component(kind: str) -> Callable[..., Any]:
         [*(script.partition("export default")[0] for script in scripts[:-1]), scripts[-1]]
     )
     css = "".join(style.read_text("utf-8") for style in styles if style.is_file()) or None
-    made: Callable[..., Any] = st.components.v2.component(f"headlab-{kind}", css=css, js=js)
-    return made
+    draw_component: Callable[..., Any] = st.components.v2.component(
+        f"headlab-{kind}", css=css, js=js
+    )
+    return draw_component
 
 
-def uninterrupted(change: Callable[..., None]) -> Callable[..., None]:
+def uninterrupted(callback: Callable[..., None]) -> Callable[..., None]:
     """A callback that other requests wait for: streamlit would end it where it accesses session state."""
 
-    def changed(*given: Any) -> None:
+    def run_uninterrupted(*arguments: Any) -> None:
         with without_interruption():
-            change(*given)
+            callback(*arguments)
 
-    return changed
+    return run_uninterrupted
 
 
 # Downloads. Streamlit forgets a file that no session's page refers to once two runs of anybody have ended, and to one
 # that is made on demand no page refers: on a busy server the browser asked for it too late and saved nothing.
 
-KEPT = 32  # files made on demand, of everybody
+MAX_KEPT_FILES = 32  # files made on demand, of everybody
 
 
 def download(
@@ -279,22 +283,29 @@ def download(
 
     kind: MIME type.
     """
-    held = partial(kept, data, name, kind) if callable(data) else data
+    content = partial(kept_content, data, name, kind) if callable(data) else data
     st.download_button(
-        label, held, name, kind, key=key, help=help, on_click="ignore", icon=":material/download:"
+        label,
+        content,
+        name,
+        kind,
+        key=key,
+        help=help,
+        on_click="ignore",
+        icon=":material/download:",
     )
 
 
-def kept(make: Callable[[], str | bytes], name: str, kind: str) -> bytes:
+def kept_content(make: Callable[[], str | bytes], name: str, kind: str) -> bytes:
     """What `make` gives, kept in the server until `KEPT` later files have been made."""
     data = make()
     content = data.encode() if isinstance(data, str) else data
-    serve_download(content, kind, f"made-{next(_places()) % KEPT}", name)
+    serve_download(content, kind, f"made-{next(_download_numbers()) % MAX_KEPT_FILES}", name)
     return content
 
 
 @cache
-def _places() -> Iterator[int]:
+def _download_numbers() -> Iterator[int]:
     return count()
 
 
@@ -302,24 +313,24 @@ def _places() -> Iterator[int]:
 # few as possible, and what it redraws holds no input and no button.
 
 # Marks a page that is not final yet: it will change by itself.
-LIVE = '<span hidden data-state="live"></span>'
+LIVE_MARK = '<span hidden data-state="live"></span>'
 
 
 def redraw_every(
-    look: Callable[..., None], seconds: float | None, *, waits: bool = True
+    draw_part: Callable[..., None], seconds: float | None, *, waits: bool = True
 ) -> Callable[..., None]:
-    """`look`, redrawn every `seconds`; None: drawn once.
+    """`draw_part`, redrawn every `seconds`; None: drawn once.
 
     waits: something is running that will end.  False for what only checks for news.
     """
 
-    @wraps(look)
-    def looked(*given: Any) -> None:
+    @wraps(draw_part)
+    def redraw(*arguments: Any) -> None:
         if is_fragment_run():
-            _hold(timer=True)  # `look` may draw the whole page anew
-        look(*given)
+            _restore_given_values(is_timer=True)  # `draw_part` may draw the whole page anew
+        draw_part(*arguments)
         if seconds is not None and waits:
-            st.html(LIVE)
+            st.html(LIVE_MARK)
 
-    drawn: Callable[..., Any] = st.fragment(looked, run_every=seconds)
-    return drawn
+    fragment: Callable[..., Any] = st.fragment(redraw, run_every=seconds)
+    return fragment
