@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
@@ -15,9 +16,9 @@ from pydantic import Field
 
 from headlab.core import HeadlabError, canonical_json, omission_fields
 from headlab.dashboard.frame import LatestValue, await_values, errors_as_sentences
-from headlab.dashboard.names import language_title, plain
+from headlab.dashboard.names import counted, language_title, plain
 from headlab.dashboard.streamlit_private import Placeholder
-from headlab.dashboard.widgets import button, redraw_every, set_widget, with_p_values
+from headlab.dashboard.widgets import PageState, button, redraw_every, set_widget, with_p_values
 from headlab.masks import Mask
 from headlab.stats import holm
 from headlab.tasks import notes_of_record
@@ -26,10 +27,11 @@ from headlab.worker import Client, EvaluateRequest, Figure
 # Accuracy of a mask, language by language, as the worker sends it, and tables of it. No streamlit here.
 
 SIZES = {"dev": 512, "test": 1000}
+"""How many examples of a split a question is on, unless it says otherwise."""
 MAX_REMEMBERED = 3000
-MIN_COMPARED_EXAMPLES = (
-    128  # examples before a difference is shown: it still moves by several points on fewer
-)
+"""Final figures that a session keeps."""
+MIN_COMPARED_EXAMPLES = 128
+"""Examples before a difference is shown: it still moves by several points on fewer."""
 SUPERSEDED_CODE = "worker.request_superseded"
 
 
@@ -101,6 +103,7 @@ class Question(EvaluateRequest):
 
 
 Known = MutableMapping[tuple[str, ...], Figure]
+"""Final figures of a session, by `Question.key`."""
 
 
 def figures(
@@ -116,27 +119,19 @@ def figures(
         client: Of the worker.
         question: What is asked.
         languages: In which languages.
-        known: Final figures of this session, read and added to; these are yielded at once.
+        known_figures: Final figures of this session, read and added to; these are yielded at once.
         is_wanted: Whether the question is still asked, where another of the session took its
             place: an older one may have been on its way when this one was asked, and reach the
             worker later. The question is then asked once more.
     """
-    figures_by_language = {
-        language: known_figures[question.key(language)]
-        for language in languages
-        if question.key(language) in known_figures
-    }
+    figures_by_language = figures_known(question, languages, known_figures)
     yield dict(figures_by_language)
     with ExitStack() as stack:
-        unknown_languages = [
-            language for language in languages if language not in figures_by_language
-        ]
-        streams = {
-            language: stack.enter_context(
-                closing(_figures_in_language(client, question, language, is_wanted))
-            )
-            for language in unknown_languages
-        }
+        streams: dict[str, Generator[Figure]] = {}
+        for language in languages:
+            if language not in figures_by_language:
+                stream = _figures_in_language(client, question, language, is_wanted)
+                streams[language] = stack.enter_context(closing(stream))
         while streams:
             for language, stream in list(streams.items()):
                 figure = next(stream, None)
@@ -147,7 +142,23 @@ def figures(
                 figures_by_language[language] = figure
                 if figure.done:
                     _remember_figure(known_figures, question.key(language), figure)
-                yield {n: figures_by_language[n] for n in languages if n in figures_by_language}
+                yield {
+                    name: figures_by_language[name]
+                    for name in languages
+                    if name in figures_by_language
+                }
+
+
+def figures_known(
+    question: Question, languages: Sequence[str], known_figures: Known
+) -> dict[str, Figure]:
+    """The final figures of a question that this session has, by language."""
+    figures_by_language: dict[str, Figure] = {}
+    for language in languages:
+        key = question.key(language)
+        if key in known_figures:
+            figures_by_language[language] = known_figures[key]
+    return figures_by_language
 
 
 def _figures_in_language(
@@ -184,52 +195,41 @@ def _remember_figure(known_figures: Known, key: tuple[str, ...], figure: Figure)
 def table(figures_by_language: Mapping[str, Figure], languages: Sequence[str]) -> pd.DataFrame:
     """One row per language, in percent and points, with p adjusted for several languages (Holm).
 
-    A row that is not final has no test, and no difference before `LEAST` examples.
+    A row that is not final has no test, and no difference before `MIN_COMPARED_EXAMPLES` examples.
     """
     frame = pd.DataFrame([_table_row(name, figures_by_language.get(name)) for name in languages])
-    p_values = np.array(
-        [
-            figures_by_language[n].p
-            for n in languages
-            if n in figures_by_language
-            and figures_by_language[n].done
-            and figures_by_language[n].p is not None
-        ],
-        float,
-    )
-    if len(languages) > 1 and len(p_values) == len(languages):
-        frame["p (Holm)"] = holm(p_values)
-    is_compared = any(row.difference is not None for row in figures_by_language.values())
-    p_before_counts, p_after_counts = (
-        (["p (Holm)"], ["p"]) if len(languages) > 1 else (["p"], [])
-    )  # what fits beside the grid first
-    comparison_columns = (
-        [
-            "Difference",
-            "Low",
-            "High",
-            *p_before_counts,
-            "Now right",
-            "Now wrong",
-            *p_after_counts,
-            "Unpruned %",
-        ]
-        if is_compared
-        else []
-    )
-    return frame.reindex(columns=["Language", "Accuracy %", *comparison_columns, "Examples"])
+    p_values = []
+    for language in languages:
+        figure = figures_by_language.get(language)
+        if figure is not None and figure.done and figure.p is not None:
+            p_values.append(figure.p)
+    has_several_languages = len(languages) > 1
+    if has_several_languages and len(p_values) == len(languages):
+        frame["p (Holm)"] = holm(np.array(p_values, float))
+    columns = ["Language", "Accuracy %"]
+    if any(figure.difference is not None for figure in figures_by_language.values()):
+        columns += ["Difference", "Low", "High"]
+        # The p that counts comes first: the table beside the grid has room for no more.
+        columns += ["p (Holm)"] if has_several_languages else ["p"]
+        columns += ["Now right", "Now wrong"]
+        columns += ["p"] if has_several_languages else []
+        columns.append("Unpruned %")
+    return frame.reindex(columns=[*columns, "Examples"])
 
 
 def _table_row(language: str, figure: Figure | None) -> dict[str, Any]:
     if figure is None:
         return {"Language": language, "Examples": "…"}
-    low, high = interval_of_difference(figure) or (None, None)
+    difference, low, high = None, None, None
+    if enough(figure):
+        difference = figure.difference
+        low, high = interval_of_difference(figure) or (None, None)
     return {
         "Language": language,
         "Accuracy %": 100 * figure.accuracy,
-        "Difference": _points(figure.difference) if enough(figure) else None,
-        "Low": _points(low) if enough(figure) else None,
-        "High": _points(high) if enough(figure) else None,
+        "Difference": _points(difference),
+        "Low": _points(low),
+        "High": _points(high),
         "p": figure.p if figure.done else None,
         "Now right": figure.flipped_right,
         "Now wrong": figure.flipped_wrong,
@@ -286,32 +286,31 @@ def mean_figure(figures_by_language: Mapping[str, Figure]) -> Figure:
 
 def counted_in(figures_by_language: Mapping[str, Figure], question: Question) -> str:
     """What figures are counted in: examples, or answers where an example has several, such as one a word or token."""
-    return (
-        "answers"
-        if any(figure.total > question.size for figure in figures_by_language.values())
-        else "examples"
+    has_several_answers = any(
+        figure.total > question.size for figure in figures_by_language.values()
     )
+    return "answers" if has_several_answers else "examples"
 
 
 def progress_words(
     figures_by_language: Mapping[str, Figure], languages: Sequence[str], question: Question
 ) -> str:
     """What the figures are based on so far: how many heads are off, and how many examples have arrived."""
-    final_count, split = sum(figure.done for figure in figures_by_language.values()), question.split
+    final_count = sum(figure.done for figure in figures_by_language.values())
     removed_count = len(question.mask.removed) if question.mask else 0
-    mask_text = (
-        f"{removed_count} head{'s' * (removed_count != 1)} off" if removed_count else "All heads on"
-    )
+    heads_off = f"{counted(removed_count, 'head')} off" if removed_count else "All heads on"
     if not figures_by_language:
-        return f"{mask_text}: waiting for the first {split} examples …"
+        return f"{heads_off}: waiting for the first {question.split} examples …"
+    unit = f"{question.split} {counted_in(figures_by_language, question)}"
     if final_count == len(languages):
         sizes = sorted({figure.n for figure in figures_by_language.values()})
-        counts = "–".join(map(str, sizes[:: len(sizes) - 1 or 1]))
-        return f"{mask_text}: final, {counts} {split} {counted_in(figures_by_language, question)} a language."
+        counts = f"{sizes[0]}–{sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
+        return f"{heads_off}: final, {counts} {unit} a language."
     if len(languages) == 1:
         figure = next(iter(figures_by_language.values()))
-        return f"{mask_text}: {figure.n} of {figure.total} {split} {counted_in(figures_by_language, question)} so far …"
-    return f"{mask_text}: {len(figures_by_language)} of {len(languages)} languages have a figure so far, {final_count} a final one …"
+        return f"{heads_off}: {figure.n} of {figure.total} {unit} so far …"
+    figure_count = f"{len(figures_by_language)} of {len(languages)} languages have a figure so far"
+    return f"{heads_off}: {figure_count}, {final_count} a final one …"
 
 
 def evaluated(figures_by_language: Mapping[str, Figure], question: Question) -> dict[str, Any]:
@@ -321,16 +320,14 @@ def evaluated(figures_by_language: Mapping[str, Figure], question: Question) -> 
         for language, figure in figures_by_language.items()
         if figure.done
     }
-    return (
-        {
-            "task": question.task,
-            "split": question.split,
-            "size": question.size,
-            "languages": stored_figures,
-        }
-        if stored_figures
-        else {}
-    )
+    if not stored_figures:
+        return {}
+    return {
+        "task": question.task,
+        "split": question.split,
+        "size": question.size,
+        "languages": stored_figures,
+    }
 
 
 STORED_INTERVAL_FIELDS = ("low", "high")
@@ -372,21 +369,44 @@ def omission_notes(figures_by_language: Mapping[str, Figure]) -> list[str]:
 
 # The figures of the Prune page: drawn from known ones, then redrawn as the worker sends more.
 
-LIVE, SEEN = "_live", "_figures"  # the question being asked, and the final figures of this session
-# A first figure that comes this soon is drawn by the run that asked for it: to draw "…" and ask again takes longer.
-POLL_SECONDS, FIRST_SECONDS = 0.2, 1.5
-# After this long, the worker is busy with other requests: polling less often leaves it the processor.
-PATIENT_SECONDS, SLOW_SECONDS = 3.0, 1.0
-SINGLE_METRICS = 3  # languages with a figure of their own in the headline; the table has all
-ROW, HEADER = 35, 38
-COLUMN = 74  # pixels of a column of the table: eight beside the grid on 1440 pixels
+SEEN = "_figures"  # session key of the final figures of this session
+FIRST_SECONDS = 1.5
+"""A first figure that comes this soon is drawn by the run that asked for it: to draw "…" and ask again takes longer."""
+POLL_SECONDS = 0.2
+PATIENT_SECONDS = 3.0
+"""After this long, the worker is busy with other requests: polling less often leaves it the processor."""
+SLOW_SECONDS = 1.0
+SINGLE_METRICS = 3
+"""Languages with a figure of their own in the headline; the table has all."""
+ROW_HEIGHT = 35
+HEADER_HEIGHT = 38
+COLUMN = 74
+"""Width of a column of the table in pixels: eight fit beside the grid on 1440 pixels."""
 ENDS_HELP = "end of the difference's 95 % interval, paired bootstrap, points"
-MEAN_HELP = "Points. The interval is the mean of the languages' 95 % intervals: at least as wide as that of the mean itself."
+MEAN_HELP = (
+    "Points. The interval is the mean of the languages' 95 % intervals: at least as wide as that of "
+    "the mean itself."
+)
+
+
+@dataclass
+class LiveQuestion(PageState):
+    """The question about a mask that one session has asked last.
+
+    Attributes:
+        question_keys: What it asks, one key a language.
+        figures: What arrives of it; None if nothing is asked, or it is to be asked again.
+    """
+
+    key = "_live"
+    question_keys: list[tuple[str, ...]] = field(default_factory=list)
+    figures: LatestValue[dict[str, Figure]] | None = None
 
 
 def _column_config() -> dict[str, Any]:
     """Columns of one width: static/page.css makes the table as wide as a whole number of them, so none is cut."""
-    number, text = partial(st.column_config.NumberColumn, width=COLUMN), st.column_config.TextColumn
+    number = partial(st.column_config.NumberColumn, width=COLUMN)
+    text = st.column_config.TextColumn
     return {
         "Language": text(width=COLUMN, pinned=True),
         "Accuracy %": number("Accuracy", format="%.1f %%"),
@@ -407,13 +427,11 @@ def running(
 ) -> LatestValue[dict[str, Figure]]:
     """The figures of a question as they arrive; started now unless this session has done so."""
     question_keys = [question.key(name) for name in languages]
-    held: tuple[list[tuple[str, ...]], LatestValue[dict[str, Figure]]] | None = (
-        st.session_state.get(LIVE)
-    )
-    if held is not None and held[0] == question_keys:
-        return held[1]
-    if held is not None:
-        held[1].stop()
+    live_question = LiveQuestion.of_session()
+    if live_question.figures is not None:
+        if live_question.question_keys == question_keys:
+            return live_question.figures
+        live_question.figures.stop()
     replaced = threading.Event()
     live = LatestValue(
         lambda: figures(
@@ -421,37 +439,39 @@ def running(
         ),
         stop_event=replaced,
     )
-    st.session_state[LIVE] = (question_keys, live)
+    live_question.question_keys = question_keys
+    live_question.figures = live
     return live
 
 
 def show(
-    headline: Placeholder,
-    details: Placeholder,
+    headline_place: Placeholder,
+    table_place: Placeholder,
     live: LatestValue[dict[str, Figure]],
     languages: Sequence[str],
     question: Question,
 ) -> None:
     """Draw the figures into two containers, redrawn until they are final."""
     await_values(live, 2, FIRST_SECONDS)  # the first value holds what was already known
-    is_polling, is_slow = not live.done, live.age > PATIENT_SECONDS
+    is_polling = not live.done
+    is_slow = live.age > PATIENT_SECONDS
     poll_seconds = SLOW_SECONDS if is_slow else POLL_SECONDS
 
     def draw_figures_so_far() -> None:
         figures_by_language = live.value or {}
-        with headline, errors_as_sentences():
+        with headline_place, errors_as_sentences():
             if live.error is None or figures_by_language:
                 _draw_metrics(figures_by_language, languages, question.mask is not None)
             if live.error is not None:
                 raise live.error
-        with errors_as_sentences(), details:
+        with errors_as_sentences(), table_place:
             _draw_table(figures_by_language, languages, question, is_lost=live.error is not None)
         if is_polling and (live.done or (live.age > PATIENT_SECONDS) != is_slow):
             st.rerun()  # one full run, which ends the timer or sets a slower one
 
     redraw_every(draw_figures_so_far, poll_seconds if is_polling else None)()
     if live.error is not None:
-        with details:
+        with table_place:
             button("Ask again", key="prune-again", icon="refresh", on_press=_ask_again)
 
 
@@ -462,7 +482,14 @@ def _draw_table(
     *,
     is_lost: bool,
 ) -> None:
-    height = HEADER + ROW * len(languages)
+    """Draw the accuracies as a table, and what is to be said of them.
+
+    Args:
+        figures_by_language: Those that have arrived.
+        languages: All that were asked for.
+        question: What they answer.
+        is_lost: Whether no more will arrive.
+    """
     accuracies = table(figures_by_language, languages)
     if figures_by_language or not is_lost:
         with st.container(key="whole-columns"):
@@ -470,13 +497,14 @@ def _draw_table(
                 with_p_values(accuracies),
                 hide_index=True,
                 column_config=_column_config(),
-                height=height,
+                height=HEADER_HEIGHT + ROW_HEIGHT * len(languages),
                 placeholder="…",
             )
     if not is_lost:
         scroll_hint = " The table scrolls sideways." if "Difference" in accuracies else ""
         st.caption(progress_words(figures_by_language, languages, question) + scroll_hint)
-    for note in dict.fromkeys(row.note for row in figures_by_language.values() if row.note):
+    notes = [figure.note for figure in figures_by_language.values() if figure.note]
+    for note in dict.fromkeys(notes):
         st.caption(plain(note))
     if omissions := omission_notes(figures_by_language):
         st.caption(plain(" ".join(omissions)))
@@ -494,7 +522,7 @@ def equal_texts_of(figures_by_language: Mapping[str, Figure], split: str) -> lis
 
 
 def _ask_again() -> None:
-    st.session_state.pop(LIVE, None)
+    LiveQuestion.of_session().figures = None
 
 
 def _draw_metrics(
@@ -502,11 +530,8 @@ def _draw_metrics(
 ) -> None:
     with st.container(horizontal=True):
         if len(languages) > 1:
-            mean = (
-                mean_figure(figures_by_language)
-                if len(figures_by_language) == len(languages)
-                else None
-            )
+            has_all = len(figures_by_language) == len(languages)
+            mean = mean_figure(figures_by_language) if has_all else None
             _draw_metric(
                 "mean",
                 f"Mean of {len(languages)} languages",
@@ -526,8 +551,13 @@ def _draw_metrics(
 
 
 def _draw_metric(
-    key: str, label: str, figure: Figure | None, is_pruned: bool, unit: str = "", help_text: str | None = None
-) -> None:  # fmt: skip
+    key: str,
+    label: str,
+    figure: Figure | None,
+    is_pruned: bool,
+    unit: str = "",
+    help_text: str | None = None,
+) -> None:
     # Always two lines, so that nothing below moves under the pointer.
     if figure is None:
         st.metric(
@@ -543,19 +573,26 @@ def _draw_metric(
         elif high < 0:
             colour = "orange"
     state = "final" if figure.done else "provisional"
-    with st.container(
-        key=f"{state}-{key}", width="content"
-    ):  # static/page.css greys what is provisional
+    # static/page.css greys what is provisional.
+    with st.container(key=f"{state}-{key}", width="content"):
         st.metric(
-            label, f"{100 * figure.accuracy:.1f} %", headline(figure, is_pruned, unit), delta_color=colour, delta_arrow="off",
-            width="content", help=help_text,
-        )  # fmt: skip
+            label,
+            f"{100 * figure.accuracy:.1f} %",
+            headline(figure, is_pruned, unit),
+            delta_color=colour,
+            delta_arrow="off",
+            width="content",
+            help=help_text,
+        )
 
 
 def headline(figure: Figure, is_pruned: bool, unit: str = "") -> str:
     """The line below an accuracy: difference and interval, on how many, and whether that is final.
 
-    pruned: whether heads are off.  of: what is counted, if not examples.
+    Args:
+        figure: With the accuracy.
+        is_pruned: Whether heads are off.
+        unit: What is counted, if not examples.
     """
     parts = [] if is_pruned else ["unpruned"]
     if figure.difference is not None and (unit or enough(figure)):
@@ -569,28 +606,28 @@ def headline(figure: Figure, is_pruned: bool, unit: str = "") -> str:
 def on_test(question: Question, languages: Sequence[str], known_figures: Known) -> None:
     """What the mask does on test, where this session has seen it; else the button that measures it."""
     test_question = question.on("test")
-    figures_by_language = {
-        name: known_figures[test_question.key(name)]
-        for name in languages
-        if test_question.key(name) in known_figures
-    }
-    if len(figures_by_language) < len(languages) and question.split == "test":
+    figures_by_language = figures_known(test_question, languages, known_figures)
+    is_complete = len(figures_by_language) == len(languages)
+    if not is_complete and question.split == "test":
         st.caption("Being measured on test …")
         return
-    if len(figures_by_language) < len(languages):
+    if not is_complete:
         button(
-            "What does it do on test?", key="prune-test", icon="science", on_press=set_widget, args=("split", "test"),
+            "What does it do on test?",
+            key="prune-test",
+            icon="science",
+            on_press=set_widget,
+            args=("split", "test"),
             help="Switches the examples above to test",
-        )  # fmt: skip
+        )
         return
-    captions = {name: headline(row, True) for name, row in figures_by_language.items()}
+    captions: dict[str, str] = {}
     if len(figures_by_language) > 1:
-        captions = {
-            f"mean of {len(figures_by_language)} languages": headline(
-                mean_figure(figures_by_language), True, "languages"
-            )
-        } | captions
-    st.markdown(
-        "On test, in points:\n"
-        + "\n".join(f"- {plain(language_title(n))}: {w}" for n, w in captions.items())
-    )
+        mean = mean_figure(figures_by_language)
+        captions[f"mean of {len(figures_by_language)} languages"] = headline(
+            mean, True, "languages"
+        )
+    for language, figure in figures_by_language.items():
+        captions[language] = headline(figure, True)
+    lines = [f"- {plain(language_title(name))}: {caption}" for name, caption in captions.items()]
+    st.markdown("\n".join(["On test, in points:", *lines]))

@@ -27,26 +27,29 @@ COLOURS = (
 )
 
 MAX_HEADS = len(COLOURS)
-
-
 SIDE_BY_SIDE = 4
-
+"""Sentences that are shown side by side at most."""
 MAX_CHARACTERS = 1200
-
+"""Of the text that a person types."""
 SENTENCES = 500
-
-TASK, OWN = "of the task", "my own"
-
-PAIR = " ||| "  # between the two texts of a pair
-
+"""Sentences of a task that are offered, in each language."""
+TASK = "of the task"
+OWN = "my own"
+PAIR = " ||| "
+"""Between the two texts of a pair."""
 KINDS = tuple(HeadKind)
 
 
 class Sentence(NamedTuple):
     """A text to show and its heading.
 
-    pair: the second text of a sentence pair.  words: of a task that labels words.  right: its label, or its words'
-    labels; empty where it has none.  language: empty where it is not known.
+    Attributes:
+        title: The heading.
+        text: The text, or the first one of a pair.
+        pair: The second text of a sentence pair.
+        words: Of a task that labels words.
+        right: Its label, or its words' labels; empty where it has none.
+        language: Code of its language; empty where it is not known.
     """
 
     title: str
@@ -70,8 +73,10 @@ def pick_sentences(client: Client, choice: Choice) -> list[Sentence]:
 
 
 def _typed_sentences() -> list[Sentence]:
+    """Draw the field for a person's own text, and return its sentences, one a line."""
     text = st.text_area(
-        f"Text: one sentence a line, up to {SIDE_BY_SIDE} side by side; a pair with {PAIR.strip()} between its texts",
+        f"Text: one sentence a line, up to {SIDE_BY_SIDE} side by side; a pair with {PAIR.strip()} "
+        "between its texts",
         max_chars=MAX_CHARACTERS,
         key="text",
         bind="query-params",
@@ -80,16 +85,20 @@ def _typed_sentences() -> list[Sentence]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > SIDE_BY_SIDE:
         st.caption(f"Showing the first {SIDE_BY_SIDE} of {len(lines)} lines.")
-    titles = [
-        f"Line {i}" if len(lines) > 1 else "Your sentence" for i in range(1, SIDE_BY_SIDE + 1)
-    ]
-    return [typed_sentence(title, line) for title, line in zip(titles, lines, strict=False)]
+    if len(lines) == 1:
+        return [typed_sentence("Your sentence", lines[0])]
+    sentences = []
+    for number, line in enumerate(lines[:SIDE_BY_SIDE], start=1):
+        sentences.append(typed_sentence(f"Line {number}", line))
+    return sentences
 
 
 def typed_sentence(title: str, line: str) -> Sentence:
     """A line as a sentence, or as a pair where PAIR divides it."""
     text, separator, pair = (part.strip() for part in line.partition(PAIR.strip()))
-    return Sentence(title, text, pair) if separator and text and pair else Sentence(title, line)
+    if separator and text and pair:
+        return Sentence(title, text, pair)
+    return Sentence(title, line)
 
 
 def _sentences_of_task(client: Client, choice: Choice) -> list[Sentence]:
@@ -130,22 +139,24 @@ def _pick_by_label(
 ) -> list[Sentence]:
     """Rows differ between languages: choose a label, then a sentence with that label in each language.
 
-    In tasks that label words or generate text, sentences have no label, so all can be chosen.  called: the name of the
-    box with the labels.
+    In tasks that label words or generate text, sentences have no label, so all can be chosen.
+
+    Args:
+        examples: By language.
+        label_box_title: Of the box with the labels.
     """
-    labels = sorted(
-        {card.label for cards in examples.values() for card in cards if card.label is not None}
-    )
-    label = (
-        st.selectbox(label_box_title, labels, key="label", bind="query-params") if labels else None
-    )
+    labels: set[str] = set()
+    for cards in examples.values():
+        labels.update(card.label for card in cards if card.label is not None)
+    label = None
+    if labels:
+        label = st.selectbox(label_box_title, sorted(labels), key="label", bind="query-params")
     sentences = []
     for language, column in zip(examples, st.columns(len(examples)), strict=True):
         fitting = by_title(examples[language], label)
         if not fitting:
-            column.caption(
-                f"{language_title(language)} has no sentence with this label among its first {SENTENCES}."
-            )
+            title = language_title(language)
+            column.caption(f"{title} has no sentence with this label among its first {SENTENCES}.")
             continue
         chosen_title = column.selectbox(
             language_title(language),

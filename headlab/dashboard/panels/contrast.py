@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import streamlit as st
@@ -35,15 +37,17 @@ from headlab.pictures import MINUS, OWN, HeadMap, head_map, maps_of, value_forma
 from headlab.results import Contrast, HeadScores, Result, contrast
 from headlab.stats import spearman_interval
 
-PARAM, NOTHING, SHORT = "against", "", 12
-
-LANGUAGE_WIDGET = (
-    "beside"  # key of the widget for the language, on pages that show several; links hold it
-)
-
+PARAM = "against"
+"""Parameter of a link: the result to compare with."""
+NOTHING = ""
+"""In place of a key: compare with no result."""
+SHORT = 12
+"""Characters of a result's key, enough to tell results apart in a link."""
+LANGUAGE_WIDGET = "beside"
+"""Key of the widget for the language, on pages that show several; links hold it."""
 HEADING = "Beside another result"
-
-SCORES = "scores"  # kind of result of most pages; the roles and the gates of heads are compared with their own kind
+SCORES = "scores"
+"""Kind of result of most pages; the roles and the gates of heads are compared with their own kind."""
 
 HELP_BY_KIND = {
     SCORES: "Another method, estimand, language, task or checkpoint: any result on the same heads.",
@@ -53,37 +57,66 @@ HELP_BY_KIND = {
 
 SURELY = "both intervals: each excludes 0, on opposite sides."
 
-SEED = 0  # of the resamples behind the interval of ρ
+SEED = 0
+"""Of the resamples behind the interval of ρ."""
 
 Click = Callable[[Head], None]
+
+
+@dataclass
+class ComparedResult:
+    """The result of one kind that one session compares with.
+
+    Attributes:
+        chosen_key: Short key of the result; NOTHING if none is chosen.
+        written_key: What the page itself put in its link last; None if it has not yet.
+    """
+
+    chosen_key: str = NOTHING
+    written_key: str | None = None
+
+    @classmethod
+    def of_session(cls, kind: str) -> ComparedResult:
+        """This session's object for a kind of result; each kind has a choice of its own."""
+        key = f"_against-{kind}"
+        compared = st.session_state.get(key)
+        if not isinstance(compared, cls):
+            compared = cls()
+            st.session_state[key] = compared
+        return compared
 
 
 def fitting(
     results: Sequence[Result[HeadScores]], shown_scores: HeadScores
 ) -> Iterator[Result[HeadScores]]:
     """The results on the same heads, without those that are shown."""
-    return (
-        r
-        for r in results
-        if r.record.grid == shown_scores.grid and r.record.spec != shown_scores.spec
-    )
+    for result in results:
+        scores = result.record
+        if scores.grid == shown_scores.grid and scores.spec != shown_scores.spec:
+            yield result
 
 
 def rivals(
     results: Sequence[Result[HeadScores]], shown_scores: HeadScores
 ) -> dict[str, tuple[str, HeadScores]]:
-    """{short key: (label, scores)} of those that fit: of the same language first, and of the same model and task."""
+    """Scores on the same heads, by short key: those of the same language first, and of the same model and task.
+
+    Returns:
+        {short key: (label, scores)}.
+    """
 
     def order(labelled_scores: tuple[str, str, HeadScores]) -> tuple[bool, bool, str, str]:
         key, label_text, scores = labelled_scores
-        is_other = [
+        is_other_language = scores.language != shown_scores.language
+        is_other_subject = any(
             spec_of(scores, part, "name") != spec_of(shown_scores, part, "name")
             for part in ("model", "task")
-        ]
-        return scores.language != shown_scores.language, any(is_other), label_text, key
+        )
+        return is_other_language, is_other_subject, label_text, key
 
     labelled = [
-        (r.key, label(r.record, shown_scores), r.record) for r in fitting(results, shown_scores)
+        (result.key, label(result.record, shown_scores), result.record)
+        for result in fitting(results, shown_scores)
     ]
     return {
         key[:SHORT]: (label_text, scores) for key, label_text, scores in sorted(labelled, key=order)
@@ -94,20 +127,22 @@ def label(other_scores: HeadScores, shown_scores: HeadScores) -> str:
     """Language, method and settings of a result, and where it is of another model or task than the one shown, which."""
     estimand, *setting_parts = variant_name(other_scores).split(", ")
     known_method = METHODS.get(other_scores.method)
-    words = [
-        other_scores.method,
-        *([f"estimand {estimand}"] if known_method and "estimand" in known_method.options else []),
-        *setting_parts,
-    ]
-    for part in ("model", "task"):
-        if (name := spec_of(other_scores, part, "name")) != spec_of(shown_scores, part, "name"):
-            words.append(f"{part} {name}")
-    fingerprints = [fingerprint_of(s.spec) for s in (other_scores, shown_scores)]
-    if fingerprints[0] != fingerprints[1] and not words[-1].startswith("model "):
-        words.append(f"weights {str(fingerprints[0])[:SHORT]}")
-    if (size := spec_of(other_scores, "task", "size")) != spec_of(shown_scores, "task", "size"):
-        words.append(f"{size} examples")
-    return f"{language_title(other_scores.language)}: {', '.join(words)}"
+    parts = [other_scores.method]
+    if known_method and "estimand" in known_method.options:
+        parts.append(f"estimand {estimand}")
+    parts += setting_parts
+    for subject in ("model", "task"):
+        name = spec_of(other_scores, subject, "name")
+        if name != spec_of(shown_scores, subject, "name"):
+            parts.append(f"{subject} {name}")
+    other_fingerprint = fingerprint_of(other_scores.spec)
+    has_other_weights = other_fingerprint != fingerprint_of(shown_scores.spec)
+    if has_other_weights and not parts[-1].startswith("model "):
+        parts.append(f"weights {str(other_fingerprint)[:SHORT]}")
+    size = spec_of(other_scores, "task", "size")
+    if size != spec_of(shown_scores, "task", "size"):
+        parts.append(f"{size} examples")
+    return f"{language_title(other_scores.language)}: {', '.join(parts)}"
 
 
 def of_languages(
@@ -115,31 +150,27 @@ def of_languages(
 ) -> None:
     """On pages that show several languages at once, folded: the widget that chooses one, and its comparison."""
     results = stored_results(HeadScores).results
-    if not any(
-        True for language_scores in scores.values() for _ in fitting(results, language_scores)
-    ):
+    if not any(_has_comparable(results, language_scores) for language_scores in scores.values()):
         return
     with st.expander(HEADING, icon=":material/compare_arrows:", expanded=PARAM in st.query_params):
         languages = list(scores)
         keep_known_choice(LANGUAGE_WIDGET, "language", languages)
-        start = (
-            languages.index(remembered_choice("focus"))
-            if remembered_choice("focus") in languages
-            else 0
-        )
+        focus = remembered_choice("focus")
         language = st.selectbox(
             "Language",
             languages,
-            index=start,
+            index=languages.index(focus) if focus in languages else 0,
             format_func=str,
             key=LANGUAGE_WIDGET,
             bind="query-params",
         )
-        of_scores(
-            scores[language],
-            None,
-            None if on_click is None else lambda head: on_click(language, head),
-        )
+        on_head_click = None if on_click is None else partial(on_click, language)
+        of_scores(scores[language], None, on_head_click)
+
+
+def _has_comparable(results: Sequence[Result[HeadScores]], shown_scores: HeadScores) -> bool:
+    """Whether there is any result to compare these scores with."""
+    return next(fitting(results, shown_scores), None) is not None
 
 
 def of_scores(shown_scores: HeadScores, head: Head | None, on_click: Click | None) -> None:
@@ -153,16 +184,15 @@ def of_scores(shown_scores: HeadScores, head: Head | None, on_click: Click | Non
         labels,
         SCORES,
         f"{shown_scores.language}-{shown_scores.values_sha256()[:SHORT]}",
-        [r.key for r in results],
+        [result.key for result in results],
     )
     if key == NOTHING:
         return
     other_label, other_scores = comparable[key]
-    names = f"{label(shown_scores, other_scores)} (shown)", other_label
     compare(
         shown_scores,
         other_scores,
-        names,
+        (f"{label(shown_scores, other_scores)} (shown)", other_label),
         notes(shown_scores, other_scores),
         content_key([shown_scores.spec, other_scores.spec]),
         head,
@@ -172,25 +202,39 @@ def of_scores(shown_scores: HeadScores, head: Head | None, on_click: Click | Non
 
 def draw(shown_scores: HeadScores, head: Head, on_click: Click) -> None:
     """The comparison of one language's scores under its own heading; nothing where there is nothing to compare."""
-    if any(True for _ in fitting(stored_results(HeadScores).results, shown_scores)):
+    if _has_comparable(stored_results(HeadScores).results, shown_scores):
         st.subheader(HEADING)
         of_scores(shown_scores, head, on_click)
 
 
 def compare(
-    shown_scores: HeadScores, other_scores: HeadScores, names: tuple[str, str], notes: Sequence[str], key: str, head: Head | None,
+    shown_scores: HeadScores,
+    other_scores: HeadScores,
+    names: tuple[str, str],
+    notes: Sequence[str],
+    key: str,
+    head: Head | None,
     on_click: Click | None,
-) -> None:  # fmt: skip
-    """Two results in words, as maps, and head by head. key: of the comparison, for its table and its file."""
+) -> None:
+    """Draw two results in words, as maps, and head by head.
+
+    Args:
+        shown_scores: The first result.
+        other_scores: The second result.
+        names: Of both, above their maps.
+        notes: Below the table.
+        key: Of the comparison, for its table and its file.
+        head: That is marked in the maps.
+        on_click: Called with a head that is clicked in a map.
+    """
     comparison = contrast(shown_scores, other_scores)
     st.markdown(plain(sentence(comparison, shown_scores, other_scores)))
     for remark in dict.fromkeys([*remarks([shown_scores]), *remarks([other_scores])]):
         st.caption(f"Caution: {plain(remark)}.")
     maps_by_title = maps(comparison, shown_scores, other_scores, names)
-    for map_number, ((title, drawn_map), column) in enumerate(
-        zip(maps_by_title.items(), st.columns(len(maps_by_title)), strict=True)
-    ):
-        with column:
+    columns = st.columns(len(maps_by_title))
+    for map_number, (title, drawn_map) in enumerate(maps_by_title.items()):
+        with columns[map_number]:
             draw_map(
                 drawn_map,
                 key=f"contrast-{map_number}",
@@ -207,28 +251,32 @@ def pick(labels: Mapping[str, str], kind: str, shown_key: str, known_keys: Seque
 
     The link has the key itself: streamlit would write the label there, which may be another result's tomorrow.
 
-    labels: {short key: in words}, of those that can be compared.  kind: of result; each kind has a choice of its own.
-    shown: what the widget belongs to.  known: keys of all results of the kind, whether or not they can be compared.
+    Args:
+        labels: {short key: in words}, of those that can be compared.
+        kind: Of result; each kind has a choice of its own.
+        shown_key: What the widget belongs to.
+        known_keys: Keys of all results of the kind, whether or not they can be compared.
+
+    Returns:
+        A key of `labels`, or NOTHING.
     """
-    options, kept_as, written_as = [NOTHING, *labels], f"_against-{kind}", f"_against-{kind}-link"
-    widget_key, linked_key = f"against-{shown_key}", st.query_params.get(PARAM, NOTHING)
-    if linked_key not in (
-        NOTHING,
-        st.session_state.get(written_as),
-    ):  # a new link; another page's has none
-        st.session_state[kept_as] = linked_key
+    options = [NOTHING, *labels]
+    widget_key = f"against-{shown_key}"
+    compared = ComparedResult.of_session(kind)
+    linked_key = st.query_params.get(PARAM, NOTHING)
+    if linked_key not in (NOTHING, compared.written_key):  # a new link; another page's has none
+        compared.chosen_key = linked_key
         set_widget(widget_key, linked_key if linked_key in options else NOTHING)
-    kept_key = st.session_state.get(kept_as, NOTHING)
-    if kept_key not in options and not any(key.startswith(kept_key) for key in known_keys):
-        st.warning(
-            plain(
-                f"The link asks to compare with result {kept_key[:80]!r}, which is not in the cache."
-            )
+    start_key = compared.chosen_key
+    if start_key not in options and not any(key.startswith(start_key) for key in known_keys):
+        problem = (
+            f"The link asks to compare with result {start_key[:80]!r}, which is not in the cache."
         )
+        st.warning(plain(problem))
     if not labels:
         return NOTHING
     labels_by_key = {NOTHING: "nothing", **labels}
-    start_index = options.index(kept_key) if kept_key in options else 0
+    start_index = options.index(start_key) if start_key in options else 0
     chosen_key = st.selectbox(
         "Compare with",
         options,
@@ -238,12 +286,12 @@ def pick(labels: Mapping[str, str], kind: str, shown_key: str, known_keys: Seque
         key=widget_key,
     )
     if chosen_key != options[start_index]:
-        st.session_state[kept_as] = chosen_key
-    st.session_state[written_as] = st.session_state.get(kept_as, NOTHING)
-    if st.session_state[written_as] == NOTHING:
+        compared.chosen_key = chosen_key
+    compared.written_key = compared.chosen_key
+    if compared.written_key == NOTHING:
         st.query_params.pop(PARAM, None)
     else:
-        st.query_params[PARAM] = st.session_state[written_as]
+        st.query_params[PARAM] = compared.written_key
     return chosen_key
 
 
@@ -262,21 +310,14 @@ def maps(
             f"rank {shown_rank} and {other_rank} of {size}"
             for shown_rank, other_rank in zip(*comparison.ranks, strict=True)
         ]
-        return {
-            **both_maps,
-            "Ranks, first above second": head_map(
-                rank_changes, shown_scores.grid, unit="ranks", tips=tips
-            ),
-        }
+        rank_map = head_map(rank_changes, shown_scores.grid, unit="ranks", tips=tips)
+        return {**both_maps, "Ranks, first above second": rank_map}
     factor, unit = shown_unit(shown_scores.unit)
     marks = OWN * np.sign(np.nan_to_num(comparison.difference)).astype(np.int64) * comparison.clear
     has_both_values = known(shown_scores, other_scores)
-    tips = [
-        _difference_tip(comparison, index, shown_scores.unit)
-        if has_both_values[index]
-        else "no value"
-        for index in range(size)
-    ]
+    tips = ["no value"] * size
+    for index in np.flatnonzero(has_both_values).tolist():
+        tips[index] = _difference_tip(comparison, index, shown_scores.unit)
     difference = head_map(
         factor * comparison.difference, shown_scores.grid, unit=unit, marks=marks, tips=tips
     )
@@ -292,7 +333,8 @@ def _difference_tip(comparison: Contrast, index: int, unit: str) -> str:
     assert comparison.difference is not None
     text = f"{value_words(comparison.difference[index], unit)} {shown_unit(unit)[1]}"
     if comparison.low is not None and comparison.high is not None:
-        low, high = (value_words(end[index], unit) for end in (comparison.low, comparison.high))
+        low = value_words(comparison.low[index], unit)
+        high = value_words(comparison.high[index], unit)
         text += f"\n{comparison.level:.0%} interval {low} to {high}"
     return text
 
@@ -306,22 +348,9 @@ def _spearman_rho(values: Floats) -> tuple[float, float, float]:
 
 def sentence(comparison: Contrast, shown_scores: HeadScores, other_scores: HeadScores) -> str:
     """How alike the two are: rank correlation, heads that changed sign, and differences clear of 0."""
-    rho_and_interval = _spearman_rho(
-        np.stack([shown_scores.values, other_scores.values])[:, known(shown_scores, other_scores)]
-    )
-    if np.isnan(rho_and_interval[0]):
-        sentences = [
-            "One of the two gives all heads the same value, so there is no order to compare."
-        ]
-    else:
-        rho_and_interval_text = (f"{part:.2f}".replace("-", MINUS) for part in rho_and_interval)
-        sentences = [
-            "Their rankings of the heads have Spearman's ρ = {} [{}, {}] (95 %, by resampling heads).".format(
-                *rho_and_interval_text
-            )
-        ]
-    size, have_signs = shown_scores.grid.size, bool(shown_scores.signed and other_scores.signed)
-    if have_signs:
+    size = shown_scores.grid.size
+    sentences = [_ranking_sentence(shown_scores, other_scores)]
+    if shown_scores.signed and other_scores.signed:
         surely_words = f"{comparison.surely.sum()} of them with both intervals excluding 0"
         sentences.append(
             f"{comparison.turned.sum()} of {size} heads have opposite signs, {surely_words}."
@@ -331,11 +360,8 @@ def sentence(comparison: Contrast, shown_scores: HeadScores, other_scores: HeadS
             f"Their units differ ({shown_scores.unit}, {other_scores.unit}), so only ranks can be compared."
         )
     elif comparison.low is None:
-        lack = (
-            "Neither has"
-            if shown_scores.low is None and other_scores.low is None
-            else "One of them has no"
-        )
+        has_neither = shown_scores.low is None and other_scores.low is None
+        lack = "Neither has" if has_neither else "One of them has no"
         sentences.append(f"{lack} intervals, so it is not known which differences are noise.")
     else:
         sentences.append(
@@ -343,28 +369,37 @@ def sentence(comparison: Contrast, shown_scores: HeadScores, other_scores: HeadS
             f"confidence of at least {100 * comparison.level:g} %, whether or not the two share samples; among so many, "
             "some may be by chance."
         )
-    if comparison.difference is not None and (shown_scores.method, shown_scores.estimand) != (
-        other_scores.method,
-        other_scores.estimand,
-    ):
+    shown_quantity = (shown_scores.method, shown_scores.estimand)
+    other_quantity = (other_scores.method, other_scores.estimand)
+    if comparison.difference is not None and shown_quantity != other_quantity:
         sentences.append(
             "They estimate different quantities, so a difference need not be an error of either."
         )
     return " ".join(sentences)
 
 
+def _ranking_sentence(shown_scores: HeadScores, other_scores: HeadScores) -> str:
+    """How alike two rankings of the heads are."""
+    both_values = np.stack([shown_scores.values, other_scores.values])
+    rho, low, high = _spearman_rho(both_values[:, known(shown_scores, other_scores)])
+    if np.isnan(rho):
+        return "One of the two gives all heads the same value, so there is no order to compare."
+    rho_text, low_text, high_text = (f"{n:.2f}".replace("-", MINUS) for n in (rho, low, high))
+    return (
+        f"Their rankings of the heads have Spearman's ρ = {rho_text} [{low_text}, {high_text}] "
+        "(95 %, by resampling heads)."
+    )
+
+
 def changes(
     comparison: Contrast, shown_scores: HeadScores, other_scores: HeadScores, notes: Sequence[str]
 ) -> Table:
     """A row a head, the largest change first: both values, the difference with its interval, both ranks and signs."""
-    (factor, unit), (other_factor, other_unit) = (
-        shown_unit(shown_scores.unit),
-        shown_unit(other_scores.unit),
-    )
-    rank_changes, have_signs = (
-        comparison.ranks[1] - comparison.ranks[0],
-        bool(shown_scores.signed and other_scores.signed),
-    )
+    factor, unit = shown_unit(shown_scores.unit)
+    other_factor, other_unit = shown_unit(other_scores.unit)
+    shown_ranks, other_ranks = comparison.ranks
+    rank_changes = other_ranks - shown_ranks
+    have_signs = bool(shown_scores.signed and other_scores.signed)
     change_sizes = np.abs(rank_changes if comparison.difference is None else comparison.difference)
     columns: dict[str, tuple[str, Floats]] = {
         f"value, {unit}": (_value_format_of(shown_scores), factor * shown_scores.values),
@@ -374,33 +409,28 @@ def changes(
         ),
     }
     for name in ("difference", "low", "high"):
-        if (column := getattr(comparison, name)) is not None:
+        column = getattr(comparison, name)
+        if column is not None:
             columns[f"{name}, {unit}"] = (value_format(shown_scores.unit), factor * column)
+    has_both_values = known(shown_scores, other_scores)
     rows: list[tuple[Cell, ...]] = []
-    for index in filter(
-        known(shown_scores, other_scores).__getitem__,
-        np.argsort(-change_sizes, kind="stable").tolist(),
-    ):
+    for index in np.argsort(-change_sizes, kind="stable").tolist():
+        if not has_both_values[index]:
+            continue
         numbers = [float(column[index]) for _, column in columns.values()]
-        ranks = (
-            int(comparison.ranks[0][index]),
-            int(comparison.ranks[1][index]),
-            int(rank_changes[index]),
-        )
-        rows.append(
-            (
-                *shown_scores.grid.heads[index],
-                *numbers,
-                *ranks,
-                _sign_change_words(comparison, index) if have_signs else None,
-            )
-        )
-    formats = [form for form, _ in columns.values()]
+        ranks = (int(shown_ranks[index]), int(other_ranks[index]), int(rank_changes[index]))
+        sign_change = _sign_change_words(comparison, index) if have_signs else None
+        rows.append((*shown_scores.grid.heads[index], *numbers, *ranks, sign_change))
+    formats = [number_format for number_format, _ in columns.values()]
+    all_notes = [*notes, SURELY] if have_signs else notes
     return Table(
-        "two-results", "Head by head, the largest change first",
+        "two-results",
+        "Head by head, the largest change first",
         (*HEAD, *columns, "rank", "other rank", "ranks above the other", "opposite signs"),
-        (*HEAD_FORMATS, *formats, "d", "d", "+d", ""), tuple(rows), (*notes, *([SURELY] if have_signs else [])),
-    )  # fmt: skip
+        (*HEAD_FORMATS, *formats, "d", "d", "+d", ""),
+        tuple(rows),
+        tuple(all_notes),
+    )
 
 
 def _value_format_of(scores: HeadScores) -> str:
@@ -408,17 +438,24 @@ def _value_format_of(scores: HeadScores) -> str:
 
 
 def _sign_change_words(comparison: Contrast, index: int) -> str:
-    return (
-        "both intervals" if comparison.surely[index] else "yes" if comparison.turned[index] else ""
-    )
+    """Whether a head's values have opposite signs, and whether both intervals say so; empty if not."""
+    if comparison.surely[index]:
+        return "both intervals"
+    return "yes" if comparison.turned[index] else ""
 
 
 def notes(shown_scores: HeadScores, other_scores: HeadScores) -> tuple[str, ...]:
     """What the two results are."""
-    return tuple(
-        f"{name}: {spec_of(s, 'model', 'name')} on {spec_of(s, 'task', 'name')}, {language_title(s.language)}, "
-        f"{s.method}, {describe_variant([s])}, {spec_of(s, 'task', 'size')} examples."
-        for name, s in (("Shown", shown_scores), ("Other", other_scores))
+    return _note("Shown", shown_scores), _note("Other", other_scores)
+
+
+def _note(name: str, scores: HeadScores) -> str:
+    model = spec_of(scores, "model", "name")
+    task = spec_of(scores, "task", "name")
+    size = spec_of(scores, "task", "size")
+    return (
+        f"{name}: {model} on {task}, {language_title(scores.language)}, {scores.method}, "
+        f"{describe_variant([scores])}, {size} examples."
     )
 
 

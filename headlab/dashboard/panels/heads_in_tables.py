@@ -9,7 +9,7 @@ from headlab.studies import HeadKind, HeadLists, heads_by_kind, languages_that_d
 
 
 def link_to_attention(lists: HeadLists) -> None:
-    """Widgets to choose a head of each kind, and a link to their attention; nothing if the lists have no heads."""
+    """Draw widgets to choose a head of each kind, and a link to their attention; nothing if there are no heads."""
     kinds = heads_by_kind(lists)
     if not kinds:
         return
@@ -25,20 +25,16 @@ def link_to_attention(lists: HeadLists) -> None:
     if HeadKind.SPECIFIC in head_key_by_kind:
         specific_head = head_from(head_key_by_kind[HeadKind.SPECIFIC])
         languages = languages_that_differ(lists[HeadKind.SPECIFIC], specific_head)
-        languages_side_by_side = [
-            name for name in languages if name in st.session_state.get("langs", ())
-        ]
-    language_params = {"side": languages_side_by_side} if languages_side_by_side else {}
-    page_link(
-        "attention",
-        link_text,
-        {
-            "heads": list(head_key_by_kind.values()),
-            "apart": "true",
-            **head_key_by_kind,
-            **language_params,
-        },
-    )
+        chosen_languages = st.session_state.get("langs", ())
+        languages_side_by_side = [name for name in languages if name in chosen_languages]
+    params: dict[str, str | list[str]] = {
+        "heads": list(head_key_by_kind.values()),
+        "apart": "true",
+        **head_key_by_kind,
+    }
+    if languages_side_by_side:
+        params["side"] = languages_side_by_side
+    page_link("attention", link_text, params)
 
 
 def _head_words_of_key(key: str) -> str:

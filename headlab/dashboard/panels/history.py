@@ -11,10 +11,10 @@ import numpy as np
 import streamlit as st
 
 from headlab.core import Bools, HeadGrid, HeadlabError, JsonLike, JsonRecord
+from headlab.dashboard.widgets import PageState
 from headlab.masks import Mask, full_mask
 
 MAX_STATES = 500
-LINK_PROBLEM_KEY = "_link_trouble"
 HISTORY = "_history:"
 """Session key of a model's history, before the fingerprint of the model."""
 BY_HAND = "by hand"
@@ -134,6 +134,20 @@ class History:
         self.position = len(self.masks) - 1
 
 
+@dataclass
+class LinkProblem(PageState):
+    """Why the mask of a link could not be used in one session.
+
+    Attributes:
+        sentence: The reason.
+        position_and_stamp: Of the history when the link was followed; None if there is no problem.
+    """
+
+    key = "_link_trouble"
+    sentence: str = ""
+    position_and_stamp: tuple[int, int] | None = None
+
+
 def history_of(fingerprint: str, grid: HeadGrid, model: JsonRecord | None = None) -> History:
     """This session's history of one model's mask.
 
@@ -158,12 +172,22 @@ def encode(kept_heads: Bools) -> str:
 
 
 def decode(link_text: str, grid: HeadGrid) -> Bools:
-    """Inverse of `encode`, bool [head]. Raises HeadlabError unless the text is a mask of this grid's size."""
-    remedy = f"this model has {grid}. The link is incomplete, or was made for another model; no heads were changed"
+    """The heads that a link's mask keeps, bool [head]: the inverse of `encode`.
+
+    Args:
+        link_text: Of the link.
+        grid: The model's heads.
+
+    Raises:
+        HeadlabError: The text is no mask of as many heads.
+    """
+    remedy = (
+        f"this model has {grid}. The link is incomplete, or was made for another model; no heads were "
+        "changed"
+    )
+    padded_text = link_text + "=" * (-len(link_text) % 4)
     try:
-        raw = base64.b64decode(
-            link_text + "=" * (-len(link_text) % 4), altchars=b"-_", validate=True
-        )
+        raw = base64.b64decode(padded_text, altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
         raise HeadlabError(
             f"The mask in this link (m={link_text[:40]}) cannot be read; {remedy}.",
@@ -188,19 +212,18 @@ def follow_link(history: History, arrived: bool) -> str | None:
         history: Of the mask that the link sets.
         arrived: Whether the page was not drawn before.
     """
+    problem = LinkProblem.of_session()
     link_text = st.query_params.get("m")
-    if (
-        arrived
-        and link_text
-        and link_text != encode(history.mask.kept)
-        and link_text not in history.linked
-    ):
+    known_texts = {encode(history.mask.kept), *history.linked}
+    if arrived and link_text and link_text not in known_texts:
         try:
             history.put(decode(link_text, history.grid), {"rule": "link"})
         except HeadlabError as error:
-            st.session_state[LINK_PROBLEM_KEY] = (str(error), history.position, history.stamp)
-    sentence, *position_and_stamp = st.session_state.get(LINK_PROBLEM_KEY, (None,))
-    return sentence if position_and_stamp == [history.position, history.stamp] else None
+            problem.sentence = str(error)
+            problem.position_and_stamp = (history.position, history.stamp)
+    if problem.position_and_stamp == (history.position, history.stamp):
+        return problem.sentence
+    return None
 
 
 def write_link(history: History) -> None:

@@ -52,8 +52,14 @@ from headlab.worker import Client, JobRow
 # Actions on jobs. A press calls them before anything is redrawn, and they are not interrupted.
 
 
-class Started(NamedTuple):
-    """A job that a click started. before: it was already in the queue."""
+class StartedJob(NamedTuple):
+    """A job that a click started.
+
+    Attributes:
+        job: Its number.
+        state: Its state just after the click.
+        before: Whether it was in the queue before the click.
+    """
 
     job: int
     state: str
@@ -78,13 +84,17 @@ class JobRequests(PageState):
     mine: set[int] = field(default_factory=set)
     live: set[int] = field(default_factory=set)
     said: str = ""
-    started: Started | None = None
+    started: StartedJob | None = None
     to_delete: int | None = None
     was_turned: bool = False
     turned_to: int | None = None
 
     def forget(self, reason: str = "") -> None:
-        """Drop the last message and the last started job. why: the new message, if any."""
+        """Drop the last message and the last started job.
+
+        Args:
+            reason: The new message, if any.
+        """
         self.said = reason
         self.started = None
 
@@ -115,10 +125,12 @@ def start(job: Job, place: Place = "here") -> None:
     requests = asked_for()
 
     def submit(worker: Client) -> None:
-        live = {row.id for row in worker.jobs() if row.state in LIVE}
-        submitted_job = worker.submit(job, place=place)
-        requests.mine.add(submitted_job.id)
-        requests.started = Started(submitted_job.id, submitted_job.state, submitted_job.id in live)
+        live_numbers = {row.id for row in worker.jobs() if row.state in LIVE}
+        submitted = worker.submit(job, place=place)
+        requests.mine.add(submitted.id)
+        requests.started = StartedJob(
+            submitted.id, submitted.state, before=submitted.id in live_numbers
+        )
 
     ask(submit)
 
@@ -131,7 +143,7 @@ def start_planned(
     Args:
         form: Whose values the job is made of.
         make_job: Makes it; its HeadlabError is shown.
-        typed: What was typed last, as in `entered`.
+        typed_numbers: What the form's number fields showed last, as in `with_typed_numbers`.
     """
     try:
         job = make_job(with_typed_numbers(form.values(), typed_numbers))
@@ -198,11 +210,11 @@ def deleting(job: int) -> bool:
 def delete(job: int) -> None:
     """Delete a job, with its log and the checkpoints of its unfinished results."""
 
-    def do(worker: Client) -> None:
+    def delete_and_show_all(worker: Client) -> None:
         worker.delete(job)
         show(None)
 
-    ask(do)
+    ask(delete_and_show_all)
 
 
 # The end of every job form.
@@ -221,9 +233,9 @@ def end_form(
 
     Args:
         job: Of the form.
-        trouble: Why it cannot be started; empty if it can.
-        press: Called by Start, with `args` and what was typed last.
-        args: Of `press`.
+        reason: Why it cannot be started; empty if it can.
+        on_press: Called by Start, with `args` and what was typed last.
+        args: Of `on_press`.
         key: Of the button.
         form: Prefix of the keys of the form's widgets.
         before: Text before the forecast.
@@ -245,7 +257,12 @@ def end_form(
 
 
 def terminal(*jobs: Job, about: str = "") -> None:
-    """The terminal commands of jobs, folded. about: a note above them."""
+    """Show the terminal commands of jobs, folded.
+
+    Args:
+        jobs: A command, or several, each.
+        about: A note above the commands.
+    """
     with st.expander("The same from a terminal"):
         if about:
             st.caption(about)
@@ -255,16 +272,45 @@ def terminal(*jobs: Job, about: str = "") -> None:
 
 # The cost of a job, as the worker forecasts it. It may have to time its device first, so no page waits for it.
 
-FORECASTS_KEY = "_forecasts"
-FIRST_SECONDS, POLL_SECONDS, RETRY_SECONDS, FRESH_SECONDS, MAX_FORECASTS = 0.3, 0.5, 3.0, 60.0, 50
+FIRST_SECONDS = 0.3
+"""A forecast that comes this soon is drawn by the run that asked for it."""
+POLL_SECONDS = 0.5
+RETRY_SECONDS = 3.0
+FRESH_SECONDS = 60.0
+"""A forecast older than this is asked for again."""
+MAX_FORECASTS = 50
 ComingForecast = LatestValue[Forecast]
 """A forecast that a thread asks the worker for."""
 
 
-def draw(job: Job, text_before: str, otherwise: str) -> None:
-    """A caption: `before`, then the forecast as soon as it arrives.
+class RequestedForecast(NamedTuple):
+    """A forecast, and when it was requested, by `time.monotonic`."""
 
-    otherwise: text if no worker is connected or it has no answer; if empty, the reason is shown.
+    request_time: float
+    coming: ComingForecast
+
+
+@dataclass
+class Forecasts(PageState):
+    """The forecasts that one session has requested.
+
+    Attributes:
+        by_job: By `_job_content_key`.
+    """
+
+    key = "_forecasts"
+    by_job: FIFOCache[str, RequestedForecast] = field(
+        default_factory=lambda: FIFOCache(MAX_FORECASTS)
+    )
+
+
+def draw(job: Job, text_before: str, otherwise: str) -> None:
+    """Draw the forecast of a job as a caption, as soon as it arrives.
+
+    Args:
+        job: The job.
+        text_before: Before the forecast.
+        otherwise: Text if no worker is connected or it has no answer; if empty, the reason is shown.
     """
     coming = _requested_forecast(job)
     if coming is not None:
@@ -284,9 +330,9 @@ def _draw_forecast_if_there(job: Job, text_before: str, otherwise: str) -> None:
         if coming is not None and coming.value is not None:
             st.rerun()
         is_asking = coming is not None and not coming.error
-        text = (
-            "Asking the worker how long it will take …" if is_asking else words(coming, otherwise)
-        )
+        text = words(coming, otherwise)
+        if is_asking:
+            text = "Asking the worker how long it will take …"
         st.caption(f"{text_before} {text}".strip())
 
 
@@ -311,27 +357,28 @@ def _requested_forecast(job: Job) -> ComingForecast | None:
     """The forecast of a job, requested unless this session did so recently; a failed request is retried sooner."""
     if not supervisor().connected:
         return None
-    forecasts: FIFOCache[str, tuple[float, ComingForecast]]
-    forecasts = st.session_state.setdefault(FORECASTS_KEY, FIFOCache(MAX_FORECASTS))
-    key, current_time = _job_content_key(job), time.monotonic()
-    request_time, coming = forecasts.get(key, (-FRESH_SECONDS, None))
-    if coming is None or current_time - request_time > (
-        FRESH_SECONDS if coming.error is None else RETRY_SECONDS
-    ):
-        worker = supervisor().client()
+    forecasts = Forecasts.of_session().by_job
+    key = _job_content_key(job)
+    current_time = time.monotonic()
+    requested = forecasts.get(key)
+    if requested is not None:
+        fresh_seconds = FRESH_SECONDS if requested.coming.error is None else RETRY_SECONDS
+        if current_time - requested.request_time <= fresh_seconds:
+            return requested.coming
+    worker = supervisor().client()
 
-        def forecast_of_job() -> Generator[Forecast]:
-            yield worker.forecast(job)
+    def forecast_of_job() -> Generator[Forecast]:
+        yield worker.forecast(job)
 
-        forecasts[key] = current_time, LatestValue(forecast_of_job)
-    return forecasts[key][1]
+    coming = LatestValue(forecast_of_job)
+    forecasts[key] = RequestedForecast(current_time, coming)
+    return coming
 
 
 def told_pace(job: Job) -> float | None:
     """Seconds a forward pass by the forecast of a job; None if this session has none, or nothing is to be run."""
-    forecasts: Mapping[str, tuple[float, ComingForecast]] = st.session_state.get(FORECASTS_KEY, {})
-    _, coming = forecasts.get(_job_content_key(job), (0.0, None))
-    forecast = None if coming is None else coming.value
+    requested = Forecasts.of_session().by_job.get(_job_content_key(job))
+    forecast = None if requested is None else requested.coming.value
     if forecast is None or not forecast.seconds or not forecast.forwards:
         return None
     return forecast.seconds / forecast.forwards
@@ -343,8 +390,11 @@ def _job_content_key(job: Job) -> str:
 
 # Following jobs on any page: bars with time left, and a rerun of the page when one starts or ends.
 
-REDRAW_SECONDS, MAX_BARS = 1.0, 3
+REDRAW_SECONDS = 1.0
+MAX_BARS = 3
+"""Jobs whose progress is drawn; of more it says how many."""
 JobStates = tuple[tuple[int, str], ...]
+"""Numbers and states of live jobs, in their order."""
 GOES_ON = "Finished work is kept; the same job resumes from there."
 
 
@@ -358,9 +408,9 @@ def progress() -> list[JobRow]:
             bar(job_row)
         if live_rows:
             hidden_count = len(live_rows) - MAX_BARS
-            link_text = (
-                f"{hidden_count} more in line" if hidden_count > 0 else "queue, logs and time left"
-            )
+            link_text = "queue, logs and time left"
+            if hidden_count > 0:
+                link_text = f"{hidden_count} more in line"
             page_link("jobs", f"Jobs: {link_text}")
             watch(live_rows)
     return live_rows
@@ -384,17 +434,21 @@ def _states_of(jobs: Sequence[JobRow]) -> JobStates:
 
 
 def asked(result_sentence: str) -> None:
-    """The outcome of the last click that started a job, with a link to it. what_then: a sentence on its result."""
+    """Say what the last click that started a job came to, with a link to the job.
+
+    Args:
+        result_sentence: What becomes of the job's result.
+    """
     requests = asked_for()
-    if (started := requests.started) is not None and started.job in requests.mine:
-        state_text = (
-            f"Job {started.job} is in the queue."
-            if not started.before
-            else f"This is already job {started.job}."
-        )
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.caption(f"{state_text} {result_sentence}")
-            page_link("jobs", f"Follow job {started.job}", {"job": str(started.job)})
+    started = requests.started
+    if started is None or started.job not in requests.mine:
+        return
+    state_text = f"Job {started.job} is in the queue."
+    if started.before:
+        state_text = f"This is already job {started.job}."
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(f"{state_text} {result_sentence}")
+        page_link("jobs", f"Follow job {started.job}", {"job": str(started.job)})
 
 
 def known_jobs(choice: Choice | None = None) -> list[JobRow]:
@@ -449,7 +503,7 @@ def settle(jobs: Sequence[JobRow], *, tell: bool = True) -> None:
     if tell and failures:
         requests.said = " ".join(failures)
     if ended_numbers:
-        st.session_state.pop(FORECASTS_KEY, None)  # what was forecast may be in the cache now
+        Forecasts.of_session().by_job.clear()  # what was forecast may be in the cache now
         st.rerun()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
 
 import streamlit as st
 
@@ -26,7 +27,7 @@ from headlab.dashboard.panels.job_actions import (
     start,
 )
 from headlab.dashboard.panels.job_format import languages_in
-from headlab.dashboard.widgets import button, redraw_every
+from headlab.dashboard.widgets import PageState, button, redraw_every
 from headlab.jobs import SimpleValue
 from headlab.jobs.table import ScoreJob
 from headlab.methods import LIVE_METHOD, METHODS, costs, settings, spec_of
@@ -36,9 +37,28 @@ from headlab.worker import Client
 
 # Gradient scores as live requests: they take seconds per language and take priority over jobs.
 
-LIVE = "_gradient"
 REDRAW_SECONDS = 0.5
-LIVE_OPTIONS = ("form", "normalise")  # that a live request supports
+LIVE_OPTIONS = ("form", "normalise")
+"""Options of the method that a live request supports."""
+
+
+@dataclass
+class LiveRequest(PageState):
+    """The scores that one session has requested and that are not all there yet.
+
+    Attributes:
+        job: That would compute the same; None if nothing is requested.
+        languages: The language that is being computed, as it changes; None if nothing is requested.
+    """
+
+    key = "_gradient"
+    job: ScoreJob | None = None
+    languages: LatestValue[str] | None = None
+
+    def clear(self) -> None:
+        """Forget the request, which has ended or is to end."""
+        self.job = None
+        self.languages = None
 
 
 def fits(job: ScoreJob) -> bool:
@@ -72,12 +92,13 @@ def ask_all(worker: Client, job: ScoreJob) -> Generator[str]:
 
 def draw(job: ScoreJob, label: str) -> None:
     """The button, or the progress of the scores it requested."""
-    request: tuple[ScoreJob, LatestValue[str]] | None = st.session_state.get(LIVE)
-    if request is None or not _is_request_of(request[0], job):
+    request = LiveRequest.of_session()
+    requested_job = request.job
+    live = request.languages
+    if requested_job is None or live is None or not _is_request_of(requested_job, job):
         # Starting this request ends another choice's.
         button(label, kind="primary", key="compute", on_press=_start_request, args=(job,))
         return
-    requested_job, live = request
     with st.container(horizontal=True, vertical_alignment="center", key="gradient-bar"):
         with st.container():
             redraw_every(_draw_progress, REDRAW_SECONDS)(requested_job.languages_named, live)
@@ -99,13 +120,17 @@ def _without_languages(job: ScoreJob) -> ScoreJob:
 def _start_request(job: ScoreJob) -> None:
     def replace_request(worker: Client) -> None:
         _stop_request()
-        st.session_state[LIVE] = (job, LatestValue(lambda: ask_all(worker, job)))
+        request = LiveRequest.of_session()
+        request.languages = LatestValue(lambda: ask_all(worker, job))
+        request.job = job
 
     ask(replace_request)
 
 
 def _stop_request() -> None:
-    _, live = st.session_state.pop(LIVE, (None, None))
+    request = LiveRequest.of_session()
+    live = request.languages
+    request.clear()
     if live is not None:
         live.stop()
 
@@ -115,7 +140,7 @@ def _draw_progress(languages: Sequence[str], live: LatestValue[str]) -> None:
         if live.done:
             if live.error is not None:
                 asked_for().said = str(live.error)
-            st.session_state.pop(LIVE, None)
+            LiveRequest.of_session().clear()
             st.rerun()
         current = languages[0] if live.value is None else live.value or languages[-1]
         done_count = languages.index(current)
@@ -129,7 +154,7 @@ def work_of(choice: Choice, languages: Sequence[str], template: HeadScores | Non
     Args:
         choice: Whose model, task and method it is of.
         languages: Their codes.
-        like: A result whose settings it copies.
+        template: A result whose settings it copies; None for the method's defaults.
     """
     options: dict[str, SimpleValue] = {}
     seed, ablation = 0, "zero"
@@ -173,7 +198,7 @@ def offer(
     Args:
         choice: Whose scores are missing.
         missing: The languages; those of live jobs are left out.
-        like: As in `work_of`.
+        template: As in `work_of`.
         folded: Whether the command is in an expander.
     """
     if skipped_count := len(stored_results(HeadScores).problems):
@@ -183,9 +208,9 @@ def offer(
     if reason := refusal(choice):
         st.warning(plain(reason))
         return
-    computed_languages = {
-        language for job_row in known_jobs(choice) for language in languages_in(job_row)
-    }
+    computed_languages: set[str] = set()
+    for job_row in known_jobs(choice):
+        computed_languages.update(languages_in(job_row))
     missing = [language for language in missing if language not in computed_languages]
     if not missing:
         return
@@ -214,9 +239,8 @@ def _missing_words(missing: Sequence[str]) -> str:
 
 def price(choice: Choice, job: ScoreJob) -> str:
     """The cost of a score job in words, with the forecast if it arrives at once."""
-    return (
-        f"{_cost_and_caution(choice)} {job_actions.at_once(job, _max_cost(choice, job))}".rstrip()
-    )
+    forecast_text = job_actions.at_once(job, _max_cost(choice, job))
+    return f"{_cost_and_caution(choice)} {forecast_text}".rstrip()
 
 
 def _cost_and_caution(choice: Choice) -> str:
@@ -229,15 +253,17 @@ def _cost_and_caution(choice: Choice) -> str:
 def _max_cost(choice: Choice, job: ScoreJob) -> str:
     """If the worker has no forecast: the maximum cost, at the pace of the cached results."""
     method = METHODS[choice.method]
-    heads = heads_of(choice.model)
-    if heads is None:
+    head_count = heads_of(choice.model)
+    if head_count is None:
         return ""
-    forwards = method.max_forwards(method.resolve(job.options), heads, 512)
-    pace = costs.pace(
-        [r.record for r in stored_results(HeadScores).results], choice.model, choice.task
-    )
+    forwards = method.max_forwards(method.resolve(job.options), head_count, 512)
+    all_scores = [result.record for result in stored_results(HeadScores).results]
+    pace = costs.pace(all_scores, choice.model, choice.task)
     if not forwards or pace is None:
         return ""
     unit = "each language" if len(job.languages_named) > 1 else "the language"
-    duration_words = duration(forwards * pace)
-    return f"Here at most {forwards:,} forwards for {unit}, {duration_words} at the pace of the results cached here."
+    time_text = duration(forwards * pace)
+    return (
+        f"Here at most {forwards:,} forwards for {unit}, {time_text} at the pace of the results cached "
+        "here."
+    )

@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import streamlit as st
 
 from headlab.core import HeadlabError, JsonLike, as_sentence
 from headlab.dashboard.names import plain, plain_name
-from headlab.dashboard.panels.accuracy import SIZES, Known, Question, evaluated
+from headlab.dashboard.panels.accuracy import (
+    SIZES,
+    Known,
+    Question,
+    evaluated,
+    figures_known,
+)
 from headlab.dashboard.panels.history import History
-from headlab.dashboard.widgets import download, uninterrupted
+from headlab.dashboard.widgets import PageState, download, uninterrupted
 from headlab.masks import FORMS, Mask, Place, convert_out, mask_from_text, noted, snippet
 from headlab.report.commands import NOT_SHRUNK
 from headlab.worker import LoadedModel
@@ -21,14 +27,16 @@ from headlab.worker import LoadedModel
 # A mask for code without headlab: a script, a smaller model, and the forms of other tools.
 
 FOREIGN_FORMS = [form for form in FORMS if form != "headlab"]
+MAX_NAMED_LANGUAGES = 3
+"""Languages that a file name lists; of more it says how many."""
 
 
 def place_of(loaded_model: LoadedModel, model_name: str) -> Place:
     """Where a model has its output projections.
 
     Args:
-        loaded: The worker's description of it.
-        name: What `headlab.load` takes.
+        loaded_model: The worker's description of it.
+        model_name: What `headlab.load` takes.
     """
     return Place(
         loaded_model.projections,
@@ -41,17 +49,14 @@ def place_of(loaded_model: LoadedModel, model_name: str) -> Place:
 
 def mask_file_name(mask: Mask, model: str) -> str:
     """A file name for the mask that any system accepts: model, rule, languages and how many heads are off."""
-    rule, languages = str(mask.chosen.get("rule") or ""), mask.chosen.get("languages")
-    language_names = [str(name) for name in languages] if isinstance(languages, list) else []
-    parts = [
-        rule,
-        "-".join(language_names)
-        if len(language_names) <= MAX_NAMED_LANGUAGES
-        else f"{len(language_names)}-languages",
-    ]
-    return "-".join(
-        ["mask", *map(plain_name, [model, *filter(None, parts)]), f"{len(mask.removed)}-off.json"]
-    )
+    rule = str(mask.chosen.get("rule") or "")
+    languages = mask.chosen.get("languages")
+    codes = [str(code) for code in languages] if isinstance(languages, list) else []
+    languages_part = "-".join(codes)
+    if len(codes) > MAX_NAMED_LANGUAGES:
+        languages_part = f"{len(codes)}-languages"
+    parts = [plain_name(part) for part in (model, rule, languages_part) if part]
+    return "-".join(["mask", *parts, f"{len(mask.removed)}-off.json"])
 
 
 def shrink_command(model: str, file: str) -> str:
@@ -115,9 +120,32 @@ def _draw_other_tools(mask: Mask) -> None:
 
 # The mask as a file: exported with the accuracies seen, and imported only if it belongs to this model.
 
-MAX_NAMED_LANGUAGES = 3  # languages that a file name lists
+UPLOAD = "mask-upload"
+"""Key of the widget that takes a mask."""
 
-MESSAGE, TAKEN, UPLOAD = "_import_message", "_import_taken", "mask-upload"
+
+@dataclass
+class MaskImport(PageState):
+    """The mask that one session has imported last.
+
+    Attributes:
+        file_id: Streamlit's name of its file, which later runs bring again; empty if there is none.
+        message: Whether it was imported, or why not; empty if there is nothing to say.
+        is_imported: Whether the message tells of a success.
+        drawn_at: Position and stamp of the history when the message was first drawn; None before.
+    """
+
+    key = "_import_message"
+    file_id: str = ""
+    message: str = ""
+    is_imported: bool = False
+    drawn_at: tuple[int, int] | None = None
+
+    def tell(self, message: str, *, is_imported: bool) -> None:
+        """Show a message until the mask changes."""
+        self.message = message
+        self.is_imported = is_imported
+        self.drawn_at = None
 
 
 def with_measured_accuracies(
@@ -127,17 +155,10 @@ def with_measured_accuracies(
     origin = dict(mask.chosen)
     for split in SIZES:
         split_question = question.on(split)
-        figures_by_language = {
-            language: known_figures[split_question.key(language)]
-            for language in languages
-            if split_question.key(language) in known_figures
-        }
+        figures_by_language = figures_known(split_question, languages, known_figures)
         accuracies = evaluated(figures_by_language, split_question).get("languages", {})
-        stated_label_map = (
-            {}
-            if split_question.label_map is None
-            else {"label_map": dict(split_question.label_map)}
-        )
+        label_map = split_question.label_map
+        stated_label_map = {} if label_map is None else {"label_map": dict(label_map)}
         origin = noted(
             origin,
             split,
@@ -164,8 +185,8 @@ def take_uploaded_mask(content: bytes, file_name: str, history: History, fingerp
     """Make an uploaded mask the current one.
 
     Args:
-        text: Content of its file.
-        name: Of the file.
+        content: Of its file.
+        file_name: Of the file.
         history: Of the mask that it replaces.
         fingerprint: Of the model that it is to be of.
 
@@ -190,7 +211,16 @@ def draw_mask_files(
     known_figures: Known,
     languages: Sequence[str],
 ) -> None:
-    """The exports, as a file and for other tools, and the import. loaded: the worker's description of the model."""
+    """Draw the exports, as a file and for other tools, and the import.
+
+    Args:
+        mask: That is exported.
+        history: Of the mask that an import replaces.
+        loaded_model: The worker's description of the model.
+        question: Of the mask's accuracy.
+        known_figures: Final figures of this session, of which the file has those of this mask.
+        languages: Codes of the languages whose accuracies the file has.
+    """
     place = place_of(loaded_model, question.model)
     if place.architecture:
         mask = replace(mask, model={**mask.model, "architecture": dict(place.architecture)})
@@ -209,27 +239,29 @@ def draw_mask_files(
         on_change=uninterrupted(_import_upload),
         args=(history, question.fingerprint),
     )
-    message = st.session_state.get(MESSAGE)
-    if not message:
+    mask_import = MaskImport.of_session()
+    if not mask_import.message:
         return
     # A message stays until the mask changes; a click may have arrived with the upload, so count from here.
-    state = (history.position, history.stamp)
-    message.setdefault("when", state)
-    if message["when"] == state:
-        (st.success if message["ok"] else st.error)(plain(message["text"]))
+    position_and_stamp = (history.position, history.stamp)
+    if mask_import.drawn_at is None:
+        mask_import.drawn_at = position_and_stamp
+    if mask_import.drawn_at == position_and_stamp:
+        show_message = st.success if mask_import.is_imported else st.error
+        show_message(plain(mask_import.message))
 
 
 def _import_upload(history: History, fingerprint: str) -> None:
     file = st.session_state.get(UPLOAD)
-    if file is None or file.file_id == st.session_state.get(TAKEN):
+    mask_import = MaskImport.of_session()
+    if file is None or file.file_id == mask_import.file_id:
         return
-    st.session_state[TAKEN] = file.file_id
+    mask_import.file_id = file.file_id
     try:
         take_uploaded_mask(file.getvalue(), file.name, history, fingerprint)
     except HeadlabError as error:
-        text = f"Not imported, the mask is unchanged: {as_sentence(error)}"
-        st.session_state[MESSAGE] = {"ok": False, "text": text}
+        reason = as_sentence(error)
+        mask_import.tell(f"Not imported, the mask is unchanged: {reason}", is_imported=False)
         return
-    removed_heads = len(history.mask.removed)
-    text = f"Imported {file.name}: {removed_heads} of {history.grid.size} heads are off."
-    st.session_state[MESSAGE] = {"ok": True, "text": text}
+    heads_off = f"{len(history.mask.removed)} of {history.grid.size} heads are off"
+    mask_import.tell(f"Imported {file.name}: {heads_off}.", is_imported=True)

@@ -22,7 +22,11 @@ def verdict(
 ) -> str:
     """What a head's interval says about its effect, in a few words.
 
-    among: all scores on view, for whose heads p is corrected; None where they are not final.
+    Args:
+        scores: Of the head's language.
+        head: The head.
+        corrected_with: All scores on view, for whose heads p is corrected; None where they are not
+            final.
     """
     index = scores.grid.index(head)
     if scores.low is None or scores.high is None:
@@ -32,21 +36,19 @@ def verdict(
     if not (scores.harmful[index] or scores.helpful[index]):
         return "undecided: its interval contains 0"
     effect, side_of_zero = ("harms", "below") if scores.harmful[index] else ("helps", "above")
-    p_values_by_language, coarse_note = (
-        adjusted(corrected_with or {}),
-        coarse((corrected_with or {}).values()),
-    )
-    if scores.language not in p_values_by_language or coarse_note:
-        return f"{effect}: its interval lies {side_of_zero} 0" + (
-            f" ({coarse_note.rstrip('.')})" if coarse_note else ""
-        )
-    adjusted_p, test_count = (
-        p_values_by_language[scores.language][index],
-        sum(map(len, p_values_by_language.values())),
-    )
+    own_interval_words = f"{effect}: its interval lies {side_of_zero} 0"
+    all_scores = corrected_with or {}
+    coarse_note = coarse(all_scores.values())
+    if coarse_note:
+        return f"{own_interval_words} ({coarse_note.rstrip('.')})"
+    p_values_by_language = adjusted(all_scores)
+    if scores.language not in p_values_by_language:
+        return own_interval_words
+    adjusted_p = p_values_by_language[scores.language][index]
+    test_count = sum(map(len, p_values_by_language.values()))
     correction = f"after Holm's correction for {test_count:,} tests ({p_is(adjusted_p)})"
     if adjusted_p <= 1 - scores.level:
-        return f"{effect}: its interval lies {side_of_zero} 0, and that holds {correction}"
+        return f"{own_interval_words}, and that holds {correction}"
     return f"{effect} by its own interval, which lies {side_of_zero} 0, but not {correction}"
 
 
@@ -57,16 +59,16 @@ def sign_flag(scores: HeadScores) -> str:
 
 def shown_value(scores: HeadScores, head: Head) -> str:
     """A head's value with its interval, where there is one, in the unit shown."""
-    index, (factor, unit) = scores.grid.index(head), shown_unit(scores.unit)
-    value, *interval_ends = (
-        f"{factor * a[index]:{sign_flag(scores)}.2f}"
-        for a in (scores.values, scores.low, scores.high)
-        if a is not None
-    )
-    interval = (
-        f" [{', '.join(interval_ends)}]" if interval_ends else ""
-    )  # seldom symmetric, so no ± here
-    return f"**{value.replace('-', MINUS)} {plain(unit)}**{interval.replace('-', MINUS)}"
+    index = scores.grid.index(head)
+    factor, unit = shown_unit(scores.unit)
+
+    def number_text(number: float) -> str:
+        return f"{factor * number:{sign_flag(scores)}.2f}".replace("-", MINUS)
+
+    text = f"**{number_text(scores.values[index])} {plain(unit)}**"
+    # Ends rather than ±, as an interval is seldom symmetric.
+    ends = [number_text(end[index]) for end in (scores.low, scores.high) if end is not None]
+    return f"{text} [{', '.join(ends)}]" if ends else text
 
 
 def draw_sharpening_map(
@@ -76,7 +78,15 @@ def draw_sharpening_map(
     selected_head: Head | None,
     on_click: Callable[[Head], None],
 ) -> None:
-    """The large map of a running job, and its progress. stored: sets the colour scale."""
+    """Draw the large map of a running job, and its progress.
+
+    Args:
+        job: The job.
+        scores: So far, of the language that it is computing.
+        stored_scores: By language; they set the colour scale.
+        selected_head: That is marked in the map.
+        on_click: Called with a head that is clicked.
+    """
     st.markdown(plain(sharpening_line(job, scores)))
     draw_map(
         map_so_far(scores, stored_scores),
@@ -89,12 +99,8 @@ def draw_sharpening_map(
 
 def map_so_far(scores: HeadScores, stored_scores: Mapping[str, HeadScores]) -> HeadMap:
     """The map of the scores so far, on the scale of the stored ones and corrected together with them."""
-    (*_, map_of_language) = maps_of(
-        {
-            **{k: s for k, s in stored_scores.items() if k != scores.language},
-            scores.language: scores,
-        }
-    ).values()
+    others = {name: s for name, s in stored_scores.items() if name != scores.language}
+    map_of_language = maps_of({**others, scores.language: scores})[scores.language]
     return replace(map_of_language, limit=common_limit(stored_scores.values() or [scores]))
 
 
@@ -130,10 +136,8 @@ def _warnings(scores: HeadScores) -> list[str]:
     """Caveats about the intervals of a running job."""
     if method_caution := caution(scores.method):
         return [method_caution]
-    example_count, max_samples = (
-        spec_of(scores, "task", "size"),
-        int(np.max(scores.samples)) if scores.samples is not None else 0,
-    )
+    example_count = spec_of(scores, "task", "size")
+    max_samples = 0 if scores.samples is None else int(np.max(scores.samples))
     known_method = METHODS.get(scores.method)
     in_cycles = known_method is not None and known_method.interval_check == "every cycle"
     is_provisional = in_cycles and example_count and max_samples % example_count

@@ -11,10 +11,9 @@ import streamlit as st
 from headlab.dashboard.frame import Choice, LatestValue, supervisor
 from headlab.report.parts import facts_of, spent
 
-SHORT_FINGERPRINT = 12  # characters of a fingerprint, enough to tell weights apart
-
+SHORT_FINGERPRINT = 12
+"""Characters of a fingerprint, enough to tell weights apart."""
 WAIT_SECONDS = 0.3
-
 FRESH_SECONDS = 60.0
 
 StoredResult = TypeVar("StoredResult")
@@ -45,9 +44,12 @@ def _model_fingerprints() -> LatestValue[dict[str, str | None]]:
 class Shelf(Generic[StoredResult]):
     """The cached results for a choice.
 
-    by_language: results of each chosen language that has any (and of languages that the task does not offer), best
-    first.  missing: chosen languages without results.  problems: a sentence for every result that was skipped.
-    weights: fingerprint of the chosen model's weights, None if unknown.
+    Attributes:
+        by_language: Results of each chosen language that has any, and of languages that the task does
+            not offer; the best first.
+        missing: Chosen languages without results.
+        problems: A sentence for every result that was skipped.
+        weights: Fingerprint of the chosen model's weights, None if unknown.
     """
 
     by_language: Mapping[str, list[StoredResult]]
@@ -85,7 +87,15 @@ def draw_form_below(
     expander_title: str,
     key: str,
 ) -> None:
-    """A form for the languages without a result; if all have one, for these languages, folded under `others`."""
+    """Draw a form for the languages without a result; if all have one, for `languages`, folded.
+
+    Args:
+        shelf: The results for the choice.
+        languages: The chosen languages.
+        draw_form: Draws the form for languages.
+        expander_title: Under which the form is folded.
+        key: Of the container that it stands in.
+    """
     if shelf.missing or not shelf.by_language:
         st.subheader("What will it cost?")
         with st.container(border=True, key=key):
@@ -98,15 +108,20 @@ def draw_form_below(
 def model_differences(
     result_fingerprint: str | None, current_fingerprint: str | None, dtype: str | None
 ) -> list[str]:
-    """How a result's model differs from the chosen one, in words. own, weights: fingerprints, if known."""
-    differences = (
-        [f"made with other weights ({short_fingerprint(result_fingerprint)})"]
-        if current_fingerprint
-        and result_fingerprint is not None
-        and result_fingerprint != current_fingerprint
-        else []
-    )
-    return differences + ([f"in {dtype}"] if dtype else [])
+    """How a result's model differs from the chosen one, in words.
+
+    Args:
+        result_fingerprint: Of the weights that the result was made with, if known.
+        current_fingerprint: Of the chosen model's weights, if known.
+        dtype: Precision of the result's model; empty or None for float32.
+    """
+    differences = []
+    has_other_weights = result_fingerprint != current_fingerprint
+    if current_fingerprint and result_fingerprint is not None and has_other_weights:
+        differences.append(f"made with other weights ({short_fingerprint(result_fingerprint)})")
+    if dtype:
+        differences.append(f"in {dtype}")
+    return differences
 
 
 def short_fingerprint(fingerprint: str) -> str:
@@ -120,11 +135,14 @@ def facts_table(
     forwards_and_seconds: tuple[int, float],
     key_row: tuple[str, str],
 ) -> list[tuple[str, str]]:
-    """How a result was made, as (name, value) pairs. took: example forwards and seconds."""
-    return [
-        *(
-            (name[:1].upper() + name[1:], value)
-            for name, value in facts_of(spec, meta, spent(*forwards_and_seconds))
-        ),
-        key_row,
-    ]
+    """How a result was made, as (name, value) pairs.
+
+    Args:
+        spec: Of the result.
+        meta: What is stored beside it.
+        forwards_and_seconds: That it took, in example forwards and seconds.
+        key_row: The last pair: what kind of result it is, and its key.
+    """
+    facts = facts_of(spec, meta, spent(*forwards_and_seconds))
+    rows = [(name[:1].upper() + name[1:], value) for name, value in facts]
+    return [*rows, key_row]

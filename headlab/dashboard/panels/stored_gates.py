@@ -39,7 +39,9 @@ from headlab.training.l0_table import SPLITS, learned_on, learned_with, worth
 
 # Learned gates as pages read them: the accuracy of each run, and tables.
 
-OPTIONS_FIELD, WEIGHT_OPTION, TRAINED_OPTION = "options", "weight", "trained"
+OPTIONS_FIELD = "options"
+WEIGHT_OPTION = "weight"
+TRAINED_OPTION = "trained"
 
 
 @dataclass(frozen=True)
@@ -73,18 +75,14 @@ def sweeps(results: Sequence[Result[LearnedGates]]) -> list[Sweep]:
     """Runs of one language grouped into sweeps, the one with most runs first."""
     groups: dict[str, list[Result[LearnedGates]]] = {}
     for result in results:
-        shared_options = {
-            name: value
-            for name, value in learned_with(result.record).items()
-            if name != WEIGHT_OPTION
-        }
-        groups.setdefault(
-            canonical_json({**result.record.spec, OPTIONS_FIELD: shared_options}), []
-        ).append(result)
-    all_sweeps = [
-        Sweep(tuple(sorted(runs, key=lambda run: (run.record.weight, run.key))))
-        for runs in groups.values()
-    ]
+        shared_options = dict(learned_with(result.record))
+        shared_options.pop(WEIGHT_OPTION, None)
+        shared_spec = {**result.record.spec, OPTIONS_FIELD: shared_options}
+        groups.setdefault(canonical_json(shared_spec), []).append(result)
+    all_sweeps = []
+    for runs in groups.values():
+        by_weight = sorted(runs, key=lambda run: (run.record.weight, run.key))
+        all_sweeps.append(Sweep(tuple(by_weight)))
     return sorted(all_sweeps, key=lambda sweep: (-len(sweep.runs), sweep.runs[0].key))
 
 
@@ -96,18 +94,13 @@ def run_words(gates: LearnedGates) -> str:
 def hover(gates: LearnedGates, split: str) -> str:
     """Hover text of a run in the trade-off."""
     accuracy_gain = worth(gates, split)
-    lines = [f"λ = {gates.weight:g}: {int(gates.kept.sum())} of {gates.grid.size} heads kept",
-             f"{gates.undecided()} undecided"]  # fmt: skip
-    return "<br>".join(
-        [
-            *lines,
-            *(
-                [f"{split}: {100 * accuracy_gain.accuracy:.1f} %, {accuracy_gain.gain}"]
-                if accuracy_gain
-                else []
-            ),
-        ]
-    )
+    lines = [
+        f"λ = {gates.weight:g}: {int(gates.kept.sum())} of {gates.grid.size} heads kept",
+        f"{gates.undecided()} undecided",
+    ]
+    if accuracy_gain:
+        lines.append(f"{split}: {100 * accuracy_gain.accuracy:.1f} %, {accuracy_gain.gain}")
+    return "<br>".join(lines)
 
 
 def splits_of(sweep: Sweep) -> list[str]:
@@ -118,26 +111,24 @@ def splits_of(sweep: Sweep) -> list[str]:
 
 def every_gate(gates: LearnedGates) -> Table:
     """A row per head: P(g ≠ 0) at the first and last step, P(g = 1) at the last, and whether it is kept."""
-    open_probability, has_gate, is_kept = gates.open_probability, gates.gated, gates.kept
-    fully_open = np.where(has_gate, gates.concrete.one(gates.log_alpha[-1]), 1.0)
+    open_probability = gates.open_probability
+    fully_open = np.where(gates.gated, gates.concrete.one(gates.log_alpha[-1]), 1.0)
     rows: list[tuple[Cell, ...]] = []
     for index, head in enumerate(gates.grid.heads):
         cells = (
             float(open_probability[0, index]),
             float(open_probability[-1, index]),
             float(fully_open[index]),
-            bool(is_kept[index]),
-            bool(has_gate[index]),
+            bool(gates.kept[index]),
+            bool(gates.gated[index]),
         )
         rows.append((*head, *cells))
-    columns = (*HEAD, "P(g ≠ 0) at first", "P(g ≠ 0) at last", "P(g = 1) at last", "kept",
-               "has a gate")  # fmt: skip
-    title = f"Every gate at λ = {gates.weight:g}"
+    probability_columns = ("P(g ≠ 0) at first", "P(g ≠ 0) at last", "P(g = 1) at last")
     return Table(
         f"gates-heads-{gates.language}",
-        title,
-        columns,
-        (*HEAD_FORMATS, *(".3f",) * 3, "", ""),
+        f"Every gate at λ = {gates.weight:g}",
+        (*HEAD, *probability_columns, "kept", "has a gate"),
+        (*HEAD_FORMATS, ".3f", ".3f", ".3f", "", ""),
         tuple(rows),
     )
 
@@ -284,41 +275,29 @@ def trouble(job: GatesJob) -> str:
 
 # Stored gates: the runs of a model and task, by language and sweep.
 
-OPTIONS_IN_LABEL = (
-    WEIGHT_OPTION,
-    "trained",
-    "stacks",
-    "steps",
-    "split",
-    "size",
-)  # options that every label already states
+OPTIONS_IN_LABEL = (WEIGHT_OPTION, "trained", "stacks", "steps", "split", "size")
+"""Options that every label already states."""
 
 
 def shelf(choice: Choice) -> Shelf[Sweep]:
     """All gates learned for the chosen model on the chosen task."""
-    stored, offered_languages, weights_fingerprint = (
-        stored_results(LearnedGates),
-        set(task_languages(choice.task)),
-        current_weights(choice.model),
-    )
+    stored = stored_results(LearnedGates)
+    offered_languages = set(task_languages(choice.task))
+    weights = current_weights(choice.model)
     runs_by_language: dict[str, list[Result[LearnedGates]]] = {}
     for result in stored.results:
-        spec, language = result.record.spec, result.record.language
+        spec = result.record.spec
+        language = result.record.language
         subject = (part(spec, "model", "name"), part(spec, "task", "name"))
-        if (
-            subject == (choice.model, choice.task)
-            and choice.fits(spec)
-            and (language in choice.languages or language not in offered_languages)
-        ):
+        is_wanted = language in choice.languages or language not in offered_languages
+        if is_wanted and subject == (choice.model, choice.task) and choice.fits(spec):
             runs_by_language.setdefault(language, []).append(result)
-    sweeps_by_language = {
-        language_code: sorted(
-            sweeps(language_runs),
-            key=lambda sweep: not _has_current_weights(sweep, weights_fingerprint),
+    sweeps_by_language: dict[str, list[Sweep]] = {}
+    for language, runs in runs_by_language.items():
+        sweeps_by_language[language] = sorted(
+            sweeps(runs), key=lambda sweep: not _has_current_weights(sweep, weights)
         )
-        for language_code, language_runs in runs_by_language.items()
-    }
-    return put_on_shelf(choice, sweeps_by_language, stored.problems, weights_fingerprint)
+    return put_on_shelf(choice, sweeps_by_language, stored.problems, weights)
 
 
 def fingerprint(sweep: Sweep) -> str:
@@ -332,54 +311,47 @@ def _has_current_weights(sweep: Sweep, weights: str | None) -> bool:
 
 def label(sweep: Sweep, weights: str | None = None) -> str:
     """A sweep in one line: how many runs, what was learned, on what."""
-    options, spec = learned_with(sweep.first), sweep.first.spec
-    run_count = (
-        f"{len(sweep.runs)} runs" if len(sweep.runs) > 1 else f"one run, λ = {sweep.first.weight:g}"
-    )
-    parts = [run_count, "model trained jointly" if sweep.along else "model frozen"]
-    stacks_with_gates = {
-        head.stack
-        for head, has_gate in zip(sweep.first.grid.heads, sweep.first.gated, strict=True)
-        if has_gate
-    }
-    stacks = [stack.name for stack in sweep.first.grid.stacks]
-    if len(stacks) > 1:
-        parts.append(
-            "gates on all stacks"
-            if stacks_with_gates == set(stacks)
-            else f"gates on {', '.join(sorted(stacks_with_gates))} only"
-        )
-    parts.append(f"{options['steps']} steps" if "steps" in options else "")
-    parts.append(
-        f"learned on {part(spec, 'task', 'size') or 'all'} examples of {learned_on(sweep.first)}"
-    )
-    seed = options.get("seed", spec.get("seed"))
-    parts.append(f"seed {seed}" if seed else "")
-    return " · ".join(
-        [*(word for word in parts if word), *model_differences(fingerprint(sweep), weights, None)]
-    )
+    gates = sweep.first
+    options = learned_with(gates)
+    parts = [f"{len(sweep.runs)} runs"]
+    if len(sweep.runs) == 1:
+        parts = [f"one run, λ = {gates.weight:g}"]
+    parts.append("model trained jointly" if sweep.along else "model frozen")
+    if len(gates.grid.stacks) > 1:
+        parts.append(_stacks_words(gates))
+    if "steps" in options:
+        parts.append(f"{options['steps']} steps")
+    size = part(gates.spec, "task", "size") or "all"
+    parts.append(f"learned on {size} examples of {learned_on(gates)}")
+    seed = options.get("seed", gates.spec.get("seed"))
+    if seed:
+        parts.append(f"seed {seed}")
+    return " · ".join([*parts, *model_differences(fingerprint(sweep), weights, None)])
+
+
+def _stacks_words(gates: LearnedGates) -> str:
+    """Which stacks of heads have gates."""
+    stacks_with_gates: set[str] = set()
+    for head, has_gate in zip(gates.grid.heads, gates.gated, strict=True):
+        if has_gate:
+            stacks_with_gates.add(head.stack)
+    if stacks_with_gates == {stack.name for stack in gates.grid.stacks}:
+        return "gates on all stacks"
+    return f"gates on {', '.join(sorted(stacks_with_gates))} only"
 
 
 def labels(sweeps: Sequence[Sweep], weights: str | None = None) -> list[str]:
     """Distinct labels of sweeps shown together: a select box finds an entry by its text."""
     settings = [_settings_beside_label(sweep) for sweep in sweeps]
-    varying_names = [
-        name
-        for name in dict.fromkeys(n for sweep_settings in settings for n in sweep_settings)
-        if _differs(settings, name)
-    ]
-    setting_words = [
-        [
-            f"{name.replace('_', ' ')} {as_text(sweep_settings[name])}"
-            for name in varying_names
-            if name in sweep_settings
-        ]
-        for sweep_settings in settings
-    ]
-    lines = [
-        " · ".join([label(sweep, weights), *words])
-        for sweep, words in zip(sweeps, setting_words, strict=True)
-    ]
+    names = dict.fromkeys(name for sweep_settings in settings for name in sweep_settings)
+    varying_names = [name for name in names if _differs(settings, name)]
+    lines = []
+    for sweep, sweep_settings in zip(sweeps, settings, strict=True):
+        parts = [label(sweep, weights)]
+        for name in varying_names:
+            if name in sweep_settings:
+                parts.append(f"{name.replace('_', ' ')} {as_text(sweep_settings[name])}")
+        lines.append(" · ".join(parts))
     return [
         f"{line} ({sweep.runs[0].key[:6]})" if lines.count(line) > 1 else line
         for sweep, line in zip(sweeps, lines, strict=True)
@@ -401,31 +373,27 @@ def _settings_beside_label(sweep: Sweep) -> dict[str, Any]:
 
 
 def _differs(settings: Sequence[Mapping[str, Any]], name: str) -> bool:
-    return (
-        len(
-            {
-                canonical_json(sweep_settings[name])
-                for sweep_settings in settings
-                if name in sweep_settings
-            }
-        )
-        > 1
-    )
+    """Whether those that have a setting have several values of it."""
+    values = {
+        canonical_json(sweep_settings[name])
+        for sweep_settings in settings
+        if name in sweep_settings
+    }
+    return len(values) > 1
 
 
 def facts(result: Result[LearnedGates]) -> list[tuple[str, str]]:
     """How a run was made, as (name, value) pairs."""
     gates = result.record
-    rows = facts_table(
-        gates.spec, result.meta, (gates.example_forwards, gates.seconds), ("Run", result.key)
-    )
-    folder = f"{trained_folder(result) or gates.trained.get('folder') or 'not kept'}"
-    rows = [row for row in rows if row[0] != "Option weight"]  # which is λ
-    return [
-        ("λ", f"{gates.weight:g}"),
-        *([("Trained model", folder)] if gates.trained else []),
-        *rows,
-    ]
+    rows = [("λ", f"{gates.weight:g}")]
+    if gates.trained:
+        folder = trained_folder(result) or gates.trained.get("folder") or "not kept"
+        rows.append(("Trained model", f"{folder}"))
+    forwards_and_seconds = (gates.example_forwards, gates.seconds)
+    for row in facts_table(gates.spec, result.meta, forwards_and_seconds, ("Run", result.key)):
+        if row[0] != "Option weight":  # which is λ
+            rows.append(row)
+    return rows
 
 
 def dtype(result: Result[LearnedGates]) -> str:

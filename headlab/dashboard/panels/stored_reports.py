@@ -33,7 +33,11 @@ def matching_reports(
 ) -> list[Result[Report]]:
     """Reports of an experiment on a choice's model and task: those a job would make now, then others; newest first.
 
-    weights: fingerprint of the model's current weights, None if unknown.
+    Args:
+        results: Stored reports.
+        choice: The model and the task, with its label map.
+        experiment: Key of the experiment.
+        weights: Fingerprint of the model's current weights, None if unknown.
     """
     subject = (choice.model, choice.task, experiment)
 
@@ -44,9 +48,11 @@ def matching_reports(
         options = changed_options(stored_job.job)
         return same_weights, is_float32, made_at(result), -len(options), result.key
 
-    fitting = [
-        r for r in results if _subject_of(r.record) == subject and choice.fits(r.record.spec)
-    ]
+    fitting = []
+    for result in results:
+        report = result.record
+        if _subject_of(report) == subject and choice.fits(report.spec):
+            fitting.append(result)
     return sorted(fitting, key=rank, reverse=True)
 
 
@@ -95,7 +101,9 @@ class StoredJob:
 def report_label(result: Result[Report], weights: str | None = None) -> str:
     """A report in one line: date, languages, method, number of examples, seed and weights.
 
-    weights: fingerprint of the chosen model's weights; if it is None, the report's own are named.
+    Args:
+        result: The report.
+        weights: Fingerprint of the chosen model's weights; if it is None, the report's own are named.
     """
     stored_job = StoredJob.of(result.record)
     job = stored_job.job

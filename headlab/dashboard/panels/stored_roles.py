@@ -40,15 +40,18 @@ def picture(roles: Roles) -> dict[str, Any]:
     """Data for the browser: groups of roles with their colours and counts, and each head's groups, mark and tooltip."""
     shown_map = role_map_of(roles)
     group_numbers = {group: number for number, group in enumerate(shown_map.counts)}
+    roles_by_head: list[list[int] | None] = []
+    for head_groups in shown_map.groups:
+        if head_groups is None:
+            roles_by_head.append(None)
+        else:
+            roles_by_head.append([group_numbers[group] for group in head_groups])
     return {
         "kinds": [
-            {"name": name, **look_of(name)._asdict(), "heads": heads}
-            for name, heads in shown_map.counts.items()
+            {"name": name, **look_of(name)._asdict(), "heads": head_count}
+            for name, head_count in shown_map.counts.items()
         ],
-        "roles": [
-            None if head_groups is None else [group_numbers[group] for group in head_groups]
-            for head_groups in shown_map.groups
-        ],
+        "roles": roles_by_head,
         "shown": list(shown_map.marks),
         "tips": list(shown_map.tips),
     }
@@ -97,8 +100,8 @@ class RolesRequest:
         if self.source == TREES:
             return "gold trees of their treebanks: every role can be found"
         return (
-            f"the texts of task {self.choice.task}, without syntax: positions, rare words, separators and the like, "
-            "but no subjects, objects or modifiers"
+            f"the texts of task {self.choice.task}, without syntax: positions, rare words, separators "
+            "and the like, but no subjects, objects or modifiers"
         )
 
 
@@ -120,11 +123,11 @@ def roles_requests(
     """
     with_trees = [name for name in languages if name in treebanks and source == TREES]
     with_texts = [name for name in languages if name in task_languages and name not in with_trees]
-    split = [
+    requests = [
         RolesRequest(choice, TREES, tuple(with_trees)),
         RolesRequest(choice, TEXTS, tuple(with_texts)),
     ]
-    return [request for request in split if request.languages]
+    return [request for request in requests if request.languages]
 
 
 def trouble(job: RolesJob) -> str:
@@ -135,7 +138,8 @@ def trouble(job: RolesJob) -> str:
 
 # Stored roles reports of a model, by language, best first.
 
-FOLDER_NAME_CHARACTERS = 12  # characters of a folder's name, enough to tell reports apart
+FOLDER_NAME_CHARACTERS = 12
+"""Characters of a folder's name, enough to tell reports apart."""
 
 
 @dataclass(frozen=True)
@@ -164,10 +168,8 @@ class StoredRoles:
 def shelf(choice: Choice) -> Shelf[StoredRoles]:
     """Every roles report of the chosen model, on a treebank or on the chosen task."""
     stored = stored_results(Report)
-    weights_fingerprint, offered_languages = (
-        current_weights(choice.model),
-        set(task_languages(choice.task)),
-    )
+    weights_fingerprint = current_weights(choice.model)
+    offered_languages = set(task_languages(choice.task))
     reports_by_language: dict[str, list[StoredRoles]] = {}
     problems = [*stored.problems]
     for result in stored.results:
@@ -182,9 +184,7 @@ def shelf(choice: Choice) -> Shelf[StoredRoles]:
         else:
             reports_by_language.setdefault(language, []).append(StoredRoles(result, roles))
     for language_reports in reports_by_language.values():
-        language_reports.sort(
-            key=lambda stored_roles: _rank(stored_roles, weights_fingerprint), reverse=True
-        )
+        language_reports.sort(key=lambda report: _rank(report, weights_fingerprint), reverse=True)
     return put_on_shelf(choice, reports_by_language, problems, weights_fingerprint)
 
 
@@ -200,17 +200,24 @@ def _read_roles(key: str, creation_date: str, _result: Result[Report]) -> Roles 
     try:
         return read(_result.record)
     except HeadlabError as error:
+        folder = f"{_result.folder.name[:FOLDER_NAME_CHARACTERS]}…"
         return (
-            f"skipped: the report of roles in {_result.folder.name[:FOLDER_NAME_CHARACTERS]}… cannot be shown ({error}); "
-            "delete its folder, then make it again"
+            f"skipped: the report of roles in {folder} cannot be shown ({error}); delete its folder, "
+            "then make it again"
         )
 
 
 def _rank(stored_roles: StoredRoles, weights: str | None) -> tuple[bool, bool, bool, float, str]:
+    """What stored reports are ordered by, the best last.
+
+    Args:
+        stored_roles: A report.
+        weights: Fingerprint of the chosen model's weights, None if unknown.
+    """
     report = stored_roles.result.record
-    has_current_weights = weights is None or fingerprint_of(report.spec) == current_fingerprint(
-        weights
-    )
+    has_current_weights = True
+    if weights is not None:
+        has_current_weights = fingerprint_of(report.spec) == current_fingerprint(weights)
     return (
         has_current_weights,
         stored_roles.roles.syntax,
@@ -223,16 +230,17 @@ def _rank(stored_roles: StoredRoles, weights: str | None) -> tuple[bool, bool, b
 def label(stored_roles: StoredRoles, weights: str | None = None) -> str:
     """A report in one line: date, language, number and source of sentences, and weights if not the model's."""
     report = stored_roles.result.record
-    source_text = (
-        "treebank"
-        if stored_roles.source == TREEBANK
-        else f"task {stored_roles.source}, without syntax"
-    )
-    parts = [date_words(stored_roles.result), language_title(stored_roles.language)]
-    parts.append(
-        f"{part(report.spec, 'task', 'size') or '?'} sentences of {part(report.spec, 'task', 'split') or '?'} ({source_text})"
-    )
-    report_fingerprint, dtype = (
-        part(report.spec, "model", name) for name in ("fingerprint", "dtype")
-    )
-    return " · ".join([*parts, *model_differences(str(report_fingerprint or ""), weights, dtype)])
+    source_text = "treebank"
+    if stored_roles.source != TREEBANK:
+        source_text = f"task {stored_roles.source}, without syntax"
+    size = part(report.spec, "task", "size") or "?"
+    split = part(report.spec, "task", "split") or "?"
+    fingerprint = str(part(report.spec, "model", "fingerprint") or "")
+    dtype = part(report.spec, "model", "dtype")
+    parts = [
+        date_words(stored_roles.result),
+        language_title(stored_roles.language),
+        f"{size} sentences of {split} ({source_text})",
+        *model_differences(fingerprint, weights, dtype),
+    ]
+    return " · ".join(parts)

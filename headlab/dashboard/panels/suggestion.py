@@ -12,8 +12,6 @@ from headlab.core import Bools, Floats
 from headlab.masks import RISKY_SHARE, Mask
 from headlab.results import RAW, HeadScores, coarse
 
-# Which heads the scores suggest switching off: one language's scores or their mean, and a rule. No streamlit here.
-
 MEAN_OF_LANGUAGES = "mean"
 
 RULES = {
@@ -32,7 +30,14 @@ CORRECTIONS = {
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A rule and its one option: k for `bottom`, threshold (in the score's unit), correction for `harmful`."""
+    """A rule and its one option.
+
+    Attributes:
+        rule: A key of `RULES`.
+        k: How many heads rule `bottom` removes.
+        threshold: Of rule `threshold`, in the unit of the scores.
+        correction: Of rule `harmful`, a key of `CORRECTIONS`.
+    """
 
     rule: str
     k: int | None = None
@@ -49,9 +54,13 @@ class Suggestion:
 def expected_false(scores: HeadScores, suggestion: Suggestion, removed_count: int) -> str:
     """How many of the heads that rule harmful names may do no harm, in words; empty where there is nothing to say.
 
-    off: how many it names.
+    Args:
+        scores: That the rule was applied to.
+        suggestion: The rule.
+        removed_count: How many heads it names.
     """
-    error_rate, head_count = 1 - scores.level, scores.grid.size
+    error_rate = 1 - scores.level
+    head_count = scores.grid.size
     if suggestion.rule != "harmful" or error_rate <= 0:
         return ""
     if suggestion.correction == RAW:
@@ -60,14 +69,16 @@ def expected_false(scores: HeadScores, suggestion: Suggestion, removed_count: in
                 "Bounds of the mean are conservative, so fewer heads are named falsely than intervals of "
                 f"{scores.level:.0%} allow."
             )
+        by_chance = head_count * error_rate / 2
         return (
-            f"If none of the {head_count} heads had any effect, at most about {head_count * error_rate / 2:.2g} would still be named, "
-            f"by chance: each is judged by its own {scores.level:.0%} interval."
+            f"If none of the {head_count} heads had any effect, at most about {by_chance:.2g} would "
+            f"still be named, by chance: each is judged by its own {scores.level:.0%} interval."
         )
     if not removed_count:
         return coarse([scores]) if suggestion.correction == "holm" else ""
     if suggestion.correction == "bh":
-        return f"Of those named, at most {error_rate:.0%} are false on average: {removed_count * error_rate:.2g} of {removed_count}."
+        false_count = f"{removed_count * error_rate:.2g} of {removed_count}"
+        return f"Of those named, at most {error_rate:.0%} are false on average: {false_count}."
     return f"The probability that any of them is false is at most {error_rate:.0%}."
 
 
@@ -87,16 +98,17 @@ def pooled_scores(scores: Mapping[str, HeadScores], source: str) -> HeadScores |
     return replace(
         all_scores[0],
         language=MEAN_OF_LANGUAGES,
-        values=np.mean([s.values for s in all_scores], axis=0),
-        low=_mean_bound([s.low for s in all_scores]),
-        high=_mean_bound([s.high for s in all_scores]),
+        values=np.mean([one_language.values for one_language in all_scores], axis=0),
+        low=_mean_bound([one_language.low for one_language in all_scores]),
+        high=_mean_bound([one_language.high for one_language in all_scores]),
         samples=None,
         p_values=None,
     )
 
 
 def _mean_bound(bounds: list[Floats | None]) -> Floats | None:
-    known_bounds = [b for b in bounds if b is not None]
+    """The mean of the languages' bounds, [head]; None if a language has none."""
+    known_bounds = [bound for bound in bounds if bound is not None]
     return np.mean(known_bounds, axis=0) if len(known_bounds) == len(bounds) else None
 
 
@@ -132,5 +144,6 @@ def removal_warning(kept_heads: Bools) -> str | None:
     if removed_count == kept_heads.size:
         return f"This switches off all {removed_count} heads: no attention is left."
     if removed_count > RISKY_SHARE * kept_heads.size:
-        return f"This switches off {removed_count} of {kept_heads.size} heads; few models keep their accuracy beyond half."
+        heads_off = f"{removed_count} of {kept_heads.size} heads"
+        return f"This switches off {heads_off}; few models keep their accuracy beyond half."
     return None
