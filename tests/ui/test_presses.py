@@ -64,7 +64,7 @@ def test_a_button_that_never_was_does_nothing_and_holds_nothing_up():
     log, done = listening()
     log.take({"tab": "a", "presses": [[1, "gone", 1], [2, "k", 2]]})
     assert done == [2]
-    assert log.taken == {"a": 2}
+    assert log.last_number_by_tab == {"a": 2}
 
 
 def test_an_action_that_fails_is_not_tried_again_and_the_next_is():
@@ -84,10 +84,10 @@ def test_any_order_of_messages_that_each_hold_all_untaken_presses_takes_each_onc
     pressed = 0
     for _ in range(data.draw(some.integers(1, 12))):
         pressed += data.draw(some.integers(0, 3))
-        sent = event(*range(log.taken.get("a", 0) + 1, pressed + 1))
+        sent = event(*range(log.last_number_by_tab.get("a", 0) + 1, pressed + 1))
         for _ in range(data.draw(some.integers(0, 2))):
             log.take(sent)
-    log.take(event(*range(log.taken.get("a", 0) + 1, pressed + 1)))
+    log.take(event(*range(log.last_number_by_tab.get("a", 0) + 1, pressed + 1)))
     assert done == list(range(1, pressed + 1))
 
 
@@ -314,7 +314,7 @@ def test_numbers_of_a_tab_only_grow():
     for sent in itertools.permutations([event(1), event(1, 2), event(1, 2, 3)]):
         for one in sent:
             log.take(one)
-        assert log.taken["a"] == 3
+        assert log.last_number_by_tab["a"] == 3
 
 
 def test_a_file_made_on_demand_is_there_when_the_browser_asks_late(monkeypatch):

@@ -84,7 +84,7 @@ def press(app, key, value):
     """What the page is told of one press in the browser."""
     log, told = app.session_state["_presses"], app.session_state["told"]
     told.clear()
-    log.take({"tab": "x", "presses": [[log.taken.get("x", 0) + 1, key, value]]})
+    log.take({"tab": "x", "presses": [[log.last_number_by_tab.get("x", 0) + 1, key, value]]})
     return told
 
 

@@ -17,21 +17,25 @@ from headlab.dashboard.widgets import remember_head_groups
 from headlab.results import HeadScores, LearnedGates, Listing, Store, default_root
 from headlab.worker import LoadedModel
 
-# Contents of the cache folder, re-read only when one of its files changed.
-
-FolderStamp = str  # name, time and size of every file: one text, as streamlit takes long to hash many small values
-
-LISTED_KINDS = (HeadScores, Report, LearnedGates)  # what pages list
-
+FolderStamp = str
+"""Name, time and size of every file: one text, as streamlit takes long to hash many small values."""
+LISTED_KINDS = (HeadScores, Report, LearnedGates)
+"""What pages list."""
 ReadContent = TypeVar("ReadContent")
-
 ResultKind = TypeVar("ResultKind")
 
 
 def stored_results(kind: type[ResultKind]) -> Listing[ResultKind]:
-    """Every readable result of a kind (HeadScores, Report, …) in the cache folder, re-read only when it changed.
+    """Every readable result of a kind in the cache folder, re-read only when it changed.
 
-    Results of other heads than their model's are problems. Raises HeadlabError for a folder that cannot be read.
+    Args:
+        kind: HeadScores, Report or LearnedGates.
+
+    Returns:
+        The results. Those of other heads than their model's are problems.
+
+    Raises:
+        HeadlabError: The folder cannot be read.
     """
     return cast(Listing[ResultKind], _read_folder(lambda root, stamp: _listing(root, stamp, kind)))
 
@@ -53,12 +57,19 @@ def loaded_model(name: str) -> LoadedModel:
 
 
 def stored_specs() -> list[Mapping[str, Any]]:
-    """The spec of every stored result that pages list. Raises as `listing` does."""
+    """The spec of every stored result that pages list; errors as of `stored_results`."""
     return _read_folder(_specs)
 
 
 def _read_folder(read_content: Callable[[Path, FolderStamp], ReadContent]) -> ReadContent:
-    """What is read of the cache folder. read: of folder and stamp, cached by both; the stamp tells known models too."""
+    """What is read of the cache folder.
+
+    Args:
+        read_content: Of the folder and its stamp, cached by both; the stamp tells known models too.
+
+    Raises:
+        HeadlabError: The folder cannot be read.
+    """
     root = default_root()
     try:
         return read_content(root, "\n".join((_folder_stamp(root), *_grids_by_fingerprint())))
@@ -76,11 +87,10 @@ def _listing(root: Path, stamp: FolderStamp, kind: type) -> Listing[Any]:
 
 @st.cache_resource(max_entries=2, show_spinner=False)
 def _specs(root: Path, stamp: FolderStamp) -> list[Mapping[str, Any]]:
-    return [
-        result.record.spec
-        for kind in LISTED_KINDS
-        for result in _listing(root, stamp, kind).results
-    ]
+    specs: list[Mapping[str, Any]] = []
+    for kind in LISTED_KINDS:
+        specs += [result.record.spec for result in _listing(root, stamp, kind).results]
+    return specs
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
@@ -91,10 +101,9 @@ def store_of_folder(root: Path) -> Store:
 
 def _folder_stamp(root: Path) -> FolderStamp:
     """Name, time and size of every result file: changes whenever the listing may."""
-    names = ("spec.json", "result.npz")
-    stats = (
-        [(p, p.stat()) for p in sorted(root.glob("*/*")) if p.name in names]
-        if root.is_dir()
-        else []
-    )
-    return "\n".join(f"{p.parent.name}/{p.name} {s.st_mtime_ns} {s.st_size}" for p, s in stats)
+    lines = []
+    for path in sorted(root.glob("*/*")) if root.is_dir() else ():
+        if path.name in ("spec.json", "result.npz"):
+            stat = path.stat()
+            lines.append(f"{path.parent.name}/{path.name} {stat.st_mtime_ns} {stat.st_size}")
+    return "\n".join(lines)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
 
 from headlab.dashboard.frame.cache_folder import stored_results, stored_specs
-from headlab.dashboard.frame.choice import Choice, known_models, task_languages
+from headlab.dashboard.frame.choice import Choice, current_choice, known_models, task_languages
 from headlab.dashboard.frame.sidebar import (
     LABEL_MAP_PARAM,
     VARIANT_PARAM,
     draw_label_map,
+    first_link,
     label_map_text,
     notes_on_task,
     pick_languages,
@@ -23,20 +25,28 @@ from headlab.dashboard.frame.sidebar import (
 )
 from headlab.dashboard.frame.stored_scores import matching_scores, stored_subjects, variants
 from headlab.dashboard.frame.worker_supervisor import show_worker_state
-from headlab.dashboard.names import plain
-from headlab.dashboard.widgets import notices, set_widget, uninterrupted
+from headlab.dashboard.names import CHOICE_KEY, plain
+from headlab.dashboard.widgets import PageState, notices, set_widget, uninterrupted
 from headlab.methods import METHODS
 from headlab.results import HeadScores
 from headlab.tasks import TREEBANK, names
 
-LINKED_KEYS = (
-    "model",
-    "task",
-    "method",
-    "langs",
-    LABEL_MAP_PARAM,
-    VARIANT_PARAM,
-)  # the choice's keys, in the link and of the widgets
+LINKED_KEYS = ("model", "task", "method", "langs", LABEL_MAP_PARAM, VARIANT_PARAM)
+"""Keys of the choice's widgets, which are its parameters in the link too."""
+
+
+@dataclass
+class PageSwitch(PageState):
+    """The page that one session turns to, and what it shows there.
+
+    Attributes:
+        page: Name of the page; empty once it is open.
+        choice: What is shown there; None once it is, or if that stays as it is.
+    """
+
+    key = "_go"
+    page: str = ""
+    choice: Choice | None = None
 
 
 def _restore_choice() -> None:
@@ -44,14 +54,13 @@ def _restore_choice() -> None:
 
     When going back in the browser's history, streamlit gives the link precedence over this.
     """
-    earlier_choice = st.session_state.get("_choice")
-    if not isinstance(earlier_choice, Choice):
+    earlier_choice = current_choice()
+    if earlier_choice is None:
         _restore_link()
         return
-    for key, value in (
-        _widget_values(earlier_choice)
-        | {LABEL_MAP_PARAM: typed_label_map(earlier_choice.model, earlier_choice.task)}
-    ).items():
+    values = _widget_values(earlier_choice)
+    values[LABEL_MAP_PARAM] = typed_label_map(earlier_choice.model, earlier_choice.task)
+    for key, value in values.items():
         if key not in st.session_state and not st.query_params.get_all(key):
             st.session_state[key] = value
 
@@ -61,12 +70,11 @@ def _restore_link() -> None:
 
     Widgets read the link as it was when their run started, so this starts another run.
     """
-    first_link = st.session_state.get("_link", {})
-    lost_params = {
-        key: first_link[key]
-        for key in LINKED_KEYS
-        if first_link.get(key) and not st.query_params.get_all(key)
-    }
+    link = first_link()
+    lost_params = {}
+    for key in LINKED_KEYS:
+        if link.get(key) and not st.query_params.get_all(key):
+            lost_params[key] = link[key]
     if lost_params:
         st.query_params.update(lost_params)
         st.rerun()
@@ -77,30 +85,36 @@ def open_page(name: str, choice: Choice) -> None:
 
     The choice is applied after the switch, because the browser sends what it showed before along with it.
     """
-    st.session_state["_go"], st.session_state["_wanted"] = name, choice
+    switch = PageSwitch.of_session()
+    switch.page = name
+    switch.choice = choice
 
 
 def _switch_page_or_apply_choice() -> None:
-    """Make the switch that `go` asked for, or apply its choice once it has been made."""
-    if (name := st.session_state.pop("_go", None)) is not None:
-        st.switch_page(f"pages/{name}.py", query_params={})
-    if (wanted := st.session_state.pop("_wanted", None)) is not None:
-        remember_model(wanted.model)
-        for key, value in _widget_values(wanted).items():
+    """Make the switch that `open_page` asked for, or apply its choice once it has been made."""
+    switch = PageSwitch.of_session()
+    page = switch.page
+    if page:
+        switch.page = ""
+        st.switch_page(f"pages/{page}.py", query_params={})
+    choice = switch.choice
+    if choice is not None:
+        switch.choice = None
+        remember_model(choice.model)
+        for key, value in _widget_values(choice).items():
             set_widget(key, value)
 
 
 def _widget_values(choice: Choice) -> dict[str, Any]:
-    label_map_typed = label_map_text(choice.label_map)
-    values = (
-        choice.model,
-        choice.task,
-        choice.method,
-        list(choice.languages),
-        label_map_typed,
-        choice.variant,
-    )
-    return dict(zip(LINKED_KEYS, values, strict=True))
+    """What the sidebar's widgets hold for a choice, by their keys."""
+    return {
+        "model": choice.model,
+        "task": choice.task,
+        "method": choice.method,
+        "langs": list(choice.languages),
+        LABEL_MAP_PARAM: label_map_text(choice.label_map),
+        VARIANT_PARAM: choice.variant,
+    }
 
 
 def draw_sidebar() -> Choice:
@@ -108,11 +122,8 @@ def draw_sidebar() -> Choice:
     _restore_choice()
     _switch_page_or_apply_choice()
     specs = stored_specs()
-    tasks = list(
-        dict.fromkeys(
-            [*names(), *sorted({task_name for _, task_name in stored_subjects(specs)} - {TREEBANK})]
-        )
-    )
+    tasks_with_results = {task_name for _, task_name in stored_subjects(specs)} - {TREEBANK}
+    tasks = list(dict.fromkeys([*names(), *sorted(tasks_with_results)]))
     with st.sidebar:
         model = pick_model(known_models(specs), specs)
         notices.note("task", "task", tasks)
@@ -129,33 +140,23 @@ def draw_sidebar() -> Choice:
         notices.note("method", "method", list(METHODS))
         method = st.selectbox("Method", list(METHODS), key="method", bind="query-params")
         st.caption(f"{METHODS[method].title}. Unit: {METHODS[method].unit}.")
-        variant = pick_variant(
-            list(
-                variants(
-                    matching_scores(
-                        stored_results(HeadScores).results,
-                        model,
-                        task_name,
-                        method,
-                        stated_label_map,
-                    )
-                )
-            )
-        )
-        options = task_languages(task_name)
-        notices.note("langs", "language", options)
-        pick_languages(options)
+        all_scores = stored_results(HeadScores).results
+        results = matching_scores(all_scores, model, task_name, method, stated_label_map)
+        variant = pick_variant(list(variants(results)))
+        offered_languages = task_languages(task_name)
+        notices.note("langs", "language", offered_languages)
+        pick_languages(offered_languages)
         show_worker_state()
     chosen_languages = st.session_state["langs"]
     choice = Choice(
-        model,
-        task_name,
-        tuple(o for o in options if o in chosen_languages),
-        method,
-        stated_label_map,
-        variant,
+        model=model,
+        task=task_name,
+        languages=tuple(code for code in offered_languages if code in chosen_languages),
+        method=method,
+        label_map=stated_label_map,
+        variant=variant,
     )
-    if st.session_state.get("_choice") not in (None, choice):
+    if current_choice() not in (None, choice):
         notices.clear()  # they are about the link
-    st.session_state["_choice"] = choice
+    st.session_state[CHOICE_KEY] = choice
     return choice

@@ -5,21 +5,29 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import streamlit as st
 
 from headlab.core import HeadlabError
-from headlab.dashboard.names import plain
-from headlab.dashboard.widgets import Button, button_row, notices, set_widget, uninterrupted
+from headlab.dashboard.names import CHOICE_KEY, plain
+from headlab.dashboard.widgets import (
+    Button,
+    PageState,
+    button_row,
+    notices,
+    set_widget,
+    uninterrupted,
+)
 from headlab.masks import UNVERSIONED
 from headlab.tasks import Task, names, problems, source, task
 from headlab.tasks.labels import LISTED, PLACEHOLDER, check_map, read_map, write_map
 
-LABEL_MAP_PARAM = "classes"  # the field of the label map, in the link too
-TYPED_LABEL_MAPS_KEY = "_stated"  # {(model, task): what was typed for them in this session}
-LABEL_MAP_REFUSED_KEY = "_refused"  # why the label map is
-VARIANT_PARAM = "settings"  # the list of variants of a method's results, in the link too
+LABEL_MAP_PARAM = "classes"
+"""Key of the field of the label map, and its parameter in the link."""
+VARIANT_PARAM = "settings"
+"""Key of the list of variants of a method's results, and its parameter in the link."""
 LANGUAGE_CODE = re.compile(r"[\w-]+")
 LABEL_MAP_HELP = (
     "For each label the class of the model that stands for it, by its name in the model's config.json. "
@@ -27,13 +35,52 @@ LABEL_MAP_HELP = (
 )
 
 
-# A link may name any model on the hub, but no folder on this machine.
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
+"""A link may name any model on the hub, but no folder on this machine."""
+
+
+@dataclass
+class NamedModels(PageState):
+    """Models that a person has named in one session.
+
+    Attributes:
+        names: Those that can be chosen since.
+        missing_folder: What was named last, if it is no hub id and there is no such folder; else empty.
+    """
+
+    key = "_named_models"
+    names: list[str] = field(default_factory=list)
+    missing_folder: str = ""
+
+
+@dataclass
+class TypedLabelMaps(PageState):
+    """Label maps that a person has typed in one session.
+
+    Attributes:
+        by_subject: The text of the field, by model and task.
+        refusal: Why the one of the chosen model and task is refused; empty if it is not.
+    """
+
+    key = "_stated"
+    by_subject: dict[tuple[str, str], str] = field(default_factory=dict)
+    refusal: str = ""
+
+
+def first_link() -> Mapping[str, list[str]]:
+    """Parameters of the link that the session was opened with; app.py keeps them."""
+    link: Mapping[str, list[str]] = st.session_state.get("_link", {})
+    return link
+
+
+def _has_choice() -> bool:
+    """Whether the sidebar was drawn before in this session, so that its first link is done with."""
+    return CHOICE_KEY in st.session_state
 
 
 def remember_model(model: str) -> None:
     """Add a model to those that this session can choose."""
-    st.session_state["_named_models"] = [*st.session_state.get("_named_models", []), model]
+    NamedModels.of_session().names.append(model)
 
 
 def use_model(name: str) -> None:
@@ -53,8 +100,9 @@ def use_task(name: str) -> None:
 def _use_named_model() -> None:
     name = str(st.session_state.get("_named", "")).strip()
     is_path = any(mark in name for mark in "/\\") and not HUB_ID.fullmatch(name)
-    st.session_state["_no_folder"] = name if is_path and not _maybe_folder(name) else ""
-    if name and not st.session_state["_no_folder"]:
+    is_missing = is_path and not _maybe_folder(name)
+    NamedModels.of_session().missing_folder = name if is_missing else ""
+    if name and not is_missing:
         use_model(name)
 
 
@@ -65,19 +113,25 @@ def _maybe_folder(name: str) -> bool:
 
 def is_model_absent(model: str, specs: Iterable[Mapping[str, Any]]) -> bool:
     """Whether only results of a model are here: they are of a folder, and there is none of this name."""
-    spec_models = (spec.get("model") for spec in specs)
-    matching_models = (
-        spec_model
-        for spec_model in spec_models
-        if isinstance(spec_model, Mapping) and spec_model.get("name") == model
-    )
-    return any(
-        spec_model.get("revision") == UNVERSIONED for spec_model in matching_models
-    ) and not _maybe_folder(model)
+    for spec in specs:
+        spec_model = spec.get("model")
+        if not isinstance(spec_model, Mapping) or spec_model.get("name") != model:
+            continue
+        if spec_model.get("revision") == UNVERSIONED:
+            return not _maybe_folder(model)
+    return False
 
 
 def pick_model(options: list[str], specs: Iterable[Mapping[str, Any]]) -> str:
-    """Draw the models, to choose from, and a field for another one. specs: of all stored results."""
+    """Draw the models, to choose from, and a field for another one.
+
+    Args:
+        options: Names of the models.
+        specs: Of all stored results.
+
+    Returns:
+        The model chosen.
+    """
     notices.note("model", "model", options)
     model = st.selectbox(
         "Model",
@@ -88,8 +142,8 @@ def pick_model(options: list[str], specs: Iterable[Mapping[str, Any]]) -> str:
     )
     if is_model_absent(model, specs):
         st.caption(
-            "Its weights are not here: pages show its stored results. To compute with it, give the folder that holds "
-            "it, under **Another model**."
+            "Its weights are not here: pages show its stored results. To compute with it, give the "
+            "folder that holds it, under **Another model**."
         )
     with st.expander("Another model"):
         st.text_input(
@@ -98,9 +152,10 @@ def pick_model(options: list[str], specs: Iterable[Mapping[str, Any]]) -> str:
             on_change=uninterrupted(_use_named_model),
             placeholder="owner/name or /path/to/model",
         )
-        if missing_folder := st.session_state.get("_no_folder"):
+        if missing_folder := NamedModels.of_session().missing_folder:
             st.error(
-                f"There is no folder {plain(missing_folder)}, and a hub id has the form owner/name. Nothing was changed."
+                f"There is no folder {plain(missing_folder)}, and a hub id has the form owner/name. "
+                "Nothing was changed."
             )
     return model
 
@@ -116,21 +171,33 @@ def reason_task_unreadable(name: str) -> str:
 
 def known_task(name: str) -> Task | None:
     """A task by its name; None if it is unknown here or cannot be built."""
-    return task(name) if name in names() and not reason_task_unreadable(name) else None
+    is_readable = name in names() and not reason_task_unreadable(name)
+    return task(name) if is_readable else None
 
 
 def notes_on_task(name: str) -> list[str]:
     """Notes on a task's examples: what is missing, and declarations that were left out."""
-    is_known = name in names()
-    notes = [reason_task_unreadable(name) or source(name).advice if is_known else "", *problems()]
-    return [note for note in notes if note]
+    notes = []
+    if name in names():
+        notes.append(reason_task_unreadable(name) or source(name).advice)
+    return [note for note in (*notes, *problems()) if note]
 
 
 def draw_label_map(model: str, name: str) -> Mapping[str, str] | None:
-    """Draw the field for the label map of a model on a task; None if it is empty or refused, or there are no labels."""
-    st.session_state[LABEL_MAP_REFUSED_KEY] = None
-    task_in_use = known_task(name)
-    if not (labels := task_in_use.labels if task_in_use else ()):
+    """Draw the field for the label map of a model on a task.
+
+    Args:
+        model: Name of the model.
+        name: Of the task.
+
+    Returns:
+        The label map; None if it is empty or refused, or the task has no labels.
+    """
+    typed = TypedLabelMaps.of_session()
+    typed.refusal = ""
+    chosen_task = known_task(name)
+    labels = chosen_task.labels if chosen_task else ()
+    if not labels:
         _note_unused_label_map(name)
         return None
     with st.expander("Label map"):
@@ -142,7 +209,7 @@ def draw_label_map(model: str, name: str) -> Mapping[str, str] | None:
             placeholder=example_map,
             help=LABEL_MAP_HELP,
         ).strip()
-    st.session_state.setdefault(TYPED_LABEL_MAPS_KEY, {})[model, name] = text
+    typed.by_subject[model, name] = text
     if not text:
         return None
     try:
@@ -150,31 +217,32 @@ def draw_label_map(model: str, name: str) -> Mapping[str, str] | None:
         check_map(name, labels, stated_map)
         _require_class_names(stated_map)
     except HeadlabError as error:
-        st.session_state[LABEL_MAP_REFUSED_KEY] = str(error)
+        typed.refusal = str(error)
         return None
     return stated_map
 
 
 def _note_unused_label_map(name: str) -> None:
     """Say on every page that a link's label map is left out, as the task has no labels here."""
-    linked_map = st.session_state.get("_link", {}).get(LABEL_MAP_PARAM)
-    if linked_map and "_choice" not in st.session_state:
+    if first_link().get(LABEL_MAP_PARAM) and not _has_choice():
         sentence = f"The link has a label map, but task {name} has no labels here. It was left out."
         notices.add(sentence)
 
 
 def _require_class_names(stated_map: Mapping[str, str]) -> None:
     """Raise HeadlabError for a class given by its number: which stored results have it, only the model can tell."""
-    if numbers := [class_name for class_name in stated_map.values() if class_name.isdigit()]:
-        raise HeadlabError(
-            f"the label map has class {numbers[0]}; here write the class's name as the model's config.json has it",
-            code="label_map.number_on_page",
-        )
+    for class_name in stated_map.values():
+        if class_name.isdigit():
+            raise HeadlabError(
+                f"the label map has class {class_name}; here write the class's name as the model's "
+                "config.json has it",
+                code="label_map.number_on_page",
+            )
 
 
 def stop_if_refused() -> None:
     """End the page where the label map is refused, with the reason: its figures would stand on other classes."""
-    if reason := st.session_state.get(LABEL_MAP_REFUSED_KEY):
+    if reason := TypedLabelMaps.of_session().refusal:
         st.error(plain(reason))
         st.stop()
 
@@ -182,28 +250,42 @@ def stop_if_refused() -> None:
 def pick_variant(names: Sequence[str]) -> str:
     """Draw the list of variants of the cached results, where there are several; empty where there are not.
 
-    names: the one that is shown by default first.
+    Args:
+        names: Of the variants, the one that is shown by default first.
+
+    Returns:
+        The name of the variant chosen, or empty.
     """
-    linked_names = st.session_state.get("_link", {}).get(VARIANT_PARAM)
-    if linked_names and linked_names[0] not in names and "_choice" not in st.session_state:
+    linked_names = first_link().get(VARIANT_PARAM)
+    if linked_names and linked_names[0] not in names and not _has_choice():
         known_words = f"; the cache has {' or '.join(names)}" if names else ""
-        sentence = f"The link asks for scores with the settings {linked_names[0][:80]!r}, which are not cached{known_words}."
-        notices.add(sentence)
+        settings = f"{linked_names[0][:80]!r}"
+        notices.add(
+            f"The link asks for scores with the settings {settings}, which are not cached{known_words}."
+        )
     if len(names) < 2:
         st.session_state.pop(VARIANT_PARAM, None)
         return ""
     if VARIANT_PARAM in st.session_state and st.session_state[VARIANT_PARAM] not in names:
         set_widget(VARIANT_PARAM, names[0])  # of another model, or what an action has left open
-    help_text = "The cache has scores of this method with other settings too: the estimand first, then what is not default."
+    help_text = (
+        "The cache has scores of this method with other settings too: the estimand first, then what is "
+        "not default."
+    )
     return st.selectbox("Settings", names, key=VARIANT_PARAM, bind="query-params", help=help_text)
 
 
 def pick_languages(options: list[str]) -> None:
     """Draw the task's languages, to choose from."""
     st.pills(
-        "Languages", options, selection_mode="multi", default=options, key="langs", bind="query-params",
+        "Languages",
+        options,
+        selection_mode="multi",
+        default=options,
+        key="langs",
+        bind="query-params",
         format_func=_language_label,
-    )  # fmt: skip
+    )
     button_row(
         Button("All", "langs-all", set_widget, ("langs", options), "tertiary"),
         Button("None", "langs-none", set_widget, ("langs", []), "tertiary"),
@@ -223,7 +305,7 @@ def recall_label_map() -> None:
 
 def typed_label_map(model: str, name: str) -> str:
     """What was typed for a model and a task, refused or not."""
-    return str(st.session_state.get(TYPED_LABEL_MAPS_KEY, {}).get((model, name), ""))
+    return TypedLabelMaps.of_session().by_subject.get((model, name), "")
 
 
 def label_map_text(stated_map: Mapping[str, str] | None) -> str:

@@ -23,10 +23,15 @@ from headlab.tasks import notes_of_record, same_classes
 class StoredScores:
     """The results of one choice, all of one variant, so that languages can be compared.
 
-    scores: by language, in the order asked for.  missing: languages without a result of this
-    variant.  variant: what they share, in words.  others: the other variants, in words.  like: a result of the variant,
-    in another language if need be, for the settings of what is computed next.  notes: what was counted of equal texts
-    beside these results, in sentences without their full stop.
+    Attributes:
+        scores: By language, in the order asked for.
+        missing: Languages without a result of this variant.
+        variant: What they share, in words.
+        others: The other variants, in words.
+        like: A result of the variant, in another language if need be, for the settings of what is
+            computed next.
+        notes: What was counted of equal texts beside these results, in sentences without their full
+            stop.
     """
 
     scores: Mapping[str, HeadScores] = field(default_factory=dict)
@@ -48,11 +53,18 @@ class StoredScores:
 
 
 def stored_subjects(specs: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
-    """How many stored results there are, by model and task. specs: of all of them."""
-    pairs = ((part(spec, "model", "name"), part(spec, "task", "name")) for spec in specs)
-    return Counter(
-        (model, name) for model, name in pairs if isinstance(model, str) and isinstance(name, str)
-    )
+    """How many stored results there are, by model and task.
+
+    Args:
+        specs: Of all stored results.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    for spec in specs:
+        model = part(spec, "model", "name")
+        task = part(spec, "task", "name")
+        if isinstance(model, str) and isinstance(task, str):
+            counts[model, task] += 1
+    return counts
 
 
 def best_method(results: Iterable[Result[HeadScores]], wanted_method: str) -> str | None:
@@ -63,18 +75,12 @@ def best_method(results: Iterable[Result[HeadScores]], wanted_method: str) -> st
 
 def languages_with_results(specs: Iterable[Mapping[str, Any]], task: str) -> list[str]:
     """The languages of the stored results of a task, in order of their codes."""
-    language_lists = (
-        part(spec, "task", "language") for spec in specs if part(spec, "task", "name") == task
-    )
-    return sorted(
-        {
-            code
-            for language_list in language_lists
-            if isinstance(language_list, str)
-            for code in language_list.split(",")
-            if code
-        }
-    )
+    languages: set[str] = set()
+    for spec in specs:
+        language_list = part(spec, "task", "language")
+        if part(spec, "task", "name") == task and isinstance(language_list, str):
+            languages.update(language_list.split(","))
+    return sorted(languages - {""})
 
 
 def of_own_heads(listing: Listing[Any], grids: Mapping[str, HeadGrid]) -> Listing[Any]:
@@ -82,15 +88,19 @@ def of_own_heads(listing: Listing[Any], grids: Mapping[str, HeadGrid]) -> Listin
 
     Earlier versions of headlab found fewer heads in some architectures, or numbered the layers otherwise.
 
-    grids: heads of known models, by fingerprint.  Of a model that is not known, the newest result has the right ones.
+    Args:
+        listing: Of results.
+        grids: Heads of known models, by fingerprint. Of a model that is not known, the newest result
+            has the right ones.
     """
-    known_grids, problem_by_key = dict[str, HeadGrid](grids), dict[str, str]()
-    results_with_grid = (
-        r for r in listing.results if isinstance(getattr(r.record, "grid", None), HeadGrid)
+    known_grids = dict(grids)
+    problem_by_key: dict[str, str] = {}
+    newest_first = sorted(
+        listing.results, key=lambda result: str(result.meta.get("created", "")), reverse=True
     )
-    for result in sorted(
-        results_with_grid, key=lambda result: str(result.meta.get("created", "")), reverse=True
-    ):
+    for result in newest_first:
+        if not isinstance(getattr(result.record, "grid", None), HeadGrid):
+            continue
         weights = str(fingerprint_of(result.record.spec))
         if known_grids.setdefault(weights, result.record.grid) != result.record.grid:
             problem_by_key[result.key] = (
@@ -110,17 +120,17 @@ def matching_scores(
     method: str | None = None,
     label_map: Mapping[str, str] | None = None,
 ) -> list[Result[HeadScores]]:
-    """The results of a model, task, method and label map; None matches all."""
-    wanted_values = (
-        (model, ("model", "name")),
-        (task, ("task", "name")),
-        (method, ("method", "name")),
-    )
-    return [
-        result for result in results
-        if all(value is None or spec_of(result.record, *path) == value for value, path in wanted_values)
-        and same_classes(result.record.spec.get("task", {}), label_map)
-    ]  # fmt: skip
+    """The results of a model, task and method, with a label map; None matches all but a label map."""
+    wanted_names = {"model": model, "task": task, "method": method}
+    matches = []
+    for result in results:
+        has_names = all(
+            name is None or spec_of(result.record, subject, "name") == name
+            for subject, name in wanted_names.items()
+        )
+        if has_names and same_classes(result.record.spec.get("task", {}), label_map):
+            matches.append(result)
+    return matches
 
 
 def describe_variant(scores: Iterable[HeadScores]) -> str:
@@ -128,27 +138,32 @@ def describe_variant(scores: Iterable[HeadScores]) -> str:
     all_scores = list(scores)
     first_scores = all_scores[0]
     options = {name: value for name, value in settings(first_scores).items() if name != "estimand"}
-    options_of_each = [spec_of(s, "method", "options") or {} for s in all_scores]
+    stored_options = [spec_of(scores, "method", "options") or {} for scores in all_scores]
+    first_options = stored_options[0]
     shared_precision = [
         name
         for name in PRECISION
-        if all(g.get(name) == options_of_each[0].get(name) for g in options_of_each)
+        if all(options.get(name) == first_options.get(name) for options in stored_options)
     ]
-    options |= {name: options_of_each[0].get(name) for name in shared_precision if name != "round"}
+    options |= {name: first_options.get(name) for name in shared_precision if name != "round"}
     parts = [
         first_scores.estimand,
         f"{spec_of(first_scores, 'ablation')} ablation",
         f"{spec_of(first_scores, 'task', 'split')} split",
     ]
-    parts += [str(dtype)] if (dtype := spec_of(first_scores, "model", "dtype")) else []
+    dtype = spec_of(first_scores, "model", "dtype")
+    if dtype:
+        parts.append(str(dtype))
     parts += [f"{key} {value}" for key, value in sorted(options.items()) if value is not None]
     if classes := spec_of(first_scores, "task", "classes"):
         parts.append(", ".join(f"{label} = {class_name}" for label, class_name in classes.items()))
     parts.append(f"seed {spec_of(first_scores, 'seed')}")
-    parts += [costs.EARLIER] if costs.superseded(first_scores.spec) else []
-    return ", ".join(parts) + (
-        "" if len(shared_precision) == len(PRECISION) else "; how precise differs by language"
-    )
+    if costs.superseded(first_scores.spec):
+        parts.append(costs.EARLIER)
+    text = ", ".join(parts)
+    if len(shared_precision) < len(PRECISION):
+        text += "; how precise differs by language"
+    return text
 
 
 def variants(results: Iterable[Result[HeadScores]]) -> dict[str, str]:
@@ -158,51 +173,56 @@ def variants(results: Iterable[Result[HeadScores]]) -> dict[str, str]:
     weights, the better keeps it, so that a link to it stays.
     """
     all_results = list(results)
-    selection = costs.select(
-        all_results, sorted({result.record.language for result in all_results})
-    )
+    languages = sorted({result.record.language for result in all_results})
+    selection = costs.select(all_results, languages)
+    shown_by_default = list(selection.results.values())[:1]
     key_by_name: dict[str, str] = {}
-    for scores in (
-        result.record for result in (*list(selection.results.values())[:1], *selection.others)
-    ):
-        name, key = variant_name(scores), costs.variant(scores)
-        key_by_name[f"{name}, {content_key([key])[:8]}" if name in key_by_name else name] = key
+    for result in (*shown_by_default, *selection.others):
+        name = variant_name(result.record)
+        key = costs.variant(result.record)
+        if name in key_by_name:
+            name = f"{name}, {content_key([key])[:8]}"
+        key_by_name[name] = key
     return key_by_name
 
 
 def variant_of(results: Iterable[Result[HeadScores]], keys: Iterable[str]) -> str:
     """The name of the variant that a result with one of these keys is of; empty if there is none."""
-    all_results, wanted_keys = list(results), set(keys)
+    all_results = list(results)
+    wanted_keys = set(keys)
     variant_keys = {
         costs.variant(result.record) for result in all_results if result.key in wanted_keys
     }
-    return next((name for name, key in variants(all_results).items() if key in variant_keys), "")
+    for name, key in variants(all_results).items():
+        if key in variant_keys:
+            return name
+    return ""
 
 
 def variant_name(scores: HeadScores) -> str:
     """The estimand, and what differs from the method's defaults."""
     known_method = METHODS.get(scores.method)
-    defaults = (
-        {}
-        if known_method is None
-        else {name: option.default for name, option in known_method.options.items()}
-    )
-    options = {
-        name: value
-        for name, value in settings(scores).items()
-        if name != "estimand" and name in defaults
-    }
-    parts = [
-        f"{name} {value}" for name, value in sorted(options.items()) if value != defaults[name]
-    ]
-    parts += (
-        [f"{spec_of(scores, 'ablation')} ablation"] if spec_of(scores, "ablation") != "zero" else []
-    )
-    parts += [f"{split} split"] if (split := spec_of(scores, "task", "split")) != "dev" else []
-    parts += [str(dtype)] if (dtype := spec_of(scores, "model", "dtype")) else []
-    parts += [f"seed {seed}"] if (seed := spec_of(scores, "seed")) else []
-    parts += [costs.EARLIER] if costs.superseded(scores.spec) else []
-    return ", ".join([scores.estimand, *parts])
+    known_options = {} if known_method is None else known_method.options
+    parts = [scores.estimand]
+    for name, value in sorted(settings(scores).items()):
+        is_listed = name != "estimand" and name in known_options
+        if is_listed and value != known_options[name].default:
+            parts.append(f"{name} {value}")
+    ablation = spec_of(scores, "ablation")
+    if ablation != "zero":
+        parts.append(f"{ablation} ablation")
+    split = spec_of(scores, "task", "split")
+    if split != "dev":
+        parts.append(f"{split} split")
+    dtype = spec_of(scores, "model", "dtype")
+    if dtype:
+        parts.append(str(dtype))
+    seed = spec_of(scores, "seed")
+    if seed:
+        parts.append(f"seed {seed}")
+    if costs.superseded(scores.spec):
+        parts.append(costs.EARLIER)
+    return ", ".join(parts)
 
 
 def comparable_scores(
@@ -210,41 +230,54 @@ def comparable_scores(
 ) -> StoredScores:
     """The results that represent these languages; the rule is `headlab.methods.costs.select`.
 
-    variant: a name of `variants`, in place of the variant that the rule chooses; ignored if there is none of it.
+    Args:
+        results: Of one model, task and method.
+        languages: Their codes.
+        variant: A name of `variants`, in place of the variant that the rule chooses; ignored if there is
+            none of it.
     """
     all_results = list(results)
     key = variants(all_results).get(variant) if variant else None
     selection = costs.select(all_results, languages, key)
-    variant_scores = (
-        result.record for result in all_results if costs.variant(result.record) == key
-    )
     other_variants = tuple(describe_variant([result.record]) for result in selection.others)
     if not selection.results:
+        of_variant = (r.record for r in all_results if costs.variant(r.record) == key)
         return StoredScores(
-            missing=tuple(languages), others=other_variants, like=next(variant_scores, None)
+            missing=tuple(languages), others=other_variants, like=next(of_variant, None)
         )
+    notes = []
+    for language, result in selection.results.items():
+        split = str(spec_of(result.record, "task", "split"))
+        for note in notes_of_record(result.meta, split):
+            notes.append(f"{language_title(language)}: {note}")
     return StoredScores(
-        scores={name: result.record for name, result in selection.results.items()},
-        missing=tuple(name for name in languages if name not in selection.results),
+        scores={language: result.record for language, result in selection.results.items()},
+        missing=tuple(language for language in languages if language not in selection.results),
         variant=describe_variant(result.record for result in selection.results.values()),
         others=other_variants,
         like=next(iter(selection.results.values())).record,
-        notes=tuple(
-            f"{language_title(name)}: {note}"
-            for name, result in selection.results.items()
-            for note in notes_of_record(result.meta, str(spec_of(result.record, "task", "split")))
-        ),
+        notes=tuple(notes),
     )
 
 
 def samples_note(scores: Mapping[str, HeadScores]) -> str:
     """How many examples and samples the values are based on, in words."""
-    examples = sorted({int(n) for s in scores.values() if (n := spec_of(s, "task", "size"))})
-    samples = sorted({int(np.median(s.samples)) for s in scores.values() if s.samples is not None})
-    words = [f"{_span(examples)} examples"] if examples else []
-    words += [f"{_span(samples)} samples a head"] if samples else []
-    return f"From {', '.join(words)}." if words else ""
+    example_counts: set[int] = set()
+    sample_counts: set[int] = set()
+    for language_scores in scores.values():
+        size = spec_of(language_scores, "task", "size")
+        if size:
+            example_counts.add(int(size))
+        if language_scores.samples is not None:
+            sample_counts.add(int(np.median(language_scores.samples)))
+    parts = []
+    if example_counts:
+        parts.append(f"{_span(sorted(example_counts))} examples")
+    if sample_counts:
+        parts.append(f"{_span(sorted(sample_counts))} samples a head")
+    return f"From {', '.join(parts)}." if parts else ""
 
 
 def _span(numbers: list[int]) -> str:
+    """The first and the last of sorted numbers, or the only one."""
     return f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"

@@ -40,7 +40,10 @@ STATE_ICONS = {
 class WorkerState(NamedTuple):
     """What the worker is doing: `starting`, `ready`, `busy` or `away`, and a line that says so.
 
-    ray: the Ray cluster that it can hand jobs to, in a word; empty if there is none.
+    Attributes:
+        kind: Which of these.
+        line: The line.
+        ray: The Ray cluster that it can hand jobs to, in a word; empty if there is none.
     """
 
     kind: str
@@ -66,11 +69,12 @@ class WorkerSupervisor:
         self._connect = connect
         self._delay = delay
         self._worker: process.Worker | None = None
-        self._error = self._error_code = ""
-        self._failed = 0.0
+        self._error = ""
+        self._error_code = ""
+        self._failure_time = 0.0
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._seen = (0.0, WorkerState("starting", "Worker: starting"))
+        self._last_state = (0.0, WorkerState("starting", "Worker: starting"))
         self._begin()
 
     def _begin(self) -> None:
@@ -82,21 +86,33 @@ class WorkerSupervisor:
     def _start(self) -> None:
         time.sleep(self._delay)
         try:
-            self._worker, self._error, self._error_code = self._connect(), "", ""
+            self._worker = self._connect()
+            self._error = ""
+            self._error_code = ""
         except HeadlabError as error:
-            self._error, self._error_code, self._failed = str(error), error.code, time.monotonic()
+            self._error = str(error)
+            self._error_code = error.code
+            self._failure_time = time.monotonic()
 
-    def _again(self) -> None:
+    def _retry_if_due(self) -> None:
         """Try once more if the last attempt failed a while ago."""
         with self._lock:
-            idle = self._thread is None or not self._thread.is_alive()
-            if self._worker is None and idle and time.monotonic() - self._failed > RETRY_SECONDS:
+            is_idle = self._thread is None or not self._thread.is_alive()
+            is_due = time.monotonic() - self._failure_time > RETRY_SECONDS
+            if self._worker is None and is_idle and is_due:
                 self._delay = 0.0
                 self._begin()
 
     def client(self, wait: float = WAIT_SECONDS) -> Client:
-        """The worker's client, waiting while a worker starts. Raises HeadlabError if there is none."""
-        self._again()
+        """The worker's client, waiting while a worker starts.
+
+        Args:
+            wait: For how many seconds at most.
+
+        Raises:
+            HeadlabError: There is no worker, or none yet.
+        """
+        self._retry_if_due()
         deadline = time.monotonic() + wait
         while (
             self._worker is None
@@ -119,21 +135,20 @@ class WorkerSupervisor:
 
     def state(self) -> WorkerState:
         """The worker's state, requested at most every two seconds, however many tabs are open."""
-        asked_at, state = self._seen
+        request_time, state = self._last_state
         has_begun = state.kind == "starting" and self.connected
-        if has_begun or time.monotonic() - asked_at > FRESH_SECONDS:
-            self._seen = (time.monotonic(), state)
-            self._seen = (time.monotonic(), state := self._ask())
+        if has_begun or time.monotonic() - request_time > FRESH_SECONDS:
+            self._last_state = (time.monotonic(), state)  # others need not ask meanwhile
+            state = self._ask()
+            self._last_state = (time.monotonic(), state)
         return state
 
     def _ask(self) -> WorkerState:
-        self._again()
+        self._retry_if_due()
+        if self._worker is None and self._error:
+            return WorkerState("away", f"Worker: not running. {self._error}")
         if self._worker is None:
-            return (
-                WorkerState("away", f"Worker: not running. {self._error}")
-                if self._error
-                else WorkerState("starting", "Worker: starting")
-            )
+            return WorkerState("starting", "Worker: starting")
         try:
             return state_of(self._worker.client().health())
         except HeadlabError as error:

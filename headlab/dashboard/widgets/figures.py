@@ -15,8 +15,8 @@ import streamlit as st
 from pandas.io.formats.style import Styler
 
 from headlab.charts.chart import Chart
-from headlab.core import NOTHING, Report, Table, is_p, p_words
-from headlab.dashboard.names import head_key, language_title, plain, plain_name
+from headlab.core import NOTHING, Cell, Report, Table, is_p, p_words
+from headlab.dashboard.names import CHOICE_KEY, head_key, language_title, plain, plain_name
 from headlab.dashboard.widgets.presses import download, uninterrupted
 from headlab.plots import PRINT_WIDTH, printed
 from headlab.plots.drawing import plotly_figure
@@ -42,15 +42,22 @@ def figure(
     """Draw a figure, and below it buttons that save it as SVG or PNG, under a name that says what it is of.
 
     The saved figure is that of `headlab.plots.printed`, whatever the theme and the window's width; the browser
-    renders it, so it needs neither the network nor the server.  key: widget key, by default from the name.
-    alt: text alternative; the saved figure's title, up to a semicolon.  of: model and task that it is of, by default
-    the sidebar's.  about: what else it is of.  on_point: called when a point is clicked; session state then holds the
-    point under the key.
+    renders it, so it needs neither the network nor the server.
+
+    Args:
+        fig: The figure.
+        name: Of the file, before what it is of.
+        key: Widget key, by default from the name.
+        alt: Text alternative; the saved figure's title, up to a semicolon.
+        about: What else it is of.
+        of: Model and task that it is of, by default the sidebar's.
+        on_point: Called when a point is clicked; session state then holds the point under the key.
     """
     if isinstance(fig, Chart):
         fig = plotly_figure(fig)
     chart_key = re.sub(r"[^\w-]", "-", key or f"figure-{name}")
-    of = chosen() if of is None else of
+    if of is None:
+        of = chosen()
     file_stem = saved_name(name, of)
     config = {**PLOTLY_CONFIG, "toImageButtonOptions": {"filename": file_stem}}
     select_options: dict[str, Any] = {"on_select": uninterrupted(on_point)} if on_point else {}
@@ -62,18 +69,22 @@ def figure(
         selection_mode="points",
         **select_options,
     )
-    printed_figure = printed(
-        fig, name, alt.partition(";")[0], ", ".join(filter(None, [*of, about]))
-    )
+    title, _, _ = alt.partition(";")
+    subtitle = ", ".join(part for part in (*of, about) if part)
+    printed_figure = printed(fig, name, title, subtitle)
     data = {
-        "chart": chart_key, "name": file_stem, "figure": printed_figure.to_json(), "width": PRINT_WIDTH, "height": printed_figure.layout.height,
-    }  # fmt: skip
+        "chart": chart_key,
+        "name": file_stem,
+        "figure": printed_figure.to_json(),
+        "width": PRINT_WIDTH,
+        "height": printed_figure.layout.height,
+    }
     _save_buttons()(key=f"save-{chart_key}", data=data)
 
 
 def chosen() -> tuple[str, ...]:
     """Model and task of the sidebar; empty outside the app."""
-    choice = st.session_state.get("_choice")
+    choice = st.session_state.get(CHOICE_KEY)
     return () if choice is None else (choice.model, choice.task)
 
 
@@ -85,7 +96,8 @@ def saved_name(name: str, subject: tuple[str, ...]) -> str:
 @cache
 def _save_buttons() -> Callable[..., Any]:
     files = resources.files("headlab.dashboard") / "static"
-    css, js = ((files / f"savefigure.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    css = (files / "savefigure.css").read_text("utf-8")
+    js = (files / "savefigure.js").read_text("utf-8")
     renderer: Callable[..., Any] = st.components.v2.component(
         "headlab-savefigure", html=SAVE_BUTTONS_HTML, css=css, js=js
     )
@@ -94,36 +106,30 @@ def _save_buttons() -> Callable[..., Any]:
 
 # Tables.
 
-LANGUAGE_COLUMN, MAX_TABLE_HEIGHT, MAX_STYLED_CELLS = "language", 420, 20_000
-RESULT_KEY = re.compile(r"[0-9a-f]{64}")  # of a stored result
+LANGUAGE_COLUMN = "language"
+MAX_TABLE_HEIGHT = 420
+"""Pixels of a table, unless a page says otherwise; what does not fit scrolls."""
+MAX_STYLED_CELLS = 20_000
+RESULT_KEY = re.compile(r"[0-9a-f]{64}")
+"""Key of a stored result."""
 NUMBER_FORMAT = re.compile(r"[+]?(\.\d+)?[dfeg]")
 
 
 def show_table(table: Table, key: str) -> None:
     """Draw a table with its notes and a CSV download."""
     st.markdown(f"##### {plain(table.title)}")
-    formats = dict(zip(table.columns, table.formats, strict=True))
-    is_large = len(table.rows) * len(table.columns) > MAX_STYLED_CELLS
-    column_config = {
-        name: st.column_config.NumberColumn(format=f"%{number_format}")
-        for name, number_format in formats.items()
-        if NUMBER_FORMAT.fullmatch(number_format) and not is_p(name)
-    } | {
-        name: st.column_config.NumberColumn(format="%.2g")
-        for name in formats
-        if is_p(name) and is_large
-    }
-    heads, selection_options = heads_by_row(table), dict[str, Any]()
+    heads = heads_by_row(table)
+    selection_options: dict[str, Any] = {}
     if heads:
         selection_options = {
             "on_select": uninterrupted(no_row_action),
             "selection_mode": "single-row",
+            "key": f"table-{key[:12]}-{table.name}",
         }
-        selection_options["key"] = f"table-{key[:12]}-{table.name}"
     selection = st.dataframe(
         with_p_values(data_frame(table)),
         hide_index=True,
-        column_config=column_config,
+        column_config=_number_columns(table),
         placeholder=NOTHING,
         height=table_height(len(table.rows)),
         **selection_options,
@@ -131,14 +137,10 @@ def show_table(table: Table, key: str) -> None:
     if heads:
         st.caption("Tick a row to open its head.")
         for row in selection["selection"]["rows"]:
-            language_param = (
-                {"focus": str(table.column(LANGUAGE_COLUMN)[row])}
-                if LANGUAGE_COLUMN in table.columns
-                else {}
-            )
-            st.switch_page(
-                "pages/heads.py", query_params={"head": head_key(heads[row]), **language_param}
-            )
+            params = {"head": head_key(heads[row])}
+            if LANGUAGE_COLUMN in table.columns:
+                params["focus"] = str(table.column(LANGUAGE_COLUMN)[row])
+            st.switch_page("pages/heads.py", query_params=params)
     for note in table.notes:
         st.caption(plain(note))
     key_suffix = f"-{key[:8]}" if RESULT_KEY.fullmatch(key) else ""  # of two reports
@@ -152,8 +154,23 @@ def show_table(table: Table, key: str) -> None:
     )
 
 
+def _number_columns(table: Table) -> dict[str, Any]:
+    """How a table's columns of numbers are written, by their names.
+
+    p-values are written by `with_p_values`, but for tables that are too large for it.
+    """
+    is_large = len(table.rows) * len(table.columns) > MAX_STYLED_CELLS
+    column_config: dict[str, Any] = {}
+    for name, number_format in zip(table.columns, table.formats, strict=True):
+        if is_p(name) and is_large:
+            column_config[name] = st.column_config.NumberColumn(format="%.2g")
+        elif NUMBER_FORMAT.fullmatch(number_format) and not is_p(name):
+            column_config[name] = st.column_config.NumberColumn(format=f"%{number_format}")
+    return column_config
+
+
 def table_height(row_count: int, max_height: int = MAX_TABLE_HEIGHT) -> int:
-    """Pixels of a table that shows all its rows, up to `most` pixels."""
+    """Pixels of a table that shows all its rows, up to `max_height` pixels."""
     return min(38 + 35 * max(1, row_count), max_height)
 
 
@@ -165,22 +182,22 @@ def data_frame(table: Table) -> pd.DataFrame:
     """A table as displayed; numbers stay numbers, so that columns can be sorted."""
     shown_rows = table.shown()
     columns = {}
-    for column_index, (name, number_format) in enumerate(
-        zip(table.columns, table.formats, strict=True)
-    ):
+    for column_index, name in enumerate(table.columns):
         cells = [row[column_index] for row in table.rows]
-        is_numeric = all(
-            cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool))
-            for cell in cells
-        )
-        columns[name] = (
-            cells
-            if is_numeric and NUMBER_FORMAT.fullmatch(number_format)
-            else [row[column_index] for row in shown_rows]
-        )
+        if not NUMBER_FORMAT.fullmatch(table.formats[column_index]) or not _are_numbers(cells):
+            cells = [row[column_index] for row in shown_rows]
+        columns[name] = cells
     if LANGUAGE_COLUMN in columns:
         columns[LANGUAGE_COLUMN] = [language_title(str(cell)) for cell in columns[LANGUAGE_COLUMN]]
     return pd.DataFrame(columns, columns=list(table.columns))
+
+
+def _are_numbers(cells: Sequence[Cell]) -> bool:
+    """Whether each cell is a number or empty."""
+    return all(
+        cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool))
+        for cell in cells
+    )
 
 
 def with_p_values(rows: pd.DataFrame) -> pd.DataFrame | Styler:
@@ -190,12 +207,13 @@ def with_p_values(rows: pd.DataFrame) -> pd.DataFrame | Styler:
     """
     if rows.size > MAX_STYLED_CELLS:
         return rows
-    p_columns = [
-        name for name in rows if is_p(str(name)) and pd.api.types.is_numeric_dtype(rows[name])
-    ]
-    return (
-        rows.style.format(dict.fromkeys(p_columns, p_words), na_rep=NOTHING) if p_columns else rows
-    )
+    p_columns = []
+    for name in rows:
+        if is_p(str(name)) and pd.api.types.is_numeric_dtype(rows[name]):
+            p_columns.append(name)
+    if not p_columns:
+        return rows
+    return rows.style.format(dict.fromkeys(p_columns, p_words), na_rep=NOTHING)
 
 
 # How a result was made, and which ones could not be read.
@@ -208,7 +226,7 @@ def show_how_made(
 
     Args:
         facts: Names and values.
-        made: The commands that make it again.
+        commands: That make it again.
         record: What is saved.
         name: Of its file.
         key: Of the result.
@@ -240,7 +258,12 @@ def show_named_values(rows: Sequence[tuple[str, str]]) -> None:
 
 
 def show_skipped(problems: Sequence[str], noun: str) -> None:
-    """Draw why some of the cache's results were skipped, if any were. what: one of them, like "report"."""
+    """Draw why some of the cache's results were skipped, if any were.
+
+    Args:
+        problems: A sentence for each.
+        noun: For one of them, like "report".
+    """
     if problems:
         skipped_words = f"{noun}s were" if len(problems) > 1 else f"{noun} was"
         with st.expander(f"{len(problems)} {skipped_words} skipped"):

@@ -15,23 +15,28 @@ from headlab.dashboard.widgets.presses import set_first_value
 
 # A widget for an option of a method or an experiment: valid values come from its table of options.
 
-STEP = 0.005  # of a field for a float
+STEP = 0.005
+"""Of a field for a float."""
 
 
 def draw_option(name: str, option: Option, key: str, start_value: Any = ...) -> None:
-    """The widget for an option: a select box, toggle, text or number field. start: initial value, if not default."""
-    start_value = (
-        option.default
-        if start_value is ... or not (start_value is None or option.fits(start_value))
-        else start_value
-    )
-    label, default_text = (
-        name.replace("_", " ").capitalize(),
-        "none" if option.default is None else option.default,
-    )
-    help_text = f"{option.help} ({option.range}; default {default_text})"
+    """Draw the widget for an option: a select box, toggle, text or number field.
+
+    Args:
+        name: Of the option.
+        option: The option.
+        key: Widget key.
+        start_value: Initial value, if not the default.
+    """
+    if start_value is ... or not (start_value is None or option.fits(start_value)):
+        start_value = option.default
     if option.label:
-        label, help_text = option.label, option.tip
+        label = option.label
+        help_text = option.tip
+    else:
+        label = name.replace("_", " ").capitalize()
+        default_text = "none" if option.default is None else option.default
+        help_text = f"{option.help} ({option.range}; default {default_text})"
     if option.choices:
         st.selectbox(
             label,
@@ -51,13 +56,13 @@ def draw_option(name: str, option: Option, key: str, start_value: Any = ...) -> 
 def _draw_number_field(
     label: str, option: Option, key: str, help_text: str, start_value: Any
 ) -> None:
-    limits: dict[str, Any] = (
-        {} if math.isinf(option.low) else {"min_value": option.kind(option.low)}
-    )
-    limits |= {} if math.isinf(option.high) else {"max_value": option.kind(option.high)}
-    field_options: dict[str, Any] = (
-        {"format": "%g", "step": _step_of(option)} if option.kind is float else {"step": 1}
-    )
+    field_options: dict[str, Any] = {"step": 1}
+    if option.kind is float:
+        field_options = {"format": "%g", "step": _step_of(option)}
+    if not math.isinf(option.low):
+        field_options["min_value"] = option.kind(option.low)
+    if not math.isinf(option.high):
+        field_options["max_value"] = option.kind(option.high)
     if option.optional:  # only a field that starts empty can be cleared
         set_first_value(key, start_value)
         st.number_input(
@@ -66,20 +71,21 @@ def _draw_number_field(
             placeholder=option.empty,
             key=key,
             help=help_text,
-            **limits,
             **field_options,
         )
     else:
-        st.number_input(
-            label, value=start_value, key=key, help=help_text, **limits, **field_options
-        )
+        st.number_input(label, value=start_value, key=key, help=help_text, **field_options)
 
 
 def _step_of(option: Option) -> float:
     """What a press of + adds: less than a default that is small itself, like a learning rate."""
     default = option.default
-    size = abs(default) if isinstance(default, int | float) and default else 1.0
-    return STEP if size >= STEP else 10.0 ** (math.floor(math.log10(size)) - 1)
+    size = 1.0
+    if default and isinstance(default, int | float):
+        size = abs(default)
+    if size >= STEP:
+        return STEP
+    return 10.0 ** (math.floor(math.log10(size)) - 1)
 
 
 def reason_refused(check: Callable[..., object], *arguments: Any) -> str:
@@ -99,7 +105,7 @@ FormValues = dict[str, Any]
 
 
 def widget_values(prefix: str) -> FormValues:
-    """Current values of the session state, by key. prefix: of their keys.
+    """Current values of the session state whose keys have a prefix, by key.
 
     Taken at one moment: the next request's run may begin while an action reads them, and a key that it takes away
     between a listing and a reading would end the action, so that its press came to nothing.
@@ -108,7 +114,12 @@ def widget_values(prefix: str) -> FormValues:
 
 
 def remembered(session_key: str, prefix: str) -> FormValues:
-    """Current widget values, or the last ones where not drawn. place: session key that stores the last values."""
+    """Current widget values, or the last ones where not drawn.
+
+    Args:
+        session_key: That stores the last values.
+        prefix: Of the widgets' keys.
+    """
     st.session_state[session_key] = {
         **st.session_state.get(session_key, {}),
         **widget_values(prefix),
@@ -120,14 +131,21 @@ def remembered(session_key: str, prefix: str) -> FormValues:
 class Form:
     """A form that keeps its values across page switches, with which streamlit drops its widgets.
 
-    place: session key of the values.  prefix: of its widgets' keys.
+    Attributes:
+        place: Session key of the values.
+        prefix: Of its widgets' keys.
     """
 
     place: str
     prefix: str
 
     def key(self, name: str, *depends_on: str) -> str:
-        """Key of a widget. of: what else its value depends on."""
+        """Key of a widget.
+
+        Args:
+            name: Of the option.
+            depends_on: What else its value depends on, such as a method.
+        """
         return self.prefix + "-".join((*depends_on, name))
 
     def values(self) -> FormValues:
@@ -137,7 +155,13 @@ class Form:
     def read(
         self, options: Mapping[str, Option], values: Mapping[str, Any], *depends_on: str
     ) -> FormValues:
-        """The options' values, or their defaults. state: values of the widgets drawn so far.  of: as in `key`."""
+        """The options' values, or their defaults.
+
+        Args:
+            options: By name.
+            values: Of the widgets drawn so far, by key.
+            depends_on: As in `key`.
+        """
         return {
             name: values.get(self.key(name, *depends_on), option.default)
             for name, option in options.items()
@@ -148,12 +172,19 @@ class Form:
         return st.session_state.get(self.place, {}).get(self.key(name, *depends_on), default)
 
     def draw(self, name: str, option: Option, *depends_on: str, usual: Any = ...) -> None:
-        """The widget for an option, at its last value. usual: the first one, if not the default."""
+        """Draw the widget for an option, at its last value.
+
+        Args:
+            name: Of the option.
+            option: The option.
+            depends_on: As in `key`.
+            usual: Its first value, if not the default.
+        """
         start = self.kept(name, option.default if usual is ... else usual, *depends_on)
         draw_option(name, option, self.key(name, *depends_on), start)
 
     def grid(self, options: Mapping[str, Option]) -> None:
-        """The widgets for these options, in three columns."""
+        """Draw the widgets for these options, in three columns."""
         columns = st.columns(3)
         for number, (name, option) in enumerate(options.items()):
             with columns[number % len(columns)]:
@@ -165,7 +196,10 @@ def values_at_press(
 ) -> FormValues:
     """A form's values when its button is pressed: what its widgets hold now, not when it was drawn.
 
-    drawn: values when it was drawn, for widgets that no longer hold one.  typed: as in `entered`.
+    Args:
+        prefix: Of the widgets' keys.
+        values_when_drawn: For widgets that no longer hold one.
+        typed_numbers: As in `with_typed_numbers`.
     """
     return with_typed_numbers({**values_when_drawn, **widget_values(prefix)}, typed_numbers)
 
@@ -175,8 +209,12 @@ def with_typed_numbers(
 ) -> FormValues:
     """The values, updated with the numbers shown in the form when its button was pressed.
 
-    typed: text of the number fields, by the CSS class of their key; None: the press carries none.  A number that is
-    shown with fewer digits than it has is left unchanged.
+    A number that is shown with fewer digits than it has is left unchanged.
+
+    Args:
+        values: Of the widgets, by key.
+        typed_numbers: Text of the number fields, by the CSS class of their key; None: the press carries
+            none.
     """
     text_by_class = typed_numbers or {}
     return {key: number(text_by_class.get(css_class(key)), value) for key, value in values.items()}
@@ -190,19 +228,18 @@ def number(text: str | None, value: Any) -> Any:
         typed_number = float(text)
     except ValueError:
         return value
-    if not math.isfinite(typed_number) or (
-        value is not None and abs(typed_number - value) <= rounding(text)
-    ):
+    if not math.isfinite(typed_number):
         return value
-    return (
-        int(typed_number)
-        if typed_number.is_integer() and not isinstance(value, float) and "." not in text
-        else typed_number
-    )
+    if value is not None and abs(typed_number - value) <= rounding(text):
+        return value
+    is_whole = typed_number.is_integer() and "." not in text
+    return int(typed_number) if is_whole and not isinstance(value, float) else typed_number
 
 
 def rounding(text: str) -> float:
     """How far a number may differ from the text that shows it: half a unit of the last digit."""
     mantissa, _, exponent = text.lower().partition("e")
     digits = len(mantissa.partition(".")[2])
-    return 0.5001 * 10.0 ** (int(exponent or 0) - digits) if digits or exponent else 0.0
+    if not digits and not exponent:
+        return 0.0
+    return 0.5001 * 10.0 ** (int(exponent or 0) - digits)

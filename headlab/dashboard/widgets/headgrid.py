@@ -42,20 +42,46 @@ def draw_map(
     pictures: Sequence[str] = (),
     together: Sequence[int] = (),
 ) -> None:
-    """Draw one value per head; a click calls `on_click(head)` before the page runs.
+    """Draw one value per head.
 
-    pictures: one of every head, as a data URI, framed by the head's colour; empty for none, and "" for a head without.
-    together: for each layer of the grid, how many heads share a key and a value; empty where that is not known.
+    Args:
+        head_map: The values, as colours and words.
+        key: Widget key.
+        title: Above the map.
+        selected: The head that is marked.
+        on_click: Called with a head that is clicked, before the page runs.
+        compact: Whether the map is small.
+        pictures: One of every head, as a data URI, framed by the head's colour; empty for none, and ""
+            for a head without.
+        together: For each layer of the grid, how many heads share a key and a value; empty where that
+            is not known.
     """
     data = _browser_data(head_map) | {"compact": compact, "pictures": list(pictures)}
     draw_grid("headgrid", data, head_map.grid, key, title, selected, on_click, together)
 
 
 def draw_grid(
-    kind: str, data: dict[str, Any], grid: HeadGrid, key: str, title: str, selected_head: Head | None,
-    on_click: Callable[[Head], None] | None, group_sizes: Sequence[int] = (),
-) -> None:  # fmt: skip
-    """Draw a map by a component. data: what it shows of each head, beyond BLANK.  together: as in `draw_map`."""
+    kind: str,
+    data: dict[str, Any],
+    grid: HeadGrid,
+    key: str,
+    title: str,
+    selected_head: Head | None,
+    on_click: Callable[[Head], None] | None,
+    group_sizes: Sequence[int] = (),
+) -> None:
+    """Draw a map by a component.
+
+    Args:
+        kind: Name of the component.
+        data: What it shows of each head, beyond `BLANK`.
+        grid: The heads.
+        key: Widget key.
+        title: Above the map.
+        selected_head: The head that is marked.
+        on_click: Called with a head that is clicked.
+        group_sizes: As `together` in `draw_map`.
+    """
     selected_index = -1 if selected_head is None else grid.index(selected_head)
     grid_data = {
         "stacks": stacks(grid, group_sizes),
@@ -82,7 +108,12 @@ BLANK: dict[str, Any] = {"mode": "map", "compact": False, "signed": False, "off"
 
 
 def stacks(grid: HeadGrid, group_sizes: Sequence[int] = ()) -> list[dict[str, Any]]:
-    """A grid as the browser takes it. together: as in `draw_map`."""
+    """A grid as the browser takes it.
+
+    Args:
+        grid: The heads.
+        group_sizes: As `together` in `draw_map`.
+    """
     ends = np.cumsum([stack.layers for stack in grid.stacks]).tolist()
     return [
         {
@@ -107,8 +138,8 @@ def head_switches(
     A click changes its own heads only, so one that arrives late cannot revert an undo or an import.
 
     Args:
-        shown: Values that colour the heads.
-        kept: Heads that are on, bool [head].
+        head_map: Values that colour the heads.
+        kept_heads: Heads that are on, bool [head].
         key: Widget key.
         on_switch: Called with a press: the indices of its heads, and whether they are on then.
         together: As in `draw_map`.
@@ -140,12 +171,10 @@ def _browser_data(head_map: HeadMap) -> dict[str, Any]:
     """Data for the browser: values as shares of the scale's limit, -1 to 1, which the stylesheet turns into colours."""
 
     def share(value: float) -> float | None:
+        if not np.isfinite(value):
+            return None
         lowest = -1 if head_map.signed else 0
-        return (
-            float(f"{np.clip(value / head_map.limit, lowest, 1):.4g}")
-            if np.isfinite(value)
-            else None
-        )
+        return float(f"{np.clip(value / head_map.limit, lowest, 1):.4g}")
 
     return {
         "shares": [share(value) for value in head_map.values.tolist()],
@@ -165,8 +194,11 @@ def _browser_data(head_map: HeadMap) -> dict[str, Any]:
 @st.cache_resource(show_spinner=False)
 def _group_sizes_by_fingerprint() -> dict[str, tuple[int, ...]]:
     """How many heads share a key and a value, [layer], by fingerprint; of decoders that come with headlab to begin."""
-    sources = map(read_json, (Path(str(files("headlab"))) / "embedded").glob("*/source.json"))
-    return {source["fingerprint"]: (source["together"],) * source["layers"] for source in sources}
+    folder = Path(str(files("headlab"))) / "embedded"
+    group_sizes: dict[str, tuple[int, ...]] = {}
+    for source in map(read_json, folder.glob("*/source.json")):
+        group_sizes[source["fingerprint"]] = (source["together"],) * source["layers"]
+    return group_sizes
 
 
 def remember_head_groups(fingerprint: str, costs: Costs) -> None:
@@ -177,14 +209,13 @@ def remember_head_groups(fingerprint: str, costs: Costs) -> None:
 def heads_gated_together(scores_or_fingerprint: HeadScores | str | None) -> tuple[int, ...]:
     """For every layer, how many heads share a key and a value; empty where that is not known.
 
-    of: scores of the model, or its fingerprint.
+    Args:
+        scores_or_fingerprint: Scores of the model, or its fingerprint.
     """
-    weights = (
-        fingerprint_of(scores_or_fingerprint.spec)
-        if isinstance(scores_or_fingerprint, HeadScores)
-        else scores_or_fingerprint
-    )
-    return _group_sizes_by_fingerprint().get(str(weights), ())
+    fingerprint: object = scores_or_fingerprint
+    if isinstance(scores_or_fingerprint, HeadScores):
+        fingerprint = fingerprint_of(scores_or_fingerprint.spec)
+    return _group_sizes_by_fingerprint().get(str(fingerprint), ())
 
 
 # Head maps of several languages: small multiples, and one large.
@@ -197,10 +228,17 @@ def pick_scale(map_count: int) -> bool:
     if map_count < 2:
         return True
     keep_known_choice("scale", "colour scale", list(SCALES))
-    return st.radio(
-        "Colour scale", list(SCALES), format_func=SCALES.__getitem__, horizontal=True, key="scale", bind="query-params",
-        help="One scale compares languages. Its own shows the order within a language whose values are all small.",
-    ) == "one"  # fmt: skip
+    scale = st.radio(
+        "Colour scale",
+        list(SCALES),
+        format_func=SCALES.__getitem__,
+        horizontal=True,
+        key="scale",
+        bind="query-params",
+        help="One scale compares languages. Its own shows the order within a language whose values are "
+        "all small.",
+    )
+    return scale == "one"
 
 
 def draw_small_maps(
@@ -214,16 +252,26 @@ def draw_small_maps(
 ) -> None:
     """A compact map per language, side by side, wrapping with the width of the window.
 
-    together: as in `draw_map`.  missing: by language without scores, a function that draws in place of its map.
+    Args:
+        maps: By language.
+        key: Start of the widgets' keys.
+        selected: The head that is marked.
+        on_click: Called with the language and the head that are clicked.
+        together: As in `draw_map`.
+        missing: By language without scores, a function that draws in place of its map.
     """
     with st.container(horizontal=True, key=f"maps-{key}"):  # a grid by static/page.css
         for language, head_map in maps.items():
             with st.container():
                 draw_map(
-                    head_map, key=f"{key}-{language}", title=language_title(language), selected=selected,
-                    on_click=None if on_click is None else partial(on_click, language), compact=True,
+                    head_map,
+                    key=f"{key}-{language}",
+                    title=language_title(language),
+                    selected=selected,
+                    on_click=None if on_click is None else partial(on_click, language),
+                    compact=True,
                     together=together,
-                )  # fmt: skip
+                )
         for draw_instead in (missing or {}).values():
             with st.container():
                 draw_instead()
@@ -232,44 +280,38 @@ def draw_small_maps(
 def how_to_read_maps(scores: Mapping[str, HeadScores]) -> str:
     """How to read these maps: estimand, unit, samples, level, what the colours mean."""
     first_scores = next(iter(scores.values()))
-    unit = shown_unit(first_scores.unit)[1]
-    title = (
-        METHODS[first_scores.method].title
-        if first_scores.method in METHODS
-        else first_scores.method
-    )
+    _, unit = shown_unit(first_scores.unit)
+    method = METHODS.get(first_scores.method)
+    title = first_scores.method if method is None else method.title
+    estimand = first_scores.estimand.replace("`", "")
     sentences = [
-        f"**{plain(title)}**, estimand `{first_scores.estimand.replace('`', '')}`, in {plain(unit)}."
+        f"**{plain(title)}**, estimand `{estimand}`, in {plain(unit)}.",
+        "Rows are layers, columns are heads, both counted from 0.",
     ]
-    sentences.append("Rows are layers, columns are heads, both counted from 0.")
     if first_scores.signed:
         sentences.append("Blue heads help, orange heads harm.")
-    if first_scores.low is None:
-        sentences.append(
-            "These scores have no intervals, so it is not known which differences are noise."
-        )
-    elif not first_scores.signed:
-        sentences.append(
-            f"Intervals at {first_scores.level:.0%} cover the sampling of the examples."
-        )
-    else:
-        sentences.append(
-            f"A hollow + or − marks a head whose own {first_scores.level:.0%} interval excludes 0"
-        )
-        test_count, coarse_note = (
-            sum(
-                first_scores.grid.size
-                for first_scores in scores.values()
-                if first_scores.p_values is not None
-            ),
-            coarse(scores.values()),
-        )
-        filled_mark_words = (
-            f", a filled one also after Holm's correction for all {test_count:,} tests."
-        )
-        sentences[-1] += (
-            f". {coarse_note}" if coarse_note else filled_mark_words if test_count else "."
-        )
+    sentences.append(_interval_words(scores))
     sentences += [f"**Caution: {plain(remark)}.**" for remark in remarks(scores.values())]
     sentences += map(plain, omission_notes(scores.values()))
     return " ".join(sentences)
+
+
+def _interval_words(scores: Mapping[str, HeadScores]) -> str:
+    """What the marks in these maps say of intervals, in a sentence."""
+    first_scores = next(iter(scores.values()))
+    if first_scores.low is None:
+        return "These scores have no intervals, so it is not known which differences are noise."
+    if not first_scores.signed:
+        return f"Intervals at {first_scores.level:.0%} cover the sampling of the examples."
+    level = f"{first_scores.level:.0%}"
+    hollow_mark = f"A hollow + or − marks a head whose own {level} interval excludes 0"
+    coarse_note = coarse(scores.values())
+    if coarse_note:
+        return f"{hollow_mark}. {coarse_note}"
+    test_count = 0
+    for language_scores in scores.values():
+        if language_scores.p_values is not None:
+            test_count += language_scores.grid.size
+    if not test_count:
+        return f"{hollow_mark}."
+    return f"{hollow_mark}, a filled one also after Holm's correction for all {test_count:,} tests."

@@ -3,16 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import streamlit as st
 
 from headlab.dashboard.names import plain
 from headlab.dashboard.widgets import presses
+from headlab.dashboard.widgets.page_state import PageState
 
-NOTICES_KEY, PAGE_NOTICES_KEY = "_notices", "_page_notices"
 T = TypeVar("T")
+
+
+@dataclass
+class Notice:
+    """A sentence about a link.
+
+    Attributes:
+        sentence: The sentence.
+        page: That it stands on.
+        value: That the widget then showed, in a tuple once known.
+    """
+
+    sentence: str
+    page: str
+    value: tuple[Any, ...] = ()
+
+
+@dataclass
+class Notices(PageState):
+    """What one session is told about its link.
+
+    Attributes:
+        on_every_page: Sentences about the choice in the sidebar.
+        by_param: Of widgets of one page, by the parameter of the link.
+    """
+
+    key = "_notices"
+    on_every_page: list[str] = field(default_factory=list)
+    by_param: dict[str, Notice] = field(default_factory=dict)
+
+
+@dataclass
+class LastChosen(PageState):
+    """What one session chose last under the names of `SHARED_PARAMS`, on whatever page."""
+
+    key = "_thread"
+    by_param: dict[str, Any] = field(default_factory=dict)
 
 
 def unknown_in_link(param: str, noun: str, options: Sequence[str]) -> str | None:
@@ -20,11 +57,14 @@ def unknown_in_link(param: str, noun: str, options: Sequence[str]) -> str | None
     unknown = [value for value in st.query_params.get_all(param) if value and value not in options]
     if not unknown:
         return None
-    known_options = ", ".join(options[:20]) + (
-        f" and {len(options) - 20} more" if len(options) > 20 else ""
-    )
+    known_options = ", ".join(options[:20])
+    if len(options) > 20:
+        known_options += f" and {len(options) - 20} more"
     unknown_values = ", ".join(repr(value[:80]) for value in unknown[:5])
-    return f"The link asks for {noun} {unknown_values}, which is unknown here; choose from {known_options}. It was left out."
+    return (
+        f"The link asks for {noun} {unknown_values}, which is unknown here; choose from {known_options}. "
+        "It was left out."
+    )
 
 
 # About the choice in the sidebar: shown on every page.
@@ -38,40 +78,31 @@ def note(param: str, noun: str, options: Sequence[str]) -> None:
 
 def add(sentence: str) -> None:
     """Show a sentence on every page, until another choice is made."""
-    st.session_state[NOTICES_KEY] = [*st.session_state.get(NOTICES_KEY, ()), sentence]
+    Notices.of_session().on_every_page.append(sentence)
 
 
 def clear() -> None:
     """The choice has changed."""
-    st.session_state[NOTICES_KEY] = []
+    Notices.of_session().on_every_page.clear()
 
 
 def draw() -> None:
     """Show what was added."""
-    for sentence in st.session_state.get(NOTICES_KEY, ()):
+    for sentence in Notices.of_session().on_every_page:
         st.warning(plain(sentence))
 
 
 # About a widget of one page: shown on that page.
 
 
-@dataclass
-class Notice:
-    """A sentence about a link.  page: that it stands on.  value: that the widget then showed, in a tuple once known."""
-
-    sentence: str
-    page: str
-    value: tuple[Any, ...] = ()
-
-
 def _notices_of_page() -> dict[str, Notice]:
     """The notices of this page; those of another page are gone once this one is drawn."""
-    all_notices: dict[str, Notice] = st.session_state.get(PAGE_NOTICES_KEY, {})
-    page_notices = {
-        param: notice for param, notice in all_notices.items() if notice.page == presses.log().page
+    notices = Notices.of_session()
+    page = presses.log().page
+    notices.by_param = {
+        param: notice for param, notice in notices.by_param.items() if notice.page == page
     }
-    st.session_state[PAGE_NOTICES_KEY] = page_notices
-    return page_notices
+    return notices.by_param
 
 
 def notify_of_link(param: str, sentence: str | None) -> None:
@@ -79,7 +110,9 @@ def notify_of_link(param: str, sentence: str | None) -> None:
 
     Streamlit takes a value that is not an option out of the link, so that later runs no longer see it.
 
-    sentence: None shows the one that still stands.
+    Args:
+        param: The widget's key, which is its parameter in the link.
+        sentence: To show; None shows the one that still stands.
     """
     page_notices = _notices_of_page()
     if sentence:
@@ -95,7 +128,7 @@ def notify_of_link(param: str, sentence: str | None) -> None:
 
 # What was chosen on one page holds on the next: streamlit drops a widget's value with its page.
 
-SHARED_PARAMS, LAST_CHOSEN_KEY = ("focus", "head", "split", "scale"), "_thread"
+SHARED_PARAMS = ("focus", "head", "split", "scale")
 
 
 def keep_known_choice(param: str, noun: str, options: Sequence[Any]) -> None:
@@ -107,11 +140,10 @@ def keep_known_choice(param: str, noun: str, options: Sequence[Any]) -> None:
     state = st.session_state
     if state.get(param) not in options:
         state.pop(param, None)  # from a link, or from another page with other options
-    if (
-        param not in state
-        and not st.query_params.get_all(param)
-        and (last_chosen := remembered_choice(param)) in options
-    ):
+    if param in state or st.query_params.get_all(param):
+        return
+    last_chosen = remembered_choice(param)
+    if last_chosen in options:
         state[param] = last_chosen
 
 
@@ -126,12 +158,12 @@ def pick_result(label: str, by_key: Mapping[str, T], words: Callable[[str], str]
 
 def remembered_choice(param: str) -> Any:
     """What was last chosen under a name of SHARED, on whatever page; None if nothing was."""
-    return st.session_state.get(LAST_CHOSEN_KEY, {}).get(param)
+    return LastChosen.of_session().by_param.get(param)
 
 
 def remember_choice(param: str, value: Any) -> None:
     """Make a value the one that other pages take up."""
-    st.session_state[LAST_CHOSEN_KEY] = {**st.session_state.get(LAST_CHOSEN_KEY, {}), param: value}
+    LastChosen.of_session().by_param[param] = value
 
 
 def settle() -> None:
