@@ -26,10 +26,10 @@ def run_session() -> None:
         position="top",
     )
     with errors_as_sentences():
-        presses.root(pages.url_path, list(PAGES))
+        presses.draw_log_root(pages.url_path, list(PAGES))
         draw_sidebar()
         pages.run()
-        presses.drawn()
+        presses.mark_page_drawn()
 
 
 if __name__ == "__main__":

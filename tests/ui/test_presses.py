@@ -182,9 +182,9 @@ def picked(monkeypatch, state):
         state[presses.LOG_KEY].take(
             {"tab": "t", "presses": [[n, "grid", head] for n, head in numbers_and_heads]}
         )
-        presses.root("", [])
+        presses.draw_log_root("", [])
         if whole:
-            presses.drawn()
+            presses.mark_page_drawn()
         return state["head"]
 
     return request
@@ -226,9 +226,9 @@ def test_a_pick_is_sent_with_every_run_until_the_browser_has_drawn_its_list(pick
 
 def test_a_pick_does_not_outlive_its_page(picked, state):
     assert picked(None, (1, "b")) == "b"
-    presses.root("another page", [])
+    presses.draw_log_root("another page", [])
     before = state.sets
-    presses.root("another page", [])
+    presses.draw_log_root("another page", [])
     assert state.sets == before
 
 

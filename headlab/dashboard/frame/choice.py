@@ -147,5 +147,5 @@ def known_models(specs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def task_languages(name: str) -> list[str]:
     """A task's languages; for a task that is unknown here or cannot be read, those of its results."""
-    known = known_task(name)
-    return list(known.languages) if known else languages_with_results(stored_specs(), name)
+    task = known_task(name)
+    return list(task.languages) if task else languages_with_results(stored_specs(), name)

@@ -193,8 +193,8 @@ def draw_label_map(model: str, name: str) -> Mapping[str, str] | None:
     Returns:
         The label map; None if it is empty or refused, or the task has no labels.
     """
-    typed = TypedLabelMaps.of_session()
-    typed.refusal = ""
+    typed_maps = TypedLabelMaps.of_session()
+    typed_maps.refusal = ""
     chosen_task = known_task(name)
     labels = chosen_task.labels if chosen_task else ()
     if not labels:
@@ -209,7 +209,7 @@ def draw_label_map(model: str, name: str) -> Mapping[str, str] | None:
             placeholder=example_map,
             help=LABEL_MAP_HELP,
         ).strip()
-    typed.by_subject[model, name] = text
+    typed_maps.by_subject[model, name] = text
     if not text:
         return None
     try:
@@ -217,7 +217,7 @@ def draw_label_map(model: str, name: str) -> Mapping[str, str] | None:
         check_map(name, labels, stated_map)
         _require_class_names(stated_map)
     except HeadlabError as error:
-        typed.refusal = str(error)
+        typed_maps.refusal = str(error)
         return None
     return stated_map
 

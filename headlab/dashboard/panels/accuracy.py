@@ -432,12 +432,16 @@ def running(
         if live_question.question_keys == question_keys:
             return live_question.figures
         live_question.figures.stop()
-    replaced = threading.Event()
+    replaced_event = threading.Event()
     live = LatestValue(
         lambda: figures(
-            client, question, languages, known_figures, is_wanted=lambda: not replaced.is_set()
+            client,
+            question,
+            languages,
+            known_figures,
+            is_wanted=lambda: not replaced_event.is_set(),
         ),
-        stop_event=replaced,
+        stop_event=replaced_event,
     )
     live_question.question_keys = question_keys
     live_question.figures = live

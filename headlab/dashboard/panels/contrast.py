@@ -79,11 +79,11 @@ class ComparedResult:
     def of_session(cls, kind: str) -> ComparedResult:
         """This session's object for a kind of result; each kind has a choice of its own."""
         key = f"_against-{kind}"
-        compared = st.session_state.get(key)
-        if not isinstance(compared, cls):
-            compared = cls()
-            st.session_state[key] = compared
-        return compared
+        compared_result = st.session_state.get(key)
+        if not isinstance(compared_result, cls):
+            compared_result = cls()
+            st.session_state[key] = compared_result
+        return compared_result
 
 
 def fitting(
@@ -114,12 +114,13 @@ def rivals(
         )
         return is_other_language, is_other_subject, label_text, key
 
-    labelled = [
+    labelled_results = [
         (result.key, label(result.record, shown_scores), result.record)
         for result in fitting(results, shown_scores)
     ]
     return {
-        key[:SHORT]: (label_text, scores) for key, label_text, scores in sorted(labelled, key=order)
+        key[:SHORT]: (label_text, scores)
+        for key, label_text, scores in sorted(labelled_results, key=order)
     }
 
 
@@ -262,12 +263,15 @@ def pick(labels: Mapping[str, str], kind: str, shown_key: str, known_keys: Seque
     """
     options = [NOTHING, *labels]
     widget_key = f"against-{shown_key}"
-    compared = ComparedResult.of_session(kind)
+    compared_result = ComparedResult.of_session(kind)
     linked_key = st.query_params.get(PARAM, NOTHING)
-    if linked_key not in (NOTHING, compared.written_key):  # a new link; another page's has none
-        compared.chosen_key = linked_key
+    if linked_key not in (
+        NOTHING,
+        compared_result.written_key,
+    ):  # a new link; another page's has none
+        compared_result.chosen_key = linked_key
         set_widget(widget_key, linked_key if linked_key in options else NOTHING)
-    start_key = compared.chosen_key
+    start_key = compared_result.chosen_key
     if start_key not in options and not any(key.startswith(start_key) for key in known_keys):
         problem = (
             f"The link asks to compare with result {start_key[:80]!r}, which is not in the cache."
@@ -286,12 +290,12 @@ def pick(labels: Mapping[str, str], kind: str, shown_key: str, known_keys: Seque
         key=widget_key,
     )
     if chosen_key != options[start_index]:
-        compared.chosen_key = chosen_key
-    compared.written_key = compared.chosen_key
-    if compared.written_key == NOTHING:
+        compared_result.chosen_key = chosen_key
+    compared_result.written_key = compared_result.chosen_key
+    if compared_result.written_key == NOTHING:
         st.query_params.pop(PARAM, None)
     else:
-        st.query_params[PARAM] = compared.written_key
+        st.query_params[PARAM] = compared_result.written_key
     return chosen_key
 
 

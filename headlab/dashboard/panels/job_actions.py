@@ -126,11 +126,9 @@ def start(job: Job, place: Place = "here") -> None:
 
     def submit(worker: Client) -> None:
         live_numbers = {row.id for row in worker.jobs() if row.state in LIVE}
-        submitted = worker.submit(job, place=place)
-        requests.mine.add(submitted.id)
-        requests.started = StartedJob(
-            submitted.id, submitted.state, before=submitted.id in live_numbers
-        )
+        job_row = worker.submit(job, place=place)
+        requests.mine.add(job_row.id)
+        requests.started = StartedJob(job_row.id, job_row.state, before=job_row.id in live_numbers)
 
     ask(submit)
 
@@ -360,11 +358,11 @@ def _requested_forecast(job: Job) -> ComingForecast | None:
     forecasts = Forecasts.of_session().by_job
     key = _job_content_key(job)
     current_time = time.monotonic()
-    requested = forecasts.get(key)
-    if requested is not None:
-        fresh_seconds = FRESH_SECONDS if requested.coming.error is None else RETRY_SECONDS
-        if current_time - requested.request_time <= fresh_seconds:
-            return requested.coming
+    earlier_request = forecasts.get(key)
+    if earlier_request is not None:
+        fresh_seconds = FRESH_SECONDS if earlier_request.coming.error is None else RETRY_SECONDS
+        if current_time - earlier_request.request_time <= fresh_seconds:
+            return earlier_request.coming
     worker = supervisor().client()
 
     def forecast_of_job() -> Generator[Forecast]:
@@ -377,8 +375,8 @@ def _requested_forecast(job: Job) -> ComingForecast | None:
 
 def told_pace(job: Job) -> float | None:
     """Seconds a forward pass by the forecast of a job; None if this session has none, or nothing is to be run."""
-    requested = Forecasts.of_session().by_job.get(_job_content_key(job))
-    forecast = None if requested is None else requested.coming.value
+    forecast_request = Forecasts.of_session().by_job.get(_job_content_key(job))
+    forecast = None if forecast_request is None else forecast_request.coming.value
     if forecast is None or not forecast.seconds or not forecast.forwards:
         return None
     return forecast.seconds / forecast.forwards
@@ -440,15 +438,15 @@ def asked(result_sentence: str) -> None:
         result_sentence: What becomes of the job's result.
     """
     requests = asked_for()
-    started = requests.started
-    if started is None or started.job not in requests.mine:
+    started_job = requests.started
+    if started_job is None or started_job.job not in requests.mine:
         return
-    state_text = f"Job {started.job} is in the queue."
-    if started.before:
-        state_text = f"This is already job {started.job}."
+    state_text = f"Job {started_job.job} is in the queue."
+    if started_job.before:
+        state_text = f"This is already job {started_job.job}."
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption(f"{state_text} {result_sentence}")
-        page_link("jobs", f"Follow job {started.job}", {"job": str(started.job)})
+        page_link("jobs", f"Follow job {started_job.job}", {"job": str(started_job.job)})
 
 
 def known_jobs(choice: Choice | None = None) -> list[JobRow]:

@@ -99,8 +99,8 @@ def draw_sharpening_map(
 
 def map_so_far(scores: HeadScores, stored_scores: Mapping[str, HeadScores]) -> HeadMap:
     """The map of the scores so far, on the scale of the stored ones and corrected together with them."""
-    others = {name: s for name, s in stored_scores.items() if name != scores.language}
-    map_of_language = maps_of({**others, scores.language: scores})[scores.language]
+    other_languages = {name: s for name, s in stored_scores.items() if name != scores.language}
+    map_of_language = maps_of({**other_languages, scores.language: scores})[scores.language]
     return replace(map_of_language, limit=common_limit(stored_scores.values() or [scores]))
 
 

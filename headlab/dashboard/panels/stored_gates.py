@@ -281,11 +281,11 @@ OPTIONS_IN_LABEL = (WEIGHT_OPTION, "trained", "stacks", "steps", "split", "size"
 
 def shelf(choice: Choice) -> Shelf[Sweep]:
     """All gates learned for the chosen model on the chosen task."""
-    stored = stored_results(LearnedGates)
+    listing = stored_results(LearnedGates)
     offered_languages = set(task_languages(choice.task))
     weights = current_weights(choice.model)
     runs_by_language: dict[str, list[Result[LearnedGates]]] = {}
-    for result in stored.results:
+    for result in listing.results:
         spec = result.record.spec
         language = result.record.language
         subject = (part(spec, "model", "name"), part(spec, "task", "name"))
@@ -297,7 +297,7 @@ def shelf(choice: Choice) -> Shelf[Sweep]:
         sweeps_by_language[language] = sorted(
             sweeps(runs), key=lambda sweep: not _has_current_weights(sweep, weights)
         )
-    return put_on_shelf(choice, sweeps_by_language, stored.problems, weights)
+    return put_on_shelf(choice, sweeps_by_language, listing.problems, weights)
 
 
 def fingerprint(sweep: Sweep) -> str:

@@ -167,12 +167,12 @@ class StoredRoles:
 
 def shelf(choice: Choice) -> Shelf[StoredRoles]:
     """Every roles report of the chosen model, on a treebank or on the chosen task."""
-    stored = stored_results(Report)
+    listing = stored_results(Report)
     weights_fingerprint = current_weights(choice.model)
     offered_languages = set(task_languages(choice.task))
     reports_by_language: dict[str, list[StoredRoles]] = {}
-    problems = [*stored.problems]
-    for result in stored.results:
+    problems = [*listing.problems]
+    for result in listing.results:
         if not _is_roles_report_of(result.record, choice):
             continue
         language = str(part(result.record.spec, "task", "language"))

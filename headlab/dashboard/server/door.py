@@ -81,12 +81,12 @@ class Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it here."""
         if scope["type"] == "websocket":
-            await self._app(scope, receive, self._explained(scope, receive, send))
+            await self._app(scope, receive, self._with_explanation(scope, receive, send))
             return
         answer = self._answer(scope) if scope["type"] == "http" else None
         await (answer or self._app)(scope, receive, send)
 
-    def _explained(self, scope: Scope, receive: Receive, send: Send) -> Send:
+    def _with_explanation(self, scope: Scope, receive: Receive, send: Send) -> Send:
         """A socket's `send` that gives a refusal before the connection a body."""
         is_accepted = False
 

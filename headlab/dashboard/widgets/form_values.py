@@ -113,7 +113,7 @@ def widget_values(prefix: str) -> FormValues:
     return {key: value for key, value in session_values().items() if key.startswith(prefix)}
 
 
-def remembered(session_key: str, prefix: str) -> FormValues:
+def last_values(session_key: str, prefix: str) -> FormValues:
     """Current widget values, or the last ones where not drawn.
 
     Args:
@@ -150,7 +150,7 @@ class Form:
 
     def values(self) -> FormValues:
         """The widgets' current values, or the last ones where they are not drawn."""
-        return remembered(self.place, self.prefix)
+        return last_values(self.place, self.prefix)
 
     def read(
         self, options: Mapping[str, Option], values: Mapping[str, Any], *depends_on: str

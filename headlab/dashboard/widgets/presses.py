@@ -150,7 +150,7 @@ def log() -> PressLog:
     return press_log
 
 
-def root(page_path: str, page_paths: Sequence[str]) -> None:
+def draw_log_root(page_path: str, page_paths: Sequence[str]) -> None:
     """Draw the part of the log that is on every page. Called by app.py before a page is drawn.
 
     Args:
@@ -164,7 +164,7 @@ def root(page_path: str, page_paths: Sequence[str]) -> None:
         draw("root", ROOT_KEY, {"page": page_path, "pages": list(page_paths)}, {})
 
 
-def drawn() -> None:
+def mark_page_drawn() -> None:
     """The page has been drawn to its end. Called by app.py."""
     for given_value in log().given_values.values():
         given_value.is_drawn = True
