@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import pandas as pd
@@ -11,7 +12,7 @@ import streamlit as st
 from headlab.dashboard.frame import Choice, wait_for_result
 from headlab.dashboard.names import counted, head_from, language_title, plain
 from headlab.dashboard.panels.attended_sentences import TASK, by_title, examples_of
-from headlab.dashboard.widgets import button, set_widget, uninterrupted
+from headlab.dashboard.widgets import PageState, button, set_widget, uninterrupted
 from headlab.plots.matrices import GIVEN, LINKS, Panel, strongest_link
 from headlab.worker import AttentionRequest, Client
 
@@ -19,7 +20,17 @@ LOOKED, LISTED = 64, 20
 
 LONGEST = 2000  # characters that the worker takes
 
-LOOK = "_elsewhere"
+
+@dataclass
+class SentenceSearch(PageState):
+    """The search for sentences on the Attention page of one session.
+
+    Attributes:
+        query: Arguments of `read_sentences` that were asked for last; empty if none were.
+    """
+
+    key = "_elsewhere"
+    query: tuple[str, ...] = ()
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
@@ -53,7 +64,7 @@ def draw_elsewhere(worker: Client, choice: Choice, fingerprint: str, head: str, 
         kind = right.selectbox("Looks", LINKS, key="elsewhere-kind")
         token = right.text_input("Token looked at", key="elsewhere-token") if kind == GIVEN else ""
         asked = fingerprint, choice.model, choice.task, language, head
-        if st.session_state.get(LOOK) != asked:
+        if SentenceSearch.of_session().query != asked:
             button(
                 f"Look through the first {LOOKED} sentences",
                 key="elsewhere",
@@ -112,7 +123,7 @@ def ranked_sentences(
 
 
 def _look(asked: tuple[str, ...]) -> None:
-    st.session_state[LOOK] = asked
+    SentenceSearch.of_session().query = asked
 
 
 def open_sentence(worker: Client, choice: Choice, language: str, at: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import dataclass
 
 import streamlit as st
 
@@ -26,7 +27,7 @@ from headlab.dashboard.panels.job_format import (
     words_of,
 )
 from headlab.dashboard.panels.sharpening_map import draw_head_so_far, draw_sharpening_map
-from headlab.dashboard.widgets import button, download, redraw_every, show_named_values
+from headlab.dashboard.widgets import PageState, button, download, redraw_every, show_named_values
 from headlab.jobs.table import MASK_FILE, WorthJob
 from headlab.methods import METHODS
 from headlab.results import HeadScores
@@ -46,7 +47,17 @@ def command_lines(job_row: JobRow) -> str:
 
 SECONDS, AGAIN_SECONDS, LOG_HEIGHT = 1.0, 3.0, 260
 
-HEAD = "_jobs_head"
+
+@dataclass
+class MapOfRunningJob(PageState):
+    """The map of the job that runs, on the Jobs page of one session.
+
+    Attributes:
+        selected_head: The head that was clicked last; None if none was.
+    """
+
+    key = "_jobs_head"
+    selected_head: Head | None = None
 
 
 def draw_details(number: int) -> None:
@@ -131,12 +142,13 @@ def _map(number: int) -> None:
         if scores is not None:
             stored = _stored(job_row)
             st.markdown(f"##### {plain(language_title(scores.language))}, being computed")
-            draw_sharpening_map(job_row, scores, stored, st.session_state.get(HEAD), _pick)
-            draw_head_so_far(scores, stored, st.session_state.get(HEAD))
+            selected_head = MapOfRunningJob.of_session().selected_head
+            draw_sharpening_map(job_row, scores, stored, selected_head, _pick)
+            draw_head_so_far(scores, stored, selected_head)
 
 
 def _pick(head: Head) -> None:
-    st.session_state[HEAD] = head
+    MapOfRunningJob.of_session().selected_head = head
 
 
 def _state(worker: Client, job_row: JobRow) -> None:

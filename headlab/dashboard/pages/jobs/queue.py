@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 import streamlit as st
 
@@ -11,7 +12,7 @@ from headlab.dashboard.names import plain
 from headlab.dashboard.panels import job_actions
 from headlab.dashboard.panels.job_actions import GOES_ON, cancel_button, far, settle, watch
 from headlab.dashboard.panels.job_format import LIVE, ended_line, in_order, title, waiting_line
-from headlab.dashboard.widgets import Button, button, button_row, redraw_every
+from headlab.dashboard.widgets import Button, PageState, button, button_row, redraw_every
 from headlab.worker import Client, JobRow
 
 QUEUE_SECONDS = 1.0
@@ -24,7 +25,8 @@ ICONS = {
     "cancelled": "cancel",
 }
 
-SHOWN, MORE = 8, "_jobs_shown"
+FIRST_ENDED_JOBS = 8
+"""Ended jobs that are listed at first; "Show more" adds three times as many."""
 
 GONE = "The list of jobs is kept in the cache folder, and they resume where they stopped once a worker runs."
 
@@ -32,6 +34,18 @@ EMPTY = (
     "No job is running or waiting. Create one under **New job**, or press **Compute** on a page that lacks a result. "
     "Jobs keep running when this page is closed."
 )
+
+
+@dataclass
+class EndedJobs(PageState):
+    """The list of ended jobs on the Jobs page of one session.
+
+    Attributes:
+        listed: The number of jobs that are listed at most.
+    """
+
+    key = "_jobs_shown"
+    listed: int = FIRST_ENDED_JOBS
 
 
 def draw_queue() -> None:
@@ -76,15 +90,15 @@ def _ended(jobs: list[JobRow], now: float) -> None:
     if not jobs:
         return
     st.markdown("##### Ended")
-    shown = st.session_state.get(MORE, SHOWN)
-    for job_row in jobs[:shown]:
+    listed = EndedJobs.of_session().listed
+    for job_row in jobs[:listed]:
         _card(job_row, ended_line(job_row, now))
-    if len(jobs) > shown:
-        button(f"Show more ({len(jobs) - shown})", key="jobs-more", on_press=_show_more)
+    if len(jobs) > listed:
+        button(f"Show more ({len(jobs) - listed})", key="jobs-more", on_press=_show_more)
 
 
 def _show_more() -> None:
-    st.session_state[MORE] = st.session_state.get(MORE, SHOWN) + 3 * SHOWN
+    EndedJobs.of_session().listed += 3 * FIRST_ENDED_JOBS
 
 
 def _running(job_row: JobRow) -> None:

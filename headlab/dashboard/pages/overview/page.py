@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import streamlit as st
 
 from headlab.core import Head, Report, part
@@ -20,6 +22,7 @@ from headlab.dashboard.panels import contrast, job_actions, job_offer
 from headlab.dashboard.panels.page_report import offer_page_report
 from headlab.dashboard.panels.stored_reports import made_at, matching_reports
 from headlab.dashboard.widgets import (
+    PageState,
     button,
     draw_small_maps,
     heads_gated_together,
@@ -30,13 +33,22 @@ from headlab.pictures import maps_of
 from headlab.results import HeadScores, Result, default_root
 from headlab.studies import STUDIES
 
-HEAD_TO_OPEN = "_open"
-"""Session key: parameters of the link to the head that was clicked."""
+
+@dataclass
+class HeadToOpen(PageState):
+    """The head that the Overview page of one session is about to open on the Heads page.
+
+    Attributes:
+        link_params: Parameters of the link to the head that was clicked; empty if none was.
+    """
+
+    key = "_open"
+    link_params: dict[str, str] = field(default_factory=dict)
 
 
 def open_head(language: str, head: Head) -> None:
     """Open the Heads page at this head: the action of a click, which takes effect in the next run."""
-    st.session_state[HEAD_TO_OPEN] = {"focus": language, "head": head_key(head)}
+    HeadToOpen.of_session().link_params = {"focus": language, "head": head_key(head)}
 
 
 def draw_findings(choice: Choice, results: StoredScores) -> None:
@@ -138,8 +150,11 @@ def link_pages() -> None:
 def draw_page() -> None:
     """Draw the page."""
     with page("overview") as choice:
-        if HEAD_TO_OPEN in st.session_state:
-            st.switch_page("pages/heads.py", query_params=st.session_state.pop(HEAD_TO_OPEN))
+        head_to_open = HeadToOpen.of_session()
+        link_params = head_to_open.link_params
+        if link_params:
+            head_to_open.link_params = {}
+            st.switch_page("pages/heads.py", query_params=link_params)
         if not choice.languages:
             st.info("No language is chosen. Pick some in the sidebar, or press All.")
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -17,13 +17,12 @@ from headlab.core import MAX_SENT_BYTES, HeadlabError, as_sentence, content_key,
 from headlab.dashboard.frame import Choice, use_task, worker_client
 from headlab.dashboard.names import counted, language_title, page_link, plain
 from headlab.dashboard.pages.own.model_part import (
-    AGAIN,
-    TYPED,
     ModelRequest,
+    OwnModel,
     _classes,
     findings_of_files,
 )
-from headlab.dashboard.widgets import button
+from headlab.dashboard.widgets import PageState, button
 from headlab.jobs.table import ScoreJob
 from headlab.tasks import (
     SPLITS,
@@ -73,7 +72,21 @@ LOOKED_AT = (
 
 LABEL = 40  # characters of a label that are shown
 
-SAVED, SAID = "_own_saved", "_own_said"
+
+@dataclass
+class OwnTask(PageState):
+    """The task part of the page of one session.
+
+    Attributes:
+        saved: The task that was saved last; None if none was.
+        refused_draft: Key of the draft that the worker refused to save; empty if it refused none.
+        refusal: Why it refused it.
+    """
+
+    key = "_own_saved"
+    saved: SavedTask | None = None
+    refused_draft: str = ""
+    refusal: str = ""
 
 
 class Files(NamedTuple):
@@ -211,18 +224,20 @@ def _form(choice: Choice, found: Files) -> None:
         on_press=_save,
         args=(draft, asked),
     )
-    if st.session_state.get(SAID, ("", ""))[0] == asked:
-        st.error(plain(st.session_state[SAID][1]))
+    state = OwnTask.of_session()
+    if state.refused_draft == asked:
+        st.error(plain(state.refusal))
 
 
 def _classes_of_model(choice: Choice) -> tuple[str, tuple[str, ...]]:
     """The model above the files, or else the sidebar's, with the names of its classes; none if they are not known."""
-    name = st.session_state.get(TYPED) or choice.model
+    own_model = OwnModel.of_session()
+    name = own_model.name or choice.model
     model = ModelRequest(
         name, choice.task, choice.method, choice.languages[:1], _classes(name, choice.task)
     )
     try:
-        findings = findings_of_files(worker_client(), model, st.session_state.get(AGAIN, 0))
+        findings = findings_of_files(worker_client(), model, own_model.file_checks)
     except HeadlabError:  # without a worker, which the sidebar says
         return name, ()
     return name, tuple(name for finding in findings for name in finding.classes)
@@ -501,16 +516,18 @@ def _named_language(name: str) -> str:
 
 def _save(draft: Draft, asked: str) -> None:
     """Save a task. asked: key of what was asked for, which a refusal is shown beside."""
-    st.session_state.pop(SAID, None)
+    state = OwnTask.of_session()
+    state.refused_draft = ""
     try:
-        st.session_state[SAVED] = worker_client().save_task(draft.to_json())
+        state.saved = worker_client().save_task(draft.to_json())
     except HeadlabError as error:
-        st.session_state[SAID] = asked, f"Not saved: {as_sentence(error)}"
+        state.refused_draft = asked
+        state.refusal = f"Not saved: {as_sentence(error)}"
 
 
 def _saved(choice: Choice) -> None:
     """The declaration of the task that was saved last, the command that reads it, and the button that chooses it."""
-    task: SavedTask | None = st.session_state.get(SAVED)
+    task = OwnTask.of_session().saved
     if task is None:
         return
     with st.container(border=True, key="own-saved"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -19,12 +20,10 @@ from headlab.dashboard.frame import (
 )
 from headlab.dashboard.names import counted, language_title, plain
 from headlab.dashboard.panels.job_format import forecast_line
-from headlab.dashboard.widgets import Button, button_row, set_first_value
+from headlab.dashboard.widgets import Button, PageState, button_row, set_first_value
 from headlab.jobs.table import ScoreJob
 from headlab.tasks import read_map
 from headlab.worker import Client, EvaluateRequest, Figure, Finding
-
-TYPED, LOADING, LOADED, AGAIN = "_own_model", "_own_loading", "_own_loaded", "_own_again"
 
 SIGNS = {True: ":green[✓]", False: ":red[✗]", None: ":gray[○]"}
 
@@ -46,6 +45,26 @@ class ModelRequest(NamedTuple):
         return dict(self.classes) or None
 
 
+@dataclass
+class OwnModel(PageState):
+    """The model part of the page of one session.
+
+    Attributes:
+        name: What was typed last, as streamlit drops the field's text with its page.
+        file_checks: How often the files were to be looked at again.
+        to_load: The model that the next run of the page loads; None if it loads none.
+        loaded: The model that was loaded last; None if none was, or its files were looked at since.
+        loading_findings: What loading it told.
+    """
+
+    key = "_own_model"
+    name: str = ""
+    file_checks: int = 0
+    to_load: ModelRequest | None = None
+    loaded: ModelRequest | None = None
+    loading_findings: list[Finding] = field(default_factory=list)
+
+
 def _classes(model: str, task: str) -> tuple[tuple[str, str], ...]:
     """The label map that was typed for a model on a task; empty if there is none, or it is refused."""
     try:
@@ -61,11 +80,12 @@ def _classes(model: str, task: str) -> tuple[tuple[str, str], ...]:
 def draw_model_part(choice: Choice) -> None:
     """The field for a model, its checks, and the buttons that load and choose it."""
     st.subheader("A model")
-    set_first_value("own-model", st.session_state.get(TYPED, ""))
+    state = OwnModel.of_session()
+    set_first_value("own-model", state.name)
     name = st.text_input(
         "Model folder or hub id", key="own-model", placeholder="/path/to/model or owner/name"
     ).strip()
-    st.session_state[TYPED] = name  # streamlit drops the field's text with its page
+    state.name = name
     if not name:
         st.caption(
             "Its files are checked before its weights are read. A folder is one on the worker's machine."
@@ -76,7 +96,7 @@ def draw_model_part(choice: Choice) -> None:
     )
     with st.spinner("Looking at its files …"):
         try:
-            found = findings_of_files(worker_client(), wanted, st.session_state.get(AGAIN, 0))
+            found = findings_of_files(worker_client(), wanted, state.file_checks)
         except HeadlabError as error:  # of the worker, which says nothing about the model
             st.warning(plain(as_sentence(error)))
             return
@@ -115,12 +135,13 @@ def _tell(findings: Sequence[Finding]) -> None:
 
 
 def _again() -> None:
-    st.session_state[AGAIN] = st.session_state.get(AGAIN, 0) + 1
-    st.session_state.pop(LOADED, None)
+    state = OwnModel.of_session()
+    state.file_checks += 1
+    state.loaded = None
 
 
 def _load(wanted: ModelRequest) -> None:
-    st.session_state[LOADING] = wanted
+    OwnModel.of_session().to_load = wanted
 
 
 @st.cache_data(max_entries=16, ttl=300, show_spinner=False)
@@ -141,13 +162,14 @@ def findings_of_files(_client: Client, wanted: ModelRequest, again: int) -> list
 
 def _loaded(wanted: ModelRequest) -> list[Finding]:
     """What loading has told, or that it can tell more; loads the model if that was asked for."""
-    if st.session_state.get(LOADING) == wanted:
+    state = OwnModel.of_session()
+    if state.to_load == wanted:
         with st.spinner("Loading the model …"):
-            st.session_state[LOADED] = wanted, findings_of_loading(worker_client(), wanted)
-        del st.session_state[LOADING]
-    loaded_for, findings = st.session_state.get(LOADED, (None, []))
-    if loaded_for == wanted:
-        return list(findings)
+            state.loading_findings = findings_of_loading(worker_client(), wanted)
+            state.loaded = wanted
+        state.to_load = None
+    if state.loaded == wanted:
+        return list(state.loading_findings)
     rest = Finding(
         what="Self-test, size, answers and cost",
         ok=None,

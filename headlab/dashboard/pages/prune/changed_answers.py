@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -15,15 +16,19 @@ from headlab.dashboard.names import CHANGE_WORDS, head_key, language_title
 from headlab.dashboard.panels.accuracy import Known, Question
 from headlab.dashboard.panels.attended_sentences import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR
 from headlab.dashboard.panels.mask_files import mask_file_name
-from headlab.dashboard.widgets import button, download, no_row_action, table_height, uninterrupted
+from headlab.dashboard.widgets import (
+    PageState,
+    button,
+    download,
+    no_row_action,
+    table_height,
+    uninterrupted,
+)
 from headlab.jobs import Surroundings, where_words
 from headlab.tasks import declaration_of
 from headlab.worker import Changed, Client
 
-ASKED = "_changed"
-
-
-EVERY = "all labels"
+ALL_LABELS = "all labels"
 
 SHOWN = {
     "text": "Text",
@@ -37,6 +42,18 @@ SHOWN = {
 }
 
 HELP = "The probability that the model gives its own answer, among the task's labels"
+
+
+@dataclass
+class ListedAnswers(PageState):
+    """Whose changed answers the Prune page of one session lists.
+
+    Attributes:
+        question_key: Of the question and language whose list was asked for; empty if none was.
+    """
+
+    key = "_changed"
+    question_key: tuple[str, ...] = ()
 
 
 def draw_changed_answers(question: Question, languages: Sequence[str], known: Known) -> None:
@@ -56,7 +73,7 @@ def draw_changed_answers(question: Question, languages: Sequence[str], known: Kn
             language = st.selectbox(
                 "Language", final, format_func=language_title, key="changed-language"
             )
-        if st.session_state.get(ASKED) != question.key(language):
+        if ListedAnswers.of_session().question_key != question.key(language):
             figure = known[question.key(language)]
             words = f"List {figure.flipped_right} now right and {figure.flipped_wrong} now wrong"
             button(
@@ -79,7 +96,7 @@ def has_labels(name: str) -> bool:
 
 
 def _ask(key: tuple[str, ...]) -> None:
-    st.session_state[ASKED] = key
+    ListedAnswers.of_session().question_key = key
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
@@ -121,11 +138,11 @@ def _list(changed_answers: Changed, question: Question) -> None:
         horizontal=True,
         key="changed-kind",
     )
-    labels = [EVERY, *sorted(rows["label"].unique())]
+    labels = [ALL_LABELS, *sorted(rows["label"].unique())]
     if st.session_state.get("changed-label") not in labels:  # of another language or mask
         st.session_state.pop("changed-label", None)
     label = right.selectbox("Right label", labels, key="changed-label")
-    part = rows[(rows["kind"] == kind) & ((rows["label"] == label) | (label == EVERY))]
+    part = rows[(rows["kind"] == kind) & ((rows["label"] == label) | (label == ALL_LABELS))]
     if part.empty:
         st.caption("None.")
     else:
