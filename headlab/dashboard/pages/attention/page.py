@@ -20,7 +20,7 @@ from headlab.dashboard.pages.attention.answers import draw_answers
 from headlab.dashboard.pages.attention.elsewhere import draw_elsewhere
 from headlab.dashboard.pages.attention.heads import head_names, pick_heads
 from headlab.dashboard.pages.attention.views import (
-    EVERY,
+    ALL_HEADS,
     VIEWS,
     ViewOptions,
     draw_every_head,
@@ -96,7 +96,7 @@ def attention_of_every_head(
 def draw_all_heads(
     worker: Client,
     model: str,
-    loaded: LoadedModel,
+    loaded_model: LoadedModel,
     panels: Sequence[Panel],
     sentences: Sequence[Sentence],
     options: ViewOptions,
@@ -107,7 +107,7 @@ def draw_all_heads(
     Args:
         worker: Client of the worker.
         model: Name of the model.
-        loaded: The model.
+        loaded_model: The model.
         panels: Attention of the chosen heads, of each sentence.
         sentences: The sentences.
         options: What may be done to every view.
@@ -124,11 +124,11 @@ def draw_all_heads(
         )
     sentence = sentences[position]
     panel = panels[position]
-    first_head = loaded.grid.heads[0]
+    first_head = loaded_model.grid.heads[0]
     weights = attention_of_every_head(
         worker,
         model,
-        loaded.fingerprint,
+        loaded_model.fingerprint,
         sentence,
         (first_head.stack, first_head.layer, first_head.head),
     )
@@ -138,15 +138,15 @@ def draw_all_heads(
         options,
         scores,
         sentence.language,
-        loaded.grid,
-        heads_gated_together(loaded.fingerprint),
+        loaded_model.grid,
+        heads_gated_together(loaded_model.fingerprint),
     )
 
 
 def draw_attention(
     worker: Client,
     choice: Choice,
-    loaded: LoadedModel,
+    loaded_model: LoadedModel,
     heads: Sequence[Head],
     sentences: Sequence[Sentence],
     view: str,
@@ -158,7 +158,7 @@ def draw_attention(
     Args:
         worker: Client of the worker.
         choice: The sidebar's.
-        loaded: The model.
+        loaded_model: The model.
         heads: The chosen heads.
         sentences: The chosen sentences.
         view: One of `VIEWS`.
@@ -172,7 +172,7 @@ def draw_attention(
         weights = attention(
             worker,
             choice.model,
-            loaded.fingerprint,
+            loaded_model.fingerprint,
             sentence,
             requested_heads,
             choice.task,
@@ -180,9 +180,9 @@ def draw_attention(
         )
         weights_of_sentences.append(weights)
         panels.append(Panel.of(sentence.title, weights))
-    names = head_names(loaded.grid, heads)
-    if view == EVERY:
-        draw_all_heads(worker, choice.model, loaded, panels, sentences, options, scores)
+    names = head_names(loaded_model.grid, heads)
+    if view == ALL_HEADS:
+        draw_all_heads(worker, choice.model, loaded_model, panels, sentences, options, scores)
     else:
         draw_view(view, panels, names, options)
     draw_answers(sentences, weights_of_sentences, len(heads))

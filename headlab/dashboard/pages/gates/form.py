@@ -32,7 +32,7 @@ def draw_form(choice: Choice, shelf: Shelf[Sweep]) -> None:
     draw_form_below(
         shelf,
         choice.languages,
-        partial(_form, choice),
+        partial(_draw_fields, choice),
         "Other weights, languages or options",
         "gates-plan",
     )
@@ -40,7 +40,7 @@ def draw_form(choice: Choice, shelf: Shelf[Sweep]) -> None:
     progress()
 
 
-def _form(choice: Choice, languages: tuple[str, ...]) -> None:
+def _draw_fields(choice: Choice, languages: tuple[str, ...]) -> None:
     form = GatesForm(choice, _languages(languages, choice))
     st.text_input(
         "λ, one or several",
@@ -55,23 +55,26 @@ def _form(choice: Choice, languages: tuple[str, ...]) -> None:
     with st.expander("More options"):
         FORM.grid({**options, **GatesJob.settings()})
     if form.languages:
-        _begin(form)
+        _draw_end(form)
     else:
         st.info("No language is chosen. Pick some here, or in the sidebar.")
 
 
 def _languages(start: Sequence[str], choice: Choice) -> tuple[str, ...]:
     """Languages to learn gates for, each separately."""
-    every, place = task_languages(choice.task), FORM.key(f"languages-{','.join(start)}")
-    first = [name for name in start if name in every][
+    task_codes = task_languages(choice.task)
+    widget_key = FORM.key(f"languages-{','.join(start)}")
+    default = [name for name in start if name in task_codes][
         :1
     ]  # each takes one training per weight, so start with one
     return tuple(
-        st.multiselect("Languages", every, default=first, format_func=language_title, key=place)
+        st.multiselect(
+            "Languages", task_codes, default=default, format_func=language_title, key=widget_key
+        )
     )
 
 
-def _begin(form: GatesForm) -> None:
+def _draw_end(form: GatesForm) -> None:
     """What the job would do, its forecast and its button."""
     values = FORM.values()
     try:

@@ -54,16 +54,19 @@ def choice_of_scores(job_row: JobRow) -> Choice | None:
 
 def choice_of_job(job: Job) -> Choice:
     """What a job is on; what it does not say is as in the sidebar."""
-    before = st.session_state.get("_choice")
+    sidebar_choice = st.session_state.get("_choice")
     method = job.value("method")
     if method not in METHODS:
-        method = before.method if isinstance(before, Choice) else next(iter(METHODS))
+        method = next(iter(METHODS))
+        if isinstance(sidebar_choice, Choice):
+            method = sidebar_choice.method
     model = job.value("model")
     task = job.value("task")
     languages = tuple(job.languages_named)
-    if isinstance(before, Choice):
-        model, task = model or before.model, task or before.task
-        languages = languages or before.languages
+    if isinstance(sidebar_choice, Choice):
+        model = model or sidebar_choice.model
+        task = task or sidebar_choice.task
+        languages = languages or sidebar_choice.languages
     return Choice(str(model), str(task), languages, str(method), job.value("label_map"))
 
 
@@ -81,25 +84,35 @@ def _open_report(job: Job, job_row: JobRow) -> None:
 
 def _open_roles(job: Job, job_row: JobRow) -> None:
     """Open the Roles page; roles have no method, and no task if their sentences are from a treebank."""
-    before = st.session_state.get("_choice")
-    if not isinstance(before, Choice):
+    sidebar_choice = st.session_state.get("_choice")
+    if not isinstance(sidebar_choice, Choice):
         return
     model = job.value("model")
-    task = str(job.value("task") or before.task)
+    task = str(job.value("task") or sidebar_choice.task)
     languages = job.languages_named
-    offered = task_languages(task)
-    shown = tuple(language for language in languages if language in offered)
-    label_map = before.label_map if (model, task) == (before.model, before.task) else None
+    task_codes = task_languages(task)
+    shown_languages = tuple(language for language in languages if language in task_codes)
+    label_map = None
+    if (model, task) == (sidebar_choice.model, sidebar_choice.task):
+        label_map = sidebar_choice.label_map
     set_widget("focus", languages[0])
     open_page(
-        "roles", Choice(str(model), task, shown or before.languages, before.method, label_map)
+        "roles",
+        Choice(
+            str(model),
+            task,
+            shown_languages or sidebar_choice.languages,
+            sidebar_choice.method,
+            label_map,
+        ),
     )
 
 
 def _open_gates(job: Job, job_row: JobRow) -> None:
     """Open the Gates page at the job's last run; gates have no method."""
     set_widget("focus", job.languages_named[0])
-    if keys := result_keys(job_row):
+    keys = result_keys(job_row)
+    if keys:
         stored_gates.remember(keys[-1])
     open_page("gates", choice_of_job(job))
 
@@ -117,7 +130,8 @@ def _open_prune(job: Job, job_row: JobRow) -> None:
 
 def _open_front(job: Job, job_row: JobRow) -> None:
     """Open the Prune page at the job's front, if it made one."""
-    if keys := result_keys(job_row):
+    keys = result_keys(job_row)
+    if keys:
         show_front_next(keys[0])
     set_widget(PRUNE_TAB, PRUNE_TABS[1])
     open_page("prune", choice_of_job(job))

@@ -33,11 +33,11 @@ def draw_page() -> None:
         if number is not None:
             draw_details(number)
         else:
-            left, right = st.columns([7, 5], gap="large")
-            with left:
+            queue_column, form_column = st.columns([7, 5], gap="large")
+            with queue_column:
                 st.subheader("Queue")
                 draw_queue()
-            with right:
+            with form_column:
                 form.draw(choice)
             if choice.languages:
                 form.draw_cached(choice)

@@ -14,11 +14,13 @@ from headlab.studies.agreement import Compared, compare_languages
 
 def compared_languages(scores: Mapping[str, HeadScores]) -> Compared:
     """Rank agreement of languages; resampled once per set of scores."""
-    return _compared(tuple((name, _digest(s)) for name, s in scores.items()), dict(scores))
+    return _compare_once(tuple((name, _digest(s)) for name, s in scores.items()), dict(scores))
 
 
 @st.cache_data(max_entries=16, show_spinner="Resampling heads …")
-def _compared(digests: tuple[tuple[str, str], ...], _scores: Mapping[str, HeadScores]) -> Compared:
+def _compare_once(
+    digests: tuple[tuple[str, str], ...], _scores: Mapping[str, HeadScores]
+) -> Compared:
     return compare_languages(_scores)
 
 
@@ -34,9 +36,9 @@ def noise_note(scores: Mapping[str, HeadScores]) -> str:
     above they are mostly sampling noise.
     """
     ratios = [
-        float(np.median(s.half_width) / s.values.std())
-        for s in scores.values()
-        if s.half_width is not None and s.values.std()
+        float(np.median(language_scores.half_width) / language_scores.values.std())
+        for language_scores in scores.values()
+        if language_scores.half_width is not None and language_scores.values.std()
     ]
     if not ratios:
         return "These scores have no intervals, so how much of ρ is noise is not known."

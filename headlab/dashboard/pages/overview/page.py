@@ -17,7 +17,7 @@ from headlab.dashboard.frame import (
     stored_results,
 )
 from headlab.dashboard.names import head_key, page_link, plain
-from headlab.dashboard.pages.overview.findings import findings, preferred
+from headlab.dashboard.pages.overview.findings import by_preference, findings
 from headlab.dashboard.panels import contrast, job_actions, job_offer
 from headlab.dashboard.panels.page_report import offer_page_report
 from headlab.dashboard.panels.stored_reports import made_at, matching_reports
@@ -64,17 +64,17 @@ def draw_findings(choice: Choice, results: StoredScores) -> None:
     reports_by_study = {}
     for study in STUDIES:
         matching = matching_reports(same_model_reports, choice, study)
-        reports_by_study[study] = preferred(matching, choice.languages, choice.method, ablation)
+        reports_by_study[study] = by_preference(matching, choice.languages, choice.method, ablation)
     sentences = findings(results.scores, reports_by_study, choice.languages)
     if not sentences:
         return
     with st.container(border=True, key="findings"):
         st.markdown("##### What was found")
         for finding in sentences:
-            left, right = st.columns([4, 1], vertical_alignment="center")
-            left.markdown(plain(finding.sentence))
-            with right:
-                page_link(finding.page, plain(finding.label), finding.more)
+            sentence_place, link_place = st.columns([4, 1], vertical_alignment="center")
+            sentence_place.markdown(plain(finding.sentence))
+            with link_place:
+                page_link(finding.page, plain(finding.label), finding.link_params)
 
 
 def _reports_on_one_model(
@@ -98,9 +98,11 @@ def draw_maps(choice: Choice, results: StoredScores) -> None:
         cache_words = (
             f"({default_root()}) has no {choice.method} results of {choice.model} on {choice.task}"
         )
-        other = "other settings in the sidebar" if results.others else "another method"
+        other_advice = "other settings in the sidebar" if results.others else "another method"
         advice = "Choose" if job_actions.refusal(choice) else "Compute them below, or choose"
-        st.info(f"The cache folder {plain(cache_words)} for these languages. {advice} {other}.")
+        st.info(
+            f"The cache folder {plain(cache_words)} for these languages. {advice} {other_advice}."
+        )
         return
     st.markdown(how_to_read_maps(results.scores) + " Click a head to see it in every language.")
     draw_small_maps(
@@ -122,19 +124,19 @@ def offer_missing(choice: Choice, results: StoredScores) -> None:
 
 def link_other_choices(choice: Choice) -> None:
     """Other models and tasks whose results are stored, such as the papers' own."""
-    others = other_choices(choice)
-    if others:
+    other_results = other_choices(choice)
+    if other_results:
         st.markdown("##### Also in the cache")
         st.caption(
             "Results of other models and tasks: scores on every page, reports on Experiments and "
             "Roles."
         )
-    for other in others:
+    for other_result in other_results:
         button(
-            other.words,
-            key=f"other-{other.words.partition(':')[0]}",
+            other_result.words,
+            key=f"other-{other_result.words.partition(':')[0]}",
             on_press=open_page,
-            args=(other.page, other.choice),
+            args=(other_result.page, other_result.choice),
         )
 
 
