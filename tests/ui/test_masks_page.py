@@ -17,7 +17,7 @@ from headlab.dashboard.pages.masks.comparison import (
     difference_values,
     why_not_openable,
 )
-from headlab.dashboard.pages.masks.sources import CURRENT_MASK, Target, read_mask_files
+from headlab.dashboard.pages.masks.sources import CURRENT_MASK, TargetModel, read_mask_files
 from headlab.dashboard.panels.accuracy import SEEN, Question
 from headlab.dashboard.panels.history import HISTORY, History
 from headlab.dashboard.panels.mask_files import (
@@ -76,7 +76,7 @@ def test_masks_without_a_fingerprint_among_others_are_told():
     masks = {"A": made(1), "B": made(2, model={"name": None, "fingerprint": None})}
     choice = Choice(MODEL, "intents", ("de",), "shapley")
     app = AppTest.from_function(
-        body, args=(masks, choice, Target(WEIGHTS, GRID)), default_timeout=30
+        body, args=(masks, choice, TargetModel(WEIGHTS, GRID)), default_timeout=30
     ).run()
     assert not app.exception
     assert "1 of the 2 masks have no fingerprint" in said(app)
@@ -199,14 +199,18 @@ def test_the_map_between_tells_the_four_cases_apart():
 
 
 def test_a_mask_opens_only_on_its_own_model():
-    here, nameless = Target(WEIGHTS, GRID), {"name": None, "fingerprint": None}
-    assert why_not_openable(made(1), here) == why_not_openable(made(1), Target(WEIGHTS, None)) == ""
+    here, nameless = TargetModel(WEIGHTS, GRID), {"name": None, "fingerprint": None}
+    assert (
+        why_not_openable(made(1), here)
+        == why_not_openable(made(1), TargetModel(WEIGHTS, None))
+        == ""
+    )
     assert why_not_openable(made(1, model=nameless), here) == ""
     assert "made for other" in why_not_openable(
         made(1, model={"name": "other", "fingerprint": "e" * 64}), here
     )
     assert "does not fit" in why_not_openable(made(1, model=nameless, grid=parse_grid("3x4")), here)
-    for unknown in (Target(None, GRID), Target(WEIGHTS, None)):
+    for unknown in (TargetModel(None, GRID), TargetModel(WEIGHTS, None)):
         assert "not known here yet" in why_not_openable(made(1, model=nameless), unknown)
 
 

@@ -34,7 +34,7 @@ from headlab.dashboard.pages.roles.head_card import (
     examples_by_role_and_head,
     reading_caption,
 )
-from headlab.dashboard.pages.roles.remaining import sizes
+from headlab.dashboard.pages.roles.remaining import shown_sizes
 from headlab.dashboard.panels import job_format, stored_roles
 from headlab.dashboard.panels.remaining_roles import counts_by_size
 from headlab.dashboard.panels.stored_roles import TEXTS, TREES, roles_requests
@@ -517,7 +517,11 @@ def test_bars_hold_the_counts_in_the_legend_s_order_and_a_second_direction_is_ha
         ((8, "a", 3), (8, "b", 1), (4, "a", 2)),
     )
     assert counts_by_size(table) == ([8, 4], {"a": [3, 2], "b": [1, 0]})
-    assert (sizes(3), sizes(24)[:3], len(sizes(144))) == ([3, 2, 1, 0], [24, 22, 20], 12)
+    assert (shown_sizes(3), shown_sizes(24)[:3], len(shown_sizes(144))) == (
+        [3, 2, 1, 0],
+        [24, 22, 20],
+        12,
+    )
 
 
 # Without reports.

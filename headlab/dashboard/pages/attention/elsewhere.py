@@ -20,6 +20,8 @@ MAX_SENTENCES = 64
 """How many sentences of a language are looked through."""
 MAX_LISTED = 20
 """How many of them are listed."""
+LINKS_TABLE = "elsewhere-rows"
+"""Widget key of the table of sentences."""
 MAX_TEXT_LENGTH = 2000
 """Characters of a text that the worker takes."""
 
@@ -40,7 +42,19 @@ class SentenceSearch(PageState):
 def read_sentences(
     _client: Client, fingerprint: str, model: str, task: str, language: str, head: str
 ) -> list[Panel | None]:
-    """Attention of a head in the first sentences of a language, whose titles are the texts; None for one too long."""
+    """Attention of a head in the first sentences of a language.
+
+    Args:
+        _client: Of the worker.
+        fingerprint: Of the model's weights; it only tells apart what is kept.
+        model: Name of the model.
+        task: Name of the task whose sentences they are.
+        language: Code of the language.
+        head: Key of the head.
+
+    Returns:
+        A panel for each sentence, with its text as title; None for a text that is too long.
+    """
     panels = list[Panel | None]()
     for example in examples_of(_client, task, language)[:MAX_SENTENCES]:
         if max(len(example.text), len(example.pair or "")) > MAX_TEXT_LENGTH:
@@ -93,18 +107,21 @@ def draw_elsewhere(worker: Client, choice: Choice, fingerprint: str, head: str, 
             return
 
         def open_ticked_row() -> None:
-            for row_index in st.session_state["elsewhere-rows"]["selection"]["rows"]:
+            for row_index in st.session_state[LINKS_TABLE]["selection"]["rows"]:
                 open_sentence(worker, choice, language, int(links.index[row_index]))
 
         st.dataframe(
             links,
             hide_index=True,
-            key="elsewhere-rows",
+            key=LINKS_TABLE,
             on_select=uninterrupted(open_ticked_row),
             selection_mode="single-row",
             column_config={"Weight": st.column_config.NumberColumn(format="%.3f")},
         )
-        listed_words = f"the {len(links)} of the first {len(panels)} sentences with its strongest link of this kind"
+        listed_words = (
+            f"the {len(links)} of the first {len(panels)} sentences with its strongest link of "
+            "this kind"
+        )
         st.caption(
             f"{plain(name)}: {listed_words}.{too_long_note} Tick a row to open its sentence."
         )
@@ -113,7 +130,17 @@ def draw_elsewhere(worker: Client, choice: Choice, fingerprint: str, head: str, 
 def ranked_sentences(
     panels: Sequence[Panel | None], head: str, kind: str, token: str = ""
 ) -> pd.DataFrame:
-    """The sentences with a head's strongest links of a kind, the strongest first; the index is a sentence's number."""
+    """The sentences with a head's strongest links of a kind, the strongest first.
+
+    Args:
+        panels: The sentences; None for one that was left out.
+        head: Key of the head.
+        kind: Of link, one of `LINKS`.
+        token: The token looked at, for links to a given one.
+
+    Returns:
+        A row for each sentence; the index is its number.
+    """
     rows = []
     sentence_numbers = []
     for sentence_number, panel in enumerate(panels):

@@ -16,7 +16,11 @@ from headlab.dashboard.widgets import notify_of_link, set_widget
 
 
 def heads_of_link(grid: HeadGrid, keys: Sequence[str]) -> tuple[list[Head], str | None]:
-    """The valid heads that a link names, and a message about the invalid ones, None if there are none."""
+    """The heads that a link names.
+
+    Returns:
+        The valid ones, at most `MAX_HEADS`, and a message about the invalid ones; None if there are none.
+    """
     heads = []
     errors = []
     for key in keys:
@@ -42,7 +46,7 @@ def head_names(grid: HeadGrid, heads: Sequence[Head]) -> dict[str, str]:
 
 
 def strongest_head(grid: HeadGrid, stored_scores: StoredScores) -> Head:
-    """The head with the highest mean score over these languages; the first head if there are no scores."""
+    """The head with the highest mean score over these languages; the first if there are none."""
     scores = pooled_scores(stored_scores.scores, MEAN_OF_LANGUAGES)
     if scores is None or scores.grid.to_json() != grid.to_json():
         return grid.heads[0]

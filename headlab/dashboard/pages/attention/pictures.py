@@ -74,18 +74,20 @@ SAVE = (
 
 
 def _panel_html(panel: Panel, names: Mapping[str, str], root: str) -> str:
-    heads = "".join(
-        f'<li><i style="background:{colour}"></i>{escape(names.get(name, name))}</li>'
-        for name, colour in zip(panel.weights, cycle(COLOURS), strict=False)
-    )
+    items = []
+    for name, colour in zip(panel.weights, cycle(COLOURS), strict=False):
+        items.append(f'<li><i style="background:{colour}"></i>{escape(names.get(name, name))}</li>')
     return (
-        f'<div class="panel" id="{root}"><h2>{escape(panel.title)}</h2><ul class="heads">{heads}</ul>'
-        '<select id="layer" hidden></select><div id="vis"></div></div>'
+        f'<div class="panel" id="{root}"><h2>{escape(panel.title)}</h2>'
+        f'<ul class="heads">{"".join(items)}</ul><select id="layer" hidden></select><div id="vis"></div></div>'
     )
 
 
 def _params(panel: Panel, root: str) -> str:
-    """BertViz's parameters: the chosen heads as one layer, so that heads of several layers share a view."""
+    """BertViz's parameters, as JSON.
+
+    The chosen heads are one layer, so that heads of several layers share a view.
+    """
     attention = [[rows.tolist() for rows in panel.weights.values()]]
     view = {
         "name": None,
@@ -110,7 +112,10 @@ def _params(panel: Panel, root: str) -> str:
 
 
 def _policy(scripts: Iterable[str]) -> str:
-    """A policy that runs only these scripts and loads nothing: a second defence behind the escaping."""
+    """A policy that runs only these scripts and loads nothing.
+
+    It is a second defence behind the escaping.
+    """
     sources = []
     for script in scripts:
         digest = hashlib.sha256(script.encode()).digest()
@@ -150,7 +155,7 @@ def package_file(package: str, name: str, remedy: str = "") -> str:
 
 
 def _embeddable_script(path: Path) -> str:
-    """A script's text, safe to embed in a page: nothing in it can close the script element early."""
+    """A script's text, in which nothing can close the script element of a page early."""
     # Browsers normalise every line end of a page to \n before they hash a script.
     text = path.read_text("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
@@ -158,7 +163,8 @@ def _embeddable_script(path: Path) -> str:
 
 def _missing_error(what: str, remedy: str) -> HeadlabError:
     return HeadlabError(
-        f"{what} is not installed, so the BertViz view cannot be drawn: {remedy}. The other views work without it",
+        f"{what} is not installed, so the BertViz view cannot be drawn: {remedy}. The other views "
+        "work without it",
         code="package.bertviz_missing",
     )
 
@@ -189,7 +195,12 @@ def shading(panel: Panel, names: Mapping[str, str], query: int = MEAN_QUERY) -> 
 def _shares_of_heads(
     panel: Panel, query: int
 ) -> Iterator[tuple[str, float, list[tuple[str, float, bool]]]]:
-    """Each head with its largest weight, and every token with its share of that and whether it is the query."""
+    """Each head with its largest weight, and the tokens with their shares of that.
+
+    Yields:
+        The head's key, its largest weight, and for every token the token itself, its weight as a
+        share of the largest, and whether it is the attending one.
+    """
     for name, rows in panel.weights.items():
         weights = rows.mean(axis=0) if query == MEAN_QUERY else rows[query]
         largest_weight = float(weights.max(initial=0.0)) or 1.0
@@ -220,7 +231,7 @@ def _chip(token: str, weight: float, share: float, is_query: bool) -> str:
 
 
 def weights_table(panel: Panel, name: str) -> pd.DataFrame:
-    """One head's weights: a row per attending token, a column per attended token; tokens are numbered."""
+    """One head's weights: a row per attending token, a column per attended one, numbered."""
     labels = [f"{index} {token}" for index, token in enumerate(panel.tokens)]
     return pd.DataFrame(
         panel.weights[name], index=pd.Index(labels, name="from \\ to"), columns=labels

@@ -77,8 +77,8 @@ def pick_view_options(heads: int) -> ViewOptions:
 
 
 WORDS_HELP = (
-    "Attention to a word is the sum over its pieces, attention from it their mean (Clark et al. 2019). Words are those "
-    "that the tokenizer knows."
+    "Attention to a word is the sum over its pieces, attention from it their mean (Clark et al. "
+    "2019). Words are those that the tokenizer knows."
 )
 
 
@@ -206,7 +206,8 @@ def caveats(
     sentences = []
     if options.hide and any(panel.special for panel in panels):
         sentences.append(
-            "Special tokens are left out; weights are as they were, so a row may sum to less than 1."
+            "Special tokens are left out; weights are as they were, so a row may sum to less than "
+            "1."
         )
     titles_without_words = []
     if options.words:
@@ -221,15 +222,17 @@ def caveats(
         sentences.append(note)
     if any(panel.cut for panel in shown_panels):
         sentences.append(
-            f"Sentences are cut after {MAX_TOKENS} tokens; what the model says is of the whole sentence."
+            f"Sentences are cut after {MAX_TOKENS} tokens; what the model says is of the whole "
+            "sentence."
         )
     return sentences
 
 
 def _draw_bertviz(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
     st.caption(
-        "Lines run from the token that looks (left) to the token looked at (right), as thick in colour as the weight. "
-        "Point at a token for its own lines; click a square to hide a head, double-click to see it alone."
+        "Lines run from the token that looks (left) to the token looked at (right), as thick in "
+        "colour as the weight. Point at a token for its own lines; click a square to hide a head, "
+        "double-click to see it alone."
     )
     titles = ", ".join(panel.title for panel in panels)
     one_head_each = len(names) > 1 and st.toggle(

@@ -103,12 +103,15 @@ class ExperimentForm:
         return f"{requirement}; {len(self.choice.languages) or 'none'} is chosen."
 
     def obstacle(self, job: ExperimentJob) -> str:
-        """Why Start is disabled; empty if it is not. Beyond `trouble`, this asks what the model refuses."""
+        """Why Start is disabled; empty if it is not.
+
+        Beyond `trouble`, this asks what the model refuses.
+        """
         return self.trouble(job) or (refusal(self.choice) if self.uses_method else "")
 
 
 def link_other_reports(form: ExperimentForm, results: Sequence[Result[Report]]) -> None:
-    """Links to this experiment's reports on other models and tasks, where the chosen one has none."""
+    """Links to this experiment's reports on other models and tasks, if the chosen have none."""
     choices = []
     for other_result in other_choices(form.choice):
         if matching_reports(results, other_result.choice, form.experiment):

@@ -106,7 +106,10 @@ def _draw_figures(report: Report) -> None:
 
 
 def _link_to_heads(report: Report) -> None:
-    """Heads of each kind that the report lists; none where it cannot be read, as is told in place of its figures."""
+    """Links to the heads of each kind that the report lists.
+
+    There are none where the report cannot be read, which is said in place of its figures.
+    """
     try:
         result = result_of(report)
     except HeadlabError:

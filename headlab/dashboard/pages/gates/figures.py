@@ -48,7 +48,7 @@ from headlab.training.l0_table import (
 from headlab.worker import Client, Figure
 
 RunAndMethod = tuple[str, str]
-"""Key of a run, and of another method: they name the mask of that method that is as large as the run's."""
+"""Keys of a run and of another method: the mask of that method that is as large as the run's."""
 
 # One run of learned gates: key figures, the map over training, loss and penalty.
 
@@ -93,7 +93,8 @@ def draw_training(gates: LearnedGates, key: str) -> None:
             about=subject,
         )
         st.caption(
-            "P(g ≠ 0). Blue: open; orange: closed; pale: as likely as not; blank: a head without a gate, which stays."
+            "P(g ≠ 0). Blue: open; orange: closed; pale: as likely as not; blank: a head without "
+            "a gate, which stays."
         )
     with course_column:
         st.markdown("##### Loss, penalty and open heads")
@@ -105,7 +106,8 @@ def draw_training(gates: LearnedGates, key: str) -> None:
             about=subject,
         )
         st.caption(
-            "Loss is the mean of the task's since the point before; penalty is λ times the sum of P(open)."
+            "Loss is the mean of the task's since the point before; penalty is λ times the sum of "
+            "P(open)."
         )
 
 
@@ -244,13 +246,16 @@ def caution_of_same_split(scores: Mapping[str, HeadScores], split: str) -> str:
         return ""
     other_split = "dev" if split == "test" else "test"
     return (
-        f"The heads of {' and '.join(names)} were chosen on {split} itself, which gives an optimistic estimate: "
-        f"compare on {other_split}."
+        f"The heads of {' and '.join(names)} were chosen on {split} itself, which gives an "
+        f"optimistic estimate: compare on {other_split}."
     )
 
 
 def accuracy_is_known(gates: LearnedGates, mask: Mask) -> bool:
-    """Whether this mask's accuracy is known: it is the run's own and stored with it, or this session asked for it."""
+    """Whether this mask's accuracy is known.
+
+    It is if it was stored with the run, as the mask is the run's own, or if this session measured it.
+    """
     if mask.digest == gates.mask().digest and any(worth(gates, split) for split in SPLITS):
         return True
     weights = current_fingerprint(mask.model.get("fingerprint"))
@@ -292,10 +297,11 @@ def overlap_table(
                 )
             )
     notes = [
-        "kept, of: among the heads that have a gate. by chance: what a random choice of as many heads shares with "
-        f"the gates', with the range that holds at least 95 % of them. accuracy: of the method's mask, on {split}.",
-        "shapley-top50: what a head contributes while fewer than half of the heads are removed, so not suited to "
-        "masks that keep fewer than half; shapley: at all numbers of heads.",
+        "kept, of: among the heads that have a gate. by chance: what a random choice of as many "
+        "heads shares with the gates', with the range that holds at least 95 % of them. accuracy: "
+        f"of the method's mask, on {split}.",
+        "shapley-top50: what a head contributes while fewer than half of the heads are removed, "
+        "so not suited to masks that keep fewer than half; shapley: at all numbers of heads.",
     ]
     caution = caution_of_same_split(scores, split)
     if caution:
@@ -333,7 +339,7 @@ def _figure_cells(mask_figure: Figure | None) -> tuple[Cell, ...]:
     return tuple(None if share is None else 100 * share for share in shares)
 
 
-def questions(
+def questions_about_masks(
     choice: Choice, sweep: Sweep, scores: Mapping[str, HeadScores], split: str
 ) -> dict[RunAndMethod, Question]:
     """The questions to the worker about the methods' masks, on the runs' examples."""
@@ -397,7 +403,10 @@ def offer_measuring(questions_by_mask: Mapping[RunAndMethod, Question], language
         icon="play_arrow",
         on_press=_measure,
         args=(question_keys, missing, language),
-        help=f"The worker answers {examples:,} examples under {len(missing)} masks, ahead of its jobs.",
+        help=(
+            f"The worker answers {examples:,} examples under {len(missing)} masks, ahead of its "
+            "jobs."
+        ),
     )
 
 
@@ -426,7 +435,11 @@ def _measure(
 def _measured_masks(
     worker: Client, missing: Sequence[Question], language: str, known_figures: Known
 ) -> Generator[int]:
-    """Number of masks answered so far, one at a time: a session's newer question would cancel the older one."""
+    """Measure masks one at a time, as a session's newer question would cancel the older one.
+
+    Yields:
+        The number of masks that are measured so far, with every figure that arrives.
+    """
     for measured_count, question in enumerate(missing):
         with closing(figures(worker, question, [language], known_figures)) as values:
             for _ in values:
@@ -442,7 +455,8 @@ def _draw_progress(progress: LatestValue[int]) -> None:
             if progress.done:
                 _end_measuring(progress)
             st.caption(
-                f"Asking the worker: mask {1 + (progress.value or 0)} of those that are not measured yet …"
+                f"Asking the worker: mask {1 + (progress.value or 0)} of those that are not "
+                "measured yet …"
             )
 
     redraw_every(draw, None if progress.done else POLL_SECONDS)()
@@ -462,8 +476,8 @@ def _end_measuring(progress: LatestValue[int]) -> None:
 
 GATES_SERIES = "learned gates"
 READING = (
-    "Bars: 95 % interval of the difference to the model with all heads (dotted), on the same examples. Click a point "
-    "to see its run."
+    "Bars: 95 % interval of the difference to the model with all heads (dotted), on the same "
+    "examples. Click a point to see its run."
 )
 TRADE_OFF_CHART = "gates-tradeoff"
 """Widget key of the figure."""
@@ -487,7 +501,7 @@ def draw_trade_off(choice: Choice, sweep: Sweep, run_number: int) -> None:
         return
     split = st.radio("Accuracy on", splits, horizontal=True, key="gates-split")
     scores = scores_by_method(choice, sweep)
-    questions_by_mask = questions(choice, sweep, scores, split)
+    questions_by_mask = questions_about_masks(choice, sweep, scores, split)
     known_figures = final_figures_of(questions_by_mask, language)
     names = {method: method_words(method_scores) for method, method_scores in scores.items()}
     figure(
@@ -515,7 +529,10 @@ def _caution(sweep: Sweep, split: str, splits: list[str]) -> str:
     if learned_on(sweep.first) == split:
         return f"The gates were learned on {split} itself: judge them on test."
     if split == "test" and splits[0] != "test":
-        return "A λ that is chosen by these numbers is chosen on test: choose it on dev, and look here once."
+        return (
+            "A λ that is chosen by these numbers is chosen on test: choose it on dev, and look "
+            "here once."
+        )
     return ""
 
 
@@ -554,12 +571,14 @@ def _draw_overlap(
     lacking = [method for method in COMPARED_METHODS if method not in scores]
     if lacking:
         st.caption(
-            f"No {' or '.join(lacking)} scores of this model in this language are cached: with them, the heads that "
-            f"{'they' if len(lacking) > 1 else 'it'} would have kept appear here. The Heads page computes them."
+            f"No {' or '.join(lacking)} scores of this model in this language are cached: with "
+            f"them, the heads that {'they' if len(lacking) > 1 else 'it'} would have kept appear "
+            "here. The Heads page computes them."
         )
     if scores and sweep.along:
         st.caption(
-            "The model was trained jointly with the gates; the other methods' masks are of the original model."
+            "The model was trained jointly with the gates; the other methods' masks are of the "
+            "original model."
         )
 
 
@@ -584,13 +603,13 @@ def trade_off_figure(
     weights = []
     kept_counts = []
     hover_texts = []
-    highlighted = None
+    highlighted_index = None
     for index, (run, weight) in enumerate(zip(sweep.runs, sweep.weights, strict=True)):
         run_worth = worth(run.record, split)
         if run_worth is None:
             continue
         if index == run_number:
-            highlighted = len(worths)
+            highlighted_index = len(worths)
         worths.append(run_worth)
         weights.append(weight)
         kept_counts.append(int(run.record.kept.sum()))
@@ -607,7 +626,7 @@ def trade_off_figure(
         series[f"{name}, as many heads"] = _dots_of_method(sweep, method, name, known_figures)
     head_count = sweep.first.grid.size
     unit = f"{accuracy_name(sweep.first)} on {split}, %"
-    return trade_off(series, 100 * worths[0].baseline, head_count, unit, chosen=highlighted)
+    return trade_off(series, 100 * worths[0].baseline, head_count, unit, chosen=highlighted_index)
 
 
 def _ends(mask_figure: Figure) -> tuple[float, float]:

@@ -24,11 +24,17 @@ from headlab.dashboard.panels.stored_gates import (
 from headlab.jobs.table import GatesJob
 from headlab.tasks import language_titles
 
-WEIGHT_HELP = "The penalty in nats for an open gate; the higher, the fewer stay. Each weight is a run of its own."
+WEIGHT_HELP = (
+    "The penalty in nats for an open gate; the higher, the fewer stay. Each weight is a run of "
+    "its own."
+)
 
 
 def draw_form(choice: Choice, shelf: Shelf[Sweep]) -> None:
-    """The form for the languages without a run; if all have one, folded, for other languages, weights or options."""
+    """The form for the languages without a run.
+
+    If all languages have one, the form is folded, and for other languages, weights or options.
+    """
     draw_form_below(
         shelf,
         choice.languages,

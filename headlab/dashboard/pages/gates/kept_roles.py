@@ -17,14 +17,15 @@ from headlab.plots.heads import stacked
 from headlab.studies.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying
 
 NOTE = (
-    "All numbers are of heads with a gate: heads with the role among those that are kept, and among all. A head may "
-    "have several roles. by chance: what as many heads drawn at random from those with a gate would hold, with the "
-    "range that holds at least 95 % of draws, separately for each row."
+    "All numbers are of heads with a gate: heads with the role among those that are kept, and "
+    "among all. A head may have several roles. by chance: what as many heads drawn at random from "
+    "those with a gate would hold, with the range that holds at least 95 % of draws, separately "
+    "for each row."
 )
 
 
 def draw_roles(choice: Choice, sweep: Sweep) -> None:
-    """The roles left at each λ, from a report on the same language; if there is none, a link to make one."""
+    """The roles left at each λ, from a report on the same language, or a link to make one."""
     language = sweep.first.language
     reports = stored_roles.shelf(choice).by_language.get(language, [])
     if not reports:
@@ -50,8 +51,8 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
     if sweep.along:
         training_note = " The roles were found before the training, which changed the model too."
     st.caption(
-        "The first bar is all heads with a gate. Of runs that keep equally many heads the lowest λ is drawn. A head "
-        f"with several roles counts in each.{training_note}"
+        "The first bar is all heads with a gate. Of runs that keep equally many heads the lowest "
+        f"λ is drawn. A head with several roles counts in each.{training_note}"
     )
     show_table(table, f"gates-roles-{language}")
 

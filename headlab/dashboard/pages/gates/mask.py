@@ -72,10 +72,9 @@ def draw_mask(
 
 def _draw_gates_map(gates: LearnedGates, mask: Mask, step_index: int) -> None:
     open_probabilities = np.where(gates.gated, gates.open_probability[step_index], np.nan)
-    tips = [
-        _tip_text(probability, bool(is_kept))
-        for probability, is_kept in zip(open_probabilities, mask.kept, strict=True)
-    ]
+    tips = []
+    for probability, is_kept in zip(open_probabilities, mask.kept, strict=True):
+        tips.append(_tip_text(probability, bool(is_kept)))
     _draw_map(
         gates,
         open_probabilities,
@@ -84,8 +83,9 @@ def _draw_gates_map(gates: LearnedGates, mask: Mask, step_index: int) -> None:
     )
     least_percent = 100 * (1 - float(gates.concrete.zero(np.array(gates.concrete.even))))
     st.caption(
-        "Darker: more likely open. The mask keeps a head whose gate is more likely 1 than 0, which takes a probability "
-        f"of being open of at least {least_percent:.0f} %. Hatched: no gate, so it stays."
+        "Darker: more likely open. The mask keeps a head whose gate is more likely 1 than 0, "
+        f"which takes a probability of being open of at least {least_percent:.0f} %. Hatched: no "
+        "gate, so it stays."
     )
 
 
@@ -141,13 +141,15 @@ def _model_for_mask(
             return choice.model, ""
         return (
             None,
-            f"{plain(choice.model)} has other weights now than those that the gates were learned on.",
+            f"{plain(choice.model)} has other weights now than those that the gates were learned "
+            "on.",
         )
     folder = trained_folder(result)
     if folder is None:
         return (
             None,
-            "The mask is of the model that was trained jointly, and that model is not in this cache.",
+            "The mask is of the model that was trained jointly, and that model is not in this "
+            "cache.",
         )
     return str(
         folder

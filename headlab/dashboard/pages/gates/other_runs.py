@@ -15,7 +15,14 @@ from headlab.results import HeadScores, LearnedGates, Result
 
 
 def compare_runs(shelf: Shelf[Sweep], shown_run: Result[LearnedGates]) -> None:
-    """Two runs of gates on the same heads: how likely each gate is open at the end, and which heads both keep."""
+    """Two runs of gates on the same heads, of which the second is chosen here.
+
+    Shown are how likely each gate is open at the end, and which heads both keep.
+
+    Args:
+        shelf: The stored runs.
+        shown_run: The one that the page shows.
+    """
     label_by_key = _labels_of_runs(shelf)
     comparable_runs = {}
     for sweeps in shelf.by_language.values():
@@ -64,7 +71,7 @@ def _labels_of_runs(shelf: Shelf[Sweep]) -> dict[str, str]:
 
 
 def _open_probabilities(gates: LearnedGates) -> HeadScores:
-    """How likely each gate is open at the end, as scores of heads; NaN for a head without a gate."""
+    """How likely each gate is open at the end, as scores; NaN for a head without a gate."""
     probabilities = np.where(gates.gated, gates.open_probability[-1], np.nan)
     return bare_scores(gates.grid, gates.language, "P(g ≠ 0)", probabilities)
 
@@ -74,17 +81,17 @@ def _title(gates: LearnedGates) -> str:
 
 
 def shared_heads_sentence(first_gates: LearnedGates, second_gates: LearnedGates) -> str:
-    """How many heads two runs keep, each and both, and how many both would keep by chance; of heads gated in both."""
+    """How many heads two runs keep, each and both, and how many both would keep by chance.
+
+    Only heads with a gate in both runs are counted.
+    """
     gated_in_both = first_gates.gated & second_gates.gated
-    first_kept, second_kept = (
-        int((first_gates.kept & gated_in_both).sum()),
-        int((second_gates.kept & gated_in_both).sum()),
-    )
-    kept_by_both, gated_count = (
-        int((first_gates.kept & second_gates.kept & gated_in_both).sum()),
-        int(gated_in_both.sum()),
-    )
+    gated_count = int(gated_in_both.sum())
+    first_kept = int((first_gates.kept & gated_in_both).sum())
+    second_kept = int((second_gates.kept & gated_in_both).sum())
+    kept_by_both = int((first_gates.kept & second_gates.kept & gated_in_both).sum())
+    by_chance = first_kept * second_kept / max(1, gated_count)
     return (
-        f"They keep {first_kept} and {second_kept} of {gated_count} heads with a gate; both keep {kept_by_both}, and by chance it would be "
-        f"{first_kept * second_kept / max(1, gated_count):.1f} on average."
+        f"They keep {first_kept} and {second_kept} of {gated_count} heads with a gate; both keep "
+        f"{kept_by_both}, and by chance it would be {by_chance:.1f} on average."
     )

@@ -151,7 +151,7 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
 
 
 def draw_without_scores(choice: Choice, results: StoredScores) -> None:
-    """The page where no scores are stored: what is being computed, and the offer to compute them."""
+    """The page without scores: what is being computed, and the offer to compute them."""
     st.info(
         plain(
             f"No {choice.method} results of {choice.model} on {choice.task} are cached for these "

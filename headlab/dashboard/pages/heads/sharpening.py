@@ -97,27 +97,31 @@ def _draw_running_map(
             return
         language = scores.language
 
-        def clicked(head: Head) -> None:
+        def pick_clicked_head(head: Head) -> None:
             pick_head(language, head)
             state.head_was_clicked = True
 
         st.subheader(f"{plain(language_title(language))}, being computed")
         map_column, head_column = st.columns([10, 11], gap="large")
         with map_column:
-            draw_sharpening_map(job, scores, stored_scores, selected_head, clicked)
+            draw_sharpening_map(job, scores, stored_scores, selected_head, pick_clicked_head)
         with head_column:
             draw_head_so_far(scores, stored_scores, selected_head)
 
 
 def in_place_of_maps(choice: Choice, results: StoredScores) -> dict[str, Callable[[], None]]:
-    """Functions that draw in place of missing languages' maps: a button, or the map that sharpens."""
+    """What to draw in place of missing languages' maps: a button, or the map that sharpens.
+
+    Returns:
+        For each missing language the function that draws.
+    """
     if not results.missing or refusal(choice):
         return {}
     jobs = known_jobs(choice)
     waiting_languages = {language for job in jobs for language in languages_in(job)}
     running_job = jobs[0] if jobs and jobs[0].state == "running" else None
 
-    def draw_one(language: str) -> None:
+    def draw_language(language: str) -> None:
         if running_job is not None and language == language_computed(running_job):
             redraw_every(_draw_small_map, REDRAW_SECONDS)(running_job.id, language, results.scores)
             return
@@ -134,7 +138,7 @@ def in_place_of_maps(choice: Choice, results: StoredScores) -> dict[str, Callabl
                     args=(work_of(choice, [language], results.like),),
                 )
 
-    return {language: partial(draw_one, language) for language in results.missing}
+    return {language: partial(draw_language, language) for language in results.missing}
 
 
 def _draw_small_map(job_id: int, language: str, stored_scores: Mapping[str, HeadScores]) -> None:
@@ -154,7 +158,7 @@ def _draw_small_map(job_id: int, language: str, stored_scores: Mapping[str, Head
 
 
 def offer_sharper(choice: Choice, stored_scores: HeadScores) -> None:
-    """The button that recomputes a stored result whose precision differs from the current defaults."""
+    """The button that recomputes a stored result of other precision than today's default."""
     options = METHODS[choice.method].options
     stored_options = spec_of(stored_scores, "method", "options") or {}
     defaults = {name: options[name].default for name in PRECISION if name in options}
@@ -165,6 +169,9 @@ def offer_sharper(choice: Choice, stored_scores: HeadScores) -> None:
     if any(stored_scores.language in languages_in(job) for job in known_jobs(choice)):
         return
     job = work_of(choice, [stored_scores.language], stored_scores)
-    help_text = f"Until every head's sign is decided or its half-width is {defaults['target']:g}. {price(choice, job)}"
+    help_text = (
+        f"Until every head's sign is decided or its half-width is {defaults['target']:g}. "
+        f"{price(choice, job)}"
+    )
     label = f"Sharpen {language_title(stored_scores.language)}"
     button(label, key="sharpen", help=help_text, on_press=start, args=(job,))

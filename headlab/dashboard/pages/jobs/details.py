@@ -35,7 +35,10 @@ from headlab.worker import Client, JobRow
 
 
 def command_lines(job_row: JobRow) -> str:
-    """The commands equivalent to a job; empty if there are none, as for a method of a package that is not here."""
+    """The commands equivalent to a job.
+
+    Empty if there are none, as for a method of a package that is not installed here.
+    """
     job = job_in(job_row)
     if job is None:
         return ""
@@ -66,7 +69,7 @@ class MapOfRunningJob(PageState):
 
 
 def draw_details(number: int) -> None:
-    """A job by its number; what changes while it runs is kept up to date, apart from the buttons."""
+    """Draw a job by its number; what changes while it runs is redrawn apart from the buttons."""
     button(
         "All jobs",
         icon="arrow_back",
@@ -117,7 +120,7 @@ def _draw_state_or_rerun(number: int, state: str) -> None:
 
 
 def _draw_body(worker: Client, job_row: JobRow) -> None:
-    """On the left what the job computes, on the right its log, which keeps its place in every state."""
+    """On the left what the job computes, on the right its log, whatever the job's state is."""
     result_column, log_column = st.columns([10, 11], gap="large")
     redraw_seconds = REDRAW_SECONDS if job_row.state in LIVE else None
     with result_column:
@@ -144,7 +147,10 @@ def _offer_mask(job_row: JobRow) -> None:
 
 
 def _draw_running_map(number: int) -> None:
-    """The map of what is computed now. Its clicks go through the log of presses, so redrawing loses none."""
+    """The map of what is computed now.
+
+    Its clicks go through the log of presses, so redrawing loses none.
+    """
     with errors_as_sentences():
         job_row, scores = supervisor().client().snapshot(number)
         if scores is not None:

@@ -72,7 +72,7 @@ class JobForm:
     label_map: Mapping[str, str] | None = None
 
     @classmethod
-    def of(cls, choice: Choice) -> Self:
+    def from_choice(cls, choice: Choice) -> Self:
         """The form that starts from a choice."""
         return cls(choice.model, choice.task, choice.languages, choice.method, choice.label_map)
 
@@ -171,11 +171,11 @@ def other_options(method: str) -> list[str]:
 
 def offered_of(languages: Iterable[str], offered_languages: Iterable[str]) -> list[str]:
     """Those of the languages that are offered, in the order of the offer."""
-    requested = set(languages)
-    return [language for language in offered_languages if language in requested]
+    requested_languages = set(languages)
+    return [language for language in offered_languages if language in requested_languages]
 
 
-def trouble(job: Job) -> str:
+def why_not_startable(job: Job) -> str:
     """Why a job cannot be started; empty if it can, as far as is known here."""
     for name, option in job.form_settings().items():
         if not option.fits(job.value(name)):
@@ -198,9 +198,9 @@ def trouble(job: Job) -> str:
 # The form itself.
 
 
-def draw(choice: Choice) -> None:
+def draw_form(choice: Choice) -> None:
     """The form, starting from the sidebar's choice."""
-    form = JobForm.of(choice)
+    form = JobForm.from_choice(choice)
     kinds = offered_kinds()
     with st.container(border=True, key="new-job"):
         st.subheader("New job")
@@ -251,13 +251,13 @@ def _draw_fields(form: JobForm, job_class: type[Job]) -> None:
 
 
 def _draw_end(form: JobForm) -> None:
-    """The forecast, the button, the outcome of the last click on it, and the commands that do the same."""
+    """The forecast, the button, the outcome of the last click, and the equivalent commands."""
     values = widget_values(PREFIX)
     job = form.job(values)
     forecast_lead = "What it will take:"
     if form.place(values) == "ray":
         forecast_lead = "What it would take this worker alone; Ray workers share it:"
-    reason = trouble(job)
+    reason = why_not_startable(job)
     end_form(job, reason, _start, form, values, key="new-start", form=PREFIX, before=forecast_lead)
     _draw_outcome()
     if not reason:
@@ -277,7 +277,8 @@ def _draw_outcome() -> None:
     if request.before:
         state_words = "running" if request.state == "running" else "waiting"
         st.info(
-            f"This is already job {request.job}, {state_words} now: identical requests share one job."
+            f"This is already job {request.job}, {state_words} now: identical requests share one "
+            "job."
         )
     else:
         st.success(f"Job {request.job} is in the queue.")

@@ -52,18 +52,24 @@ def choice_of_scores(job_row: JobRow) -> Choice | None:
     return replace(choice, variant=variant_of(results, result_keys(job_row)))
 
 
+def _sidebar_choice() -> Choice | None:
+    """What was chosen in the sidebar when it was last drawn; None before that."""
+    choice = st.session_state.get("_choice")
+    return choice if isinstance(choice, Choice) else None
+
+
 def choice_of_job(job: Job) -> Choice:
     """What a job is on; what it does not say is as in the sidebar."""
-    sidebar_choice = st.session_state.get("_choice")
+    sidebar_choice = _sidebar_choice()
     method = job.value("method")
     if method not in METHODS:
         method = next(iter(METHODS))
-        if isinstance(sidebar_choice, Choice):
+        if sidebar_choice is not None:
             method = sidebar_choice.method
     model = job.value("model")
     task = job.value("task")
     languages = tuple(job.languages_named)
-    if isinstance(sidebar_choice, Choice):
+    if sidebar_choice is not None:
         model = model or sidebar_choice.model
         task = task or sidebar_choice.task
         languages = languages or sidebar_choice.languages
@@ -83,9 +89,12 @@ def _open_report(job: Job, job_row: JobRow) -> None:
 
 
 def _open_roles(job: Job, job_row: JobRow) -> None:
-    """Open the Roles page; roles have no method, and no task if their sentences are from a treebank."""
-    sidebar_choice = st.session_state.get("_choice")
-    if not isinstance(sidebar_choice, Choice):
+    """Open the Roles page at the first language of the job.
+
+    Roles have no method, and no task if their sentences are from a treebank: both are as in the sidebar.
+    """
+    sidebar_choice = _sidebar_choice()
+    if sidebar_choice is None:
         return
     model = job.value("model")
     task = str(job.value("task") or sidebar_choice.task)
@@ -143,7 +152,7 @@ OPENERS: Mapping[str, Callable[[Job, JobRow], None]] = {
     "gates": _open_gates,
     "prune": _open_prune,
 }
-"""By page: the function that opens it at a job's results, where more is to be set than what the job is on."""
+"""Functions that open a page at a job's results, where more is to be set than the choice; by page."""
 
 JOB_OPENERS: Mapping[str, Callable[[Job, JobRow], None]] = {FrontJob.key: _open_front}
-"""By kind of job, before `OPENERS`: the function that opens its page, where that shows the results of several."""
+"""The same by kind of job, for pages that show several kinds of results; they go before `OPENERS`."""

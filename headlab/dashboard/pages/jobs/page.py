@@ -13,12 +13,16 @@ from headlab.dashboard.panels import job_actions
 
 
 def linked_job() -> int | None:
-    """The number of the job that the link names; None if it names none. Warns of what is no number."""
+    """The number of the job that the link names; None if it names none.
+
+    Warns of what is no number.
+    """
     text = job_actions.shown()
     if text and not (text.isascii() and text.isdigit() and len(text) < 12):
         st.warning(
             plain(
-                f"The link asks for job {text[:40]!r}, which is not a job number; here are all jobs."
+                f"The link asks for job {text[:40]!r}, which is not a job number; here are all "
+                "jobs."
             )
         )
     elif text:
@@ -38,6 +42,6 @@ def draw_page() -> None:
                 st.subheader("Queue")
                 draw_queue()
             with form_column:
-                form.draw(choice)
+                form.draw_form(choice)
             if choice.languages:
                 form.draw_cached(choice)

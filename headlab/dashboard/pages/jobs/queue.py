@@ -28,11 +28,14 @@ ICONS = {
 FIRST_ENDED_JOBS = 8
 """Ended jobs that are listed at first; "Show more" adds three times as many."""
 
-JOBS_ARE_KEPT = "The list of jobs is kept in the cache folder, and they resume where they stopped once a worker runs."
+JOBS_ARE_KEPT = (
+    "The list of jobs is kept in the cache folder, and they resume where they stopped once a "
+    "worker runs."
+)
 
 NO_JOBS = (
-    "No job is running or waiting. Create one under **New job**, or press **Compute** on a page that lacks a result. "
-    "Jobs keep running when this page is closed."
+    "No job is running or waiting. Create one under **New job**, or press **Compute** on a page "
+    "that lacks a result. Jobs keep running when this page is closed."
 )
 
 

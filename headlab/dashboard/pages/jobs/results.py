@@ -63,7 +63,10 @@ def offer_report(job_row: JobRow, keys: Sequence[str]) -> None:
             f"headlab-job-{job_row.id}.html",
             "text/html",
             key="results-report",
-            help="One file with maps, tables and the commands that reproduce them; it needs no network.",
+            help=(
+                "One file with maps, tables and the commands that reproduce them; it needs no "
+                "network."
+            ),
         )
 
 
@@ -87,7 +90,7 @@ def _draw_outcome(job: Job | None, job_row: JobRow) -> None:
 
 
 def _are_shares(figures: object) -> bool:
-    """Whether these are numbers by language; a package may give other figures the name of accuracies."""
+    """Whether these are numbers by language; a package may call other figures accuracies."""
     if not isinstance(figures, Mapping):
         return False
     return all(isinstance(value, int | float) for value in figures.values())
@@ -95,15 +98,17 @@ def _are_shares(figures: object) -> bool:
 
 def _draw_accuracies(accuracy_by_language: Mapping[str, float]) -> None:
     st.markdown("##### Accuracy on dev")
-    rows = [
-        (language_title(name), f"{100 * value:.1f} %")
-        for name, value in accuracy_by_language.items()
-    ]
+    rows = []
+    for language, accuracy in accuracy_by_language.items():
+        rows.append((language_title(language), f"{100 * accuracy:.1f} %"))
     _draw_table(rows, ("language", "accuracy"))
 
 
 def _draw_figures(figures: Mapping[str, Any]) -> None:
-    """Figures of a kind of job that is not known here: one table of single ones, and one for each group of them."""
+    """Figures of a kind of job that is not known here.
+
+    One table has those that stand alone, and each group of figures has a table of its own.
+    """
     singles = []
     for name, value in figures.items():
         label = name.capitalize().replace("_", " ")
@@ -122,12 +127,12 @@ def _draw_figures(figures: Mapping[str, Any]) -> None:
 
 
 def _draw_table_of_groups(groups: Mapping[str, Mapping[str, Any]]) -> None:
-    """Figures by group and name: a row for each group, a column for each name that any of them has."""
+    """A table with a row for each group and a column for each name that any of them has."""
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
-    rows = [
-        (key, *(_shown_figure(group[name]) if name in group else "" for name in names))
-        for key, group in groups.items()
-    ]
+    rows = []
+    for key, group in groups.items():
+        cells = [_shown_figure(group[name]) if name in group else "" for name in names]
+        rows.append((key, *cells))
     _draw_table(rows, ("of", *names))
 
 

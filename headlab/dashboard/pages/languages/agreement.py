@@ -35,11 +35,11 @@ def noise_note(scores: Mapping[str, HeadScores]) -> str:
     Median half-width over the spread (standard deviation) of the values: near 0 the ranks are the heads' own; near 1 or
     above they are mostly sampling noise.
     """
-    ratios = [
-        float(np.median(language_scores.half_width) / language_scores.values.std())
-        for language_scores in scores.values()
-        if language_scores.half_width is not None and language_scores.values.std()
-    ]
+    ratios = []
+    for language_scores in scores.values():
+        spread = language_scores.values.std()
+        if language_scores.half_width is not None and spread:
+            ratios.append(float(np.median(language_scores.half_width) / spread))
     if not ratios:
         return "These scores have no intervals, so how much of ρ is noise is not known."
     noise = f"the median half-width is {np.median(ratios):.2f} of the spread of the values"

@@ -10,7 +10,7 @@ import streamlit as st
 from headlab.core import Floats, Head, HeadlabError, as_sentence, content_key, is_same_model
 from headlab.dashboard.frame import Choice, open_page
 from headlab.dashboard.names import head_words, plain
-from headlab.dashboard.pages.masks.sources import Target
+from headlab.dashboard.pages.masks.sources import TargetModel
 from headlab.dashboard.panels.history import history_of
 from headlab.dashboard.panels.mask_files import _without_accuracies, mask_file_name, offer_mask_file
 from headlab.dashboard.panels.suggestion import removal_warning
@@ -32,7 +32,18 @@ READING = "Rows are layers, columns are heads, both counted from 0."
 
 
 def draw_maps(names: tuple[str, str], mask_a: Mask, mask_b: Mask) -> Difference | None:
-    """Maps and counts of two masks, and their difference; for different grids only the maps, with the reason."""
+    """Maps and counts of two masks, and of their difference.
+
+    For masks of different grids there are only the maps, with the reason.
+
+    Args:
+        names: What the masks are called.
+        mask_a: The first.
+        mask_b: The second.
+
+    Returns:
+        The difference; None for different grids.
+    """
     try:
         difference = compare(mask_a, mask_b)
     except HeadlabError as error:
@@ -87,7 +98,12 @@ def _words_of_difference(value: float) -> str:
 
 
 def difference_values(difference: Difference) -> Floats:
-    """Float [head]: -1 where only A removes, 1 where only B does, 0 where both keep, NaN where both remove."""
+    """What two masks do with each head, as values of a map.
+
+    Returns:
+        Float [head]: -1 where only A removes, 1 where only B does, 0 where both keep, NaN where
+        both remove.
+    """
     return np.where(
         difference.a & difference.b, np.nan, difference.b.astype(np.float64) - difference.a
     )
@@ -120,8 +136,8 @@ def draw_tables(mask_a: Mask, mask_b: Mask, difference: Difference) -> None:
             st.caption(plain(note))
     else:
         st.caption(
-            "Neither mask holds accuracies. Open one on the Prune page, which measures it, and come back; or measure a "
-            "file with headlab evaluate."
+            "Neither mask holds accuracies. Open one on the Prune page, which measures it, and "
+            "come back; or measure a file with headlab evaluate."
         )
     show_table(by_layer_table(difference), "masks")
     if len(difference.grid.stacks) > 1:
@@ -140,8 +156,14 @@ def _draw_head_list(title: str, heads: tuple[Head, ...], difference: Difference)
 # What to do with compared masks: open one on the Prune page, combine several, export the result.
 
 
-def draw_openers(choice: Choice, masks: Mapping[str, Mask], target: Target) -> None:
-    """A button for each mask (by letter) that opens it on the Prune page, or the reason why it cannot."""
+def draw_openers(choice: Choice, masks: Mapping[str, Mask], target: TargetModel) -> None:
+    """A button for each mask that opens it on the Prune page, or the reason why it cannot.
+
+    Args:
+        choice: The sidebar's.
+        masks: By letter.
+        target: The model that the masks should be of.
+    """
     troubles = {}
     with st.container(horizontal=True, gap="small"):
         for letter, mask in masks.items():
@@ -153,7 +175,7 @@ def draw_openers(choice: Choice, masks: Mapping[str, Mask], target: Target) -> N
         st.caption(plain(sentence))
 
 
-def _draw_opener(choice: Choice, label: str, key: str, mask: Mask, target: Target) -> None:
+def _draw_opener(choice: Choice, label: str, key: str, mask: Mask, target: TargetModel) -> None:
     button(
         label,
         key=key,
@@ -164,14 +186,20 @@ def _draw_opener(choice: Choice, label: str, key: str, mask: Mask, target: Targe
     )
 
 
-def why_not_openable(mask: Mask, target: Target) -> str:
+def why_not_openable(mask: Mask, target: TargetModel) -> str:
     """Why a mask cannot be opened on the Prune page of the chosen model; empty where it can."""
     made_for = mask.model.get("fingerprint")
     if target.fingerprint is None or (target.grid is None and not made_for):
-        return "The chosen model is not known here yet: open the Prune page once, or wait for the worker."
+        return (
+            "The chosen model is not known here yet: open the Prune page once, or wait for the "
+            "worker."
+        )
     if made_for and not is_same_model(made_for, target.fingerprint):
         name = str(mask.model.get("name") or "another model")
-        return f"A mask made for {name} ({str(made_for)[:12]}) opens once that model is chosen in the sidebar."
+        return (
+            f"A mask made for {name} ({str(made_for)[:12]}) opens once that model is chosen in "
+            "the sidebar."
+        )
     if target.grid is not None and mask.grid != target.grid:
         return f"A mask of {mask.grid} does not fit the chosen model, which has {target.grid}."
     return ""
@@ -183,7 +211,7 @@ def _open_mask(choice: Choice, mask: Mask, fingerprint: str) -> None:
 
 
 def draw_combiner(
-    choice: Choice, masks: Mapping[str, Mask], default_names: list[str], target: Target
+    choice: Choice, masks: Mapping[str, Mask], default_names: list[str], target: TargetModel
 ) -> None:
     """Combine several masks into one, to open or export.
 
@@ -202,21 +230,25 @@ def draw_combiner(
         "Way", list(WAYS), captions=list(WAYS.values()), key="masks-way", horizontal=True
     )
     try:
-        combined = combine([masks[name] for name in names], way)
+        combined_mask = combine([masks[name] for name in names], way)
     except HeadlabError as error:
         st.info(plain(f"{as_sentence(error)[:1].upper()}{as_sentence(error)[1:]}"))
         return
-    st.markdown(f"**{len(combined.removed)} of {combined.grid.size} heads** would be off.")
-    note = combined.chosen.get("note")
+    st.markdown(
+        f"**{len(combined_mask.removed)} of {combined_mask.grid.size} heads** would be off."
+    )
+    note = combined_mask.chosen.get("note")
     if note:
         st.caption(plain(f"{note}."))
-    warning = removal_warning(combined.kept)
+    warning = removal_warning(combined_mask.kept)
     if warning:
         st.warning(warning)
     with st.container(horizontal=True, gap="small"):
-        _draw_opener(choice, "Open it on the Prune page", "masks-open-combined", combined, target)
-        name = mask_file_name(combined, str(combined.model.get("name") or "model"))
-        offer_mask_file("Export it (JSON)", combined, name, key="masks-export")
-    reason = why_not_openable(combined, target)
+        _draw_opener(
+            choice, "Open it on the Prune page", "masks-open-combined", combined_mask, target
+        )
+        name = mask_file_name(combined_mask, str(combined_mask.model.get("name") or "model"))
+        offer_mask_file("Export it (JSON)", combined_mask, name, key="masks-export")
+    reason = why_not_openable(combined_mask, target)
     if reason:
         st.caption(plain(reason))

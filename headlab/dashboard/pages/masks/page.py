@@ -14,7 +14,7 @@ from headlab.dashboard.pages.masks.comparison import (
 )
 from headlab.dashboard.pages.masks.pair import pick_two
 from headlab.dashboard.pages.masks.sources import (
-    Target,
+    TargetModel,
     gather_masks,
     pick_rule,
     target_of,
@@ -24,7 +24,7 @@ from headlab.dashboard.panels.page_report import offer_page_report
 from headlab.masks import Mask
 
 
-def masks_to_compare(choice: Choice, results: StoredScores, target: Target) -> dict[str, Mask]:
+def masks_to_compare(choice: Choice, results: StoredScores, target: TargetModel) -> dict[str, Mask]:
     """Draw where the masks come from, and return them by name.
 
     Args:
@@ -47,15 +47,17 @@ def draw_page() -> None:
     with page("masks") as choice:
         if not choice.languages:
             st.info(
-                "No language is chosen. Pick some in the sidebar to see what their scores suggest; files work without."
+                "No language is chosen. Pick some in the sidebar to see what their scores "
+                "suggest; files work without."
             )
         results = scores_of(choice)
         target = target_of(choice, results)
         masks = masks_to_compare(choice, results, target)
         if len(masks) < 2:
             st.info(
-                f"There {'is one mask' if masks else 'are no masks'} to compare. Switch heads off on the Prune page, "
-                "upload mask files, or choose languages whose heads have been scored."
+                f"There {'is one mask' if masks else 'are no masks'} to compare. Switch heads off "
+                "on the Prune page, upload mask files, or choose languages whose heads have been "
+                "scored."
             )
         if masks:
             first_name, second_name = pick_two(list(masks))

@@ -32,10 +32,11 @@ from headlab.masks import Mask, mask_from_text
 
 CURRENT_MASK = "Prune page, now"
 
-HEADS_PER_SUGGESTED = 12  # a suggestion's default k is one head in this many
+HEADS_PER_REMOVED = 12
+"""A suggestion removes one head in this many, to begin with."""
 
 
-class Target(NamedTuple):
+class TargetModel(NamedTuple):
     """What is known of the chosen model.
 
     Attributes:
@@ -47,16 +48,16 @@ class Target(NamedTuple):
     grid: HeadGrid | None
 
 
-def target_of(choice: Choice, results: StoredScores) -> Target:
+def target_of(choice: Choice, results: StoredScores) -> TargetModel:
     """The chosen model, as known from the worker, the cached results and this session's pruning."""
     scores_fingerprint = None if results.first is None else fingerprint_of(results.first.spec)
-    fingerprint = current_weights(choice.model) or (
-        scores_fingerprint if isinstance(scores_fingerprint, str) else None
-    )
+    fingerprint = current_weights(choice.model)
+    if not fingerprint:
+        fingerprint = scores_fingerprint if isinstance(scores_fingerprint, str) else None
     history = st.session_state.get(f"{HISTORY}{fingerprint}")
     if isinstance(history, History):
-        return Target(fingerprint, history.grid)
-    return Target(fingerprint, results.grid if scores_fingerprint == fingerprint else None)
+        return TargetModel(fingerprint, history.grid)
+    return TargetModel(fingerprint, results.grid if scores_fingerprint == fingerprint else None)
 
 
 def gather_masks(
@@ -64,7 +65,7 @@ def gather_masks(
     results: StoredScores,
     uploaded_by_name: Mapping[str, Mask],
     suggestion: Suggestion | None,
-    target: Target,
+    target: TargetModel,
 ) -> dict[str, Mask]:
     """Every mask that can be compared, by display name; those of the Prune page first."""
     return {
@@ -76,7 +77,7 @@ def gather_masks(
 
 
 def pick_rule(results: StoredScores) -> Suggestion | None:
-    """The widgets that choose the rule by which the stored scores suggest a mask; None without scores."""
+    """Draw the choice of the rule by which scores suggest a mask; None without scores."""
     if results.first is None:
         return None
     rule_place, count_place = st.columns([3, 2])
@@ -96,7 +97,7 @@ def pick_rule(results: StoredScores) -> Suggestion | None:
     if rule != "bottom":
         return Suggestion(rule)
     k = count_place.number_input(
-        "k, heads to switch off", 0, size, max(1, size // HEADS_PER_SUGGESTED), key="masks-k"
+        "k, heads to switch off", 0, size, max(1, size // HEADS_PER_REMOVED), key="masks-k"
     )
     return Suggestion(rule, k=int(k))
 
@@ -170,7 +171,12 @@ def uploaded_masks() -> tuple[dict[str, Mask], list[str]]:
 
 
 def read_mask_files(files: Sequence[UploadedFile]) -> tuple[dict[str, Mask], list[str]]:
-    """Masks of files by name, equal names numbered; and a sentence for each file that is not a mask."""
+    """Read mask files.
+
+    Returns:
+        The masks by file name, of which equal ones are numbered, and a sentence for each file that
+        is not a mask.
+    """
     masks: dict[str, Mask] = {}
     problems = []
     for file in files:

@@ -88,12 +88,12 @@ def by_preference(
         method: Key of the method chosen in the sidebar.
         ablation: Of the scores shown beside them.
     """
-    selected = set(selected_languages)
+    selected_codes = set(selected_languages)
 
     def rank(result: Result[Report]) -> tuple[float, bool, bool]:
         spec = result.record.spec
         languages = set(languages_of(result.record))
-        shared_part = len(languages & selected) / len(languages | selected)
+        shared_part = len(languages & selected_codes) / len(languages | selected_codes)
         return (
             -shared_part,
             part(spec, "options", METHOD) != method,
@@ -148,8 +148,8 @@ def _findings_of_scores(
         yield Finding(f"{sentence} ({basis}).{caution_text}", *map_link)
     else:
         sentence = (
-            f"Of {heads * len(scores):,} heads in {languages_text}, {harmful_count} harm, each by its own "
-            f"{interval}{_after_holm(scores)}"
+            f"Of {heads * len(scores):,} heads in {languages_text}, {harmful_count} harm, each by "
+            f"its own {interval}{_after_holm(scores)}"
         )
         worst = f"{language_title(worst_language)}: {harmful_counts[worst_language]} of {heads}"
         yield Finding(f"{sentence} ({basis}). Most are in {worst}.{caution_text}", *map_link)
@@ -157,8 +157,8 @@ def _findings_of_scores(
     unsettled = float(np.median(unsettled_counts))
     subject = languages_text if len(scores) == 1 else f"The median of {languages_text}"
     sentence = (
-        f"{subject}: {helpful:g} of {heads} heads help, and the sign of {unsettled:g} is not settled, each by its own "
-        f"{interval} ({basis})."
+        f"{subject}: {helpful:g} of {heads} heads help, and the sign of {unsettled:g} is not "
+        f"settled, each by its own {interval} ({basis})."
     )
     if len(scores) >= MIN_LANGUAGES_TO_COMPARE:
         yield Finding(sentence, "languages", "What languages share")
@@ -167,7 +167,7 @@ def _findings_of_scores(
 
 
 def _basis_of_scores(scores: Mapping[str, HeadScores]) -> str:
-    """Method, ablation where it is not the usual one, split and number of examples of scores of one variant."""
+    """What scores of one variant are by: method, ablation if not the usual one, split, examples."""
     first_scores = next(iter(scores.values()))
     parts = [
         first_scores.method,
@@ -185,7 +185,10 @@ def _ablation_words(spec: Mapping[str, Any]) -> list[str]:
 
 
 def _after_holm(scores: Mapping[str, HeadScores]) -> str:
-    """How many of these claims of harm stand when all heads of all languages on view are tested together."""
+    """How many claims of harm stand when all heads of all languages shown are tested together.
+
+    Empty where the scores have no p values for that.
+    """
     p_by_language = adjusted(scores)
     if len(p_by_language) < len(scores) or coarse(scores.values()):
         return ""
@@ -224,7 +227,10 @@ def _share_of_heads(count: int, heads: int) -> str:
 def _findings_of_targeted_pruning(
     result: Result[Report], selected_languages: Sequence[str]
 ) -> Iterator[Finding]:
-    """What switching off the harmful heads did on test: the clearest, how many gain significantly, the mean."""
+    """What switching off the harmful heads did on test.
+
+    It names how many languages gain significantly, the clearest one, and the mean.
+    """
     report = result.record
     languages = languages_of(report)
     effects: list[ChoiceEffect] = []
@@ -252,8 +258,8 @@ def _findings_of_targeted_pruning(
     sentence = (
         f"Heads that harm on dev by {_method_words(report)}, switched off in {languages_text}: of "
         f"{counted(len(effects), 'language')} with such heads {significant_count} "
-        f"gain{'s' * (significant_count == 1)} significantly on test (Holm-adjusted p at most {ALPHA:g}). "
-        f"The clearest is {language_title(clearest.language)}, "
+        f"gain{'s' * (significant_count == 1)} significantly on test (Holm-adjusted p at most "
+        f"{ALPHA:g}). The clearest is {language_title(clearest.language)}, "
         f"{counted(clearest.heads_removed or 0, 'head')} off: {accuracies}, "
         f"{_points_words(intervals[index])}{_tested_examples(report, clearest.language)}."
     )
@@ -267,7 +273,10 @@ def _findings_of_targeted_pruning(
 def _findings_of_front(
     result: Result[Report], selected_languages: Sequence[str]
 ) -> Iterator[Finding]:
-    """How many heads can go in all languages of a front at once within a loss, and whether test confirms it."""
+    """How many heads can be removed in all languages of a front at once within a loss.
+
+    It also says whether test confirms it.
+    """
     report = result.record
     languages = languages_of(report)
     loss = part(report.spec, "options", "within")
@@ -302,7 +311,10 @@ def _findings_of_front(
 
 
 def _test_verdict(report: Report) -> str:
-    """What test says of the loss that a front allows; a claim only where each of its languages was tested."""
+    """What test says of the loss that a front allows.
+
+    It is a claim only where each of the front's languages was tested.
+    """
     languages = languages_of(report)
     p_by_language = {}
     for row in readable_rows(report, CONFIRMED, TestedLanguage):
@@ -322,7 +334,10 @@ def _test_verdict(report: Report) -> str:
 
 
 def _mean_on_test(report: Report) -> str:
-    """The mean difference on test over a front's languages; empty for one language, or without its figures."""
+    """The mean difference on test over a front's languages.
+
+    Empty for a front on one language, or one without these figures.
+    """
     languages = languages_of(report)
     if len(languages) < 2:
         return ""
@@ -338,7 +353,7 @@ def _mean_on_test(report: Report) -> str:
 def _findings_of_agreement(
     result: Result[Report], selected_languages: Sequence[str]
 ) -> Iterator[Finding]:
-    """How alike languages rank the heads, beside what their noise would leave of the same ranking."""
+    """How alike languages rank the heads, beside what noise leaves of equal rankings."""
     report = result.record
     pairs: list[PairAgreement] = []
     intervals: list[RhoInterval] = []
@@ -366,8 +381,9 @@ def _findings_of_agreement(
     else:
         median_rho = float(np.median(rhos))
         sentence = (
-            f"Of {languages_words(languages_of(report), selected_languages)}, {lowest} rank the heads least alike, "
-            f"{highest} most, the median of {len(pairs):,} pairs is {_formatted(median_rho, '.2f')} ({by_method})"
+            f"Of {languages_words(languages_of(report), selected_languages)}, {lowest} rank the "
+            f"heads least alike, {highest} most, the median of {len(pairs):,} pairs is "
+            f"{_number_words(median_rho, '.2f')} ({by_method})"
         )
     ceiling_text = ""
     if ceilings:
@@ -402,12 +418,12 @@ def _all_of(languages: Sequence[str]) -> str:
 
 def _pair_words(pair: PairAgreement, interval: RhoInterval) -> str:
     names = f"{language_title(pair.language)} and {language_title(pair.other)}"
-    rho, low, high = (_formatted(value, ".2f") for value in interval)
+    rho, low, high = (_number_words(value, ".2f") for value in interval)
     return f"{names} (ρ = {rho} [{low}, {high}])"
 
 
 def _tested_examples(report: Report, language: str) -> str:
-    """', 1,000 examples', from the sizes that the report records; empty where they cannot be told."""
+    """', 1,000 examples', from the sizes that the report records; empty without them."""
     languages = languages_of(report)
     sizes = part(report.spec, "task", "sizes", "test")
     if not isinstance(sizes, list) or len(sizes) != len(languages) or language not in languages:
@@ -417,7 +433,10 @@ def _tested_examples(report: Report, language: str) -> str:
 
 
 def _sizes_words(report: Report, split: str) -> str:
-    """How many examples of a split each language had: '512 dev', '500 to 512 dev'; empty where it is not told."""
+    """How many examples of a split each language had, like '512 dev' or '500 to 512 dev'.
+
+    Empty where the report does not record it.
+    """
     sizes = part(report.spec, "task", "sizes", split)
     if not isinstance(sizes, list) or not sizes or not all(isinstance(size, int) for size in sizes):
         return ""
@@ -429,9 +448,9 @@ def _sizes_words(report: Report, split: str) -> str:
 
 def _points_words(interval: PointInterval) -> str:
     """A difference in points with its interval."""
-    value, low, high = (_formatted(number, "+.1f") for number in interval)
+    value, low, high = (_number_words(number, "+.1f") for number in interval)
     return f"{value} [{low}, {high}] points"
 
 
-def _formatted(value: float, format_spec: str) -> str:
+def _number_words(value: float, format_spec: str) -> str:
     return format(value, format_spec).replace("-", MINUS)

@@ -47,12 +47,12 @@ class HeadToOpen(PageState):
 
 
 def open_head(language: str, head: Head) -> None:
-    """Open the Heads page at this head: the action of a click, which takes effect in the next run."""
+    """Open the Heads page at this head in the next run of the page: the action of a click."""
     HeadToOpen.of_session().link_params = {"focus": language, "head": head_key(head)}
 
 
 def draw_findings(choice: Choice, results: StoredScores) -> None:
-    """What the results say: scores, and reports on the very model that the scores are of, where there are any."""
+    """What scores and reports say; only reports on the very model that the scores are of."""
     reports_on_name = []
     for result in stored_results(Report).results:
         if part(result.record.spec, "model", "name") == choice.model:

@@ -130,7 +130,7 @@ class ReadFiles(NamedTuple):
 
 
 def draw_data_part(choice: Choice) -> None:
-    """The uploader, the columns, the preview with every error, and the button that saves the task."""
+    """The uploader, the preview with every error, the columns, and the button that saves."""
     st.subheader("A task from your files")
     endings = [ending.removeprefix(".") for ending in ENDINGS]
     uploaded_files = st.file_uploader(
@@ -139,7 +139,10 @@ def draw_data_part(choice: Choice) -> None:
         accept_multiple_files=True,
         key="own-files",
         max_upload_size=MAX_SENT_BYTES >> 20,
-        help="One file or several: one a language, one a split. UTF-8, with a header row in csv and tsv.",
+        help=(
+            "One file or several: one a language, one a split. UTF-8, with a header row in csv "
+            "and tsv."
+        ),
     )
     if uploaded_files:
         files = _read_files(uploaded_files)
@@ -197,8 +200,8 @@ def _draw_preview(files: ReadFiles) -> None:
         verb = "are values" if len(columns_like_values) > 1 else "is a value"
         st.warning(
             plain(
-                f"The first row is read as the names of the columns, but {column_list} {verb} further down too. If the "
-                "first row is an example, put a row of names above it."
+                f"The first row is read as the names of the columns, but {column_list} {verb} "
+                "further down too. If the first row is an example, put a row of names above it."
             )
         )
 
@@ -264,7 +267,11 @@ def _draw_form(choice: Choice, files: ReadFiles) -> None:
 
 
 def _classes_of_model(choice: Choice) -> tuple[str, tuple[str, ...]]:
-    """The model above the files, or else the sidebar's, with the names of its classes; none if they are not known."""
+    """The model above the files, or else the sidebar's.
+
+    Returns:
+        Its name, and the names of its classes; none if they are not known.
+    """
     own_model = OwnModel.of_session()
     name = own_model.name or choice.model
     model = ModelRequest(
@@ -292,7 +299,7 @@ def _ask_for_columns(files: ReadFiles, missing: Sequence[str]) -> None:
 
 
 def _show_outcome(outcome: Checked, model: str, classes: Sequence[str]) -> None:
-    """What the task has: its examples, how often each label occurs, and what to know before it is saved."""
+    """What the task has: examples, how often labels occur, and what to know before it is saved."""
     st.success(plain(_outcome_sentence(outcome)))
     if outcome.notes:
         st.warning("\n".join(f"- {plain(note)}." for note in outcome.notes))
@@ -377,7 +384,15 @@ def _draw_errors(errors: Sequence[str]) -> None:
 
 
 def _pick_columns(files: ReadFiles, classes: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The columns by their meaning, as they are chosen, and the titles of those that must be chosen still."""
+    """Draw the choice of the columns.
+
+    Args:
+        files: The files.
+        classes: Names of the model's classes.
+
+    Returns:
+        The chosen columns by their meaning, and the titles of those that must be chosen still.
+    """
     questions = list(MEANINGS_BY_QUESTION)
     if files.kind in LABELLED_WORD_FORMATS:
         questions = [LABEL_EACH_WORD]
@@ -463,14 +478,14 @@ def _pick_column(
         default_index = options.index(guesses[meaning])
     elif no_column_options and not ask:
         default_index = 0
-    selected = place.selectbox(
+    selected_column = place.selectbox(
         title,
         options,
         default_index,
         key=_widget_key(files, meaning),
         placeholder="Choose a column",
     )
-    return None if selected is None else str(selected)
+    return None if selected_column is None else str(selected_column)
 
 
 def _pick_splits(
@@ -593,7 +608,7 @@ def _split_of_file_name(name: str) -> Split | None:
 
 
 def _language_of_file_name(name: str) -> str:
-    """The language code at the end of a file's name, beside that of its split; English where there is none."""
+    """The language code at the end of a file's name, whose split is left out; else English."""
     split_pattern = "|".join(SPLIT_NAMES.values())
     stem = re.sub(
         rf"(^|[._ -])({split_pattern})(?=[._ -]|$)",
@@ -627,13 +642,14 @@ def _save_task(draft: Draft, draft_key: str) -> None:
 
 
 def _draw_saved_task(choice: Choice) -> None:
-    """The declaration of the task that was saved last, the command that reads it, and the button that chooses it."""
+    """The task that was saved last: its declaration, its command, and the button that chooses it."""
     task = OwnTask.of_session().saved
     if task is None:
         return
     with st.container(border=True, key="own-saved"):
         st.markdown(
-            f"**{plain(task.name)} is saved.** Its declaration, which the command line and the worker read:"
+            f"**{plain(task.name)} is saved.** Its declaration, which the command line and the "
+            "worker read:"
         )
         st.code(task.declaration, language="toml", wrap_lines=True)
         path = (default_root() / task.path).absolute()
@@ -645,7 +661,8 @@ def _draw_saved_task(choice: Choice) -> None:
         st.code(job.terminal_lines(), language="bash", wrap_lines=True)
         if task.name not in names():
             st.warning(
-                "The worker keeps its results in another folder than this dashboard, so only the worker knows it."
+                "The worker keeps its results in another folder than this dashboard, so only the "
+                "worker knows it."
             )
             return
         if choice.task == task.name:

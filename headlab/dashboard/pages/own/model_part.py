@@ -74,7 +74,7 @@ class OwnModel(PageState):
 
 
 def typed_classes(model: str, task: str) -> tuple[tuple[str, str], ...]:
-    """The label map that was typed for a model on a task; empty if there is none, or it is refused."""
+    """The label map that was typed for a model on a task; empty without one, or if it is refused."""
     try:
         text = typed_label_map(model, task)
         return tuple(read_map(text).items()) if text else ()
@@ -93,7 +93,8 @@ def draw_model_part(choice: Choice) -> None:
     state.name = name
     if not name:
         st.caption(
-            "Its files are checked before its weights are read. A folder is one on the worker's machine."
+            "Its files are checked before its weights are read. A folder is one on the worker's "
+            "machine."
         )
         return
     request = ModelRequest(
@@ -196,7 +197,7 @@ def _loading_findings(request: ModelRequest) -> list[Finding]:
 
 
 def findings_of_loading(worker: Client, request: ModelRequest) -> list[Finding]:
-    """What loading a model tells: its heads, the self-test, its size, its first answers and the cost of scores."""
+    """What loading a model tells: heads, self-test, size, first answers and the cost of scores."""
     try:
         model = wait_for_result(lambda: worker.model(request.model))
     except HeadlabError as error:
@@ -233,7 +234,7 @@ def _failed_finding(subject: str, error: HeadlabError) -> Finding:
 
 
 def _heads_words(grid: HeadGrid) -> str:
-    """A grid in words, like '12 layers × 12 heads = 144', stack by stack where there are several."""
+    """A grid in words, like '12 layers × 12 heads = 144', stack by stack if there are several."""
     parts = []
     for stack in grid.stacks:
         min_heads = min(stack.heads, default=0)

@@ -33,13 +33,23 @@ from headlab.results import HeadScores
 GRID = "prune-grid"
 
 HOW_TO_SWITCH = (
-    "Click a head to switch it off or on; Shift-click takes the rectangle from the last one clicked; "
-    "a number at the edge takes its whole layer or column. Keys: arrows, Home, End, Enter."
+    "Click a head to switch it off or on; Shift-click takes the rectangle from the last one "
+    "clicked; a number at the edge takes its whole layer or column. Keys: arrows, Home, End, "
+    "Enter."
 )
 
 
 def pick_scores(stored_scores: StoredScores) -> HeadScores | None:
-    """The widget that chooses whose scores colour the grid and feed the suggestion; not drawn if there is no choice."""
+    """Draw the choice of the scores that colour the grid and feed the suggestion.
+
+    It is not drawn where there is nothing to choose.
+
+    Args:
+        stored_scores: Of all languages.
+
+    Returns:
+        The chosen scores; None if there are none.
+    """
     if len(stored_scores.scores) < 2:
         return pooled_scores(stored_scores.scores, MEAN_OF_LANGUAGES)
     source = st.selectbox(
@@ -103,7 +113,8 @@ def draw_suggestion(
     with st.expander("Take the method's suggestion", icon=":material/auto_fix_high:"):
         if scores is None:
             st.markdown(
-                "There is no suggestion yet: no scores of this method are cached for these languages."
+                "There is no suggestion yet: no scores of this method are cached for these "
+                "languages."
             )
             return
         suggestion = _pick_suggestion(scores)
@@ -113,8 +124,8 @@ def draw_suggestion(
         if scores.language == MEAN_OF_LANGUAGES:
             scored_languages = f"the mean over {languages_words([*stored_scores.scores])}"
         st.markdown(
-            f"**{removed_heads} of {suggested_kept.size} heads** would be off, by {scores.method} of "
-            f"{plain(scored_languages)}."
+            f"**{removed_heads} of {suggested_kept.size} heads** would be off, by {scores.method} "
+            f"of {plain(scored_languages)}."
         )
         sentence = expected_false(scores, suggestion, removed_heads)
         if sentence:
@@ -132,7 +143,8 @@ def draw_suggestion(
         )
         if not removed_heads:
             st.caption(
-                "The rule chooses no head, so there is nothing to switch off. **Reset** switches all heads on."
+                "The rule chooses no head, so there is nothing to switch off. **Reset** switches "
+                "all heads on."
             )
         if removed_heads and np.array_equal(suggested_kept, history.mask.kept):
             on_test()

@@ -30,6 +30,9 @@ from headlab.worker import Changed, Client
 
 ALL_LABELS = "all labels"
 
+LABEL_LIST = "changed-label"
+"""Widget key of the list of labels."""
+
 COLUMN_TITLES = {
     "text": "Text",
     "pair": "Second text",
@@ -70,7 +73,8 @@ def draw_changed_answers(
         measured_languages = [name for name in languages if question.key(name) in known_figures]
         if question.mask is None or not measured_languages:
             st.caption(
-                "Lists the sentences that the mask turns right or wrong, once an accuracy with it is final."
+                "Lists the sentences that the mask turns right or wrong, once an accuracy with it "
+                "is final."
             )
             return
         if not has_labels(question.task):
@@ -143,8 +147,8 @@ def _draw_answers(changed_answers: Changed, question: Question) -> None:
     rows = pd.DataFrame(changed_answers.answers, columns=["id", "kind", *COLUMN_TITLES])
     if total > len(rows):
         st.caption(
-            f"The first {len(rows):,} of {total:,} changed answers. To write all, export the mask and run in "
-            "its folder:"
+            f"The first {len(rows):,} of {total:,} changed answers. To write all, export the mask "
+            "and run in its folder:"
         )
         st.code(all_changes_command(question, language), language="bash", wrap_lines=True)
     counts = {kind: int((rows["kind"] == kind).sum()) for kind in CHANGES}
@@ -157,16 +161,16 @@ def _draw_answers(changed_answers: Changed, question: Question) -> None:
         key="changed-kind",
     )
     labels = [ALL_LABELS, *sorted(rows["label"].unique())]
-    if st.session_state.get("changed-label") not in labels:  # of another language or mask
-        st.session_state.pop("changed-label", None)
-    label = label_place.selectbox("Right label", labels, key="changed-label")
-    listed = rows[rows["kind"] == kind]
+    if st.session_state.get(LABEL_LIST) not in labels:  # of another language or mask
+        st.session_state.pop(LABEL_LIST, None)
+    label = label_place.selectbox("Right label", labels, key=LABEL_LIST)
+    listed_answers = rows[rows["kind"] == kind]
     if label != ALL_LABELS:
-        listed = listed[listed["label"] == label]
-    if listed.empty:
+        listed_answers = listed_answers[listed_answers["label"] == label]
+    if listed_answers.empty:
         st.caption("None.")
     else:
-        _draw_answers_table(listed, question)
+        _draw_answers_table(listed_answers, question)
     subject = "all of them" if total == len(rows) else "these"
     name = f"changes-{language}-{question.split}.csv"
     download(
@@ -175,7 +179,10 @@ def _draw_answers(changed_answers: Changed, question: Question) -> None:
 
 
 def all_changes_command(question: Question, language: str) -> str:
-    """The command that writes every answer that a mask changes in a language, with the mask's exported file."""
+    """The command that writes every answer that a mask changes in a language.
+
+    It reads the mask's exported file.
+    """
     assert question.mask is not None
     declaration = declaration_of(question.task)
     words = where_words(
@@ -220,7 +227,12 @@ def _draw_answers_table(answers: pd.DataFrame, question: Question) -> None:
 
 
 def attention_params(row: Mapping[str, Any], question: Question) -> dict[str, Any]:
-    """The link parameters of the Attention page for an answer's sentence and the heads that are off."""
+    """Parameters of the link to the Attention page with a sentence and the heads that are off.
+
+    Args:
+        row: A changed answer, by column.
+        question: About the mask.
+    """
     assert question.mask is not None
     heads = [head_key(head) for head in question.mask.removed[:MAX_HEADS]]
     texts = []

@@ -62,19 +62,21 @@ POINT_LIST = "front-point"
 """Start of the widget key of the list of points."""
 
 INTRO = (
-    "Heads are removed in several orders; every intermediate model is measured on dev in each language, paired with "
-    "the unpruned one. Only the chosen model is then measured on test."
+    "Heads are removed in several orders; every intermediate model is measured on dev in each "
+    "language, paired with the unpruned one. Only the chosen model is then measured on test."
 )
 
 READING = (
-    "A click on a dot makes it the current mask and opens the first tab. Filled dots lie on the line: no other model "
-    "here is as small and loses less. Their bar reaches down to the lower bound. All of it is measured on the examples "
-    "that chose the heads, so it is optimistic. Drag to zoom in; double-click to see everything."
+    "A click on a dot makes it the current mask and opens the first tab. Filled dots lie on the "
+    "line: no other model here is as small and loses less. Their bar reaches down to the lower "
+    "bound. All of it is measured on the examples that chose the heads, so it is optimistic. Drag "
+    "to zoom in; double-click to see everything."
 )
 
 BOUNDS = (
-    "The interval is two-sided. Where the text above says how many points may be lost at most, at 95 %, it takes the "
-    "one-sided bound, which lies closer to the difference than the interval's lower end."
+    "The interval is two-sided. Where the text above says how many points may be lost at most, at "
+    "95 %, it takes the one-sided bound, which lies closer to the difference than the interval's "
+    "lower end."
 )
 
 
@@ -115,7 +117,10 @@ def draw_fronts(choice: Choice, history: History, fingerprint: str) -> None:
 
 
 def _requested_front(results_by_key: Mapping[str, Result[Report]]) -> str | None:
-    """Full key of the front that another page or the link asks for; None if none does. Warns if it is not there."""
+    """Full key of the front that another page or the link asks for; None if none does.
+
+    Warns if it is not there.
+    """
     shown_front = ShownFront.of_session()
     linked_start = st.query_params.get(FRONT_PARAM, "")
     is_new = SHOWN_FRONT not in st.session_state or linked_start not in shown_front.linked
@@ -124,7 +129,10 @@ def _requested_front(results_by_key: Mapping[str, Result[Report]]) -> str | None
     matches = [key for key in results_by_key if key_start and key.startswith(key_start)]
     sentence = None
     if key_start and not matches:
-        sentence = f"The link asks for front {key_start[:80]!r}, which does not exist for this model and task."
+        sentence = (
+            f"The link asks for front {key_start[:80]!r}, which does not exist for this model and "
+            "task."
+        )
     notify_of_link(SHOWN_FRONT, sentence)
     return matches[0] if matches else None
 

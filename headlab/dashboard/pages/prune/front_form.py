@@ -164,9 +164,10 @@ def draw_presets(form: FrontForm) -> None:
         Button("Full", "front-full", _fill_in, (FULL_ORDERS, full_sizes(), None), icon="done_all"),
     )
     st.caption(
-        "Quick tries one order of removal, and as many sizes as this machine measures in about two minutes, three at "
-        f"least; the estimate of its time is below. Full tries {len(FULL_ORDERS)} orders at {full_sizes()} sizes. "
-        "Scores that are not in the cache take longer than either."
+        "Quick tries one order of removal, and as many sizes as this machine measures in about "
+        "two minutes, three at least; the estimate of its time is below. Full tries "
+        f"{len(FULL_ORDERS)} orders at {full_sizes()} sizes. Scores that are not in the cache "
+        "take longer than either."
     )
 
 
@@ -221,8 +222,9 @@ def cost_sentence(job: FrontJob) -> str:
     }
     product = " × ".join(counted(number, noun) for noun, number in factors.items())
     return (
-        f"It grows with each of these: {product} = {math.prod(factors.values()):,} forwards at most, and then two models "
-        "on the test examples. Masks that orders share, and what is in the cache, are not run again."
+        f"It grows with each of these: {product} = {math.prod(factors.values()):,} forwards at "
+        "most, and then two models on the test examples. Masks that orders share, and what is in "
+        "the cache, are not run again."
     )
 
 

@@ -22,7 +22,10 @@ from headlab.worker import JobRow
 
 MILLION = 1e6
 
-MEASURE_HELP = "Runs the untouched, the masked and the shrunk model in turn, on examples of this task, on the worker's device."
+MEASURE_HELP = (
+    "Runs the untouched, the masked and the shrunk model in turn, on examples of this task, on "
+    "the worker's device."
+)
 
 
 def draw_savings(choice: Choice, costs: Costs | None, mask: Mask, jobs: Sequence[JobRow]) -> None:
@@ -40,8 +43,8 @@ def draw_savings(choice: Choice, costs: Costs | None, mask: Mask, jobs: Sequence
     draw_counts(costs, mask)
     if not mask.removed:
         return
-    measured = newest_measured(jobs, choice.model, mask, choice.task, choice.languages)
-    label = "Measure the speed" if measured is None else "Measure the speed again"
+    measurement = newest_measured(jobs, choice.model, mask, choice.task, choice.languages)
+    label = "Measure the speed" if measurement is None else "Measure the speed again"
     button(
         label,
         icon="speed",
@@ -52,8 +55,8 @@ def draw_savings(choice: Choice, costs: Costs | None, mask: Mask, jobs: Sequence
     )
     if state.last_job == WorthJob.key:
         asked("What it measures appears here when it is done.")
-    if measured is not None:
-        draw_times(measured)
+    if measurement is not None:
+        draw_times(measurement)
 
 
 def draw_counts(costs: Costs | None, mask: Mask) -> None:
@@ -207,7 +210,8 @@ def draw_times(measurement: MeasuredSavings) -> None:
     st.dataframe(pd.DataFrame(rows), hide_index=True, column_config={"Unpruned, ms": number})
     examples = f"On examples of {measurement.task} in {languages_words(measurement.languages)}."
     st.caption(
-        f"{savings.sentences()[-1]} × of the unpruned model's time, below 1 is faster. {plain(examples)}"
+        f"{savings.sentences()[-1]} × of the unpruned model's time, below 1 is faster. "
+        f"{plain(examples)}"
     )
     with st.expander("All measurements"):
         for table in savings.report().tables:

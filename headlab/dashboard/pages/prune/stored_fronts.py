@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from headlab.charts.front import FrontDot
-from headlab.core import Bools, HeadGrid, Report, is_number, is_same_model
+from headlab.core import HeadGrid, Report, is_number, is_same_model
 from headlab.dashboard.names import counted
 from headlab.dashboard.panels.stored_reports import StoredJob, differences
 from headlab.jobs.table import ExperimentJob, FrontJob
 from headlab.report.commands import QUESTION
-from headlab.results import Result, kept_without
+from headlab.results import Result
 from headlab.studies import BOUND, STUDIES, typed_result
 from headlab.studies.pareto import FrontResult, Point, TestedLanguage, cost_of, pareto
 
@@ -66,20 +66,23 @@ class Front:
         return all(point.parameters is not None for point in self.points)
 
     def point(self, order: str, removed_heads: int) -> Point:
-        """The point with this order and number of heads removed. Raises KeyError if there is none."""
+        """The point with this order and number of heads removed.
+
+        Raises:
+            KeyError: If there is none.
+        """
         for point in self.points:
             if (point.order, point.removed) == (order, removed_heads):
                 return point
         raise KeyError((order, removed_heads))
 
-    def kept(self, point: Point) -> Bools:
-        """Heads that a point keeps, bool [head]."""
-        order = self.study_result.removal_order(point.order, self.grid)
-        return kept_without(order[: point.removed], self.grid.size)
-
 
 def read_front(result: Result[Report], grid: HeadGrid) -> Front:
-    """A front of this model. Raises HeadlabError if the report is not a front, or is of another model."""
+    """A front of this model.
+
+    Raises:
+        HeadlabError: If the report is not a front, or is of another model.
+    """
     front = typed_result(result.record, FrontResult)
     for order in dict.fromkeys(point.order for point in front.points):
         front.removal_order(order, grid)
@@ -89,7 +92,17 @@ def read_front(result: Result[Report], grid: HeadGrid) -> Front:
 def matching_fronts(
     results: Sequence[Result[Report]], fingerprint: str, task: str, languages: Sequence[str]
 ) -> list[Result[Report]]:
-    """Fronts of this model and task, the newest first; those of exactly these languages before the rest."""
+    """Fronts of this model and task.
+
+    Args:
+        results: Stored reports of any study.
+        fingerprint: Of the model's weights.
+        task: Name of the task.
+        languages: Codes of languages.
+
+    Returns:
+        Those of exactly these languages, then the rest; in each, the newest first.
+    """
     fronts = []
     for result in results:
         is_front = result.record.name == FRONT_STUDY.key
@@ -126,12 +139,12 @@ def front_label(result: Result[Report]) -> str:
     languages = languages_of_front(result)
     language_list = ", ".join(languages) if len(languages) < 5 else f"{len(languages)} languages"
     method = options.get("method", "method not recorded")
-    created = str(result.meta.get("created", ""))[:16].replace("T", " ")
-    return f"{question_words(options)} · {language_list} · {method} · {created}"
+    created_at = str(result.meta.get("created", ""))[:16].replace("T", " ")
+    return f"{question_words(options)} · {language_list} · {method} · {created_at}"
 
 
 def question_words(options: Mapping[str, object]) -> str:
-    """What a front was asked, in words; another program may have written options that say it in no way."""
+    """The question that a front answers; another program's options may not say it."""
     heads = options.get("heads")
     points = options.get("within")
     if is_number(points):
@@ -200,12 +213,12 @@ def front_dots(front: Front, cost: str, loss_measure: str) -> list[FrontDot]:
 def offered_points(front: Front) -> list[Point]:
     """The answer and the Pareto-optimal points, fewest heads first."""
     cost = PARAMETERS_KEPT if front.has_parameters else HEADS_KEPT
-    offered = {(front.answer.order, front.answer.removed)}
+    offered_keys = {(front.answer.order, front.answer.removed)}
     for dot in front_dots(front, cost, WEAKEST_LANGUAGE):
         if dot.best:
-            offered.add((dot.order, dot.removed))
+            offered_keys.add((dot.order, dot.removed))
     points = sorted(dict.fromkeys(front.points), key=lambda point: (point.kept, -point.worst))
-    return [point for point in points if (point.order, point.removed) in offered]
+    return [point for point in points if (point.order, point.removed) in offered_keys]
 
 
 def hover_text(point: Point) -> str:
@@ -214,7 +227,8 @@ def hover_text(point: Point) -> str:
     if point.parameters is not None:
         lines.append(f"{point.parameters / MILLION:.2f} million parameters after shrinking")
     lines.append(
-        f"weakest: {point.weakest} {100 * point.worst:+.1f} points, bound {100 * point.worst_bound:+.1f}"
+        f"weakest: {point.weakest} {100 * point.worst:+.1f} points, bound "
+        f"{100 * point.worst_bound:+.1f}"
     )
     lines.append(
         f"mean {100 * point.mean:+.1f} [{100 * point.mean_low:+.1f}, {100 * point.mean_high:+.1f}]"
@@ -246,7 +260,7 @@ def interval_words(row: TestedLanguage) -> str | None:
 def point_label(point: Point, *, is_answer: bool = False) -> str:
     """A point as a list entry."""
     label = (
-        f"{point.kept} heads · weakest {point.weakest} {100 * point.worst:+.1f} · mean {100 * point.mean:+.1f} "
-        f"· order {point.order}"
+        f"{point.kept} heads · weakest {point.weakest} {100 * point.worst:+.1f} · mean "
+        f"{100 * point.mean:+.1f} · order {point.order}"
     )
     return f"{label}{' · the answer' if is_answer else ''}".replace("-", "−")

@@ -28,7 +28,10 @@ from headlab.tasks import DATA_VARIABLE, language_titles, treebank_languages
 
 
 def draw_form(choice: Choice, shelf: Shelf[StoredRoles]) -> None:
-    """The form for the languages without a report; if all have one, a folded form for others or other thresholds."""
+    """The form for the languages without a report.
+
+    If all languages have one, the form is folded, and for other languages, sentences or thresholds.
+    """
     draw_form_below(
         shelf,
         choice.languages,
@@ -41,7 +44,7 @@ def draw_form(choice: Choice, shelf: Shelf[StoredRoles]) -> None:
 
 
 def _draw_fields(choice: Choice, languages: tuple[str, ...]) -> None:
-    codes_with_trees = treebanks()
+    codes_with_trees = languages_with_treebanks()
     offered_by_task = task_languages(choice.task)
     all_codes = list(dict.fromkeys([*languages, *offered_by_task, *codes_with_trees]))
     selected_languages = _pick_languages(languages, all_codes)
@@ -87,7 +90,7 @@ def _pick_sentences() -> str:
     )
 
 
-def treebanks() -> tuple[str, ...]:
+def languages_with_treebanks() -> tuple[str, ...]:
     """Languages with a treebank on this machine; a worker elsewhere reports if it has none."""
     try:
         return treebank_languages(None)

@@ -24,8 +24,8 @@ from headlab.roles.table import NAME
 
 SHARES = ("separator share", "first-token share")
 HOW_MEASURED = (
-    "A role counts tokens: those whose largest weight lies there. The separator and first-token shares count weight: "
-    "how much of all attention goes there."
+    "A role counts tokens: those whose largest weight lies there. The separator and first-token "
+    "shares count weight: how much of all attention goes there."
 )
 ROLE_COLUMNS = ("role", HAS, *(name for name in NUMBERS if name != "p"))
 
@@ -117,11 +117,12 @@ ExampleRow = Mapping[str, Any]
 
 
 def draw_examples(roles: Roles, head: Head) -> None:
-    """A widget to choose a role of a head, the chosen head's first, and its sentences side by side."""
+    """Draw the choice of a head's role, the selected head's first, and its sentences."""
     table = roles.table(EXAMPLES)
     if table is None:
         st.caption(
-            "This report was made without examples of sentences. The form at the end of this page makes one with them."
+            "This report was made without examples of sentences. The form at the end of this page "
+            "makes one with them."
         )
         return
     try:
@@ -268,7 +269,8 @@ def draw_languages(reports: Mapping[str, Roles], focus: str) -> None:
         st.caption(plain(reading_caption(roles_across)))
     else:
         st.info(
-            f"Only {plain(language_title(focus))} has a report; choose more languages, and find their roles below."
+            f"Only {plain(language_title(focus))} has a report; choose more languages, and find "
+            "their roles below."
         )
     show_table(across_table(roles_across, focus, kind), f"across-{focus}-{kind}")
 
@@ -280,8 +282,8 @@ def reading_caption(roles_across: RolesAcrossLanguages) -> str:
     if len(drawn_languages) <= MOST_NUMBERS:
         shares = "Numbers are shares in percent"
     caption = (
-        f"{shares}; a dot: the head has the role there. Blue lies above chance; for syntax, above the baseline of the "
-        "most frequent offset."
+        f"{shares}; a dot: the head has the role there. Blue lies above chance; for syntax, above "
+        "the baseline of the most frequent offset."
     )
     left_out = [name for name in roles_across.languages if name not in drawn_languages]
     if left_out:
@@ -343,6 +345,7 @@ def across_table(roles_across: RolesAcrossLanguages, focus: str, kind: str) -> T
         (*HEAD_FORMATS, "", "d", *(".1f" for _ in languages)),
         tuple(rows),
         (
-            "No value: the head's best offset differs in that language, or its sentences have no such pair.",
+            "No value: the head's best offset differs in that language, or its sentences have no "
+            "such pair.",
         ),
     )

@@ -95,7 +95,10 @@ def compare_reports(
 
 
 def measures_of_attention(report: StoredRoles) -> dict[str, HeadScores]:
-    """What a report measures of the attention of every head, by the measure's name; not what some heads lack."""
+    """What a report measures of the attention of every head, by the measure's name.
+
+    A measure that some heads lack is left out.
+    """
     roles = report.roles
     scores_by_measure: dict[str, HeadScores] = {}
     for name in next(iter(roles.measures.values())):
