@@ -58,16 +58,13 @@ def pick_heads(grid: HeadGrid, stored_scores: StoredScores) -> list[Head]:
     head_keys = [head_key(head) for head in grid.heads]
     sentence = None
     if "heads" not in st.session_state:
-        linked_heads, link_error = heads_of_link(
-            grid, [*st.query_params.get_all("heads"), *st.query_params.get_all("head")]
-        )
-        sentence = (
-            f"The link names a head that cannot be shown: {link_error}." if link_error else None
-        )
-        set_widget(
-            "heads",
-            [head_key(head) for head in linked_heads or [strongest_head(grid, stored_scores)]],
-        )
+        linked_keys = [*st.query_params.get_all("heads"), *st.query_params.get_all("head")]
+        first_heads, link_error = heads_of_link(grid, linked_keys)
+        if link_error:
+            sentence = f"The link names a head that cannot be shown: {link_error}."
+        if not first_heads:
+            first_heads = [strongest_head(grid, stored_scores)]
+        set_widget("heads", [head_key(head) for head in first_heads])
     fitting_keys = [key for key in st.session_state["heads"] if key in head_keys]
     if fitting_keys != st.session_state["heads"]:  # another model has other heads
         set_widget("heads", fitting_keys)

@@ -95,9 +95,13 @@ def draw_view(
     """
     names = {**names, MEAN_HEAD: "Mean of the chosen heads"}
     shown_panels = [options.applied_to(panel) for panel in panels]
-    {BERTVIZ: _draw_bertviz, SHADED_TOKENS: _draw_shaded, WEIGHTS_TABLE: _draw_table}[view](
-        shown_panels, {n: names[n] for n in shown_panels[0].weights}
-    )
+    shown_names = {name: names[name] for name in shown_panels[0].weights}
+    if view == BERTVIZ:
+        _draw_bertviz(shown_panels, shown_names)
+    elif view == SHADED_TOKENS:
+        _draw_shaded(shown_panels, shown_names)
+    else:
+        _draw_table(shown_panels, shown_names)
     for words in caveats(panels, shown_panels, options):
         st.caption(plain(words))
 

@@ -70,9 +70,8 @@ def _languages(start: Sequence[str], choice: Choice) -> tuple[str, ...]:
     """Languages to learn gates for, each separately."""
     task_codes = task_languages(choice.task)
     widget_key = FORM.key(f"languages-{','.join(start)}")
-    default = [name for name in start if name in task_codes][
-        :1
-    ]  # each takes one training per weight, so start with one
+    # Each language takes one training per weight, so the list starts with one.
+    default = [name for name in start if name in task_codes][:1]
     return tuple(
         st.multiselect(
             "Languages", task_codes, default=default, format_func=language_title, key=widget_key

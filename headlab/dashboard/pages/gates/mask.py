@@ -134,31 +134,39 @@ def _draw_exits(
 def _model_for_mask(
     choice: Choice, result: Result[LearnedGates], mask: Mask, weights: str | None
 ) -> tuple[str | None, str]:
-    """The model to try the mask on, None if there is none here, and a note about it."""
+    """The model to try the mask on.
+
+    Args:
+        choice: The sidebar's.
+        result: The run.
+        mask: Of the run's model, or of that before the training.
+        weights: Fingerprint of the chosen model's weights; None if unknown.
+
+    Returns:
+        Its name or folder, None if there is none here, and a note about it; empty if none is needed.
+    """
     made_for = str(mask.model.get("fingerprint") or "")
     if is_same_model(made_for, fingerprint_of(result.record.spec)):
         if weights is None or weights == made_for:
             return choice.model, ""
-        return (
-            None,
+        note = (
             f"{plain(choice.model)} has other weights now than those that the gates were learned "
-            "on.",
+            "on."
         )
+        return None, note
     folder = trained_folder(result)
     if folder is None:
-        return (
-            None,
+        note = (
             "The mask is of the model that was trained jointly, and that model is not in this "
-            "cache.",
+            "cache."
         )
-    return str(
-        folder
-    ), "The mask is of the model that was trained jointly; it is in the cache folder."
+        return None, note
+    note = "The mask is of the model that was trained jointly; it is in the cache folder."
+    return str(folder), note
 
 
 def _open_on_prune_page(choice: Choice, model: str, mask: Mask) -> None:
     """Make this the current mask of its model, then open the Prune page."""
-    history_of(str(current_fingerprint(mask.model["fingerprint"])), mask.grid).put(
-        mask.kept, mask.chosen
-    )
+    fingerprint = str(current_fingerprint(mask.model["fingerprint"]))
+    history_of(fingerprint, mask.grid).put(mask.kept, mask.chosen)
     open_page("prune", replace(choice, model=model))

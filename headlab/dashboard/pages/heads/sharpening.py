@@ -50,9 +50,9 @@ def draw_sharpening(
     selected_head: Head | None,
     pick_head: Callable[[str, Head], None],
 ) -> None:
-    """The map of the language that a job of this choice is computing, redrawn every two seconds, and waiting jobs.
+    """The map of the language that a job of this choice is computing, and the jobs that wait.
 
-    It does not replace a stored result until the job is done; the page then reruns.
+    The map is redrawn every two seconds. It does not replace a stored result until the job is done; the page then reruns.
 
     Args:
         choice: The sidebar's.
@@ -75,8 +75,8 @@ def draw_sharpening(
             redraw_every(_draw_running_map, REDRAW_SECONDS)(
                 job.id, stored_scores, selected_head, pick_head
             )
-    for waiting in jobs[1:] if is_running else jobs:
-        bar(waiting)
+    for waiting_job in jobs[1:] if is_running else jobs:
+        bar(waiting_job)
 
 
 def _draw_running_map(
@@ -162,9 +162,8 @@ def offer_sharper(choice: Choice, stored_scores: HeadScores) -> None:
     options = METHODS[choice.method].options
     stored_options = spec_of(stored_scores, "method", "options") or {}
     defaults = {name: options[name].default for name in PRECISION if name in options}
-    if "target" not in defaults or all(
-        stored_options.get(name) == value for name, value in defaults.items()
-    ):
+    has_defaults = all(stored_options.get(name) == value for name, value in defaults.items())
+    if "target" not in defaults or has_defaults:
         return
     if any(stored_scores.language in languages_in(job) for job in known_jobs(choice)):
         return

@@ -47,8 +47,10 @@ from headlab.tasks import names as task_names
 
 # The form's values: the keys of its widgets, and the job that they describe. No streamlit here.
 
-PREFIX = "new-"  # of its widgets' keys
-LAST_SETTINGS = ("ablation", "seed")  # that most kinds of job have, in this order
+PREFIX = "new-"
+"""What the keys of the form's widgets start with."""
+LAST_SETTINGS = ("ablation", "seed")
+"""Settings that most kinds of job have; they are drawn last, in this order."""
 
 
 @dataclass(frozen=True)
@@ -236,8 +238,11 @@ def _draw_fields(form: JobForm, job_class: type[Job]) -> None:
         if job_class.has("method"):
             method = _draw_method(form, with_options=job_class.has("options"))
         _draw_settings(form, job_class, job_class.main_settings)
-    options = other_options(method) if method is not None and job_class.has("options") else []
-    settings = [n for n in job_class.form_settings() if n not in job_class.main_settings]
+    options = []
+    if method is not None and job_class.has("options"):
+        options = other_options(method)
+    main_settings = job_class.main_settings
+    settings = [name for name in job_class.form_settings() if name not in main_settings]
     if not options and not settings:
         return
     with st.expander("More options"):
@@ -329,9 +334,10 @@ def _draw_method(form: JobForm, *, with_options: bool) -> str:
         return method
     options = METHODS[method].options
     names = main_options(method)
-    for name in (n for n in names if options[n].choices):
-        _draw_method_option(form, method, name)
-    numbers = [n for n in names if not options[n].choices]
+    for name in names:
+        if options[name].choices:
+            _draw_method_option(form, method, name)
+    numbers = [name for name in names if not options[name].choices]
     for name, column in zip(numbers, st.columns(len(numbers)) if numbers else (), strict=True):
         with column:
             _draw_method_option(form, method, name)

@@ -72,7 +72,8 @@ def offer_report(job_row: JobRow, keys: Sequence[str]) -> None:
 
 # What an outcome says, of a job without a page that shows its results.
 
-BESIDE_FIGURES = ("keys", "folder")  # what an outcome has besides its figures
+BESIDE_FIGURES = ("keys", "folder")
+"""What an outcome has besides its figures."""
 
 
 def _draw_outcome(job: Job | None, job_row: JobRow) -> None:

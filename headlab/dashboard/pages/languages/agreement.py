@@ -14,7 +14,8 @@ from headlab.studies.agreement import Compared, compare_languages
 
 def compared_languages(scores: Mapping[str, HeadScores]) -> Compared:
     """Rank agreement of languages; resampled once per set of scores."""
-    return _compare_once(tuple((name, _digest(s)) for name, s in scores.items()), dict(scores))
+    digests = tuple((language, _digest(scores[language])) for language in scores)
+    return _compare_once(digests, dict(scores))
 
 
 @st.cache_data(max_entries=16, show_spinner="Resampling heads …")

@@ -112,7 +112,9 @@ def difference_values(difference: Difference) -> Floats:
 def _draw_counts(difference: Difference) -> None:
     with st.container(horizontal=True, gap="medium"):
         values = (
-            *(str(len(heads)) for heads in (difference.only_a, difference.only_b, difference.both)),
+            str(len(difference.only_a)),
+            str(len(difference.only_b)),
+            str(len(difference.both)),
             f"{difference.jaccard:.2f}",
         )
         for (label, help_text), value in zip(HELP_BY_COUNT.items(), values, strict=True):

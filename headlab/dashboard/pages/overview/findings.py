@@ -28,11 +28,12 @@ from headlab.studies.differences import ALPHA, PointInterval
 from headlab.studies.pareto import CHOICE, CONFIRMED, FrontAnswer, TestedLanguage
 from headlab.studies.targeted import HARMFUL, MEAN, ChoiceEffect
 
-MIN_LANGUAGES_TO_COMPARE = 2  # languages that the page Languages needs, to compare them
+MIN_LANGUAGES_TO_COMPARE = 2
+"""Languages that the Languages page needs, to compare them."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class OverviewFinding:
     """A sentence, and the view that it is of.
 
     Attributes:
@@ -52,7 +53,7 @@ def findings(
     scores: Mapping[str, HeadScores],
     reports: Mapping[str, Sequence[Result[Report]]],
     selected_languages: Sequence[str] = (),
-) -> list[Finding]:
+) -> list[OverviewFinding]:
     """What is found, most telling first; none without results.
 
     Args:
@@ -114,7 +115,7 @@ def languages_of(report: Report) -> list[str]:
 
 def _findings_of_scores(
     scores: Mapping[str, HeadScores], selected_languages: Sequence[str]
-) -> Iterator[Finding]:
+) -> Iterator[OverviewFinding]:
     first_scores = next(iter(scores.values()), None)
     if first_scores is None or first_scores.low is None or not first_scores.signed:
         return
@@ -135,7 +136,7 @@ def _findings_of_scores(
     caution_text = "".join(f" Caution: {text}." for text in cautions(scores.values()))
     map_link = ("heads", f"The map of {language_title(worst_language)}", {"focus": worst_language})
     if not harmful_count:
-        yield Finding(
+        yield OverviewFinding(
             f"No head in {languages_text} has a {interval} below 0 ({basis}).{caution_text}",
             "heads",
             "All maps",
@@ -145,14 +146,16 @@ def _findings_of_scores(
             f"{languages_text}: {_share_of_heads(harmful_count, heads)} harm, each by its own "
             f"{interval}{_after_holm(scores)}"
         )
-        yield Finding(f"{sentence} ({basis}).{caution_text}", *map_link)
+        yield OverviewFinding(f"{sentence} ({basis}).{caution_text}", *map_link)
     else:
         sentence = (
             f"Of {heads * len(scores):,} heads in {languages_text}, {harmful_count} harm, each by "
             f"its own {interval}{_after_holm(scores)}"
         )
         worst = f"{language_title(worst_language)}: {harmful_counts[worst_language]} of {heads}"
-        yield Finding(f"{sentence} ({basis}). Most are in {worst}.{caution_text}", *map_link)
+        yield OverviewFinding(
+            f"{sentence} ({basis}). Most are in {worst}.{caution_text}", *map_link
+        )
     helpful = float(np.median(helpful_counts))
     unsettled = float(np.median(unsettled_counts))
     subject = languages_text if len(scores) == 1 else f"The median of {languages_text}"
@@ -161,9 +164,9 @@ def _findings_of_scores(
         f"settled, each by its own {interval} ({basis})."
     )
     if len(scores) >= MIN_LANGUAGES_TO_COMPARE:
-        yield Finding(sentence, "languages", "What languages share")
+        yield OverviewFinding(sentence, "languages", "What languages share")
     else:
-        yield Finding(sentence, *map_link)
+        yield OverviewFinding(sentence, *map_link)
 
 
 def _basis_of_scores(scores: Mapping[str, HeadScores]) -> str:
@@ -226,7 +229,7 @@ def _share_of_heads(count: int, heads: int) -> str:
 
 def _findings_of_targeted_pruning(
     result: Result[Report], selected_languages: Sequence[str]
-) -> Iterator[Finding]:
+) -> Iterator[OverviewFinding]:
     """What switching off the harmful heads did on test.
 
     It names how many languages gain significantly, the clearest one, and the mean.
@@ -265,14 +268,14 @@ def _findings_of_targeted_pruning(
     )
     if mean is not None:
         sentence += f" Mean of {_all_of(languages)}: {_points_words(mean)}."
-    yield Finding(
+    yield OverviewFinding(
         sentence, "experiments", "Targeted pruning", report_params("targeted", result.key)
     )
 
 
 def _findings_of_front(
     result: Result[Report], selected_languages: Sequence[str]
-) -> Iterator[Finding]:
+) -> Iterator[OverviewFinding]:
     """How many heads can be removed in all languages of a front at once within a loss.
 
     It also says whether test confirms it.
@@ -307,7 +310,7 @@ def _findings_of_front(
         )
     else:
         sentence = f"No head of {kept_heads} can go in {languages_text} {limit_text} ({basis})."
-    yield Finding(sentence, "prune", "Smaller models", front_params(result.key))
+    yield OverviewFinding(sentence, "prune", "Smaller models", front_params(result.key))
 
 
 def _test_verdict(report: Report) -> str:
@@ -352,7 +355,7 @@ def _mean_on_test(report: Report) -> str:
 
 def _findings_of_agreement(
     result: Result[Report], selected_languages: Sequence[str]
-) -> Iterator[Finding]:
+) -> Iterator[OverviewFinding]:
     """How alike languages rank the heads, beside what noise leaves of equal rankings."""
     report = result.record
     pairs: list[PairAgreement] = []
@@ -389,7 +392,7 @@ def _findings_of_agreement(
     if ceilings:
         median_ceiling = np.median(ceilings)
         ceiling_text = f" With this noise two equal rankings would show about {median_ceiling:.2f}."
-    yield Finding(
+    yield OverviewFinding(
         f"{sentence}.{ceiling_text}",
         "experiments",
         "Agreement",

@@ -27,7 +27,8 @@ from headlab.worker import Client, EvaluateRequest, Figure, Finding
 
 MARK_BY_OUTCOME = {True: ":green[✓]", False: ":red[✗]", None: ":gray[○]"}
 
-FIRST_EXAMPLES = 32  # examples that a loaded model answers
+FIRST_EXAMPLES = 32
+"""Examples that a model answers once it is loaded."""
 
 
 class ModelRequest(NamedTuple):

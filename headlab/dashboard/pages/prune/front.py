@@ -24,7 +24,7 @@ from headlab.dashboard.pages.prune.stored_fronts import (
     MEAN_OF_LANGUAGES,
     PARAMETERS_KEPT,
     WEAKEST_LANGUAGE,
-    Front,
+    StoredFront,
     confirmed_table,
     front_dots,
     front_label,
@@ -176,7 +176,7 @@ def _choose_nearest_front(
     shown_front.nearest = nearest_key
 
 
-def _front_or_warning(result: Result[Report], history: History) -> Front | None:
+def _front_or_warning(result: Result[Report], history: History) -> StoredFront | None:
     try:
         return read_front(result, history.grid)
     except HeadlabError as error:
@@ -184,7 +184,7 @@ def _front_or_warning(result: Result[Report], history: History) -> Front | None:
         return None
 
 
-def _draw_front(front: Front, history: History) -> None:
+def _draw_front(front: StoredFront, history: History) -> None:
     st.markdown(f"**On {plain(languages_words(languages_of_front(front.result)))}:**")
     for note in filter(None, (*front.report.notes, earlier_scores(front.report.spec))):
         st.markdown(f"- {plain(note)}")
@@ -200,7 +200,7 @@ def _draw_front(front: Front, history: History) -> None:
         show_commands(commands_again("report", front.result))
 
 
-def _draw_chart(front: Front, history: History) -> None:
+def _draw_chart(front: StoredFront, history: History) -> None:
     with st.container(horizontal=True):
         cost = HEADS_KEPT
         if front.has_parameters:
@@ -233,7 +233,7 @@ def _draw_chart(front: Front, history: History) -> None:
     st.caption(READING)
 
 
-def take_clicked_point(key: str, front: Front, history: History) -> None:
+def take_clicked_point(key: str, front: StoredFront, history: History) -> None:
     """Make the clicked dot the current mask.
 
     Args:
@@ -253,7 +253,7 @@ def take_clicked_point(key: str, front: Front, history: History) -> None:
     take_point(front, history, str(order), int(removed_heads))
 
 
-def take_point(front: Front, history: History, order: str, removed_heads: int) -> None:
+def take_point(front: StoredFront, history: History, order: str, removed_heads: int) -> None:
     """Make the mask of one point the current one.
 
     Args:
@@ -271,7 +271,7 @@ def take_point(front: Front, history: History, order: str, removed_heads: int) -
     PruneState.of_session().rerun_is_due = True
 
 
-def _draw_test_accuracy(front: Front) -> None:
+def _draw_test_accuracy(front: StoredFront) -> None:
     """The answer's accuracy on test, in short."""
     st.markdown("##### The answer on test")
     number = st.column_config.NumberColumn
@@ -293,7 +293,7 @@ def _draw_test_accuracy(front: Front) -> None:
         st.caption(BOUNDS)
 
 
-def _draw_point_list(front: Front, history: History) -> None:
+def _draw_point_list(front: StoredFront, history: History) -> None:
     """The same points as a list: for the keyboard, and where a dot is hard to hit."""
     points = offered_points(front)
     # One list per front: a point chosen in another front is not valid here.

@@ -29,7 +29,7 @@ MILLION = 1e6
 
 
 @dataclass(frozen=True)
-class Front:
+class StoredFront:
     """A front with its points.
 
     Attributes:
@@ -77,7 +77,7 @@ class Front:
         raise KeyError((order, removed_heads))
 
 
-def read_front(result: Result[Report], grid: HeadGrid) -> Front:
+def read_front(result: Result[Report], grid: HeadGrid) -> StoredFront:
     """A front of this model.
 
     Raises:
@@ -86,7 +86,7 @@ def read_front(result: Result[Report], grid: HeadGrid) -> Front:
     front = typed_result(result.record, FrontResult)
     for order in dict.fromkeys(point.order for point in front.points):
         front.removal_order(order, grid)
-    return Front(result, front, front.points, grid)
+    return StoredFront(result, front, front.points, grid)
 
 
 def matching_fronts(
@@ -170,7 +170,7 @@ def _without_question(job: ExperimentJob) -> ExperimentJob:
     return job.model_copy(update={"options": options})
 
 
-def front_dots(front: Front, cost: str, loss_measure: str) -> list[FrontDot]:
+def front_dots(front: StoredFront, cost: str, loss_measure: str) -> list[FrontDot]:
     """The points as they are drawn.
 
     Args:
@@ -210,7 +210,7 @@ def front_dots(front: Front, cost: str, loss_measure: str) -> list[FrontDot]:
     return dots
 
 
-def offered_points(front: Front) -> list[Point]:
+def offered_points(front: StoredFront) -> list[Point]:
     """The answer and the Pareto-optimal points, fewest heads first."""
     cost = PARAMETERS_KEPT if front.has_parameters else HEADS_KEPT
     offered_keys = {(front.answer.order, front.answer.removed)}
@@ -236,7 +236,7 @@ def hover_text(point: Point) -> str:
     return "<br>".join(lines).replace("-", "−")
 
 
-def confirmed_table(front: Front) -> pd.DataFrame:
+def confirmed_table(front: StoredFront) -> pd.DataFrame:
     """The answer's accuracy on test: a row per language, and one for their mean."""
     rows = front.study_result.confirmed.rows
     columns = {
