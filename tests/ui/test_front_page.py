@@ -34,13 +34,13 @@ from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS, front_params
 from headlab.dashboard.pages.jobs.details import command_lines
 from headlab.dashboard.pages.prune.front import st, take_clicked_point, take_point
-from headlab.dashboard.pages.prune.front_form import QUICK, QUICK_SECONDS, largest_quick_front
+from headlab.dashboard.pages.prune.front_form import QUICK_SECONDS, QUICK_SIZES, largest_quick_front
 from headlab.dashboard.pages.prune.savings import newest_measured, worth_job
 from headlab.dashboard.pages.prune.stored_fronts import (
-    HEADS,
-    MEAN,
-    PARAMETERS,
-    WEAKEST,
+    HEADS_KEPT,
+    MEAN_OF_LANGUAGES,
+    PARAMETERS_KEPT,
+    WEAKEST_LANGUAGE,
     front_dots,
     front_label,
     matching_fronts,
@@ -271,9 +271,9 @@ def test_a_quick_front_shrinks_with_the_languages_and_the_pace():
         largest_quick_front(*asked)
         for asked in ((1, 512, 1e-6), (4, 512, 0.004), (15, 512, 0.003), (15, 512, 9.0))
     ]
-    assert sizes[0] == QUICK[0]
-    assert sizes[-1] == QUICK[-1]  # the least that there is
-    assert sizes == sorted(sizes, key=QUICK.index)
+    assert sizes[0] == QUICK_SIZES[0]
+    assert sizes[-1] == QUICK_SIZES[-1]  # the least that there is
+    assert sizes == sorted(sizes, key=QUICK_SIZES.index)
     assert len(set(sizes)) == len(sizes)
 
 
@@ -385,7 +385,12 @@ def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_d
 
 
 @pytest.mark.parametrize(
-    ("cost", "value"), [(HEADS, WEAKEST), (PARAMETERS, WEAKEST), (PARAMETERS, MEAN)]
+    ("cost", "value"),
+    [
+        (HEADS_KEPT, WEAKEST_LANGUAGE),
+        (PARAMETERS_KEPT, WEAKEST_LANGUAGE),
+        (PARAMETERS_KEPT, MEAN_OF_LANGUAGES),
+    ],
 )
 def test_the_figure_has_every_point_and_joins_those_that_no_other_beats(tmp_path, cost, value):
     keep_front(tmp_path)

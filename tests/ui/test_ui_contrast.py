@@ -19,7 +19,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import spearmanr
 
 from headlab.core import Head, HeadGrid, Stack
-from headlab.dashboard.pages.gates.other_runs import kept_words
+from headlab.dashboard.pages.gates.other_runs import shared_heads_sentence
 from headlab.dashboard.pages.roles.other_reports import roles_that_differ
 from headlab.dashboard.panels.contrast import changes, label, maps, notes, rivals, sentence
 from headlab.results import HeadScores, Result, Store, contrast
@@ -348,7 +348,7 @@ def test_heads_without_a_gate_are_no_agreement() -> None:
     )
     both = one.gated & other.gated
     assert 0 < both.sum() < THREE.size
-    assert f"of {both.sum()} heads with a gate" in kept_words(one, other)
+    assert f"of {both.sum()} heads with a gate" in shared_heads_sentence(one, other)
 
 
 def test_heads_without_a_value_are_in_no_rank_correlation_and_no_row() -> None:

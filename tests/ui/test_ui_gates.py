@@ -28,8 +28,13 @@ from headlab.cli.main import build
 from headlab.core import Report, Table
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.pages.gates import figures
-from headlab.dashboard.pages.gates.figures import as_many, clicked, mask_of, overlap
-from headlab.dashboard.pages.gates.kept_roles import of_each_size, roles_left
+from headlab.dashboard.pages.gates.figures import (
+    kept_by_scores,
+    mask_of_scores,
+    overlap_table,
+    weight_of_click,
+)
+from headlab.dashboard.pages.gates.kept_roles import first_run_of_each_size, kept_roles_table
 from headlab.dashboard.pages.jobs.details import command_lines
 from headlab.dashboard.panels import job_format
 from headlab.dashboard.panels.stored_gates import (
@@ -248,13 +253,13 @@ def test_every_gate_is_in_the_table_of_gates_whether_it_has_one_or_not():
 def test_another_method_keeps_as_many_heads_and_only_gated_ones_leave():
     gates = made_gates(grid=LARGE, closed=50)
     scores = made_up("de", "shapley")
-    kept = as_many(gates, scores)
+    kept = kept_by_scores(gates, scores)
     assert kept.sum() == gates.kept.sum()
     assert scores.values[~kept].max() <= scores.values[kept].min()
-    assert mask_of(gates, scores).model["fingerprint"] == "0" * 64
+    assert mask_of_scores(gates, scores).model["fingerprint"] == "0" * 64
     partly = made_gates(grid=THREE, stacks="decoder", closed=14)
     values = np.linspace(-1, 1, THREE.size)
-    lowest = as_many(
+    lowest = kept_by_scores(
         partly, dataclasses.replace(scores, grid=THREE, values=values, low=None, high=None)
     )
     assert np.flatnonzero(~lowest).tolist() == list(range(8, 14))
@@ -274,11 +279,11 @@ def test_heads_in_both_are_counted_beside_what_chance_would_share():
         high=0.0,
     )
     known = {(sweep.runs[0].key, "shapley"): figure}
-    table = overlap(sweep, {"shapley": scores}, known, "test")
+    table = overlap_table(sweep, {"shapley": scores}, known, "test")
     for row, run in zip(table.rows, sweep.runs, strict=True):
         kept, other = (
             set(np.flatnonzero(run.record.kept)),
-            set(np.flatnonzero(as_many(run.record, scores))),
+            set(np.flatnonzero(kept_by_scores(run.record, scores))),
         )
         assert (row[2], row[3], row[4]) == (len(kept), 144, len(kept & other))
         assert row[5] == pytest.approx(len(kept) ** 2 / 144)
@@ -289,7 +294,7 @@ def test_heads_in_both_are_counted_beside_what_chance_would_share():
         "The heads of shapley (shapley-top50) were chosen on dev itself, which gives an optimistic estimate: "
         "compare on test."
     )
-    assert overlap(sweep, {"shapley": scores}, known, "dev").notes[-1] == told
+    assert overlap_table(sweep, {"shapley": scores}, known, "dev").notes[-1] == told
 
 
 # Roles.
@@ -297,7 +302,7 @@ def test_heads_in_both_are_counted_beside_what_chance_would_share():
 
 def test_the_roles_that_stay_are_those_of_the_heads_that_are_kept():
     sweep, report = sweep_of(0.01, 0.05), made_roles("de")
-    table = roles_left(sweep, report)
+    table = kept_roles_table(sweep, report)
     for weight, run in ((0.01, sweep.runs[0]), (0.05, sweep.runs[1])):
         kept = {head for head, on in zip(GRID.heads, run.record.kept, strict=True) if on}
         rows = [row for row in table.rows if row[0] == weight]
@@ -305,14 +310,18 @@ def test_the_roles_that_stay_are_those_of_the_heads_that_are_kept():
         positional = next(row for row in rows if row[2] == "positional")
         assert (positional[3], positional[4]) == (int(GRID.heads[0] in kept), 1)
     assert {row[1] for row in table.rows if row[0] is None} == {GRID.size}
-    again = roles_left(Sweep((*sweep.runs, sweep.runs[1])), report)
+    again = kept_roles_table(Sweep((*sweep.runs, sweep.runs[1])), report)
     assert len(again.rows) == len(table.rows) + len([row for row in table.rows if row[0] == 0.05])
-    assert sorted({row[1] for row in of_each_size(table).rows}, reverse=True) == [11, 10, 7]
+    assert sorted({row[1] for row in first_run_of_each_size(table).rows}, reverse=True) == [
+        11,
+        10,
+        7,
+    ]
 
 
 def test_gates_of_other_weights_are_not_laid_beside_roles():
     with raises("roles.other_model"):
-        roles_left(sweep_of(0.01, fingerprint="1" * 64), made_roles("de"))
+        kept_roles_table(sweep_of(0.01, fingerprint="1" * 64), made_roles("de"))
 
 
 def test_roles_are_counted_among_the_heads_that_have_a_gate():
@@ -320,7 +329,7 @@ def test_roles_are_counted_among_the_heads_that_have_a_gate():
     sweep, having = sweep_of(0.06, grid=THREE, stacks="encoder", closed=5), [0, 1, 6, 10, 11, 12]
     rows = tuple((*head, "rare word", at in having) for at, head in enumerate(THREE.heads))
     table = Table("roles", "Roles", ("stack", "layer", "head", "role", "has it"), ("",) * 5, rows)
-    found = roles_left(
+    found = kept_roles_table(
         sweep, Report("roles", (table,), (), {"model": {"name": "m", "fingerprint": "0" * 64}})
     )
     kept = set(np.flatnonzero(sweep.first.kept[:8]))
@@ -493,7 +502,7 @@ def test_a_dot_that_is_clicked_names_its_run(cache, monkeypatch):
     event = {"selection": {"points": [{"curve_number": 0, "customdata": dots["customdata"][2]}]}}
     state = {"gates-tradeoff": event, "weight": "0.03"}
     monkeypatch.setattr(figures.st, "session_state", state)
-    figures.choose()
+    figures.show_clicked_run()
     assert state["weight"] == "0.06"
     for nothing in (
         None,
@@ -501,9 +510,9 @@ def test_a_dot_that_is_clicked_names_its_run(cache, monkeypatch):
         {"selection": {"points": [{"curve_number": 1}]}},
     ):
         state["gates-tradeoff"] = nothing
-        figures.choose()
+        figures.show_clicked_run()
     assert state["weight"] == "0.06"
-    assert clicked({"selection": {"points": [{"customdata": ["0.01"]}]}}) == "0.01"
+    assert weight_of_click({"selection": {"points": [{"customdata": ["0.01"]}]}}) == "0.01"
 
 
 @pytest.mark.parametrize("what", ["torn", "empty"])
@@ -568,7 +577,7 @@ def test_other_methods_masks_are_measured_only_when_asked_and_stand_in_the_trade
     assert (asked, len(charts(app)["gates-tradeoff"]["data"])) == ([], 1)
     app.button(key="gates-compare").click().run()
     until(lambda: len(asked) == 2, 10)
-    until(lambda: app.session_state["_gates_asked"][1].done, 10)
+    until(lambda: app.session_state["_gates_asked"].progress.done, 10)
     app.run()
     assert asked == [("e5-small-intents", "intents", "de", gone, "dev", 512) for gone in (12, 35)]
     assert not app.exception
@@ -605,7 +614,7 @@ def test_another_method_s_mask_is_warned_of_until_it_is_measured(worker, cache):
         "This switches off 100 of 144 heads; few models keep their accuracy beyond half."
     ]
     app.button(key="gates-compare").click().run()
-    until(lambda: app.session_state["_gates_asked"][1].done, 10)
+    until(lambda: app.session_state["_gates_asked"].progress.done, 10)
     app.run()
     assert not app.warning
 

@@ -677,13 +677,13 @@ def test_the_verdict_is_the_intervals():
 def test_coverage_counts_and_names_what_is_missing():
     found = comparable_scores([result("de"), result("th")], ("de", "th", "fi"))
     nothing = comparable_scores([], ("de", "th", "fi"))
-    table = job_form.by_method(
+    table = job_form.table_by_method(
         METHODS, dict.fromkeys(METHODS, nothing) | {"shapley": found}, ("de", "th", "fi")
     )
     table = table.set_index("Key")
     assert table.loc["shapley", ["Cached", "Missing"]].tolist() == ["2 of 3", "fi"]
     assert table.loc["gradient", "Missing"] == "all"
-    rows = job_form.by_language(found, ("de", "th", "fi"))
+    rows = job_form.table_by_language(found, ("de", "th", "fi"))
     assert rows["Result"].tolist() == ["cached", "cached", "missing"]
     assert rows["Harmful"].iloc[0] == int(made_up("de", "shapley").harmful.sum())
     assert pd.isna(rows["Harmful"].iloc[2])
@@ -693,16 +693,18 @@ def test_the_table_of_costs_is_the_records():
     samples = np.full(GRID.size, 2048, np.int64)
     samples[:3] = 512, 1024, 8192
     found = comparable_scores([result("de", samples=samples), result("th", "gradient")], ("de",))
-    row = job_form.by_language(found, ("de",)).iloc[0]
+    row = job_form.table_by_language(found, ("de",)).iloc[0]
     assert row[["Samples, least", "Samples, median", "Samples, most"]].tolist() == [512, 2048, 8192]
     assert row[["Example forwards", "Seconds"]].tolist() == [73728, 33.0]
     assert row[["Half-width, median", "Half-width, largest"]].tolist() == pytest.approx([0.6, 0.6])
     decided = int(row["Helpful"] + row["Harmful"])
     # 0.6 points are narrower than the default target of one point, so nothing else is open.
     assert row[["Narrow", "Undecided"]].tolist() == [GRID.size - decided, 0]
-    plain = job_form.by_language(comparable_scores([result("de", "random")], ("de",)), ("de",))
+    plain = job_form.table_by_language(
+        comparable_scores([result("de", "random")], ("de",)), ("de",)
+    )
     assert not {"Helpful", "Narrow", "Samples, most", "Half-width, median"} & set(plain.columns)
-    assert set(job_form.columns(found)) <= set(row.index)
+    assert set(job_form.column_config(found)) <= set(row.index)
 
 
 def test_the_command_computes_exactly_what_is_missing():

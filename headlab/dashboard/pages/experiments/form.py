@@ -96,24 +96,26 @@ class ExperimentForm:
         return reason_refused(resolved_options, job)
 
     def _too_few_languages(self) -> str:
-        needed = f"{self.study.title} takes {self.study.least_languages} languages"
+        requirement = f"{self.study.title} takes {self.study.least_languages} languages"
         if len(task_languages(self.choice.task)) == 1:
             task = self.choice.task
-            return f"{needed}, and task {task} has one; choose another question above."
-        return f"{needed}; {len(self.choice.languages) or 'none'} is chosen."
+            return f"{requirement}, and task {task} has one; choose another question above."
+        return f"{requirement}; {len(self.choice.languages) or 'none'} is chosen."
 
     def obstacle(self, job: ExperimentJob) -> str:
-        """Why Start is disabled; empty if it is not. Beyond `trouble`, this asks what the model refuses."""
+        """Why Start is disabled; empty if it is not.
+
+        Beyond `trouble`, this asks what the model refuses.
+        """
         return self.trouble(job) or (refusal(self.choice) if self.uses_method else "")
 
 
 def link_other_reports(form: ExperimentForm, results: Sequence[Result[Report]]) -> None:
-    """Links to this experiment's reports on other models and tasks, where the chosen one has none."""
-    choices = [
-        other.choice
-        for other in other_choices(form.choice)
-        if matching_reports(results, other.choice, form.experiment)
-    ]
+    """Links to this experiment's reports on other models and tasks, if the chosen have none."""
+    choices = []
+    for other_result in other_choices(form.choice):
+        if matching_reports(results, other_result.choice, form.experiment):
+            choices.append(other_result.choice)
     if choices:
         st.markdown("The cache has some of other models and tasks:")
     for choice in choices:
@@ -132,14 +134,14 @@ def draw_form(form: ExperimentForm) -> ExperimentJob:
             with column:
                 FORM.draw(name, option, form.experiment)
         with st.expander("More options"):
-            _more_options(form)
+            _draw_more_options(form)
         job = form.job(FORM.values())
-        _begin(form, job)
+        _draw_end(form, job)
         terminal(job, about="It can be interrupted; run the same command again to resume:")
     return job
 
 
-def _more_options(form: ExperimentForm) -> None:
+def _draw_more_options(form: ExperimentForm) -> None:
     """The settings, then the options of the method."""
     places = [*st.columns(3), st.container()]
     for place, (name, option) in zip(places, ExperimentJob.settings().items(), strict=True):
@@ -151,14 +153,14 @@ def _more_options(form: ExperimentForm) -> None:
         st.markdown(f"###### {METHODS[method].title}")
     options_of_scores = cached_options(form.choice) if form.uses_method else {}
     for name, option in options.items():
-        usual = options_of_scores.get(name, option.default)
-        FORM.draw(name, option, "method", method, usual=usual)
+        default = options_of_scores.get(name, option.default)
+        FORM.draw(name, option, "method", method, usual=default)
 
 
-def _begin(form: ExperimentForm, job: ExperimentJob) -> None:
+def _draw_end(form: ExperimentForm, job: ExperimentJob) -> None:
     """The forecast, the button, the outcome of the last click, and jobs in progress."""
     warning = caution(form.choice.method) if form.uses_method else ""
-    before = f"Caution: {warning}. What it will take:" if warning else "What it will take:"
+    forecast_lead = f"Caution: {warning}. What it will take:" if warning else "What it will take:"
     end_form(
         job,
         form.obstacle(job),
@@ -166,12 +168,12 @@ def _begin(form: ExperimentForm, job: ExperimentJob) -> None:
         form,
         key="plan-start",
         form=FORM.prefix,
-        before=before,
+        before=forecast_lead,
     )
     asked("Its report appears below when it is done.")
     progress()
 
 
-def _start(form: ExperimentForm, typed: Mapping[str, str] | None) -> None:
+def _start(form: ExperimentForm, typed_values: Mapping[str, str] | None) -> None:
     show_report_next(form.experiment)  # show its report, which will be the newest
-    start_planned(FORM, form.job, typed)
+    start_planned(FORM, form.job, typed_values)

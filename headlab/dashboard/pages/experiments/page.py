@@ -44,13 +44,13 @@ def draw_answer(form: ExperimentForm, job: ExperimentJob) -> None:
         job: Its job, as its widgets are now.
     """
     st.subheader("What does it say?")
-    stored = stored_results(Report)
+    stored_reports = stored_results(Report)
     weights = current_weights(form.choice.model)
-    results = matching_reports(stored.results, form.choice, form.experiment, weights)
+    results = matching_reports(stored_reports.results, form.choice, form.experiment, weights)
     shown_key = ""
-    requested = requested_report(form.experiment, [result.key for result in results])
+    requested_key = requested_report(form.experiment, [result.key for result in results])
     if results:
-        result = pick_report(results, form.experiment, requested, weights)
+        result = pick_report(results, form.experiment, requested_key, weights)
         shown_key = st.session_state.get(f"report-{form.experiment}") or ""
         draw_report(result, job, weights)
     else:
@@ -61,8 +61,8 @@ def draw_answer(form: ExperimentForm, job: ExperimentJob) -> None:
                 " **Start** makes one: figures, tables to download, and notes on what limits them."
             )
         st.info(message)
-        link_other_reports(form, stored.results)
-    show_skipped(stored.problems, "report")
+        link_other_reports(form, stored_reports.results)
+    show_skipped(stored_reports.problems, "report")
     write_report_link(form.experiment, shown_key)
 
 

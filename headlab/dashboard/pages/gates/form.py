@@ -24,15 +24,21 @@ from headlab.dashboard.panels.stored_gates import (
 from headlab.jobs.table import GatesJob
 from headlab.tasks import language_titles
 
-WEIGHT_HELP = "The penalty in nats for an open gate; the higher, the fewer stay. Each weight is a run of its own."
+WEIGHT_HELP = (
+    "The penalty in nats for an open gate; the higher, the fewer stay. Each weight is a run of "
+    "its own."
+)
 
 
 def draw_form(choice: Choice, shelf: Shelf[Sweep]) -> None:
-    """The form for the languages without a run; if all have one, folded, for other languages, weights or options."""
+    """The form for the languages without a run.
+
+    If all languages have one, the form is folded, and for other languages, weights or options.
+    """
     draw_form_below(
         shelf,
         choice.languages,
-        partial(_form, choice),
+        partial(_draw_fields, choice),
         "Other weights, languages or options",
         "gates-plan",
     )
@@ -40,7 +46,7 @@ def draw_form(choice: Choice, shelf: Shelf[Sweep]) -> None:
     progress()
 
 
-def _form(choice: Choice, languages: tuple[str, ...]) -> None:
+def _draw_fields(choice: Choice, languages: tuple[str, ...]) -> None:
     form = GatesForm(choice, _languages(languages, choice))
     st.text_input(
         "λ, one or several",
@@ -55,23 +61,25 @@ def _form(choice: Choice, languages: tuple[str, ...]) -> None:
     with st.expander("More options"):
         FORM.grid({**options, **GatesJob.settings()})
     if form.languages:
-        _begin(form)
+        _draw_end(form)
     else:
         st.info("No language is chosen. Pick some here, or in the sidebar.")
 
 
 def _languages(start: Sequence[str], choice: Choice) -> tuple[str, ...]:
     """Languages to learn gates for, each separately."""
-    every, place = task_languages(choice.task), FORM.key(f"languages-{','.join(start)}")
-    first = [name for name in start if name in every][
-        :1
-    ]  # each takes one training per weight, so start with one
+    task_codes = task_languages(choice.task)
+    widget_key = FORM.key(f"languages-{','.join(start)}")
+    # Each language takes one training per weight, so the list starts with one.
+    default = [name for name in start if name in task_codes][:1]
     return tuple(
-        st.multiselect("Languages", every, default=first, format_func=language_title, key=place)
+        st.multiselect(
+            "Languages", task_codes, default=default, format_func=language_title, key=widget_key
+        )
     )
 
 
-def _begin(form: GatesForm) -> None:
+def _draw_end(form: GatesForm) -> None:
     """What the job would do, its forecast and its button."""
     values = FORM.values()
     try:

@@ -33,15 +33,15 @@ def pick_run(shelf: Shelf[Sweep]) -> tuple[Sweep, int]:
     """
     languages = list(shelf.by_language)
     keep_known_choice("focus", "language", languages)
-    left, right = st.columns(2)
-    language = left.selectbox(
+    language_place, weight_place = st.columns(2)
+    language = language_place.selectbox(
         "Language", languages, format_func=str, key="focus", bind="query-params"
     )
     sweep = pick_sweep(shelf, language)
     weights = sweep.weights
     keep_known_choice("weight", "λ", weights)
     middle = len(weights) // 2
-    weight = right.selectbox("λ", weights, index=middle, key="weight", bind="query-params")
+    weight = weight_place.selectbox("λ", weights, index=middle, key="weight", bind="query-params")
     return sweep, weights.index(weight)
 
 
@@ -77,19 +77,19 @@ def draw_gates(choice: Choice, shelf: Shelf[Sweep]) -> None:
     """
     sweep, run_number = pick_run(shelf)
     result = sweep.runs[run_number]
-    figures.at_a_glance(result.record)
+    figures.draw_key_figures(result.record)
     for note in result.record.notes:
         st.markdown(f"- {plain(note)}")
-    figures.training(result.record, result.key[:12])
+    figures.draw_training(result.record, result.key[:12])
     st.subheader(f"{accuracy_name(result.record).capitalize()} against heads kept")
-    figures.draw(choice, sweep, run_number)
+    figures.draw_trade_off(choice, sweep, run_number)
     st.subheader("Heads kept, by layer")
-    figures.kept_where(sweep)
+    figures.draw_heads_kept_by_layer(sweep)
     st.subheader("Roles of the heads that stay")
     draw_roles(choice, sweep)
     other_runs.compare_runs(shelf, result)
     st.subheader("The mask")
-    draw_mask(choice, result, figures.scores_for(choice, sweep), shelf.weights)
+    draw_mask(choice, result, figures.scores_by_method(choice, sweep), shelf.weights)
     draw_how_made(result)
 
 

@@ -51,16 +51,16 @@ def select_head(scores: ScoresByLanguage, language: str, head: Head) -> None:
 
 def pick_language_and_head(scores: ScoresByLanguage) -> tuple[str, Head]:
     """The widgets that match a click: language and head by name."""
-    first = next(iter(scores.values()))
-    head_keys = [head_key(head) for head in first.grid.heads]
+    first_scores = next(iter(scores.values()))
+    head_keys = [head_key(head) for head in first_scores.grid.heads]
     keep_known_choice("focus", "language", list(scores))
     keep_known_choice("head", "head", head_keys)
-    left, right = st.columns(2)
-    language = left.selectbox(
+    language_place, head_place = st.columns(2)
+    language = language_place.selectbox(
         "Language", list(scores), format_func=str, key="focus", bind="query-params"
     )
-    best_head = int(first.values.argmax())
-    selected_key = right.selectbox(
+    best_head = int(first_scores.values.argmax())
+    selected_key = head_place.selectbox(
         "Head (stack.layer.head)", head_keys, index=best_head, key="head", bind="query-params"
     )
     return language, head_from(selected_key)
@@ -111,13 +111,13 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
     """
     scores = results.scores
     select = partial(select_head, scores)
-    top = st.container()
-    left, right = st.columns([10, 11], gap="large")
-    below = st.container()
-    with below:
+    sharpening_area = st.container()
+    map_column, card_column = st.columns([10, 11], gap="large")
+    maps_area = st.container()
+    with maps_area:
         st.subheader("Language by language")
         maps = maps_of(scores, common=pick_scale(len(scores)))
-    with left:
+    with map_column:
         language, head = pick_language_and_head(scores)
         draw_map(
             maps[language],
@@ -128,9 +128,9 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
             together=heads_gated_together(scores[language]),
         )
         offer_sharper(choice, scores[language])
-    with right:
+    with card_column:
         draw_card(scores, confidence, head, language)
-    with top:
+    with sharpening_area:
         draw_sharpening(choice, scores, head, select)
     draw_small_maps(
         maps,
@@ -151,7 +151,7 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
 
 
 def draw_without_scores(choice: Choice, results: StoredScores) -> None:
-    """The page where no scores are stored: what is being computed, and the offer to compute them."""
+    """The page without scores: what is being computed, and the offer to compute them."""
     st.info(
         plain(
             f"No {choice.method} results of {choice.model} on {choice.task} are cached for these "

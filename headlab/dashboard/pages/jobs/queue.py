@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 import streamlit as st
 
@@ -11,7 +12,7 @@ from headlab.dashboard.names import plain
 from headlab.dashboard.panels import job_actions
 from headlab.dashboard.panels.job_actions import GOES_ON, cancel_button, far, settle, watch
 from headlab.dashboard.panels.job_format import LIVE, ended_line, in_order, title, waiting_line
-from headlab.dashboard.widgets import Button, button, button_row, redraw_every
+from headlab.dashboard.widgets import Button, PageState, button, button_row, redraw_every
 from headlab.worker import Client, JobRow
 
 QUEUE_SECONDS = 1.0
@@ -24,33 +25,51 @@ ICONS = {
     "cancelled": "cancel",
 }
 
-SHOWN, MORE = 8, "_jobs_shown"
+FIRST_ENDED_JOBS = 8
+"""Ended jobs that are listed at first; "Show more" adds three times as many."""
 
-GONE = "The list of jobs is kept in the cache folder, and they resume where they stopped once a worker runs."
-
-EMPTY = (
-    "No job is running or waiting. Create one under **New job**, or press **Compute** on a page that lacks a result. "
-    "Jobs keep running when this page is closed."
+JOBS_ARE_KEPT = (
+    "The list of jobs is kept in the cache folder, and they resume where they stopped once a "
+    "worker runs."
 )
+
+NO_JOBS = (
+    "No job is running or waiting. Create one under **New job**, or press **Compute** on a page "
+    "that lacks a result. Jobs keep running when this page is closed."
+)
+
+
+@dataclass
+class EndedJobs(PageState):
+    """The list of ended jobs on the Jobs page of one session.
+
+    Attributes:
+        listed: The number of jobs that are listed at most.
+    """
+
+    key = "_jobs_shown"
+    listed: int = FIRST_ENDED_JOBS
 
 
 def draw_queue() -> None:
     """The queue; the page reruns when a job is added, starts or ends."""
     with errors_as_sentences():
         job_actions.said()
-        if (worker := reached_worker()) is None:
+        worker = reached_worker()
+        if worker is None:
             redraw_every(_await_worker, QUEUE_SECONDS)()
             return
         jobs = worker.jobs()
         settle(jobs, tell=False)
-        queue, now = in_order(jobs), time.time()
+        queue = in_order(jobs)
+        now = time.time()
         if not queue.live:
-            st.info(EMPTY)
+            st.info(NO_JOBS)
         for job in queue.running:
-            _running(job)
+            _draw_running(job)
         for position, job in enumerate(queue.waiting, 1):
-            _card(job, waiting_line(job, position, now))
-        _ended(queue.ended, now)
+            _draw_card(job, waiting_line(job, position, now))
+        _draw_ended(queue.ended, now)
         watch(queue.live)
 
 
@@ -61,49 +80,49 @@ def _await_worker() -> None:
 
 def reached_worker() -> Client | None:
     """The worker if it is connected; else None, and a sentence says why not."""
-    watched = supervisor()
-    if watched.connected:
-        return watched.client()
-    state = watched.state()
+    worker_supervisor = supervisor()
+    if worker_supervisor.connected:
+        return worker_supervisor.client()
+    state = worker_supervisor.state()
     if state.kind == "away":
-        st.warning(plain(f"{state.line} {GONE}"))
+        st.warning(plain(f"{state.line} {JOBS_ARE_KEPT}"))
     else:
         st.info("The worker is starting; its jobs appear here in a moment.")
     return None
 
 
-def _ended(jobs: list[JobRow], now: float) -> None:
+def _draw_ended(jobs: list[JobRow], now: float) -> None:
     if not jobs:
         return
     st.markdown("##### Ended")
-    shown = st.session_state.get(MORE, SHOWN)
-    for job_row in jobs[:shown]:
-        _card(job_row, ended_line(job_row, now))
-    if len(jobs) > shown:
-        button(f"Show more ({len(jobs) - shown})", key="jobs-more", on_press=_show_more)
+    listed = EndedJobs.of_session().listed
+    for job_row in jobs[:listed]:
+        _draw_card(job_row, ended_line(job_row, now))
+    if len(jobs) > listed:
+        button(f"Show more ({len(jobs) - listed})", key="jobs-more", on_press=_show_more)
 
 
 def _show_more() -> None:
-    st.session_state[MORE] = st.session_state.get(MORE, SHOWN) + 3 * SHOWN
+    EndedJobs.of_session().listed += 3 * FIRST_ENDED_JOBS
 
 
-def _running(job_row: JobRow) -> None:
+def _draw_running(job_row: JobRow) -> None:
     with st.container(border=True, key=f"job-{job_row.id}"):
-        _heading(job_row)
+        _draw_heading(job_row)
         far(job_row)
-        _asking(job_row)
+        _draw_delete_question(job_row)
 
 
-def _card(job_row: JobRow, line: str) -> None:
+def _draw_card(job_row: JobRow, line: str) -> None:
     with st.container(border=True, key=f"job-{job_row.id}", gap="xsmall"):
-        _heading(job_row)
+        _draw_heading(job_row)
         st.caption(plain(line))
         if job_row.state == "failed":
             st.error(plain(failure_words(job_row)))
-        _asking(job_row)
+        _draw_delete_question(job_row)
 
 
-def _heading(job_row: JobRow) -> None:
+def _draw_heading(job_row: JobRow) -> None:
     with st.container(
         horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", gap="small"
     ):
@@ -132,7 +151,7 @@ def failure_words(job_row: JobRow) -> str:
 def draw_actions(job_row: JobRow) -> None:
     """A job's buttons, and the delete confirmation if it is open."""
     button_row(*action_buttons(job_row, resume_first=False))
-    _asking(job_row)
+    _draw_delete_question(job_row)
 
 
 def action_buttons(job_row: JobRow, *, resume_first: bool = True) -> list[Button]:
@@ -153,12 +172,12 @@ def action_buttons(job_row: JobRow, *, resume_first: bool = True) -> list[Button
     return [resume, delete] if resume_first else [delete, resume]
 
 
-def _asking(job_row: JobRow) -> None:
+def _draw_delete_question(job_row: JobRow) -> None:
     number = job_row.id
     if not job_actions.deleting(number) or job_row.state == "running":
         return
-    lost = "" if job_row.state == "done" else " and its unfinished results"
-    st.warning(f"Delete job {number} with its log{lost}? Finished results stay.")
+    also_deleted = "" if job_row.state == "done" else " and its unfinished results"
+    st.warning(f"Delete job {number} with its log{also_deleted}? Finished results stay.")
     button_row(
         Button(
             f"Delete job {number}", f"delete-yes-{number}", job_actions.delete, (number,), "primary"

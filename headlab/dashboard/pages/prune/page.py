@@ -38,22 +38,23 @@ def draw_page() -> None:
     """Draw the page."""
     with page("prune") as choice:
         with st.spinner("Loading the model …"):
-            loaded = loaded_model(choice.model)
-        history = history_of(loaded.fingerprint, loaded.grid, loaded.identity)
+            model = loaded_model(choice.model)
+        history = history_of(model.fingerprint, model.grid, model.identity)
         # A widget's state is dropped with its page: without it, the user has just arrived.
-        if sentence := follow_link(history, arrived=GRID not in st.session_state):
+        sentence = follow_link(history, arrived=GRID not in st.session_state)
+        if sentence:
             st.warning(plain(sentence))
-        if loaded.note:
-            st.caption(plain(loaded.note))
+        if model.note:
+            st.caption(plain(model.note))
         if choice.languages:
             results = scores_of(choice)
             switch_tab, smaller_tab = st.tabs(PRUNE_TABS, key=PRUNE_TAB, bind="query-params")
             with switch_tab:
-                draw_board(choice, loaded, history, results, measuring_jobs())
+                draw_board(choice, model, history, results, measuring_jobs())
                 contrast.of_languages(results.scores)
                 draw_guide_below("prune")
             with smaller_tab:
-                draw_smaller_models(choice, history, loaded.fingerprint)
+                draw_smaller_models(choice, history, model.fingerprint)
             job_offer.panel(
                 choice, results, "They colour the heads and say which ones to switch off."
             )

@@ -9,7 +9,7 @@ import streamlit as st
 
 from headlab.dashboard.frame import Choice, StoredScores, errors_as_sentences, worker_client
 from headlab.dashboard.pages.prune.board import (
-    HOW,
+    HOW_TO_SWITCH,
     draw_head_list,
     draw_suggestion,
     draw_switches,
@@ -53,7 +53,7 @@ def pick_split() -> str:
 @st.fragment
 def draw_board(
     choice: Choice,
-    loaded: LoadedModel,
+    model: LoadedModel,
     history: History,
     results: StoredScores,
     measured_jobs: Sequence[JobRow],
@@ -62,7 +62,7 @@ def draw_board(
 
     Args:
         choice: The sidebar's.
-        loaded: Its model.
+        model: Its model.
         history: Of the mask of this model.
         results: The stored scores of the choice.
         measured_jobs: Jobs that measure the speed of a mask.
@@ -70,35 +70,37 @@ def draw_board(
     with errors_as_sentences():
         known_figures = st.session_state.setdefault(accuracy.SEEN, {})
         with st.container(key="board"):  # laid out by static/page.css; in this order on a phone
-            grid, figures, ways, more = (st.container(key=f"board-{name}") for name in AREAS)
-        with figures:
-            headline = st.container()
+            grid_area, figures_area, ways_area, below_area = (
+                st.container(key=f"board-{name}") for name in AREAS
+            )
+        with figures_area:
+            headline_area = st.container()
             split = pick_split()
-            details = st.container()
-            changed = st.container()
+            details_area = st.container()
+            answers_area = st.container()
         mask = history.mask
         question = Question.of(
             choice.model,
-            loaded.fingerprint,
+            model.fingerprint,
             choice.task,
             split,
             mask if mask.removed else None,
             PruneState.of_session().asker,
             choice.label_map,
         )
-        with ways:
-            st.caption(HOW)
+        with ways_area:
+            st.caption(HOW_TO_SWITCH)
             scores = pick_scores(results)
-            on_test = partial(accuracy.on_test, question, choice.languages, known_figures)
-            draw_suggestion(history, results, scores, on_test)
+            draw_on_test = partial(accuracy.on_test, question, choice.languages, known_figures)
+            draw_suggestion(history, results, scores, draw_on_test)
             draw_head_list(history)
-            draw_savings(choice, loaded.costs, mask, measured_jobs)
-        with grid:
-            draw_switches(history, scores, heads_gated_together(loaded.fingerprint))
+            draw_savings(choice, model.costs, mask, measured_jobs)
+        with grid_area:
+            draw_switches(history, scores, heads_gated_together(model.fingerprint))
             draw_toolbar(history)
-        with more:
+        with below_area:
             st.caption(READING)
-            draw_mask_files(mask, history, loaded, question, known_figures, choice.languages)
+            draw_mask_files(mask, history, model, question, known_figures, choice.languages)
             reported_masks: dict[str, Mask] = {}
             if mask.removed:
                 reported_masks["Mask of the Prune page"] = with_measured_accuracies(
@@ -106,7 +108,9 @@ def draw_board(
                 )
             offer_page_report(choice, results.scores, reported_masks)
         write_link(history)
-        live = accuracy.running(worker_client(), question, choice.languages, known_figures)
-        with changed:
+        running_figures = accuracy.running(
+            worker_client(), question, choice.languages, known_figures
+        )
+        with answers_area:
             draw_changed_answers(question, choice.languages, known_figures)
-        accuracy.show(headline, details, live, choice.languages, question)
+        accuracy.show(headline_area, details_area, running_figures, choice.languages, question)

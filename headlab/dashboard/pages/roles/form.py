@@ -28,11 +28,14 @@ from headlab.tasks import DATA_VARIABLE, language_titles, treebank_languages
 
 
 def draw_form(choice: Choice, shelf: Shelf[StoredRoles]) -> None:
-    """The form for the languages without a report; if all have one, a folded form for others or other thresholds."""
+    """The form for the languages without a report.
+
+    If all languages have one, the form is folded, and for other languages, sentences or thresholds.
+    """
     draw_form_below(
         shelf,
         choice.languages,
-        partial(_form, choice),
+        partial(_draw_fields, choice),
         "Other languages, sentences or thresholds",
         "roles-plan",
     )
@@ -40,49 +43,54 @@ def draw_form(choice: Choice, shelf: Shelf[StoredRoles]) -> None:
     progress()
 
 
-def _form(choice: Choice, languages: tuple[str, ...]) -> None:
-    with_trees = treebanks()
+def _draw_fields(choice: Choice, languages: tuple[str, ...]) -> None:
+    codes_with_trees = languages_with_treebanks()
     offered_by_task = task_languages(choice.task)
-    offered = list(dict.fromkeys([*languages, *offered_by_task, *with_trees]))
-    chosen = _languages(languages, offered)
-    source = _sentences()
+    all_codes = list(dict.fromkeys([*languages, *offered_by_task, *codes_with_trees]))
+    selected_languages = _pick_languages(languages, all_codes)
+    source = _pick_sentences()
     with st.expander("Thresholds"):
         FORM.grid(OPTIONS)
-    requests = roles_requests(choice, chosen, with_trees, offered_by_task, source)
-    if not chosen:
+    requests = roles_requests(choice, selected_languages, codes_with_trees, offered_by_task, source)
+    if not selected_languages:
         st.info("No language is chosen. Pick some here, or in the sidebar.")
     for request in requests:
-        _begin(request, lacks_trees=source == TREES and request.source == TEXTS)
-    covered = {name for request in requests for name in request.languages}
-    without = [name for name in chosen if name not in covered]
-    if without:
-        titles = language_titles(without)
+        _draw_end(request, lacks_trees=source == TREES and request.source == TEXTS)
+    covered_languages = {name for request in requests for name in request.languages}
+    languages_without_texts = [name for name in selected_languages if name not in covered_languages]
+    if languages_without_texts:
+        titles = language_titles(languages_without_texts)
         st.warning(plain(f"Task {choice.task} has no texts in {titles}; take gold trees there."))
     if requests:
         terminal(*(request.job(FORM.values()) for request in requests))
 
 
-def _languages(start: Sequence[str], every: list[str]) -> list[str]:
+def _pick_languages(default: Sequence[str], offered_languages: list[str]) -> list[str]:
     """Languages to find roles in; the sidebar lists only the task's, a treebank may have others."""
-    place = FORM.key(f"languages-{','.join(start)}")
+    widget_key = FORM.key(f"languages-{','.join(default)}")
     return st.multiselect(
-        "Languages", every, default=list(start), format_func=language_title, key=place
+        "Languages",
+        offered_languages,
+        default=list(default),
+        format_func=language_title,
+        key=widget_key,
     )
 
 
-def _sentences() -> str:
+def _pick_sentences() -> str:
     """Source of the sentences, with widgets for their split and number."""
-    left, *places = st.columns([2, 1, 1])
-    names, start = list(SOURCES), list(SOURCES).index(FORM.kept("source", TREES))
-    for place, (name, option) in zip(places, RolesJob.settings().items(), strict=True):
+    source_place, *setting_places = st.columns([2, 1, 1])
+    names = list(SOURCES)
+    default_index = names.index(FORM.kept("source", TREES))
+    for place, (name, option) in zip(setting_places, RolesJob.settings().items(), strict=True):
         with place:
             FORM.draw(name, option)
-    return left.selectbox(
-        "Sentences", names, start, format_func=SOURCES.__getitem__, key=FORM.key("source")
+    return source_place.selectbox(
+        "Sentences", names, default_index, format_func=SOURCES.__getitem__, key=FORM.key("source")
     )
 
 
-def treebanks() -> tuple[str, ...]:
+def languages_with_treebanks() -> tuple[str, ...]:
     """Languages with a treebank on this machine; a worker elsewhere reports if it has none."""
     try:
         return treebank_languages(None)
@@ -90,7 +98,7 @@ def treebanks() -> tuple[str, ...]:
         return ()
 
 
-def _begin(request: RolesRequest, *, lacks_trees: bool) -> None:
+def _draw_end(request: RolesRequest, *, lacks_trees: bool) -> None:
     """What one job would do, its forecast and its button.
 
     Args:

@@ -34,19 +34,19 @@ def pick_report_and_head(shelf: Shelf[StoredRoles]) -> tuple[str, StoredRoles, H
     """Draw the widgets for language, report and head, which match a click."""
     languages = list(shelf.by_language)
     keep_known_choice("focus", "language", languages)
-    left, right = st.columns(2)
-    language = left.selectbox(
+    language_place, head_place = st.columns(2)
+    language = language_place.selectbox(
         "Language", languages, format_func=str, key="focus", bind="query-params"
     )
     report = pick_report(shelf, language)
     heads = report.roles.grid.heads
     head_keys = [head_key(head) for head in heads]
     keep_known_choice("head", "head", head_keys)
-    with_roles = (index for index, head in enumerate(heads) if report.roles.having(head))
-    selected_key = right.selectbox(
+    indices_with_roles = (index for index, head in enumerate(heads) if report.roles.having(head))
+    selected_key = head_place.selectbox(
         "Head (stack.layer.head)",
         head_keys,
-        index=next(with_roles, 0),
+        index=next(indices_with_roles, 0),
         key="head",
         bind="query-params",
     )
@@ -55,11 +55,11 @@ def pick_report_and_head(shelf: Shelf[StoredRoles]) -> tuple[str, StoredRoles, H
 
 def pick_report(shelf: Shelf[StoredRoles], language: str) -> StoredRoles:
     """The report to show of those in a language."""
-    by_key = {report.key: report for report in shelf.by_language[language]}
+    report_by_key = {report.key: report for report in shelf.by_language[language]}
     return pick_result(
         "Report",
-        by_key,
-        lambda key: stored_roles.label(by_key[key], shelf.weights),
+        report_by_key,
+        lambda key: stored_roles.label(report_by_key[key], shelf.weights),
         f"roles-report-{language}",
     )
 
@@ -68,7 +68,8 @@ def draw_tables(report: StoredRoles) -> None:
     """How many heads have each role, and each relation of syntax."""
     names = ("role-counts", "relations")
     for name, column in zip(names, st.columns([1, 2], gap="large"), strict=True):
-        if table := report.roles.table(name):
+        table = report.roles.table(name)
+        if table:
             with column:
                 show_table(table, report.key)
     if not report.roles.syntax:
@@ -79,7 +80,8 @@ def draw_how_made(report: StoredRoles) -> None:
     """Every head in numbers, and how the report was made."""
     with st.expander("Every head in numbers, and how it was made"):
         for name in ("measures", "roles"):
-            if table := report.roles.table(name):
+            table = report.roles.table(name)
+            if table:
                 show_table(table, report.key)
         facts = report_facts(report.result)
         commands = commands_again("report", report.result)
@@ -94,8 +96,8 @@ def draw_roles(choice: Choice, shelf: Shelf[StoredRoles]) -> None:
         choice: The sidebar's.
         shelf: Its stored reports.
     """
-    left, right = st.columns([10, 11], gap="large")
-    with left:
+    map_column, card_column = st.columns([10, 11], gap="large")
+    with map_column:
         language, report, head = pick_report_and_head(shelf)
         stored_roles.role_map(
             report.roles,
@@ -104,12 +106,12 @@ def draw_roles(choice: Choice, shelf: Shelf[StoredRoles]) -> None:
             selected=head,
             on_click=select_head,
         )
-    with right:
+    with card_column:
         head_card.draw_card(report.roles, head)
     st.caption(plain(stored_roles.label(report, shelf.weights)))
     for note in report.result.record.notes:
         st.markdown(f"- {plain(note)}")
-    head_card.details(report.roles, head, report.key)
+    head_card.draw_details(report.roles, head, report.key)
     st.subheader("Which roles, and which relations")
     draw_tables(report)
     st.subheader("Sentences")
