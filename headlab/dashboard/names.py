@@ -32,7 +32,7 @@ def languages_words(languages: Sequence[str], chosen_languages: Collection[str] 
     return f"{len(languages)} languages ({', '.join(languages)})"
 
 
-def counted(count: float, noun: str) -> str:
+def count_words(count: float, noun: str) -> str:
     """'1 head', '2 heads'."""
     return f"{count:g} {noun}{'s' * (count != 1)}"
 
@@ -59,14 +59,14 @@ def head_from(key: str) -> Head:
     return Head(stack, int(layer), int(number))
 
 
-def head_words(head: Head, several: bool = False) -> str:
+def head_words(head: Head, name_stack: bool = False) -> str:
     """A head in words: 'Layer 3, head 7', or 'Encoder layer 3, head 7'.
 
     Args:
         head: The head.
         several: Whether its model has several stacks, so that the stack is named.
     """
-    if several:
+    if name_stack:
         return f"{head.stack.capitalize()} layer {head.layer}, head {head.head}"
     return f"Layer {head.layer}, head {head.head}"
 

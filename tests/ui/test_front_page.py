@@ -47,7 +47,7 @@ from headlab.dashboard.pages.prune.stored_fronts import (
     read_front,
 )
 from headlab.dashboard.panels import job_format
-from headlab.dashboard.panels.history import History, encode
+from headlab.dashboard.panels.history import MaskHistory, mask_link_text
 from headlab.jobs.experiment import FrontJob
 from headlab.masks import Mask
 from headlab.methods import Forecast
@@ -62,7 +62,7 @@ from headlab.worker.schemas import Figure
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
 CHOICE = Choice("e5-small-intents", "intents", ("de", "th"), "shapley")
-TWO_OFF = encode(np.array([False, True, True, False, True, True]))
+TWO_OFF = mask_link_text(np.array([False, True, True, False, True, True]))
 
 
 class Worker(FakeClient):
@@ -354,7 +354,7 @@ def test_the_answer_takes_its_question_and_its_test_accuracies_along_and_other_p
 ):
     keep_front(tmp_path, within=1.0)
     front = read_front(Store(tmp_path).reports().results[0], GRID)
-    now = History(GRID)
+    now = MaskHistory(GRID)
     monkeypatch.setattr(st, "session_state", {})
     take_point(front, now, "weakest", 2)
     assert now.mask.chosen["within"] == 1.0
@@ -369,7 +369,7 @@ def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_d
 ):
     keep_front(tmp_path)
     front = read_front(Store(tmp_path).reports().results[0], GRID)
-    now, state = History(GRID), {}
+    now, state = MaskHistory(GRID), {}
     monkeypatch.setattr(st, "session_state", state)
     take_clicked_point("figure", front, now)
     state["figure"] = {"selection": {"points": []}}
@@ -474,17 +474,17 @@ def test_the_command_that_is_shown_makes_the_same_front(options, monkeypatch):
 def test_the_new_kinds_of_jobs_are_told_in_words():
     params = {**worth_job(CHOICE, mask(0, 3)).params(), "rounds": 15}
     row = job(3, "done", kind="worth", params=params, result={"worth": measured().to_json()})
-    assert job_format.title(row) == "Speed of a mask for German (de), Thai (th)"
-    details = dict(job_format.details(row))
+    assert job_format.job_title(row) == "Speed of a mask for German (de), Thai (th)"
+    details = dict(job_format.job_details(row))
     assert details["Heads off"] == "2"
     assert "Mask" not in details
     assert command_lines(row).startswith("headlab worth --mask MASK.json --model e5-small-intents")
     front = job(4, "done", kind="front", params={**CHOICE_SPEC, "experiment": "front"})
     assert (
-        job_format.title(front)
+        job_format.job_title(front)
         == "Front of smaller models, Shapley value (TMAB) for German (de), Thai (th)"
     )
-    assert "Experiment" not in dict(job_format.details(front))
+    assert "Experiment" not in dict(job_format.job_details(front))
     assert command_lines(front).startswith("headlab front --model e5-small-intents")
 
 

@@ -18,8 +18,8 @@ from headlab.dashboard.pages.masks.comparison import (
     why_not_openable,
 )
 from headlab.dashboard.pages.masks.sources import CURRENT_MASK, TargetModel, read_mask_files
-from headlab.dashboard.panels.accuracy import SEEN, Question
-from headlab.dashboard.panels.history import HISTORY, History
+from headlab.dashboard.panels.accuracy import AccuracyQuestion, FinalFigures
+from headlab.dashboard.panels.history import HISTORY_KEY_PREFIX, MaskHistory
 from headlab.dashboard.panels.mask_files import (
     mask_file_name,
     place_of,
@@ -110,9 +110,9 @@ def test_the_suggestions_of_two_languages_are_compared_and_combined(cache):
 
 def test_the_present_mask_of_the_prune_page_can_be_compared_and_taken_back(cache):
     app = run_page("masks", langs=["de", "th"])
-    mine = History(GRID)
-    mine.put(made(HARMFUL, 5).kept, {"rule": "by hand"})
-    app.session_state[HISTORY + WEIGHTS] = mine
+    mine = MaskHistory(GRID)
+    mine.set_mask(made(HARMFUL, 5).kept, {"rule": "by hand"})
+    app.session_state[HISTORY_KEY_PREFIX + WEIGHTS] = mine
     app.run()
     assert app.selectbox(key="masks-a").options[0] == CURRENT_MASK
     app.selectbox(key="masks-a").select(CURRENT_MASK).run()
@@ -156,13 +156,13 @@ def test_an_uploaded_mask_is_chosen_and_what_was_chosen_by_hand_stays(cache):
 
 def test_the_prune_page_s_mask_brings_the_accuracies_that_it_has_shown(cache):
     app = run_page("masks", langs=["de", "th"])
-    mine = History(GRID)
-    mine.put(made(HARMFUL, 5).kept, {"rule": "by hand"})
-    app.session_state[HISTORY + WEIGHTS] = mine
+    mine = MaskHistory(GRID)
+    mine.set_mask(made(HARMFUL, 5).kept, {"rule": "by hand"})
+    app.session_state[HISTORY_KEY_PREFIX + WEIGHTS] = mine
     app.run()
     app.selectbox(key="masks-a").select(CURRENT_MASK).run()
     assert "Open one on the Prune page" in said(app)
-    asked = Question.of(MODEL, WEIGHTS, "intents", "dev", made(HARMFUL, 5))
+    asked = AccuracyQuestion.unchecked(MODEL, WEIGHTS, "intents", "dev", made(HARMFUL, 5))
     figure = Figure(
         language="de",
         n=512,
@@ -177,7 +177,7 @@ def test_the_prune_page_s_mask_brings_the_accuracies_that_it_has_shown(cache):
         flipped_right=9,
         flipped_wrong=4,
     )
-    app.session_state[SEEN] = {asked.key("de"): figure}
+    app.session_state[FinalFigures.key] = FinalFigures({asked.key("de"): figure})
     app.run()
     assert "Neither mask holds accuracies" not in said(app)
     assert any("61.0" in str(frame.value.to_numpy().tolist()) for frame in app.dataframe)
@@ -255,10 +255,10 @@ def test_accuracies_that_masks_carry_stand_side_by_side():
 def test_reported_20_no_command_is_shown_that_would_refuse_the_mask(chosen):
     def body(mask):
 
-        from headlab.dashboard.panels.mask_files import draw_dialog
+        from headlab.dashboard.panels.mask_files import draw_use_elsewhere
         from headlab.masks import Place
 
-        draw_dialog(mask, "owner/bert", Place([]))
+        draw_use_elsewhere(mask, "owner/bert", Place([]))
 
     app = AppTest.from_function(body, args=(made(0, 5, chosen=chosen),), default_timeout=30).run()
     assert not app.exception
@@ -269,9 +269,9 @@ def test_reported_20_no_command_is_shown_that_would_refuse_the_mask(chosen):
 def test_the_ways_out_give_a_script_a_command_and_other_forms():
     def body(mask, place):
 
-        from headlab.dashboard.panels.mask_files import draw_dialog
+        from headlab.dashboard.panels.mask_files import draw_use_elsewhere
 
-        draw_dialog(mask, "owner/bert", place)
+        draw_use_elsewhere(mask, "owner/bert", place)
 
     place = Place(
         [f"bert.layer.{i}.out" for i in range(12)],

@@ -296,17 +296,17 @@ def undoing():
     import streamlit as st
 
     from headlab.core import HeadGrid, Stack
-    from headlab.dashboard.panels.history import History
-    from headlab.dashboard.widgets import button, head_switches
+    from headlab.dashboard.panels.history import MaskHistory
+    from headlab.dashboard.widgets import button, draw_head_switches
 
-    now = st.session_state.setdefault("now", History(HeadGrid((Stack("encoder", (2, 2)),))))
+    now = st.session_state.setdefault("now", MaskHistory(HeadGrid((Stack("encoder", (2, 2)),))))
     button(
         "Undo",
         key="undo",
         on_press=now.undo,
         disabled=False if len(now.masks) == 1 else not now.can_undo,
     )
-    head_switches(np.zeros(4), now.grid, now.mask.kept, key="grid", on_switch=now.switch)
+    draw_head_switches(np.zeros(4), now.grid, now.mask.kept, key="grid", on_switch=now.switch)
 
 
 def test_numbers_of_a_tab_only_grow():

@@ -34,12 +34,12 @@ from headlab.dashboard.pages.attention.pictures import (
 )
 from headlab.dashboard.pages.attention.views import ViewOptions, caveats, framing
 from headlab.dashboard.pages.prune.changed_answers import attention_params
-from headlab.dashboard.panels.accuracy import Question
+from headlab.dashboard.panels.accuracy import AccuracyQuestion
 from headlab.dashboard.panels.attended_sentences import (
-    MAX_CHARACTERS,
     MAX_HEADS,
-    Sentence,
-    by_title,
+    MAX_TEXT_CHARACTERS,
+    ShownSentence,
+    label_examples_by_title,
     typed_sentence,
 )
 from headlab.masks import Mask
@@ -262,7 +262,7 @@ def test_heads_of_a_link_that_do_not_exist_are_named():
     ],
 )
 def test_a_typed_line_is_a_sentence_or_a_pair(line, text, pair):
-    assert typed_sentence("Line 1", line) == Sentence("Line 1", text, pair)
+    assert typed_sentence("Line 1", line) == ShownSentence("Line 1", text, pair)
 
 
 @pytest.mark.parametrize("pair", [None, float("nan"), "so it\nis wet"])
@@ -271,7 +271,7 @@ def test_a_changed_answer_leads_to_its_sentence_with_the_heads_that_are_off(pair
     mask = Mask(
         HeadGrid((Stack("encoder", (4, 4, 4)),)), kept, {"name": "m", "fingerprint": "f" * 64}
     )
-    asked = Question.of("m", "f" * 64, "xnli", "dev", mask)
+    asked = AccuracyQuestion.unchecked("m", "f" * 64, "xnli", "dev", mask)
     link = attention_params({"text": "it  rains", "pair": pair}, asked)
     assert link["heads"] == [f"encoder.{n // 4}.{n % 4}" for n in range(9)][:MAX_HEADS]
     assert typed_sentence("", link["text"])[1:3] == (
@@ -279,7 +279,8 @@ def test_a_changed_answer_leads_to_its_sentence_with_the_heads_that_are_off(pair
         "so it is wet" if isinstance(pair, str) else None,
     )
     assert (
-        len(attention_params({"text": "x" * 5000, "pair": None}, asked)["text"]) == MAX_CHARACTERS
+        len(attention_params({"text": "x" * 5000, "pair": None}, asked)["text"])
+        == MAX_TEXT_CHARACTERS
     )
 
 
@@ -328,7 +329,7 @@ def test_texts_that_occur_again_are_told_apart_by_their_second_text():
         return ExampleCard(id="1", text=text, pair=pair, label=label)
 
     rows = [one("A", "B"), one("A", "C"), one("D", None), one("A", "E", "no")]
-    found = by_title(rows, "yes")
+    found = label_examples_by_title(rows, "yes")
     assert {title: row.pair for title, row in found.items()} == {
         "A": "B",
         "A ||| C": "C",
@@ -417,7 +418,7 @@ def says(on, p_on, off, p_off, word=None):
     ],
 )
 def test_a_text_s_label_is_told_with_the_heads_on_and_off(right, found, row):
-    table = answer_rows([Sentence("German", "licht an", right=right)], [[found]], 1)
+    table = answer_rows([ShownSentence("German", "licht an", labels=right)], [[found]], 1)
     assert table.to_numpy().tolist() == [["German", *row]]
     assert list(table.columns[2:4]) == ["Head on", "Head off"]
 
@@ -425,7 +426,7 @@ def test_a_text_s_label_is_told_with_the_heads_on_and_off(right, found, row):
 def test_words_are_counted_and_those_that_change_are_named():
     answers = [says("NOUN", 0.9, "VERB", 0.6, "Licht"), says("ADP", 0.8, "ADP", 0.7, "an")]
     row = (
-        answer_rows([Sentence("German", "Licht an", right=("NOUN", "ADP"))], [answers], 2)
+        answer_rows([ShownSentence("German", "Licht an", labels=("NOUN", "ADP"))], [answers], 2)
         .iloc[0]
         .tolist()
     )
@@ -434,9 +435,9 @@ def test_words_are_counted_and_those_that_change_are_named():
         "1 of 2 words right",
         "Licht: NOUN 90.0% → VERB 60.0% (right: NOUN)",
     ]
-    typed_row = answer_rows([Sentence("Mine", "Licht an")], [answers], 2).iloc[0].tolist()
+    typed_row = answer_rows([ShownSentence("Mine", "Licht an")], [answers], 2).iloc[0].tolist()
     assert typed_row[2:] == ["2 words", "2 words", "Licht: NOUN 90.0% → VERB 60.0%"]
-    assert answer_rows([Sentence("Mine", "Licht an")], [[]], 2).empty
+    assert answer_rows([ShownSentence("Mine", "Licht an")], [[]], 2).empty
 
 
 # The page.

@@ -38,13 +38,13 @@ from headlab.dashboard.pages.gates.kept_roles import first_run_of_each_size, kep
 from headlab.dashboard.pages.jobs.details import command_lines
 from headlab.dashboard.panels import job_format
 from headlab.dashboard.panels.stored_gates import (
-    FORM,
+    GATES_FORM,
     GatesForm,
     Sweep,
-    every_gate,
-    facts,
-    splits_of,
-    sweeps,
+    grouped_sweeps,
+    head_gates_table,
+    measured_splits,
+    run_facts,
     weights_from,
 )
 from headlab.jobs.gates import GatesJob
@@ -103,7 +103,7 @@ def sweep_of(*weights: float, **more: Any) -> Sweep:
         Result[LearnedGates](f"key{weight}", Path(), made_gates(weight=weight, **more), {})
         for weight in weights
     ]
-    (found,) = sweeps(results)
+    (found,) = grouped_sweeps(results)
     return found
 
 
@@ -192,11 +192,11 @@ def test_the_trade_off_has_a_dot_a_run_with_its_interval_and_rings_one():
 def test_runs_that_differ_in_their_weight_only_are_one_sweep():
     results = [Result[LearnedGates](f"{n}", Path(), made_gates(weight=w, seed=s), {}) for n, (w, s) in enumerate(
         [(0.1, 0), (0.01, 0), (0.01, 1), (0.05, 0)])]  # fmt: skip
-    first, second = sweeps(results)
+    first, second = grouped_sweeps(results)
     assert [run.record.weight for run in first.runs] == [0.01, 0.05, 0.1]
     assert [run.key for run in second.runs] == ["2"]
-    assert (first.weights, first.along) == (["0.01", "0.05", "0.1"], False)
-    assert sweep_of(0.1, trained="all").along
+    assert (first.weights, first.is_trained_jointly) == (["0.01", "0.05", "0.1"], False)
+    assert sweep_of(0.1, trained="all").is_trained_jointly
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_the_table_of_a_sweep_has_a_row_a_run_and_a_column_a_stack():
 
 def test_every_gate_is_in_the_table_of_gates_whether_it_has_one_or_not():
     gates = made_gates(grid=THREE, stacks="cross", closed=20)
-    rows = every_gate(gates).rows
+    rows = head_gates_table(gates).rows
     assert len(rows) == THREE.size
     assert [row[:3] for row in rows] == [tuple(head) for head in THREE.heads]
     assert [row[7] for row in rows].count(True) == 8
@@ -332,7 +332,7 @@ def test_roles_are_counted_among_the_heads_that_have_a_gate():
     found = kept_roles_table(
         sweep, Report("roles", (table,), (), {"model": {"name": "m", "fingerprint": "0" * 64}})
     )
-    kept = set(np.flatnonzero(sweep.first.kept[:8]))
+    kept = set(np.flatnonzero(sweep.first_gates.kept[:8]))
     assert 0 < len(kept) < 8
     (row,) = (r for r in found.rows if r[:3] == (0.06, len(kept), "rare word"))
     assert (row[3], row[4]) == (len(kept & {0, 1, 6}), 3)
@@ -426,7 +426,7 @@ def test_every_sweep_can_be_chosen_in_whatever_they_differ(cache):
 def test_a_date_that_is_in_no_year_of_utc_is_left_out():
     for created in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "today", None):
         assert "Made" not in dict(
-            facts(Result[LearnedGates]("k", Path(), made_gates(), {"created": created}))
+            run_facts(Result[LearnedGates]("k", Path(), made_gates(), {"created": created}))
         )
 
 
@@ -490,7 +490,7 @@ def test_the_trade_off_opens_on_dev_and_asks_not_to_choose_on_test(cache):
         "A λ that is chosen by these numbers is chosen on test: choose it on dev, and look here once."
         in said(app)
     )
-    assert splits_of(sweep_of(0.01, split="dev")) == ["test", "dev"]
+    assert measured_splits(sweep_of(0.01, split="dev")) == ["test", "dev"]
 
 
 def test_a_dot_that_is_clicked_names_its_run(cache, monkeypatch):
@@ -678,8 +678,8 @@ def test_without_runs_the_page_says_what_they_cost_and_starts_them(worker, cache
         in said(app)
     )
     assert "What it will take: **About 2 min**" in said(app)
-    app.text_input(key=FORM.key("weights")).set_value("0.2 0.1,0.2")
-    app.number_input(key=FORM.key("steps")).set_value(50)
+    app.text_input(key=GATES_FORM.key("weights")).set_value("0.2 0.1,0.2")
+    app.number_input(key=GATES_FORM.key("steps")).set_value(50)
     app.button(key="gates-start").click().run()
     (_, kind, spec, place) = worker.calls[0]
     assert (kind, place) == ("gates", "here")
@@ -693,7 +693,7 @@ def test_without_runs_the_page_says_what_they_cost_and_starts_them(worker, cache
     assert "Job 1 is in the queue." in said(app)
     app.switch_page("pages/overview.py").run()
     app.switch_page("pages/gates.py").run()
-    assert app.text_input(key=FORM.key("weights")).value == "0.2 0.1,0.2"
+    assert app.text_input(key=GATES_FORM.key("weights")).value == "0.2 0.1,0.2"
     worker.change(1, state="done")
     keep(cache, made_gates())
     app.run()
@@ -718,7 +718,7 @@ def test_weights_that_are_none_are_refused_with_a_sentence(worker, cache, text, 
         weights_from(text)
     if text in ("", "much"):
         app = run()
-        app.text_input(key=FORM.key("weights")).set_value(text).run()
+        app.text_input(key=GATES_FORM.key("weights")).set_value(text).run()
         assert app.button(key="gates-start").disabled
         assert "weight" in app.warning[0].value
 
@@ -734,16 +734,16 @@ def test_without_a_language_the_page_asks_for_one(worker):
 
 def form_job(**values: Any) -> GatesJob:
     form = GatesForm(CHOICE, ("de",))
-    return form.job({FORM.key(name): value for name, value in values.items()})
+    return form.job({GATES_FORM.key(name): value for name, value in values.items()})
 
 
 def test_a_job_has_words_and_its_command(worker):
     row = job(
         1, "failed", kind="gates", params=form_job(weights="0.1", seed=3).params(), error="it broke"
     )
-    assert job_format.title(row) == "Learned gates for German (de)"
-    assert job_format.describe(row) == "gates for de"
-    assert ("Weights", "0.1") in job_format.details(row)
+    assert job_format.job_title(row) == "Learned gates for German (de)"
+    assert job_format.describe_job(row) == "gates for de"
+    assert ("Weights", "0.1") in job_format.job_details(row)
     line = (
         "headlab gates --model e5-small-intents --task intents --language de --weight 0.1 --seed 3"
     )

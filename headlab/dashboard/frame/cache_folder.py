@@ -14,6 +14,7 @@ from headlab.dashboard.frame.background import wait_for_result
 from headlab.dashboard.frame.stored_scores import of_own_heads
 from headlab.dashboard.frame.worker_supervisor import worker_client
 from headlab.dashboard.widgets import remember_head_groups
+from headlab.methods import spec_of
 from headlab.results import HeadScores, LearnedGates, Listing, Store, default_root
 from headlab.worker import LoadedModel
 
@@ -54,6 +55,14 @@ def loaded_model(name: str) -> LoadedModel:
     if model.costs is not None:
         remember_head_groups(model.fingerprint, model.costs)
     return model
+
+
+def cached_head_count(model: str) -> int | None:
+    """Number of heads of a model, from its cached results; None if it has none."""
+    for result in stored_results(HeadScores).results:
+        if spec_of(result.record, "model", "name") == model:
+            return result.record.grid.size
+    return None
 
 
 def stored_specs() -> list[Mapping[str, Any]]:

@@ -17,12 +17,13 @@ from headlab.dashboard.frame.stored_scores import (
     languages_with_results,
     matching_scores,
     stored_subjects,
+    variants,
 )
 from headlab.dashboard.frame.worker_supervisor import embedded_models
-from headlab.dashboard.names import CHOICE_KEY, counted
+from headlab.dashboard.names import CHOICE_KEY, count_words
 from headlab.methods import METHODS, options_of
 from headlab.results import HeadScores
-from headlab.tasks import TREEBANK, same_classes
+from headlab.tasks import TREEBANK, names, same_classes
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,12 @@ class Choice:
     variant: str = ""
 
     @property
-    def about(self) -> dict[str, Any]:
+    def job_fields(self) -> dict[str, Any]:
         """What every job on this choice says of it."""
         stated_label_map = {} if self.label_map is None else {"label_map": dict(self.label_map)}
         return {"model": self.model, "task": self.task, **stated_label_map}
 
-    def fits(self, spec: Mapping[str, Any]) -> bool:
+    def has_classes_of(self, spec: Mapping[str, Any]) -> bool:
         """Whether a result of this spec has the classes of this choice."""
         return same_classes(spec.get("task") or {}, self.label_map)
 
@@ -83,7 +84,7 @@ def cached_options(choice: Choice) -> dict[str, Any]:
 
     What builds on scores starts from these: scores of another precision would be computed for hours beside them.
     """
-    template = scores_of(choice).like
+    template = scores_of(choice).template
     if template is None:
         return {}
     known_options = METHODS[choice.method].options
@@ -111,7 +112,7 @@ def other_choices(choice: Choice) -> list[OtherChoice]:
     scores = stored_results(HeadScores).results
     choices: list[OtherChoice] = []
     for (model, task_name), count in sorted(stored_subjects(specs).items()):
-        result_count = counted(count, "result")
+        result_count = count_words(count, "result")
         if task_name == TREEBANK:
             if model != choice.model:
                 other_choice = replace(choice, model=model, label_map=None)
@@ -143,6 +144,31 @@ def known_models(specs: Sequence[Mapping[str, Any]]) -> list[str]:
         *linked_models,
     ]
     return list(dict.fromkeys(models)) or ["e5-small-intents"]
+
+
+def known_tasks(specs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Tasks that can be chosen: those that are known here, and others with results.
+
+    Args:
+        specs: Of all stored results.
+    """
+    tasks_with_results = {task_name for _, task_name in stored_subjects(specs)} - {TREEBANK}
+    return list(dict.fromkeys([*names(), *sorted(tasks_with_results)]))
+
+
+def cached_variants(
+    model: str, task: str, method: str, label_map: Mapping[str, str] | None
+) -> list[str]:
+    """Names of the variants of a method's cached results, the one shown by default first.
+
+    Args:
+        model: Name of the model.
+        task: Name of the task.
+        method: Key of the method.
+        label_map: {label: class of the model}, where it is stated.
+    """
+    all_scores = stored_results(HeadScores).results
+    return list(variants(matching_scores(all_scores, model, task, method, label_map)))
 
 
 def task_languages(name: str) -> list[str]:

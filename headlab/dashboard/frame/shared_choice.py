@@ -7,8 +7,15 @@ from typing import Any
 
 import streamlit as st
 
-from headlab.dashboard.frame.cache_folder import stored_results, stored_specs
-from headlab.dashboard.frame.choice import Choice, current_choice, known_models, task_languages
+from headlab.dashboard.frame.cache_folder import stored_specs
+from headlab.dashboard.frame.choice import (
+    Choice,
+    cached_variants,
+    current_choice,
+    known_models,
+    known_tasks,
+    task_languages,
+)
 from headlab.dashboard.frame.sidebar import (
     LABEL_MAP_PARAM,
     VARIANT_PARAM,
@@ -23,13 +30,10 @@ from headlab.dashboard.frame.sidebar import (
     remember_model,
     typed_label_map,
 )
-from headlab.dashboard.frame.stored_scores import matching_scores, stored_subjects, variants
 from headlab.dashboard.frame.worker_supervisor import show_worker_state
 from headlab.dashboard.names import CHOICE_KEY, plain
 from headlab.dashboard.widgets import PageState, notices, set_widget, uninterrupted
 from headlab.methods import METHODS
-from headlab.results import HeadScores
-from headlab.tasks import TREEBANK, names
 
 LINKED_KEYS = ("model", "task", "method", "langs", LABEL_MAP_PARAM, VARIANT_PARAM)
 """Keys of the choice's widgets, which are its parameters in the link too."""
@@ -122,8 +126,7 @@ def draw_sidebar() -> Choice:
     _restore_choice()
     _switch_page_or_apply_choice()
     specs = stored_specs()
-    tasks_with_results = {task_name for _, task_name in stored_subjects(specs)} - {TREEBANK}
-    tasks = list(dict.fromkeys([*names(), *sorted(tasks_with_results)]))
+    tasks = known_tasks(specs)
     with st.sidebar:
         model = pick_model(known_models(specs), specs)
         notices.note("task", "task", tasks)
@@ -140,9 +143,7 @@ def draw_sidebar() -> Choice:
         notices.note("method", "method", list(METHODS))
         method = st.selectbox("Method", list(METHODS), key="method", bind="query-params")
         st.caption(f"{METHODS[method].title}. Unit: {METHODS[method].unit}.")
-        all_scores = stored_results(HeadScores).results
-        results = matching_scores(all_scores, model, task_name, method, stated_label_map)
-        variant = pick_variant(list(variants(results)))
+        variant = pick_variant(cached_variants(model, task_name, method, stated_label_map))
         offered_languages = task_languages(task_name)
         notices.note("langs", "language", offered_languages)
         pick_languages(offered_languages)

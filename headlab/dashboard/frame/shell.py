@@ -57,7 +57,7 @@ def _static(name: str) -> Path:
     return Path(str(files("headlab.dashboard") / "static" / name))
 
 
-def icon() -> str:
+def icon_path() -> str:
     """Path of the app's icon; a named one would be fetched from the network."""
     return str(_static("icon.svg"))
 

@@ -37,19 +37,19 @@ class StoredScores:
     scores: Mapping[str, HeadScores] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     variant: str = ""
-    others: tuple[str, ...] = ()
-    like: HeadScores | None = None
+    other_variants: tuple[str, ...] = ()
+    template: HeadScores | None = None
     notes: tuple[str, ...] = ()
 
     @property
-    def first(self) -> HeadScores | None:
+    def first_scores(self) -> HeadScores | None:
         """One of the scores, for what they all share (grid, unit, estimand)."""
         return next(iter(self.scores.values()), None)
 
     @property
     def grid(self) -> HeadGrid | None:
         """The head grid of these scores."""
-        return self.first.grid if self.first else None
+        return self.first_scores.grid if self.first_scores else None
 
 
 def stored_subjects(specs: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
@@ -243,7 +243,7 @@ def comparable_scores(
     if not selection.results:
         of_variant = (r.record for r in all_results if costs.variant(r.record) == key)
         return StoredScores(
-            missing=tuple(languages), others=other_variants, like=next(of_variant, None)
+            missing=tuple(languages), other_variants=other_variants, template=next(of_variant, None)
         )
     notes = []
     for language, result in selection.results.items():
@@ -254,8 +254,8 @@ def comparable_scores(
         scores={language: result.record for language, result in selection.results.items()},
         missing=tuple(language for language in languages if language not in selection.results),
         variant=describe_variant(result.record for result in selection.results.values()),
-        others=other_variants,
-        like=next(iter(selection.results.values())).record,
+        other_variants=other_variants,
+        template=next(iter(selection.results.values())).record,
         notes=tuple(notes),
     )
 

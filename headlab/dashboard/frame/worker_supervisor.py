@@ -13,7 +13,7 @@ import streamlit as st
 
 from headlab.core import HeadlabError
 from headlab.dashboard.frame.background import wait_for_result
-from headlab.dashboard.names import counted, plain
+from headlab.dashboard.names import count_words, plain
 from headlab.dashboard.widgets import redraw_every
 from headlab.worker import Client, Health, process
 
@@ -129,14 +129,14 @@ class WorkerSupervisor:
         return self._worker.client()
 
     @property
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether `client` answers at once."""
         return self._worker is not None
 
     def state(self) -> WorkerState:
         """The worker's state, requested at most every two seconds, however many tabs are open."""
         request_time, state = self._last_state
-        has_begun = state.kind == "starting" and self.connected
+        has_begun = state.kind == "starting" and self.is_connected
         if has_begun or time.monotonic() - request_time > FRESH_SECONDS:
             self._last_state = (time.monotonic(), state)  # others need not ask meanwhile
             state = self._ask()
@@ -162,7 +162,7 @@ def state_of(health: Health) -> WorkerState:
         note = f". {health.note}" if health.note else ""
         return WorkerState("ready", f"Worker: ready{device_words}{note}", health.ray)
     waiting = health.jobs_waiting
-    waiting_words = f", {counted(waiting, 'more job')} in line" if waiting else ""
+    waiting_words = f", {count_words(waiting, 'more job')} in line" if waiting else ""
     line = f"Worker: computing scores{device_words}{waiting_words}; live requests for its model go first"
     return WorkerState("busy", line, health.ray)
 
@@ -176,7 +176,7 @@ def supervisor() -> WorkerSupervisor:
 def worker_client() -> Client:
     """A client of the worker; waits, with a spinner, while a local one starts. Raises HeadlabError."""
     shared_supervisor = supervisor()
-    if shared_supervisor.connected:
+    if shared_supervisor.is_connected:
         return shared_supervisor.client()
     with st.spinner("Starting the worker that holds the model …"):
         return wait_for_result(shared_supervisor.client)

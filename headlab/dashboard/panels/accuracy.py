@@ -16,7 +16,7 @@ from pydantic import Field
 
 from headlab.core import HeadlabError, canonical_json, omission_fields
 from headlab.dashboard.frame import LatestValue, await_values, errors_as_sentences
-from headlab.dashboard.names import counted, language_title, plain
+from headlab.dashboard.names import count_words, language_title, plain
 from headlab.dashboard.streamlit_private import Placeholder
 from headlab.dashboard.widgets import PageState, button, redraw_every, set_widget, with_p_values
 from headlab.masks import Mask
@@ -26,7 +26,7 @@ from headlab.worker import Client, EvaluateRequest, Figure
 
 # Accuracy of a mask, language by language, as the worker sends it, and tables of it. No streamlit here.
 
-SIZES = {"dev": 512, "test": 1000}
+EXAMPLES_BY_SPLIT = {"dev": 512, "test": 1000}
 """How many examples of a split a question is on, unless it says otherwise."""
 MAX_REMEMBERED = 3000
 """Final figures that a session keeps."""
@@ -35,7 +35,7 @@ MIN_COMPARED_EXAMPLES = 128
 SUPERSEDED_CODE = "worker.request_superseded"
 
 
-class Question(EvaluateRequest):
+class AccuracyQuestion(EvaluateRequest):
     """A request for an accuracy that a page makes in several languages.
 
     Attributes:
@@ -47,7 +47,7 @@ class Question(EvaluateRequest):
     fingerprint: str = Field(exclude=True)
 
     @staticmethod
-    def of(
+    def unchecked(
         model: str,
         fingerprint: str,
         task: str,
@@ -56,7 +56,7 @@ class Question(EvaluateRequest):
         session: str | None = None,
         label_map: Mapping[str, str] | None = None,
         examples: int | None = None,
-    ) -> Question:
+    ) -> AccuracyQuestion:
         """A question whose fields the worker checks, not this process.
 
         Args:
@@ -69,7 +69,7 @@ class Question(EvaluateRequest):
             label_map: {label: class of the model}, where it is stated.
             examples: How many; None: as many as its split's `SIZES`.
         """
-        return Question.model_construct(
+        return AccuracyQuestion.model_construct(
             model=model,
             fingerprint=fingerprint,
             task=task,
@@ -77,16 +77,16 @@ class Question(EvaluateRequest):
             mask=mask,
             session=session,
             label_map=None if label_map is None else dict(label_map),
-            size=SIZES[split] if examples is None else examples,
+            size=EXAMPLES_BY_SPLIT[split] if examples is None else examples,
         )
 
-    def in_language(self, language: str) -> Question:
+    def in_language(self, language: str) -> AccuracyQuestion:
         """The question in one language, which can be sent."""
         return self.model_copy(update={"language": language})
 
-    def on(self, split: str) -> Question:
+    def on_split(self, split: str) -> AccuracyQuestion:
         """The question on a split, on as many examples as that split's `SIZES`."""
-        return self.model_copy(update={"split": split, "size": SIZES[split]})
+        return self.model_copy(update={"split": split, "size": EXAMPLES_BY_SPLIT[split]})
 
     def key(self, language: str) -> tuple[str, ...]:
         """Cache key: questions with equal keys have equal answers."""
@@ -102,15 +102,15 @@ class Question(EvaluateRequest):
         )
 
 
-Known = MutableMapping[tuple[str, ...], Figure]
-"""Final figures of a session, by `Question.key`."""
+KnownFigures = MutableMapping[tuple[str, ...], Figure]
+"""Final figures of a session, by `AccuracyQuestion.key`."""
 
 
-def figures(
+def stream_figures(
     client: Client,
-    question: Question,
+    question: AccuracyQuestion,
     languages: Sequence[str],
-    known_figures: Known,
+    known_figures: KnownFigures,
     is_wanted: Callable[[], bool] = lambda: False,
 ) -> Generator[dict[str, Figure]]:
     """Yield all figures so far as they are refined: each language's first before any language's second.
@@ -150,7 +150,7 @@ def figures(
 
 
 def figures_known(
-    question: Question, languages: Sequence[str], known_figures: Known
+    question: AccuracyQuestion, languages: Sequence[str], known_figures: KnownFigures
 ) -> dict[str, Figure]:
     """The final figures of a question that this session has, by language."""
     figures_by_language: dict[str, Figure] = {}
@@ -162,9 +162,9 @@ def figures_known(
 
 
 def _figures_in_language(
-    client: Client, question: Question, language: str, is_wanted: Callable[[], bool]
+    client: Client, question: AccuracyQuestion, language: str, is_wanted: Callable[[], bool]
 ) -> Generator[Figure]:
-    """Yield a language's figures as the worker refines them; arguments as in `figures`."""
+    """Yield a language's figures as the worker refines them; arguments as in `stream_figures`."""
     try:
         yield from _send_question(client, question, language)
     except HeadlabError as error:
@@ -173,7 +173,7 @@ def _figures_in_language(
         yield from _send_question(client, question, language)
 
 
-def _send_question(client: Client, question: Question, language: str) -> Generator[Figure]:
+def _send_question(client: Client, question: AccuracyQuestion, language: str) -> Generator[Figure]:
     figures = client.evaluate(question.in_language(language))
     try:
         yield from figures
@@ -182,7 +182,7 @@ def _send_question(client: Client, question: Question, language: str) -> Generat
             close()
 
 
-def _remember_figure(known_figures: Known, key: tuple[str, ...], figure: Figure) -> None:
+def _remember_figure(known_figures: KnownFigures, key: tuple[str, ...], figure: Figure) -> None:
     """Add a figure to those of its session, and forget the first of too many.
 
     Several threads of a session write here. A dict takes that; a library's cache needs a lock.
@@ -192,7 +192,9 @@ def _remember_figure(known_figures: Known, key: tuple[str, ...], figure: Figure)
         known_figures.pop(next(iter(known_figures)))
 
 
-def table(figures_by_language: Mapping[str, Figure], languages: Sequence[str]) -> pd.DataFrame:
+def accuracy_table(
+    figures_by_language: Mapping[str, Figure], languages: Sequence[str]
+) -> pd.DataFrame:
     """One row per language, in percent and points, with p adjusted for several languages (Holm).
 
     A row that is not final has no test, and no difference before `MIN_COMPARED_EXAMPLES` examples.
@@ -221,7 +223,7 @@ def _table_row(language: str, figure: Figure | None) -> dict[str, Any]:
     if figure is None:
         return {"Language": language, "Examples": "…"}
     difference, low, high = None, None, None
-    if enough(figure):
+    if has_enough_examples(figure):
         difference = figure.difference
         low, high = interval_of_difference(figure) or (None, None)
     return {
@@ -243,12 +245,12 @@ def interval_of_difference(figure: Figure) -> tuple[float, float] | None:
     return None if figure.difference is None else (figure.low, figure.high)
 
 
-def enough(figure: Figure) -> bool:
+def has_enough_examples(figure: Figure) -> bool:
     """Whether a difference on so many examples is worth showing."""
     return figure.done or figure.n >= MIN_COMPARED_EXAMPLES
 
 
-def signed(share: float) -> str:
+def signed_points(share: float) -> str:
     """A share as points with a sign: +4.7, −0.3, ±0.0."""
     points = round(100 * share, 1)
     return "±0.0" if points == 0 else f"{points:+.1f}".replace("-", "−")
@@ -268,7 +270,9 @@ def mean_figure(figures_by_language: Mapping[str, Figure]) -> Figure:
     differences = [
         figure.difference for figure in language_figures if figure.difference is not None
     ]
-    is_known = len(differences) == len(language_figures) and all(map(enough, language_figures))
+    is_known = len(differences) == len(language_figures) and all(
+        map(has_enough_examples, language_figures)
+    )
     final_count = sum(figure.done for figure in language_figures)
     accuracy = float(np.mean([figure.accuracy for figure in language_figures]))
     difference = float(np.mean(differences)) if is_known else None
@@ -284,7 +288,7 @@ def mean_figure(figures_by_language: Mapping[str, Figure]) -> Figure:
     )
 
 
-def counted_in(figures_by_language: Mapping[str, Figure], question: Question) -> str:
+def counted_unit(figures_by_language: Mapping[str, Figure], question: AccuracyQuestion) -> str:
     """What figures are counted in: examples, or answers where an example has several, such as one a word or token."""
     has_several_answers = any(
         figure.total > question.size for figure in figures_by_language.values()
@@ -292,16 +296,16 @@ def counted_in(figures_by_language: Mapping[str, Figure], question: Question) ->
     return "answers" if has_several_answers else "examples"
 
 
-def progress_words(
-    figures_by_language: Mapping[str, Figure], languages: Sequence[str], question: Question
+def progress_caption(
+    figures_by_language: Mapping[str, Figure], languages: Sequence[str], question: AccuracyQuestion
 ) -> str:
     """What the figures are based on so far: how many heads are off, and how many examples have arrived."""
     final_count = sum(figure.done for figure in figures_by_language.values())
     removed_count = len(question.mask.removed) if question.mask else 0
-    heads_off = f"{counted(removed_count, 'head')} off" if removed_count else "All heads on"
+    heads_off = f"{count_words(removed_count, 'head')} off" if removed_count else "All heads on"
     if not figures_by_language:
         return f"{heads_off}: waiting for the first {question.split} examples …"
-    unit = f"{question.split} {counted_in(figures_by_language, question)}"
+    unit = f"{question.split} {counted_unit(figures_by_language, question)}"
     if final_count == len(languages):
         sizes = sorted({figure.n for figure in figures_by_language.values()})
         counts = f"{sizes[0]}–{sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
@@ -313,7 +317,9 @@ def progress_words(
     return f"{heads_off}: {figure_count}, {final_count} a final one …"
 
 
-def evaluated(figures_by_language: Mapping[str, Figure], question: Question) -> dict[str, Any]:
+def accuracies_for_mask_file(
+    figures_by_language: Mapping[str, Figure], question: AccuracyQuestion
+) -> dict[str, Any]:
     """The final accuracies as the mask file stores them; empty while there are none."""
     stored_figures = {
         language: _stored_figure(figure, question.split)
@@ -369,7 +375,6 @@ def omission_notes(figures_by_language: Mapping[str, Figure]) -> list[str]:
 
 # The figures of the Prune page: drawn from known ones, then redrawn as the worker sends more.
 
-SEEN = "_figures"  # session key of the final figures of this session
 FIRST_SECONDS = 1.5
 """A first figure that comes this soon is drawn by the run that asked for it: to draw "…" and ask again takes longer."""
 POLL_SECONDS = 0.2
@@ -387,6 +392,23 @@ MEAN_HELP = (
     "Points. The interval is the mean of the languages' 95 % intervals: at least as wide as that of "
     "the mean itself."
 )
+
+
+@dataclass
+class FinalFigures(PageState):
+    """The final figures that one session has seen, on any page.
+
+    Attributes:
+        by_key: By `AccuracyQuestion.key`.
+    """
+
+    key = "_figures"
+    by_key: KnownFigures = field(default_factory=dict)
+
+
+def session_figures() -> KnownFigures:
+    """The final figures of this session, to be read and added to."""
+    return FinalFigures.of_session().by_key
 
 
 @dataclass
@@ -422,8 +444,11 @@ def _column_config() -> dict[str, Any]:
     }
 
 
-def running(
-    client: Client, question: Question, languages: Sequence[str], known_figures: Known
+def arriving_figures(
+    client: Client,
+    question: AccuracyQuestion,
+    languages: Sequence[str],
+    known_figures: KnownFigures,
 ) -> LatestValue[dict[str, Figure]]:
     """The figures of a question as they arrive; started now unless this session has done so."""
     question_keys = [question.key(name) for name in languages]
@@ -434,7 +459,7 @@ def running(
         live_question.figures.stop()
     replaced_event = threading.Event()
     live = LatestValue(
-        lambda: figures(
+        lambda: stream_figures(
             client,
             question,
             languages,
@@ -448,12 +473,12 @@ def running(
     return live
 
 
-def show(
+def draw_arriving_figures(
     headline_place: Placeholder,
     table_place: Placeholder,
     live: LatestValue[dict[str, Figure]],
     languages: Sequence[str],
-    question: Question,
+    question: AccuracyQuestion,
 ) -> None:
     """Draw the figures into two containers, redrawn until they are final."""
     await_values(live, 2, FIRST_SECONDS)  # the first value holds what was already known
@@ -482,7 +507,7 @@ def show(
 def _draw_table(
     figures_by_language: Mapping[str, Figure],
     languages: Sequence[str],
-    question: Question,
+    question: AccuracyQuestion,
     *,
     is_lost: bool,
 ) -> None:
@@ -494,7 +519,7 @@ def _draw_table(
         question: What they answer.
         is_lost: Whether no more will arrive.
     """
-    accuracies = table(figures_by_language, languages)
+    accuracies = accuracy_table(figures_by_language, languages)
     if figures_by_language or not is_lost:
         with st.container(key="whole-columns"):
             st.dataframe(
@@ -506,17 +531,17 @@ def _draw_table(
             )
     if not is_lost:
         scroll_hint = " The table scrolls sideways." if "Difference" in accuracies else ""
-        st.caption(progress_words(figures_by_language, languages, question) + scroll_hint)
+        st.caption(progress_caption(figures_by_language, languages, question) + scroll_hint)
     notes = [figure.note for figure in figures_by_language.values() if figure.note]
     for note in dict.fromkeys(notes):
         st.caption(plain(note))
     if omissions := omission_notes(figures_by_language):
         st.caption(plain(" ".join(omissions)))
-    for note in equal_texts_of(figures_by_language, question.split):
+    for note in equal_texts_notes(figures_by_language, question.split):
         st.caption(plain(note))
 
 
-def equal_texts_of(figures_by_language: Mapping[str, Figure], split: str) -> list[str]:
+def equal_texts_notes(figures_by_language: Mapping[str, Figure], split: str) -> list[str]:
     """What was counted of texts that are in dev and test, language by language."""
     return [
         f"{language_title(language)}: {note}."
@@ -582,7 +607,7 @@ def _draw_metric(
         st.metric(
             label,
             f"{100 * figure.accuracy:.1f} %",
-            headline(figure, is_pruned, unit),
+            accuracy_caption(figure, is_pruned, unit),
             delta_color=colour,
             delta_arrow="off",
             width="content",
@@ -590,7 +615,7 @@ def _draw_metric(
         )
 
 
-def headline(figure: Figure, is_pruned: bool, unit: str = "") -> str:
+def accuracy_caption(figure: Figure, is_pruned: bool, unit: str = "") -> str:
     """The line below an accuracy: difference and interval, on how many, and whether that is final.
 
     Args:
@@ -599,17 +624,21 @@ def headline(figure: Figure, is_pruned: bool, unit: str = "") -> str:
         unit: What is counted, if not examples.
     """
     parts = [] if is_pruned else ["unpruned"]
-    if figure.difference is not None and (unit or enough(figure)):
-        parts = [f"{signed(figure.difference)} [{signed(figure.low)}, {signed(figure.high)}]"]
+    if figure.difference is not None and (unit or has_enough_examples(figure)):
+        parts = [
+            f"{signed_points(figure.difference)} [{signed_points(figure.low)}, {signed_points(figure.high)}]"
+        ]
     if unit and not figure.done:
         return " · ".join([*parts, f"{figure.n or 'none'} of {figure.total:,} {unit} final so far"])
     progress = f"{figure.n:,} of {figure.total:,}" + (f" {unit}" if unit else "")
     return " · ".join([*parts, progress, "final" if figure.done else "so far"])
 
 
-def on_test(question: Question, languages: Sequence[str], known_figures: Known) -> None:
+def draw_test_accuracies(
+    question: AccuracyQuestion, languages: Sequence[str], known_figures: KnownFigures
+) -> None:
     """What the mask does on test, where this session has seen it; else the button that measures it."""
-    test_question = question.on("test")
+    test_question = question.on_split("test")
     figures_by_language = figures_known(test_question, languages, known_figures)
     is_complete = len(figures_by_language) == len(languages)
     if not is_complete and question.split == "test":
@@ -628,10 +657,10 @@ def on_test(question: Question, languages: Sequence[str], known_figures: Known) 
     captions: dict[str, str] = {}
     if len(figures_by_language) > 1:
         mean = mean_figure(figures_by_language)
-        captions[f"mean of {len(figures_by_language)} languages"] = headline(
+        captions[f"mean of {len(figures_by_language)} languages"] = accuracy_caption(
             mean, True, "languages"
         )
     for language, figure in figures_by_language.items():
-        captions[language] = headline(figure, True)
+        captions[language] = accuracy_caption(figure, True)
     lines = [f"- {plain(language_title(name))}: {caption}" for name, caption in captions.items()]
     st.markdown("\n".join(["On test, in points:", *lines]))

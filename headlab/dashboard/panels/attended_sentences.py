@@ -13,7 +13,7 @@ from headlab.studies import HeadKind
 from headlab.worker import Client, ExampleCard
 
 # d3's category10, in the order in which BertViz assigns them to heads.
-COLOURS = (
+HEAD_COLOURS = (
     "#1f77b4",
     "#ff7f0e",
     "#2ca02c",
@@ -26,21 +26,21 @@ COLOURS = (
     "#17becf",
 )
 
-MAX_HEADS = len(COLOURS)
-SIDE_BY_SIDE = 4
+MAX_HEADS = len(HEAD_COLOURS)
+MAX_SIDE_BY_SIDE = 4
 """Sentences that are shown side by side at most."""
-MAX_CHARACTERS = 1200
+MAX_TEXT_CHARACTERS = 1200
 """Of the text that a person types."""
-SENTENCES = 500
+MAX_OFFERED_SENTENCES = 500
 """Sentences of a task that are offered, in each language."""
-TASK = "of the task"
-OWN = "my own"
-PAIR = " ||| "
+TASK_SENTENCES = "of the task"
+OWN_SENTENCES = "my own"
+PAIR_SEPARATOR = " ||| "
 """Between the two texts of a pair."""
-KINDS = tuple(HeadKind)
+HEAD_KINDS = tuple(HeadKind)
 
 
-class Sentence(NamedTuple):
+class ShownSentence(NamedTuple):
     """A text to show and its heading.
 
     Attributes:
@@ -54,63 +54,69 @@ class Sentence(NamedTuple):
 
     title: str
     text: str
-    pair: str | None = None
+    second_text: str | None = None
     words: tuple[str, ...] = ()
-    right: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
     language: str = ""
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
-def examples_of(_client: Client, task: str, language: str) -> Sequence[ExampleCard]:
+def offered_examples(_client: Client, task: str, language: str) -> Sequence[ExampleCard]:
     """The first examples of a language, the same objects for every session."""
-    return _client.sentences(task, language, n=SENTENCES)
+    return _client.sentences(task, language, n=MAX_OFFERED_SENTENCES)
 
 
-def pick_sentences(client: Client, choice: Choice) -> list[Sentence]:
+def pick_sentences(client: Client, choice: Choice) -> list[ShownSentence]:
     """Draw the widgets for sentences and return the sentences chosen."""
-    source = st.radio("Sentence", [TASK, OWN], horizontal=True, key="source", bind="query-params")
-    return _typed_sentences() if source == OWN else _sentences_of_task(client, choice)
+    source = st.radio(
+        "Sentence",
+        [TASK_SENTENCES, OWN_SENTENCES],
+        horizontal=True,
+        key="source",
+        bind="query-params",
+    )
+    return _typed_sentences() if source == OWN_SENTENCES else _sentences_of_task(client, choice)
 
 
-def _typed_sentences() -> list[Sentence]:
+def _typed_sentences() -> list[ShownSentence]:
     """Draw the field for a person's own text, and return its sentences, one a line."""
     text = st.text_area(
-        f"Text: one sentence a line, up to {SIDE_BY_SIDE} side by side; a pair with {PAIR.strip()} "
+        f"Text: one sentence a line, up to {MAX_SIDE_BY_SIDE} side by side; a pair with {PAIR_SEPARATOR.strip()} "
         "between its texts",
-        max_chars=MAX_CHARACTERS,
+        max_chars=MAX_TEXT_CHARACTERS,
         key="text",
         bind="query-params",
         placeholder="Turn on the lights in the kitchen",
     )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if len(lines) > SIDE_BY_SIDE:
-        st.caption(f"Showing the first {SIDE_BY_SIDE} of {len(lines)} lines.")
+    if len(lines) > MAX_SIDE_BY_SIDE:
+        st.caption(f"Showing the first {MAX_SIDE_BY_SIDE} of {len(lines)} lines.")
     if len(lines) == 1:
         return [typed_sentence("Your sentence", lines[0])]
     sentences = []
-    for number, line in enumerate(lines[:SIDE_BY_SIDE], start=1):
+    for number, line in enumerate(lines[:MAX_SIDE_BY_SIDE], start=1):
         sentences.append(typed_sentence(f"Line {number}", line))
     return sentences
 
 
-def typed_sentence(title: str, line: str) -> Sentence:
+def typed_sentence(title: str, line: str) -> ShownSentence:
     """A line as a sentence, or as a pair where PAIR divides it."""
-    text, separator, pair = (part.strip() for part in line.partition(PAIR.strip()))
+    text, separator, pair = (part.strip() for part in line.partition(PAIR_SEPARATOR.strip()))
     if separator and text and pair:
-        return Sentence(title, text, pair)
-    return Sentence(title, line)
+        return ShownSentence(title, text, pair)
+    return ShownSentence(title, line)
 
 
-def _sentences_of_task(client: Client, choice: Choice) -> list[Sentence]:
+def _sentences_of_task(client: Client, choice: Choice) -> list[ShownSentence]:
     languages = st.multiselect(
-        f"Languages side by side (up to {SIDE_BY_SIDE})",
+        f"Languages side by side (up to {MAX_SIDE_BY_SIDE})",
         choice.languages,
-        default=choice.languages[:SIDE_BY_SIDE],
-        max_selections=SIDE_BY_SIDE,
+        default=choice.languages[:MAX_SIDE_BY_SIDE],
+        max_selections=MAX_SIDE_BY_SIDE,
         key="side",
         bind="query-params",
     )
-    examples = {language: examples_of(client, choice.task, language) for language in languages}
+    examples = {language: offered_examples(client, choice.task, language) for language in languages}
     if not examples:
         return []
     card = next((card for card in client.tasks() if card.name == choice.task), None)
@@ -120,7 +126,7 @@ def _sentences_of_task(client: Client, choice: Choice) -> list[Sentence]:
     return _pick_by_label(examples, "What is meant (label)" if has_labels else "Answer")
 
 
-def _pick_aligned(examples: Mapping[str, Sequence[ExampleCard]]) -> list[Sentence]:
+def _pick_aligned(examples: Mapping[str, Sequence[ExampleCard]]) -> list[ShownSentence]:
     """Row i means the same in every language: one choice for all."""
     examples_to_name = next(iter(examples.values()))
     row_count = min(map(len, examples.values()))
@@ -136,7 +142,7 @@ def _pick_aligned(examples: Mapping[str, Sequence[ExampleCard]]) -> list[Sentenc
 
 def _pick_by_label(
     examples: Mapping[str, Sequence[ExampleCard]], label_box_title: str
-) -> list[Sentence]:
+) -> list[ShownSentence]:
     """Rows differ between languages: choose a label, then a sentence with that label in each language.
 
     In tasks that label words or generate text, sentences have no label, so all can be chosen.
@@ -153,10 +159,12 @@ def _pick_by_label(
         label = st.selectbox(label_box_title, sorted(labels), key="label", bind="query-params")
     sentences = []
     for language, column in zip(examples, st.columns(len(examples)), strict=True):
-        fitting = by_title(examples[language], label)
+        fitting = label_examples_by_title(examples[language], label)
         if not fitting:
             title = language_title(language)
-            column.caption(f"{title} has no sentence with this label among its first {SENTENCES}.")
+            column.caption(
+                f"{title} has no sentence with this label among its first {MAX_OFFERED_SENTENCES}."
+            )
             continue
         chosen_title = column.selectbox(
             language_title(language),
@@ -168,7 +176,9 @@ def _pick_by_label(
     return sentences
 
 
-def by_title(examples: Sequence[ExampleCard], label: str | None) -> dict[str, ExampleCard]:
+def label_examples_by_title(
+    examples: Sequence[ExampleCard], label: str | None
+) -> dict[str, ExampleCard]:
     """The examples with a label by their text; of several with one text, all but the first by both of their texts."""
     examples_by_title: dict[str, ExampleCard] = {}
     for example in examples:
@@ -176,20 +186,20 @@ def by_title(examples: Sequence[ExampleCard], label: str | None) -> dict[str, Ex
             continue
         title = example.text
         if example.pair and title in examples_by_title:
-            title = f"{example.text}{PAIR}{example.pair}"
+            title = f"{example.text}{PAIR_SEPARATOR}{example.pair}"
         examples_by_title.setdefault(title, example)
     return examples_by_title
 
 
-def _sentence_of_example(language: str, example: ExampleCard) -> Sentence:
+def _sentence_of_example(language: str, example: ExampleCard) -> ShownSentence:
     labels = tuple(example.labels)
     if not labels and example.label is not None:
         labels = (example.label,)
-    return Sentence(
+    return ShownSentence(
         title=language_title(language),
         text=example.text,
-        pair=example.pair,
+        second_text=example.pair,
         words=tuple(example.words),
-        right=labels,
+        labels=labels,
         language=language,
     )

@@ -37,30 +37,30 @@ from headlab.pictures import MINUS, OWN, HeadMap, head_map, maps_of, value_forma
 from headlab.results import Contrast, HeadScores, Result, contrast
 from headlab.stats import spearman_interval
 
-PARAM = "against"
+COMPARED_PARAM = "against"
 """Parameter of a link: the result to compare with."""
-NOTHING = ""
+NO_COMPARISON = ""
 """In place of a key: compare with no result."""
-SHORT = 12
+COMPARED_KEY_LENGTH = 12
 """Characters of a result's key, enough to tell results apart in a link."""
 LANGUAGE_WIDGET = "beside"
 """Key of the widget for the language, on pages that show several; links hold it."""
-HEADING = "Beside another result"
-SCORES = "scores"
+COMPARISON_HEADING = "Beside another result"
+SCORES_KIND = "scores"
 """Kind of result of most pages; the roles and the gates of heads are compared with their own kind."""
 
 HELP_BY_KIND = {
-    SCORES: "Another method, estimand, language, task or checkpoint: any result on the same heads.",
+    SCORES_KIND: "Another method, estimand, language, task or checkpoint: any result on the same heads.",
     "roles": "Another report of this model: other sentences, another language or checkpoint.",
     "gates": "Another run of this model: another λ, language, seed or checkpoint.",
 }
 
-SURELY = "both intervals: each excludes 0, on opposite sides."
+OPPOSITE_SIGNS_NOTE = "both intervals: each excludes 0, on opposite sides."
 
 SEED = 0
 """Of the resamples behind the interval of ρ."""
 
-Click = Callable[[Head], None]
+HeadAction = Callable[[Head], None]
 
 
 @dataclass
@@ -72,7 +72,7 @@ class ComparedResult:
         written_key: What the page itself put in its link last; None if it has not yet.
     """
 
-    chosen_key: str = NOTHING
+    chosen_key: str = NO_COMPARISON
     written_key: str | None = None
 
     @classmethod
@@ -86,7 +86,7 @@ class ComparedResult:
         return compared_result
 
 
-def fitting(
+def results_on_same_heads(
     results: Sequence[Result[HeadScores]], shown_scores: HeadScores
 ) -> Iterator[Result[HeadScores]]:
     """The results on the same heads, without those that are shown."""
@@ -96,7 +96,7 @@ def fitting(
             yield result
 
 
-def rivals(
+def comparable_scores_by_key(
     results: Sequence[Result[HeadScores]], shown_scores: HeadScores
 ) -> dict[str, tuple[str, HeadScores]]:
     """Scores on the same heads, by short key: those of the same language first, and of the same model and task.
@@ -115,16 +115,16 @@ def rivals(
         return is_other_language, is_other_subject, label_text, key
 
     labelled_results = [
-        (result.key, label(result.record, shown_scores), result.record)
-        for result in fitting(results, shown_scores)
+        (result.key, comparison_label(result.record, shown_scores), result.record)
+        for result in results_on_same_heads(results, shown_scores)
     ]
     return {
-        key[:SHORT]: (label_text, scores)
+        key[:COMPARED_KEY_LENGTH]: (label_text, scores)
         for key, label_text, scores in sorted(labelled_results, key=order)
     }
 
 
-def label(other_scores: HeadScores, shown_scores: HeadScores) -> str:
+def comparison_label(other_scores: HeadScores, shown_scores: HeadScores) -> str:
     """Language, method and settings of a result, and where it is of another model or task than the one shown, which."""
     estimand, *setting_parts = variant_name(other_scores).split(", ")
     known_method = METHODS.get(other_scores.method)
@@ -139,21 +139,25 @@ def label(other_scores: HeadScores, shown_scores: HeadScores) -> str:
     other_fingerprint = fingerprint_of(other_scores.spec)
     has_other_weights = other_fingerprint != fingerprint_of(shown_scores.spec)
     if has_other_weights and not parts[-1].startswith("model "):
-        parts.append(f"weights {str(other_fingerprint)[:SHORT]}")
+        parts.append(f"weights {str(other_fingerprint)[:COMPARED_KEY_LENGTH]}")
     size = spec_of(other_scores, "task", "size")
     if size != spec_of(shown_scores, "task", "size"):
         parts.append(f"{size} examples")
     return f"{language_title(other_scores.language)}: {', '.join(parts)}"
 
 
-def of_languages(
+def draw_comparison_by_language(
     scores: Mapping[str, HeadScores], on_click: Callable[[str, Head], None] | None = None
 ) -> None:
     """On pages that show several languages at once, folded: the widget that chooses one, and its comparison."""
     results = stored_results(HeadScores).results
     if not any(_has_comparable(results, language_scores) for language_scores in scores.values()):
         return
-    with st.expander(HEADING, icon=":material/compare_arrows:", expanded=PARAM in st.query_params):
+    with st.expander(
+        COMPARISON_HEADING,
+        icon=":material/compare_arrows:",
+        expanded=COMPARED_PARAM in st.query_params,
+    ):
         languages = list(scores)
         keep_known_choice(LANGUAGE_WIDGET, "language", languages)
         focus = remembered_choice("focus")
@@ -166,56 +170,58 @@ def of_languages(
             bind="query-params",
         )
         on_head_click = None if on_click is None else partial(on_click, language)
-        of_scores(scores[language], None, on_head_click)
+        draw_comparison_of_scores(scores[language], None, on_head_click)
 
 
 def _has_comparable(results: Sequence[Result[HeadScores]], shown_scores: HeadScores) -> bool:
     """Whether there is any result to compare these scores with."""
-    return next(fitting(results, shown_scores), None) is not None
+    return next(results_on_same_heads(results, shown_scores), None) is not None
 
 
-def of_scores(shown_scores: HeadScores, head: Head | None, on_click: Click | None) -> None:
+def draw_comparison_of_scores(
+    shown_scores: HeadScores, head: Head | None, on_click: HeadAction | None
+) -> None:
     """The list of scores to compare with and, when one is chosen, the comparison."""
     results = stored_results(HeadScores).results
-    comparable = rivals(results, shown_scores)
+    comparable = comparable_scores_by_key(results, shown_scores)
     labels = {key: other_label for key, (other_label, _) in comparable.items()}
     if not comparable:
         st.caption("There is no other result on these heads.")
-    key = pick(
+    key = pick_compared_result(
         labels,
-        SCORES,
-        f"{shown_scores.language}-{shown_scores.values_sha256()[:SHORT]}",
+        SCORES_KIND,
+        f"{shown_scores.language}-{shown_scores.values_sha256()[:COMPARED_KEY_LENGTH]}",
         [result.key for result in results],
     )
-    if key == NOTHING:
+    if key == NO_COMPARISON:
         return
     other_label, other_scores = comparable[key]
-    compare(
+    draw_comparison(
         shown_scores,
         other_scores,
-        (f"{label(shown_scores, other_scores)} (shown)", other_label),
-        notes(shown_scores, other_scores),
+        (f"{comparison_label(shown_scores, other_scores)} (shown)", other_label),
+        comparison_notes(shown_scores, other_scores),
         content_key([shown_scores.spec, other_scores.spec]),
         head,
         on_click,
     )
 
 
-def draw(shown_scores: HeadScores, head: Head, on_click: Click) -> None:
+def draw_comparison_section(shown_scores: HeadScores, head: Head, on_click: HeadAction) -> None:
     """The comparison of one language's scores under its own heading; nothing where there is nothing to compare."""
     if _has_comparable(stored_results(HeadScores).results, shown_scores):
-        st.subheader(HEADING)
-        of_scores(shown_scores, head, on_click)
+        st.subheader(COMPARISON_HEADING)
+        draw_comparison_of_scores(shown_scores, head, on_click)
 
 
-def compare(
+def draw_comparison(
     shown_scores: HeadScores,
     other_scores: HeadScores,
     names: tuple[str, str],
     notes: Sequence[str],
     key: str,
     head: Head | None,
-    on_click: Click | None,
+    on_click: HeadAction | None,
 ) -> None:
     """Draw two results in words, as maps, and head by head.
 
@@ -229,10 +235,10 @@ def compare(
         on_click: Called with a head that is clicked in a map.
     """
     comparison = contrast(shown_scores, other_scores)
-    st.markdown(plain(sentence(comparison, shown_scores, other_scores)))
+    st.markdown(plain(comparison_sentence(comparison, shown_scores, other_scores)))
     for remark in dict.fromkeys([*remarks([shown_scores]), *remarks([other_scores])]):
         st.caption(f"Caution: {plain(remark)}.")
-    maps_by_title = maps(comparison, shown_scores, other_scores, names)
+    maps_by_title = comparison_maps(comparison, shown_scores, other_scores, names)
     columns = st.columns(len(maps_by_title))
     for map_number, (title, drawn_map) in enumerate(maps_by_title.items()):
         with columns[map_number]:
@@ -240,14 +246,16 @@ def compare(
                 drawn_map,
                 key=f"contrast-{map_number}",
                 title=title,
-                selected=head,
+                selected_head=head,
                 on_click=on_click,
                 compact=True,
             )
-    show_table(changes(comparison, shown_scores, other_scores, notes), key)
+    show_table(head_changes_table(comparison, shown_scores, other_scores, notes), key)
 
 
-def pick(labels: Mapping[str, str], kind: str, shown_key: str, known_keys: Sequence[str]) -> str:
+def pick_compared_result(
+    labels: Mapping[str, str], kind: str, shown_key: str, known_keys: Sequence[str]
+) -> str:
     """Key of the result to compare with, chosen here or by the link; it holds while other languages are looked at.
 
     The link has the key itself: streamlit would write the label there, which may be another result's tomorrow.
@@ -261,16 +269,16 @@ def pick(labels: Mapping[str, str], kind: str, shown_key: str, known_keys: Seque
     Returns:
         A key of `labels`, or NOTHING.
     """
-    options = [NOTHING, *labels]
+    options = [NO_COMPARISON, *labels]
     widget_key = f"against-{shown_key}"
     compared_result = ComparedResult.of_session(kind)
-    linked_key = st.query_params.get(PARAM, NOTHING)
+    linked_key = st.query_params.get(COMPARED_PARAM, NO_COMPARISON)
     if linked_key not in (
-        NOTHING,
+        NO_COMPARISON,
         compared_result.written_key,
     ):  # a new link; another page's has none
         compared_result.chosen_key = linked_key
-        set_widget(widget_key, linked_key if linked_key in options else NOTHING)
+        set_widget(widget_key, linked_key if linked_key in options else NO_COMPARISON)
     start_key = compared_result.chosen_key
     if start_key not in options and not any(key.startswith(start_key) for key in known_keys):
         problem = (
@@ -278,8 +286,8 @@ def pick(labels: Mapping[str, str], kind: str, shown_key: str, known_keys: Seque
         )
         st.warning(plain(problem))
     if not labels:
-        return NOTHING
-    labels_by_key = {NOTHING: "nothing", **labels}
+        return NO_COMPARISON
+    labels_by_key = {NO_COMPARISON: "nothing", **labels}
     start_index = options.index(start_key) if start_key in options else 0
     chosen_key = st.selectbox(
         "Compare with",
@@ -292,14 +300,14 @@ def pick(labels: Mapping[str, str], kind: str, shown_key: str, known_keys: Seque
     if chosen_key != options[start_index]:
         compared_result.chosen_key = chosen_key
     compared_result.written_key = compared_result.chosen_key
-    if compared_result.written_key == NOTHING:
-        st.query_params.pop(PARAM, None)
+    if compared_result.written_key == NO_COMPARISON:
+        st.query_params.pop(COMPARED_PARAM, None)
     else:
-        st.query_params[PARAM] = compared_result.written_key
+        st.query_params[COMPARED_PARAM] = compared_result.written_key
     return chosen_key
 
 
-def maps(
+def comparison_maps(
     comparison: Contrast, shown_scores: HeadScores, other_scores: HeadScores, names: tuple[str, str]
 ) -> dict[str, HeadMap]:
     """Both maps, on one scale where they have one unit, then their difference, or else that of their ranks."""
@@ -318,7 +326,7 @@ def maps(
         return {**both_maps, "Ranks, first above second": rank_map}
     factor, unit = shown_unit(shown_scores.unit)
     marks = OWN * np.sign(np.nan_to_num(comparison.difference)).astype(np.int64) * comparison.clear
-    has_both_values = known(shown_scores, other_scores)
+    has_both_values = has_both_values_of(shown_scores, other_scores)
     tips = ["no value"] * size
     for index in np.flatnonzero(has_both_values).tolist():
         tips[index] = _difference_tip(comparison, index, shown_scores.unit)
@@ -328,7 +336,7 @@ def maps(
     return {**both_maps, "Difference, first − second": difference}
 
 
-def known(shown_scores: HeadScores, other_scores: HeadScores) -> Bools:
+def has_both_values_of(shown_scores: HeadScores, other_scores: HeadScores) -> Bools:
     """Heads of which both results have a value, bool [head]: those without a gate, for one, have none."""
     return np.isfinite(shown_scores.values) & np.isfinite(other_scores.values)
 
@@ -350,7 +358,9 @@ def _spearman_rho(values: Floats) -> tuple[float, float, float]:
     return float(rho[0, 1]), float(low[0, 1]), float(high[0, 1])
 
 
-def sentence(comparison: Contrast, shown_scores: HeadScores, other_scores: HeadScores) -> str:
+def comparison_sentence(
+    comparison: Contrast, shown_scores: HeadScores, other_scores: HeadScores
+) -> str:
     """How alike the two are: rank correlation, heads that changed sign, and differences clear of 0."""
     size = shown_scores.grid.size
     sentences = [_ranking_sentence(shown_scores, other_scores)]
@@ -385,7 +395,7 @@ def sentence(comparison: Contrast, shown_scores: HeadScores, other_scores: HeadS
 def _ranking_sentence(shown_scores: HeadScores, other_scores: HeadScores) -> str:
     """How alike two rankings of the heads are."""
     both_values = np.stack([shown_scores.values, other_scores.values])
-    rho, low, high = _spearman_rho(both_values[:, known(shown_scores, other_scores)])
+    rho, low, high = _spearman_rho(both_values[:, has_both_values_of(shown_scores, other_scores)])
     if np.isnan(rho):
         return "One of the two gives all heads the same value, so there is no order to compare."
     rho_text, low_text, high_text = (f"{n:.2f}".replace("-", MINUS) for n in (rho, low, high))
@@ -395,7 +405,7 @@ def _ranking_sentence(shown_scores: HeadScores, other_scores: HeadScores) -> str
     )
 
 
-def changes(
+def head_changes_table(
     comparison: Contrast, shown_scores: HeadScores, other_scores: HeadScores, notes: Sequence[str]
 ) -> Table:
     """A row a head, the largest change first: both values, the difference with its interval, both ranks and signs."""
@@ -416,7 +426,7 @@ def changes(
         column = getattr(comparison, name)
         if column is not None:
             columns[f"{name}, {unit}"] = (value_format(shown_scores.unit), factor * column)
-    has_both_values = known(shown_scores, other_scores)
+    has_both_values = has_both_values_of(shown_scores, other_scores)
     rows: list[tuple[Cell, ...]] = []
     for index in np.argsort(-change_sizes, kind="stable").tolist():
         if not has_both_values[index]:
@@ -426,7 +436,7 @@ def changes(
         sign_change = _sign_change_words(comparison, index) if have_signs else None
         rows.append((*shown_scores.grid.heads[index], *numbers, *ranks, sign_change))
     formats = [number_format for number_format, _ in columns.values()]
-    all_notes = [*notes, SURELY] if have_signs else notes
+    all_notes = [*notes, OPPOSITE_SIGNS_NOTE] if have_signs else notes
     return Table(
         "two-results",
         "Head by head, the largest change first",
@@ -448,7 +458,7 @@ def _sign_change_words(comparison: Contrast, index: int) -> str:
     return "yes" if comparison.turned[index] else ""
 
 
-def notes(shown_scores: HeadScores, other_scores: HeadScores) -> tuple[str, ...]:
+def comparison_notes(shown_scores: HeadScores, other_scores: HeadScores) -> tuple[str, ...]:
     """What the two results are."""
     return _note("Shown", shown_scores), _note("Other", other_scores)
 
@@ -463,6 +473,6 @@ def _note(name: str, scores: HeadScores) -> str:
     )
 
 
-def bare_scores(grid: HeadGrid, language: str, name: str, values: Floats) -> HeadScores:
+def unitless_scores(grid: HeadGrid, language: str, name: str, values: Floats) -> HeadScores:
     """Values of heads that no method of scores gives, in no unit and without intervals."""
     return HeadScores(grid, language, f"{name} of heads", values, name, name, 0, 0.0)

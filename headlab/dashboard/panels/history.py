@@ -11,17 +11,17 @@ import numpy as np
 import streamlit as st
 
 from headlab.core import Bools, HeadGrid, HeadlabError, JsonLike, JsonRecord
-from headlab.dashboard.widgets import PageState
+from headlab.dashboard.widgets import PageState, widget_values
 from headlab.masks import Mask, full_mask
 
 MAX_STATES = 500
-HISTORY = "_history:"
+HISTORY_KEY_PREFIX = "_history:"
 """Session key of a model's history, before the fingerprint of the model."""
 BY_HAND = "by hand"
 
 
 @dataclass
-class History:
+class MaskHistory:
     """All states of one model's mask in this session.
 
     Attributes:
@@ -40,7 +40,7 @@ class History:
     masks: list[Mask] = field(init=False)
     position: int = field(default=0, init=False)
     stamp: int = field(default=0, init=False)
-    linked: set[str] = field(default_factory=set, init=False)
+    written_link_texts: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.masks = [replace(full_mask(self.grid), model=self.model)]
@@ -80,9 +80,9 @@ class History:
         kept_heads = self.mask.kept.copy()
         kept_heads[list(head_indices)] = is_on
         self.stamp += 1
-        self.by_hand(kept_heads)
+        self.set_by_hand(kept_heads)
 
-    def put(self, kept_heads: Bools, origin: JsonRecord) -> None:
+    def set_mask(self, kept_heads: Bools, origin: JsonRecord) -> None:
         """Set a mask from elsewhere: a suggestion, a file, a link.
 
         Args:
@@ -102,9 +102,9 @@ class History:
 
     def reset(self) -> None:
         """Switch all heads on; can be undone."""
-        self.put(np.ones(self.grid.size, bool), {})
+        self.set_mask(np.ones(self.grid.size, bool), {})
 
-    def by_hand(self, kept_heads: Bools) -> None:
+    def set_by_hand(self, kept_heads: Bools) -> None:
         """Set the mask as a person chose it, for one in the list of heads, which already shows it.
 
         Args:
@@ -148,7 +148,7 @@ class LinkProblem(PageState):
     position_and_stamp: tuple[int, int] | None = None
 
 
-def history_of(fingerprint: str, grid: HeadGrid, model: JsonRecord | None = None) -> History:
+def history_of(fingerprint: str, grid: HeadGrid, model: JsonRecord | None = None) -> MaskHistory:
     """This session's history of one model's mask.
 
     Args:
@@ -157,21 +157,30 @@ def history_of(fingerprint: str, grid: HeadGrid, model: JsonRecord | None = None
         model: What its masks say of the model, as in a mask file; None where only the
             fingerprint is known.
     """
-    key = f"{HISTORY}{fingerprint}"
+    key = f"{HISTORY_KEY_PREFIX}{fingerprint}"
     history = st.session_state.get(key)
-    if not isinstance(history, History) or history.grid != grid:
-        history = st.session_state[key] = History(grid, model or {"fingerprint": fingerprint})
+    if not isinstance(history, MaskHistory) or history.grid != grid:
+        history = st.session_state[key] = MaskHistory(grid, model or {"fingerprint": fingerprint})
     if model is not None:
         history.name_model(model)
     return history
 
 
-def encode(kept_heads: Bools) -> str:
+def histories_by_fingerprint() -> dict[str, MaskHistory]:
+    """This session's histories, by the fingerprint of their model."""
+    histories: dict[str, MaskHistory] = {}
+    for key, history in widget_values(HISTORY_KEY_PREFIX).items():
+        if isinstance(history, MaskHistory):
+            histories[key.removeprefix(HISTORY_KEY_PREFIX)] = history
+    return histories
+
+
+def mask_link_text(kept_heads: Bools) -> str:
     """A mask as link text: one bit per head, 1 = off, base64url without padding."""
     return base64.urlsafe_b64encode(np.packbits(~kept_heads).tobytes()).decode().rstrip("=")
 
 
-def decode(link_text: str, grid: HeadGrid) -> Bools:
+def kept_heads_of_link_text(link_text: str, grid: HeadGrid) -> Bools:
     """The heads that a link's mask keeps, bool [head]: the inverse of `encode`.
 
     Args:
@@ -202,7 +211,7 @@ def decode(link_text: str, grid: HeadGrid) -> Bools:
     return ~bits[: grid.size]
 
 
-def follow_link(history: History, arrived: bool) -> str | None:
+def apply_mask_link(history: MaskHistory, is_arrival: bool) -> str | None:
     """Apply the link's mask on arrival at the page. Returns a sentence if it could not be used.
 
     Only on arrival: later the browser may still send the link of an earlier state.  The sentence stays
@@ -214,10 +223,10 @@ def follow_link(history: History, arrived: bool) -> str | None:
     """
     problem = LinkProblem.of_session()
     link_text = st.query_params.get("m")
-    known_texts = {encode(history.mask.kept), *history.linked}
-    if arrived and link_text and link_text not in known_texts:
+    known_texts = {mask_link_text(history.mask.kept), *history.written_link_texts}
+    if is_arrival and link_text and link_text not in known_texts:
         try:
-            history.put(decode(link_text, history.grid), {"rule": "link"})
+            history.set_mask(kept_heads_of_link_text(link_text, history.grid), {"rule": "link"})
         except HeadlabError as error:
             problem.sentence = str(error)
             problem.position_and_stamp = (history.position, history.stamp)
@@ -226,13 +235,13 @@ def follow_link(history: History, arrived: bool) -> str | None:
     return None
 
 
-def write_link(history: History) -> None:
+def write_mask_link(history: MaskHistory) -> None:
     """Write the current mask to the link; a mask that keeps all heads is removed from it."""
     mask = history.mask
     if mask.kept.all():
         st.query_params.pop("m", None)
         return
-    link_text = encode(mask.kept)
-    history.linked.add(link_text)
+    link_text = mask_link_text(mask.kept)
+    history.written_link_texts.add(link_text)
     if st.query_params.get("m") != link_text:
         st.query_params["m"] = link_text

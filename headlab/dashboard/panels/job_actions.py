@@ -14,24 +14,24 @@ from headlab.core import HeadlabError, content_key
 from headlab.dashboard.frame import (
     Choice,
     LatestValue,
+    cached_head_count,
     errors_as_sentences,
     is_model_absent,
-    stored_results,
     stored_specs,
     supervisor,
     worker_client,
 )
 from headlab.dashboard.names import page_link, plain
 from headlab.dashboard.panels.job_format import (
-    LIVE,
-    describe,
+    LIVE_STATES,
+    describe_job,
     forecast_line,
-    in_order,
-    job_in,
+    job_of_row,
     progress_line,
-    words_of,
+    sorted_queue,
+    words_of_job,
 )
-from headlab.dashboard.panels.job_format import share as share_of
+from headlab.dashboard.panels.job_format import share_done as share_of
 from headlab.dashboard.widgets import (
     Button,
     Form,
@@ -45,8 +45,7 @@ from headlab.dashboard.widgets import (
 )
 from headlab.jobs import Job, Place
 from headlab.jobs.table import ScoreJob
-from headlab.methods import METHODS, Forecast, costs, spec_of
-from headlab.results import HeadScores
+from headlab.methods import METHODS, Forecast, costs
 from headlab.worker import Client, JobRow
 
 # Actions on jobs. A press calls them before anything is redrawn, and they are not interrupted.
@@ -61,9 +60,9 @@ class StartedJob(NamedTuple):
         before: Whether it was in the queue before the click.
     """
 
-    job: int
+    number: int
     state: str
-    before: bool
+    was_in_queue: bool
 
 
 @dataclass
@@ -81,9 +80,9 @@ class JobRequests(PageState):
     """
 
     key = "_jobs"
-    mine: set[int] = field(default_factory=set)
-    live: set[int] = field(default_factory=set)
-    said: str = ""
+    own_numbers: set[int] = field(default_factory=set)
+    live_numbers: set[int] = field(default_factory=set)
+    failure: str = ""
     started: StartedJob | None = None
     to_delete: int | None = None
     was_turned: bool = False
@@ -95,45 +94,47 @@ class JobRequests(PageState):
         Args:
             reason: The new message, if any.
         """
-        self.said = reason
+        self.failure = reason
         self.started = None
 
 
-def asked_for() -> JobRequests:
+def job_requests() -> JobRequests:
     """This session's job requests."""
     return JobRequests.of_session()
 
 
-def ask(call: Callable[[Client], object]) -> None:
+def ask_worker(call: Callable[[Client], object]) -> None:
     """Call the worker; an error becomes a sentence that `said` shows until the next click."""
-    requests = asked_for()
+    requests = job_requests()
     requests.forget()
     try:
         call(supervisor().client())
     except HeadlabError as error:
-        requests.said = str(error)
+        requests.failure = str(error)
 
 
-def said() -> None:
+def show_last_failure() -> None:
     """Show why this session's last click or job failed, until the next click."""
-    if message := asked_for().said:
+    if message := job_requests().failure:
         st.error(plain(message))
 
 
-def start(job: Job, place: Place = "here") -> None:
+def start_job(job: Job, place: Place = "here") -> None:
     """Queue a job as this session's own."""
-    requests = asked_for()
+    requests = job_requests()
 
     def submit(worker: Client) -> None:
-        live_numbers = {row.id for row in worker.jobs() if row.state in LIVE}
+        live_numbers = {row.id for row in worker.jobs() if row.state in LIVE_STATES}
         job_row = worker.submit(job, place=place)
-        requests.mine.add(job_row.id)
-        requests.started = StartedJob(job_row.id, job_row.state, before=job_row.id in live_numbers)
+        requests.own_numbers.add(job_row.id)
+        requests.started = StartedJob(
+            job_row.id, job_row.state, was_in_queue=job_row.id in live_numbers
+        )
 
-    ask(submit)
+    ask_worker(submit)
 
 
-def start_planned(
+def start_job_of_form(
     form: Form, make_job: Callable[[FormValues], Job], typed_numbers: Mapping[str, str] | None
 ) -> None:
     """Queue the job of a form, as its widgets are now, not as they were when the button was drawn.
@@ -146,27 +147,27 @@ def start_planned(
     try:
         job = make_job(with_typed_numbers(form.values(), typed_numbers))
     except HeadlabError as error:
-        asked_for().forget(str(error))
+        job_requests().forget(str(error))
         return
-    start(job)
+    start_job(job)
 
 
-def show(job: int | None) -> None:
+def open_job(job: int | None) -> None:
     """Show one job on the Jobs page, or all. A link to the same page would drop the other parameters."""
-    requests = asked_for()
+    requests = job_requests()
     requests.forget()
     requests.to_delete = None
     requests.turned_to = job
     requests.was_turned = True
 
 
-def shown() -> str:
+def opened_job() -> str:
     """The job that the link names, or empty; a job opened by a press takes precedence and is written to the link here.
 
     A press does not write the link itself: a timer's run that it interrupts may start again after it and overwrite
     the session's link with that of its own request.
     """
-    requests = asked_for()
+    requests = job_requests()
     if requests.was_turned:
         if requests.turned_to is None:
             st.query_params.pop("job", None)
@@ -176,56 +177,56 @@ def shown() -> str:
     return st.query_params.get("job", "")
 
 
-def cancel(job: int) -> None:
+def cancel_job(job: int) -> None:
     """Cancel a running job at its next batch, a waiting one at once."""
     _dismiss_delete_confirmation()
-    ask(lambda worker: worker.cancel(job))
+    ask_worker(lambda worker: worker.cancel(job))
 
 
-def resume(job: int) -> None:
+def resume_job(job: int) -> None:
     """Queue a cancelled or failed job again."""
     _dismiss_delete_confirmation()
-    ask(lambda worker: worker.resume(job))
+    ask_worker(lambda worker: worker.resume(job))
 
 
 def _dismiss_delete_confirmation() -> None:
     """Dismiss the delete confirmation, because another action was chosen."""
-    asked_for().to_delete = None
+    job_requests().to_delete = None
 
 
-def confirm_delete(job: int | None) -> None:
+def confirm_job_deletion(job: int | None) -> None:
     """Ask for confirmation to delete a job; None dismisses the question."""
-    requests = asked_for()
-    requests.said = ""
+    requests = job_requests()
+    requests.failure = ""
     requests.to_delete = job
 
 
-def deleting(job: int) -> bool:
+def is_deletion_to_confirm(job: int) -> bool:
     """Whether the confirmation to delete this job is open."""
-    return asked_for().to_delete == job
+    return job_requests().to_delete == job
 
 
-def delete(job: int) -> None:
+def delete_job(job: int) -> None:
     """Delete a job, with its log and the checkpoints of its unfinished results."""
 
     def delete_and_show_all(worker: Client) -> None:
         worker.delete(job)
-        show(None)
+        open_job(None)
 
-    ask(delete_and_show_all)
+    ask_worker(delete_and_show_all)
 
 
 # The end of every job form.
 
 
-def end_form(
+def end_job_form(
     job: Job,
     reason: str,
     on_press: Callable[..., None],
     *args: Any,
     key: str,
-    form: str,
-    before: str = "What it will take:",
+    form_prefix: str,
+    text_before: str = "What it will take:",
 ) -> None:
     """What is wrong with the form, or else the forecast of its job; and Start.
 
@@ -241,7 +242,7 @@ def end_form(
     if reason:
         st.warning(plain(reason))
     else:
-        draw(job, before, "")
+        draw_forecast(job, text_before, "")
     button(
         "Start",
         kind="primary",
@@ -250,11 +251,11 @@ def end_form(
         disabled=bool(reason),
         on_press=on_press,
         args=args,
-        form=form,
+        form=form_prefix,
     )
 
 
-def terminal(*jobs: Job, about: str = "") -> None:
+def show_terminal_commands(*jobs: Job, note: str = "") -> None:
     """Show the terminal commands of jobs, folded.
 
     Args:
@@ -262,9 +263,9 @@ def terminal(*jobs: Job, about: str = "") -> None:
         about: A note above the commands.
     """
     with st.expander("The same from a terminal"):
-        if about:
-            st.caption(about)
-        lines = "\n".join(words_of(job, lambda job: job.terminal_lines()) for job in jobs)
+        if note:
+            st.caption(note)
+        lines = "\n".join(words_of_job(job, lambda job: job.terminal_lines()) for job in jobs)
         st.code(lines, language="bash", wrap_lines=True)
 
 
@@ -302,7 +303,7 @@ class Forecasts(PageState):
     )
 
 
-def draw(job: Job, text_before: str, otherwise: str) -> None:
+def draw_forecast(job: Job, text_before: str, otherwise: str) -> None:
     """Draw the forecast of a job as a caption, as soon as it arrives.
 
     Args:
@@ -316,7 +317,7 @@ def draw(job: Job, text_before: str, otherwise: str) -> None:
     # Room for all its lines, so that no button below moves as it is pressed. A page may show several.
     with st.container(key=f"forecast-{_job_content_key(job)[:12]}"):
         if coming is not None and coming.value is not None:
-            st.caption(f"{text_before} {words(coming, otherwise)}".strip())
+            st.caption(f"{text_before} {forecast_words(coming, otherwise)}".strip())
         else:  # a worker may still connect
             poll_seconds = RETRY_SECONDS if coming is None else POLL_SECONDS
             redraw_every(_draw_forecast_if_there, poll_seconds)(job, text_before, otherwise)
@@ -328,13 +329,13 @@ def _draw_forecast_if_there(job: Job, text_before: str, otherwise: str) -> None:
         if coming is not None and coming.value is not None:
             st.rerun()
         is_asking = coming is not None and not coming.error
-        text = words(coming, otherwise)
+        text = forecast_words(coming, otherwise)
         if is_asking:
             text = "Asking the worker how long it will take …"
         st.caption(f"{text_before} {text}".strip())
 
 
-def words(coming: ComingForecast | None, otherwise: str) -> str:
+def forecast_words(coming: ComingForecast | None, otherwise: str) -> str:
     """A forecast in words, as Markdown; if there is none, `otherwise` or else the reason."""
     if coming is not None and coming.value is not None:
         return forecast_line(coming.value)
@@ -343,17 +344,17 @@ def words(coming: ComingForecast | None, otherwise: str) -> str:
     return plain(f"not known: {coming.error or 'the worker has not answered yet'}.")
 
 
-def at_once(job: Job, otherwise: str) -> str:
+def forecast_at_once(job: Job, otherwise: str) -> str:
     """The forecast in words, if it arrives within FIRST_SECONDS."""
     coming = _requested_forecast(job)
     if coming is not None:
         coming.wait(1, FIRST_SECONDS)
-    return words(coming, otherwise)
+    return forecast_words(coming, otherwise)
 
 
 def _requested_forecast(job: Job) -> ComingForecast | None:
     """The forecast of a job, requested unless this session did so recently; a failed request is retried sooner."""
-    if not supervisor().connected:
+    if not supervisor().is_connected:
         return None
     forecasts = Forecasts.of_session().by_job
     key = _job_content_key(job)
@@ -373,7 +374,7 @@ def _requested_forecast(job: Job) -> ComingForecast | None:
     return coming
 
 
-def told_pace(job: Job) -> float | None:
+def forecast_pace(job: Job) -> float | None:
     """Seconds a forward pass by the forecast of a job; None if this session has none, or nothing is to be run."""
     forecast_request = Forecasts.of_session().by_job.get(_job_content_key(job))
     forecast = None if forecast_request is None else forecast_request.coming.value
@@ -393,28 +394,28 @@ MAX_BARS = 3
 """Jobs whose progress is drawn; of more it says how many."""
 JobStates = tuple[tuple[int, str], ...]
 """Numbers and states of live jobs, in their order."""
-GOES_ON = "Finished work is kept; the same job resumes from there."
+RESUMES_HELP = "Finished work is kept; the same job resumes from there."
 
 
-def progress() -> list[JobRow]:
+def draw_live_jobs() -> list[JobRow]:
     """Draw the live jobs, kept up to date, and return them; when one ends, the page reruns."""
     live_rows: list[JobRow] = []
     with errors_as_sentences():
-        said()
-        live_rows = known_jobs()
+        show_last_failure()
+        live_rows = live_jobs()
         for job_row in live_rows[:MAX_BARS]:
-            bar(job_row)
+            draw_job_bar(job_row)
         if live_rows:
             hidden_count = len(live_rows) - MAX_BARS
             link_text = "queue, logs and time left"
             if hidden_count > 0:
                 link_text = f"{hidden_count} more in line"
             page_link("jobs", f"Jobs: {link_text}")
-            watch(live_rows)
+            rerun_when_jobs_change(live_rows)
     return live_rows
 
 
-def watch(jobs: Sequence[JobRow]) -> None:
+def rerun_when_jobs_change(jobs: Sequence[JobRow]) -> None:
     """Rerun the page as soon as the live jobs or their states differ from these."""
     redraw_every(_rerun_if_changed, REDRAW_SECONDS, waits=bool(jobs))(_states_of(jobs))
 
@@ -422,8 +423,8 @@ def watch(jobs: Sequence[JobRow]) -> None:
 def _rerun_if_changed(drawn_states: JobStates) -> None:
     with errors_as_sentences():
         jobs = worker_client().jobs()
-        settle(jobs)
-        if _states_of(in_order(jobs).live) != drawn_states:
+        rerun_if_job_ended(jobs)
+        if _states_of(sorted_queue(jobs).live) != drawn_states:
             st.rerun()
 
 
@@ -431,25 +432,25 @@ def _states_of(jobs: Sequence[JobRow]) -> JobStates:
     return tuple((job_row.id, job_row.state) for job_row in jobs)
 
 
-def asked(result_sentence: str) -> None:
+def show_started_job(result_sentence: str) -> None:
     """Say what the last click that started a job came to, with a link to the job.
 
     Args:
         result_sentence: What becomes of the job's result.
     """
-    requests = asked_for()
+    requests = job_requests()
     started_job = requests.started
-    if started_job is None or started_job.job not in requests.mine:
+    if started_job is None or started_job.number not in requests.own_numbers:
         return
-    state_text = f"Job {started_job.job} is in the queue."
-    if started_job.before:
-        state_text = f"This is already job {started_job.job}."
+    state_text = f"Job {started_job.number} is in the queue."
+    if started_job.was_in_queue:
+        state_text = f"This is already job {started_job.number}."
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption(f"{state_text} {result_sentence}")
-        page_link("jobs", f"Follow job {started_job.job}", {"job": str(started_job.job)})
+        page_link("jobs", f"Follow job {started_job.number}", {"job": str(started_job.number)})
 
 
-def known_jobs(choice: Choice | None = None) -> list[JobRow]:
+def live_jobs(choice: Choice | None = None) -> list[JobRow]:
     """Live jobs, the running ones first; none if no worker is connected.
 
     Reruns the page if a job has ended since this session's last look.
@@ -457,11 +458,11 @@ def known_jobs(choice: Choice | None = None) -> list[JobRow]:
     Args:
         choice: Whose model, task and method the jobs compute scores of; None for all jobs.
     """
-    if not supervisor().connected:
+    if not supervisor().is_connected:
         return []
     jobs = worker_client().jobs()
-    settle(jobs)
-    live_rows = in_order(jobs).live
+    rerun_if_job_ended(jobs)
+    live_rows = sorted_queue(jobs).live
     if choice is None:
         return live_rows
     return [job_row for job_row in live_rows if _computes_choice(job_row, choice)]
@@ -469,62 +470,62 @@ def known_jobs(choice: Choice | None = None) -> list[JobRow]:
 
 def _computes_choice(job_row: JobRow, choice: Choice) -> bool:
     """Whether a job computes scores of this choice."""
-    job = job_in(job_row)
+    job = job_of_row(job_row)
     if not isinstance(job, ScoreJob):
         return False
     computed_subject = (job.model, job.task, job.method, job.label_map)
     return computed_subject == (choice.model, choice.task, choice.method, choice.label_map)
 
 
-def settle(jobs: Sequence[JobRow], *, tell: bool = True) -> None:
+def rerun_if_job_ended(jobs: Sequence[JobRow], *, tell_failures: bool = True) -> None:
     """Rerun the page if a job of any session has ended since the last look: the stored results have changed.
 
     Args:
         jobs: The list of jobs.
         tell: Whether to report why a job of this session failed; False if the page already shows it.
     """
-    requests = asked_for()
+    requests = job_requests()
     states = {job_row.id: job_row.state for job_row in jobs}
-    live_numbers = {number for number, state in states.items() if state in LIVE}
-    own_numbers = set(requests.mine)
-    ended_numbers = (own_numbers | requests.live) & states.keys() - live_numbers
+    live_numbers = {number for number, state in states.items() if state in LIVE_STATES}
+    own_numbers = set(requests.own_numbers)
+    ended_numbers = (own_numbers | requests.live_numbers) & states.keys() - live_numbers
     # A list fetched before a click does not contain the click's job.
     newest_number = max(states, default=0)
-    requests.mine.difference_update(
+    requests.own_numbers.difference_update(
         number for number in own_numbers - live_numbers if number <= newest_number
     )
-    requests.live = live_numbers
+    requests.live_numbers = live_numbers
     failures = []
     for job_row in jobs:
         if job_row.state == "failed" and job_row.id in own_numbers & ended_numbers:
-            failures.append(failure(job_row))
-    if tell and failures:
-        requests.said = " ".join(failures)
+            failures.append(failure_sentence(job_row))
+    if tell_failures and failures:
+        requests.failure = " ".join(failures)
     if ended_numbers:
         Forecasts.of_session().by_job.clear()  # what was forecast may be in the cache now
         st.rerun()
 
 
-def failure(job_row: JobRow) -> str:
+def failure_sentence(job_row: JobRow) -> str:
     """Why a job failed, as a sentence."""
-    return f"{describe(job_row)}: {job_row.state}. {job_row.error or ''}".rstrip()
+    return f"{describe_job(job_row)}: {job_row.state}. {job_row.error or ''}".rstrip()
 
 
-def bar(job_row: JobRow) -> None:
+def draw_job_bar(job_row: JobRow) -> None:
     """A job's progress and a button that cancels it."""
     number = job_row.id
     with st.container(horizontal=True, vertical_alignment="center", key=f"bar-{number}"):
         with st.container():
-            far(job_row, describe(job_row))
+            draw_job_progress(job_row, describe_job(job_row))
         button_row(cancel_button(number))
 
 
 def cancel_button(job: int) -> Button:
     """The button that cancels a job."""
-    return Button("Cancel", f"cancel-{job}", cancel, (job,), help=GOES_ON)
+    return Button("Cancel", f"cancel-{job}", cancel_job, (job,), help=RESUMES_HELP)
 
 
-def far(job_row: JobRow, text_before: str = "") -> None:
+def draw_job_progress(job_row: JobRow, text_before: str = "") -> None:
     """A job's progress, kept up to date while it runs. It holds no button, which could be redrawn as it is pressed.
 
     Args:
@@ -550,25 +551,17 @@ def _draw_progress(job_row: JobRow, text_before: str) -> None:
 # Whether a method can be run on a model.
 
 
-def heads_of(model: str) -> int | None:
-    """Number of heads of a model, from its cached results; None if it has none."""
-    for result in stored_results(HeadScores).results:
-        if spec_of(result.record, "model", "name") == model:
-            return result.record.grid.size
-    return None
-
-
-def weights_missing(model: str) -> str:
+def missing_weights_reason(model: str) -> str:
     """Why nothing can be computed on this model here; empty if its weights may be found."""
     if not is_model_absent(model, stored_specs()):
         return ""
     return f"The weights of {model} are not here; give the folder that holds it, under Another model in the sidebar."
 
 
-def refusal(choice: Choice) -> str:
+def scores_refusal(choice: Choice) -> str:
     """Why nothing can be computed by this method on this model; empty if it can be, as far as is known."""
-    missing_weights = weights_missing(choice.model)
-    head_count = heads_of(choice.model)
+    missing_weights = missing_weights_reason(choice.model)
+    head_count = cached_head_count(choice.model)
     if missing_weights or head_count is None:
         return missing_weights
     return reason_refused(costs.refuse, METHODS[choice.method], head_count)

@@ -12,19 +12,20 @@ from headlab.dashboard.frame import (
     Choice,
     LatestValue,
     StoredScores,
+    cached_head_count,
     errors_as_sentences,
     stored_results,
 )
-from headlab.dashboard.names import counted, plain
-from headlab.dashboard.panels import job_actions
+from headlab.dashboard.names import count_words, plain
 from headlab.dashboard.panels.job_actions import (
-    ask,
-    asked_for,
-    heads_of,
-    known_jobs,
-    progress,
-    refusal,
-    start,
+    ask_worker,
+    draw_forecast,
+    draw_live_jobs,
+    forecast_at_once,
+    job_requests,
+    live_jobs,
+    scores_refusal,
+    start_job,
 )
 from headlab.dashboard.panels.job_format import languages_in
 from headlab.dashboard.widgets import PageState, button, redraw_every
@@ -61,7 +62,7 @@ class LiveRequest(PageState):
         self.languages = None
 
 
-def fits(job: ScoreJob) -> bool:
+def fits_live_request(job: ScoreJob) -> bool:
     """Whether a live request gives exactly what this job would."""
     if job.method != LIVE_METHOD or (job.seed, job.ablation) != (0, "zero"):
         return False
@@ -73,7 +74,7 @@ def fits(job: ScoreJob) -> bool:
     )
 
 
-def ask_all(worker: Client, job: ScoreJob) -> Generator[str]:
+def request_gradient_scores(worker: Client, job: ScoreJob) -> Generator[str]:
     """Request each language in turn; yields its name before each, and an empty string at the end."""
     form = str(job.options.get("form", METHODS[job.method].options["form"].default))
     normalise = bool(job.options.get("normalise", False))
@@ -90,7 +91,7 @@ def ask_all(worker: Client, job: ScoreJob) -> Generator[str]:
     yield ""
 
 
-def draw(job: ScoreJob, label: str) -> None:
+def draw_live_offer(job: ScoreJob, label: str) -> None:
     """The button, or the progress of the scores it requested."""
     request = LiveRequest.of_session()
     requested_job = request.job
@@ -121,10 +122,10 @@ def _start_request(job: ScoreJob) -> None:
     def replace_request(worker: Client) -> None:
         _stop_request()
         request = LiveRequest.of_session()
-        request.languages = LatestValue(lambda: ask_all(worker, job))
+        request.languages = LatestValue(lambda: request_gradient_scores(worker, job))
         request.job = job
 
-    ask(replace_request)
+    ask_worker(replace_request)
 
 
 def _stop_request() -> None:
@@ -139,7 +140,7 @@ def _draw_progress(languages: Sequence[str], live: LatestValue[str]) -> None:
     with errors_as_sentences():
         if live.done:
             if live.error is not None:
-                asked_for().said = str(live.error)
+                job_requests().failure = str(live.error)
             LiveRequest.of_session().clear()
             st.rerun()
         current = languages[0] if live.value is None else live.value or languages[-1]
@@ -148,7 +149,7 @@ def _draw_progress(languages: Sequence[str], live: LatestValue[str]) -> None:
         st.progress(done_count / len(languages), caption)
 
 
-def work_of(choice: Choice, languages: Sequence[str], template: HeadScores | None) -> ScoreJob:
+def score_job(choice: Choice, languages: Sequence[str], template: HeadScores | None) -> ScoreJob:
     """The job that scores these languages.
 
     Args:
@@ -166,7 +167,7 @@ def work_of(choice: Choice, languages: Sequence[str], template: HeadScores | Non
         seed = spec_of(template, "seed") or 0
         ablation = spec_of(template, "ablation") or "zero"
     return ScoreJob.model_construct(
-        **choice.about,
+        **choice.job_fields,
         method=choice.method,
         languages=list(languages),
         options=options,
@@ -175,23 +176,23 @@ def work_of(choice: Choice, languages: Sequence[str], template: HeadScores | Non
     )
 
 
-def panel(choice: Choice, stored_scores: StoredScores, what_for: str) -> None:
+def draw_missing_scores(choice: Choice, stored_scores: StoredScores, what_for: str) -> None:
     """On other pages: which scores are missing, what they are for, and the offer; nothing if none are missing."""
     if not stored_scores.missing:
         return
     with st.container(border=True, key="offer"):
         missing_titles = plain(language_titles(stored_scores.missing))
         st.markdown(f"No {choice.method} scores of {missing_titles} are cached. {what_for}")
-        offer(choice, stored_scores.missing, stored_scores.like, folded=True)
-        progress()
+        offer_missing_scores(choice, stored_scores.missing, stored_scores.template, is_folded=True)
+        draw_live_jobs()
 
 
-def offer(
+def offer_missing_scores(
     choice: Choice,
     missing: Sequence[str],
     template: HeadScores | None = None,
     *,
-    folded: bool = False,
+    is_folded: bool = False,
 ) -> None:
     """The button that computes the missing languages, its cost, and the equivalent command.
 
@@ -203,30 +204,30 @@ def offer(
     """
     if skipped_count := len(stored_results(HeadScores).problems):
         st.caption(
-            f"Skipped in the cache: {counted(skipped_count, 'folder')}; the Jobs page says why."
+            f"Skipped in the cache: {count_words(skipped_count, 'folder')}; the Jobs page says why."
         )
-    if reason := refusal(choice):
+    if reason := scores_refusal(choice):
         st.warning(plain(reason))
         return
     computed_languages: set[str] = set()
-    for job_row in known_jobs(choice):
+    for job_row in live_jobs(choice):
         computed_languages.update(languages_in(job_row))
     missing = [language for language in missing if language not in computed_languages]
     if not missing:
         return
-    job = work_of(choice, missing, template)
-    if fits(job):
-        draw(job, f"Compute {_missing_words(missing)}")
+    job = score_job(choice, missing, template)
+    if fits_live_request(job):
+        draw_live_offer(job, f"Compute {_missing_words(missing)}")
     else:
         button(
             f"Compute {_missing_words(missing)}",
             kind="primary",
             key="compute",
-            on_press=start,
+            on_press=start_job,
             args=(job,),
         )
-    job_actions.draw(job, _cost_and_caution(choice), _max_cost(choice, job))
-    with st.expander("The same from a terminal") if folded else st.container():
+    draw_forecast(job, _cost_and_caution(choice), _max_cost(choice, job))
+    with st.expander("The same from a terminal") if is_folded else st.container():
         st.caption("Or from a terminal; it can be interrupted, and the same command resumes it:")
         st.code(job.terminal_lines(), language="bash", wrap_lines=True)
 
@@ -237,9 +238,9 @@ def _missing_words(missing: Sequence[str]) -> str:
     return f"the missing language ({missing[0]})"
 
 
-def price(choice: Choice, job: ScoreJob) -> str:
+def score_job_cost(choice: Choice, job: ScoreJob) -> str:
     """The cost of a score job in words, with the forecast if it arrives at once."""
-    forecast_text = job_actions.at_once(job, _max_cost(choice, job))
+    forecast_text = forecast_at_once(job, _max_cost(choice, job))
     return f"{_cost_and_caution(choice)} {forecast_text}".rstrip()
 
 
@@ -253,7 +254,7 @@ def _cost_and_caution(choice: Choice) -> str:
 def _max_cost(choice: Choice, job: ScoreJob) -> str:
     """If the worker has no forecast: the maximum cost, at the pace of the cached results."""
     method = METHODS[choice.method]
-    head_count = heads_of(choice.model)
+    head_count = cached_head_count(choice.model)
     if head_count is None:
         return ""
     forwards = method.max_forwards(method.resolve(job.options), head_count, 512)

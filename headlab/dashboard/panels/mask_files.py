@@ -12,14 +12,14 @@ import streamlit as st
 from headlab.core import HeadlabError, JsonLike, as_sentence
 from headlab.dashboard.names import plain, plain_name
 from headlab.dashboard.panels.accuracy import (
-    SIZES,
-    Known,
-    Question,
-    evaluated,
+    EXAMPLES_BY_SPLIT,
+    AccuracyQuestion,
+    KnownFigures,
+    accuracies_for_mask_file,
     figures_known,
 )
-from headlab.dashboard.panels.history import History
-from headlab.dashboard.widgets import PageState, download, uninterrupted
+from headlab.dashboard.panels.history import MaskHistory
+from headlab.dashboard.widgets import PageState, download_button, uninterrupted
 from headlab.masks import FORMS, Mask, Place, convert_out, mask_from_text, noted, snippet
 from headlab.report.commands import NOT_SHRUNK
 from headlab.worker import LoadedModel
@@ -64,7 +64,7 @@ def shrink_command(model: str, file: str) -> str:
     return shlex.join(["headlab", "shrink", "--model", model, "--mask", file, "--out", "FOLDER"])
 
 
-def draw_dialog(mask: Mask, model: str, place: Place) -> None:
+def draw_use_elsewhere(mask: Mask, model: str, place: Place) -> None:
     """How to use a mask outside headlab; a popover."""
     with st.popover("Use it elsewhere", icon=":material/output:", width="content"):
         if not mask.removed:
@@ -99,7 +99,9 @@ def _draw_script(mask: Mask, place: Place) -> None:
         st.markdown(plain(f"There is no script for this mask: {error}."))
         return
     st.markdown("Torch and transformers 5 are enough; headlab is not needed where it runs.")
-    download("Download the script", script, "apply_mask.py", "text/x-python", key="mask-script")
+    download_button(
+        "Download the script", script, "apply_mask.py", "text/x-python", key="mask-script"
+    )
     st.code(script, language="python", height=320)
 
 
@@ -149,14 +151,16 @@ class MaskImport(PageState):
 
 
 def with_measured_accuracies(
-    mask: Mask, question: Question, known_figures: Known, languages: Sequence[str]
+    mask: Mask, question: AccuracyQuestion, known_figures: KnownFigures, languages: Sequence[str]
 ) -> Mask:
     """The mask with the final accuracies this session has seen for it on any split."""
     origin = dict(mask.chosen)
-    for split in SIZES:
-        split_question = question.on(split)
+    for split in EXAMPLES_BY_SPLIT:
+        split_question = question.on_split(split)
         figures_by_language = figures_known(split_question, languages, known_figures)
-        accuracies = evaluated(figures_by_language, split_question).get("languages", {})
+        accuracies = accuracies_for_mask_file(figures_by_language, split_question).get(
+            "languages", {}
+        )
         label_map = split_question.label_map
         stated_label_map = {} if label_map is None else {"label_map": dict(label_map)}
         origin = noted(
@@ -173,7 +177,7 @@ def with_measured_accuracies(
 
 def offer_mask_file(label: str, mask: Mask, name: str, key: str | None = None) -> None:
     """The button that saves a mask as a file."""
-    download(label, mask_text(mask), name, "application/json", key=key)
+    download_button(label, mask_text(mask), name, "application/json", key=key)
 
 
 def mask_text(mask: Mask) -> str:
@@ -181,7 +185,9 @@ def mask_text(mask: Mask) -> str:
     return json.dumps(mask.to_json(), ensure_ascii=False, indent=1)
 
 
-def take_uploaded_mask(content: bytes, file_name: str, history: History, fingerprint: str) -> None:
+def take_uploaded_mask(
+    content: bytes, file_name: str, history: MaskHistory, fingerprint: str
+) -> None:
     """Make an uploaded mask the current one.
 
     Args:
@@ -195,7 +201,7 @@ def take_uploaded_mask(content: bytes, file_name: str, history: History, fingerp
     """
     mask = mask_from_text(content, file_name)
     mask.check(history.grid, fingerprint)
-    history.put(mask.kept, {**_without_accuracies(mask), "imported": file_name})
+    history.set_mask(mask.kept, {**_without_accuracies(mask), "imported": file_name})
 
 
 def _without_accuracies(mask: Mask) -> dict[str, JsonLike]:
@@ -205,10 +211,10 @@ def _without_accuracies(mask: Mask) -> dict[str, JsonLike]:
 
 def draw_mask_files(
     mask: Mask,
-    history: History,
+    history: MaskHistory,
     loaded_model: LoadedModel,
-    question: Question,
-    known_figures: Known,
+    question: AccuracyQuestion,
+    known_figures: KnownFigures,
     languages: Sequence[str],
 ) -> None:
     """Draw the exports, as a file and for other tools, and the import.
@@ -231,7 +237,7 @@ def draw_mask_files(
             with_measured_accuracies(mask, question, known_figures, languages),
             mask_file_name(mask, question.model),
         )
-        draw_dialog(mask, question.model, place)
+        draw_use_elsewhere(mask, question.model, place)
     st.file_uploader(
         "Import a mask",
         type="json",
@@ -251,7 +257,7 @@ def draw_mask_files(
         show_message(plain(mask_import.message))
 
 
-def _import_upload(history: History, fingerprint: str) -> None:
+def _import_upload(history: MaskHistory, fingerprint: str) -> None:
     file = st.session_state.get(UPLOAD)
     mask_import = MaskImport.of_session()
     if file is None or file.file_id == mask_import.file_id:

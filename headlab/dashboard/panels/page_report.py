@@ -8,7 +8,7 @@ from functools import partial
 from headlab.core import HeadlabError, content_key, part
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.panels.stored_reports import matching_reports
-from headlab.dashboard.widgets import download, saved_name
+from headlab.dashboard.widgets import download_button, file_stem_of
 from headlab.masks import Mask
 from headlab.report.build import document, find, html, known_in
 from headlab.report.parts import Item
@@ -32,7 +32,7 @@ def offer_page_report(
         masks: By name.
     """
     if scores or masks:
-        download(
+        download_button(
             "Report of this view (HTML)",
             partial(page_report, choice, tuple(scores.values()), masks or {}),
             page_report_name(choice, scores),
@@ -52,7 +52,7 @@ def page_report_name(choice: Choice, scores: Mapping[str, HeadScores]) -> str:
     estimand = "" if first_scores is None else first_scores.estimand
     variant = choice.variant or estimand
     subject_parts = (choice.model, choice.task, choice.method, variant, languages_part)
-    return f"{saved_name('report', tuple(filter(None, subject_parts)))}.html"
+    return f"{file_stem_of('report', tuple(filter(None, subject_parts)))}.html"
 
 
 def page_report(choice: Choice, scores: Sequence[HeadScores], masks: Mapping[str, Mask]) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headlab.core import Table
 
 
-def counts_by_size(table: Table) -> tuple[list[int], dict[str, list[float]]]:
+def role_counts_by_size(table: Table) -> tuple[list[int], dict[str, list[float]]]:
     """How many heads with each role remain, by how many heads remain in all.
 
     Args:

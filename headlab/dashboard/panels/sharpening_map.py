@@ -17,7 +17,7 @@ from headlab.results import HeadScores, coarse
 from headlab.worker import JobRow
 
 
-def verdict(
+def interval_verdict(
     scores: HeadScores, head: Head, corrected_with: Mapping[str, HeadScores] | None = None
 ) -> str:
     """What a head's interval says about its effect, in a few words.
@@ -57,7 +57,7 @@ def sign_flag(scores: HeadScores) -> str:
     return "+" if scores.signed else ""
 
 
-def shown_value(scores: HeadScores, head: Head) -> str:
+def head_value_words(scores: HeadScores, head: Head) -> str:
     """A head's value with its interval, where there is one, in the unit shown."""
     index = scores.grid.index(head)
     factor, unit = shown_unit(scores.unit)
@@ -92,7 +92,7 @@ def draw_sharpening_map(
         map_so_far(scores, stored_scores),
         key="sharpening",
         title=language_title(scores.language),
-        selected=known_head(scores, selected_head),
+        selected_head=known_head(scores, selected_head),
         on_click=on_click,
     )
 
@@ -109,8 +109,10 @@ def draw_head_so_far(
 ) -> None:
     """The scores so far of the selected head, or of the highest one if none is selected."""
     head = known_head(scores, selected_head) or scores.grid.heads[int(scores.values.argmax())]
-    name = head_words(head, several=len(scores.grid.stacks) > 1)
-    st.markdown(f"{plain(name)}, so far: {shown_value(scores, head)}; {verdict(scores, head)}.")
+    name = head_words(head, name_stack=len(scores.grid.stacks) > 1)
+    st.markdown(
+        f"{plain(name)}, so far: {head_value_words(scores, head)}; {interval_verdict(scores, head)}."
+    )
     if scores.language in stored_scores:
         st.caption("The stored result is used until this one is done.")
 

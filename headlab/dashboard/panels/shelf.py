@@ -21,7 +21,7 @@ StoredResult = TypeVar("StoredResult")
 
 def current_weights(model: str) -> str | None:
     """Fingerprint of the weights that a job would use; None if the worker does not know it or answer at once."""
-    if not supervisor().connected:
+    if not supervisor().is_connected:
         return None
     fingerprints = _model_fingerprints()
     fingerprints.wait(1, WAIT_SECONDS)
@@ -41,7 +41,7 @@ def _model_fingerprints() -> LatestValue[dict[str, str | None]]:
 
 
 @dataclass(frozen=True)
-class Shelf(Generic[StoredResult]):
+class StoredByLanguage(Generic[StoredResult]):
     """The cached results for a choice.
 
     Attributes:
@@ -58,12 +58,12 @@ class Shelf(Generic[StoredResult]):
     weights: str | None = None
 
 
-def put_on_shelf(
+def stored_by_language(
     choice: Choice,
     results_by_language: Mapping[str, list[StoredResult]],
     problems: Iterable[str],
     weights: str | None,
-) -> Shelf[StoredResult]:
+) -> StoredByLanguage[StoredResult]:
     """A shelf of the results found, the chosen languages first, in their order."""
     languages = [
         *(language for language in choice.languages if language in results_by_language),
@@ -72,7 +72,7 @@ def put_on_shelf(
     missing = tuple(
         language for language in choice.languages if language not in results_by_language
     )
-    return Shelf(
+    return StoredByLanguage(
         {language: results_by_language[language] for language in languages},
         missing,
         tuple(problems),
@@ -80,8 +80,8 @@ def put_on_shelf(
     )
 
 
-def draw_form_below(
-    shelf: Shelf[StoredResult],
+def draw_form_for_missing(
+    shelf: StoredByLanguage[StoredResult],
     languages: tuple[str, ...],
     draw_form: Callable[[tuple[str, ...]], None],
     expander_title: str,

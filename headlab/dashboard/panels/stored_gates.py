@@ -23,11 +23,11 @@ from headlab.core import (
 )
 from headlab.dashboard.frame import Choice, stored_results, task_languages
 from headlab.dashboard.panels.shelf import (
-    Shelf,
+    StoredByLanguage,
     current_weights,
     facts_table,
     model_differences,
-    put_on_shelf,
+    stored_by_language,
 )
 from headlab.dashboard.widgets import Form, FormValues, PageState, reason_refused, set_widget
 from headlab.jobs import Settings
@@ -51,7 +51,7 @@ class Sweep:
     runs: tuple[Result[LearnedGates], ...]
 
     @property
-    def first(self) -> LearnedGates:
+    def first_gates(self) -> LearnedGates:
         """One run's gates, for what all runs share."""
         return self.runs[0].record
 
@@ -61,9 +61,9 @@ class Sweep:
         return [run.record for run in self.runs]
 
     @property
-    def along(self) -> bool:
+    def is_trained_jointly(self) -> bool:
         """Whether the model was trained jointly, so that each run's mask belongs to its own model."""
-        return learned_with(self.first).get(TRAINED_OPTION) == ALL
+        return learned_with(self.first_gates).get(TRAINED_OPTION) == ALL
 
     @property
     def weights(self) -> list[str]:
@@ -71,7 +71,7 @@ class Sweep:
         return [f"{run.record.weight:.12g}" for run in self.runs]
 
 
-def sweeps(results: Sequence[Result[LearnedGates]]) -> list[Sweep]:
+def grouped_sweeps(results: Sequence[Result[LearnedGates]]) -> list[Sweep]:
     """Runs of one language grouped into sweeps, the one with most runs first."""
     groups: dict[str, list[Result[LearnedGates]]] = {}
     for result in results:
@@ -91,7 +91,7 @@ def run_words(gates: LearnedGates) -> str:
     return f"λ {gates.weight:g} · {int(gates.kept.sum())}"
 
 
-def hover(gates: LearnedGates, split: str) -> str:
+def run_hover_text(gates: LearnedGates, split: str) -> str:
     """Hover text of a run in the trade-off."""
     accuracy_gain = worth(gates, split)
     lines = [
@@ -103,13 +103,13 @@ def hover(gates: LearnedGates, split: str) -> str:
     return "<br>".join(lines)
 
 
-def splits_of(sweep: Sweep) -> list[str]:
+def measured_splits(sweep: Sweep) -> list[str]:
     """Splits that any run was measured on; those suitable for choosing λ come first."""
     splits = [split for split in SPLITS if any(worth(gates, split) for gates in sweep.gates)]
-    return sorted(splits, key=lambda split: split == learned_on(sweep.first))
+    return sorted(splits, key=lambda split: split == learned_on(sweep.first_gates))
 
 
-def every_gate(gates: LearnedGates) -> Table:
+def head_gates_table(gates: LearnedGates) -> Table:
     """A row per head: P(g ≠ 0) at the first and last step, P(g = 1) at the last, and whether it is kept."""
     open_probability = gates.open_probability
     fully_open = np.where(gates.gated, gates.concrete.one(gates.log_alpha[-1]), 1.0)
@@ -148,12 +148,12 @@ class RunToOpen(PageState):
     run_key: str = ""
 
 
-def remember(run_key: str) -> None:
+def open_run_next(run_key: str) -> None:
     """Make the page open at the run with this key, whatever was shown before."""
     RunToOpen.of_session().run_key = run_key
 
 
-def begin(sweeps_by_language: Mapping[str, Sequence[Sweep]]) -> None:
+def open_requested_run(sweeps_by_language: Mapping[str, Sequence[Sweep]]) -> None:
     """Set the widgets to the run asked for, once; a run that is not here changes nothing."""
     state = RunToOpen.of_session()
     requested_key = state.run_key
@@ -164,19 +164,19 @@ def begin(sweeps_by_language: Mapping[str, Sequence[Sweep]]) -> None:
                 if run.key == requested_key:
                     set_widget("focus", language)
                     set_widget("weight", weight)
-                    set_widget(sweep_key(language, language_sweeps), sweep.runs[0].key)
+                    set_widget(sweep_widget_key(language, language_sweeps), sweep.runs[0].key)
 
 
-def sweep_key(language: str, language_sweeps: Sequence[Sweep]) -> str:
+def sweep_widget_key(language: str, language_sweeps: Sequence[Sweep]) -> str:
     """Key of the widget that chooses one of a language's sweeps."""
     return f"gates-sweep-{language}-{len(language_sweeps)}"
 
 
 # The form for gates to learn: weights, options, and its job.
 
-WEIGHTS = "0.003, 0.01, 0.03, 0.1"
-FORM = Form("_gates_plan", "gates-plan-")
-MAIN = ("steps", "trained", "stacks", "start")
+DEFAULT_WEIGHTS = "0.003, 0.01, 0.03, 0.1"
+GATES_FORM = Form("_gates_plan", "gates-plan-")
+MAIN_GATE_OPTIONS = ("steps", "trained", "stacks", "start")
 """The options that most people set."""
 MAX_WEIGHTS = 20
 """The largest number of weights of a job."""
@@ -205,7 +205,7 @@ class GatesForm:
         Raises:
             HeadlabError: The text of the weights cannot be read.
         """
-        weights = weights_from(str(values.get(FORM.key("weights"), WEIGHTS)))
+        weights = weights_from(str(values.get(GATES_FORM.key("weights"), DEFAULT_WEIGHTS)))
         return self.job_at(weights, values)
 
     def job_at(self, weights: list[float], values: FormValues) -> GatesJob:
@@ -218,16 +218,16 @@ class GatesForm:
         return GatesJob.model_construct(
             languages=list(self.languages),
             weights=weights,
-            options=FORM.read(training_options(), values),
-            **self.choice.about,
-            **FORM.read(GatesJob.settings(), values),
+            options=GATES_FORM.read(training_options(), values),
+            **self.choice.job_fields,
+            **GATES_FORM.read(GatesJob.settings(), values),
         )
 
 
 def training_options() -> Settings:
     """Every option of the training except the weight, those that most people set first."""
     options = GateOptions.table()
-    names = dict.fromkeys((*MAIN, *options))
+    names = dict.fromkeys((*MAIN_GATE_OPTIONS, *options))
     return {name: options[name] for name in names if name != WEIGHT_OPTION}
 
 
@@ -249,7 +249,7 @@ def weights_from(text: str) -> list[float]:
     weights = {_weight(word) for word in words}
     if not weights or len(weights) > MAX_WEIGHTS:
         raise HeadlabError(
-            f"{len(weights)} weights are given; name 1 to {MAX_WEIGHTS}, with commas between, such as {WEIGHTS}",
+            f"{len(weights)} weights are given; name 1 to {MAX_WEIGHTS}, with commas between, such as {DEFAULT_WEIGHTS}",
             code="gate.weight_count_out_of_range",
         )
     return sorted(weights)
@@ -262,13 +262,13 @@ def _weight(word: str) -> float:
         value = math.nan
     if not 0 <= value < math.inf:
         raise HeadlabError(
-            f"{word!r:.40} is not a weight; name numbers of 0 or more, with commas between: {WEIGHTS}",
+            f"{word!r:.40} is not a weight; name numbers of 0 or more, with commas between: {DEFAULT_WEIGHTS}",
             code="gate.weight_invalid",
         )
     return value
 
 
-def trouble(job: GatesJob) -> str:
+def gates_job_refusal(job: GatesJob) -> str:
     """Why a form's job cannot be started, for its options; empty if it can. It has a weight."""
     return reason_refused(job.gate_options, job.weights[0])
 
@@ -279,7 +279,7 @@ OPTIONS_IN_LABEL = (WEIGHT_OPTION, "trained", "stacks", "steps", "split", "size"
 """Options that every label already states."""
 
 
-def shelf(choice: Choice) -> Shelf[Sweep]:
+def stored_sweeps(choice: Choice) -> StoredByLanguage[Sweep]:
     """All gates learned for the chosen model on the chosen task."""
     listing = stored_results(LearnedGates)
     offered_languages = set(task_languages(choice.task))
@@ -290,33 +290,33 @@ def shelf(choice: Choice) -> Shelf[Sweep]:
         language = result.record.language
         subject = (part(spec, "model", "name"), part(spec, "task", "name"))
         is_wanted = language in choice.languages or language not in offered_languages
-        if is_wanted and subject == (choice.model, choice.task) and choice.fits(spec):
+        if is_wanted and subject == (choice.model, choice.task) and choice.has_classes_of(spec):
             runs_by_language.setdefault(language, []).append(result)
     sweeps_by_language: dict[str, list[Sweep]] = {}
     for language, runs in runs_by_language.items():
         sweeps_by_language[language] = sorted(
-            sweeps(runs), key=lambda sweep: not _has_current_weights(sweep, weights)
+            grouped_sweeps(runs), key=lambda sweep: not _has_current_weights(sweep, weights)
         )
-    return put_on_shelf(choice, sweeps_by_language, listing.problems, weights)
+    return stored_by_language(choice, sweeps_by_language, listing.problems, weights)
 
 
-def fingerprint(sweep: Sweep) -> str:
+def sweep_fingerprint(sweep: Sweep) -> str:
     """Fingerprint of the weights that the training started from."""
-    return str(fingerprint_of(sweep.first.spec) or "")
+    return str(fingerprint_of(sweep.first_gates.spec) or "")
 
 
 def _has_current_weights(sweep: Sweep, weights: str | None) -> bool:
-    return weights is None or fingerprint(sweep) == current_fingerprint(weights)
+    return weights is None or sweep_fingerprint(sweep) == current_fingerprint(weights)
 
 
-def label(sweep: Sweep, weights: str | None = None) -> str:
+def sweep_label(sweep: Sweep, weights: str | None = None) -> str:
     """A sweep in one line: how many runs, what was learned, on what."""
-    gates = sweep.first
+    gates = sweep.first_gates
     options = learned_with(gates)
     parts = [f"{len(sweep.runs)} runs"]
     if len(sweep.runs) == 1:
         parts = [f"one run, λ = {gates.weight:g}"]
-    parts.append("model trained jointly" if sweep.along else "model frozen")
+    parts.append("model trained jointly" if sweep.is_trained_jointly else "model frozen")
     if len(gates.grid.stacks) > 1:
         parts.append(_stacks_words(gates))
     if "steps" in options:
@@ -326,7 +326,7 @@ def label(sweep: Sweep, weights: str | None = None) -> str:
     seed = options.get("seed", gates.spec.get("seed"))
     if seed:
         parts.append(f"seed {seed}")
-    return " · ".join([*parts, *model_differences(fingerprint(sweep), weights, None)])
+    return " · ".join([*parts, *model_differences(sweep_fingerprint(sweep), weights, None)])
 
 
 def _stacks_words(gates: LearnedGates) -> str:
@@ -340,14 +340,14 @@ def _stacks_words(gates: LearnedGates) -> str:
     return f"gates on {', '.join(sorted(stacks_with_gates))} only"
 
 
-def labels(sweeps: Sequence[Sweep], weights: str | None = None) -> list[str]:
+def sweep_labels(sweeps: Sequence[Sweep], weights: str | None = None) -> list[str]:
     """Distinct labels of sweeps shown together: a select box finds an entry by its text."""
     settings = [_settings_beside_label(sweep) for sweep in sweeps]
     names = dict.fromkeys(name for sweep_settings in settings for name in sweep_settings)
     varying_names = [name for name in names if _differs(settings, name)]
     lines = []
     for sweep, sweep_settings in zip(sweeps, settings, strict=True):
-        parts = [label(sweep, weights)]
+        parts = [sweep_label(sweep, weights)]
         for name in varying_names:
             if name in sweep_settings:
                 parts.append(f"{name.replace('_', ' ')} {as_text(sweep_settings[name])}")
@@ -362,13 +362,13 @@ def _settings_beside_label(sweep: Sweep) -> dict[str, Any]:
     """A sweep's settings that its label does not state."""
     options = {
         name: value
-        for name, value in learned_with(sweep.first).items()
+        for name, value in learned_with(sweep.first_gates).items()
         if name not in OPTIONS_IN_LABEL
     }
     return {
         **options,
-        "dtype": dtype(sweep.runs[0]) or "float32",
-        "version": sweep.first.spec.get("version"),
+        "dtype": run_dtype(sweep.runs[0]) or "float32",
+        "version": sweep.first_gates.spec.get("version"),
     }
 
 
@@ -382,7 +382,7 @@ def _differs(settings: Sequence[Mapping[str, Any]], name: str) -> bool:
     return len(values) > 1
 
 
-def facts(result: Result[LearnedGates]) -> list[tuple[str, str]]:
+def run_facts(result: Result[LearnedGates]) -> list[tuple[str, str]]:
     """How a run was made, as (name, value) pairs."""
     gates = result.record
     rows = [("λ", f"{gates.weight:g}")]
@@ -396,6 +396,6 @@ def facts(result: Result[LearnedGates]) -> list[tuple[str, str]]:
     return rows
 
 
-def dtype(result: Result[LearnedGates]) -> str:
+def run_dtype(result: Result[LearnedGates]) -> str:
     """The precision that the model was loaded in; empty for float32."""
     return str(part(result.record.spec, "model", "dtype") or "")

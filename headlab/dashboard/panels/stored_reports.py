@@ -46,12 +46,12 @@ def matching_reports(
         same_weights = weights is None or stored_job.fingerprint == weights
         is_float32 = stored_job.dtype is None
         options = changed_options(stored_job.job)
-        return same_weights, is_float32, made_at(result), -len(options), result.key
+        return same_weights, is_float32, creation_seconds(result), -len(options), result.key
 
     fitting = []
     for result in results:
         report = result.record
-        if _subject_of(report) == subject and choice.fits(report.spec):
+        if _subject_of(report) == subject and choice.has_classes_of(report.spec):
             fitting.append(result)
     return sorted(fitting, key=rank, reverse=True)
 
@@ -62,7 +62,7 @@ def _subject_of(report: Report) -> tuple[object, object, object]:
     return part(spec, "model", "name"), part(spec, "task", "name"), spec.get("experiment")
 
 
-def made_at(result: Result[Report]) -> float:
+def creation_seconds(result: Result[Report]) -> float:
     """When a report was made, in Unix seconds; 0 if the date is missing or out of range."""
     try:
         creation_time = datetime.fromisoformat(str(result.meta.get("created"))).astimezone(UTC)
@@ -107,7 +107,7 @@ def report_label(result: Result[Report], weights: str | None = None) -> str:
     """
     stored_job = StoredJob.of(result.record)
     job = stored_job.job
-    words = [date_words(result), language_titles(job.languages_named)]
+    words = [creation_date_words(result), language_titles(job.languages_named)]
     if job.method:
         words.append(str(job.method))
     words += setting_words(changed_options(job))
@@ -145,9 +145,9 @@ def changed_options(job: ExperimentJob) -> dict[str, object]:
     return options
 
 
-def date_words(result: Result[Report]) -> str:
+def creation_date_words(result: Result[Report]) -> str:
     """When a report was made, in words."""
-    creation_time = datetime.fromtimestamp(made_at(result), UTC)
+    creation_time = datetime.fromtimestamp(creation_seconds(result), UTC)
     return f"{creation_time.day} {creation_time:%b %Y, %H:%M} UTC"
 
 
@@ -155,7 +155,7 @@ COMPARED_FIELDS = ("languages", METHOD, "dev_size", "test_size", "seed", "ablati
 """The fields in which a report may differ from a form, besides the options, in the order in which this is told."""
 
 
-def differences(
+def report_differences(
     stored_job: StoredJob, form_job: ExperimentJob, weights: str | None = None
 ) -> list[str]:
     """Settings in which a report differs from what is chosen, in words, with the report's values.

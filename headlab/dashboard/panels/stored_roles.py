@@ -11,8 +11,13 @@ import streamlit as st
 from headlab.core import Head, HeadlabError, Report, current_fingerprint, fingerprint_of, part
 from headlab.dashboard.frame import Choice, stored_results, task_languages
 from headlab.dashboard.names import language_title
-from headlab.dashboard.panels.shelf import Shelf, current_weights, model_differences, put_on_shelf
-from headlab.dashboard.panels.stored_reports import date_words, made_at
+from headlab.dashboard.panels.shelf import (
+    StoredByLanguage,
+    current_weights,
+    model_differences,
+    stored_by_language,
+)
+from headlab.dashboard.panels.stored_reports import creation_date_words, creation_seconds
 from headlab.dashboard.widgets import Form, FormValues, draw_grid, reason_refused
 from headlab.jobs.table import RolesJob
 from headlab.pictures import look_of, role_map_of
@@ -24,19 +29,19 @@ from headlab.tasks import SPLITS, TREEBANK
 # The map of heads by role: the head grid with a colour and a letter per role, and its legend.
 
 
-def role_map(
+def draw_role_map(
     roles: Roles,
     *,
     key: str,
     title: str,
-    selected: Head | None,
+    selected_head: Head | None,
     on_click: Callable[[Head], None] | None,
 ) -> None:
     """Draw every head's roles; a click, or Enter on it, calls `on_click(head)` before the page runs."""
-    draw_grid("rolegrid", picture(roles), roles.grid, key, title, selected, on_click)
+    draw_grid("rolegrid", role_map_data(roles), roles.grid, key, title, selected_head, on_click)
 
 
-def picture(roles: Roles) -> dict[str, Any]:
+def role_map_data(roles: Roles) -> dict[str, Any]:
     """Data for the browser: groups of roles with their colours and counts, and each head's groups, mark and tooltip."""
     shown_map = role_map_of(roles)
     group_numbers = {group: number for number, group in enumerate(shown_map.counts)}
@@ -59,10 +64,13 @@ def picture(roles: Roles) -> dict[str, Any]:
 
 # The form for roles to find: sentences, thresholds, and the jobs that it makes.
 
-FORM = Form("_roles_plan", "roles-plan-")
-TREES: Literal["treebank"] = "treebank"
-TEXTS: Literal["task"] = "task"
-SOURCES = {TREES: "Gold trees, where there are any", TEXTS: "The texts of the task, without syntax"}
+ROLES_FORM = Form("_roles_plan", "roles-plan-")
+TREEBANK_SOURCE: Literal["treebank"] = "treebank"
+TASK_SOURCE: Literal["task"] = "task"
+SENTENCE_SOURCES = {
+    TREEBANK_SOURCE: "Gold trees, where there are any",
+    TASK_SOURCE: "The texts of the task, without syntax",
+}
 
 
 @dataclass(frozen=True)
@@ -87,17 +95,17 @@ class RolesRequest:
         """
         return RolesJob.model_construct(
             model=self.choice.model,
-            task=self.choice.task if self.source == TEXTS else None,
+            task=self.choice.task if self.source == TASK_SOURCE else None,
             languages=list(self.languages),
             source=self.source,
-            options=FORM.read(OPTIONS, values),
-            **FORM.read(RolesJob.settings(), values),
+            options=ROLES_FORM.read(OPTIONS, values),
+            **ROLES_FORM.read(RolesJob.settings(), values),
         )
 
     @property
     def words(self) -> str:
         """The sentences, in words."""
-        if self.source == TREES:
+        if self.source == TREEBANK_SOURCE:
             return "gold trees of their treebanks: every role can be found"
         return (
             f"the texts of task {self.choice.task}, without syntax: positions, rare words, separators "
@@ -121,16 +129,16 @@ def roles_requests(
         task_languages: Codes of the languages of the task.
         source: TREES, or TEXTS to use no treebank.
     """
-    with_trees = [name for name in languages if name in treebanks and source == TREES]
+    with_trees = [name for name in languages if name in treebanks and source == TREEBANK_SOURCE]
     with_texts = [name for name in languages if name in task_languages and name not in with_trees]
     requests = [
-        RolesRequest(choice, TREES, tuple(with_trees)),
-        RolesRequest(choice, TEXTS, tuple(with_texts)),
+        RolesRequest(choice, TREEBANK_SOURCE, tuple(with_trees)),
+        RolesRequest(choice, TASK_SOURCE, tuple(with_texts)),
     ]
     return [request for request in requests if request.languages]
 
 
-def trouble(job: RolesJob) -> str:
+def roles_job_refusal(job: RolesJob) -> str:
     """Why a form's job cannot be started; empty if it can."""
     unknown_split = "" if job.split in SPLITS else f"There is no split {job.split}."
     return reason_refused(resolve, job.options) or unknown_split
@@ -165,7 +173,7 @@ class StoredRoles:
         return str(part(self.result.record.spec, "task", "name"))
 
 
-def shelf(choice: Choice) -> Shelf[StoredRoles]:
+def stored_roles_reports(choice: Choice) -> StoredByLanguage[StoredRoles]:
     """Every roles report of the chosen model, on a treebank or on the chosen task."""
     listing = stored_results(Report)
     weights_fingerprint = current_weights(choice.model)
@@ -185,7 +193,7 @@ def shelf(choice: Choice) -> Shelf[StoredRoles]:
             reports_by_language.setdefault(language, []).append(StoredRoles(result, roles))
     for language_reports in reports_by_language.values():
         language_reports.sort(key=lambda report: _rank(report, weights_fingerprint), reverse=True)
-    return put_on_shelf(choice, reports_by_language, problems, weights_fingerprint)
+    return stored_by_language(choice, reports_by_language, problems, weights_fingerprint)
 
 
 def _is_roles_report_of(report: Report, choice: Choice) -> bool:
@@ -222,12 +230,12 @@ def _rank(stored_roles: StoredRoles, weights: str | None) -> tuple[bool, bool, b
         has_current_weights,
         stored_roles.roles.syntax,
         not part(report.spec, "model", "dtype"),
-        made_at(stored_roles.result),
+        creation_seconds(stored_roles.result),
         stored_roles.key,
     )
 
 
-def label(stored_roles: StoredRoles, weights: str | None = None) -> str:
+def roles_report_label(stored_roles: StoredRoles, weights: str | None = None) -> str:
     """A report in one line: date, language, number and source of sentences, and weights if not the model's."""
     report = stored_roles.result.record
     source_text = "treebank"
@@ -238,7 +246,7 @@ def label(stored_roles: StoredRoles, weights: str | None = None) -> str:
     fingerprint = str(part(report.spec, "model", "fingerprint") or "")
     dtype = part(report.spec, "model", "dtype")
     parts = [
-        date_words(stored_roles.result),
+        creation_date_words(stored_roles.result),
         language_title(stored_roles.language),
         f"{size} sentences of {split} ({source_text})",
         *model_differences(fingerprint, weights, dtype),

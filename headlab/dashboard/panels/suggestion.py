@@ -14,14 +14,14 @@ from headlab.results import RAW, HeadScores, coarse
 
 MEAN_OF_LANGUAGES = "mean"
 
-RULES = {
+SUGGESTION_RULES = {
     "harmful": "heads whose interval lies below 0",
     "bottom": "exactly k heads, the lowest scores",
     "threshold": "heads that score below a threshold",
 }
 
 # The corrections of `HeadScores.mask` in words.
-CORRECTIONS = {
+CORRECTION_WORDS = {
     RAW: "each head's own interval",
     "holm": "Holm: any false one is unlikely",
     "bh": "Benjamini–Hochberg: few of them are false",
@@ -115,7 +115,9 @@ def _mean_bound(bounds: list[Floats | None]) -> Floats | None:
 def usable_rules(scores: HeadScores) -> list[str]:
     """The rules that these scores support: `harmful` needs signs with intervals."""
     return [
-        rule for rule in RULES if rule != "harmful" or (scores.signed and scores.high is not None)
+        rule
+        for rule in SUGGESTION_RULES
+        if rule != "harmful" or (scores.signed and scores.high is not None)
     ]
 
 

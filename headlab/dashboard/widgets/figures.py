@@ -17,7 +17,7 @@ from pandas.io.formats.style import Styler
 from headlab.charts.chart import Chart
 from headlab.core import NOTHING, Cell, Report, Table, is_p, p_words
 from headlab.dashboard.names import CHOICE_KEY, head_key, language_title, plain, plain_name
-from headlab.dashboard.widgets.presses import download, uninterrupted
+from headlab.dashboard.widgets.presses import download_button, uninterrupted
 from headlab.plots import PRINT_WIDTH, printed
 from headlab.plots.drawing import plotly_figure
 from headlab.plots.report import heads_by_row
@@ -29,14 +29,14 @@ SAVE_BUTTONS_HTML = """<div class="save"><span class="told" role="status"></span
 PLOTLY_CONFIG = {"displaylogo": False, "modeBarButtons": [["toImage"]]}
 
 
-def figure(
+def draw_figure(
     fig: go.Figure | Chart,
     name: str,
     *,
     key: str | None = None,
     alt: str = "",
-    about: str = "",
-    of: tuple[str, ...] | None = None,
+    subtitle_end: str = "",
+    subject: tuple[str, ...] | None = None,
     on_point: Callable[[], None] | None = None,
 ) -> None:
     """Draw a figure, and below it buttons that save it as SVG or PNG, under a name that says what it is of.
@@ -56,9 +56,9 @@ def figure(
     if isinstance(fig, Chart):
         fig = plotly_figure(fig)
     chart_key = re.sub(r"[^\w-]", "-", key or f"figure-{name}")
-    if of is None:
-        of = chosen()
-    file_stem = saved_name(name, of)
+    if subject is None:
+        subject = chosen_model_and_task()
+    file_stem = file_stem_of(name, subject)
     config = {**PLOTLY_CONFIG, "toImageButtonOptions": {"filename": file_stem}}
     select_options: dict[str, Any] = {"on_select": uninterrupted(on_point)} if on_point else {}
     st.plotly_chart(
@@ -70,7 +70,7 @@ def figure(
         **select_options,
     )
     title, _, _ = alt.partition(";")
-    subtitle = ", ".join(part for part in (*of, about) if part)
+    subtitle = ", ".join(part for part in (*subject, subtitle_end) if part)
     printed_figure = printed(fig, name, title, subtitle)
     data = {
         "chart": chart_key,
@@ -82,13 +82,13 @@ def figure(
     _save_buttons()(key=f"save-{chart_key}", data=data)
 
 
-def chosen() -> tuple[str, ...]:
+def chosen_model_and_task() -> tuple[str, ...]:
     """Model and task of the sidebar; empty outside the app."""
     choice = st.session_state.get(CHOICE_KEY)
     return () if choice is None else (choice.model, choice.task)
 
 
-def saved_name(name: str, subject: tuple[str, ...]) -> str:
+def file_stem_of(name: str, subject: tuple[str, ...]) -> str:
     """The name of a file to save, without its ending: what it holds, of which model and task."""
     return "-".join((name, *map(plain_name, subject)))
 
@@ -144,8 +144,8 @@ def show_table(table: Table, key: str) -> None:
     for note in table.notes:
         st.caption(plain(note))
     key_suffix = f"-{key[:8]}" if RESULT_KEY.fullmatch(key) else ""  # of two reports
-    name = f"{saved_name(table.name, chosen())}{key_suffix}.csv"
-    download(
+    name = f"{file_stem_of(table.name, chosen_model_and_task())}{key_suffix}.csv"
+    download_button(
         "Download this table as CSV",
         table.csv,
         name,
@@ -235,7 +235,9 @@ def show_how_made(
     show_commands(commands)
     file = f"{name}-{key[:12]}.json"
     data = partial(json.dumps, record.to_json(), indent=1)
-    download("Download all of it as JSON", data, file, "application/json", key=f"json-{key[:12]}")
+    download_button(
+        "Download all of it as JSON", data, file, "application/json", key=f"json-{key[:12]}"
+    )
 
 
 def show_commands(commands: Again) -> None:

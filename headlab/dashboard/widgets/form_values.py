@@ -167,7 +167,7 @@ class Form:
             for name, option in options.items()
         }
 
-    def kept(self, name: str, default: Any, *depends_on: str) -> Any:
+    def last_value(self, name: str, default: Any, *depends_on: str) -> Any:
         """A widget's last value."""
         return st.session_state.get(self.place, {}).get(self.key(name, *depends_on), default)
 
@@ -180,10 +180,10 @@ class Form:
             depends_on: As in `key`.
             usual: Its first value, if not the default.
         """
-        start = self.kept(name, option.default if usual is ... else usual, *depends_on)
+        start = self.last_value(name, option.default if usual is ... else usual, *depends_on)
         draw_option(name, option, self.key(name, *depends_on), start)
 
-    def grid(self, options: Mapping[str, Option]) -> None:
+    def draw_all(self, options: Mapping[str, Option]) -> None:
         """Draw the widgets for these options, in three columns."""
         columns = st.columns(3)
         for number, (name, option) in enumerate(options.items()):

@@ -36,11 +36,11 @@ def draw_map(
     *,
     key: str,
     title: str,
-    selected: Head | None = None,
+    selected_head: Head | None = None,
     on_click: Callable[[Head], None] | None = None,
     compact: bool = False,
     pictures: Sequence[str] = (),
-    together: Sequence[int] = (),
+    group_sizes: Sequence[int] = (),
 ) -> None:
     """Draw one value per head.
 
@@ -57,7 +57,7 @@ def draw_map(
             is not known.
     """
     data = _browser_data(head_map) | {"compact": compact, "pictures": list(pictures)}
-    draw_grid("headgrid", data, head_map.grid, key, title, selected, on_click, together)
+    draw_grid("headgrid", data, head_map.grid, key, title, selected_head, on_click, group_sizes)
 
 
 def draw_grid(
@@ -90,10 +90,12 @@ def draw_grid(
         "selected": selected_index,
         "key": key,
     }
-    presses.draw(kind, key, BLANK | data | grid_data, {key: picker(grid, on_click)})
+    presses.draw(kind, key, BLANK | data | grid_data, {key: head_press_action(grid, on_click)})
 
 
-def picker(grid: HeadGrid, on_click: Callable[[Head], None] | None) -> Callable[[Any], None]:
+def head_press_action(
+    grid: HeadGrid, on_click: Callable[[Head], None] | None
+) -> Callable[[Any], None]:
     """The action of a press on a map, whose value is the index of a head."""
 
     def click_head(index: Any) -> None:
@@ -125,13 +127,13 @@ def stacks(grid: HeadGrid, group_sizes: Sequence[int] = ()) -> list[dict[str, An
     ]
 
 
-def head_switches(
+def draw_head_switches(
     head_map: HeadMap,
     kept_heads: Bools,
     *,
     key: str,
     on_switch: Callable[[Sequence[int], bool], None],
-    together: Sequence[int] = (),
+    group_sizes: Sequence[int] = (),
 ) -> None:
     """Draw every head as a switch.
 
@@ -156,7 +158,7 @@ def head_switches(
 
     data = BLANK | _browser_data(head_map)
     data |= {
-        "stacks": stacks(grid, together),
+        "stacks": stacks(grid, group_sizes),
         "title": "Heads",
         "clickable": True,
         "selected": -1,
@@ -245,9 +247,9 @@ def draw_small_maps(
     maps: Mapping[str, HeadMap],
     *,
     key: str,
-    selected: Head | None = None,
+    selected_head: Head | None = None,
     on_click: Callable[[str, Head], None] | None = None,
-    together: Sequence[int] = (),
+    group_sizes: Sequence[int] = (),
     missing: Mapping[str, Callable[[], None]] | None = None,
 ) -> None:
     """A compact map per language, side by side, wrapping with the width of the window.
@@ -267,10 +269,10 @@ def draw_small_maps(
                     head_map,
                     key=f"{key}-{language}",
                     title=language_title(language),
-                    selected=selected,
+                    selected_head=selected_head,
                     on_click=None if on_click is None else partial(on_click, language),
                     compact=True,
-                    together=together,
+                    group_sizes=group_sizes,
                 )
         for draw_instead in (missing or {}).values():
             with st.container():

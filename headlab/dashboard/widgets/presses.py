@@ -320,7 +320,7 @@ MAX_KEPT_FILES = 32
 """Files made on demand, of everybody."""
 
 
-def download(
+def download_button(
     label: str,
     data: str | bytes | Callable[[], str | bytes],
     name: str,

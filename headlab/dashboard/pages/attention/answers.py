@@ -8,8 +8,10 @@ import pandas as pd
 import streamlit as st
 
 from headlab.core import CHANGES, NOTHING
-from headlab.dashboard.names import CHANGE_WORDS, counted, plain
-from headlab.dashboard.panels.attended_sentences import Sentence
+from headlab.dashboard.names import CHANGE_WORDS, count_words, plain
+from headlab.dashboard.panels import (
+    ShownSentence,
+)
 from headlab.pictures import MINUS
 from headlab.plots.matrices import visible
 from headlab.worker import Answer, Weights
@@ -18,7 +20,7 @@ SAME_LABEL = "same label"
 
 
 def answer_rows(
-    sentences: Sequence[Sentence], answers: Sequence[Sequence[Answer]], heads: int
+    sentences: Sequence[ShownSentence], answers: Sequence[Sequence[Answer]], heads: int
 ) -> pd.DataFrame:
     """A row per sentence: its right label, the model's with the heads on and with them off, and what that changes.
 
@@ -38,9 +40,9 @@ def answer_rows(
     return pd.DataFrame(rows, columns=columns)
 
 
-def _text_cells(sentence: Sentence, answers: Sequence[Answer]) -> list[str]:
+def _text_cells(sentence: ShownSentence, answers: Sequence[Answer]) -> list[str]:
     (answer,) = answers
-    right_label = sentence.right[0] if sentence.right else NOTHING
+    right_label = sentence.labels[0] if sentence.labels else NOTHING
     return [
         right_label,
         _with_heads_on(answer),
@@ -69,18 +71,18 @@ def _change_words(answer: Answer, right_label: str) -> str:
     return CHANGE_WORDS[now_wrong if answer.on == right_label else still_wrong]
 
 
-def _word_cells(sentence: Sentence, answers: Sequence[Answer]) -> list[str]:
+def _word_cells(sentence: ShownSentence, answers: Sequence[Answer]) -> list[str]:
     """How many words get their right label, and each that gets another one."""
-    words = counted(len(answers), "word")
+    words = count_words(len(answers), "word")
     changes = []
-    if len(sentence.right) != len(answers):  # of a longer sentence the rest has no answers
+    if len(sentence.labels) != len(answers):  # of a longer sentence the rest has no answers
         for answer in answers:
             if answer.on != answer.off:
                 changes.append(_word_change(answer))
         return ["a label per word", words, words, "; ".join(changes) or "no word's label"]
     right_on = 0
     right_off = 0
-    for answer, right_label in zip(answers, sentence.right, strict=True):
+    for answer, right_label in zip(answers, sentence.labels, strict=True):
         right_on += answer.on == right_label
         right_off += answer.off == right_label
         if answer.on != answer.off:
@@ -97,7 +99,9 @@ def _word_change(answer: Answer) -> str:
     return f"{visible(answer.word or '')}: {_with_heads_on(answer)} → {_with_heads_off(answer)}"
 
 
-def draw_answers(sentences: Sequence[Sentence], attention: Sequence[Weights], heads: int) -> None:
+def draw_answers(
+    sentences: Sequence[ShownSentence], attention: Sequence[Weights], heads: int
+) -> None:
     """Draw the answers with the heads on and off below the picture, or a sentence on why there are none.
 
     Args:

@@ -10,8 +10,12 @@ import pandas as pd
 import streamlit as st
 
 from headlab.dashboard.frame import Choice, wait_for_result
-from headlab.dashboard.names import counted, head_from, language_title, plain
-from headlab.dashboard.panels.attended_sentences import TASK, by_title, examples_of
+from headlab.dashboard.names import count_words, head_from, language_title, plain
+from headlab.dashboard.panels import (
+    TASK_SENTENCES,
+    label_examples_by_title,
+    offered_examples,
+)
 from headlab.dashboard.widgets import PageState, button, set_widget, uninterrupted
 from headlab.plots.matrices import GIVEN, LINKS, Panel, strongest_link
 from headlab.worker import AttentionRequest, Client
@@ -56,7 +60,7 @@ def read_sentences(
         A panel for each sentence, with its text as title; None for a text that is too long.
     """
     panels = list[Panel | None]()
-    for example in examples_of(_client, task, language)[:MAX_SENTENCES]:
+    for example in offered_examples(_client, task, language)[:MAX_SENTENCES]:
         if max(len(example.text), len(example.pair or "")) > MAX_TEXT_LENGTH:
             panels.append(None)
             continue
@@ -100,7 +104,7 @@ def draw_elsewhere(worker: Client, choice: Choice, fingerprint: str, head: str, 
         too_long = panels.count(None)
         too_long_note = ""
         if too_long:
-            sentences = counted(too_long, "sentence")
+            sentences = count_words(too_long, "sentence")
             too_long_note = f" {sentences} of over {MAX_TEXT_LENGTH:,} characters left out."
         if links.empty:
             st.caption(f"None of the first {len(panels)} sentences has such a link.{too_long_note}")
@@ -160,14 +164,14 @@ def _begin_search(query: tuple[str, ...]) -> None:
 
 def open_sentence(worker: Client, choice: Choice, language: str, sentence_number: int) -> None:
     """Choose the sentence of this number in a language, as its widgets do."""
-    example = examples_of(worker, choice.task, language)[sentence_number]
+    example = offered_examples(worker, choice.task, language)[sentence_number]
     side_by_side = st.session_state.get("side", ())
-    set_widget("source", TASK)
+    set_widget("source", TASK_SENTENCES)
     set_widget("side", [*side_by_side] if language in side_by_side else [language])
     set_widget("row", sentence_number)
     if example.label is not None:
         set_widget("label", example.label)
-    titles = by_title(examples_of(worker, choice.task, language), example.label)
+    titles = label_examples_by_title(offered_examples(worker, choice.task, language), example.label)
     for title, other_example in titles.items():
         if (other_example.text, other_example.pair) == (example.text, example.pair):
             set_widget(f"sentence-{language}", title)

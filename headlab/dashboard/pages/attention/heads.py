@@ -10,8 +10,12 @@ import streamlit as st
 from headlab.core import Head, HeadGrid, HeadlabError
 from headlab.dashboard.frame import StoredScores
 from headlab.dashboard.names import head_from, head_key, head_words
-from headlab.dashboard.panels.attended_sentences import KINDS, MAX_HEADS
-from headlab.dashboard.panels.suggestion import MEAN_OF_LANGUAGES, pooled_scores
+from headlab.dashboard.panels import (
+    HEAD_KINDS,
+    MAX_HEADS,
+    MEAN_OF_LANGUAGES,
+    pooled_scores,
+)
 from headlab.dashboard.widgets import notify_of_link, set_widget
 
 
@@ -35,7 +39,7 @@ def heads_of_link(grid: HeadGrid, keys: Sequence[str]) -> tuple[list[Head], str 
 
 def head_names(grid: HeadGrid, heads: Sequence[Head]) -> dict[str, str]:
     """{head key: display name}; a link may give a head's kind."""
-    keys_by_kind = {kind: st.query_params.get_all(kind) for kind in KINDS}
+    keys_by_kind = {kind: st.query_params.get_all(kind) for kind in HEAD_KINDS}
     names = {}
     for head in heads:
         key = head_key(head)

@@ -28,8 +28,11 @@ from headlab.dashboard.pages.attention.views import (
     draw_view,
     pick_view_options,
 )
-from headlab.dashboard.panels import job_offer
-from headlab.dashboard.panels.attended_sentences import Sentence, pick_sentences
+from headlab.dashboard.panels import (
+    ShownSentence,
+    draw_missing_scores,
+    pick_sentences,
+)
 from headlab.dashboard.widgets import heads_gated_together, remember_choice, remembered_choice
 from headlab.plots.matrices import Panel
 from headlab.results import HeadScores
@@ -41,7 +44,7 @@ def attention(
     _client: Client,
     model: str,
     fingerprint: str,
-    sentence: Sentence,
+    sentence: ShownSentence,
     heads: list[tuple[str, int, int]],
     task: str,
     label_map: Mapping[str, str] | None,
@@ -61,7 +64,7 @@ def attention(
         model=model,
         text=sentence.text,
         heads=heads,
-        pair=sentence.pair,
+        pair=sentence.second_text,
         words=list(sentence.words),
         task=task,
         label_map=label_map,
@@ -71,7 +74,11 @@ def attention(
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def attention_of_every_head(
-    _client: Client, model: str, fingerprint: str, sentence: Sentence, head: tuple[str, int, int]
+    _client: Client,
+    model: str,
+    fingerprint: str,
+    sentence: ShownSentence,
+    head: tuple[str, int, int],
 ) -> Weights:
     """Small attention maps of all heads in a sentence.
 
@@ -86,7 +93,7 @@ def attention_of_every_head(
         model=model,
         text=sentence.text,
         heads=[head],
-        pair=sentence.pair,
+        pair=sentence.second_text,
         words=list(sentence.words),
         maps=True,
     )
@@ -98,7 +105,7 @@ def draw_all_heads(
     model_name: str,
     model: LoadedModel,
     panels: Sequence[Panel],
-    sentences: Sequence[Sentence],
+    sentences: Sequence[ShownSentence],
     options: ViewOptions,
     scores: Mapping[str, HeadScores],
 ) -> None:
@@ -148,7 +155,7 @@ def draw_attention(
     choice: Choice,
     model: LoadedModel,
     heads: Sequence[Head],
-    sentences: Sequence[Sentence],
+    sentences: Sequence[ShownSentence],
     view: str,
     options: ViewOptions,
     scores: Mapping[str, HeadScores],
@@ -218,6 +225,6 @@ def draw_page() -> None:
             shown_key = remembered_choice("head")
             shown_name = head_names(model.grid, heads)[shown_key]
             draw_elsewhere(worker, choice, model.fingerprint, shown_key, shown_name)
-        job_offer.panel(
+        draw_missing_scores(
             choice, results, "With them, this page starts at the strongest head of these languages."
         )

@@ -16,7 +16,9 @@ import numpy as np
 import pandas as pd
 
 from headlab.core import HeadlabError
-from headlab.dashboard.panels.attended_sentences import COLOURS
+from headlab.dashboard.panels import (
+    HEAD_COLOURS,
+)
 from headlab.plots.matrices import Panel
 from headlab.report.svg import shaded
 
@@ -75,7 +77,7 @@ SAVE = (
 
 def _panel_html(panel: Panel, names: Mapping[str, str], root: str) -> str:
     items = []
-    for name, colour in zip(panel.weights, cycle(COLOURS), strict=False):
+    for name, colour in zip(panel.weights, cycle(HEAD_COLOURS), strict=False):
         items.append(f'<li><i style="background:{colour}"></i>{escape(names.get(name, name))}</li>')
     return (
         f'<div class="panel" id="{root}"><h2>{escape(panel.title)}</h2>'

@@ -19,15 +19,18 @@ from headlab.dashboard.pages.attention.pictures import (
     strongest_links,
     weights_table,
 )
-from headlab.dashboard.panels.suggestion import MEAN_OF_LANGUAGES, pooled_scores
+from headlab.dashboard.panels import (
+    MEAN_OF_LANGUAGES,
+    pooled_scores,
+)
 from headlab.dashboard.widgets import (
-    download,
+    download_button,
+    draw_figure,
     draw_map,
-    figure,
     figures,
+    file_stem_of,
     remember_choice,
     remembered_choice,
-    saved_name,
     set_widget,
 )
 from headlab.pictures import HeadMap, head_map, map_of, maps_of, parts_note
@@ -150,10 +153,10 @@ def draw_every_head(
             frame_scores,
             key="every",
             title=panel.title,
-            selected=head,
+            selected_head=head,
             on_click=choose_head,
             pictures=pictures,
-            together=gated_together,
+            group_sizes=gated_together,
         )
         st.caption(
             f"One small map per head, its largest weight darkest; frames are {frame_words}. "
@@ -167,12 +170,12 @@ def draw_every_head(
         key = head_key(head)
         name = head_words(head, len(grid.stacks) > 1)
         st.markdown(f"##### {plain(name)}")
-        figure(
+        draw_figure(
             attention_map(shown_panel, key),
             f"attention-{key}",
             key="enlarged",
             alt=f"Attention of {name}: {panel.title}",
-            about=" ".join(panel.tokens)[:120],
+            subtitle_end=" ".join(panel.tokens)[:120],
         )
         direction_note = ", from right to left as the sentence runs" if panel.rtl else ""
         st.caption(f"A row per token that looks, a column per token looked at{direction_note}.")
@@ -251,7 +254,7 @@ def _draw_bertviz(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
             shown_panels,
             names,
             len(names) if one_head_each else None,
-            saved_name("attention", figures.chosen()),
+            file_stem_of("attention", figures.chosen_model_and_task()),
         ),
         height=FRAME_HEIGHT,
         alt=f"Attention of {', '.join(names.values())}: {titles}",
@@ -274,8 +277,8 @@ def _draw_shaded(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
 
 
 def _offer_svg(data: Callable[[], str], name: str) -> None:
-    file_name = f"{saved_name(name, figures.chosen())}.svg"
-    download("Save as SVG", data, file_name, "image/svg+xml", key=f"svg-{name}")
+    file_name = f"{file_stem_of(name, figures.chosen_model_and_task())}.svg"
+    download_button("Save as SVG", data, file_name, "image/svg+xml", key=f"svg-{name}")
 
 
 def _draw_table(panels: Sequence[Panel], names: Mapping[str, str]) -> None:

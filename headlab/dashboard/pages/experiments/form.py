@@ -9,16 +9,17 @@ import streamlit as st
 
 from headlab.core import Report
 from headlab.dashboard.frame import Choice, cached_options, open_page, other_choices, task_languages
-from headlab.dashboard.panels.job_actions import (
-    asked,
-    end_form,
-    progress,
-    refusal,
-    start_planned,
-    terminal,
+from headlab.dashboard.panels import (
+    draw_live_jobs,
+    end_job_form,
+    matching_reports,
+    resolved_options,
+    scores_refusal,
+    show_report_next,
+    show_started_job,
+    show_terminal_commands,
+    start_job_of_form,
 )
-from headlab.dashboard.panels.shown_report import show_report_next
-from headlab.dashboard.panels.stored_reports import matching_reports, resolved_options
 from headlab.dashboard.widgets import Form, FormValues, button, reason_refused
 from headlab.jobs import Settings
 from headlab.jobs.table import ExperimentJob
@@ -73,7 +74,7 @@ class ExperimentForm:
             experiment=self.experiment,
             languages=list(self.choice.languages),
             options=FORM.read(self.study_options(), values, self.experiment),
-            **self.choice.about,
+            **self.choice.job_fields,
             **self._method_fields(values),
             **FORM.read(ExperimentJob.settings(), values),
         )
@@ -107,7 +108,7 @@ class ExperimentForm:
 
         Beyond `trouble`, this asks what the model refuses.
         """
-        return self.trouble(job) or (refusal(self.choice) if self.uses_method else "")
+        return self.trouble(job) or (scores_refusal(self.choice) if self.uses_method else "")
 
 
 def link_other_reports(form: ExperimentForm, results: Sequence[Result[Report]]) -> None:
@@ -137,7 +138,9 @@ def draw_form(form: ExperimentForm) -> ExperimentJob:
             _draw_more_options(form)
         job = form.job(FORM.values())
         _draw_end(form, job)
-        terminal(job, about="It can be interrupted; run the same command again to resume:")
+        show_terminal_commands(
+            job, note="It can be interrupted; run the same command again to resume:"
+        )
     return job
 
 
@@ -161,19 +164,19 @@ def _draw_end(form: ExperimentForm, job: ExperimentJob) -> None:
     """The forecast, the button, the outcome of the last click, and jobs in progress."""
     warning = caution(form.choice.method) if form.uses_method else ""
     forecast_lead = f"Caution: {warning}. What it will take:" if warning else "What it will take:"
-    end_form(
+    end_job_form(
         job,
         form.obstacle(job),
         _start,
         form,
         key="plan-start",
-        form=FORM.prefix,
-        before=forecast_lead,
+        form_prefix=FORM.prefix,
+        text_before=forecast_lead,
     )
-    asked("Its report appears below when it is done.")
-    progress()
+    show_started_job("Its report appears below when it is done.")
+    draw_live_jobs()
 
 
 def _start(form: ExperimentForm, typed_values: Mapping[str, str] | None) -> None:
     show_report_next(form.experiment)  # show its report, which will be the newest
-    start_planned(FORM, form.job, typed_values)
+    start_job_of_form(FORM, form.job, typed_values)

@@ -9,13 +9,13 @@ from headlab.dashboard.frame import page, stored_results
 from headlab.dashboard.names import plain
 from headlab.dashboard.pages.experiments.form import ExperimentForm, draw_form, link_other_reports
 from headlab.dashboard.pages.experiments.report import draw_report, pick_report
-from headlab.dashboard.panels.shelf import current_weights
-from headlab.dashboard.panels.shown_report import (
+from headlab.dashboard.panels import (
     choose_experiment,
+    current_weights,
+    matching_reports,
     requested_report,
     write_report_link,
 )
-from headlab.dashboard.panels.stored_reports import matching_reports
 from headlab.dashboard.widgets import show_skipped
 from headlab.jobs.table import ExperimentJob
 from headlab.studies import offered_experiments

@@ -8,17 +8,17 @@ import streamlit as st
 
 from headlab.core import HeadlabError, Report
 from headlab.dashboard.names import plain
-from headlab.dashboard.panels.heads_in_tables import link_to_attention
-from headlab.dashboard.panels.reproduction import commands_again
-from headlab.dashboard.panels.stored_reports import (
+from headlab.dashboard.panels import (
     StoredJob,
-    differences,
-    made_at,
+    commands_again,
+    creation_seconds,
+    link_to_attention,
+    report_differences,
     report_facts,
     report_label,
     sizes_words,
 )
-from headlab.dashboard.widgets import figure, set_first_value, show_how_made, show_table
+from headlab.dashboard.widgets import draw_figure, set_first_value, show_how_made, show_table
 from headlab.jobs.table import ExperimentJob
 from headlab.plots import report_figures
 from headlab.results import Result
@@ -53,7 +53,7 @@ def pick_report(
         set_first_value(widget_key, requested_key)
     if st.session_state.get(widget_key, "") not in keys:
         del st.session_state[widget_key]
-    first_is_newest = max(map(made_at, results)) == made_at(results[0])
+    first_is_newest = max(map(creation_seconds, results)) == creation_seconds(results[0])
     newest_label = "The newest" if first_is_newest else "The newest of the chosen model in float32"
 
     def label_of(report_key: str) -> str:
@@ -73,7 +73,7 @@ def draw_report(result: Result[Report], form_job: ExperimentJob, weights: str | 
     """
     report = result.record
     st.caption(plain(report_label(result, weights)))
-    settings = differences(StoredJob.of(report), form_job, weights)
+    settings = report_differences(StoredJob.of(report), form_job, weights)
     if settings:
         st.info(
             "This report was made with other settings than those chosen above: "
@@ -102,7 +102,7 @@ def _draw_figures(report: Report) -> None:
     for name in names:
         figure_name = name.removeprefix(report.name).strip("-").replace("-", " ")
         alt = f"{title}, {figure_name}" if figure_name else title
-        figure(figures[name], name, alt=alt, about=_subject_words(report))
+        draw_figure(figures[name], name, alt=alt, subtitle_end=_subject_words(report))
 
 
 def _link_to_heads(report: Report) -> None:

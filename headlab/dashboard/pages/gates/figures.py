@@ -16,18 +16,27 @@ from headlab.core import Bools, Cell, JsonLike, Table, current_fingerprint, fing
 from headlab.dashboard.frame import (
     Choice,
     LatestValue,
+    comparable_scores,
     errors_as_sentences,
     matching_scores,
     stored_results,
     worker_client,
 )
-from headlab.dashboard.frame.stored_scores import comparable_scores
-from headlab.dashboard.panels.accuracy import Known, Question, figures, interval_of_difference
-from headlab.dashboard.panels.stored_gates import Sweep, hover, run_words, splits_of
+from headlab.dashboard.panels import (
+    AccuracyQuestion,
+    KnownFigures,
+    Sweep,
+    interval_of_difference,
+    measured_splits,
+    run_hover_text,
+    run_words,
+    session_figures,
+    stream_figures,
+)
 from headlab.dashboard.widgets import (
     PageState,
     button,
-    figure,
+    draw_figure,
     redraw_every,
     set_widget,
     show_table,
@@ -85,12 +94,12 @@ def draw_training(gates: LearnedGates, key: str) -> None:
     map_column, course_column = st.columns([6, 5], gap="large")
     with map_column:
         st.markdown("##### How likely each gate is open")
-        figure(
+        draw_figure(
             open_map(gates),
             f"{file_name}-map",
             key=f"gates-map-{key}",
             alt="P(open) of every gate over the training",
-            about=subject,
+            subtitle_end=subject,
         )
         st.caption(
             "P(g ≠ 0). Blue: open; orange: closed; pale: as likely as not; blank: a head without "
@@ -98,12 +107,12 @@ def draw_training(gates: LearnedGates, key: str) -> None:
         )
     with course_column:
         st.markdown("##### Loss, penalty and open heads")
-        figure(
+        draw_figure(
             course(gates),
             f"{file_name}-course",
             key=f"gates-course-{key}",
             alt="Loss, penalty and open heads by step",
-            about=subject,
+            subtitle_end=subject,
         )
         st.caption(
             "Loss is the mean of the task's since the point before; penalty is λ times the sum of "
@@ -113,15 +122,15 @@ def draw_training(gates: LearnedGates, key: str) -> None:
 
 def draw_heads_kept_by_layer(sweep: Sweep) -> None:
     """Heads that each run keeps, by layer, and by stack if the model has several."""
-    grid = sweep.first.grid
+    grid = sweep.first_gates.grid
     run_labels = [run_words(gates) for gates in sweep.gates]
     kept_heads = [gates.kept for gates in sweep.gates]
-    figure(
+    draw_figure(
         kept_by_layer(run_labels, kept_heads, grid),
-        f"gates-{sweep.first.language}-layers",
+        f"gates-{sweep.first_gates.language}-layers",
         key="gates-layers",
         alt="Heads kept in each layer, by λ",
-        about=sweep.first.language,
+        subtitle_end=sweep.first_gates.language,
     )
     st.caption("Numbers are heads kept; the darker, the larger their share of the layer.")
     if len(grid.stacks) > 1:
@@ -136,12 +145,12 @@ def _draw_heads_kept_by_stack(runs: Sequence[LearnedGates]) -> None:
             sizes[stack] = size
             kept_counts.setdefault(stack, []).append(kept_count)
     if len(runs) > 1:
-        figure(
+        draw_figure(
             kept_by_stack([gates.weight for gates in runs], kept_counts, sizes),
             f"gates-{runs[0].language}-stacks",
             key="gates-stacks",
             alt="Share of each stack's heads that is kept, by λ",
-            about=runs[0].language,
+            subtitle_end=runs[0].language,
         )
         return
     stack_words = []
@@ -153,8 +162,6 @@ def _draw_heads_kept_by_stack(runs: Sequence[LearnedGates]) -> None:
 # Other methods' masks of the same size as the gates': which heads they share, and their accuracy.
 
 COMPARED_METHODS = (DEFAULT_METHOD, LIVE_METHOD)
-FINAL_FIGURES = "_figures"
-"""Session key of the final figures, which the Prune page shares."""
 POLL_SECONDS = 0.5
 FIRST_SECONDS = 0.3
 
@@ -177,8 +184,8 @@ class MaskMeasurement(PageState):
 
 def scores_by_method(choice: Choice, sweep: Sweep) -> dict[str, HeadScores]:
     """Cached scores for the same weights and language, by the methods that have any."""
-    language = sweep.first.language
-    fingerprint = fingerprint_of(sweep.first.spec)
+    language = sweep.first_gates.language
+    fingerprint = fingerprint_of(sweep.first_gates.spec)
     scores_of_methods = {}
     for method in COMPARED_METHODS:
         results = matching_scores(
@@ -187,8 +194,8 @@ def scores_by_method(choice: Choice, sweep: Sweep) -> dict[str, HeadScores]:
         same_weights = [
             result for result in results if fingerprint_of(result.record.spec) == fingerprint
         ]
-        scores = comparable_scores(same_weights, [language]).first
-        if scores is not None and scores.grid == sweep.first.grid:
+        scores = comparable_scores(same_weights, [language]).first_scores
+        if scores is not None and scores.grid == sweep.first_gates.grid:
             scores_of_methods[method] = scores
     return scores_of_methods
 
@@ -260,7 +267,7 @@ def accuracy_is_known(gates: LearnedGates, mask: Mask) -> bool:
         return True
     weights = current_fingerprint(mask.model.get("fingerprint"))
     identity = {weights, part(gates.spec, "task", "name"), mask.digest, gates.language}
-    return any(identity <= set(question_key) for question_key in _final_figures())
+    return any(identity <= set(question_key) for question_key in session_figures())
 
 
 def overlap_table(
@@ -315,13 +322,13 @@ def overlap_table(
         "by chance": ".1f",
         "chance, low": "d",
         "chance, high": "d",
-        f"{accuracy_name(sweep.first)}, %": ".1f",
+        f"{accuracy_name(sweep.first_gates)}, %": ".1f",
         "difference, points": "+.1f",
         "low, points": "+.1f",
         "high, points": "+.1f",
     }
     return Table(
-        f"gates-overlap-{sweep.first.language}",
+        f"gates-overlap-{sweep.first_gates.language}",
         "The heads that Shapley and gradient would have kept",
         tuple(format_by_column),
         tuple(format_by_column.values()),
@@ -341,9 +348,9 @@ def _figure_cells(mask_figure: Figure | None) -> tuple[Cell, ...]:
 
 def questions_about_masks(
     choice: Choice, sweep: Sweep, scores: Mapping[str, HeadScores], split: str
-) -> dict[RunAndMethod, Question]:
+) -> dict[RunAndMethod, AccuracyQuestion]:
     """The questions to the worker about the methods' masks, on the runs' examples."""
-    questions_by_mask: dict[RunAndMethod, Question] = {}
+    questions_by_mask: dict[RunAndMethod, AccuracyQuestion] = {}
     asker = MaskMeasurement.of_session().asker
     for run in sweep.runs:
         run_worth = worth(run.record, split)
@@ -351,7 +358,7 @@ def questions_about_masks(
             continue
         for method, method_scores in scores.items():
             mask = mask_of_scores(run.record, method_scores)
-            questions_by_mask[run.key, method] = Question.of(
+            questions_by_mask[run.key, method] = AccuracyQuestion.unchecked(
                 choice.model,
                 str(fingerprint_of(method_scores.spec)),
                 choice.task,
@@ -365,10 +372,10 @@ def questions_about_masks(
 
 
 def final_figures_of(
-    questions_by_mask: Mapping[RunAndMethod, Question], language: str
+    questions_by_mask: Mapping[RunAndMethod, AccuracyQuestion], language: str
 ) -> dict[RunAndMethod, Figure]:
     """The final figures that this session has for these masks."""
-    known_figures = _final_figures()
+    known_figures = session_figures()
     figures_by_mask = {}
     for run_and_method, question in questions_by_mask.items():
         question_key = question.key(language)
@@ -377,14 +384,11 @@ def final_figures_of(
     return figures_by_mask
 
 
-def _final_figures() -> Known:
-    known_figures: Known = st.session_state.setdefault(FINAL_FIGURES, {})
-    return known_figures
-
-
-def offer_measuring(questions_by_mask: Mapping[RunAndMethod, Question], language: str) -> None:
+def offer_measuring(
+    questions_by_mask: Mapping[RunAndMethod, AccuracyQuestion], language: str
+) -> None:
     """The button that asks the worker for the missing figures, and its progress."""
-    known_figures = _final_figures()
+    known_figures = session_figures()
     missing = []
     for question in questions_by_mask.values():
         if question.key(language) not in known_figures:
@@ -411,7 +415,7 @@ def offer_measuring(questions_by_mask: Mapping[RunAndMethod, Question], language
 
 
 def _measure(
-    question_keys: tuple[tuple[str, ...], ...], missing: Sequence[Question], language: str
+    question_keys: tuple[tuple[str, ...], ...], missing: Sequence[AccuracyQuestion], language: str
 ) -> None:
     """Ask the worker for the missing figures, in place of those that are being asked for.
 
@@ -420,7 +424,7 @@ def _measure(
         missing: The questions about those that are not measured yet.
         language: Whose examples are answered.
     """
-    known_figures = _final_figures()
+    known_figures = session_figures()
     measurement = MaskMeasurement.of_session()
     if measurement.progress is not None:
         measurement.progress.stop()
@@ -433,7 +437,7 @@ def _measure(
 
 
 def _measured_masks(
-    worker: Client, missing: Sequence[Question], language: str, known_figures: Known
+    worker: Client, missing: Sequence[AccuracyQuestion], language: str, known_figures: KnownFigures
 ) -> Generator[int]:
     """Measure masks one at a time, as a session's newer question would cancel the older one.
 
@@ -441,7 +445,7 @@ def _measured_masks(
         The number of masks that are measured so far, with every figure that arrives.
     """
     for measured_count, question in enumerate(missing):
-        with closing(figures(worker, question, [language], known_figures)) as values:
+        with closing(stream_figures(worker, question, [language], known_figures)) as values:
             for _ in values:
                 yield measured_count
     yield len(missing)
@@ -486,15 +490,16 @@ WEIGHT_LIST = "weight"
 
 
 def draw_trade_off(choice: Choice, sweep: Sweep, run_number: int) -> None:
-    """The trade-off with its table.
+    """The trade-off with its table, below its heading.
 
     Args:
         choice: The sidebar's.
         sweep: The runs.
         run_number: Index of the run to highlight.
     """
-    language = sweep.first.language
-    splits = splits_of(sweep)
+    language = sweep.first_gates.language
+    st.subheader(f"{accuracy_name(sweep.first_gates).capitalize()} against heads kept")
+    splits = measured_splits(sweep)
     if not splits:
         st.info("These runs have no accuracy for their masks; learn the gates again to measure it.")
         show_table(gates_table(sweep.gates), f"gates-{language}")
@@ -504,13 +509,13 @@ def draw_trade_off(choice: Choice, sweep: Sweep, run_number: int) -> None:
     questions_by_mask = questions_about_masks(choice, sweep, scores, split)
     known_figures = final_figures_of(questions_by_mask, language)
     names = {method: method_words(method_scores) for method, method_scores in scores.items()}
-    figure(
+    draw_figure(
         trade_off_figure(sweep, split, known_figures, run_number, names=names),
         f"gates-{language}-{split}",
         key=TRADE_OFF_CHART,
         alt="Accuracy against heads kept",
         on_point=show_clicked_run,
-        about=f"{language}, {split}",
+        subtitle_end=f"{language}, {split}",
     )
     drawn_methods = {method for _, method in known_figures}
     drawn_scores = {method: scores[method] for method in scores if method in drawn_methods}
@@ -526,7 +531,7 @@ def draw_trade_off(choice: Choice, sweep: Sweep, run_number: int) -> None:
 
 
 def _caution(sweep: Sweep, split: str, splits: list[str]) -> str:
-    if learned_on(sweep.first) == split:
+    if learned_on(sweep.first_gates) == split:
         return f"The gates were learned on {split} itself: judge them on test."
     if split == "test" and splits[0] != "test":
         return (
@@ -567,7 +572,7 @@ def _draw_overlap(
     """The heads that the gates share with other methods, and which methods have no scores here."""
     if scores:
         table = overlap_table(sweep, scores, known_figures, split)
-        show_table(table, f"overlap-{sweep.first.language}")
+        show_table(table, f"overlap-{sweep.first_gates.language}")
     lacking = [method for method in COMPARED_METHODS if method not in scores]
     if lacking:
         st.caption(
@@ -575,7 +580,7 @@ def _draw_overlap(
             f"them, the heads that {'they' if len(lacking) > 1 else 'it'} would have kept appear "
             "here. The Heads page computes them."
         )
-    if scores and sweep.along:
+    if scores and sweep.is_trained_jointly:
         st.caption(
             "The model was trained jointly with the gates; the other methods' masks are of the "
             "original model."
@@ -613,7 +618,7 @@ def trade_off_figure(
         worths.append(run_worth)
         weights.append(weight)
         kept_counts.append(int(run.record.kept.sum()))
-        hover_texts.append(hover(run.record, split))
+        hover_texts.append(run_hover_text(run.record, split))
     ends = np.array([run_worth.ends for run_worth in worths])
     accuracies = np.array([100 * run_worth.accuracy for run_worth in worths])
     series = {
@@ -624,8 +629,8 @@ def trade_off_figure(
     for method in dict.fromkeys(method for _, method in known_figures):
         name = names.get(method, method)
         series[f"{name}, as many heads"] = _dots_of_method(sweep, method, name, known_figures)
-    head_count = sweep.first.grid.size
-    unit = f"{accuracy_name(sweep.first)} on {split}, %"
+    head_count = sweep.first_gates.grid.size
+    unit = f"{accuracy_name(sweep.first_gates)} on {split}, %"
     return trade_off(series, 100 * worths[0].baseline, head_count, unit, chosen=highlighted_index)
 
 

@@ -9,10 +9,14 @@ import streamlit as st
 from headlab.core import HeadlabError, Report, Table, fingerprint_of
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import language_title, page_link, plain
-from headlab.dashboard.panels import stored_roles
-from headlab.dashboard.panels.remaining_roles import counts_by_size
-from headlab.dashboard.panels.stored_gates import Sweep, fingerprint
-from headlab.dashboard.widgets import figure, show_table
+from headlab.dashboard.panels import (
+    StoredRoles,
+    Sweep,
+    role_counts_by_size,
+    stored_roles_reports,
+    sweep_fingerprint,
+)
+from headlab.dashboard.widgets import draw_figure, show_table
 from headlab.plots.heads import stacked
 from headlab.studies.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying
 
@@ -26,8 +30,8 @@ NOTE = (
 
 def draw_roles(choice: Choice, sweep: Sweep) -> None:
     """The roles left at each λ, from a report on the same language, or a link to make one."""
-    language = sweep.first.language
-    reports = stored_roles.shelf(choice).by_language.get(language, [])
+    language = sweep.first_gates.language
+    reports = stored_roles_reports(choice).by_language.get(language, [])
     if not reports:
         subject = f"the heads of {choice.model} do in {language_title(language)}"
         st.info(f"There is no report yet on what {plain(subject)}.")
@@ -39,16 +43,16 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
     except HeadlabError as error:
         st.info(plain(f"These gates cannot be compared with this report of roles: {error}."))
         return
-    heads_left, counts = counts_by_size(first_run_of_each_size(table))
-    figure(
+    heads_left, counts = role_counts_by_size(first_run_of_each_size(table))
+    draw_figure(
         stacked(heads_left, counts, "heads with the role"),
         f"gates-{language}-roles",
         key="gates-roles",
         alt="Heads kept with each role, by how many are kept",
-        about=language,
+        subtitle_end=language,
     )
     training_note = ""
-    if sweep.along:
+    if sweep.is_trained_jointly:
         training_note = " The roles were found before the training, which changed the model too."
     st.caption(
         "The first bar is all heads with a gate. Of runs that keep equally many heads the lowest "
@@ -57,9 +61,7 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
     show_table(table, f"gates-roles-{language}")
 
 
-def _best_report(
-    reports: Sequence[stored_roles.StoredRoles], sweep: Sweep
-) -> stored_roles.StoredRoles:
+def _best_report(reports: Sequence[StoredRoles], sweep: Sweep) -> StoredRoles:
     """The best report on the sweep's weights; if there is none, the best of all, which is rejected.
 
     Args:
@@ -67,7 +69,7 @@ def _best_report(
         sweep: The runs.
     """
     for report in reports:
-        if fingerprint_of(report.result.record.spec) == fingerprint(sweep):
+        if fingerprint_of(report.result.record.spec) == sweep_fingerprint(sweep):
             return report
     return reports[0]
 
@@ -78,9 +80,9 @@ def kept_roles_table(sweep: Sweep, report: Report) -> Table:
     Raises:
         HeadlabError: For a report on another model.
     """
-    same_model(report, sweep.first.spec, "gates")
-    heads_of_roles = heads_by_role(report, sweep.first.grid)
-    gated_heads = sweep.first.gated
+    same_model(report, sweep.first_gates.spec, "gates")
+    heads_of_roles = heads_by_role(report, sweep.first_gates.grid)
+    gated_heads = sweep.first_gates.gated
     kept_by_weight = [
         (None, gated_heads),
         *((run.record.weight, run.record.kept & gated_heads) for run in sweep.runs),

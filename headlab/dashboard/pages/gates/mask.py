@@ -12,9 +12,11 @@ from headlab.core import Floats, current_fingerprint, fingerprint_of, is_same_mo
 from headlab.dashboard.frame import Choice, open_page
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.pages.gates.figures import accuracy_is_known, mask_of_scores
-from headlab.dashboard.panels.history import history_of
-from headlab.dashboard.panels.mask_files import offer_mask_file
-from headlab.dashboard.panels.suggestion import removal_warning
+from headlab.dashboard.panels import (
+    history_of,
+    offer_mask_file,
+    removal_warning,
+)
 from headlab.dashboard.widgets import button, draw_map
 from headlab.masks import Mask
 from headlab.pictures import head_map
@@ -168,5 +170,5 @@ def _model_for_mask(
 def _open_on_prune_page(choice: Choice, model: str, mask: Mask) -> None:
     """Make this the current mask of its model, then open the Prune page."""
     fingerprint = str(current_fingerprint(mask.model["fingerprint"]))
-    history_of(fingerprint, mask.grid).put(mask.kept, mask.chosen)
+    history_of(fingerprint, mask.grid).set_mask(mask.kept, mask.chosen)
     open_page("prune", replace(choice, model=model))

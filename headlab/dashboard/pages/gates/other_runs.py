@@ -7,14 +7,22 @@ import streamlit as st
 
 from headlab.core import content_key
 from headlab.dashboard.names import language_title, plain
-from headlab.dashboard.panels import stored_gates
-from headlab.dashboard.panels.contrast import HEADING, NOTHING, SHORT, bare_scores, compare, pick
-from headlab.dashboard.panels.shelf import Shelf
-from headlab.dashboard.panels.stored_gates import Sweep, run_words
+from headlab.dashboard.panels import (
+    COMPARED_KEY_LENGTH,
+    COMPARISON_HEADING,
+    NO_COMPARISON,
+    StoredByLanguage,
+    Sweep,
+    draw_comparison,
+    pick_compared_result,
+    run_words,
+    sweep_labels,
+    unitless_scores,
+)
 from headlab.results import HeadScores, LearnedGates, Result
 
 
-def compare_runs(shelf: Shelf[Sweep], shown_run: Result[LearnedGates]) -> None:
+def compare_runs(shelf: StoredByLanguage[Sweep], shown_run: Result[LearnedGates]) -> None:
     """Two runs of gates on the same heads, of which the second is chosen here.
 
     Shown are how likely each gate is open at the end, and which heads both keep.
@@ -29,17 +37,17 @@ def compare_runs(shelf: Shelf[Sweep], shown_run: Result[LearnedGates]) -> None:
         for sweep in sweeps:
             for run in sweep.runs:
                 if run.key != shown_run.key and run.record.grid == shown_run.record.grid:
-                    comparable_runs[run.key[:SHORT]] = run
+                    comparable_runs[run.key[:COMPARED_KEY_LENGTH]] = run
     if not comparable_runs:
         return
-    st.subheader(HEADING)
-    key = pick(
+    st.subheader(COMPARISON_HEADING)
+    key = pick_compared_result(
         {short_key: label_by_key[run.key] for short_key, run in comparable_runs.items()},
         "gates",
-        f"gates-{shown_run.key[:SHORT]}",
+        f"gates-{shown_run.key[:COMPARED_KEY_LENGTH]}",
         list(label_by_key),
     )
-    if key == NOTHING:
+    if key == NO_COMPARISON:
         return
     other_run = comparable_runs[key]
     st.markdown(plain(shared_heads_sentence(shown_run.record, other_run.record)))
@@ -47,7 +55,7 @@ def compare_runs(shelf: Shelf[Sweep], shown_run: Result[LearnedGates]) -> None:
         f"Shown: {label_by_key[shown_run.key]}.",
         f"Other: {label_by_key[other_run.key]}.",
     )
-    compare(
+    draw_comparison(
         _open_probabilities(shown_run.record),
         _open_probabilities(other_run.record),
         (f"{_title(shown_run.record)} (shown)", _title(other_run.record)),
@@ -58,12 +66,12 @@ def compare_runs(shelf: Shelf[Sweep], shown_run: Result[LearnedGates]) -> None:
     )
 
 
-def _labels_of_runs(shelf: Shelf[Sweep]) -> dict[str, str]:
+def _labels_of_runs(shelf: StoredByLanguage[Sweep]) -> dict[str, str]:
     """What each run is called in the list of runs, by its key."""
     label_by_key = {}
     for language, sweeps in shelf.by_language.items():
-        sweep_labels = stored_gates.labels(sweeps, shelf.weights)
-        for sweep, sweep_label in zip(sweeps, sweep_labels, strict=True):
+        label_texts = sweep_labels(sweeps, shelf.weights)
+        for sweep, sweep_label in zip(sweeps, label_texts, strict=True):
             for run in sweep.runs:
                 kept = f"{run_words(run.record)} kept"
                 label_by_key[run.key] = f"{language_title(language)}: {kept} · {sweep_label}"
@@ -73,7 +81,7 @@ def _labels_of_runs(shelf: Shelf[Sweep]) -> dict[str, str]:
 def _open_probabilities(gates: LearnedGates) -> HeadScores:
     """How likely each gate is open at the end, as scores; NaN for a head without a gate."""
     probabilities = np.where(gates.gated, gates.open_probability[-1], np.nan)
-    return bare_scores(gates.grid, gates.language, "P(g ≠ 0)", probabilities)
+    return unitless_scores(gates.grid, gates.language, "P(g ≠ 0)", probabilities)
 
 
 def _title(gates: LearnedGates) -> str:

@@ -10,10 +10,17 @@ from headlab.dashboard.pages.gates import figures, other_runs
 from headlab.dashboard.pages.gates.form import draw_form
 from headlab.dashboard.pages.gates.kept_roles import draw_roles
 from headlab.dashboard.pages.gates.mask import draw_mask
-from headlab.dashboard.panels import stored_gates
-from headlab.dashboard.panels.reproduction import commands_again
-from headlab.dashboard.panels.shelf import Shelf
-from headlab.dashboard.panels.stored_gates import Sweep, every_gate
+from headlab.dashboard.panels import (
+    StoredByLanguage,
+    Sweep,
+    commands_again,
+    head_gates_table,
+    open_requested_run,
+    run_facts,
+    stored_sweeps,
+    sweep_labels,
+    sweep_widget_key,
+)
 from headlab.dashboard.widgets import (
     keep_known_choice,
     pick_result,
@@ -22,10 +29,9 @@ from headlab.dashboard.widgets import (
     show_table,
 )
 from headlab.results import LearnedGates, Result
-from headlab.training import accuracy_name
 
 
-def pick_run(shelf: Shelf[Sweep]) -> tuple[Sweep, int]:
+def pick_run(shelf: StoredByLanguage[Sweep]) -> tuple[Sweep, int]:
     """Draw the widgets for language, sweep and weight.
 
     Returns:
@@ -45,15 +51,15 @@ def pick_run(shelf: Shelf[Sweep]) -> tuple[Sweep, int]:
     return sweep, weights.index(weight)
 
 
-def pick_sweep(shelf: Shelf[Sweep], language: str) -> Sweep:
+def pick_sweep(shelf: StoredByLanguage[Sweep], language: str) -> Sweep:
     """The sweep to show of those in a language; what one is on is said where there is no choice."""
     sweeps = shelf.by_language[language]
-    labels = stored_gates.labels(sweeps, shelf.weights)
+    labels = sweep_labels(sweeps, shelf.weights)
     label_by_key = {sweep.runs[0].key: label for sweep, label in zip(sweeps, labels, strict=True)}
     if len(sweeps) == 1:
         st.caption(plain(labels[0]))
     sweep_by_key = {sweep.runs[0].key: sweep for sweep in sweeps}
-    widget_key = stored_gates.sweep_key(language, sweeps)
+    widget_key = sweep_widget_key(language, sweeps)
     return pick_result("Made as", sweep_by_key, label_by_key.__getitem__, widget_key)
 
 
@@ -61,14 +67,14 @@ def draw_how_made(result: Result[LearnedGates]) -> None:
     """Every gate of a run in numbers, and how the run was made."""
     with st.expander("Every gate in numbers, and how it was made"):
         gates = result.record
-        table = every_gate(gates)
+        table = head_gates_table(gates)
         show_table(table, result.key)
         commands = commands_again("gates", result)
-        facts = stored_gates.facts(result)
+        facts = run_facts(result)
         show_how_made(facts, commands, table, f"gates-{gates.language}", result.key)
 
 
-def draw_gates(choice: Choice, shelf: Shelf[Sweep]) -> None:
+def draw_gates(choice: Choice, shelf: StoredByLanguage[Sweep]) -> None:
     """The page where there are learned gates.
 
     Args:
@@ -81,7 +87,6 @@ def draw_gates(choice: Choice, shelf: Shelf[Sweep]) -> None:
     for note in result.record.notes:
         st.markdown(f"- {plain(note)}")
     figures.draw_training(result.record, result.key[:12])
-    st.subheader(f"{accuracy_name(result.record).capitalize()} against heads kept")
     figures.draw_trade_off(choice, sweep, run_number)
     st.subheader("Heads kept, by layer")
     figures.draw_heads_kept_by_layer(sweep)
@@ -96,8 +101,8 @@ def draw_gates(choice: Choice, shelf: Shelf[Sweep]) -> None:
 def draw_page() -> None:
     """Draw the page."""
     with page("gates") as choice:
-        shelf = stored_gates.shelf(choice)
-        stored_gates.begin(shelf.by_language)
+        shelf = stored_sweeps(choice)
+        open_requested_run(shelf.by_language)
         if shelf.by_language:
             draw_gates(choice, shelf)
         elif choice.languages:

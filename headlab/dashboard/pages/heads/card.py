@@ -13,10 +13,15 @@ from headlab.core import Head, HeadGrid, fingerprint_of, shown_unit
 from headlab.dashboard.frame import samples_note
 from headlab.dashboard.names import head_key, head_words, language_title, page_link, plain
 from headlab.dashboard.pages.heads.tables import table_of_languages
-from headlab.dashboard.panels.attended_sentences import SIDE_BY_SIDE
-from headlab.dashboard.panels.history import encode, history_of
-from headlab.dashboard.panels.sharpening_map import shown_value, sign_flag, verdict
-from headlab.dashboard.widgets import figure, table_height, with_p_values
+from headlab.dashboard.panels import (
+    MAX_SIDE_BY_SIDE,
+    head_value_words,
+    history_of,
+    interval_verdict,
+    mask_link_text,
+    sign_flag,
+)
+from headlab.dashboard.widgets import draw_figure, table_height, with_p_values
 from headlab.results import HeadScores
 
 
@@ -41,7 +46,7 @@ def _column_config(sign: str) -> dict[str, Any]:
 def _link_without(grid: HeadGrid, head: Head) -> str:
     kept_heads = np.ones(grid.size, bool)
     kept_heads[grid.index(head)] = False
-    return encode(kept_heads)
+    return mask_link_text(kept_heads)
 
 
 def draw_card(
@@ -61,27 +66,27 @@ def draw_card(
     focus_scores = scores[clicked_language]
     unit = shown_unit(focus_scores.unit)[1]
     table = table_of_languages(scores, head, confidence).set_index("language", drop=False)
-    st.subheader(plain(head_words(head, several=len(focus_scores.grid.stacks) > 1)))
+    st.subheader(plain(head_words(head, name_stack=len(focus_scores.grid.stacks) > 1)))
     rank = f"rank {table['rank'].loc[clicked_language]} of {focus_scores.grid.size}"
     st.markdown(
-        f"In {plain(language_title(clicked_language))} {shown_value(focus_scores, head)}, {rank}; "
-        f"{verdict(focus_scores, head, scores)}."
+        f"In {plain(language_title(clicked_language))} {head_value_words(focus_scores, head)}, {rank}; "
+        f"{interval_verdict(focus_scores, head, scores)}."
     )
     names = [str(name) for name in table.index]
     values = table["value"].to_numpy(float)
     low = table["low"].to_numpy(float)
     high = table["high"].to_numpy(float)
     chart = plots.across_languages(names, values, low, high, f"value ({unit})")
-    figure(
+    draw_figure(
         chart,
         f"head-{head_key(head)}",
         key="head-figure",
         alt=f"Value of {head_key(head)} in every language",
-        about=f"{focus_scores.method}, estimand {focus_scores.estimand}. {samples_note(scores)}",
+        subtitle_end=f"{focus_scores.method}, estimand {focus_scores.estimand}. {samples_note(scores)}",
     )
     with st.container(horizontal=True, gap="medium"):
         other_languages = [name for name in scores if name != clicked_language]
-        languages_side_by_side = [clicked_language, *other_languages][:SIDE_BY_SIDE]
+        languages_side_by_side = [clicked_language, *other_languages][:MAX_SIDE_BY_SIDE]
         page_link(
             "attention",
             "What it attends to",
@@ -89,7 +94,7 @@ def draw_card(
         )
         encoded_mask = _link_without(focus_scores.grid, head)
         history = history_of(str(fingerprint_of(focus_scores.spec)), focus_scores.grid)
-        history.linked.discard(encoded_mask)  # this link must apply its mask
+        history.written_link_texts.discard(encoded_mask)  # this link must apply its mask
         page_link("prune", "Switch it off", {"m": encoded_mask, "from": clicked_language})
 
 

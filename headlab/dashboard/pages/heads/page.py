@@ -16,11 +16,14 @@ from headlab.dashboard.pages.heads.sharpening import (
     in_place_of_maps,
     offer_sharper,
 )
-from headlab.dashboard.pages.heads.tables import table_of_heads
-from headlab.dashboard.panels import contrast, job_offer
-from headlab.dashboard.panels.page_report import offer_page_report
+from headlab.dashboard.pages.heads.tables import confidence_scores, table_of_heads
+from headlab.dashboard.panels import (
+    draw_comparison_section,
+    offer_missing_scores,
+    offer_page_report,
+)
 from headlab.dashboard.widgets import (
-    download,
+    download_button,
     draw_map,
     draw_small_maps,
     heads_gated_together,
@@ -30,7 +33,6 @@ from headlab.dashboard.widgets import (
     set_widget,
     uninterrupted,
 )
-from headlab.methods import ATTENTION_METHOD
 from headlab.pictures import maps_of
 from headlab.results import HeadScores
 
@@ -75,7 +77,7 @@ def draw_tables(
     st.subheader("Every head")
     table = table_of_heads(scores)
     file_name = f"heads-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
-    download("Download every head as CSV", table.to_csv(index=False), file_name, "text/csv")
+    download_button("Download every head as CSV", table.to_csv(index=False), file_name, "text/csv")
 
     def open_row() -> None:
         for row_number in st.session_state[TABLE]["selection"]["rows"]:
@@ -123,9 +125,9 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
             maps[language],
             key="large",
             title=language_title(language),
-            selected=head,
+            selected_head=head,
             on_click=partial(select, language),
-            together=heads_gated_together(scores[language]),
+            group_sizes=heads_gated_together(scores[language]),
         )
         offer_sharper(choice, scores[language])
     with card_column:
@@ -135,17 +137,17 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
     draw_small_maps(
         maps,
         key="small",
-        selected=head,
+        selected_head=head,
         on_click=select,
-        together=heads_gated_together(scores[language]),
+        group_sizes=heads_gated_together(scores[language]),
         missing=in_place_of_maps(choice, results),
     )
     if results.missing:
         st.caption(f"Not cached: {plain(', '.join(map(language_title, results.missing)))}.")
-        job_offer.offer(choice, results.missing, results.like)
+        offer_missing_scores(choice, results.missing, results.template)
     for note in results.notes:
         st.caption(f"{plain(note)}.")
-    contrast.draw(scores[language], head, partial(select, language))
+    draw_comparison_section(scores[language], head, partial(select, language))
     draw_tables(choice, scores, confidence, head)
     offer_page_report(choice, scores)
 
@@ -162,7 +164,7 @@ def draw_without_scores(choice: Choice, results: StoredScores) -> None:
     linked_head = head_from(linked_key) if linked_key else None
     draw_sharpening(choice, {}, linked_head, partial(select_head, {}))
     draw_small_maps({}, key="small", missing=in_place_of_maps(choice, results))
-    job_offer.offer(choice, results.missing)
+    offer_missing_scores(choice, results.missing)
 
 
 def draw_page() -> None:
@@ -175,4 +177,4 @@ def draw_page() -> None:
             draw_without_scores(choice, results)
         else:
             st.markdown(how_to_read_maps(results.scores))
-            draw_scores(choice, results, scores_of(choice, ATTENTION_METHOD).scores)
+            draw_scores(choice, results, confidence_scores(choice))

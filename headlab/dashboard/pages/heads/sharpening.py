@@ -11,14 +11,20 @@ import streamlit as st
 from headlab.core import Head
 from headlab.dashboard.frame import Choice, StoredScores, errors_as_sentences, worker_client
 from headlab.dashboard.names import language_title, plain
-from headlab.dashboard.panels.job_actions import bar, known_jobs, refusal, said, start, watch
-from headlab.dashboard.panels.job_format import languages_in
-from headlab.dashboard.panels.job_offer import price, work_of
-from headlab.dashboard.panels.sharpening_map import (
+from headlab.dashboard.panels import (
     draw_head_so_far,
+    draw_job_bar,
     draw_sharpening_map,
     language_computed,
+    languages_in,
+    live_jobs,
     map_so_far,
+    rerun_when_jobs_change,
+    score_job,
+    score_job_cost,
+    scores_refusal,
+    show_last_failure,
+    start_job,
 )
 from headlab.dashboard.widgets import PageState, button, draw_map, redraw_every
 from headlab.methods import METHODS
@@ -60,23 +66,23 @@ def draw_sharpening(
         selected_head: The head that the page shows; None if it shows none.
         pick_head: Called with language and head on a click.
     """
-    said()
-    jobs = known_jobs(choice)
+    show_last_failure()
+    jobs = live_jobs(choice)
     if not jobs:
         return
-    watch(jobs)
+    rerun_when_jobs_change(jobs)
     job = jobs[0]
     is_running = job.state == "running"
     if is_running:
         SharpeningMap.of_session().language = language_computed(job)
         room = st.container()
-        bar(job)
+        draw_job_bar(job)
         with room:
             redraw_every(_draw_running_map, REDRAW_SECONDS)(
                 job.id, stored_scores, selected_head, pick_head
             )
     for waiting_job in jobs[1:] if is_running else jobs:
-        bar(waiting_job)
+        draw_job_bar(waiting_job)
 
 
 def _draw_running_map(
@@ -115,9 +121,9 @@ def in_place_of_maps(choice: Choice, results: StoredScores) -> dict[str, Callabl
     Returns:
         For each missing language the function that draws.
     """
-    if not results.missing or refusal(choice):
+    if not results.missing or scores_refusal(choice):
         return {}
-    jobs = known_jobs(choice)
+    jobs = live_jobs(choice)
     waiting_languages = {language for job in jobs for language in languages_in(job)}
     running_job = jobs[0] if jobs and jobs[0].state == "running" else None
 
@@ -134,8 +140,8 @@ def in_place_of_maps(choice: Choice, results: StoredScores) -> dict[str, Callabl
                     "Compute",
                     key=f"compute-{language}",
                     help=COMPUTE_HELP,
-                    on_press=start,
-                    args=(work_of(choice, [language], results.like),),
+                    on_press=start_job,
+                    args=(score_job(choice, [language], results.template),),
                 )
 
     return {language: partial(draw_language, language) for language in results.missing}
@@ -165,12 +171,12 @@ def offer_sharper(choice: Choice, stored_scores: HeadScores) -> None:
     has_defaults = all(stored_options.get(name) == value for name, value in defaults.items())
     if "target" not in defaults or has_defaults:
         return
-    if any(stored_scores.language in languages_in(job) for job in known_jobs(choice)):
+    if any(stored_scores.language in languages_in(job) for job in live_jobs(choice)):
         return
-    job = work_of(choice, [stored_scores.language], stored_scores)
+    job = score_job(choice, [stored_scores.language], stored_scores)
     help_text = (
         f"Until every head's sign is decided or its half-width is {defaults['target']:g}. "
-        f"{price(choice, job)}"
+        f"{score_job_cost(choice, job)}"
     )
     label = f"Sharpen {language_title(stored_scores.language)}"
-    button(label, key="sharpen", help=help_text, on_press=start, args=(job,))
+    button(label, key="sharpen", help=help_text, on_press=start_job, args=(job,))

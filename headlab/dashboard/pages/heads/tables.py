@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from headlab.core import Floats, Head, shown_unit
-from headlab.methods import remarks
+from headlab.dashboard.frame import Choice, scores_of
+from headlab.methods import ATTENTION_METHOD, remarks
 from headlab.pictures import adjusted
 from headlab.results import HeadScores
 
@@ -20,6 +21,11 @@ def _floats_or_nan(
     values: np.ndarray[tuple[int], np.dtype[np.generic]] | None, size: int
 ) -> Floats:
     return np.full(size, np.nan) if values is None else np.asarray(values, float)
+
+
+def confidence_scores(choice: Choice) -> Mapping[str, HeadScores]:
+    """How sharply each head attends, by language, where that is cached for a choice."""
+    return scores_of(choice, ATTENTION_METHOD).scores
 
 
 def table_of_heads(scores: Mapping[str, HeadScores]) -> pd.DataFrame:

@@ -14,20 +14,29 @@ from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.pages.jobs.openers import choice_of_scores
 from headlab.dashboard.pages.jobs.queue import draw_actions, failure_words, reached_worker
 from headlab.dashboard.pages.jobs.results import draw_results
-from headlab.dashboard.panels import job_actions
-from headlab.dashboard.panels.job_format import (
-    LIVE,
-    details,
+from headlab.dashboard.panels import (
+    LIVE_STATES,
+    draw_head_so_far,
+    draw_sharpening_map,
     ended_line,
-    job_in,
+    job_details,
+    job_of_row,
+    job_requests,
+    job_title,
+    open_job,
     progress_line,
-    share,
-    title,
+    share_done,
+    show_last_failure,
     waiting_line,
-    words_of,
+    words_of_job,
 )
-from headlab.dashboard.panels.sharpening_map import draw_head_so_far, draw_sharpening_map
-from headlab.dashboard.widgets import PageState, button, download, redraw_every, show_named_values
+from headlab.dashboard.widgets import (
+    PageState,
+    button,
+    download_button,
+    redraw_every,
+    show_named_values,
+)
 from headlab.jobs.table import MASK_FILE, WorthJob
 from headlab.methods import METHODS
 from headlab.results import HeadScores
@@ -39,13 +48,13 @@ def command_lines(job_row: JobRow) -> str:
 
     Empty if there are none, as for a method of a package that is not installed here.
     """
-    job = job_in(job_row)
+    job = job_of_row(job_row)
     if job is None:
         return ""
     method = job.value("method")
     if method is not None and method not in METHODS:
         return ""
-    return words_of(job, lambda job: job.terminal_lines())
+    return words_of_job(job, lambda job: job.terminal_lines())
 
 
 REDRAW_SECONDS = 1.0
@@ -75,19 +84,19 @@ def draw_details(number: int) -> None:
         icon="arrow_back",
         kind="tertiary",
         key="jobs-all",
-        on_press=job_actions.show,
+        on_press=open_job,
         args=(None,),
     )
     job_row = _job_or_none(number)
     if job_row is None:
         redraw_every(_ask_again, RETRY_SECONDS)(number)
         return
-    st.subheader(f"Job {number}: {plain(title(job_row))}")
+    st.subheader(f"Job {number}: {plain(job_title(job_row))}")
     with errors_as_sentences():
-        job_actions.said()
-        is_live = job_row.state in LIVE
+        show_last_failure()
+        is_live = job_row.state in LIVE_STATES
         if not is_live:
-            job_actions.asked_for().mine.discard(number)  # its end has been seen
+            job_requests().own_numbers.discard(number)  # its end has been seen
         redraw_every(_draw_state_or_rerun, REDRAW_SECONDS if is_live else None)(
             number, job_row.state
         )
@@ -98,7 +107,7 @@ def draw_details(number: int) -> None:
 def _job_or_none(number: int) -> JobRow | None:
     """The job; None if it cannot be fetched now: `_ask_again` says why."""
     try:
-        return supervisor().client().job(number) if supervisor().connected else None
+        return supervisor().client().job(number) if supervisor().is_connected else None
     except HeadlabError:
         return None
 
@@ -122,7 +131,7 @@ def _draw_state_or_rerun(number: int, state: str) -> None:
 def _draw_body(worker: Client, job_row: JobRow) -> None:
     """On the left what the job computes, on the right its log, whatever the job's state is."""
     result_column, log_column = st.columns([10, 11], gap="large")
-    redraw_seconds = REDRAW_SECONDS if job_row.state in LIVE else None
+    redraw_seconds = REDRAW_SECONDS if job_row.state in LIVE_STATES else None
     with result_column:
         if redraw_seconds:
             redraw_every(_draw_running_map, redraw_seconds)(job_row.id)
@@ -140,10 +149,12 @@ def _draw_body(worker: Client, job_row: JobRow) -> None:
 
 def _offer_mask(job_row: JobRow) -> None:
     """The mask that a job's command names, as a file, if it names one."""
-    job = job_in(job_row)
+    job = job_of_row(job_row)
     if isinstance(job, WorthJob):
         text = json.dumps(job.mask, ensure_ascii=False, indent=1)
-        download(f"Download {MASK_FILE}", text, MASK_FILE, "application/json", key="job-mask")
+        download_button(
+            f"Download {MASK_FILE}", text, MASK_FILE, "application/json", key="job-mask"
+        )
 
 
 def _draw_running_map(number: int) -> None:
@@ -168,7 +179,7 @@ def _select_head(head: Head) -> None:
 def _draw_state(worker: Client, job_row: JobRow) -> None:
     now = time.time()
     if job_row.state == "running":
-        st.progress(share(job_row), plain(progress_line(job_row)))
+        st.progress(share_done(job_row), plain(progress_line(job_row)))
     elif job_row.state == "queued":
         waiting = [other_job for other_job in worker.jobs() if other_job.state == "queued"]
         position = sum(other_job.id <= job_row.id for other_job in waiting)
@@ -197,4 +208,4 @@ def _stored_scores(job_row: JobRow) -> dict[str, HeadScores]:
 
 def _draw_description(job_row: JobRow) -> None:
     st.markdown("##### What it computes")
-    show_named_values(details(job_row))
+    show_named_values(job_details(job_row))

@@ -13,27 +13,27 @@ from headlab.core import shown_unit
 from headlab.dashboard.frame import (
     Choice,
     StoredScores,
+    known_models,
     stored_results,
     stored_specs,
     supervisor,
     task_languages,
 )
 from headlab.dashboard.frame import scores_of as stored_scores_of
-from headlab.dashboard.frame.choice import known_models
 from headlab.dashboard.names import language_title, page_link, plain
-from headlab.dashboard.panels.job_actions import (
-    asked_for,
-    end_form,
-    refusal,
-    show,
-    start,
-    terminal,
-    weights_missing,
+from headlab.dashboard.panels import (
+    end_job_form,
+    job_requests,
+    missing_weights_reason,
+    open_job,
+    scores_refusal,
+    show_terminal_commands,
+    start_job,
 )
 from headlab.dashboard.widgets import (
     FormValues,
     button,
-    download,
+    download_button,
     draw_option,
     reason_refused,
     values_at_press,
@@ -187,14 +187,14 @@ def why_not_startable(job: Job) -> str:
     model = job.value("model")
     method = job.value("method")
     if method is None:
-        return "" if model is None else weights_missing(model)
+        return "" if model is None else missing_weights_reason(model)
     if job.has("options"):
         reason = reason_refused(METHODS[method].resolve, job.value("options"))
         if reason:
             return reason
     if model is None:
         return ""
-    return refusal(Choice(model, str(job.value("task")), tuple(job.languages_named), method))
+    return scores_refusal(Choice(model, str(job.value("task")), tuple(job.languages_named), method))
 
 
 # The form itself.
@@ -263,31 +263,40 @@ def _draw_end(form: JobForm) -> None:
     if form.place(values) == "ray":
         forecast_lead = "What it would take this worker alone; Ray workers share it:"
     reason = why_not_startable(job)
-    end_form(job, reason, _start, form, values, key="new-start", form=PREFIX, before=forecast_lead)
+    end_job_form(
+        job,
+        reason,
+        _start,
+        form,
+        values,
+        key="new-start",
+        form_prefix=PREFIX,
+        text_before=forecast_lead,
+    )
     _draw_outcome()
     if not reason:
-        terminal(job)
+        show_terminal_commands(job)
 
 
 def _start(form: JobForm, drawn_values: FormValues, typed_values: Mapping[str, str] | None) -> None:
     values = values_at_press(PREFIX, drawn_values, typed_values)
-    start(form.job(values), form.place(values))
+    start_job(form.job(values), form.place(values))
 
 
 def _draw_outcome() -> None:
     """The outcome of the last click on Start."""
-    request = asked_for().started
+    request = job_requests().started
     if request is None:
         return
-    if request.before:
+    if request.was_in_queue:
         state_words = "running" if request.state == "running" else "waiting"
         st.info(
-            f"This is already job {request.job}, {state_words} now: identical requests share one "
+            f"This is already job {request.number}, {state_words} now: identical requests share one "
             "job."
         )
     else:
-        st.success(f"Job {request.job} is in the queue.")
-    button(f"Open job {request.job}", key="new-open", on_press=show, args=(request.job,))
+        st.success(f"Job {request.number} is in the queue.")
+    button(f"Open job {request.number}", key="new-open", on_press=open_job, args=(request.number,))
 
 
 def _draw_model(form: JobForm) -> None:
@@ -383,12 +392,12 @@ def draw_cached(choice: Choice) -> None:
     )
     if results.scores:
         name = f"costs-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
-        download("Download this table as CSV", table.to_csv(index=False), name, "text/csv")
+        download_button("Download this table as CSV", table.to_csv(index=False), name, "text/csv")
     if results.variant:
         st.caption(
             plain(f"All of one kind: {results.variant}.")
-            + " Also cached (see Settings in the sidebar): " * bool(results.others)
-            + plain("; ".join(results.others))
+            + " Also cached (see Settings in the sidebar): " * bool(results.other_variants)
+            + plain("; ".join(results.other_variants))
         )
     results_by_method = {key: stored_scores_of(choice, key) for key in METHODS}
     st.dataframe(table_by_method(METHODS, results_by_method, choice.languages), hide_index=True)
@@ -465,9 +474,9 @@ def column_config(results: StoredScores) -> dict[str, Any]:
     number = st.column_config.NumberColumn
     unit = "points"
     target = "the target"
-    if results.first:
-        factor, unit = shown_unit(results.first.unit)
-        target = f"{factor * target_of(results.first):g} {unit}"
+    if results.first_scores:
+        factor, unit = shown_unit(results.first_scores.unit)
+        target = f"{factor * target_of(results.first_scores):g} {unit}"
     return {
         "Language": st.column_config.TextColumn(pinned=True),
         "Result": st.column_config.TextColumn(width=64),

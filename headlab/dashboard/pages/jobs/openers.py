@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import streamlit as st
-
 from headlab.dashboard.frame import (
     Choice,
+    current_choice,
     matching_scores,
     open_page,
     stored_results,
@@ -16,11 +15,13 @@ from headlab.dashboard.frame import (
     variant_of,
 )
 from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS
-from headlab.dashboard.panels import stored_gates
-from headlab.dashboard.panels.history import history_of
-from headlab.dashboard.panels.job_format import job_in
-from headlab.dashboard.panels.shown_front import show_front_next
-from headlab.dashboard.panels.shown_report import show_report_next
+from headlab.dashboard.panels import (
+    history_of,
+    job_of_row,
+    open_run_next,
+    show_front_next,
+    show_report_next,
+)
 from headlab.dashboard.widgets import set_widget
 from headlab.jobs import Job
 from headlab.jobs.table import ExperimentJob, FrontJob, ScoreJob, WorthJob
@@ -38,7 +39,7 @@ def result_keys(job_row: JobRow) -> list[str]:
 
 def choice_of_scores(job_row: JobRow) -> Choice | None:
     """The choice that shows a job's scores; None for a job of another kind."""
-    job = job_in(job_row)
+    job = job_of_row(job_row)
     if not isinstance(job, ScoreJob) or job.method not in METHODS:
         return None
     choice = choice_of_job(job)
@@ -52,15 +53,9 @@ def choice_of_scores(job_row: JobRow) -> Choice | None:
     return replace(choice, variant=variant_of(results, result_keys(job_row)))
 
 
-def _sidebar_choice() -> Choice | None:
-    """What was chosen in the sidebar when it was last drawn; None before that."""
-    choice = st.session_state.get("_choice")
-    return choice if isinstance(choice, Choice) else None
-
-
 def choice_of_job(job: Job) -> Choice:
     """What a job is on; what it does not say is as in the sidebar."""
-    sidebar_choice = _sidebar_choice()
+    sidebar_choice = current_choice()
     method = job.value("method")
     if method not in METHODS:
         method = next(iter(METHODS))
@@ -93,7 +88,7 @@ def _open_roles(job: Job, job_row: JobRow) -> None:
 
     Roles have no method, and no task if their sentences are from a treebank: both are as in the sidebar.
     """
-    sidebar_choice = _sidebar_choice()
+    sidebar_choice = current_choice()
     if sidebar_choice is None:
         return
     model = job.value("model")
@@ -122,7 +117,7 @@ def _open_gates(job: Job, job_row: JobRow) -> None:
     set_widget("focus", job.languages_named[0])
     keys = result_keys(job_row)
     if keys:
-        stored_gates.remember(keys[-1])
+        open_run_next(keys[-1])
     open_page("gates", choice_of_job(job))
 
 
@@ -130,7 +125,7 @@ def _open_prune(job: Job, job_row: JobRow) -> None:
     """Open the Prune page: with the job's mask if it has one."""
     if isinstance(job, WorthJob):
         mask = mask_from_json(job.mask, "the job's mask")
-        history_of(str(mask.model.get("fingerprint")), mask.grid).put(
+        history_of(str(mask.model.get("fingerprint")), mask.grid).set_mask(
             mask.kept, {"rule": "job", "job": job_row.id}
         )
     set_widget(PRUNE_TAB, PRUNE_TABS[0])

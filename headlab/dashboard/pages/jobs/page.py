@@ -9,7 +9,9 @@ from headlab.dashboard.names import plain
 from headlab.dashboard.pages.jobs import form
 from headlab.dashboard.pages.jobs.details import draw_details
 from headlab.dashboard.pages.jobs.queue import draw_queue
-from headlab.dashboard.panels import job_actions
+from headlab.dashboard.panels import (
+    opened_job,
+)
 
 
 def linked_job() -> int | None:
@@ -17,7 +19,7 @@ def linked_job() -> int | None:
 
     Warns of what is no number.
     """
-    text = job_actions.shown()
+    text = opened_job()
     if text and not (text.isascii() and text.isdigit() and len(text) < 12):
         st.warning(
             plain(

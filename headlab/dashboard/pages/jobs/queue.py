@@ -9,9 +9,24 @@ import streamlit as st
 
 from headlab.dashboard.frame import errors_as_sentences, supervisor
 from headlab.dashboard.names import plain
-from headlab.dashboard.panels import job_actions
-from headlab.dashboard.panels.job_actions import GOES_ON, cancel_button, far, settle, watch
-from headlab.dashboard.panels.job_format import LIVE, ended_line, in_order, title, waiting_line
+from headlab.dashboard.panels import (
+    LIVE_STATES,
+    RESUMES_HELP,
+    cancel_button,
+    confirm_job_deletion,
+    delete_job,
+    draw_job_progress,
+    ended_line,
+    is_deletion_to_confirm,
+    job_title,
+    open_job,
+    rerun_if_job_ended,
+    rerun_when_jobs_change,
+    resume_job,
+    show_last_failure,
+    sorted_queue,
+    waiting_line,
+)
 from headlab.dashboard.widgets import Button, PageState, button, button_row, redraw_every
 from headlab.worker import Client, JobRow
 
@@ -54,14 +69,14 @@ class EndedJobs(PageState):
 def draw_queue() -> None:
     """The queue; the page reruns when a job is added, starts or ends."""
     with errors_as_sentences():
-        job_actions.said()
+        show_last_failure()
         worker = reached_worker()
         if worker is None:
             redraw_every(_await_worker, QUEUE_SECONDS)()
             return
         jobs = worker.jobs()
-        settle(jobs, tell=False)
-        queue = in_order(jobs)
+        rerun_if_job_ended(jobs, tell_failures=False)
+        queue = sorted_queue(jobs)
         now = time.time()
         if not queue.live:
             st.info(NO_JOBS)
@@ -70,18 +85,18 @@ def draw_queue() -> None:
         for position, job in enumerate(queue.waiting, 1):
             _draw_card(job, waiting_line(job, position, now))
         _draw_ended(queue.ended, now)
-        watch(queue.live)
+        rerun_when_jobs_change(queue.live)
 
 
 def _await_worker() -> None:
-    if supervisor().connected:
+    if supervisor().is_connected:
         st.rerun()
 
 
 def reached_worker() -> Client | None:
     """The worker if it is connected; else None, and a sentence says why not."""
     worker_supervisor = supervisor()
-    if worker_supervisor.connected:
+    if worker_supervisor.is_connected:
         return worker_supervisor.client()
     state = worker_supervisor.state()
     if state.kind == "away":
@@ -109,7 +124,7 @@ def _show_more() -> None:
 def _draw_running(job_row: JobRow) -> None:
     with st.container(border=True, key=f"job-{job_row.id}"):
         _draw_heading(job_row)
-        far(job_row)
+        draw_job_progress(job_row)
         _draw_delete_question(job_row)
 
 
@@ -134,11 +149,11 @@ def draw_open_button(job_row: JobRow) -> None:
     """The button that opens a job."""
     number = job_row.id
     button(
-        f"Job {number}: {title(job_row)}",
+        f"Job {number}: {job_title(job_row)}",
         icon=ICONS[job_row.state],
         kind="tertiary",
         key=f"open-{number}",
-        on_press=job_actions.show,
+        on_press=open_job,
         args=(number,),
     )
 
@@ -163,24 +178,28 @@ def action_buttons(job_row: JobRow, *, resume_first: bool = True) -> list[Button
             pointer, or a double click would resume the job; so the order depends on the row's alignment.
     """
     number = job_row.id
-    if job_row.state in LIVE:
+    if job_row.state in LIVE_STATES:
         return [cancel_button(number)]
-    delete = Button("Delete", f"delete-{number}", job_actions.confirm_delete, (number,))
+    delete = Button("Delete", f"delete-{number}", confirm_job_deletion, (number,))
     if job_row.state == "done":
         return [delete]
-    resume = Button("Resume", f"resume-{number}", job_actions.resume, (number,), help=GOES_ON)
+    resume = Button("Resume", f"resume-{number}", resume_job, (number,), help=RESUMES_HELP)
     return [resume, delete] if resume_first else [delete, resume]
 
 
 def _draw_delete_question(job_row: JobRow) -> None:
     number = job_row.id
-    if not job_actions.deleting(number) or job_row.state == "running":
+    if not is_deletion_to_confirm(number) or job_row.state == "running":
         return
     also_deleted = "" if job_row.state == "done" else " and its unfinished results"
     st.warning(f"Delete job {number} with its log{also_deleted}? Finished results stay.")
     button_row(
         Button(
-            f"Delete job {number}", f"delete-yes-{number}", job_actions.delete, (number,), "primary"
+            f"Delete job {number}",
+            f"delete-yes-{number}",
+            delete_job,
+            (number,),
+            "primary",
         ),
-        Button("Keep it", f"delete-no-{number}", job_actions.confirm_delete, (None,)),
+        Button("Keep it", f"delete-no-{number}", confirm_job_deletion, (None,)),
     )

@@ -19,8 +19,16 @@ from headlab.dashboard.pages.jobs.openers import (
     open_job_page,
     result_keys,
 )
-from headlab.dashboard.panels.job_format import job_in
-from headlab.dashboard.widgets import Button, button_row, download, show_named_values, show_table
+from headlab.dashboard.panels import (
+    job_of_row,
+)
+from headlab.dashboard.widgets import (
+    Button,
+    button_row,
+    download_button,
+    show_named_values,
+    show_table,
+)
 from headlab.jobs import Job, Outcome, shown_value
 from headlab.jobs.table import CurveJob, ScoreJob
 from headlab.report.build import document, find, html, known_in
@@ -30,7 +38,7 @@ from headlab.worker import JobRow
 
 def draw_results(job_row: JobRow) -> None:
     """The results of a finished job, or buttons that open them."""
-    job = job_in(job_row)
+    job = job_of_row(job_row)
     page = "" if job is None else job.page
     scores = choice_of_scores(job_row)
     if scores is not None and page == ScoreJob.page:
@@ -57,7 +65,7 @@ def offer_report(job_row: JobRow, keys: Sequence[str]) -> None:
     stored_keys = [key for key in keys if (store.root / key / "result.npz").exists()]
     if stored_keys:
         # The file is built when it is downloaded.
-        download(
+        download_button(
             "Report (HTML)",
             lambda: html(document(find(stored_keys, store), known=known_in(store))),
             f"headlab-job-{job_row.id}.html",

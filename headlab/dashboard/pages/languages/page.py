@@ -11,10 +11,12 @@ from headlab.core import Table, shown_unit
 from headlab.dashboard.frame import Choice, page, samples_note, scores_of, task_languages
 from headlab.dashboard.names import language_title, page_link, plain
 from headlab.dashboard.pages.languages.agreement import compared_languages, noise_note
-from headlab.dashboard.panels import job_offer
-from headlab.dashboard.panels.heads_in_tables import link_to_attention
-from headlab.dashboard.panels.page_report import offer_page_report
-from headlab.dashboard.widgets import figure, set_widget, show_table
+from headlab.dashboard.panels import (
+    draw_missing_scores,
+    link_to_attention,
+    offer_page_report,
+)
+from headlab.dashboard.widgets import draw_figure, set_widget, show_table
 from headlab.methods import remarks
 from headlab.results import HeadScores
 from headlab.studies import HeadKind, Records, agreement, heads
@@ -52,12 +54,15 @@ def draw_agreement(scores: ScoresByLanguage) -> None:
     chart_tab, tree_tab, *table_tabs = st.tabs(tabs, key="tab", bind="query-params")
     with chart_tab:
         by_similarity = st.toggle("Order by similarity", key="clustered", bind="query-params")
-        figure(
-            agreement_matrix(result, similar=by_similarity), "agreement", alt=CHART, about=caption
+        draw_figure(
+            agreement_matrix(result, similar=by_similarity),
+            "agreement",
+            alt=CHART,
+            subtitle_end=caption,
         )
     with tree_tab:
         tree_figure = dendrogram(result.merges.rows, result.languages.rows)
-        figure(tree_figure, "agreement-clusters", alt=TREE, about=caption)
+        draw_figure(tree_figure, "agreement-clusters", alt=TREE, subtitle_end=caption)
         st.caption(
             "Where two clusters meet: the share of resamples of heads that have the cluster; blue "
             "from 80 %."
@@ -191,4 +196,6 @@ def draw_page() -> None:
             draw_comparison(results.scores)
             offer_page_report(choice, results.scores)
         if len(task_languages(choice.task)) != 1:
-            job_offer.panel(choice, results, "With them, these languages can be compared as well.")
+            draw_missing_scores(
+                choice, results, "With them, these languages can be compared as well."
+            )

@@ -11,9 +11,13 @@ from headlab.core import Floats, Head, HeadlabError, as_sentence, content_key, i
 from headlab.dashboard.frame import Choice, open_page
 from headlab.dashboard.names import head_words, plain
 from headlab.dashboard.pages.masks.sources import TargetModel
-from headlab.dashboard.panels.history import history_of
-from headlab.dashboard.panels.mask_files import _without_accuracies, mask_file_name, offer_mask_file
-from headlab.dashboard.panels.suggestion import removal_warning
+from headlab.dashboard.panels import (
+    _without_accuracies,
+    history_of,
+    mask_file_name,
+    offer_mask_file,
+    removal_warning,
+)
 from headlab.dashboard.widgets import button, draw_map, show_table
 from headlab.masks import (
     WAYS,
@@ -208,7 +212,7 @@ def why_not_openable(mask: Mask, target: TargetModel) -> str:
 
 
 def _open_mask(choice: Choice, mask: Mask, fingerprint: str) -> None:
-    history_of(fingerprint, mask.grid).put(mask.kept, _without_accuracies(mask))
+    history_of(fingerprint, mask.grid).set_mask(mask.kept, _without_accuracies(mask))
     open_page("prune", choice)
 
 

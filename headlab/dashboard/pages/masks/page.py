@@ -20,7 +20,9 @@ from headlab.dashboard.pages.masks.sources import (
     target_of,
     uploaded_masks,
 )
-from headlab.dashboard.panels.page_report import offer_page_report
+from headlab.dashboard.panels import (
+    offer_page_report,
+)
 from headlab.masks import Mask
 
 

@@ -13,21 +13,21 @@ from headlab.core import HeadGrid, HeadlabError, as_sentence, fingerprint_of, is
 from headlab.dashboard.frame import Choice, StoredScores
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.pages.masks.pair import choose_uploaded
-from headlab.dashboard.panels import stored_gates
-from headlab.dashboard.panels.accuracy import SEEN, Question
-from headlab.dashboard.panels.history import HISTORY, History
-from headlab.dashboard.panels.mask_files import with_measured_accuracies
-from headlab.dashboard.panels.shelf import current_weights
-from headlab.dashboard.panels.suggestion import (
+from headlab.dashboard.panels import (
     MEAN_OF_LANGUAGES,
-    RULES,
+    SUGGESTION_RULES,
+    AccuracyQuestion,
     Suggestion,
+    current_weights,
+    histories_by_fingerprint,
     origin_of_mask,
     pooled_scores,
+    session_figures,
+    stored_sweeps,
     suggested_heads,
     usable_rules,
+    with_measured_accuracies,
 )
-from headlab.dashboard.widgets import widget_values
 from headlab.masks import Mask, mask_from_text
 
 CURRENT_MASK = "Prune page, now"
@@ -50,12 +50,14 @@ class TargetModel(NamedTuple):
 
 def target_of(choice: Choice, results: StoredScores) -> TargetModel:
     """The chosen model, as known from the worker, the cached results and this session's pruning."""
-    scores_fingerprint = None if results.first is None else fingerprint_of(results.first.spec)
+    scores_fingerprint = (
+        None if results.first_scores is None else fingerprint_of(results.first_scores.spec)
+    )
     fingerprint = current_weights(choice.model)
     if not fingerprint:
         fingerprint = scores_fingerprint if isinstance(scores_fingerprint, str) else None
-    history = st.session_state.get(f"{HISTORY}{fingerprint}")
-    if isinstance(history, History):
+    history = histories_by_fingerprint().get(str(fingerprint))
+    if history is not None:
         return TargetModel(fingerprint, history.grid)
     return TargetModel(fingerprint, results.grid if scores_fingerprint == fingerprint else None)
 
@@ -78,11 +80,11 @@ def gather_masks(
 
 def pick_rule(results: StoredScores) -> Suggestion | None:
     """Draw the choice of the rule by which scores suggest a mask; None without scores."""
-    if results.first is None:
+    if results.first_scores is None:
         return None
     rule_place, count_place = st.columns([3, 2])
-    rules = [rule for rule in usable_rules(results.first) if rule != "threshold"]
-    label_by_rule = {rule: f"{rule}: {RULES[rule]}" for rule in rules}
+    rules = [rule for rule in usable_rules(results.first_scores) if rule != "threshold"]
+    label_by_rule = {rule: f"{rule}: {SUGGESTION_RULES[rule]}" for rule in rules}
     default_index = rules.index(
         "bottom"
     )  # as many heads in each language, so that masks can be compared
@@ -93,7 +95,7 @@ def pick_rule(results: StoredScores) -> Suggestion | None:
         label_by_rule.__getitem__,
         key="masks-rule",
     )
-    size = results.first.grid.size
+    size = results.first_scores.grid.size
     if rule != "bottom":
         return Suggestion(rule)
     k = count_place.number_input(
@@ -129,10 +131,9 @@ def suggested_masks(results: StoredScores, suggestion: Suggestion) -> dict[str, 
 def _masks_of_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, Mask]:
     """The current mask of every model pruned in this session, if any head is off."""
     masks = {}
-    for key, history in widget_values(HISTORY).items():
-        if not isinstance(history, History) or not history.mask.removed:
+    for weights, history in histories_by_fingerprint().items():
+        if not history.mask.removed:
             continue
-        weights = key.removeprefix(HISTORY)
         if not is_same_model(weights, fingerprint):
             model = {"name": None, "fingerprint": weights}
             masks[f"{CURRENT_MASK}, another model ({weights[:8]})"] = replace(
@@ -140,17 +141,18 @@ def _masks_of_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, M
             )
             continue
         mask = replace(history.mask, model={"name": choice.model, "fingerprint": weights})
-        question = Question.of(
+        question = AccuracyQuestion.unchecked(
             choice.model, weights, choice.task, "dev", mask, label_map=choice.label_map
         )
-        figures = st.session_state.get(SEEN, {})
-        masks[CURRENT_MASK] = with_measured_accuracies(mask, question, figures, choice.languages)
+        masks[CURRENT_MASK] = with_measured_accuracies(
+            mask, question, session_figures(), choice.languages
+        )
     return masks
 
 
 def _masks_of_gates(choice: Choice) -> dict[str, Mask]:
     masks = {}
-    for language, sweeps in stored_gates.shelf(choice).by_language.items():
+    for language, sweeps in stored_sweeps(choice).by_language.items():
         for run in (run for sweep in sweeps for run in sweep.runs):
             masks[
                 f"Gates of {language_title(language)}, λ {run.record.weight:g} ({run.key[:6]})"

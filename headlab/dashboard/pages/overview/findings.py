@@ -13,7 +13,7 @@ import numpy as np
 
 from headlab.core import Report, is_number, p_is, part
 from headlab.dashboard.names import (
-    counted,
+    count_words,
     front_params,
     language_title,
     languages_words,
@@ -260,10 +260,10 @@ def _findings_of_targeted_pruning(
     accuracies = f"{clearest.untouched_percent:.1f} to {clearest.accuracy_percent:.1f} %"
     sentence = (
         f"Heads that harm on dev by {_method_words(report)}, switched off in {languages_text}: of "
-        f"{counted(len(effects), 'language')} with such heads {significant_count} "
+        f"{count_words(len(effects), 'language')} with such heads {significant_count} "
         f"gain{'s' * (significant_count == 1)} significantly on test (Holm-adjusted p at most "
         f"{ALPHA:g}). The clearest is {language_title(clearest.language)}, "
-        f"{counted(clearest.heads_removed or 0, 'head')} off: {accuracies}, "
+        f"{count_words(clearest.heads_removed or 0, 'head')} off: {accuracies}, "
         f"{_points_words(intervals[index])}{_tested_examples(report, clearest.language)}."
     )
     if mean is not None:

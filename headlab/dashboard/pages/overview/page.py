@@ -18,9 +18,15 @@ from headlab.dashboard.frame import (
 )
 from headlab.dashboard.names import head_key, page_link, plain
 from headlab.dashboard.pages.overview.findings import by_preference, findings
-from headlab.dashboard.panels import contrast, job_actions, job_offer
-from headlab.dashboard.panels.page_report import offer_page_report
-from headlab.dashboard.panels.stored_reports import made_at, matching_reports
+from headlab.dashboard.panels import (
+    creation_seconds,
+    draw_comparison_by_language,
+    draw_live_jobs,
+    matching_reports,
+    offer_missing_scores,
+    offer_page_report,
+    scores_refusal,
+)
 from headlab.dashboard.widgets import (
     PageState,
     button,
@@ -57,10 +63,10 @@ def draw_findings(choice: Choice, results: StoredScores) -> None:
     for result in stored_results(Report).results:
         if part(result.record.spec, "model", "name") == choice.model:
             reports_on_name.append(result)
-    same_model_reports = _reports_on_one_model(reports_on_name, results.first)
+    same_model_reports = _reports_on_one_model(reports_on_name, results.first_scores)
     ablation = "zero"
-    if results.first is not None:
-        ablation = results.first.spec.get("ablation", "zero")
+    if results.first_scores is not None:
+        ablation = results.first_scores.spec.get("ablation", "zero")
     reports_by_study = {}
     for study in STUDIES:
         matching = matching_reports(same_model_reports, choice, study)
@@ -88,7 +94,7 @@ def _reports_on_one_model(
     """
     if not reports:
         return []
-    record = first_scores or max(reports, key=made_at).record
+    record = first_scores or max(reports, key=creation_seconds).record
     return [report for report in reports if report.record.spec.get("model") == record.spec["model"]]
 
 
@@ -98,8 +104,10 @@ def draw_maps(choice: Choice, results: StoredScores) -> None:
         cache_words = (
             f"({default_root()}) has no {choice.method} results of {choice.model} on {choice.task}"
         )
-        other_advice = "other settings in the sidebar" if results.others else "another method"
-        advice = "Choose" if job_actions.refusal(choice) else "Compute them below, or choose"
+        other_advice = (
+            "other settings in the sidebar" if results.other_variants else "another method"
+        )
+        advice = "Choose" if scores_refusal(choice) else "Compute them below, or choose"
         st.info(
             f"The cache folder {plain(cache_words)} for these languages. {advice} {other_advice}."
         )
@@ -109,15 +117,15 @@ def draw_maps(choice: Choice, results: StoredScores) -> None:
         maps_of(results.scores, common=pick_scale(len(results.scores))),
         key="overview",
         on_click=open_head,
-        together=heads_gated_together(results.first),
+        group_sizes=heads_gated_together(results.first_scores),
     )
 
 
 def offer_missing(choice: Choice, results: StoredScores) -> None:
     """What can be computed, and jobs that run; what lies in the cache is on the Jobs page."""
     if results.missing:
-        job_offer.offer(choice, results.missing, results.like)
-    if job_actions.progress():
+        offer_missing_scores(choice, results.missing, results.template)
+    if draw_live_jobs():
         page_link("heads", "Heads: watch its map sharpen")
     page_link("jobs", "Jobs: what is cached and what it cost")
 
@@ -163,7 +171,7 @@ def draw_page() -> None:
             results = scores_of(choice)
             draw_findings(choice, results)
             draw_maps(choice, results)
-            contrast.of_languages(results.scores, open_head)
+            draw_comparison_by_language(results.scores, open_head)
             link_pages()
             offer_page_report(choice, results.scores)
             offer_missing(choice, results)

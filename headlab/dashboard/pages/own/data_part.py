@@ -15,7 +15,7 @@ from streamlit.typing import UploadedFile
 
 from headlab.core import MAX_SENT_BYTES, HeadlabError, as_sentence, content_key, default_root
 from headlab.dashboard.frame import Choice, use_task, worker_client
-from headlab.dashboard.names import counted, language_title, page_link, plain
+from headlab.dashboard.names import count_words, language_title, page_link, plain
 from headlab.dashboard.pages.own.model_part import (
     ModelRequest,
     OwnModel,
@@ -187,7 +187,9 @@ def _first_rows(_uploads: tuple[Upload, ...], kind: str, key: str) -> ReadFiles:
 
 
 def _draw_preview(files: ReadFiles) -> None:
-    st.caption(f"Read as {files.kind}: {counted(len(files.columns), 'column')}. The first rows:")
+    st.caption(
+        f"Read as {files.kind}: {count_words(len(files.columns), 'column')}. The first rows:"
+    )
     cells = [{name: _cell_text(verb.get(name)) for name in files.columns} for verb in files.rows]
     st.dataframe(pd.DataFrame(cells, columns=list(files.columns)), hide_index=True)
     columns_like_values = (
@@ -369,7 +371,7 @@ def _outcome_sentence(outcome: Checked) -> str:
         label_list = ", ".join(_shortened_label(label) for label in outcome.labels[:SUMMARY_LABELS])
         if len(outcome.labels) > SUMMARY_LABELS:
             label_list += "…"
-        sentence += f" {counted(len(outcome.labels), 'label')}: {label_list}."
+        sentence += f" {count_words(len(outcome.labels), 'label')}: {label_list}."
     if not any(split == "test" for _, split in outcome.sizes):
         sentence += " There are no test examples to report on."
     return sentence
@@ -378,7 +380,7 @@ def _outcome_sentence(outcome: Checked) -> str:
 def _draw_errors(errors: Sequence[str]) -> None:
     cut_note = f"; the first {MAX_ERRORS}" if len(errors) > MAX_ERRORS else ""
     st.error(
-        f"{counted(len(errors), 'error')}{cut_note}:\n"
+        f"{count_words(len(errors), 'error')}{cut_note}:\n"
         + "\n".join(f"- {plain(error)}" for error in errors[:MAX_ERRORS])
     )
 
@@ -654,7 +656,7 @@ def _draw_saved_task(choice: Choice) -> None:
         st.code(task.declaration, language="toml", wrap_lines=True)
         path = (default_root() / task.path).absolute()
         job = ScoreJob.model_construct(
-            **{**choice.about, "task": str(path)},
+            **{**choice.job_fields, "task": str(path)},
             method=choice.method,
             languages=list(task.sizes),
         )

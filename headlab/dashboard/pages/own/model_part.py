@@ -18,8 +18,10 @@ from headlab.dashboard.frame import (
     wait_for_result,
     worker_client,
 )
-from headlab.dashboard.names import counted, language_title, plain
-from headlab.dashboard.panels.job_format import forecast_line
+from headlab.dashboard.names import count_words, language_title, plain
+from headlab.dashboard.panels import (
+    forecast_line,
+)
 from headlab.dashboard.widgets import Button, PageState, button_row, set_first_value
 from headlab.jobs.table import ScoreJob
 from headlab.tasks import read_map
@@ -242,7 +244,9 @@ def _heads_words(grid: HeadGrid) -> str:
         max_heads = max(stack.heads, default=0)
         heads_a_layer = str(min_heads) if min_heads == max_heads else f"{min_heads} to {max_heads}"
         stack_name = f"{stack.name} " if len(grid.stacks) > 1 else ""
-        parts.append(f"{stack_name}{counted(len(stack.heads), 'layer')} × {heads_a_layer} heads")
+        parts.append(
+            f"{stack_name}{count_words(len(stack.heads), 'layer')} × {heads_a_layer} heads"
+        )
     return f"{', '.join(parts)} = {grid.size}."
 
 

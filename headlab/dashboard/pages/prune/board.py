@@ -10,11 +10,11 @@ import streamlit as st
 from headlab.core import HeadGrid, shown_unit
 from headlab.dashboard.frame import StoredScores
 from headlab.dashboard.names import head_words, language_title, languages_words, plain
-from headlab.dashboard.panels.history import History
-from headlab.dashboard.panels.suggestion import (
-    CORRECTIONS,
+from headlab.dashboard.panels import (
+    CORRECTION_WORDS,
     MEAN_OF_LANGUAGES,
-    RULES,
+    SUGGESTION_RULES,
+    MaskHistory,
     Suggestion,
     expected_false,
     origin_of_mask,
@@ -23,7 +23,7 @@ from headlab.dashboard.panels.suggestion import (
     suggested_heads,
     usable_rules,
 )
-from headlab.dashboard.widgets import Button, button, button_row, head_switches
+from headlab.dashboard.widgets import Button, button, button_row, draw_head_switches
 from headlab.methods import remarks_on_choice
 from headlab.pictures import head_map, map_of
 from headlab.results import HeadScores
@@ -61,7 +61,7 @@ def pick_scores(stored_scores: StoredScores) -> HeadScores | None:
     return pooled_scores(stored_scores.scores, source)
 
 
-def draw_toolbar(history: History) -> None:
+def draw_toolbar(history: MaskHistory) -> None:
     """Undo, redo, reset."""
     button_row(
         Button("Undo", "prune-undo", history.undo, icon="undo", disabled=not history.can_undo),
@@ -78,7 +78,7 @@ def draw_toolbar(history: History) -> None:
 
 
 def draw_switches(
-    history: History, scores: HeadScores | None, gated_together: Sequence[int]
+    history: MaskHistory, scores: HeadScores | None, gated_together: Sequence[int]
 ) -> None:
     """The grid itself, coloured by the scores if there are any.
 
@@ -91,13 +91,17 @@ def draw_switches(
         head_values = head_map(np.full(history.grid.size, np.nan), history.grid)
     else:
         head_values = map_of(scores)
-    head_switches(
-        head_values, history.mask.kept, key=GRID, on_switch=history.switch, together=gated_together
+    draw_head_switches(
+        head_values,
+        history.mask.kept,
+        key=GRID,
+        on_switch=history.switch,
+        group_sizes=gated_together,
     )
 
 
 def draw_suggestion(
-    history: History,
+    history: MaskHistory,
     stored_scores: StoredScores,
     scores: HeadScores | None,
     on_test: Callable[[], None],
@@ -138,7 +142,7 @@ def draw_suggestion(
             key="prune-suggest",
             kind="primary",
             disabled=not removed_heads,
-            on_press=history.put,
+            on_press=history.set_mask,
             args=(suggested_kept, origin_of_mask(scores, suggestion, list(stored_scores.scores))),
         )
         if not removed_heads:
@@ -153,7 +157,11 @@ def draw_suggestion(
 def _pick_suggestion(scores: HeadScores) -> Suggestion:
     rules = usable_rules(scores)
     rule = st.radio(
-        "Rule", rules, captions=[RULES[rule] for rule in rules], key="rule", bind="query-params"
+        "Rule",
+        rules,
+        captions=[SUGGESTION_RULES[rule] for rule in rules],
+        key="rule",
+        bind="query-params",
     )
     for remark in remarks_on_choice([scores], rule):
         st.caption(f"Caution: {plain(remark)}.")
@@ -179,8 +187,8 @@ def _pick_suggestion(scores: HeadScores) -> Suggestion:
     if rule == "harmful" and scores.p_values is not None:
         correction = st.radio(
             "Corrected for testing many heads",
-            list(CORRECTIONS),
-            format_func=CORRECTIONS.__getitem__,
+            list(CORRECTION_WORDS),
+            format_func=CORRECTION_WORDS.__getitem__,
             key="correct",
             bind="query-params",
         )
@@ -188,7 +196,7 @@ def _pick_suggestion(scores: HeadScores) -> Suggestion:
     return Suggestion(rule)
 
 
-def draw_head_list(history: History) -> None:
+def draw_head_list(history: MaskHistory) -> None:
     """The same switches as ordinary widgets."""
     grid = history.grid
     several_stacks = len(grid.stacks) > 1
@@ -204,7 +212,7 @@ def draw_head_list(history: History) -> None:
     def switch_listed() -> None:
         kept_heads = np.ones(grid.size, bool)
         kept_heads[st.session_state[key]] = False
-        history.by_hand(kept_heads)
+        history.set_by_hand(kept_heads)
 
     with st.expander("The same switches as a list", icon=":material/list:"):
         st.multiselect(
@@ -218,7 +226,7 @@ def draw_head_list(history: History) -> None:
         _draw_layer_switches(history, several_stacks)
 
 
-def _draw_layer_switches(history: History, several_stacks: bool) -> None:
+def _draw_layer_switches(history: MaskHistory, several_stacks: bool) -> None:
     heads_by_layer = _heads_by_layer(history.grid, several_stacks)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         layer = st.selectbox("A whole layer", list(heads_by_layer), key="twin-layer", width=150)

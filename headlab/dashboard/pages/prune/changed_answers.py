@@ -13,13 +13,19 @@ import streamlit as st
 from headlab.core import CHANGES
 from headlab.dashboard.frame import known_task, wait_for_result, worker_client
 from headlab.dashboard.names import CHANGE_WORDS, head_key, language_title
-from headlab.dashboard.panels.accuracy import Known, Question
-from headlab.dashboard.panels.attended_sentences import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR
-from headlab.dashboard.panels.mask_files import mask_file_name
+from headlab.dashboard.panels import (
+    MAX_HEADS,
+    MAX_TEXT_CHARACTERS,
+    OWN_SENTENCES,
+    PAIR_SEPARATOR,
+    AccuracyQuestion,
+    KnownFigures,
+    mask_file_name,
+)
 from headlab.dashboard.widgets import (
     PageState,
     button,
-    download,
+    download_button,
     no_row_action,
     table_height,
     uninterrupted,
@@ -60,7 +66,7 @@ class ListedAnswers(PageState):
 
 
 def draw_changed_answers(
-    question: Question, languages: Sequence[str], known_figures: Known
+    question: AccuracyQuestion, languages: Sequence[str], known_figures: KnownFigures
 ) -> None:
     """The list of a language's changed answers, once it is asked for; a chosen row opens the Attention page.
 
@@ -115,7 +121,7 @@ def _list_answers_of(key: tuple[str, ...]) -> None:
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def changed_answers(
-    _client: Client, key: tuple[str, ...], _question: Question, language: str
+    _client: Client, key: tuple[str, ...], _question: AccuracyQuestion, language: str
 ) -> Changed:
     """A language's changed answers, from the worker.
 
@@ -141,7 +147,7 @@ def changed_answers(
     )
 
 
-def _draw_answers(changed_answers: Changed, question: Question) -> None:
+def _draw_answers(changed_answers: Changed, question: AccuracyQuestion) -> None:
     language = changed_answers.language
     total = changed_answers.total
     rows = pd.DataFrame(changed_answers.answers, columns=["id", "kind", *COLUMN_TITLES])
@@ -173,12 +179,12 @@ def _draw_answers(changed_answers: Changed, question: Question) -> None:
         _draw_answers_table(listed_answers, question)
     subject = "all of them" if total == len(rows) else "these"
     name = f"changes-{language}-{question.split}.csv"
-    download(
+    download_button(
         f"Download {subject} as CSV", rows.to_csv(index=False), name, "text/csv", key="changed-csv"
     )
 
 
-def all_changes_command(question: Question, language: str) -> str:
+def all_changes_command(question: AccuracyQuestion, language: str) -> str:
     """The command that writes every answer that a mask changes in a language.
 
     It reads the mask's exported file.
@@ -198,7 +204,7 @@ def all_changes_command(question: Question, language: str) -> str:
     return shlex.join(["headlab", "evaluate", *words])
 
 
-def _draw_answers_table(answers: pd.DataFrame, question: Question) -> None:
+def _draw_answers_table(answers: pd.DataFrame, question: AccuracyQuestion) -> None:
     percent = st.column_config.NumberColumn(format="percent", help=PROBABILITY_HELP)
     table = (
         answers[list(COLUMN_TITLES)].dropna(axis="columns", how="all").rename(columns=COLUMN_TITLES)
@@ -226,7 +232,7 @@ def _draw_answers_table(answers: pd.DataFrame, question: Question) -> None:
         st.switch_page("pages/attention.py", query_params=attention_params(answer, question))
 
 
-def attention_params(row: Mapping[str, Any], question: Question) -> dict[str, Any]:
+def attention_params(row: Mapping[str, Any], question: AccuracyQuestion) -> dict[str, Any]:
     """Parameters of the link to the Attention page with a sentence and the heads that are off.
 
     Args:
@@ -239,4 +245,8 @@ def attention_params(row: Mapping[str, Any], question: Question) -> dict[str, An
     for text in (row["text"], row["pair"]):
         if isinstance(text, str):
             texts.append(" ".join(text.split()))
-    return {"source": OWN, "text": PAIR.join(texts)[:MAX_CHARACTERS], "heads": heads}
+    return {
+        "source": OWN_SENTENCES,
+        "text": PAIR_SEPARATOR.join(texts)[:MAX_TEXT_CHARACTERS],
+        "heads": heads,
+    }

@@ -36,9 +36,11 @@ from headlab.dashboard.pages.prune.stored_fronts import (
     point_label,
     read_front,
 )
-from headlab.dashboard.panels.history import History
-from headlab.dashboard.panels.reproduction import commands_again
-from headlab.dashboard.panels.shown_front import ShownFront
+from headlab.dashboard.panels import (
+    MaskHistory,
+    ShownFront,
+    commands_again,
+)
 from headlab.dashboard.widgets import (
     PLOTLY_CONFIG,
     button,
@@ -80,7 +82,7 @@ BOUNDS = (
 )
 
 
-def draw_fronts(choice: Choice, history: History, fingerprint: str) -> None:
+def draw_fronts(choice: Choice, history: MaskHistory, fingerprint: str) -> None:
     """The section, a fragment: the question, and of this model's and task's fronts the one that fits it best.
 
     Args:
@@ -92,7 +94,9 @@ def draw_fronts(choice: Choice, history: History, fingerprint: str) -> None:
     st.markdown(INTRO)
     form_job = draw_form(FrontForm(choice, history.grid.size))
     stored_reports = stored_results(Report)
-    fitting = [result for result in stored_reports.results if choice.fits(result.record.spec)]
+    fitting = [
+        result for result in stored_reports.results if choice.has_classes_of(result.record.spec)
+    ]
     fronts = matching_fronts(fitting, fingerprint, choice.task, choice.languages)
     if not fronts:
         st.caption("No front of this model and task is in the cache yet.")
@@ -176,7 +180,7 @@ def _choose_nearest_front(
     shown_front.nearest = nearest_key
 
 
-def _front_or_warning(result: Result[Report], history: History) -> StoredFront | None:
+def _front_or_warning(result: Result[Report], history: MaskHistory) -> StoredFront | None:
     try:
         return read_front(result, history.grid)
     except HeadlabError as error:
@@ -184,7 +188,7 @@ def _front_or_warning(result: Result[Report], history: History) -> StoredFront |
         return None
 
 
-def _draw_front(front: StoredFront, history: History) -> None:
+def _draw_front(front: StoredFront, history: MaskHistory) -> None:
     st.markdown(f"**On {plain(languages_words(languages_of_front(front.result)))}:**")
     for note in filter(None, (*front.report.notes, earlier_scores(front.report.spec))):
         st.markdown(f"- {plain(note)}")
@@ -200,7 +204,7 @@ def _draw_front(front: StoredFront, history: History) -> None:
         show_commands(commands_again("report", front.result))
 
 
-def _draw_chart(front: StoredFront, history: History) -> None:
+def _draw_chart(front: StoredFront, history: MaskHistory) -> None:
     with st.container(horizontal=True):
         cost = HEADS_KEPT
         if front.has_parameters:
@@ -233,7 +237,7 @@ def _draw_chart(front: StoredFront, history: History) -> None:
     st.caption(READING)
 
 
-def take_clicked_point(key: str, front: StoredFront, history: History) -> None:
+def take_clicked_point(key: str, front: StoredFront, history: MaskHistory) -> None:
     """Make the clicked dot the current mask.
 
     Args:
@@ -253,7 +257,7 @@ def take_clicked_point(key: str, front: StoredFront, history: History) -> None:
     take_point(front, history, str(order), int(removed_heads))
 
 
-def take_point(front: StoredFront, history: History, order: str, removed_heads: int) -> None:
+def take_point(front: StoredFront, history: MaskHistory, order: str, removed_heads: int) -> None:
     """Make the mask of one point the current one.
 
     Args:
@@ -266,7 +270,7 @@ def take_point(front: StoredFront, history: History, order: str, removed_heads: 
         mask = chosen_mask(front.report, history.grid)  # only the answer was measured on test
     else:
         mask = mask_at(front.report, order, removed_heads, history.grid)
-    history.put(mask.kept, mask.chosen)
+    history.set_mask(mask.kept, mask.chosen)
     set_widget(PRUNE_TAB, PRUNE_TABS[0])  # where its figures are
     PruneState.of_session().rerun_is_due = True
 
@@ -293,7 +297,7 @@ def _draw_test_accuracy(front: StoredFront) -> None:
         st.caption(BOUNDS)
 
 
-def _draw_point_list(front: StoredFront, history: History) -> None:
+def _draw_point_list(front: StoredFront, history: MaskHistory) -> None:
     """The same points as a list: for the keyboard, and where a dot is hard to hit."""
     points = offered_points(front)
     # One list per front: a point chosen in another front is not valid here.

@@ -8,12 +8,17 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from headlab.core import integer_in
 from headlab.dashboard.frame import Choice, cached_options
-from headlab.dashboard.names import FRONT_PARAM, counted
+from headlab.dashboard.names import FRONT_PARAM, count_words
 from headlab.dashboard.pages.prune.state import PruneState, start_on_page
-from headlab.dashboard.pages.prune.stored_fronts import FRONT_STUDY
-from headlab.dashboard.panels.job_actions import asked, end_form, refusal, terminal, told_pace
+from headlab.dashboard.pages.prune.stored_fronts import FRONT_STUDY, full_sizes
+from headlab.dashboard.panels import (
+    end_job_form,
+    forecast_pace,
+    scores_refusal,
+    show_started_job,
+    show_terminal_commands,
+)
 from headlab.dashboard.widgets import (
     Button,
     FormValues,
@@ -70,7 +75,7 @@ class FrontForm:
             languages=list(self.choice.languages),
             method=self.choice.method,
             options=self._options(values),
-            **self.choice.about,
+            **self.choice.job_fields,
             **sizes,
         )
         method_options = cached_options(self.choice)
@@ -148,11 +153,6 @@ FULL_ORDERS = str(FRONT_STUDY.options["orders"].default).split(",")
 """The orders of removal that the full front tries."""
 
 
-def full_sizes() -> int:
-    """How many sizes the full front measures."""
-    return integer_in({"points": FRONT_STUDY.options["points"].default}, "points")
-
-
 def draw_presets(form: FrontForm) -> None:
     """The buttons that fill in the form: a front of about two minutes here, or the full one.
 
@@ -177,7 +177,7 @@ def _fill_in_quick(job: FrontJob) -> None:
     Args:
         job: Of the form as it was drawn.
     """
-    seconds_per_forward = told_pace(job) or USUAL_PACE
+    seconds_per_forward = forecast_pace(job) or USUAL_PACE
     points, test_size = largest_quick_front(
         len(job.languages_named), int(job.dev_size or DEV_SIZE), seconds_per_forward
     )
@@ -220,7 +220,7 @@ def cost_sentence(job: FrontJob) -> str:
         "size": points,
         "dev example": job.dev_size or DEV_SIZE,
     }
-    product = " × ".join(counted(number, noun) for noun, number in factors.items())
+    product = " × ".join(count_words(number, noun) for noun, number in factors.items())
     return (
         f"It grows with each of these: {product} = {math.prod(factors.values()):,} forwards at "
         "most, and then two models on the test examples. Masks that orders share, and what is in "
@@ -255,12 +255,12 @@ def _draw_end(form: FrontForm) -> FrontJob:
     """The forecast, the button, and the outcome of the last click; returns the job."""
     values = widget_values(PREFIX)
     job = form.job(values)
-    reason = refusal(form.choice)
-    end_form(job, reason, _start, form, values, key="front-start", form=PREFIX)
+    reason = scores_refusal(form.choice)
+    end_job_form(job, reason, _start, form, values, key="front-start", form_prefix=PREFIX)
     st.caption(cost_sentence(job))
     if PruneState.of_session().last_job == FrontJob.key:
-        asked("Its front appears below when it is done.")
-    terminal(job)
+        show_started_job("Its front appears below when it is done.")
+    show_terminal_commands(job)
     return job
 
 

@@ -12,8 +12,10 @@ from headlab.core import HeadlabError
 from headlab.dashboard.frame import Choice, supervisor, worker_client
 from headlab.dashboard.names import languages_words, plain
 from headlab.dashboard.pages.prune.state import PruneState, start_on_page
-from headlab.dashboard.panels.job_actions import asked
-from headlab.dashboard.panels.job_format import languages_in
+from headlab.dashboard.panels import (
+    languages_in,
+    show_started_job,
+)
 from headlab.dashboard.widgets import button, show_table
 from headlab.jobs.table import WorthJob
 from headlab.masks import Mask, mask_from_json
@@ -54,7 +56,7 @@ def draw_savings(choice: Choice, costs: Costs | None, mask: Mask, jobs: Sequence
         args=(worth_job(choice, mask),),
     )
     if state.last_job == WorthJob.key:
-        asked("What it measures appears here when it is done.")
+        show_started_job("What it measures appears here when it is done.")
     if measurement is not None:
         draw_times(measurement)
 
@@ -124,13 +126,13 @@ def worth_job(choice: Choice, mask: Mask) -> WorthJob:
     """The job that measures a mask: only its effect, so that equal masks make the same job."""
     effect = Mask(mask.grid, mask.kept, mask.model, {}, {}, "2000-01-01T00:00:00+00:00")
     return WorthJob.model_construct(
-        languages=list(choice.languages), mask=effect.to_json(), **choice.about
+        languages=list(choice.languages), mask=effect.to_json(), **choice.job_fields
     )
 
 
 def measuring_jobs() -> Sequence[JobRow]:
     """The jobs that measure a mask's speed; none if no worker is connected."""
-    if not supervisor().connected:
+    if not supervisor().is_connected:
         return []
     return [row for row in worker_client().jobs() if row.kind == WorthJob.key]
 

@@ -9,9 +9,12 @@ import numpy as np
 import pandas as pd
 
 from headlab.charts.front import FrontDot
-from headlab.core import HeadGrid, Report, is_number, is_same_model
-from headlab.dashboard.names import counted
-from headlab.dashboard.panels.stored_reports import StoredJob, differences
+from headlab.core import HeadGrid, Report, integer_in, is_number, is_same_model
+from headlab.dashboard.names import count_words
+from headlab.dashboard.panels import (
+    StoredJob,
+    report_differences,
+)
 from headlab.jobs.table import ExperimentJob, FrontJob
 from headlab.report.commands import QUESTION
 from headlab.results import Result
@@ -19,6 +22,12 @@ from headlab.studies import BOUND, STUDIES, typed_result
 from headlab.studies.pareto import FrontResult, Point, TestedLanguage, cost_of, pareto
 
 FRONT_STUDY = STUDIES["front"]
+
+
+def full_sizes() -> int:
+    """How many sizes the full front measures."""
+    return integer_in({"points": FRONT_STUDY.options["points"].default}, "points")
+
 
 WEAKEST_LANGUAGE = "weakest language"
 MEAN_OF_LANGUAGES = "mean of the languages"
@@ -149,8 +158,10 @@ def question_words(options: Mapping[str, object]) -> str:
     points = options.get("within")
     if is_number(points):
         basis = "lower bound" if options.get("by") == BOUND else "estimate"
-        return f"within {counted(points, 'point')} by the {basis}"
-    return f"best with {counted(heads, 'head')}" if is_number(heads) else "question not recorded"
+        return f"within {count_words(points, 'point')} by the {basis}"
+    return (
+        f"best with {count_words(heads, 'head')}" if is_number(heads) else "question not recorded"
+    )
 
 
 def other_settings(result: Result[Report], form_job: FrontJob) -> list[str]:
@@ -158,7 +169,7 @@ def other_settings(result: Result[Report], form_job: FrontJob) -> list[str]:
     stored_job = StoredJob.of(result.record)
     question = question_words(stored_job.job.options)
     without_question = replace(stored_job, job=_without_question(stored_job.job))
-    settings = differences(without_question, _without_question(form_job))
+    settings = report_differences(without_question, _without_question(form_job))
     if question == question_words(form_job.options):
         return settings
     return [question, *settings]

@@ -19,18 +19,26 @@ from headlab.dashboard.pages.prune.board import (
 from headlab.dashboard.pages.prune.changed_answers import draw_changed_answers
 from headlab.dashboard.pages.prune.savings import draw_savings
 from headlab.dashboard.pages.prune.state import PruneState
-from headlab.dashboard.panels import accuracy
-from headlab.dashboard.panels.accuracy import SIZES, Question
-from headlab.dashboard.panels.history import History, write_link
-from headlab.dashboard.panels.mask_files import draw_mask_files, with_measured_accuracies
-from headlab.dashboard.panels.page_report import offer_page_report
+from headlab.dashboard.panels import (
+    EXAMPLES_BY_SPLIT,
+    AccuracyQuestion,
+    MaskHistory,
+    arriving_figures,
+    draw_arriving_figures,
+    draw_mask_files,
+    draw_test_accuracies,
+    offer_page_report,
+    session_figures,
+    with_measured_accuracies,
+    write_mask_link,
+)
 from headlab.dashboard.widgets import heads_gated_together, keep_known_choice, remember_choice
 from headlab.masks import Mask
 from headlab.worker import JobRow, LoadedModel
 
 AREAS = ("grid", "figures", "ways", "more")
 SPLIT_HELP = (
-    f"dev ({SIZES['dev']} examples) is for choosing heads, test ({SIZES['test']}) for reporting "
+    f"dev ({EXAMPLES_BY_SPLIT['dev']} examples) is for choosing heads, test ({EXAMPLES_BY_SPLIT['test']}) for reporting "
     "figures. A mask chosen while looking at test gives an optimistic estimate on test."
 )
 READING = (
@@ -42,9 +50,14 @@ READING = (
 
 def pick_split() -> str:
     """Draw the choice of examples and return the split: dev or test."""
-    keep_known_choice("split", "examples", list(SIZES))
+    keep_known_choice("split", "examples", list(EXAMPLES_BY_SPLIT))
     split = st.radio(
-        "Examples", list(SIZES), horizontal=True, key="split", bind="query-params", help=SPLIT_HELP
+        "Examples",
+        list(EXAMPLES_BY_SPLIT),
+        horizontal=True,
+        key="split",
+        bind="query-params",
+        help=SPLIT_HELP,
     )
     remember_choice("split", split)  # this is a fragment, which may run without the page
     return split
@@ -54,7 +67,7 @@ def pick_split() -> str:
 def draw_board(
     choice: Choice,
     model: LoadedModel,
-    history: History,
+    history: MaskHistory,
     results: StoredScores,
     measured_jobs: Sequence[JobRow],
 ) -> None:
@@ -68,7 +81,7 @@ def draw_board(
         measured_jobs: Jobs that measure the speed of a mask.
     """
     with errors_as_sentences():
-        known_figures = st.session_state.setdefault(accuracy.SEEN, {})
+        known_figures = session_figures()
         with st.container(key="board"):  # laid out by static/page.css; in this order on a phone
             grid_area, figures_area, ways_area, below_area = (
                 st.container(key=f"board-{name}") for name in AREAS
@@ -79,7 +92,7 @@ def draw_board(
             details_area = st.container()
             answers_area = st.container()
         mask = history.mask
-        question = Question.of(
+        question = AccuracyQuestion.unchecked(
             choice.model,
             model.fingerprint,
             choice.task,
@@ -91,7 +104,7 @@ def draw_board(
         with ways_area:
             st.caption(HOW_TO_SWITCH)
             scores = pick_scores(results)
-            draw_on_test = partial(accuracy.on_test, question, choice.languages, known_figures)
+            draw_on_test = partial(draw_test_accuracies, question, choice.languages, known_figures)
             draw_suggestion(history, results, scores, draw_on_test)
             draw_head_list(history)
             draw_savings(choice, model.costs, mask, measured_jobs)
@@ -107,10 +120,12 @@ def draw_board(
                     mask, question, known_figures, choice.languages
                 )
             offer_page_report(choice, results.scores, reported_masks)
-        write_link(history)
-        running_figures = accuracy.running(
+        write_mask_link(history)
+        running_figures = arriving_figures(
             worker_client(), question, choice.languages, known_figures
         )
         with answers_area:
             draw_changed_answers(question, choice.languages, known_figures)
-        accuracy.show(headline_area, details_area, running_figures, choice.languages, question)
+        draw_arriving_figures(
+            headline_area, details_area, running_figures, choice.languages, question
+        )

@@ -12,8 +12,15 @@ import streamlit as st
 
 from headlab.charts.matrices import MOST_NUMBERS
 from headlab.core import HEAD, HEAD_FORMATS, Bools, Cell, Floats, Head, HeadlabError, Table, part
-from headlab.dashboard.names import counted, head_key, head_words, language_title, page_link, plain
-from headlab.dashboard.widgets import figure, show_named_values, show_table
+from headlab.dashboard.names import (
+    count_words,
+    head_key,
+    head_words,
+    language_title,
+    page_link,
+    plain,
+)
+from headlab.dashboard.widgets import draw_figure, show_named_values, show_table
 from headlab.pictures import against, in_order, look_of, parts_note, role_words
 from headlab.plots.heads import roles_across_languages
 from headlab.plots.matrices import visible
@@ -33,7 +40,7 @@ ROLE_COLUMNS = ("role", HAS, *(name for name in NUMBERS if name != "p"))
 def draw_card(roles: Roles, head: Head) -> None:
     """What the head does, and its attention measures."""
     has_several_stacks = len(roles.grid.stacks) > 1
-    st.subheader(plain(head_words(head, several=has_several_stacks)))
+    st.subheader(plain(head_words(head, name_stack=has_several_stacks)))
     roles_of_head = roles.having(head)
     if not roles_of_head:
         st.markdown("It has none of the roles." if head in roles.measures else "It was not tested.")
@@ -105,7 +112,7 @@ def roles_of_head_table(roles: Roles, head: Head) -> Table:
         row = table.rows[row_index]
         rows.append(tuple(row[column_index] for column_index in column_indices))
     formats = tuple(table.formats[column_index] for column_index in column_indices)
-    title = f"Every role of {head_words(head, several=len(roles.grid.stacks) > 1).lower()}"
+    title = f"Every role of {head_words(head, name_stack=len(roles.grid.stacks) > 1).lower()}"
     return Table(f"roles-{head_key(head)}", title, ROLE_COLUMNS, formats, tuple(rows), table.notes)
 
 
@@ -173,7 +180,7 @@ def examples_by_role_and_head(table: Table) -> dict[tuple[str, Head], list[Examp
 
 def _title(key: tuple[str, Head], roles: Roles) -> str:
     role, head = key
-    return f"{head_words(head, several=len(roles.grid.stacks) > 1)}: {role_words(role)}"
+    return f"{head_words(head, name_stack=len(roles.grid.stacks) > 1)}: {role_words(role)}"
 
 
 def _draw_list(rows: Sequence[ExampleRow]) -> None:
@@ -245,14 +252,14 @@ def draw_languages(reports: Mapping[str, Roles], focus: str) -> None:
         kinds,
         index=default_index,
         key="roles-kind",
-        format_func=lambda name: f"{name} ({counted(counts[name], 'head')})",
+        format_func=lambda name: f"{name} ({count_words(counts[name], 'head')})",
     )
     roles_across = compare_languages(reports, focus, kind)
     if len(reports) > 1:
         names = [f"{row.head} {_short_role(row.role)}" for row in roles_across.rows]
         tested_roles = roles_across.only_tested
         spec = reports[focus].report.spec
-        figure(
+        draw_figure(
             roles_across_languages(
                 tested_roles.above,
                 tested_roles.share,
@@ -263,8 +270,8 @@ def draw_languages(reports: Mapping[str, Roles], focus: str) -> None:
             f"roles-{kind}-by-language".replace(" ", "-"),
             key="roles-across",
             alt=f"Heads with role {kind}",
-            of=(str(part(spec, "model", "name")), str(part(spec, "task", "name"))),
-            about=f"heads with it in {language_title(focus)}",
+            subject=(str(part(spec, "model", "name")), str(part(spec, "task", "name"))),
+            subtitle_end=f"heads with it in {language_title(focus)}",
         )
         st.caption(plain(reading_caption(roles_across)))
     else:

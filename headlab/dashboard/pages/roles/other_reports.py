@@ -9,25 +9,29 @@ import streamlit as st
 
 from headlab.core import HEAD, HEAD_FORMATS, Cell, Head, Table, content_key
 from headlab.dashboard.names import language_title
-from headlab.dashboard.panels import stored_roles
-from headlab.dashboard.panels.contrast import (
-    HEADING,
-    NOTHING,
-    SHORT,
-    Click,
-    bare_scores,
-    compare,
-    pick,
+from headlab.dashboard.panels import (
+    COMPARED_KEY_LENGTH,
+    COMPARISON_HEADING,
+    NO_COMPARISON,
+    HeadAction,
+    StoredByLanguage,
+    StoredRoles,
+    draw_comparison,
+    draw_role_map,
+    pick_compared_result,
+    roles_report_label,
+    unitless_scores,
 )
-from headlab.dashboard.panels.shelf import Shelf
-from headlab.dashboard.panels.stored_roles import StoredRoles
 from headlab.dashboard.widgets import show_table
 from headlab.results import HeadScores
 from headlab.roles import HAS, Found, Roles
 
 
 def compare_reports(
-    shelf: Shelf[StoredRoles], shown_report: StoredRoles, head: Head, on_click: Click
+    shelf: StoredByLanguage[StoredRoles],
+    shown_report: StoredRoles,
+    head: Head,
+    on_click: HeadAction,
 ) -> None:
     """Two reports of roles on the same heads: both maps, a measure of attention, and the roles that differ.
 
@@ -44,26 +48,28 @@ def compare_reports(
         for report in reports:
             report_keys.append(report.key)
             if report.key != shown_report.key and report.roles.grid == shown_report.roles.grid:
-                short_key = report.key[:SHORT]
+                short_key = report.key[:COMPARED_KEY_LENGTH]
                 comparable_reports[short_key] = report
-                labels[short_key] = stored_roles.label(report, shelf.weights)
+                labels[short_key] = roles_report_label(report, shelf.weights)
     if not comparable_reports:
         return
-    st.subheader(HEADING)
-    key = pick(labels, "roles", f"roles-{shown_report.key[:SHORT]}", report_keys)
-    if key == NOTHING:
+    st.subheader(COMPARISON_HEADING)
+    key = pick_compared_result(
+        labels, "roles", f"roles-{shown_report.key[:COMPARED_KEY_LENGTH]}", report_keys
+    )
+    if key == NO_COMPARISON:
         return
     other_report = comparable_reports[key]
-    names = (stored_roles.label(shown_report, shelf.weights), labels[key])
+    names = (roles_report_label(shown_report, shelf.weights), labels[key])
     both_reports = (shown_report, other_report)
     columns = st.columns(2, gap="large")
     for index, (report, column) in enumerate(zip(both_reports, columns, strict=True)):
         with column:
-            stored_roles.role_map(
+            draw_role_map(
                 report.roles,
                 key=f"contrast-roles-{index}",
                 title=language_title(report.language),
-                selected=head,
+                selected_head=head,
                 on_click=on_click,
             )
     differing_roles = roles_that_differ(shown_report.roles, other_report.roles, names)
@@ -83,7 +89,7 @@ def compare_reports(
             f"{language_title(shown_report.language)} (shown)",
             language_title(other_report.language),
         )
-        compare(
+        draw_comparison(
             shown_scores[measure],
             other_scores[measure],
             titles,
@@ -104,7 +110,7 @@ def measures_of_attention(report: StoredRoles) -> dict[str, HeadScores]:
     for name in next(iter(roles.measures.values())):
         values = [roles.measures.get(head, {}).get(name) for head in roles.grid.heads]
         if name != "tokens" and None not in values:
-            scores_by_measure[name] = bare_scores(
+            scores_by_measure[name] = unitless_scores(
                 roles.grid, report.language, name, np.array(values, float)
             )
     return scores_by_measure

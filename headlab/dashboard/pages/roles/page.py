@@ -10,11 +10,15 @@ from headlab.dashboard.names import head_from, head_key, language_title, plain
 from headlab.dashboard.pages.roles import head_card, other_reports
 from headlab.dashboard.pages.roles.form import draw_form
 from headlab.dashboard.pages.roles.remaining import draw_remaining
-from headlab.dashboard.panels import stored_roles
-from headlab.dashboard.panels.reproduction import commands_again
-from headlab.dashboard.panels.shelf import Shelf
-from headlab.dashboard.panels.stored_reports import report_facts
-from headlab.dashboard.panels.stored_roles import StoredRoles
+from headlab.dashboard.panels import (
+    StoredByLanguage,
+    StoredRoles,
+    commands_again,
+    draw_role_map,
+    report_facts,
+    roles_report_label,
+    stored_roles_reports,
+)
 from headlab.dashboard.widgets import (
     keep_known_choice,
     pick_result,
@@ -30,7 +34,7 @@ def select_head(head: Head) -> None:
     set_widget("head", head_key(head))
 
 
-def pick_report_and_head(shelf: Shelf[StoredRoles]) -> tuple[str, StoredRoles, Head]:
+def pick_report_and_head(shelf: StoredByLanguage[StoredRoles]) -> tuple[str, StoredRoles, Head]:
     """Draw the widgets for language, report and head, which match a click."""
     languages = list(shelf.by_language)
     keep_known_choice("focus", "language", languages)
@@ -53,13 +57,13 @@ def pick_report_and_head(shelf: Shelf[StoredRoles]) -> tuple[str, StoredRoles, H
     return language, report, head_from(selected_key)
 
 
-def pick_report(shelf: Shelf[StoredRoles], language: str) -> StoredRoles:
+def pick_report(shelf: StoredByLanguage[StoredRoles], language: str) -> StoredRoles:
     """The report to show of those in a language."""
     report_by_key = {report.key: report for report in shelf.by_language[language]}
     return pick_result(
         "Report",
         report_by_key,
-        lambda key: stored_roles.label(report_by_key[key], shelf.weights),
+        lambda key: roles_report_label(report_by_key[key], shelf.weights),
         f"roles-report-{language}",
     )
 
@@ -89,7 +93,7 @@ def draw_how_made(report: StoredRoles) -> None:
         show_how_made(facts, commands, report.result.record, name, report.key)
 
 
-def draw_roles(choice: Choice, shelf: Shelf[StoredRoles]) -> None:
+def draw_roles(choice: Choice, shelf: StoredByLanguage[StoredRoles]) -> None:
     """The page where there are reports of roles.
 
     Args:
@@ -99,16 +103,16 @@ def draw_roles(choice: Choice, shelf: Shelf[StoredRoles]) -> None:
     map_column, card_column = st.columns([10, 11], gap="large")
     with map_column:
         language, report, head = pick_report_and_head(shelf)
-        stored_roles.role_map(
+        draw_role_map(
             report.roles,
             key="roles-map",
             title=language_title(language),
-            selected=head,
+            selected_head=head,
             on_click=select_head,
         )
     with card_column:
         head_card.draw_card(report.roles, head)
-    st.caption(plain(stored_roles.label(report, shelf.weights)))
+    st.caption(plain(roles_report_label(report, shelf.weights)))
     for note in report.result.record.notes:
         st.markdown(f"- {plain(note)}")
     head_card.draw_details(report.roles, head, report.key)
@@ -128,7 +132,7 @@ def draw_roles(choice: Choice, shelf: Shelf[StoredRoles]) -> None:
 def draw_page() -> None:
     """Draw the page."""
     with page("roles") as choice:
-        shelf = stored_roles.shelf(choice)
+        shelf = stored_roles_reports(choice)
         if shelf.by_language:
             draw_roles(choice, shelf)
         elif choice.languages:

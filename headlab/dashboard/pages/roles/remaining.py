@@ -7,10 +7,12 @@ import streamlit as st
 from headlab.core import HeadlabError
 from headlab.dashboard.frame import Choice, scores_of
 from headlab.dashboard.names import language_title, plain
-from headlab.dashboard.panels import job_offer
-from headlab.dashboard.panels.remaining_roles import counts_by_size
-from headlab.dashboard.panels.stored_roles import StoredRoles
-from headlab.dashboard.widgets import figure, show_table
+from headlab.dashboard.panels import (
+    StoredRoles,
+    offer_missing_scores,
+    role_counts_by_size,
+)
+from headlab.dashboard.widgets import draw_figure, show_table
 from headlab.plots.heads import stacked
 from headlab.studies.remaining import remaining
 
@@ -33,8 +35,8 @@ def draw_remaining(choice: Choice, report: StoredRoles) -> None:
         )
         if results.missing:
             with st.container(border=True, key="offer"):
-                job_offer.offer(
-                    choice, results.missing, folded=True
+                offer_missing_scores(
+                    choice, results.missing, is_folded=True
                 )  # its progress is shown with the roles' own
         return
     languages = list(results.scores)
@@ -52,15 +54,15 @@ def draw_remaining(choice: Choice, report: StoredRoles) -> None:
     except HeadlabError as error:
         st.info(plain(f"These scores cannot order the heads of this report: {error}."))
         return
-    heads_left, counts = counts_by_size(table)
+    heads_left, counts = role_counts_by_size(table)
     fig = stacked(heads_left, counts, "heads with the role")
-    figure(
+    draw_figure(
         fig,
         f"roles-left-{report.language}",
         key="roles-left",
         alt="Heads left with each role, at every size",
-        of=(choice.model, report.source),
-        about=f"{language_title(report.language)}, {choice.method}",
+        subject=(choice.model, report.source),
+        subtitle_end=f"{language_title(report.language)}, {choice.method}",
     )
     st.caption(
         f"By {choice.method} scores of {plain(language_title(order_language))}. A head with "
