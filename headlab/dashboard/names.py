@@ -21,7 +21,7 @@ def languages_words(languages: Sequence[str], chosen_languages: Collection[str] 
 
     Args:
         languages: Codes of the languages that something was computed in.
-        chosen: Codes of the languages chosen in the sidebar; many that are exactly these are called so.
+        chosen_languages: Codes of the languages chosen in the sidebar; many that are exactly these are called so.
     """
     if len(languages) <= MAX_TITLES:
         titles = [language_title(code) for code in languages]
@@ -64,7 +64,7 @@ def head_words(head: Head, name_stack: bool = False) -> str:
 
     Args:
         head: The head.
-        several: Whether its model has several stacks, so that the stack is named.
+        name_stack: Whether its model has several stacks, so that the stack is named.
     """
     if name_stack:
         return f"{head.stack.capitalize()} layer {head.layer}, head {head.head}"

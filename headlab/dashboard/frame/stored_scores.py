@@ -27,8 +27,8 @@ class StoredScores:
         scores: By language, in the order asked for.
         missing: Languages without a result of this variant.
         variant: What they share, in words.
-        others: The other variants, in words.
-        like: A result of the variant, in another language if need be, for the settings of what is
+        other_variants: The other variants, in words.
+        template: A result of the variant, in another language if need be, for the settings of what is
             computed next.
         notes: What was counted of equal texts beside these results, in sentences without their full
             stop.

@@ -46,9 +46,9 @@ class ShownSentence(NamedTuple):
     Attributes:
         title: The heading.
         text: The text, or the first one of a pair.
-        pair: The second text of a sentence pair.
+        second_text: The second text of a sentence pair.
         words: Of a task that labels words.
-        right: Its label, or its words' labels; empty where it has none.
+        labels: Its label, or its words' labels; empty where it has none.
         language: Code of its language; empty where it is not known.
     """
 
@@ -100,7 +100,7 @@ def _typed_sentences() -> list[ShownSentence]:
 
 
 def typed_sentence(title: str, line: str) -> ShownSentence:
-    """A line as a sentence, or as a pair where PAIR divides it."""
+    """A line as a sentence, or as a pair where PAIR_SEPARATOR divides it."""
     text, separator, pair = (part.strip() for part in line.partition(PAIR_SEPARATOR.strip()))
     if separator and text and pair:
         return ShownSentence(title, text, pair)

@@ -31,7 +31,7 @@ class MaskHistory:
         position: Of the current mask among them.
         stamp: Incremented whenever the mask changes other than by the list of heads, which is
             then redrawn.
-        linked: Masks already written to this session's links, as link text; going Back to one
+        written_link_texts: Masks already written to this session's links, as link text; going Back to one
             does not undo a click.
     """
 
@@ -75,7 +75,7 @@ class MaskHistory:
 
         Args:
             head_indices: Of these heads, in the grid's order.
-            on: Whether they are kept then.
+            is_on: Whether they are kept then.
         """
         kept_heads = self.mask.kept.copy()
         kept_heads[list(head_indices)] = is_on
@@ -86,8 +86,8 @@ class MaskHistory:
         """Set a mask from elsewhere: a suggestion, a file, a link.
 
         Args:
-            kept: Heads kept, bool [head].
-            chosen: How they were chosen, as in a mask file.
+            kept_heads: Heads kept, bool [head].
+            origin: How they were chosen, as in a mask file.
         """
         self.stamp += 1
         self._append(kept_heads, origin)
@@ -108,7 +108,7 @@ class MaskHistory:
         """Set the mask as a person chose it, for one in the list of heads, which already shows it.
 
         Args:
-            kept: Heads kept, bool [head].
+            kept_heads: Heads kept, bool [head].
         """
         origin: dict[str, JsonLike] = {"rule": BY_HAND}
         earlier_origin = self.mask.chosen
@@ -181,7 +181,7 @@ def mask_link_text(kept_heads: Bools) -> str:
 
 
 def kept_heads_of_link_text(link_text: str, grid: HeadGrid) -> Bools:
-    """The heads that a link's mask keeps, bool [head]: the inverse of `encode`.
+    """The heads that a link's mask keeps, bool [head]: the inverse of `mask_link_text`.
 
     Args:
         link_text: Of the link.
@@ -219,7 +219,7 @@ def apply_mask_link(history: MaskHistory, is_arrival: bool) -> str | None:
 
     Args:
         history: Of the mask that the link sets.
-        arrived: Whether the page was not drawn before.
+        is_arrival: Whether the page was not drawn before.
     """
     problem = LinkProblem.of_session()
     link_text = st.query_params.get("m")

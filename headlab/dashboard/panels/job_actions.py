@@ -55,9 +55,9 @@ class StartedJob(NamedTuple):
     """A job that a click started.
 
     Attributes:
-        job: Its number.
+        number: Its number.
         state: Its state just after the click.
-        before: Whether it was in the queue before the click.
+        was_in_queue: Whether it was in the queue before the click.
     """
 
     number: int
@@ -70,9 +70,9 @@ class JobRequests(PageState):
     """What one session has asked the worker for, and which job it looks at.
 
     Attributes:
-        mine: Its jobs whose end it has not seen yet.
-        live: All jobs that ran or waited when it last looked.
-        said: Why its last click or job failed; empty if it did not.
+        own_numbers: Its jobs whose end it has not seen yet.
+        live_numbers: All jobs that ran or waited when it last looked.
+        failure: Why its last click or job failed; empty if it did not.
         started: The job that its last click queued.
         to_delete: The job whose deletion waits for confirmation; None for none.
         was_turned: Whether a press has opened a job, or the list of all, which the link does not say yet.
@@ -104,7 +104,7 @@ def job_requests() -> JobRequests:
 
 
 def ask_worker(call: Callable[[Client], object]) -> None:
-    """Call the worker; an error becomes a sentence that `said` shows until the next click."""
+    """Call the worker; an error becomes a sentence that `show_last_failure` shows until the next click."""
     requests = job_requests()
     requests.forget()
     try:
@@ -236,8 +236,8 @@ def end_job_form(
         on_press: Called by Start, with `args` and what was typed last.
         args: Of `on_press`.
         key: Of the button.
-        form: Prefix of the keys of the form's widgets.
-        before: Text before the forecast.
+        form_prefix: Prefix of the keys of the form's widgets.
+        text_before: Text before the forecast.
     """
     if reason:
         st.warning(plain(reason))
@@ -260,7 +260,7 @@ def show_terminal_commands(*jobs: Job, note: str = "") -> None:
 
     Args:
         jobs: A command, or several, each.
-        about: A note above the commands.
+        note: A note above the commands.
     """
     with st.expander("The same from a terminal"):
         if note:
@@ -482,7 +482,7 @@ def rerun_if_job_ended(jobs: Sequence[JobRow], *, tell_failures: bool = True) ->
 
     Args:
         jobs: The list of jobs.
-        tell: Whether to report why a job of this session failed; False if the page already shows it.
+        tell_failures: Whether to report why a job of this session failed; False if the page already shows it.
     """
     requests = job_requests()
     states = {job_row.id: job_row.state for job_row in jobs}
@@ -530,7 +530,7 @@ def draw_job_progress(job_row: JobRow, text_before: str = "") -> None:
 
     Args:
         job_row: The job.
-        before: Text before the progress.
+        text_before: Text before the progress.
     """
     if job_row.state == "running":
         redraw_every(_redraw_progress, REDRAW_SECONDS)(job_row.id, text_before)

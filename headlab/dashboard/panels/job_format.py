@@ -57,7 +57,7 @@ def words_of_job(job: Job | None, describe: Callable[[Job], str]) -> str:
 
     Args:
         job: The job.
-        read: Gets the words from it.
+        describe: Gets the words from it.
     """
     if job is None:
         return ""
@@ -110,7 +110,7 @@ def job_details(row: JobRow) -> Details:
 
 
 def _details_of(job: Job | None) -> Details:
-    """What a job says that it computes; nothing as in `words_of`."""
+    """What a job says that it computes; nothing as in `words_of_job`."""
     pairs: Details = []
 
     def collect_details(job: Job) -> str:
@@ -152,7 +152,7 @@ def waiting_line(row: JobRow, position: int, current_time: float) -> str:
     Args:
         row: The job.
         position: In the queue, from 1.
-        now: Unix seconds.
+        current_time: Unix seconds.
     """
     line = "next in line" if position == 1 else f"number {position} in line"
     line += f" · since {clock_time(row.created, current_time)}"
@@ -166,7 +166,7 @@ def ended_line(row: JobRow, current_time: float) -> str:
 
     Args:
         row: The job.
-        now: Unix seconds.
+        current_time: Unix seconds.
     """
     parts: list[str] = [row.state]
     if row.ended is not None and row.started is None:
@@ -186,7 +186,7 @@ def clock_time(seconds: float, current_time: float) -> str:
 
     Args:
         seconds: The time, in Unix seconds.
-        now: Unix seconds.
+        current_time: Unix seconds.
     """
     time = datetime.fromtimestamp(seconds, UTC)
     today = datetime.fromtimestamp(current_time, UTC).date()

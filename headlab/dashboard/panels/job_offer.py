@@ -199,8 +199,8 @@ def offer_missing_scores(
     Args:
         choice: Whose scores are missing.
         missing: The languages; those of live jobs are left out.
-        template: As in `work_of`.
-        folded: Whether the command is in an expander.
+        template: As in `score_job`.
+        is_folded: Whether the command is in an expander.
     """
     if skipped_count := len(stored_results(HeadScores).problems):
         st.caption(

@@ -161,7 +161,7 @@ def report_differences(
     """Settings in which a report differs from what is chosen, in words, with the report's values.
 
     Args:
-        stored: The report's job.
+        stored_job: The report's job.
         form_job: The form's job. Where it takes all examples, how many are not compared: how many
             there are is not known here.
         weights: Fingerprint of the chosen model's weights, None if unknown.
@@ -197,7 +197,7 @@ def _differing_options(report_options: object, wanted_options: object) -> dict[s
 
     Args:
         report_options: By name; anything else, as another program may have written, is not compared.
-        wanted: By name.
+        wanted_options: By name.
     """
     report_values: dict[str, object] = {}
     if not isinstance(report_options, Mapping) or not isinstance(wanted_options, Mapping):

@@ -49,8 +49,8 @@ def draw_figure(
         name: Of the file, before what it is of.
         key: Widget key, by default from the name.
         alt: Text alternative; the saved figure's title, up to a semicolon.
-        about: What else it is of.
-        of: Model and task that it is of, by default the sidebar's.
+        subtitle_end: What else it is of.
+        subject: Model and task that it is of, by default the sidebar's.
         on_point: Called when a point is clicked; session state then holds the point under the key.
     """
     if isinstance(fig, Chart):

@@ -48,12 +48,12 @@ def draw_map(
         head_map: The values, as colours and words.
         key: Widget key.
         title: Above the map.
-        selected: The head that is marked.
+        selected_head: The head that is marked.
         on_click: Called with a head that is clicked, before the page runs.
         compact: Whether the map is small.
         pictures: One of every head, as a data URI, framed by the head's colour; empty for none, and ""
             for a head without.
-        together: For each layer of the grid, how many heads share a key and a value; empty where that
+        group_sizes: For each layer of the grid, how many heads share a key and a value; empty where that
             is not known.
     """
     data = _browser_data(head_map) | {"compact": compact, "pictures": list(pictures)}
@@ -80,7 +80,7 @@ def draw_grid(
         title: Above the map.
         selected_head: The head that is marked.
         on_click: Called with a head that is clicked.
-        group_sizes: As `together` in `draw_map`.
+        group_sizes: As in `draw_map`.
     """
     selected_index = -1 if selected_head is None else grid.index(selected_head)
     grid_data = {
@@ -114,7 +114,7 @@ def stacks(grid: HeadGrid, group_sizes: Sequence[int] = ()) -> list[dict[str, An
 
     Args:
         grid: The heads.
-        group_sizes: As `together` in `draw_map`.
+        group_sizes: As in `draw_map`.
     """
     ends = np.cumsum([stack.layers for stack in grid.stacks]).tolist()
     return [
@@ -144,7 +144,7 @@ def draw_head_switches(
         kept_heads: Heads that are on, bool [head].
         key: Widget key.
         on_switch: Called with a press: the indices of its heads, and whether they are on then.
-        together: As in `draw_map`.
+        group_sizes: As in `draw_map`.
     """
     grid = head_map.grid
 
@@ -257,9 +257,9 @@ def draw_small_maps(
     Args:
         maps: By language.
         key: Start of the widgets' keys.
-        selected: The head that is marked.
+        selected_head: The head that is marked.
         on_click: Called with the language and the head that are clicked.
-        together: As in `draw_map`.
+        group_sizes: As in `draw_map`.
         missing: By language without scores, a function that draws in place of its map.
     """
     with st.container(horizontal=True, key=f"maps-{key}"):  # a grid by static/page.css
