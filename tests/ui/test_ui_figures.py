@@ -52,7 +52,7 @@ def of_a_choice() -> None:
         go.Figure(go.Scatter(y=[1, 2])),
         "loss",
         alt="What is lost",
-        subtitle_end="999 examples of test",
+        subject_details="999 examples of test",
     )
 
 

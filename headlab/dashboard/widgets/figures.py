@@ -35,7 +35,7 @@ def draw_figure(
     *,
     key: str | None = None,
     alt: str = "",
-    subtitle_end: str = "",
+    subject_details: str = "",
     subject: tuple[str, ...] | None = None,
     on_point: Callable[[], None] | None = None,
 ) -> None:
@@ -49,7 +49,7 @@ def draw_figure(
         name: Of the file, before what it is of.
         key: Widget key, by default from the name.
         alt: Text alternative; the saved figure's title, up to a semicolon.
-        subtitle_end: What else it is of.
+        subject_details: What else it is of.
         subject: Model and task that it is of, by default the sidebar's.
         on_point: Called when a point is clicked; session state then holds the point under the key.
     """
@@ -70,7 +70,7 @@ def draw_figure(
         **select_options,
     )
     title, _, _ = alt.partition(";")
-    subtitle = ", ".join(part for part in (*subject, subtitle_end) if part)
+    subtitle = ", ".join(part for part in (*subject, subject_details) if part)
     printed_figure = printed(fig, name, title, subtitle)
     data = {
         "chart": chart_key,

@@ -175,7 +175,7 @@ def draw_every_head(
             f"attention-{key}",
             key="enlarged",
             alt=f"Attention of {name}: {panel.title}",
-            subtitle_end=" ".join(panel.tokens)[:120],
+            subject_details=" ".join(panel.tokens)[:120],
         )
         direction_note = ", from right to left as the sentence runs" if panel.rtl else ""
         st.caption(f"A row per token that looks, a column per token looked at{direction_note}.")

@@ -102,7 +102,7 @@ def _draw_figures(report: Report) -> None:
     for name in names:
         figure_name = name.removeprefix(report.name).strip("-").replace("-", " ")
         alt = f"{title}, {figure_name}" if figure_name else title
-        draw_figure(figures[name], name, alt=alt, subtitle_end=_subject_words(report))
+        draw_figure(figures[name], name, alt=alt, subject_details=_subject_words(report))
 
 
 def _link_to_heads(report: Report) -> None:

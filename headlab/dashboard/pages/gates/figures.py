@@ -99,7 +99,7 @@ def draw_training(gates: LearnedGates, key: str) -> None:
             f"{file_name}-map",
             key=f"gates-map-{key}",
             alt="P(open) of every gate over the training",
-            subtitle_end=subject,
+            subject_details=subject,
         )
         st.caption(
             "P(g ≠ 0). Blue: open; orange: closed; pale: as likely as not; blank: a head without "
@@ -112,7 +112,7 @@ def draw_training(gates: LearnedGates, key: str) -> None:
             f"{file_name}-course",
             key=f"gates-course-{key}",
             alt="Loss, penalty and open heads by step",
-            subtitle_end=subject,
+            subject_details=subject,
         )
         st.caption(
             "Loss is the mean of the task's since the point before; penalty is λ times the sum of "
@@ -130,7 +130,7 @@ def draw_heads_kept_by_layer(sweep: Sweep) -> None:
         f"gates-{sweep.first_gates.language}-layers",
         key="gates-layers",
         alt="Heads kept in each layer, by λ",
-        subtitle_end=sweep.first_gates.language,
+        subject_details=sweep.first_gates.language,
     )
     st.caption("Numbers are heads kept; the darker, the larger their share of the layer.")
     if len(grid.stacks) > 1:
@@ -150,7 +150,7 @@ def _draw_heads_kept_by_stack(runs: Sequence[LearnedGates]) -> None:
             f"gates-{runs[0].language}-stacks",
             key="gates-stacks",
             alt="Share of each stack's heads that is kept, by λ",
-            subtitle_end=runs[0].language,
+            subject_details=runs[0].language,
         )
         return
     stack_words = []
@@ -515,7 +515,7 @@ def draw_trade_off(choice: Choice, sweep: Sweep, run_number: int) -> None:
         key=TRADE_OFF_CHART,
         alt="Accuracy against heads kept",
         on_point=show_clicked_run,
-        subtitle_end=f"{language}, {split}",
+        subject_details=f"{language}, {split}",
     )
     drawn_methods = {method for _, method in known_figures}
     drawn_scores = {method: scores[method] for method in scores if method in drawn_methods}

@@ -49,7 +49,7 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
         f"gates-{language}-roles",
         key="gates-roles",
         alt="Heads kept with each role, by how many are kept",
-        subtitle_end=language,
+        subject_details=language,
     )
     training_note = ""
     if sweep.is_trained_jointly:

@@ -82,7 +82,7 @@ def draw_card(
         f"head-{head_key(head)}",
         key="head-figure",
         alt=f"Value of {head_key(head)} in every language",
-        subtitle_end=f"{focus_scores.method}, estimand {focus_scores.estimand}. {samples_note(scores)}",
+        subject_details=f"{focus_scores.method}, estimand {focus_scores.estimand}. {samples_note(scores)}",
     )
     with st.container(horizontal=True, gap="medium"):
         other_languages = [name for name in scores if name != clicked_language]

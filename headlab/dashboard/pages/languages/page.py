@@ -58,11 +58,11 @@ def draw_agreement(scores: ScoresByLanguage) -> None:
             agreement_matrix(result, similar=by_similarity),
             "agreement",
             alt=CHART,
-            subtitle_end=caption,
+            subject_details=caption,
         )
     with tree_tab:
         tree_figure = dendrogram(result.merges.rows, result.languages.rows)
-        draw_figure(tree_figure, "agreement-clusters", alt=TREE, subtitle_end=caption)
+        draw_figure(tree_figure, "agreement-clusters", alt=TREE, subject_details=caption)
         st.caption(
             "Where two clusters meet: the share of resamples of heads that have the cluster; blue "
             "from 80 %."

@@ -271,7 +271,7 @@ def draw_languages(reports: Mapping[str, Roles], focus: str) -> None:
             key="roles-across",
             alt=f"Heads with role {kind}",
             subject=(str(part(spec, "model", "name")), str(part(spec, "task", "name"))),
-            subtitle_end=f"heads with it in {language_title(focus)}",
+            subject_details=f"heads with it in {language_title(focus)}",
         )
         st.caption(plain(reading_caption(roles_across)))
     else:

@@ -62,7 +62,7 @@ def draw_remaining(choice: Choice, report: StoredRoles) -> None:
         key="roles-left",
         alt="Heads left with each role, at every size",
         subject=(choice.model, report.source),
-        subtitle_end=f"{language_title(report.language)}, {choice.method}",
+        subject_details=f"{language_title(report.language)}, {choice.method}",
     )
     st.caption(
         f"By {choice.method} scores of {plain(language_title(order_language))}. A head with "
