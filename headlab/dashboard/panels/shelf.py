@@ -64,7 +64,7 @@ def stored_by_language(
     problems: Iterable[str],
     weights: str | None,
 ) -> StoredByLanguage[StoredResult]:
-    """A shelf of the results found, the chosen languages first, in their order."""
+    """The results found, the chosen languages first, in their order."""
     languages = [
         *(language for language in choice.languages if language in results_by_language),
         *sorted(set(results_by_language) - set(choice.languages)),
@@ -81,7 +81,7 @@ def stored_by_language(
 
 
 def draw_form_for_missing(
-    shelf: StoredByLanguage[StoredResult],
+    stored: StoredByLanguage[StoredResult],
     languages: tuple[str, ...],
     draw_form: Callable[[tuple[str, ...]], None],
     expander_title: str,
@@ -90,16 +90,16 @@ def draw_form_for_missing(
     """Draw a form for the languages without a result; if all have one, for `languages`, folded.
 
     Args:
-        shelf: The results for the choice.
+        stored: The results for the choice.
         languages: The chosen languages.
         draw_form: Draws the form for languages.
         expander_title: Under which the form is folded.
         key: Of the container that it stands in.
     """
-    if shelf.missing or not shelf.by_language:
+    if stored.missing or not stored.by_language:
         st.subheader("What will it cost?")
         with st.container(border=True, key=key):
-            draw_form(shelf.missing)
+            draw_form(stored.missing)
     else:
         with st.expander(expander_title), st.container(key=key):
             draw_form(languages)

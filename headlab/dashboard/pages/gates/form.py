@@ -35,13 +35,13 @@ WEIGHT_HELP = (
 )
 
 
-def draw_form(choice: Choice, shelf: StoredByLanguage[Sweep]) -> None:
+def draw_form(choice: Choice, stored_runs: StoredByLanguage[Sweep]) -> None:
     """The form for the languages without a run.
 
     If all languages have one, the form is folded, and for other languages, weights or options.
     """
     draw_form_for_missing(
-        shelf,
+        stored_runs,
         choice.languages,
         partial(_draw_fields, choice),
         "Other weights, languages or options",

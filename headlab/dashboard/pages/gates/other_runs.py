@@ -22,18 +22,18 @@ from headlab.dashboard.panels import (
 from headlab.results import HeadScores, LearnedGates, Result
 
 
-def compare_runs(shelf: StoredByLanguage[Sweep], shown_run: Result[LearnedGates]) -> None:
+def compare_runs(stored_runs: StoredByLanguage[Sweep], shown_run: Result[LearnedGates]) -> None:
     """Two runs of gates on the same heads, of which the second is chosen here.
 
     Shown are how likely each gate is open at the end, and which heads both keep.
 
     Args:
-        shelf: The stored runs.
+        stored_runs: The stored runs.
         shown_run: The one that the page shows.
     """
-    label_by_key = _labels_of_runs(shelf)
+    label_by_key = _labels_of_runs(stored_runs)
     comparable_runs = {}
-    for sweeps in shelf.by_language.values():
+    for sweeps in stored_runs.by_language.values():
         for sweep in sweeps:
             for run in sweep.runs:
                 if run.key != shown_run.key and run.record.grid == shown_run.record.grid:
@@ -66,11 +66,11 @@ def compare_runs(shelf: StoredByLanguage[Sweep], shown_run: Result[LearnedGates]
     )
 
 
-def _labels_of_runs(shelf: StoredByLanguage[Sweep]) -> dict[str, str]:
+def _labels_of_runs(stored_runs: StoredByLanguage[Sweep]) -> dict[str, str]:
     """What each run is called in the list of runs, by its key."""
     label_by_key = {}
-    for language, sweeps in shelf.by_language.items():
-        label_texts = sweep_labels(sweeps, shelf.weights)
+    for language, sweeps in stored_runs.by_language.items():
+        label_texts = sweep_labels(sweeps, stored_runs.weights)
         for sweep, sweep_label in zip(sweeps, label_texts, strict=True):
             for run in sweep.runs:
                 kept = f"{run_words(run.record)} kept"

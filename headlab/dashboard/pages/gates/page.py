@@ -31,19 +31,19 @@ from headlab.dashboard.widgets import (
 from headlab.results import LearnedGates, Result
 
 
-def pick_run(shelf: StoredByLanguage[Sweep]) -> tuple[Sweep, int]:
+def pick_run(stored_runs: StoredByLanguage[Sweep]) -> tuple[Sweep, int]:
     """Draw the widgets for language, sweep and weight.
 
     Returns:
         The sweep, and the position of the run in it.
     """
-    languages = list(shelf.by_language)
+    languages = list(stored_runs.by_language)
     keep_known_choice("focus", "language", languages)
     language_place, weight_place = st.columns(2)
     language = language_place.selectbox(
         "Language", languages, format_func=str, key="focus", bind="query-params"
     )
-    sweep = pick_sweep(shelf, language)
+    sweep = pick_sweep(stored_runs, language)
     weights = sweep.weights
     keep_known_choice("weight", "λ", weights)
     middle = len(weights) // 2
@@ -51,10 +51,10 @@ def pick_run(shelf: StoredByLanguage[Sweep]) -> tuple[Sweep, int]:
     return sweep, weights.index(weight)
 
 
-def pick_sweep(shelf: StoredByLanguage[Sweep], language: str) -> Sweep:
+def pick_sweep(stored_runs: StoredByLanguage[Sweep], language: str) -> Sweep:
     """The sweep to show of those in a language; what one is on is said where there is no choice."""
-    sweeps = shelf.by_language[language]
-    labels = sweep_labels(sweeps, shelf.weights)
+    sweeps = stored_runs.by_language[language]
+    labels = sweep_labels(sweeps, stored_runs.weights)
     label_by_key = {sweep.runs[0].key: label for sweep, label in zip(sweeps, labels, strict=True)}
     if len(sweeps) == 1:
         st.caption(plain(labels[0]))
@@ -74,14 +74,14 @@ def draw_how_made(result: Result[LearnedGates]) -> None:
         show_how_made(facts, commands, table, f"gates-{gates.language}", result.key)
 
 
-def draw_gates(choice: Choice, shelf: StoredByLanguage[Sweep]) -> None:
+def draw_gates(choice: Choice, stored_runs: StoredByLanguage[Sweep]) -> None:
     """The page where there are learned gates.
 
     Args:
         choice: The sidebar's.
-        shelf: Its stored gates.
+        stored_runs: Its stored gates.
     """
-    sweep, run_number = pick_run(shelf)
+    sweep, run_number = pick_run(stored_runs)
     result = sweep.runs[run_number]
     figures.draw_key_figures(result.record)
     for note in result.record.notes:
@@ -92,24 +92,24 @@ def draw_gates(choice: Choice, shelf: StoredByLanguage[Sweep]) -> None:
     figures.draw_heads_kept_by_layer(sweep)
     st.subheader("Roles of the heads that stay")
     draw_roles(choice, sweep)
-    other_runs.compare_runs(shelf, result)
+    other_runs.compare_runs(stored_runs, result)
     st.subheader("The mask")
-    draw_mask(choice, result, figures.scores_by_method(choice, sweep), shelf.weights)
+    draw_mask(choice, result, figures.scores_by_method(choice, sweep), stored_runs.weights)
     draw_how_made(result)
 
 
 def draw_page() -> None:
     """Draw the page."""
     with page("gates") as choice:
-        shelf = stored_sweeps(choice)
-        open_requested_run(shelf.by_language)
-        if shelf.by_language:
-            draw_gates(choice, shelf)
+        stored_runs = stored_sweeps(choice)
+        open_requested_run(stored_runs.by_language)
+        if stored_runs.by_language:
+            draw_gates(choice, stored_runs)
         elif choice.languages:
             subject = f"{plain(choice.model)} have been learned on task {plain(choice.task)}"
             st.info(
                 f"No gates of {subject} in these languages yet. **Start** learns them: a map that "
                 "shows them open and close, the accuracy at each λ, and masks to export."
             )
-        draw_form(choice, shelf)
-        show_skipped(shelf.problems, "run")
+        draw_form(choice, stored_runs)
+        show_skipped(stored_runs.problems, "run")

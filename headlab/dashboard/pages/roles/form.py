@@ -32,13 +32,13 @@ from headlab.roles import OPTIONS
 from headlab.tasks import DATA_VARIABLE, language_titles, treebank_languages
 
 
-def draw_form(choice: Choice, shelf: StoredByLanguage[StoredRoles]) -> None:
+def draw_form(choice: Choice, stored_reports: StoredByLanguage[StoredRoles]) -> None:
     """The form for the languages without a report.
 
     If all languages have one, the form is folded, and for other languages, sentences or thresholds.
     """
     draw_form_for_missing(
-        shelf,
+        stored_reports,
         choice.languages,
         partial(_draw_fields, choice),
         "Other languages, sentences or thresholds",

@@ -28,7 +28,7 @@ from headlab.roles import HAS, Found, Roles
 
 
 def compare_reports(
-    shelf: StoredByLanguage[StoredRoles],
+    stored_reports: StoredByLanguage[StoredRoles],
     shown_report: StoredRoles,
     head: Head,
     on_click: HeadAction,
@@ -36,7 +36,7 @@ def compare_reports(
     """Two reports of roles on the same heads: both maps, a measure of attention, and the roles that differ.
 
     Args:
-        shelf: The stored reports.
+        stored_reports: The stored reports.
         shown_report: The one that the page shows.
         head: The selected head.
         on_click: What a click on a head does.
@@ -44,13 +44,13 @@ def compare_reports(
     report_keys = []
     comparable_reports = {}
     labels = {}
-    for reports in shelf.by_language.values():
+    for reports in stored_reports.by_language.values():
         for report in reports:
             report_keys.append(report.key)
             if report.key != shown_report.key and report.roles.grid == shown_report.roles.grid:
                 short_key = report.key[:COMPARED_KEY_LENGTH]
                 comparable_reports[short_key] = report
-                labels[short_key] = roles_report_label(report, shelf.weights)
+                labels[short_key] = roles_report_label(report, stored_reports.weights)
     if not comparable_reports:
         return
     st.subheader(COMPARISON_HEADING)
@@ -60,7 +60,7 @@ def compare_reports(
     if key == NO_COMPARISON:
         return
     other_report = comparable_reports[key]
-    names = (roles_report_label(shown_report, shelf.weights), labels[key])
+    names = (roles_report_label(shown_report, stored_reports.weights), labels[key])
     both_reports = (shown_report, other_report)
     columns = st.columns(2, gap="large")
     for index, (report, column) in enumerate(zip(both_reports, columns, strict=True)):

@@ -34,15 +34,17 @@ def select_head(head: Head) -> None:
     set_widget("head", head_key(head))
 
 
-def pick_report_and_head(shelf: StoredByLanguage[StoredRoles]) -> tuple[str, StoredRoles, Head]:
+def pick_report_and_head(
+    stored_reports: StoredByLanguage[StoredRoles],
+) -> tuple[str, StoredRoles, Head]:
     """Draw the widgets for language, report and head, which match a click."""
-    languages = list(shelf.by_language)
+    languages = list(stored_reports.by_language)
     keep_known_choice("focus", "language", languages)
     language_place, head_place = st.columns(2)
     language = language_place.selectbox(
         "Language", languages, format_func=str, key="focus", bind="query-params"
     )
-    report = pick_report(shelf, language)
+    report = pick_report(stored_reports, language)
     heads = report.roles.grid.heads
     head_keys = [head_key(head) for head in heads]
     keep_known_choice("head", "head", head_keys)
@@ -57,13 +59,13 @@ def pick_report_and_head(shelf: StoredByLanguage[StoredRoles]) -> tuple[str, Sto
     return language, report, head_from(selected_key)
 
 
-def pick_report(shelf: StoredByLanguage[StoredRoles], language: str) -> StoredRoles:
+def pick_report(stored_reports: StoredByLanguage[StoredRoles], language: str) -> StoredRoles:
     """The report to show of those in a language."""
-    report_by_key = {report.key: report for report in shelf.by_language[language]}
+    report_by_key = {report.key: report for report in stored_reports.by_language[language]}
     return pick_result(
         "Report",
         report_by_key,
-        lambda key: roles_report_label(report_by_key[key], shelf.weights),
+        lambda key: roles_report_label(report_by_key[key], stored_reports.weights),
         f"roles-report-{language}",
     )
 
@@ -93,16 +95,16 @@ def draw_how_made(report: StoredRoles) -> None:
         show_how_made(facts, commands, report.result.record, name, report.key)
 
 
-def draw_roles(choice: Choice, shelf: StoredByLanguage[StoredRoles]) -> None:
+def draw_roles(choice: Choice, stored_reports: StoredByLanguage[StoredRoles]) -> None:
     """The page where there are reports of roles.
 
     Args:
         choice: The sidebar's.
-        shelf: Its stored reports.
+        stored_reports: Its stored reports.
     """
     map_column, card_column = st.columns([10, 11], gap="large")
     with map_column:
-        language, report, head = pick_report_and_head(shelf)
+        language, report, head = pick_report_and_head(stored_reports)
         draw_role_map(
             report.roles,
             key="roles-map",
@@ -112,7 +114,7 @@ def draw_roles(choice: Choice, shelf: StoredByLanguage[StoredRoles]) -> None:
         )
     with card_column:
         head_card.draw_card(report.roles, head)
-    st.caption(plain(roles_report_label(report, shelf.weights)))
+    st.caption(plain(roles_report_label(report, stored_reports.weights)))
     for note in report.result.record.notes:
         st.markdown(f"- {plain(note)}")
     head_card.draw_details(report.roles, head, report.key)
@@ -120,9 +122,11 @@ def draw_roles(choice: Choice, shelf: StoredByLanguage[StoredRoles]) -> None:
     draw_tables(report)
     st.subheader("Sentences")
     head_card.draw_examples(report.roles, head)
-    other_reports.compare_reports(shelf, report, head, select_head)
+    other_reports.compare_reports(stored_reports, report, head, select_head)
     st.subheader("Roles by language")
-    roles_by_language = {name: reports[0].roles for name, reports in shelf.by_language.items()}
+    roles_by_language = {
+        name: reports[0].roles for name, reports in stored_reports.by_language.items()
+    }
     head_card.draw_languages(roles_by_language | {language: report.roles}, language)
     st.subheader("Roles of the heads that remain after pruning")
     draw_remaining(choice, report)
@@ -132,14 +136,14 @@ def draw_roles(choice: Choice, shelf: StoredByLanguage[StoredRoles]) -> None:
 def draw_page() -> None:
     """Draw the page."""
     with page("roles") as choice:
-        shelf = stored_roles_reports(choice)
-        if shelf.by_language:
-            draw_roles(choice, shelf)
+        stored_reports = stored_roles_reports(choice)
+        if stored_reports.by_language:
+            draw_roles(choice, stored_reports)
         elif choice.languages:
             st.info(
                 f"There is no report yet on what the heads of {plain(choice.model)} do in these "
                 "languages. **Start** makes one: the map of heads by role, tables to download, "
                 "examples, and notes on what limits them."
             )
-        draw_form(choice, shelf)
-        show_skipped(shelf.problems, "report")
+        draw_form(choice, stored_reports)
+        show_skipped(stored_reports.problems, "report")
