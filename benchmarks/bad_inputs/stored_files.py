@@ -549,7 +549,7 @@ def _show_on_pages(
         for result in sweep.runs:
             stored_gates.run_hover_text(result.record, "dev")
             stored_gates.run_facts(result)
-            stored_gates.gates_table(result.record)
+            stored_gates.head_gates_table(result.record)
     for result in reports:
         if result.record.name == "front":
             _unless_refused(partial(read_front, result, FRONT_GRID))
