@@ -11,11 +11,11 @@ def run_session() -> None:
         "_link", {key: st.query_params.get_all(key) for key in st.query_params}
     )
 
-    from headlab.dashboard.frame import draw_sidebar, errors_as_sentences, icon, warm_up
+    from headlab.dashboard.frame import draw_sidebar, errors_as_sentences, icon_path, warm_up
     from headlab.dashboard.names import PAGES
     from headlab.dashboard.widgets import presses
 
-    st.set_page_config(page_title="headlab", page_icon=icon(), layout="wide")
+    st.set_page_config(page_title="headlab", page_icon=icon_path(), layout="wide")
     warm_up()
 
     pages = st.navigation(
@@ -26,10 +26,10 @@ def run_session() -> None:
         position="top",
     )
     with errors_as_sentences():
-        presses.root(pages.url_path, list(PAGES))
+        presses.draw_log_root(pages.url_path, list(PAGES))
         draw_sidebar()
         pages.run()
-        presses.drawn()
+        presses.mark_page_drawn()
 
 
 if __name__ == "__main__":

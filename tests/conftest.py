@@ -75,7 +75,9 @@ def native_buttons(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def pressed(key: str) -> None:
         log = presses.log()
-        log.take({"tab": "test", "presses": [[log.taken.get("test", 0) + 1, key, None]]})
+        log.take(
+            {"tab": "test", "presses": [[log.last_number_by_tab.get("test", 0) + 1, key, None]]}
+        )
 
     def native(*, data: dict[str, Any], **_: Any) -> None:
         for b in data["buttons"]:

@@ -28,7 +28,7 @@ from saved import save_classifier
 import headlab
 from headlab.core import HeadGrid, HeadlabError, Stack, parse_options
 from headlab.dashboard.names import head_from
-from headlab.dashboard.panels.history import decode, encode
+from headlab.dashboard.panels.history import kept_heads_of_link_text, mask_link_text
 from headlab.masks import FORMS, Mask, convert_in, convert_out, load_mask, parse_grid
 from headlab.methods import METHODS
 from headlab.models.load import examine
@@ -283,7 +283,10 @@ def _words() -> Iterator[tuple[str, Reader]]:
     )
     yield (
         "mask of a link",
-        Reader([encode(MASK.kept).encode()], lambda data: decode(text_of(data), GRID)),
+        Reader(
+            [mask_link_text(MASK.kept).encode()],
+            lambda data: kept_heads_of_link_text(text_of(data), GRID),
+        ),
     )
     yield "head of a link", Reader([b"encoder.3.7"], lambda data: head_from(text_of(data)))
     yield "grid", Reader([b"12x12", b"2x3"], lambda data: parse_grid(text_of(data)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import headlab
-from headlab.dashboard.panels.accuracy import SIZES
+from headlab.dashboard.panels.accuracy import EXAMPLES_BY_SPLIT
 from headlab.evaluation import Evaluator
 from headlab.masks import full_mask
 from headlab.methods import METHODS, spec_of
@@ -115,7 +115,7 @@ def test_every_head_has_a_narrow_interval_and_values_of_both_halves(results, lan
     assert spec_of(scores, "method", "options", "target") == WIDEST
 
 
-@pytest.mark.parametrize("split", SIZES)
+@pytest.mark.parametrize("split", EXAMPLES_BY_SPLIT)
 def test_the_untouched_models_answers_are_there_for_the_prune_page(split):
     """Those of every language are found as the worker asks for them; the first of two are the model's own."""
     try:
@@ -124,10 +124,12 @@ def test_the_untouched_models_answers_are_there_for_the_prune_page(split):
         pytest.skip(str(missing))
     store, digest = Store(CACHE), full_mask(model.grid).digest
     for language in LANGUAGES:
-        evaluator = Evaluator(model, headlab.task("intents"), language, split, SIZES[split])
+        evaluator = Evaluator(
+            model, headlab.task("intents"), language, split, EXAMPLES_BY_SPLIT[split]
+        )
         kept = store.run(answers_spec(evaluator.dataset)).answers(digest, evaluator.examples)
         assert kept is not None
-        assert kept.n == kept.total == SIZES[split]
+        assert kept.n == kept.total == EXAMPLES_BY_SPLIT[split]
         if language in SOME_LANGUAGES:
             first = next(evaluator.stream(None))
             assert kept.predicted[: first.n].tolist() == first.predicted.tolist()

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from headlab import load, task
 from headlab.core import Report, read_json
-from headlab.dashboard.panels.accuracy import SIZES
+from headlab.dashboard.panels.accuracy import EXAMPLES_BY_SPLIT
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model
 from headlab.methods.run import score
@@ -58,7 +58,7 @@ def baselines(store: Store) -> None:
     """The answers of the evaluations_of_baseline demo model to the examples that the Prune page asks for; those there are kept."""
     model = load("e5-small-intents", device="cpu")
     for language in LANGUAGES:
-        for split, size in SIZES.items():
+        for split, size in EXAMPLES_BY_SPLIT.items():
             deque(
                 evaluations_of_baseline(
                     Evaluator(model, task("intents"), language, split, size), store

@@ -42,7 +42,7 @@ from headlab.dashboard.names import head_from
 from headlab.dashboard.pages.overview.findings import findings
 from headlab.dashboard.pages.prune.stored_fronts import front_label, read_front
 from headlab.dashboard.panels import stored_gates
-from headlab.dashboard.panels.history import decode, encode
+from headlab.dashboard.panels.history import kept_heads_of_link_text, mask_link_text
 from headlab.masks import (
     FORMS,
     Mask,
@@ -353,7 +353,7 @@ def _use_mask(file: Path, data: bytes) -> None:
     )
     _unless_refused(lambda: _tables(mask))
     _unless_refused(lambda: mask.check(GRID, "0" * 64))
-    decode(encode(mask.kept), mask.grid)
+    kept_heads_of_link_text(mask_link_text(mask.kept), mask.grid)
     write_report([str(file)], file.with_name("report.html"), Store(file.parent))
 
 
@@ -543,13 +543,13 @@ def _show_on_pages(
         {name: [r for r in reports if r.record.name == name] for name in ("front", "targeted")},
         ["de"],
     )
-    for sweep in stored_gates.sweeps(gates):
-        stored_gates.label(sweep, "0" * 64)
-        stored_gates.splits_of(sweep)
+    for sweep in stored_gates.grouped_sweeps(gates):
+        stored_gates.sweep_label(sweep, "0" * 64)
+        stored_gates.measured_splits(sweep)
         for result in sweep.runs:
-            stored_gates.hover(result.record, "dev")
-            stored_gates.facts(result)
-            stored_gates.every_gate(result.record)
+            stored_gates.run_hover_text(result.record, "dev")
+            stored_gates.run_facts(result)
+            stored_gates.head_gates_table(result.record)
     for result in reports:
         if result.record.name == "front":
             _unless_refused(partial(read_front, result, FRONT_GRID))
@@ -760,10 +760,12 @@ def _use_tasks(cache: Path) -> None:
 
 def _link_input(place: Path, rng: random.Random) -> BadInput:
     kind = rng.choice(("mask", "head"))
-    good = encode(MASK_RECORD.kept) if kind == "mask" else "encoder.1.2"
+    good = mask_link_text(MASK_RECORD.kept) if kind == "mask" else "encoder.1.2"
     text = spoiled(rng, [good.encode()]).decode("utf-8", "replace")
     read: Callable[[], object] = (
-        partial(decode, text, GRID) if kind == "mask" else partial(_head_in_grid, text)
+        partial(kept_heads_of_link_text, text, GRID)
+        if kind == "mask"
+        else partial(_head_in_grid, text)
     )
     return BadInput(
         f"{kind} of a link: {text!r:.80}",

@@ -12,27 +12,29 @@ from headlab.tasks import language_title as language_title
 
 # How languages and heads are written on the pages and in links.
 
-MOST_TITLES = 3  # languages that a sentence names in full; of more it lists the codes
+MAX_TITLES = 3
+"""Languages that a sentence names in full; of more it lists the codes."""
 
 
-def languages_words(languages: Sequence[str], chosen: Collection[str] = ()) -> str:
+def languages_words(languages: Sequence[str], chosen_languages: Collection[str] = ()) -> str:
     """Which languages a sentence is of: 'German (de) and Thai (th)', or '4 languages (de, fi, hu, th)'.
 
     Args:
         languages: Codes of the languages that something was computed in.
-        chosen: Codes of the languages chosen in the sidebar; many that are exactly these are called so.
+        chosen_languages: Codes of the languages chosen in the sidebar; many that are exactly these are called so.
     """
-    if len(languages) <= MOST_TITLES:
+    if len(languages) <= MAX_TITLES:
         titles = [language_title(code) for code in languages]
-        return " and ".join(filter(None, [", ".join(titles[:-1]), *titles[-1:]]))
-    if set(languages) == set(chosen):
+        parts = [", ".join(titles[:-1]), *titles[-1:]]
+        return " and ".join(part for part in parts if part)
+    if set(languages) == set(chosen_languages):
         return f"the {len(languages)} languages chosen"
     return f"{len(languages)} languages ({', '.join(languages)})"
 
 
-def counted(count: float, what: str) -> str:
+def count_words(count: float, noun: str) -> str:
     """'1 head', '2 heads'."""
-    return f"{count:g} {what}{'s' * (count != 1)}"
+    return f"{count:g} {noun}{'s' * (count != 1)}"
 
 
 def head_key(head: Head) -> str:
@@ -41,12 +43,15 @@ def head_key(head: Head) -> str:
 
 
 def head_from(key: str) -> Head:
-    """Inverse of `head_key`. Raises HeadlabError for text that is not a head."""
+    """The head of a key: the inverse of `head_key`.
+
+    Raises:
+        HeadlabError: The text is not a head.
+    """
     stack, _, rest = key.partition(".")
     layer, _, number = rest.partition(".")
-    if not (
-        stack and layer.isascii() and layer.isdigit() and number.isascii() and number.isdigit()
-    ):
+    are_numbers = all(text.isascii() and text.isdigit() for text in (layer, number))
+    if not stack or not are_numbers:
         raise HeadlabError(
             f"{key!r} is not a head; write stack.layer.head, for example encoder.3.7",
             code="head.malformed",
@@ -54,13 +59,16 @@ def head_from(key: str) -> Head:
     return Head(stack, int(layer), int(number))
 
 
-def head_words(head: Head, several: bool = False) -> str:
-    """'Layer 3, head 7'; with the stack's name if a model has several."""
-    return (
-        f"{head.stack.capitalize()} layer {head.layer}, head {head.head}"
-        if several
-        else f"Layer {head.layer}, head {head.head}"
-    )
+def head_words(head: Head, name_stack: bool = False) -> str:
+    """A head in words: 'Layer 3, head 7', or 'Encoder layer 3, head 7'.
+
+    Args:
+        head: The head.
+        name_stack: Whether its model has several stacks, so that the stack is named.
+    """
+    if name_stack:
+        return f"{head.stack.capitalize()} layer {head.layer}, head {head.head}"
+    return f"Layer {head.layer}, head {head.head}"
 
 
 CHANGE_WORDS = dict(
@@ -87,14 +95,27 @@ PAGES = {
 
 
 def page_link(
-    name: str, label: str, more: Mapping[str, str | list[str]] | None = None, icon: str = ""
+    name: str, label: str, params: Mapping[str, str | list[str]] | None = None, icon: str = ""
 ) -> None:
-    """A link to a page with `more` parameters; the shared choice is carried along automatically."""
+    """Draw a link to a page; the shared choice is carried along automatically.
+
+    Args:
+        name: A key of `PAGES`.
+        label: Text of the link.
+        params: Of the link, besides the choice.
+        icon: A Material Symbols icon; empty for the page's own.
+    """
+    _, page_icon = PAGES[name]
     st.page_link(
-        f"pages/{name}.py", label=label, icon=icon or PAGES[name][1], query_params=dict(more or {})
+        f"pages/{name}.py",
+        label=label,
+        icon=icon or page_icon,
+        query_params=dict(params or {}),
     )
 
 
+CHOICE_KEY = "_choice"
+"""Session key of the choice in the sidebar (`headlab.dashboard.frame.Choice`)."""
 SHORT_KEY = 12  # characters of a report's key, enough to tell reports apart in a link
 PRUNE_TAB, PRUNE_TABS = "tool", ("Switch heads", "Find a smaller model")  # of the Prune page
 FRONT_PARAM = "front"  # of a link to the Prune page: the front that it opens
@@ -121,7 +142,7 @@ def front_params(key: str) -> dict[str, str]:
 
 # External text, shown verbatim.
 
-MARKS = re.compile(r"([\\`*_\[\]<>~$:#|&])")
+MARKDOWN_MARKS = re.compile(r"([\\`*_\[\]<>~$:#|&])")
 
 
 def plain_name(name: str) -> str:
@@ -131,4 +152,4 @@ def plain_name(name: str) -> str:
 
 def plain(text: str) -> str:
     """A text as Markdown that has no effect: no images, formulas, emphasis or HTML; a bare address may be a link."""
-    return MARKS.sub(r"\\\1", text)
+    return MARKDOWN_MARKS.sub(r"\\\1", text)

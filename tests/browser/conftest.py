@@ -26,7 +26,7 @@ from waiting import until
 
 from headlab import load
 from headlab.core import HeadlabError
-from headlab.dashboard.panels.job_format import LIVE
+from headlab.dashboard.panels.job_format import LIVE_STATES
 from headlab.worker.client import Client
 
 ROOT = Path(__file__).parents[2]
@@ -160,9 +160,11 @@ def no_jobs_left(app) -> Iterator[None]:
     yield
     with closing(app.worker()) as worker:
         for job in worker.jobs():
-            if job.state in LIVE:
+            if job.state in LIVE_STATES:
                 worker.cancel(job.id)
-        until(lambda: not any(job.state in LIVE for job in worker.jobs()), "an end of all jobs")
+        until(
+            lambda: not any(job.state in LIVE_STATES for job in worker.jobs()), "an end of all jobs"
+        )
         for job in worker.jobs():
             worker.delete(job.id)
 

@@ -12,7 +12,7 @@ from browsing import with_model
 
 from headlab import load
 from headlab.core import Head
-from headlab.dashboard.panels.history import encode
+from headlab.dashboard.panels.history import mask_link_text
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model
 from headlab.masks import Mask
@@ -37,7 +37,7 @@ class Person:
 
     @property
     def path(self) -> str:
-        return with_model(f"/prune?langs={self.language}&m={encode(self.link)}", self.model)
+        return with_model(f"/prune?langs={self.language}&m={mask_link_text(self.link)}", self.model)
 
 
 def people(model: Model, many: int) -> list[Person]:
@@ -105,7 +105,7 @@ def test_sessions_at_once_each_see_their_own_mask_and_figures(
         kept[[model.grid.index(head) for head in person.clicks]] = False
         mask = Mask(model.grid, kept, model.identity())
         accuracy = evaluators[person.language].evaluate(mask).accuracy
-        wanted[person.number] = (f"{100 * accuracy:.1f} %", encode(kept))
+        wanted[person.number] = (f"{100 * accuracy:.1f} %", mask_link_text(kept))
     assert shown == wanted
     assert len({link for _, link in shown.values()}) == many
     assert len({percent for percent, _ in shown.values()}) > many // 2  # a mix-up would show

@@ -13,7 +13,7 @@ from browsing import choose_option, tick_first_row, with_model
 from playwright.sync_api import expect
 
 from headlab.dashboard.panels.accuracy import COLUMN
-from headlab.dashboard.panels.history import encode
+from headlab.dashboard.panels.history import mask_link_text
 
 HERE = "/prune?langs=de"
 OFF = '[data-c][aria-checked="false"]'
@@ -157,7 +157,7 @@ def test_the_link_carries_the_mask(light, visit, page):
     expect(page.get_by_role("button", name="Undo")).to_be_enabled()
     kept = np.ones(144, bool)
     kept[[3 * 12 + 7, 143]] = False
-    page.wait_for_function(f"location.search.includes('m={encode(kept)}')")
+    page.wait_for_function(f"location.search.includes('m={mask_link_text(kept)}')")
     link = page.evaluate("location.href")
     visit(link)
     count(page, 2)

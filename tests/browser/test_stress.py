@@ -17,8 +17,8 @@ from playwright.sync_api import TimeoutError, expect
 
 from benchmarks.suite import busy
 from headlab.core import HeadGrid, Stack
-from headlab.dashboard.panels.history import History
-from headlab.dashboard.panels.job_format import LIVE
+from headlab.dashboard.panels.history import MaskHistory
+from headlab.dashboard.panels.job_format import LIVE_STATES
 from headlab.worker.client import Client
 
 GRID = HeadGrid((Stack("encoder", (12,) * 12),))
@@ -43,7 +43,7 @@ class Person:
     page: Any
     worker: Client
     rng: np.random.Generator
-    history: History = field(default_factory=lambda: History(GRID))
+    history: MaskHistory = field(default_factory=lambda: MaskHistory(GRID))
     turns: list[str] = field(default_factory=lambda: [PRUNE])
     at: int = 0
     seeds: list[int] = field(default_factory=list)
@@ -171,7 +171,7 @@ class Person:
         return self._seen("Cancel")
 
     def _live(self) -> list[Any]:
-        return [job for job in self.worker.jobs() if job.state in LIVE]
+        return [job for job in self.worker.jobs() if job.state in LIVE_STATES]
 
     def do_turn(self) -> bool:
         name = str(self.rng.choice([p for p in (PRUNE, JOBS, HEADS) if p != self.where]))
@@ -223,7 +223,7 @@ class Person:
             self.doubled["Start"] += max(0, seeds[seed] - 1)
         self.doubled["Start"] += len(self.twice)
         for job in jobs:
-            self.lost["Cancel"] += job.id in self.cancelled and job.state in LIVE
+            self.lost["Cancel"] += job.id in self.cancelled and job.state in LIVE_STATES
         self.page.get_by_role("link", name=PRUNE, exact=True).first.click(timeout=LATE_MS)
         self.arrive(PRUNE)
         off = int((~self.history.mask.kept).sum())
@@ -264,7 +264,7 @@ def test_no_press_is_lost_and_none_counts_twice(app, page, warm_up, light_model,
         person.judge()
     finally:
         for job in worker.jobs():
-            if job.id not in before and job.state in LIVE:
+            if job.id not in before and job.state in LIVE_STATES:
                 worker.cancel(job.id)
         worker.close()
     if out := os.environ.get(OUT):

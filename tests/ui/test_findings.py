@@ -15,7 +15,7 @@ from made_fronts import POINTS, made_front
 from streamlit.testing.v1 import AppTest
 
 from headlab.core import Report, Table
-from headlab.dashboard.pages.overview.findings import findings, preferred
+from headlab.dashboard.pages.overview.findings import by_preference, findings
 from headlab.results import HeadScores, Result
 from headlab.studies.differences import COLUMNS
 
@@ -71,7 +71,7 @@ def test_harm_is_counted_before_and_after_correction_with_its_basis() -> None:
         "of them after Holm's correction for all 288 "
         "(shapley, dev, 512 examples). Most are in German (de): 3 of 144."
     )
-    assert (found[0].page, found[0].more) == ("heads", {"focus": "de"})
+    assert (found[0].page, found[0].link_params) == ("heads", {"focus": "de"})
     assert found[1].sentence.startswith(
         "The median of German (de) and Thai (th): 2 of 144 heads help, and the sign of 140 is not settled"
     )
@@ -124,7 +124,7 @@ def test_what_switching_off_gains_is_said_with_how_many_languages_gain_and_the_m
         "%, +4.7 [+2.2, +7.3] points, 1,000 examples. "
         "Mean of these 3 languages: +3.4 [\N{MINUS SIGN}1.0, +5.0] points."
     )
-    assert found.more == {"experiment": "targeted", "report": "0123456789ab"}
+    assert found.link_params == {"experiment": "targeted", "report": "0123456789ab"}
     assert findings({}, {"targeted": [stored(report("targeted", TARGETED, *TARGETS[2:]))]}) == []
 
 
@@ -240,18 +240,18 @@ def test_reported_12_the_report_on_the_chosen_languages_goes_before_a_newer_one_
         for languages in ("de,th,fi", "th,de", "fr", "de")
     }
     newest_first = [on["fr"], on["de,th,fi"], on["de"], on["th,de"]]
-    assert preferred(newest_first, ("de", "th"), "shapley") == [
+    assert by_preference(newest_first, ("de", "th"), "shapley") == [
         on["th,de"],
         on["de,th,fi"],
         on["de"],
         on["fr"],
     ]
     by_gradient = stored(of_languages(made_front(), "de,th", method="gradient"))
-    assert preferred([by_gradient, on["th,de"]], ("de", "th"), "shapley")[0] is on["th,de"]
-    assert preferred([on["th,de"], by_gradient], ("de", "th"), "gradient")[0] is by_gradient
+    assert by_preference([by_gradient, on["th,de"]], ("de", "th"), "shapley")[0] is on["th,de"]
+    assert by_preference([on["th,de"], by_gradient], ("de", "th"), "gradient")[0] is by_gradient
     made = made_front()
     of_mean = stored(dataclasses.replace(made, spec={**made.spec, "ablation": "mean"}))
-    assert preferred([of_mean, on["th,de"]], ("de", "th"), "shapley")[0] is on["th,de"]
+    assert by_preference([of_mean, on["th,de"]], ("de", "th"), "shapley")[0] is on["th,de"]
     (front,) = findings({}, {"front": [of_mean]})
     assert "(heads ordered by shapley, mean ablation; 512 dev" in front.sentence
 
@@ -263,7 +263,7 @@ def test_reported_12_links_open_the_report_that_the_sentence_is_of() -> None:
     }
     reports = {name: [stored(report(name, *given))] for name, given in tables.items()}
     found = findings({}, {**reports, "front": [stored(made_front())]}, ("de", "th"))
-    assert [(one.page, one.more) for one in found] == [
+    assert [(one.page, one.link_params) for one in found] == [
         ("experiments", {"experiment": "targeted", "report": "0123456789ab"}),
         ("prune", {"tool": "Find a smaller model", "front": "0123456789ab"}),
         ("experiments", {"experiment": "agreement", "report": "0123456789ab"}),
@@ -275,7 +275,7 @@ def test_reported_12_scores_name_their_languages_and_one_language_does_not_lead_
 ):
     (one, rest) = findings({"de": scores(3)}, {}, ("de", "th"))
     assert one.sentence.startswith("German (de): 3 of 144 heads harm")
-    assert (rest.page, rest.more) == ("heads", {"focus": "de"})
+    assert (rest.page, rest.link_params) == ("heads", {"focus": "de"})
     many = {name: scores(1, language=name) for name in EVERY}
     assert f"heads in the {len(EVERY)} languages chosen, " in findings(many, {}, EVERY)[0].sentence
     some = {name: many[name] for name in EVERY[:5]}

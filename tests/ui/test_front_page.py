@@ -34,20 +34,20 @@ from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS, front_params
 from headlab.dashboard.pages.jobs.details import command_lines
 from headlab.dashboard.pages.prune.front import st, take_clicked_point, take_point
-from headlab.dashboard.pages.prune.front_form import QUICK, QUICK_SECONDS, largest_quick_front
+from headlab.dashboard.pages.prune.front_form import QUICK_SECONDS, QUICK_SIZES, largest_quick_front
 from headlab.dashboard.pages.prune.savings import newest_measured, worth_job
 from headlab.dashboard.pages.prune.stored_fronts import (
-    HEADS,
-    MEAN,
-    PARAMETERS,
-    WEAKEST,
+    HEADS_KEPT,
+    MEAN_OF_LANGUAGES,
+    PARAMETERS_KEPT,
+    WEAKEST_LANGUAGE,
     front_dots,
     front_label,
     matching_fronts,
     read_front,
 )
 from headlab.dashboard.panels import job_format
-from headlab.dashboard.panels.history import History, encode
+from headlab.dashboard.panels.history import MaskHistory, mask_link_text
 from headlab.jobs.experiment import FrontJob
 from headlab.masks import Mask
 from headlab.methods import Forecast
@@ -62,7 +62,7 @@ from headlab.worker.schemas import Figure
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
 CHOICE = Choice("e5-small-intents", "intents", ("de", "th"), "shapley")
-TWO_OFF = encode(np.array([False, True, True, False, True, True]))
+TWO_OFF = mask_link_text(np.array([False, True, True, False, True, True]))
 
 
 class Worker(FakeClient):
@@ -271,9 +271,9 @@ def test_a_quick_front_shrinks_with_the_languages_and_the_pace():
         largest_quick_front(*asked)
         for asked in ((1, 512, 1e-6), (4, 512, 0.004), (15, 512, 0.003), (15, 512, 9.0))
     ]
-    assert sizes[0] == QUICK[0]
-    assert sizes[-1] == QUICK[-1]  # the least that there is
-    assert sizes == sorted(sizes, key=QUICK.index)
+    assert sizes[0] == QUICK_SIZES[0]
+    assert sizes[-1] == QUICK_SIZES[-1]  # the least that there is
+    assert sizes == sorted(sizes, key=QUICK_SIZES.index)
     assert len(set(sizes)) == len(sizes)
 
 
@@ -354,7 +354,7 @@ def test_the_answer_takes_its_question_and_its_test_accuracies_along_and_other_p
 ):
     keep_front(tmp_path, within=1.0)
     front = read_front(Store(tmp_path).reports().results[0], GRID)
-    now = History(GRID)
+    now = MaskHistory(GRID)
     monkeypatch.setattr(st, "session_state", {})
     take_point(front, now, "weakest", 2)
     assert now.mask.chosen["within"] == 1.0
@@ -369,7 +369,7 @@ def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_d
 ):
     keep_front(tmp_path)
     front = read_front(Store(tmp_path).reports().results[0], GRID)
-    now, state = History(GRID), {}
+    now, state = MaskHistory(GRID), {}
     monkeypatch.setattr(st, "session_state", state)
     take_clicked_point("figure", front, now)
     state["figure"] = {"selection": {"points": []}}
@@ -385,7 +385,12 @@ def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_d
 
 
 @pytest.mark.parametrize(
-    ("cost", "value"), [(HEADS, WEAKEST), (PARAMETERS, WEAKEST), (PARAMETERS, MEAN)]
+    ("cost", "value"),
+    [
+        (HEADS_KEPT, WEAKEST_LANGUAGE),
+        (PARAMETERS_KEPT, WEAKEST_LANGUAGE),
+        (PARAMETERS_KEPT, MEAN_OF_LANGUAGES),
+    ],
 )
 def test_the_figure_has_every_point_and_joins_those_that_no_other_beats(tmp_path, cost, value):
     keep_front(tmp_path)
@@ -469,17 +474,17 @@ def test_the_command_that_is_shown_makes_the_same_front(options, monkeypatch):
 def test_the_new_kinds_of_jobs_are_told_in_words():
     params = {**worth_job(CHOICE, mask(0, 3)).params(), "rounds": 15}
     row = job(3, "done", kind="worth", params=params, result={"worth": measured().to_json()})
-    assert job_format.title(row) == "Speed of a mask for German (de), Thai (th)"
-    details = dict(job_format.details(row))
+    assert job_format.job_title(row) == "Speed of a mask for German (de), Thai (th)"
+    details = dict(job_format.job_details(row))
     assert details["Heads off"] == "2"
     assert "Mask" not in details
     assert command_lines(row).startswith("headlab worth --mask MASK.json --model e5-small-intents")
     front = job(4, "done", kind="front", params={**CHOICE_SPEC, "experiment": "front"})
     assert (
-        job_format.title(front)
+        job_format.job_title(front)
         == "Front of smaller models, Shapley value (TMAB) for German (de), Thai (th)"
     )
-    assert "Experiment" not in dict(job_format.details(front))
+    assert "Experiment" not in dict(job_format.job_details(front))
     assert command_lines(front).startswith("headlab front --model e5-small-intents")
 
 

@@ -15,11 +15,11 @@ from streamlit.testing.v1 import AppTest
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.pages.masks.comparison import (
     difference_values,
-    open_trouble,
+    why_not_openable,
 )
-from headlab.dashboard.pages.masks.sources import NOW, Target, read_mask_files
-from headlab.dashboard.panels.accuracy import SEEN, Question
-from headlab.dashboard.panels.history import HISTORY, History
+from headlab.dashboard.pages.masks.sources import CURRENT_MASK, TargetModel, read_mask_files
+from headlab.dashboard.panels.accuracy import AccuracyQuestion, FinalFigures
+from headlab.dashboard.panels.history import HISTORY_KEY_PREFIX, MaskHistory
 from headlab.dashboard.panels.mask_files import (
     mask_file_name,
     place_of,
@@ -76,7 +76,7 @@ def test_masks_without_a_fingerprint_among_others_are_told():
     masks = {"A": made(1), "B": made(2, model={"name": None, "fingerprint": None})}
     choice = Choice(MODEL, "intents", ("de",), "shapley")
     app = AppTest.from_function(
-        body, args=(masks, choice, Target(WEIGHTS, GRID)), default_timeout=30
+        body, args=(masks, choice, TargetModel(WEIGHTS, GRID)), default_timeout=30
     ).run()
     assert not app.exception
     assert "1 of the 2 masks have no fingerprint" in said(app)
@@ -110,12 +110,12 @@ def test_the_suggestions_of_two_languages_are_compared_and_combined(cache):
 
 def test_the_present_mask_of_the_prune_page_can_be_compared_and_taken_back(cache):
     app = run_page("masks", langs=["de", "th"])
-    mine = History(GRID)
-    mine.put(made(HARMFUL, 5).kept, {"rule": "by hand"})
-    app.session_state[HISTORY + WEIGHTS] = mine
+    mine = MaskHistory(GRID)
+    mine.set_mask(made(HARMFUL, 5).kept, {"rule": "by hand"})
+    app.session_state[HISTORY_KEY_PREFIX + WEIGHTS] = mine
     app.run()
-    assert app.selectbox(key="masks-a").options[0] == NOW
-    app.selectbox(key="masks-a").select(NOW).run()
+    assert app.selectbox(key="masks-a").options[0] == CURRENT_MASK
+    app.selectbox(key="masks-a").select(CURRENT_MASK).run()
     app.button(key="masks-open-B").click()
     app.run()
     assert len(mine.masks) == 3
@@ -156,13 +156,13 @@ def test_an_uploaded_mask_is_chosen_and_what_was_chosen_by_hand_stays(cache):
 
 def test_the_prune_page_s_mask_brings_the_accuracies_that_it_has_shown(cache):
     app = run_page("masks", langs=["de", "th"])
-    mine = History(GRID)
-    mine.put(made(HARMFUL, 5).kept, {"rule": "by hand"})
-    app.session_state[HISTORY + WEIGHTS] = mine
+    mine = MaskHistory(GRID)
+    mine.set_mask(made(HARMFUL, 5).kept, {"rule": "by hand"})
+    app.session_state[HISTORY_KEY_PREFIX + WEIGHTS] = mine
     app.run()
-    app.selectbox(key="masks-a").select(NOW).run()
+    app.selectbox(key="masks-a").select(CURRENT_MASK).run()
     assert "Open one on the Prune page" in said(app)
-    asked = Question.of(MODEL, WEIGHTS, "intents", "dev", made(HARMFUL, 5))
+    asked = AccuracyQuestion.unchecked(MODEL, WEIGHTS, "intents", "dev", made(HARMFUL, 5))
     figure = Figure(
         language="de",
         n=512,
@@ -177,7 +177,7 @@ def test_the_prune_page_s_mask_brings_the_accuracies_that_it_has_shown(cache):
         flipped_right=9,
         flipped_wrong=4,
     )
-    app.session_state[SEEN] = {asked.key("de"): figure}
+    app.session_state[FinalFigures.key] = FinalFigures({asked.key("de"): figure})
     app.run()
     assert "Neither mask holds accuracies" not in said(app)
     assert any("61.0" in str(frame.value.to_numpy().tolist()) for frame in app.dataframe)
@@ -199,15 +199,19 @@ def test_the_map_between_tells_the_four_cases_apart():
 
 
 def test_a_mask_opens_only_on_its_own_model():
-    here, nameless = Target(WEIGHTS, GRID), {"name": None, "fingerprint": None}
-    assert open_trouble(made(1), here) == open_trouble(made(1), Target(WEIGHTS, None)) == ""
-    assert open_trouble(made(1, model=nameless), here) == ""
-    assert "made for other" in open_trouble(
+    here, nameless = TargetModel(WEIGHTS, GRID), {"name": None, "fingerprint": None}
+    assert (
+        why_not_openable(made(1), here)
+        == why_not_openable(made(1), TargetModel(WEIGHTS, None))
+        == ""
+    )
+    assert why_not_openable(made(1, model=nameless), here) == ""
+    assert "made for other" in why_not_openable(
         made(1, model={"name": "other", "fingerprint": "e" * 64}), here
     )
-    assert "does not fit" in open_trouble(made(1, model=nameless, grid=parse_grid("3x4")), here)
-    for unknown in (Target(None, GRID), Target(WEIGHTS, None)):
-        assert "not known here yet" in open_trouble(made(1, model=nameless), unknown)
+    assert "does not fit" in why_not_openable(made(1, model=nameless, grid=parse_grid("3x4")), here)
+    for unknown in (TargetModel(None, GRID), TargetModel(WEIGHTS, None)):
+        assert "not known here yet" in why_not_openable(made(1, model=nameless), unknown)
 
 
 def test_masks_of_other_grids_are_shown_without_a_comparison():
@@ -251,10 +255,10 @@ def test_accuracies_that_masks_carry_stand_side_by_side():
 def test_reported_20_no_command_is_shown_that_would_refuse_the_mask(chosen):
     def body(mask):
 
-        from headlab.dashboard.panels.mask_files import draw_dialog
+        from headlab.dashboard.panels.mask_files import draw_use_elsewhere
         from headlab.masks import Place
 
-        draw_dialog(mask, "owner/bert", Place([]))
+        draw_use_elsewhere(mask, "owner/bert", Place([]))
 
     app = AppTest.from_function(body, args=(made(0, 5, chosen=chosen),), default_timeout=30).run()
     assert not app.exception
@@ -265,9 +269,9 @@ def test_reported_20_no_command_is_shown_that_would_refuse_the_mask(chosen):
 def test_the_ways_out_give_a_script_a_command_and_other_forms():
     def body(mask, place):
 
-        from headlab.dashboard.panels.mask_files import draw_dialog
+        from headlab.dashboard.panels.mask_files import draw_use_elsewhere
 
-        draw_dialog(mask, "owner/bert", place)
+        draw_use_elsewhere(mask, "owner/bert", place)
 
     place = Place(
         [f"bert.layer.{i}.out" for i in range(12)],

@@ -26,16 +26,16 @@ from headlab.dashboard.widgets import (
     set_widget,
     uninterrupted,
 )
-from headlab.dashboard.widgets.presses import Log
+from headlab.dashboard.widgets.presses import PressLog
 
 
 def event(*numbers: int, tab: str = "a", key: str = "k"):
     return {"tab": tab, "presses": [[number, key, number] for number in numbers]}
 
 
-def listening(*keys: str) -> tuple[Log, list]:
+def listening(*keys: str) -> tuple[PressLog, list]:
     done: list = []
-    return Log(actions=dict.fromkeys(keys or ("k",), done.append)), done
+    return PressLog(actions=dict.fromkeys(keys or ("k",), done.append)), done
 
 
 def test_what_is_sent_again_is_taken_once():
@@ -64,7 +64,7 @@ def test_a_button_that_never_was_does_nothing_and_holds_nothing_up():
     log, done = listening()
     log.take({"tab": "a", "presses": [[1, "gone", 1], [2, "k", 2]]})
     assert done == [2]
-    assert log.taken == {"a": 2}
+    assert log.last_number_by_tab == {"a": 2}
 
 
 def test_an_action_that_fails_is_not_tried_again_and_the_next_is():
@@ -84,10 +84,10 @@ def test_any_order_of_messages_that_each_hold_all_untaken_presses_takes_each_onc
     pressed = 0
     for _ in range(data.draw(some.integers(1, 12))):
         pressed += data.draw(some.integers(0, 3))
-        sent = event(*range(log.taken.get("a", 0) + 1, pressed + 1))
+        sent = event(*range(log.last_number_by_tab.get("a", 0) + 1, pressed + 1))
         for _ in range(data.draw(some.integers(0, 2))):
             log.take(sent)
-    log.take(event(*range(log.taken.get("a", 0) + 1, pressed + 1)))
+    log.take(event(*range(log.last_number_by_tab.get("a", 0) + 1, pressed + 1)))
     assert done == list(range(1, pressed + 1))
 
 
@@ -143,7 +143,10 @@ def state(monkeypatch):
             super().__setitem__(key, value)
 
     held = State(
-        {"head": "a", presses.LOG: Log(actions={"grid": lambda head: set_widget("head", head)})}
+        {
+            "head": "a",
+            presses.LOG_KEY: PressLog(actions={"grid": lambda head: set_widget("head", head)}),
+        }
     )
     monkeypatch.setattr(presses.st, "session_state", held)
     return held
@@ -176,12 +179,12 @@ def picked(monkeypatch, state):
         if timer:
             redraw_every(lambda: None, None)()
             return state["head"]
-        state[presses.LOG].take(
+        state[presses.LOG_KEY].take(
             {"tab": "t", "presses": [[n, "grid", head] for n, head in numbers_and_heads]}
         )
-        presses.root("", [])
+        presses.draw_log_root("", [])
         if whole:
-            presses.drawn()
+            presses.mark_page_drawn()
         return state["head"]
 
     return request
@@ -223,9 +226,9 @@ def test_a_pick_is_sent_with_every_run_until_the_browser_has_drawn_its_list(pick
 
 def test_a_pick_does_not_outlive_its_page(picked, state):
     assert picked(None, (1, "b")) == "b"
-    presses.root("another page", [])
+    presses.draw_log_root("another page", [])
     before = state.sets
-    presses.root("another page", [])
+    presses.draw_log_root("another page", [])
     assert state.sets == before
 
 
@@ -293,17 +296,17 @@ def undoing():
     import streamlit as st
 
     from headlab.core import HeadGrid, Stack
-    from headlab.dashboard.panels.history import History
-    from headlab.dashboard.widgets import button, head_switches
+    from headlab.dashboard.panels.history import MaskHistory
+    from headlab.dashboard.widgets import button, draw_head_switches
 
-    now = st.session_state.setdefault("now", History(HeadGrid((Stack("encoder", (2, 2)),))))
+    now = st.session_state.setdefault("now", MaskHistory(HeadGrid((Stack("encoder", (2, 2)),))))
     button(
         "Undo",
         key="undo",
         on_press=now.undo,
         disabled=False if len(now.masks) == 1 else not now.can_undo,
     )
-    head_switches(np.zeros(4), now.grid, now.mask.kept, key="grid", on_switch=now.switch)
+    draw_head_switches(np.zeros(4), now.grid, now.mask.kept, key="grid", on_switch=now.switch)
 
 
 def test_numbers_of_a_tab_only_grow():
@@ -311,7 +314,7 @@ def test_numbers_of_a_tab_only_grow():
     for sent in itertools.permutations([event(1), event(1, 2), event(1, 2, 3)]):
         for one in sent:
             log.take(one)
-        assert log.taken["a"] == 3
+        assert log.last_number_by_tab["a"] == 3
 
 
 def test_a_file_made_on_demand_is_there_when_the_browser_asks_late(monkeypatch):
@@ -321,7 +324,7 @@ def test_a_file_made_on_demand_is_there_when_the_browser_asks_late(monkeypatch):
     monkeypatch.setattr(runtime, "exists", lambda: True)
 
     def made(text: str) -> str:
-        make = partial(presses.kept, lambda: text, "é.txt", "text/plain")
+        make = partial(presses.kept_content, lambda: text, "é.txt", "text/plain")
         url = files.execute_deferred(files.add_deferred(make, "text/plain", "0.1", "é.txt"))
         for _ in range(3):  # runs end, of anybody
             files.remove_orphaned_files()
@@ -335,7 +338,7 @@ def test_a_file_made_on_demand_is_there_when_the_browser_asks_late(monkeypatch):
         assert (file.filename, file.kind) == ("é.txt", MediaFileKind.DOWNLOADABLE)
         return False
 
-    names = [made(f"file {n}") for n in range(presses.KEPT)]
+    names = [made(f"file {n}") for n in range(presses.MAX_KEPT_FILES)]
     assert storage.get_file(names[0]).content == b"file 0"
     assert not any(map(gone, names))
     made("one more")  # and it does not grow without end

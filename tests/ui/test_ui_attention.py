@@ -21,7 +21,7 @@ from reference import largest_link, word_weights
 
 from headlab.core import Head, HeadGrid, Stack
 from headlab.dashboard.pages.attention.answers import answer_rows
-from headlab.dashboard.pages.attention.elsewhere import LONGEST, ranked_sentences
+from headlab.dashboard.pages.attention.elsewhere import MAX_TEXT_LENGTH, ranked_sentences
 from headlab.dashboard.pages.attention.heads import heads_of_link
 from headlab.dashboard.pages.attention.pictures import (
     SHADE,
@@ -34,12 +34,12 @@ from headlab.dashboard.pages.attention.pictures import (
 )
 from headlab.dashboard.pages.attention.views import ViewOptions, caveats, framing
 from headlab.dashboard.pages.prune.changed_answers import attention_params
-from headlab.dashboard.panels.accuracy import Question
+from headlab.dashboard.panels.accuracy import AccuracyQuestion
 from headlab.dashboard.panels.attended_sentences import (
-    MAX_CHARACTERS,
     MAX_HEADS,
-    Sentence,
-    by_title,
+    MAX_TEXT_CHARACTERS,
+    ShownSentence,
+    label_examples_by_title,
     typed_sentence,
 )
 from headlab.masks import Mask
@@ -205,7 +205,7 @@ def test_each_head_can_have_a_picture_of_its_own_a_sentence_a_row():
         panel("a", "b", heads=("encoder.3.7", "encoder.0.1"), title=title)
         for title in ("German", "Thai")
     ]
-    page = Tags(head_view([alone for one in both for alone in one.heads()], NAMES, in_row=2))
+    page = Tags(head_view([alone for one in both for alone in one.heads()], NAMES, panels_in_row=2))
     assert [attrs["class"] for tag, attrs in page.tags if tag == "div" and attrs.get("class") in ("row", "panel")] == [
         "row", "panel", "panel", "row", "panel", "panel",
     ]  # fmt: skip
@@ -262,7 +262,7 @@ def test_heads_of_a_link_that_do_not_exist_are_named():
     ],
 )
 def test_a_typed_line_is_a_sentence_or_a_pair(line, text, pair):
-    assert typed_sentence("Line 1", line) == Sentence("Line 1", text, pair)
+    assert typed_sentence("Line 1", line) == ShownSentence("Line 1", text, pair)
 
 
 @pytest.mark.parametrize("pair", [None, float("nan"), "so it\nis wet"])
@@ -271,7 +271,7 @@ def test_a_changed_answer_leads_to_its_sentence_with_the_heads_that_are_off(pair
     mask = Mask(
         HeadGrid((Stack("encoder", (4, 4, 4)),)), kept, {"name": "m", "fingerprint": "f" * 64}
     )
-    asked = Question.of("m", "f" * 64, "xnli", "dev", mask)
+    asked = AccuracyQuestion.unchecked("m", "f" * 64, "xnli", "dev", mask)
     link = attention_params({"text": "it  rains", "pair": pair}, asked)
     assert link["heads"] == [f"encoder.{n // 4}.{n % 4}" for n in range(9)][:MAX_HEADS]
     assert typed_sentence("", link["text"])[1:3] == (
@@ -279,7 +279,8 @@ def test_a_changed_answer_leads_to_its_sentence_with_the_heads_that_are_off(pair
         "so it is wet" if isinstance(pair, str) else None,
     )
     assert (
-        len(attention_params({"text": "x" * 5000, "pair": None}, asked)["text"]) == MAX_CHARACTERS
+        len(attention_params({"text": "x" * 5000, "pair": None}, asked)["text"])
+        == MAX_TEXT_CHARACTERS
     )
 
 
@@ -310,7 +311,7 @@ def test_words_instead_of_pieces_are_those_of_the_slow_derivation_and_rows_still
     np.testing.assert_allclose(merged.weights["h"].sum(axis=1), 1, atol=0.003)
     one = dataclasses.replace(pieces(weights, (-1, 0, 0, 0, 0, 0, 0, -1)), title="two words")
     assert one.in_words() is one  # the tokenizer takes the whole text for a word
-    assert ViewOptions(words=True).of(one) is one
+    assert ViewOptions(words=True).applied_to(one) is one
     word = dataclasses.replace(one, title="Hello", words=("Hello",)).in_words()
     assert word.tokens == ("<s>", "Hello", "</s>")
     assert (
@@ -320,7 +321,7 @@ def test_words_instead_of_pieces_are_those_of_the_slow_derivation_and_rows_still
 
 def test_a_sentence_of_special_tokens_alone_stays_when_they_are_hidden(rng):
     seen = Panel("", ("<s>", "</s>"), {"h": rng.dirichlet(np.ones(2), 2)}, special=(0, 1))
-    assert ViewOptions(hide=True).of(seen).tokens == ("<s>", "</s>")
+    assert ViewOptions(hide=True).applied_to(seen).tokens == ("<s>", "</s>")
 
 
 def test_texts_that_occur_again_are_told_apart_by_their_second_text():
@@ -328,7 +329,7 @@ def test_texts_that_occur_again_are_told_apart_by_their_second_text():
         return ExampleCard(id="1", text=text, pair=pair, label=label)
 
     rows = [one("A", "B"), one("A", "C"), one("D", None), one("A", "E", "no")]
-    found = by_title(rows, "yes")
+    found = label_examples_by_title(rows, "yes")
     assert {title: row.pair for title, row in found.items()} == {
         "A": "B",
         "A ||| C": "C",
@@ -339,7 +340,7 @@ def test_texts_that_occur_again_are_told_apart_by_their_second_text():
 def test_special_tokens_are_left_out_without_renormalising_and_the_mean_is_one_more_head(rng):
     weights, other = rng.dirichlet(np.ones(8), 8), rng.dirichlet(np.ones(8), 8)
     seen = dataclasses.replace(pieces(weights), weights={"h": weights, "g": other})
-    shown = ViewOptions(hide=True, mean=True).of(seen)
+    shown = ViewOptions(hide=True, mean=True).applied_to(seen)
     assert shown.tokens == seen.tokens[1:-1]
     np.testing.assert_array_equal(shown.weights["h"], weights[1:-1, 1:-1])
     np.testing.assert_allclose(
@@ -347,13 +348,13 @@ def test_special_tokens_are_left_out_without_renormalising_and_the_mean_is_one_m
     )
     words = caveats([seen], [shown], ViewOptions(hide=True))
     assert any("a row may sum to less than 1" in sentence for sentence in words)
-    whole = ViewOptions(hide=True, words=True).of(seen)
+    whole = ViewOptions(hide=True, words=True).applied_to(seen)
     np.testing.assert_allclose(
         whole.weights["h"],
         np.array(word_weights(weights, list(seen.places)))[1:-1, 1:-1],
         atol=0.0005,
     )
-    assert list(ViewOptions(mean=True).of(pieces(weights)).weights) == ["h"]
+    assert list(ViewOptions(mean=True).applied_to(pieces(weights)).weights) == ["h"]
 
 
 def test_what_cannot_be_seen_is_written_by_name_and_arabic_runs_from_right_to_left():
@@ -417,7 +418,7 @@ def says(on, p_on, off, p_off, word=None):
     ],
 )
 def test_a_text_s_label_is_told_with_the_heads_on_and_off(right, found, row):
-    table = answer_rows([Sentence("German", "licht an", right=right)], [[found]], 1)
+    table = answer_rows([ShownSentence("German", "licht an", labels=right)], [[found]], 1)
     assert table.to_numpy().tolist() == [["German", *row]]
     assert list(table.columns[2:4]) == ["Head on", "Head off"]
 
@@ -425,7 +426,7 @@ def test_a_text_s_label_is_told_with_the_heads_on_and_off(right, found, row):
 def test_words_are_counted_and_those_that_change_are_named():
     answers = [says("NOUN", 0.9, "VERB", 0.6, "Licht"), says("ADP", 0.8, "ADP", 0.7, "an")]
     row = (
-        answer_rows([Sentence("German", "Licht an", right=("NOUN", "ADP"))], [answers], 2)
+        answer_rows([ShownSentence("German", "Licht an", labels=("NOUN", "ADP"))], [answers], 2)
         .iloc[0]
         .tolist()
     )
@@ -434,9 +435,9 @@ def test_words_are_counted_and_those_that_change_are_named():
         "1 of 2 words right",
         "Licht: NOUN 90.0% → VERB 60.0% (right: NOUN)",
     ]
-    typed_row = answer_rows([Sentence("Mine", "Licht an")], [answers], 2).iloc[0].tolist()
+    typed_row = answer_rows([ShownSentence("Mine", "Licht an")], [answers], 2).iloc[0].tolist()
     assert typed_row[2:] == ["2 words", "2 words", "Licht: NOUN 90.0% → VERB 60.0%"]
-    assert answer_rows([Sentence("Mine", "Licht an")], [[]], 2).empty
+    assert answer_rows([ShownSentence("Mine", "Licht an")], [[]], 2).empty
 
 
 # The page.
@@ -571,7 +572,11 @@ def test_reported_24_parts_of_letters_are_the_same_token_by_their_id_and_found_b
     assert strongest_link(seen, "h", to_token, "我[1/2]")[2] == 2
     of_earlier_worker = Panel.of("", sent.model_copy(update={"ids": []}))
     assert strongest_link(of_earlier_worker, "h", same) is None
-    assert ViewOptions(hide=True).of(dataclasses.replace(seen, special=(1,))).ids == (7, 7, 9)
+    assert ViewOptions(hide=True).applied_to(dataclasses.replace(seen, special=(1,))).ids == (
+        7,
+        7,
+        9,
+    )
 
 
 def test_reported_24_what_the_marks_of_parts_mean_is_said_where_there_are_some():
@@ -603,7 +608,7 @@ def test_reported_24_signs_without_a_letter_and_spaces_can_be_seen(token, shown)
 
 
 def test_sentences_that_the_worker_would_refuse_are_left_out():
-    assert LONGEST == schemas.MAX_CHARACTERS
+    assert MAX_TEXT_LENGTH == schemas.MAX_CHARACTERS
 
 
 def test_sentences_are_listed_by_their_strongest_link_and_those_without_are_left_out():

@@ -19,9 +19,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import spearmanr
 
 from headlab.core import Head, HeadGrid, Stack
-from headlab.dashboard.pages.gates.other_runs import kept_words
+from headlab.dashboard.pages.gates.other_runs import shared_heads_sentence
 from headlab.dashboard.pages.roles.other_reports import roles_that_differ
-from headlab.dashboard.panels.contrast import changes, label, maps, notes, rivals, sentence
+from headlab.dashboard.panels.contrast import (
+    comparable_scores_by_key,
+    comparison_label,
+    comparison_maps,
+    comparison_notes,
+    comparison_sentence,
+    head_changes_table,
+)
 from headlab.results import HeadScores, Result, Store, contrast
 from headlab.roles import read
 
@@ -95,7 +102,10 @@ def test_results_on_other_heads_are_refused() -> None:
 def test_the_words_and_the_table_say_what_was_compared() -> None:
     one, other = made_up("de", "shapley"), made_up("th", "shapley")
     found = contrast(one, other)
-    words, table = sentence(found, one, other), changes(found, one, other, notes(one, other))
+    words, table = (
+        comparison_sentence(found, one, other),
+        head_changes_table(found, one, other, comparison_notes(one, other)),
+    )
     rho = spearmanr(one.values, other.values).statistic
     assert f"ρ = {rho:.2f}".replace("-", "−") in words
     turned = int((one.values * other.values < 0).sum())
@@ -105,7 +115,7 @@ def test_the_words_and_the_table_say_what_was_compared() -> None:
     )
     assert "at a confidence of at least 90 %" in words
     assert "different quantities" not in words
-    assert "different quantities" in sentence(
+    assert "different quantities" in comparison_sentence(
         found, one, dataclasses.replace(other, estimand="shapley")
     )
     difference = np.array(table.column("difference, points"))
@@ -123,22 +133,24 @@ def test_the_words_and_the_table_say_what_was_compared() -> None:
 
 def test_the_maps_share_a_scale_where_the_unit_is_one_and_else_show_ranks() -> None:
     one, other = made_up("de", "shapley"), made_up("th", "shapley")
-    left, right, difference = maps(contrast(one, other), one, other, ("a", "b")).values()
+    left, right, difference = comparison_maps(contrast(one, other), one, other, ("a", "b")).values()
     assert left.limit == right.limit
     assert_allclose(difference.values, 100 * (one.values - other.values))
     found = contrast(one, other)
     assert_array_equal(difference.marks != 0, found.clear)
     rival = made_up("de", "gradient")
-    *_, moved = maps(contrast(one, rival), one, rival, ("a", "b")).values()
+    *_, moved = comparison_maps(contrast(one, rival), one, rival, ("a", "b")).values()
     assert_array_equal(moved.values, rival.ranks - one.ranks)
-    assert "opposite signs" not in sentence(contrast(one, rival), one, rival)
-    assert set(changes(contrast(one, rival), one, rival, ()).column("opposite signs")) == {None}
+    assert "opposite signs" not in comparison_sentence(contrast(one, rival), one, rival)
+    assert set(
+        head_changes_table(contrast(one, rival), one, rival, ()).column("opposite signs")
+    ) == {None}
 
 
 def test_a_constant_result_has_no_order() -> None:
     one = made_up("de", "shapley")
     flat = dataclasses.replace(one, values=np.zeros(GRID.size))
-    assert "no order to compare" in sentence(contrast(one, flat), one, flat)
+    assert "no order to compare" in comparison_sentence(contrast(one, flat), one, flat)
 
 
 def test_rivals_are_told_apart_by_what_differs() -> None:
@@ -150,7 +162,7 @@ def test_rivals_are_told_apart_by_what_differs() -> None:
     )
     twice = dataclasses.replace(smaller, spec={**smaller.spec, "format": 2})
     foreign = dataclasses.replace(scores([0.0] * 4), spec=shown.spec)
-    found = rivals(
+    found = comparable_scores_by_key(
         stored(made_up("ar", "gradient"), shown, other_weights, named, smaller, twice, foreign),
         shown,
     )
@@ -162,8 +174,8 @@ def test_rivals_are_told_apart_by_what_differs() -> None:
     odd = dataclasses.replace(
         named, spec={**named.spec, "method": {"name": "shapley", "options": ["a", "b"]}}
     )
-    assert label(odd, shown).startswith("German (de): shapley")
-    assert label(made_up("de", "leave-one-out"), shown) == "German (de): leave-one-out"
+    assert comparison_label(odd, shown).startswith("German (de): shapley")
+    assert comparison_label(made_up("de", "leave-one-out"), shown) == "German (de): leave-one-out"
 
 
 # On the page.
@@ -210,7 +222,7 @@ def keys() -> list[str]:
         for r in stored_results(HeadScores).results
         if r.record.spec == made_up("de", "shapley").spec
     )
-    return ["", *rivals(stored_results(HeadScores).results, shown)]
+    return ["", *comparable_scores_by_key(stored_results(HeadScores).results, shown)]
 
 
 def test_the_choice_holds_while_the_result_itself_is_looked_at(filled) -> None:
@@ -275,7 +287,7 @@ def there(language: str) -> list[str]:
 
     every = stored_results(HeadScores).results
     (shown,) = (r.record for r in every if r.record.spec == made_up(language, "shapley").spec)
-    return list(rivals(every, shown))
+    return list(comparable_scores_by_key(every, shown))
 
 
 def test_a_page_with_one_result_compares_nothing(worker, cache) -> None:
@@ -348,16 +360,20 @@ def test_heads_without_a_gate_are_no_agreement() -> None:
     )
     both = one.gated & other.gated
     assert 0 < both.sum() < THREE.size
-    assert f"of {both.sum()} heads with a gate" in kept_words(one, other)
+    assert f"of {both.sum()} heads with a gate" in shared_heads_sentence(one, other)
 
 
 def test_heads_without_a_value_are_in_no_rank_correlation_and_no_row() -> None:
     one, other = scores([1.0, np.nan, 3.0, 2.0], None), scores([2.0, np.nan, 1.0, 3.0], None)
     found = contrast(one, other)
-    assert f"ρ = {spearmanr([1, 3, 2], [2, 1, 3]).statistic:.2f}".replace("-", "−") in sentence(
-        found, one, other
-    )
-    assert [row[1:3] for row in changes(found, one, other, ()).rows] == [(1, 0), (0, 0), (1, 1)]
-    *_, difference = maps(found, one, other, ("a", "b")).values()
+    assert f"ρ = {spearmanr([1, 3, 2], [2, 1, 3]).statistic:.2f}".replace(
+        "-", "−"
+    ) in comparison_sentence(found, one, other)
+    assert [row[1:3] for row in head_changes_table(found, one, other, ()).rows] == [
+        (1, 0),
+        (0, 0),
+        (1, 1),
+    ]
+    *_, difference = comparison_maps(found, one, other, ("a", "b")).values()
     assert difference.tips[1] == "no value"
     assert difference.colours[1] is None

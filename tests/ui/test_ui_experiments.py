@@ -25,7 +25,7 @@ from headlab.dashboard.frame import Choice, choice, stored_results
 from headlab.dashboard.pages.experiments.form import ExperimentForm
 from headlab.dashboard.pages.jobs.details import command_lines
 from headlab.dashboard.panels import job_format
-from headlab.dashboard.panels.stored_reports import StoredJob, differences, report_label
+from headlab.dashboard.panels.stored_reports import StoredJob, report_differences, report_label
 from headlab.dashboard.widgets import figures, with_p_values
 from headlab.jobs.command import Surroundings
 from headlab.jobs.experiment import ExperimentJob
@@ -357,7 +357,7 @@ def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
     wanted = form_job("iterative").model_copy(update={"test_size": None})
 
     def other(options: dict[str, Any]) -> list[str]:
-        return differences(stored_job(made_up("iterative"), options=options), wanted)
+        return report_differences(stored_job(made_up("iterative"), options=options), wanted)
 
     assert other(about.resolve({})) == []
     assert (
@@ -383,7 +383,7 @@ def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
 def test_a_report_whose_options_another_program_wrote_is_compared_as_far_as_it_can_be(options):
     stored = stored_job(made_up("heads"), options=options)
     wanted = form_job("heads")
-    settings = differences(stored, wanted.model_copy(update={"seed": 5}))
+    settings = report_differences(stored, wanted.model_copy(update={"seed": 5}))
     assert "seed 0" in settings
 
 
@@ -446,7 +446,7 @@ def test_small_p_values_are_told_alike_in_tables_and_on_pages_but_for_large_ones
     styled = with_p_values(figures.data_frame(table))
     assert styled.data["p (Holm)"].tolist()[:2] == [0.0004, 0.25]
     assert "&lt; 0.001" in styled.to_html(escape=True) or "< 0.001" in styled.to_html()
-    large = pd.DataFrame({"p": np.zeros(figures.STYLED + 1)})
+    large = pd.DataFrame({"p": np.zeros(figures.MAX_STYLED_CELLS + 1)})
     assert with_p_values(large) is large
 
 
@@ -504,7 +504,7 @@ def test_the_jobs_page_knows_an_experiment(worker):
 
 def test_words_and_commands_of_an_experiment():
     row = job_of("failed", error="it broke")
-    assert job_format.describe(row) == "transfer for de, th"
+    assert job_format.describe_job(row) == "transfer for de, th"
     line = command_lines(row)
     assert line == ExperimentJob(**row.params).terminal_lines()
     assert line.startswith(
@@ -598,7 +598,7 @@ def test_a_report_s_command_is_that_of_its_job(cache):
         name: value for name, value in wanted.params().items() if name != "test_size"
     }
     assert stored.job.test_size == 1000
-    assert differences(stored, wanted) == []
+    assert report_differences(stored, wanted) == []
     turned = wanted.model_copy(
         update={
             "languages": ["th", "de"],
@@ -606,12 +606,12 @@ def test_a_report_s_command_is_that_of_its_job(cache):
             "options": {**wanted.options, "top": 5},
         }
     )
-    assert differences(stored, turned) == ["test size 1000", "top 20"]
+    assert report_differences(stored, turned) == ["test size 1000", "top 20"]
 
 
 def test_every_kind_of_job_and_every_language_has_words():
     assert len(KEY_ROWS) == 2
-    assert job_format.title(
+    assert job_format.job_title(
         job(
             1,
             kind="experiment",

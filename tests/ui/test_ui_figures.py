@@ -10,10 +10,10 @@ from streamlit.testing.v1 import AppTest
 def page() -> None:
     import plotly.graph_objects as go
 
-    from headlab.dashboard.widgets import figure
+    from headlab.dashboard.widgets import draw_figure
 
-    figure(go.Figure(go.Scatter(y=[1, 2]), {"height": 300}), "gain", alt="What is gained")
-    figure(go.Figure(go.Scatter(y=[3])), "two", key="my key")
+    draw_figure(go.Figure(go.Scatter(y=[1, 2]), {"height": 300}), "gain", alt="What is gained")
+    draw_figure(go.Figure(go.Scatter(y=[3])), "two", key="my key")
 
 
 def test_a_figure_has_a_camera_and_buttons_that_know_it() -> None:
@@ -42,12 +42,17 @@ def of_a_choice() -> None:
     import streamlit as st
 
     from headlab.dashboard.frame import Choice
-    from headlab.dashboard.widgets import figure
+    from headlab.dashboard.widgets import draw_figure
 
     st.session_state["_choice"] = Choice("owner/model", "xnli", ("de",), "shapley")
-    figure(go.Figure(go.Scatter(y=[1, 2])), "gain", alt="What is gained; the table has the same")
-    figure(
-        go.Figure(go.Scatter(y=[1, 2])), "loss", alt="What is lost", about="999 examples of test"
+    draw_figure(
+        go.Figure(go.Scatter(y=[1, 2])), "gain", alt="What is gained; the table has the same"
+    )
+    draw_figure(
+        go.Figure(go.Scatter(y=[1, 2])),
+        "loss",
+        alt="What is lost",
+        subject_details="999 examples of test",
     )
 
 

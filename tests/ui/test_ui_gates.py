@@ -29,18 +29,23 @@ from headlab.cli.main import build
 from headlab.core import Report, Table
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.pages.gates import figures
-from headlab.dashboard.pages.gates.figures import as_many, clicked, mask_of, overlap
-from headlab.dashboard.pages.gates.kept_roles import of_each_size, roles_left
+from headlab.dashboard.pages.gates.figures import (
+    kept_by_scores,
+    mask_of_scores,
+    overlap_table,
+    weight_of_click,
+)
+from headlab.dashboard.pages.gates.kept_roles import first_run_of_each_size, kept_roles_table
 from headlab.dashboard.pages.jobs.details import command_lines
 from headlab.dashboard.panels import job_format
 from headlab.dashboard.panels.stored_gates import (
-    FORM,
+    GATES_FORM,
     GatesForm,
     Sweep,
-    every_gate,
-    facts,
-    splits_of,
-    sweeps,
+    grouped_sweeps,
+    head_gates_table,
+    measured_splits,
+    run_facts,
     weights_from,
 )
 from headlab.jobs.gates import GatesJob
@@ -104,7 +109,7 @@ def sweep_of(*weights: float, **more: Any) -> Sweep:
         Result[LearnedGates](f"key{weight}", Path(), made_gates(weight=weight, **more), {})
         for weight in weights
     ]
-    (found,) = sweeps(results)
+    (found,) = grouped_sweeps(results)
     return found
 
 
@@ -198,11 +203,11 @@ def test_the_trade_off_has_a_dot_a_run_with_its_interval_and_rings_one():
 def test_runs_that_differ_in_their_weight_only_are_one_sweep():
     results = [Result[LearnedGates](f"{n}", Path(), made_gates(weight=w, seed=s), {}) for n, (w, s) in enumerate(
         [(0.1, 0), (0.01, 0), (0.01, 1), (0.05, 0)])]  # fmt: skip
-    first, second = sweeps(results)
+    first, second = grouped_sweeps(results)
     assert [run.record.weight for run in first.runs] == [0.01, 0.05, 0.1]
     assert [run.key for run in second.runs] == ["2"]
-    assert (first.weights, first.along) == (["0.01", "0.05", "0.1"], False)
-    assert sweep_of(0.1, trained="all").along
+    assert (first.weights, first.is_trained_jointly) == (["0.01", "0.05", "0.1"], False)
+    assert sweep_of(0.1, trained="all").is_trained_jointly
 
 
 @pytest.mark.parametrize(
@@ -245,7 +250,7 @@ def test_the_table_of_a_sweep_has_a_row_a_run_and_a_column_a_stack():
 
 def test_every_gate_is_in_the_table_of_gates_whether_it_has_one_or_not():
     gates = made_gates(grid=THREE, stacks="cross", closed=20)
-    rows = every_gate(gates).rows
+    rows = head_gates_table(gates).rows
     assert len(rows) == THREE.size
     assert [row[:3] for row in rows] == [tuple(head) for head in THREE.heads]
     assert [row[7] for row in rows].count(True) == 8
@@ -259,13 +264,13 @@ def test_every_gate_is_in_the_table_of_gates_whether_it_has_one_or_not():
 def test_another_method_keeps_as_many_heads_and_only_gated_ones_leave():
     gates = made_gates(grid=LARGE, closed=50)
     scores = made_up("de", "shapley")
-    kept = as_many(gates, scores)
+    kept = kept_by_scores(gates, scores)
     assert kept.sum() == gates.kept.sum()
     assert scores.values[~kept].max() <= scores.values[kept].min()
-    assert mask_of(gates, scores).model["fingerprint"] == "0" * 64
+    assert mask_of_scores(gates, scores).model["fingerprint"] == "0" * 64
     partly = made_gates(grid=THREE, stacks="decoder", closed=14)
     values = np.linspace(-1, 1, THREE.size)
-    lowest = as_many(
+    lowest = kept_by_scores(
         partly, dataclasses.replace(scores, grid=THREE, values=values, low=None, high=None)
     )
     assert np.flatnonzero(~lowest).tolist() == list(range(8, 14))
@@ -285,11 +290,11 @@ def test_heads_in_both_are_counted_beside_what_chance_would_share():
         high=0.0,
     )
     known = {(sweep.runs[0].key, "shapley"): figure}
-    table = overlap(sweep, {"shapley": scores}, known, "test")
+    table = overlap_table(sweep, {"shapley": scores}, known, "test")
     for row, run in zip(table.rows, sweep.runs, strict=True):
         kept, other = (
             set(np.flatnonzero(run.record.kept)),
-            set(np.flatnonzero(as_many(run.record, scores))),
+            set(np.flatnonzero(kept_by_scores(run.record, scores))),
         )
         assert (row[2], row[3], row[4]) == (len(kept), 144, len(kept & other))
         assert row[5] == pytest.approx(len(kept) ** 2 / 144)
@@ -300,7 +305,7 @@ def test_heads_in_both_are_counted_beside_what_chance_would_share():
         "The heads of shapley (shapley-top50) were chosen on dev itself, which gives an optimistic estimate: "
         "compare on test."
     )
-    assert overlap(sweep, {"shapley": scores}, known, "dev").notes[-1] == told
+    assert overlap_table(sweep, {"shapley": scores}, known, "dev").notes[-1] == told
 
 
 # Roles.
@@ -308,7 +313,7 @@ def test_heads_in_both_are_counted_beside_what_chance_would_share():
 
 def test_the_roles_that_stay_are_those_of_the_heads_that_are_kept():
     sweep, report = sweep_of(0.01, 0.05), made_roles("de")
-    table = roles_left(sweep, report)
+    table = kept_roles_table(sweep, report)
     for weight, run in ((0.01, sweep.runs[0]), (0.05, sweep.runs[1])):
         kept = {head for head, on in zip(GRID.heads, run.record.kept, strict=True) if on}
         rows = [row for row in table.rows if row[0] == weight]
@@ -316,14 +321,18 @@ def test_the_roles_that_stay_are_those_of_the_heads_that_are_kept():
         positional = next(row for row in rows if row[2] == "positional")
         assert (positional[3], positional[4]) == (int(GRID.heads[0] in kept), 1)
     assert {row[1] for row in table.rows if row[0] is None} == {GRID.size}
-    again = roles_left(Sweep((*sweep.runs, sweep.runs[1])), report)
+    again = kept_roles_table(Sweep((*sweep.runs, sweep.runs[1])), report)
     assert len(again.rows) == len(table.rows) + len([row for row in table.rows if row[0] == 0.05])
-    assert sorted({row[1] for row in of_each_size(table).rows}, reverse=True) == [11, 10, 7]
+    assert sorted({row[1] for row in first_run_of_each_size(table).rows}, reverse=True) == [
+        11,
+        10,
+        7,
+    ]
 
 
 def test_gates_of_other_weights_are_not_laid_beside_roles():
     with raises("roles.other_model"):
-        roles_left(sweep_of(0.01, fingerprint="1" * 64), made_roles("de"))
+        kept_roles_table(sweep_of(0.01, fingerprint="1" * 64), made_roles("de"))
 
 
 def test_roles_are_counted_among_the_heads_that_have_a_gate():
@@ -331,10 +340,10 @@ def test_roles_are_counted_among_the_heads_that_have_a_gate():
     sweep, having = sweep_of(0.06, grid=THREE, stacks="encoder", closed=5), [0, 1, 6, 10, 11, 12]
     rows = tuple((*head, "rare word", at in having) for at, head in enumerate(THREE.heads))
     table = Table("roles", "Roles", ("stack", "layer", "head", "role", "has it"), ("",) * 5, rows)
-    found = roles_left(
+    found = kept_roles_table(
         sweep, Report("roles", (table,), (), {"model": {"name": "m", "fingerprint": "0" * 64}})
     )
-    kept = set(np.flatnonzero(sweep.first.kept[:8]))
+    kept = set(np.flatnonzero(sweep.first_gates.kept[:8]))
     assert 0 < len(kept) < 8
     (row,) = (r for r in found.rows if r[:3] == (0.06, len(kept), "rare word"))
     assert (row[3], row[4]) == (len(kept & {0, 1, 6}), 3)
@@ -429,7 +438,7 @@ def test_every_sweep_can_be_chosen_in_whatever_they_differ(cache):
 def test_a_date_that_is_in_no_year_of_utc_is_left_out():
     for created in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "today", None):
         assert "Made" not in dict(
-            facts(Result[LearnedGates]("k", Path(), made_gates(), {"created": created}))
+            run_facts(Result[LearnedGates]("k", Path(), made_gates(), {"created": created}))
         )
 
 
@@ -493,7 +502,7 @@ def test_the_trade_off_opens_on_dev_and_asks_not_to_choose_on_test(cache):
         "A λ that is chosen by these numbers is chosen on test: choose it on dev, and look here once."
         in said(app)
     )
-    assert splits_of(sweep_of(0.01, split="dev")) == ["test", "dev"]
+    assert measured_splits(sweep_of(0.01, split="dev")) == ["test", "dev"]
 
 
 def test_a_dot_that_is_clicked_names_its_run(cache, monkeypatch):
@@ -505,7 +514,7 @@ def test_a_dot_that_is_clicked_names_its_run(cache, monkeypatch):
     event = {"selection": {"points": [{"curve_number": 1, "customdata": dots["customdata"][2]}]}}
     state = {"gates-tradeoff": event, "weight": "0.03"}
     monkeypatch.setattr(figures.st, "session_state", state)
-    figures.choose()
+    figures.show_clicked_run()
     assert state["weight"] == "0.06"
     for nothing in (
         None,
@@ -513,9 +522,9 @@ def test_a_dot_that_is_clicked_names_its_run(cache, monkeypatch):
         {"selection": {"points": [{"curve_number": 1}]}},
     ):
         state["gates-tradeoff"] = nothing
-        figures.choose()
+        figures.show_clicked_run()
     assert state["weight"] == "0.06"
-    assert clicked({"selection": {"points": [{"customdata": ["0.01"]}]}}) == "0.01"
+    assert weight_of_click({"selection": {"points": [{"customdata": ["0.01"]}]}}) == "0.01"
 
 
 @pytest.mark.parametrize("what", ["torn", "empty"])
@@ -581,7 +590,7 @@ def test_other_methods_masks_are_measured_only_when_asked_and_stand_in_the_trade
     assert (asked, drawn - {""}) == ([], {"learned gates"})
     app.button(key="gates-compare").click().run()
     until(lambda: len(asked) == 2, 10)
-    until(lambda: app.session_state["_gates_asked"][1].done, 10)
+    until(lambda: app.session_state["_gates_asked"].progress.done, 10)
     app.run()
     assert asked == [("e5-small-intents", "intents", "de", gone, "dev", 512) for gone in (12, 35)]
     assert not app.exception
@@ -617,7 +626,7 @@ def test_another_method_s_mask_is_warned_of_until_it_is_measured(worker, cache):
         "This switches off 100 of 144 heads; few models keep their accuracy beyond half."
     ]
     app.button(key="gates-compare").click().run()
-    until(lambda: app.session_state["_gates_asked"][1].done, 10)
+    until(lambda: app.session_state["_gates_asked"].progress.done, 10)
     app.run()
     assert not app.warning
 
@@ -681,8 +690,8 @@ def test_without_runs_the_page_says_what_they_cost_and_starts_them(worker, cache
         in said(app)
     )
     assert "What it will take: **About 2 min**" in said(app)
-    app.text_input(key=FORM.key("weights")).set_value("0.2 0.1,0.2")
-    app.number_input(key=FORM.key("steps")).set_value(50)
+    app.text_input(key=GATES_FORM.key("weights")).set_value("0.2 0.1,0.2")
+    app.number_input(key=GATES_FORM.key("steps")).set_value(50)
     app.button(key="gates-start").click().run()
     (_, kind, spec, place) = worker.calls[0]
     assert (kind, place) == ("gates", "here")
@@ -696,7 +705,7 @@ def test_without_runs_the_page_says_what_they_cost_and_starts_them(worker, cache
     assert "Job 1 is in the queue." in said(app)
     app.switch_page("pages/overview.py").run()
     app.switch_page("pages/gates.py").run()
-    assert app.text_input(key=FORM.key("weights")).value == "0.2 0.1,0.2"
+    assert app.text_input(key=GATES_FORM.key("weights")).value == "0.2 0.1,0.2"
     worker.change(1, state="done")
     keep(cache, made_gates())
     app.run()
@@ -721,7 +730,7 @@ def test_weights_that_are_none_are_refused_with_a_sentence(worker, cache, text, 
         weights_from(text)
     if text in ("", "much"):
         app = run()
-        app.text_input(key=FORM.key("weights")).set_value(text).run()
+        app.text_input(key=GATES_FORM.key("weights")).set_value(text).run()
         assert app.button(key="gates-start").disabled
         assert "weight" in app.warning[0].value
 
@@ -737,16 +746,16 @@ def test_without_a_language_the_page_asks_for_one(worker):
 
 def form_job(**values: Any) -> GatesJob:
     form = GatesForm(CHOICE, ("de",))
-    return form.job({FORM.key(name): value for name, value in values.items()})
+    return form.job({GATES_FORM.key(name): value for name, value in values.items()})
 
 
 def test_a_job_has_words_and_its_command(worker):
     row = job(
         1, "failed", kind="gates", params=form_job(weights="0.1", seed=3).params(), error="it broke"
     )
-    assert job_format.title(row) == "Learned gates for German (de)"
-    assert job_format.describe(row) == "gates for de"
-    assert ("Weights", "0.1") in job_format.details(row)
+    assert job_format.job_title(row) == "Learned gates for German (de)"
+    assert job_format.describe_job(row) == "gates for de"
+    assert ("Weights", "0.1") in job_format.job_details(row)
     line = (
         "headlab gates --model e5-small-intents --task intents --language de --weight 0.1 --seed 3"
     )

@@ -22,7 +22,7 @@ def page():
     import streamlit as st
 
     from headlab.core import HeadGrid, Stack
-    from headlab.dashboard.widgets import draw_map, head_switches
+    from headlab.dashboard.widgets import draw_head_switches, draw_map
     from headlab.pictures import head_map
 
     grid = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))
@@ -30,7 +30,7 @@ def page():
     told = st.session_state.setdefault("told", [])
     marks = np.array([2, -1, 0, 0, 0, 0, 0, 0, 0])
     shown = head_map(values, grid, marks=marks)
-    draw_map(shown, key="map", title="<b>", selected=grid.heads[8], on_click=told.append)
+    draw_map(shown, key="map", title="<b>", selected_head=grid.heads[8], on_click=told.append)
     named = ((0.1, "on"), (0, "off"), (np.nan, "gone"))
     draw_map(
         head_map(values, grid, limit=0.1, signed=False, named=named),
@@ -38,12 +38,12 @@ def page():
         title="plain",
         compact=True,
     )
-    head_switches(
+    draw_head_switches(
         shown,
         values == 0,
         key="switches",
         on_switch=lambda *of: told.append(of),
-        together=(1, 2, 2),
+        group_sizes=(1, 2, 2),
     )
 
 
@@ -84,7 +84,7 @@ def press(app, key, value):
     """What the page is told of one press in the browser."""
     log, told = app.session_state["_presses"], app.session_state["told"]
     told.clear()
-    log.take({"tab": "x", "presses": [[log.taken.get("x", 0) + 1, key, value]]})
+    log.take({"tab": "x", "presses": [[log.last_number_by_tab.get("x", 0) + 1, key, value]]})
     return told
 
 

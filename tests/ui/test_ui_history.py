@@ -11,7 +11,12 @@ from hypothesis import strategies as some
 from streamlit.testing.v1 import AppTest
 
 from headlab.core import HeadGrid, Stack
-from headlab.dashboard.panels.history import MAX_STATES, History, decode, encode
+from headlab.dashboard.panels.history import (
+    MAX_STATES,
+    MaskHistory,
+    kept_heads_of_link_text,
+    mask_link_text,
+)
 
 GRID = HeadGrid((Stack("encoder", (12,) * 12),))
 RAGGED = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))
@@ -28,7 +33,7 @@ def switch_off(now, *heads):
 
 
 def test_undo_and_redo_walk_the_same_states():
-    now = History(GRID)
+    now = MaskHistory(GRID)
     masks = [without(GRID, *range(i)) for i in range(1, 5)]
     for i in range(4):
         switch_off(now, i)
@@ -45,7 +50,7 @@ def test_undo_and_redo_walk_the_same_states():
 
 
 def test_a_change_after_undo_drops_what_was_undone():
-    now = History(GRID)
+    now = MaskHistory(GRID)
     switch_off(now, 1)
     now.undo()
     switch_off(now, 2)
@@ -55,7 +60,7 @@ def test_a_change_after_undo_drops_what_was_undone():
 
 
 def test_a_click_changes_its_own_heads_only():
-    now = History(GRID)
+    now = MaskHistory(GRID)
     switch_off(now, 1, 2)
     now.undo()  # pressed before the next click, and taken after it was made
     switch_off(now, 3)
@@ -65,15 +70,15 @@ def test_a_click_changes_its_own_heads_only():
 
 
 def test_the_list_is_told_of_every_change_but_its_own():
-    now = History(GRID)
-    now.by_hand(without(GRID, 1))
+    now = MaskHistory(GRID)
+    now.set_by_hand(without(GRID, 1))
     assert now.stamp == 0
     for change in (
         lambda: switch_off(now, 2),
         now.undo,
         now.redo,
         now.reset,
-        lambda: now.put(without(GRID, 5), {}),
+        lambda: now.set_mask(without(GRID, 5), {}),
     ):
         before = now.stamp
         change()
@@ -85,14 +90,14 @@ def test_the_list_is_told_of_every_change_but_its_own():
 
 
 def test_walking_past_either_end_changes_nothing():
-    now = History(GRID)
+    now = MaskHistory(GRID)
     now.undo()
     now.redo()
     assert (now.position, now.stamp) == (0, 0)
 
 
 def test_reset_can_be_undone():
-    now = History(GRID)
+    now = MaskHistory(GRID)
     switch_off(now, 3, 4)
     now.reset()
     assert now.mask.kept.all()
@@ -101,16 +106,16 @@ def test_reset_can_be_undone():
 
 
 def test_a_long_session_keeps_the_newest_states():
-    now = History(GRID)
+    now = MaskHistory(GRID)
     for i in range(MAX_STATES + 20):
-        now.put(without(GRID, i % 144), {})
+        now.set_mask(without(GRID, i % 144), {})
     assert len(now.masks) == MAX_STATES
     assert np.flatnonzero(~now.mask.kept).tolist() == [(MAX_STATES + 19) % 144]
 
 
 def test_clicks_after_a_suggestion_remember_where_they_started():
-    now = History(GRID)
-    now.put(without(GRID, 1), {"rule": "harmful", "method": "shapley"})
+    now = MaskHistory(GRID)
+    now.set_mask(without(GRID, 1), {"rule": "harmful", "method": "shapley"})
     switch_off(now, 2)
     switch_off(now, 3)
     assert now.mask.chosen == {
@@ -120,14 +125,14 @@ def test_clicks_after_a_suggestion_remember_where_they_started():
 
 
 def test_the_history_keeps_its_own_copy():
-    now, mask = History(GRID), without(GRID, 1)
-    now.put(mask, {})
+    now, mask = MaskHistory(GRID), without(GRID, 1)
+    now.set_mask(mask, {})
     mask[:] = False
     assert np.flatnonzero(~now.mask.kept).tolist() == [1]
 
 
 def test_every_mask_says_what_is_known_of_its_model_now():
-    history = History(GRID, {"fingerprint": "f" * 64})
+    history = MaskHistory(GRID, {"fingerprint": "f" * 64})
     switch_off(history, 1)
     identity = {"name": "owner/model", "revision": "main", "fingerprint": "f" * 64}
     history.name_model(identity)
@@ -140,11 +145,11 @@ def test_every_mask_says_what_is_known_of_its_model_now():
 @given(some.lists(some.booleans(), min_size=9, max_size=9))
 def test_any_mask_survives_the_link(bits):
     kept = np.array(bits)
-    assert np.array_equal(decode(encode(kept), RAGGED), kept)
+    assert np.array_equal(kept_heads_of_link_text(mask_link_text(kept), RAGGED), kept)
 
 
 def test_a_12_by_12_mask_takes_24_characters():
-    text = encode(without(GRID, 0, 143))
+    text = mask_link_text(without(GRID, 0, 143))
     assert len(text) == 24
     assert text[0] == "g"
     assert text[-1] == "B"
@@ -166,14 +171,14 @@ def test_a_12_by_12_mask_takes_24_characters():
 )
 def test_a_broken_link_is_refused_with_what_fits(text, code):
     with raises(code, "encoder 12×12"):
-        decode(text, GRID)
+        kept_heads_of_link_text(text, GRID)
 
 
 def test_bits_beyond_the_last_head_are_refused():
-    fits = encode(without(RAGGED, 8))  # 9 heads: 2 bytes, the last 7 bits unused
-    assert decode(fits, RAGGED).sum() == 8
+    fits = mask_link_text(without(RAGGED, 8))  # 9 heads: 2 bytes, the last 7 bits unused
+    assert kept_heads_of_link_text(fits, RAGGED).sum() == 8
     with raises("link.mask_mismatch"):
-        decode("AAE", RAGGED)
+        kept_heads_of_link_text("AAE", RAGGED)
 
 
 def page():
@@ -181,15 +186,15 @@ def page():
     import streamlit as st
 
     from headlab.core import HeadGrid, Stack
-    from headlab.dashboard.panels.history import follow_link, history_of, write_link
+    from headlab.dashboard.panels.history import apply_mask_link, history_of, write_mask_link
 
     now = history_of("f" * 64, HeadGrid((Stack("encoder", (12,) * 12),)))
-    st.button("click", on_click=lambda: now.put(np.arange(144) != 7, {}))
+    st.button("click", on_click=lambda: now.set_mask(np.arange(144) != 7, {}))
     st.button("undo", on_click=now.undo)
     arrived = "here" not in st.session_state
     st.session_state["here"] = True
-    st.warning(follow_link(now, arrived) or "no trouble")
-    write_link(now)
+    st.warning(apply_mask_link(now, arrived) or "no trouble")
+    write_mask_link(now)
     st.text(",".join(map(str, np.flatnonzero(~now.mask.kept))))
 
 
@@ -201,11 +206,11 @@ def run(link=None):
 
 
 def test_a_link_gives_its_mask_and_later_clicks_change_the_link():
-    app = run(encode(without(GRID, 3, 9)))
+    app = run(mask_link_text(without(GRID, 3, 9)))
     assert app.text[0].value == "3,9"
     app.button[0].click().run()
     assert app.text[0].value == "7"
-    assert encode(without(GRID, 7)) in app.query_params["m"]
+    assert mask_link_text(without(GRID, 7)) in app.query_params["m"]
     app.button[1].click().run()
     assert app.text[0].value == "3,9"
 
@@ -221,17 +226,17 @@ def test_a_broken_link_gives_a_sentence_and_a_whole_model():
 
 
 def test_a_link_of_a_state_that_was_left_takes_nothing_back():
-    app = run(encode(without(GRID, 3, 9)))
+    app = run(mask_link_text(without(GRID, 3, 9)))
     app.button[0].click().run()
-    app.query_params["m"] = encode(without(GRID, 3, 9))  # the browser's link lags behind
+    app.query_params["m"] = mask_link_text(without(GRID, 3, 9))  # the browser's link lags behind
     app.run()
     assert app.text[0].value == "7"
 
 
 def test_the_way_back_to_a_link_of_this_session_takes_no_click_back():
-    app = run(encode(without(GRID, 3, 9)))
+    app = run(mask_link_text(without(GRID, 3, 9)))
     app.button[0].click().run()
-    app.query_params["m"] = encode(without(GRID, 3, 9))  # of the browser's history
+    app.query_params["m"] = mask_link_text(without(GRID, 3, 9))  # of the browser's history
     del app.session_state["here"]  # the page is arrived at
     assert app.run().text[0].value == "7"
 

@@ -485,7 +485,7 @@ def test_a_forecast_comes_when_its_worker_does(cache, client, monkeypatch):
     with app_on(cache, lambda: connect[-1]()):
         app = run("languages", method="leave-one-out", langs=["hu", "ml"])
         assert "Here at most" in said(app)
-        assert job_actions.AGAIN_SECONDS in timers
+        assert job_actions.RETRY_SECONDS in timers
         connect.append(lambda: FakeWorker(client))
         monkeypatch.setattr(worker_supervisor, "RETRY_SECONDS", 0.0)
         supervisor().client()
@@ -522,50 +522,50 @@ def session(monkeypatch):
 
 def test_a_list_from_before_the_click_does_not_forget_the_clicks_job(session):
     before = [job(1, "done"), job(2, "running")]
-    job_actions.asked_for().mine.add(3)
-    job_actions.settle(before)
-    assert job_actions.asked_for().mine == {3}
+    job_actions.job_requests().own_numbers.add(3)
+    job_actions.rerun_if_job_ended(before)
+    assert job_actions.job_requests().own_numbers == {3}
     assert session == []
-    job_actions.settle([*before, job(3, "queued")])
-    job_actions.settle([*before, job(3, "failed", error="it broke")])
+    job_actions.rerun_if_job_ended([*before, job(3, "queued")])
+    job_actions.rerun_if_job_ended([*before, job(3, "failed", error="it broke")])
     assert session == [True]
-    assert "it broke" in job_actions.asked_for().said
-    assert job_actions.asked_for().mine == set()
+    assert "it broke" in job_actions.job_requests().failure
+    assert job_actions.job_requests().own_numbers == set()
 
 
 def test_the_page_runs_again_when_a_job_that_someone_else_asked_for_ends(session):
-    job_actions.settle([job(1, "running")])
-    job_actions.settle([job(1, "failed", error="it broke")])
+    job_actions.rerun_if_job_ended([job(1, "running")])
+    job_actions.rerun_if_job_ended([job(1, "failed", error="it broke")])
     assert session == [True]
-    assert not job_actions.asked_for().said  # it is theirs
-    job_actions.settle([job(1, "failed", error="it broke")])
+    assert not job_actions.job_requests().failure  # it is theirs
+    job_actions.rerun_if_job_ended([job(1, "failed", error="it broke")])
     assert session == [True]
 
 
 def test_a_job_that_was_deleted_is_not_waited_for(session):
-    job_actions.asked_for().mine.update({1, 2})
-    job_actions.settle([job(2, "running")])
-    assert job_actions.asked_for().mine == {2}
+    job_actions.job_requests().own_numbers.update({1, 2})
+    job_actions.rerun_if_job_ended([job(2, "running")])
+    assert job_actions.job_requests().own_numbers == {2}
 
 
 def test_missing_gradients_are_asked_for_at_once_and_can_be_stopped():
     client = FakeClient()
     spec = {"model": "m", "task": "intents", "languages": ["de", "th"], "method": "gradient"}
     spec |= {"options": {"form": "token", "normalise": True}, "seed": 0, "ablation": "zero"}
-    asked = job_offer.ask_all(client, ScoreJob(**spec))  # type: ignore[arg-type]
+    asked = job_offer.request_gradient_scores(client, ScoreJob(**spec))  # type: ignore[arg-type]
     assert next(asked) == "de"
     assert client.calls == []
     assert list(asked) == ["th", ""]
     assert [call[3] for call in client.calls] == ["de", "th"]
     assert client.calls[0][4] == {"form": "token", "normalise": True, "label_map": None}
-    assert job_offer.fits(ScoreJob(**spec))
+    assert job_offer.fits_live_request(ScoreJob(**spec))
     for other in (
         {"seed": 1},
         {"ablation": "mean"},
         {"method": "confidence"},
         {"options": {"batch_size": 8}},
     ):
-        assert not job_offer.fits(ScoreJob(**{**spec, **other}))
+        assert not job_offer.fits_live_request(ScoreJob(**{**spec, **other}))
 
 
 def test_the_gradient_offer_asks_live(worker, tmp_path):
@@ -617,7 +617,7 @@ def test_times_and_states_in_words():
     assert job_format.ended_line(row, now).endswith("25% done · attempt 3")
     row = row.model_copy(update={"started": None, "state": "cancelled", "total": 0, "attempts": 0})
     assert job_format.ended_line(row, now) == "cancelled · 14:29 UTC, before it began"
-    assert job_format.clock(now - 86400, now) == "20 Nov 2026, 14:30 UTC"
+    assert job_format.clock_time(now - 86400, now) == "20 Nov 2026, 14:30 UTC"
     assert (
         job_format.waiting_line(job(2, created=now, attempts=1), 1, now)
         == "next in line · since 14:30 UTC · attempts so far: 1"
@@ -628,31 +628,38 @@ def test_progress_in_words():
     row = job(1, "running", note="de: 3 of 144", seconds_left=200.0)
     assert job_format.progress_line(row) == "34 % · de: 3 of 144 · about 3 min left"
     assert job_format.progress_line(job(2)) == "queued"
-    assert job_format.share(job(1, "running", done=5000)) == 1.0
+    assert job_format.share_done(job(1, "running", done=5000)) == 1.0
 
 
 def test_what_differs_from_the_default_is_said():
-    rows = dict(job_format.details(job(1, params={**SPEC, "options": {"level": 0.9}}, place="ray")))
+    rows = dict(
+        job_format.job_details(job(1, params={**SPEC, "options": {"level": 0.9}}, place="ray"))
+    )
     assert rows["Option level"] == "0.9 (default 0.95)"
     assert (rows["Where"], rows["Languages"]) == ("Ray", "German (de), Thai (th)")
     curve = {**SPEC, "split": "test", "points": None, "size": None}
-    assert dict(job_format.details(job(1, kind="curve", params=curve)))["Examples"] == "all of test"
+    assert (
+        dict(job_format.job_details(job(1, kind="curve", params=curve)))["Examples"]
+        == "all of test"
+    )
 
 
 def test_titles_and_commands_of_every_kind():
     many = {**SPEC, "languages": ["de", "th", "fi", "hu"]}
-    assert job_format.title(job(1, params=many)) == "Leave one out for 4 languages"
+    assert job_format.job_title(job(1, params=many)) == "Leave one out for 4 languages"
     curve = {**SPEC, "split": "dev", "points": 5, "size": None}
-    assert job_format.title(job(1, kind="curve", params=curve)).startswith(
+    assert job_format.job_title(job(1, kind="curve", params=curve)).startswith(
         "Pruning curve, Leave one out for German"
     )
-    assert job_format.title(job(1, kind="finetune", params={"task": "intents"})) == "Fine-tuning"
+    assert (
+        job_format.job_title(job(1, kind="finetune", params={"task": "intents"})) == "Fine-tuning"
+    )
     assert (
         CurveJob(**curve).terminal_lines().endswith("--method leave-one-out --split dev --points 5")
     )
     assert command_lines(job(1, kind="other", params={})) == ""
     assert (
-        job_actions.failure(job(1, "failed", error="it broke"))
+        job_actions.failure_sentence(job(1, "failed", error="it broke"))
         == "leave-one-out for de, th: failed. it broke"
     )
 

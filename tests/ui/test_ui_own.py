@@ -15,7 +15,12 @@ from streamlit.testing.v1 import AppTest
 from worker_fake import FakeBench
 from worker_running import running
 
-from headlab.dashboard.pages.own.data_part import CHOICES, ERRORS, NONE, SAME
+from headlab.dashboard.pages.own.data_part import (
+    FROM_CHOICES,
+    MAX_ERRORS,
+    NO_COLUMN,
+    SAME_IN_ALL_ROWS,
+)
 from headlab.tasks import names, task
 from headlab.tasks.intents.templates import LABELS
 
@@ -193,7 +198,7 @@ def test_a_dropped_file_becomes_the_task_of_the_sidebar() -> None:
         for key in [str(box.key)]
         if "own-" in key
     }
-    assert {"text", "label", "language", NONE} == set(picked.values())
+    assert {"text", "label", "language", NO_COLUMN} == set(picked.values())
     assert "French (fr) 5 dev, 5 test" in said(app)
     app.button(key="own-save").click().run()
     assert "lights is saved" in said(app)
@@ -215,7 +220,7 @@ def test_choices_for_a_language_model_are_dropped_as_well() -> None:
         {"premise": f"It is {n}, so", "options": ["yes", "no"], "gold": n % 2} for n in range(10)
     ]
     app = sent(("cause.en.jsonl", "\n".join(map(json.dumps, rows))))
-    assert [radio.value for radio in app.radio if radio.label == "What is asked"] == [CHOICES]
+    assert [radio.value for radio in app.radio if radio.label == "What is asked"] == [FROM_CHOICES]
     picked = {str(box.value) for box in app.selectbox if str(box.key).startswith("own-")}
     assert {"premise", "options", "gold"} <= picked
     assert "English (en) 5 dev, 5 test" in said(app)
@@ -233,7 +238,7 @@ def test_choices_without_a_column_of_contexts_are_whole_texts() -> None:
     app = sent(("pairs.en.jsonl", "\n".join(map(json.dumps, rows))))
     assert (
         app.selectbox(key=next(box.key for box in app.selectbox if box.label == "Context")).value
-        == NONE
+        == NO_COLUMN
     )
     app.button(key="own-save").click().run()
     (example, *_) = task("pairs-en").examples("en")
@@ -245,7 +250,7 @@ def test_choices_without_a_column_of_contexts_are_whole_texts() -> None:
 def test_errors_are_listed_by_line_with_their_number_and_nothing_can_be_saved() -> None:
     app = sent(("x.csv", "text,label\nok,a\n" + "ragged\n" * 30))
     assert "30 errors; the first 20" in said(app)
-    assert said(app).count("x.csv, line ") == ERRORS
+    assert said(app).count("x.csv, line ") == MAX_ERRORS
     assert "own-save" not in disabled(app)
 
 
@@ -344,7 +349,7 @@ def test_reported_13_a_column_of_languages_that_cannot_be_read_is_not_taken_for_
     app = sent(("x.csv", "Lang,text,label\n" + rows))
     assert not app.success
     assert "Choose the column for: Language. The columns are Lang, text, label." in said(app)
-    next(box for box in app.selectbox if box.label == "Language").set_value(SAME).run()
+    next(box for box in app.selectbox if box.label == "Language").set_value(SAME_IN_ALL_ROWS).run()
     assert "English (en) 10 dev, 10 test" in said(app)
 
 

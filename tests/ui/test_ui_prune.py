@@ -21,17 +21,17 @@ from headlab.dashboard.frame import LatestValue
 from headlab.dashboard.names import plain
 from headlab.dashboard.pages.prune.changed_answers import all_changes_command
 from headlab.dashboard.panels.accuracy import (
-    Question,
-    evaluated,
-    figures,
-    headline,
+    AccuracyQuestion,
+    accuracies_for_mask_file,
+    accuracy_caption,
+    accuracy_table,
     interval_of_difference,
     mean_figure,
     omission_notes,
-    progress_words,
-    table,
+    progress_caption,
+    stream_figures,
 )
-from headlab.dashboard.panels.history import History
+from headlab.dashboard.panels.history import MaskHistory
 from headlab.dashboard.panels.mask_files import (
     mask_file_name,
     mask_text,
@@ -39,7 +39,7 @@ from headlab.dashboard.panels.mask_files import (
     with_measured_accuracies,
 )
 from headlab.dashboard.panels.suggestion import (
-    CORRECTIONS,
+    CORRECTION_WORDS,
     MEAN_OF_LANGUAGES,
     Suggestion,
     expected_false,
@@ -75,7 +75,9 @@ def mask(*off):
 
 
 def question(given=None, label_map=None):
-    return Question.of("a/model", FINGERPRINT, "intents", "dev", given, "me", label_map)
+    return AccuracyQuestion.unchecked(
+        "a/model", FINGERPRINT, "intents", "dev", given, "me", label_map
+    )
 
 
 class FakeClient:
@@ -113,7 +115,7 @@ class FakeClient:
 
 def test_every_language_has_a_first_figure_before_any_has_its_second():
     client = FakeClient()
-    seen = list(figures(client, question(mask(0)), ["de", "th", "fr"], {}))
+    seen = list(stream_figures(client, question(mask(0)), ["de", "th", "fr"], {}))
     assert client.log == [("de", 64), ("th", 64), ("fr", 64), ("de", 512), ("th", 512), ("fr", 512)]
     assert seen[0] == {}
     assert {name: row.done for name, row in seen[-1].items()} == {
@@ -125,8 +127,8 @@ def test_every_language_has_a_first_figure_before_any_has_its_second():
 
 def test_what_is_known_is_not_asked_again():
     client, known = FakeClient(), {}
-    list(figures(client, question(mask(0)), ["de"], known))
-    again = list(figures(client, question(mask(0)), ["de", "th"], known))
+    list(stream_figures(client, question(mask(0)), ["de"], known))
+    again = list(stream_figures(client, question(mask(0)), ["de", "th"], known))
     assert again[0]["de"].done
     assert [name for name, _ in client.log].count("de") == 2
     assert set(again[-1]) == {"de", "th"}
@@ -135,8 +137,8 @@ def test_what_is_known_is_not_asked_again():
 def test_another_mask_split_or_model_is_another_question():
     asked = [question(mask(0)), question(mask(1)), question(None), question(mask(0, 1))]
     asked += [
-        Question.of("a/model", FINGERPRINT, "intents", "test", mask(0)),
-        Question.of("b", "e" * 64, "intents", "dev", mask(0)),
+        AccuracyQuestion.unchecked("a/model", FINGERPRINT, "intents", "test", mask(0)),
+        AccuracyQuestion.unchecked("b", "e" * 64, "intents", "dev", mask(0)),
     ]
     assert len({q.key("de") for q in asked}) == len(asked)
     assert question(mask(0)).key("de") != question(mask(0)).key("th")
@@ -144,7 +146,7 @@ def test_another_mask_split_or_model_is_another_question():
 
 def test_leaving_early_closes_every_stream():
     client = FakeClient()
-    stream = figures(client, question(mask(0)), ["de", "th"], {})
+    stream = stream_figures(client, question(mask(0)), ["de", "th"], {})
     for _ in range(3):
         next(stream)
     stream.close()
@@ -152,15 +154,15 @@ def test_leaving_early_closes_every_stream():
 
 
 def test_an_unpruned_model_has_no_difference():
-    last = list(figures(FakeClient(), question(None), ["de"], {}))[-1]
+    last = list(stream_figures(FakeClient(), question(None), ["de"], {}))[-1]
     assert (last["de"].difference, last["de"].baseline) == (None, None)
     assert interval_of_difference(last["de"]) is None
-    assert list(table(last, ["de"])) == ["Language", "Accuracy %", "Examples"]
+    assert list(accuracy_table(last, ["de"])) == ["Language", "Accuracy %", "Examples"]
 
 
 def test_trouble_of_the_worker_is_kept_for_the_page_with_what_came_before():
     live = LatestValue(
-        lambda: figures(FakeClient(broken="th"), question(mask(0)), ["de", "th"], {})
+        lambda: stream_figures(FakeClient(broken="th"), question(mask(0)), ["de", "th"], {})
     )
     live.wait(99, 5)
     assert live.done
@@ -176,7 +178,7 @@ def test_reported_16_figures_that_end_early_are_an_error_not_a_table_that_waits_
             yield next(super().evaluate(request))
             raise HeadlabError("a newer request took its place", code="worker.request_superseded")
 
-    live = LatestValue(lambda: figures(Superseded(), question(mask(0)), ["de"], {}))
+    live = LatestValue(lambda: stream_figures(Superseded(), question(mask(0)), ["de"], {}))
     live.wait(99, 5)
     assert live.done
     expect(live.error, "worker.request_superseded")
@@ -199,7 +201,7 @@ def test_reported_16_a_question_that_an_older_one_overtook_is_asked_once_more_wh
             yield from super().evaluate(request)
 
     client = OvertakenOnce()
-    stream = figures(client, question(mask(0)), ["de"], {}, is_wanted=lambda: is_wanted)
+    stream = stream_figures(client, question(mask(0)), ["de"], {}, is_wanted=lambda: is_wanted)
     if is_wanted:
         assert list(stream)[-1]["de"].done
         assert client.requests == 2
@@ -259,12 +261,12 @@ def figure(language="de", **more):
 
 def test_the_table_is_in_points_and_pays_for_looking_at_several_languages():
     rows = {"de": figure(), "th": figure("th", p=0.04)}
-    frame = table(rows, ["de", "th"]).set_index("Language")
+    frame = accuracy_table(rows, ["de", "th"]).set_index("Language")
     assert frame.loc["de", "Difference"] == pytest.approx(-2.0)
     assert frame.loc["de", ["Low", "High"]].tolist() == pytest.approx([-3.0, -1.0])
     assert frame["p (Holm)"].tolist() == pytest.approx([0.04, 0.04])
     assert (frame.loc["de", "Now right"], frame.loc["de", "Now wrong"]) == (3, 13)
-    assert "p (Holm)" not in table({"de": figure()}, ["de"])
+    assert "p (Holm)" not in accuracy_table({"de": figure()}, ["de"])
 
 
 @pytest.mark.parametrize(
@@ -285,12 +287,12 @@ def test_the_table_is_in_points_and_pays_for_looking_at_several_languages():
 def test_a_headline_says_how_sure_it_is_and_on_how_many_and_hides_a_difference_on_few(
     row, pruned, words
 ):
-    assert headline(row, pruned) == words
+    assert accuracy_caption(row, pruned) == words
 
 
 def test_a_row_that_is_not_final_has_no_test_and_no_difference_on_few():
     rows = {"de": figure(n=16, done=False), "th": figure("th", n=256, done=False)}
-    frame = table(rows, ["de", "th"]).set_index("Language")
+    frame = accuracy_table(rows, ["de", "th"]).set_index("Language")
     assert frame["Difference"].isna().tolist() == [True, False]
     assert frame["p"].isna().all()
     assert "p (Holm)" not in frame or frame["p (Holm)"].isna().all()
@@ -314,9 +316,9 @@ def test_the_mean_of_the_ends_is_no_narrower_than_the_interval_of_the_mean(rng):
 
 
 def test_a_language_without_a_figure_is_a_row_that_waits():
-    frame = table({"de": figure()}, ["de", "th"])
+    frame = accuracy_table({"de": figure()}, ["de", "th"])
     assert frame["Examples"].tolist() == ["512", "…"]
-    assert table({}, ["de"])["Examples"].tolist() == ["…"]
+    assert accuracy_table({}, ["de"])["Examples"].tolist() == ["…"]
 
 
 def test_figures_of_other_classes_are_another_question_and_bring_what_was_assumed():
@@ -328,34 +330,41 @@ def test_figures_of_other_classes_are_another_question_and_bring_what_was_assume
             for row in super().evaluate(request):
                 yield row.model_copy(update={"note": f"Label map: {request.label_map}"})
 
-    seen = list(figures(Noting(), question(mask(0), told), ["de"], {}))
+    seen = list(stream_figures(Noting(), question(mask(0), told), ["de"], {}))
     assert seen[-1]["de"].note == f"Label map: {told}"
-    assert evaluated(seen[-1], question())["languages"]["de"]["note"] == f"Label map: {told}"
-    assert "note" not in evaluated({"de": figure()}, question())["languages"]["de"]
+    assert (
+        accuracies_for_mask_file(seen[-1], question())["languages"]["de"]["note"]
+        == f"Label map: {told}"
+    )
+    assert "note" not in accuracies_for_mask_file({"de": figure()}, question())["languages"]["de"]
 
 
 def test_means_and_progress():
     rows = {"de": figure(), "th": figure("th", accuracy=0.5, difference=0.04)}
     mean = mean_figure(rows)
     assert (mean.accuracy, mean.difference) == pytest.approx((0.6, 0.01))
-    assert headline(mean, True, "languages") == "+1.0 [−3.0, −1.0] · 2 of 2 languages · final"
-    early = mean_figure({"de": figure(n=16, done=False), "th": figure("th", n=256, done=False)})
-    assert headline(early, False, "languages") == "unpruned · none of 2 languages final so far"
-    both, asked = ["de", "th"], question(mask(0, 1))
-    assert progress_words(rows, both, asked) == "2 heads off: final, 512 dev examples a language."
-    assert "1 of 2 languages" in progress_words({"de": figure()}, both, asked)
-    assert "400–512" in progress_words({"de": figure(n=400), "th": figure()}, both, asked)
     assert (
-        progress_words({"de": figure(n=64, done=False)}, ["de"], question())
+        accuracy_caption(mean, True, "languages") == "+1.0 [−3.0, −1.0] · 2 of 2 languages · final"
+    )
+    early = mean_figure({"de": figure(n=16, done=False), "th": figure("th", n=256, done=False)})
+    assert (
+        accuracy_caption(early, False, "languages") == "unpruned · none of 2 languages final so far"
+    )
+    both, asked = ["de", "th"], question(mask(0, 1))
+    assert progress_caption(rows, both, asked) == "2 heads off: final, 512 dev examples a language."
+    assert "1 of 2 languages" in progress_caption({"de": figure()}, both, asked)
+    assert "400–512" in progress_caption({"de": figure(n=400), "th": figure()}, both, asked)
+    assert (
+        progress_caption({"de": figure(n=64, done=False)}, ["de"], question())
         == "All heads on: 64 of 512 dev examples so far …"
     )
     assert (
-        progress_words({}, both, question(mask(3)))
+        progress_caption({}, both, question(mask(3)))
         == "1 head off: waiting for the first dev examples …"
     )
     many = {"de": figure(n=432, total=13_824, done=False)}  # several an example
     assert (
-        progress_words(many, ["de"], question())
+        progress_caption(many, ["de"], question())
         == "All heads on: 432 of 13824 dev answers so far …"
     )
 
@@ -393,11 +402,12 @@ def test_a_correction_leaves_the_heads_that_survive_it_and_says_how_many_to_expe
         name: np.flatnonzero(
             ~suggested_heads(tested, Suggestion("harmful", correction=name))
         ).tolist()
-        for name in CORRECTIONS
+        for name in CORRECTION_WORDS
     }
     assert off == {"raw": [0, 1, 2], "holm": [0], "bh": [0, 1]}
     told = [
-        expected_false(tested, Suggestion("harmful", correction=name), 2) for name in CORRECTIONS
+        expected_false(tested, Suggestion("harmful", correction=name), 2)
+        for name in CORRECTION_WORDS
     ]
     assert ["at most about 0.15" in told[0], "at most 5%" in told[1], "0.1 of 2" in told[2]] == [
         True
@@ -452,7 +462,7 @@ class Omitting(FakeClient):
 
 def test_reported_06_words_left_out_stand_beside_the_figures_and_in_the_mask_file():
     known = {}
-    rows = list(figures(Omitting(), question(mask(1)), ["de"], known))[-1]
+    rows = list(stream_figures(Omitting(), question(mask(1)), ["de"], known))[-1]
     assert rows["de"].omissions == OMITTED
     assert omission_notes(rows) == [f"German (de): {OMITTED.sentence}."]
     assert omission_notes({"de": rows["de"].model_copy(update={"done": False})}) == []
@@ -464,7 +474,7 @@ def test_reported_06_words_left_out_stand_beside_the_figures_and_in_the_mask_fil
     assert accuracy_notes([mask_from_json(json.loads(mask_text(exported)), "file")]) == [
         f"de: {OMITTED.sentence}."
     ]
-    without = list(figures(FakeClient(), question(mask(1)), ["de"], {}))[-1]
+    without = list(stream_figures(FakeClient(), question(mask(1)), ["de"], {}))[-1]
     assert (omission_notes(without), without["de"].omissions) == ([], None)
 
 
@@ -474,12 +484,12 @@ def test_reported_06_the_page_says_how_many_words_are_left_out():
         from test_ui_prune import Omitting, mask, question
 
         from headlab.dashboard.frame import LatestValue
-        from headlab.dashboard.panels.accuracy import figures, show
+        from headlab.dashboard.panels.accuracy import draw_arriving_figures, stream_figures
 
         asked = question(mask(1))
-        live = LatestValue(lambda: figures(Omitting(), asked, ["de"], {}))
+        live = LatestValue(lambda: stream_figures(Omitting(), asked, ["de"], {}))
         live.wait(99, 60)  # it ends before
-        show(st.container(), st.container(), live, ["de"], asked)
+        draw_arriving_figures(st.container(), st.container(), live, ["de"], asked)
 
     app = AppTest.from_function(page, default_timeout=30)
     app.run()
@@ -497,7 +507,7 @@ def test_reported_06_the_caption_of_the_maps_says_it_too():
 @pytest.mark.parametrize("field", ["examples_cut", "words_left_out", "token_limit"])
 def test_reported_06_a_mask_whose_counts_are_none_is_refused(field):
     known = {}
-    list(figures(Omitting(), question(mask(1)), ["de"], known))
+    list(stream_figures(Omitting(), question(mask(1)), ["de"], known))
     file = json.loads(
         mask_text(with_measured_accuracies(mask(1), question(mask(1)), known, ["de"]))
     )
@@ -508,14 +518,14 @@ def test_reported_06_a_mask_whose_counts_are_none_is_refused(field):
 
 def test_a_mask_survives_export_and_import_with_what_was_seen_of_it():
     known = {}
-    list(figures(FakeClient(), question(mask(1, 4)), ["de"], known))
+    list(stream_figures(FakeClient(), question(mask(1, 4)), ["de"], known))
     text = mask_text(
         with_measured_accuracies(mask(1, 4), question(mask(1, 4)), known, ["de", "th"])
     )
     seen = json.loads(text)["chosen"]["evaluated"]["dev"]
     assert (seen["task"], seen["size"], list(seen["languages"])) == ("intents", 512, ["de"])
     assert seen["languages"]["de"]["accuracy"] == 0.5
-    now = History(GRID)
+    now = MaskHistory(GRID)
     take_uploaded_mask(text.encode(), "mask.json", now, FINGERPRINT)
     assert np.flatnonzero(~now.mask.kept).tolist() == [1, 4]
     assert now.mask.chosen == {"rule": "by hand", "imported": "mask.json"}
@@ -552,8 +562,8 @@ def broken_masks():
     ],
 )
 def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(what, code):
-    now = History(GRID)
-    now.put(mask(2).kept, {})
+    now = MaskHistory(GRID)
+    now.set_mask(mask(2).kept, {})
     with raises(code):
         take_uploaded_mask(broken_masks()[what], "their.json", now, FINGERPRINT)
     assert np.flatnonzero(~now.mask.kept).tolist() == [2]
@@ -561,7 +571,7 @@ def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(what, code):
 
 
 def test_reported_20_all_changed_answers_have_a_whole_command():
-    asked = question(mask(0, 3), {"a, b": "x=1", "c": "it's"}).on("test")
+    asked = question(mask(0, 3), {"a, b": "x=1", "c": "it's"}).on_split("test")
     words = shlex.split(all_changes_command(asked, "de"))
     given = (
         typer.main.get_command(build())

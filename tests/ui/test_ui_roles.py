@@ -27,18 +27,18 @@ from headlab.core import Head, HeadGrid, HeadlabError, Report, Stack, Table, par
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.pages.jobs.details import command_lines
 from headlab.dashboard.pages.roles.head_card import (
-    Across,
-    across,
-    examples,
-    markup,
-    reading,
-    table_of,
+    RolesAcrossLanguages,
+    across_table,
+    compare_languages,
+    example_html,
+    examples_by_role_and_head,
+    reading_caption,
 )
-from headlab.dashboard.pages.roles.remaining import sizes
+from headlab.dashboard.pages.roles.remaining import shown_sizes
 from headlab.dashboard.panels import job_format, stored_roles
-from headlab.dashboard.panels.remaining_roles import counts_by_size
-from headlab.dashboard.panels.stored_roles import TEXTS, TREES, roles_requests
-from headlab.dashboard.widgets import picker
+from headlab.dashboard.panels.remaining_roles import role_counts_by_size
+from headlab.dashboard.panels.stored_roles import TASK_SOURCE, TREEBANK_SOURCE, roles_requests
+from headlab.dashboard.widgets import head_press_action
 from headlab.jobs.roles import RolesJob
 from headlab.pictures import LOOKS, in_order, role_map_of
 from headlab.plots.heads import roles_across_languages, stacked
@@ -81,7 +81,7 @@ def labels(app: AppTest) -> list[str]:
 
 
 def test_every_head_has_the_colours_of_its_roles_and_the_legend_counts_them():
-    picture = stored_roles.picture(read(made_roles()))
+    picture = stored_roles.role_map_data(read(made_roles()))
     kinds = [kind["name"] for kind in picture["kinds"]]
     assert kinds == list(LOOKS)
     assert [[kinds[at] for at in own] for own in picture["roles"][:5]] == [
@@ -119,7 +119,7 @@ def test_a_head_with_several_roles_says_so_and_one_that_was_not_looked_at_does_t
     )
     without = read(dataclasses.replace(report, tables=(partial, *rest)))
     assert without.grid == GRID
-    assert stored_roles.picture(without)["roles"][0] is None
+    assert stored_roles.role_map_data(without)["roles"][0] is None
     assert tip(without, GRID.heads[0]) == "not looked at"
 
 
@@ -232,11 +232,11 @@ def test_whatever_stands_in_a_report_it_is_read_or_refused():
         report = Report.from_json(value)
         try:
             roles = read(report)
-            examples(report.table("role-examples"))
+            examples_by_role_and_head(report.table("role-examples"))
         except HeadlabError:
             refused += 1
         else:
-            assert len(stored_roles.picture(roles)["roles"]) == roles.grid.size
+            assert len(stored_roles.role_map_data(roles)["roles"]) == roles.grid.size
     assert 0 < refused < 150
 
 
@@ -291,14 +291,14 @@ def test_examples_are_text_whatever_stands_in_them(cache):
         "looks at": "a & b",
         "should look at": "c",
     }
-    assert markup(row).startswith(
+    assert example_html(row).startswith(
         "<div><b>&lt;i&gt;</b> looks at <b>a &amp; b</b> (should be <b>c</b>)</div>"
     )
 
 
 def test_reported_24_tokens_of_examples_can_be_seen():
     row = {"right": True, "sentence": "สี", "word": "ี[1/2]", "looks at": "\n", "should look at": ""}
-    assert markup(row).startswith("<div><b>◌ี[1/2]</b> looks at <b>↵</b></div>")
+    assert example_html(row).startswith("<div><b>◌ี[1/2]</b> looks at <b>↵</b></div>")
 
 
 def test_a_report_without_trees_says_so_and_shows_the_rest(cache):
@@ -362,7 +362,7 @@ def test_a_map_of_several_stacks_names_them(cache):
 
 def test_heads_with_a_role_are_followed_into_other_languages():
     own, other = read(made_roles("en")), read(made_roles("hi", seed=1, shift=1))
-    found = across({"hi": other, "en": own}, "en", "nsubj")
+    found = compare_languages({"hi": other, "en": own}, "en", "nsubj")
     assert found.languages == ["en", "hi"]
     assert [(row.head, row.role) for row in found.rows] == [(GRID.heads[1], OWN[1])]
     by_hand = {
@@ -375,7 +375,7 @@ def test_heads_with_a_role_are_followed_into_other_languages():
     }
     assert found.share.tolist() == [[by_hand["en"], by_hand["hi"]]]
     assert found.has.tolist() == [[True, False]]
-    table = table_of(found, "en", "nsubj")
+    table = across_table(found, "en", "nsubj")
     assert table.columns == (
         "stack",
         "layer",
@@ -391,10 +391,10 @@ def test_heads_with_a_role_are_followed_into_other_languages():
 def test_a_position_is_compared_with_the_same_offset_only():
     own, other = made_roles("en"), made_roles("hi", seed=1)
     other = with_cell(other, "roles", "role", "position +1")
-    found = across({"en": read(own), "hi": read(other)}, "en", "positional")
+    found = compare_languages({"en": read(own), "hi": read(other)}, "en", "positional")
     assert found.has.tolist() == [[True, False]]
     assert np.isnan(found.share[0, 1])
-    assert table_of(found, "en", "positional").rows[0][-1] is None
+    assert across_table(found, "en", "positional").rows[0][-1] is None
     figure = roles_across_languages(found.above, found.share, found.has, ["0.0"], found.languages)
     assert figure.data[0].customdata[0][1] == "–"
     assert figure.data[0].customdata[0][0].endswith("●")
@@ -406,15 +406,17 @@ def test_languages_without_a_value_are_named_not_drawn_and_numbers_are_promised_
     def found(values):
         share = np.array([values])
         names = [f"l{at}" for at in range(len(values))]
-        return Across([row], names, share, share, np.zeros(share.shape, bool))
+        return RolesAcrossLanguages([row], names, share, share, np.zeros(share.shape, bool))
 
     few, many = found([50.0, np.nan, 20.0, np.nan]), found([50.0] * 11)
-    assert few.tested.languages == ["l0", "l2"]
-    assert few.tested.share.tolist() == [[50.0, 20.0]]
-    assert reading(few).startswith("Numbers are shares in percent; a dot")
-    assert reading(few).endswith("Reports without a value for these heads are not drawn: l1, l3.")
-    assert reading(many).startswith("Point at a cell for its share; a dot")
-    assert "not drawn" not in reading(many)
+    assert few.only_tested.languages == ["l0", "l2"]
+    assert few.only_tested.share.tolist() == [[50.0, 20.0]]
+    assert reading_caption(few).startswith("Numbers are shares in percent; a dot")
+    assert reading_caption(few).endswith(
+        "Reports without a value for these heads are not drawn: l1, l3."
+    )
+    assert reading_caption(many).startswith("Point at a cell for its share; a dot")
+    assert "not drawn" not in reading_caption(many)
     figure = roles_across_languages(many.above, many.share, many.has, ["0.0"], many.languages)
     assert figure.layout.xaxis.dtick == 1  # every language has its label
 
@@ -514,8 +516,12 @@ def test_bars_hold_the_counts_in_the_legend_s_order_and_a_second_direction_is_ha
         ("d", "", "d"),
         ((8, "a", 3), (8, "b", 1), (4, "a", 2)),
     )
-    assert counts_by_size(table) == ([8, 4], {"a": [3, 2], "b": [1, 0]})
-    assert (sizes(3), sizes(24)[:3], len(sizes(144))) == ([3, 2, 1, 0], [24, 22, 20], 12)
+    assert role_counts_by_size(table) == ([8, 4], {"a": [3, 2], "b": [1, 0]})
+    assert (shown_sizes(3), shown_sizes(24)[:3], len(shown_sizes(144))) == (
+        [3, 2, 1, 0],
+        [24, 22, 20],
+        12,
+    )
 
 
 # Without reports.
@@ -571,7 +577,7 @@ def test_a_treebank_s_language_can_be_chosen_though_the_task_does_not_have_it(
     languages.set_value(["hi"]).run()
     app.button(key="roles-start-treebank").click().run()
     assert worker.calls[0][2]["languages"] == ["hi"]
-    app.selectbox(key="roles-plan-source").set_value(TEXTS).run()
+    app.selectbox(key="roles-plan-source").set_value(TASK_SOURCE).run()
     assert "Task intents has no texts in Hindi (hi)" in said(app)
 
 
@@ -632,16 +638,16 @@ def test_a_task_s_texts_are_refused_where_the_worker_refuses(worker, monkeypatch
 # Jobs.
 
 
-def form_job(source: str = TREES, **fields: Any) -> RolesJob:
+def form_job(source: str = TREEBANK_SOURCE, **fields: Any) -> RolesJob:
     (request,) = roles_requests(CHOICE, ["de"], ["de"], ["de", "th"], source)
     return request.job({}).model_copy(update=fields)
 
 
 def test_a_job_has_words_and_its_command(worker):
     row = job(1, "failed", kind="roles", params=form_job().params(), error="it broke")
-    assert job_format.title(row) == "Roles of heads for German (de)"
-    assert job_format.describe(row) == "roles for de"
-    assert ("Source", "treebank") in job_format.details(row)
+    assert job_format.job_title(row) == "Roles of heads for German (de)"
+    assert job_format.describe_job(row) == "roles for de"
+    assert ("Source", "treebank") in job_format.job_details(row)
     assert command_lines(row) == "headlab roles --model e5-small-intents --language de"
 
 
@@ -685,7 +691,9 @@ def test_text_from_a_file_is_shown_as_it_is_written(cache):
 
 def test_the_command_line_knows_what_the_page_writes():
     known = get_command(build()).commands["roles"]
-    wanted = form_job(TREES, size=64, split="test", options={"margin": 0.2, "examples": 0})
+    wanted = form_job(
+        TREEBANK_SOURCE, size=64, split="test", options={"margin": 0.2, "examples": 0}
+    )
     words = shlex.split(wanted.terminal_lines())
     assert {word for word in words if word.startswith("-")} <= {
         name for o in known.params for name in o.opts
@@ -701,8 +709,8 @@ def test_the_command_line_knows_what_the_page_writes():
 
 def test_the_head_of_a_click_becomes_the_chosen_one():
     picked: list[Head] = []
-    press = picker(GRID, picked.append)
+    press = head_press_action(GRID, picked.append)
     for value in (5, GRID.size, -1, None, "5"):
         press(value)
     assert picked == [GRID.heads[5]]
-    picker(GRID, None)(5)
+    head_press_action(GRID, None)(5)

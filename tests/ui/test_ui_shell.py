@@ -38,7 +38,7 @@ from headlab.dashboard.pages.jobs import form as job_form
 from headlab.dashboard.pages.jobs.form import JobForm
 from headlab.dashboard.pages.prune import page as prune_page
 from headlab.dashboard.panels import job_offer
-from headlab.dashboard.panels.sharpening_map import sharpening_line, verdict
+from headlab.dashboard.panels.sharpening_map import interval_verdict, sharpening_line
 from headlab.dashboard.widgets import how_to_read_maps
 from headlab.methods.table import METHODS
 from headlab.pictures import adjusted
@@ -177,7 +177,7 @@ def test_computing_without_a_worker_is_a_sentence(cache):
 
         with errors_as_sentences():
             choice = Choice("e5-small-intents", "intents", ("fi",), "shapley")
-            job_offer.panel(choice, StoredScores(missing=("fi",)), "They help.")
+            job_offer.draw_missing_scores(choice, StoredScores(missing=("fi",)), "They help.")
 
     app = AppTest.from_function(body, default_timeout=30).run()
     app.button(key="compute").click().run()
@@ -480,8 +480,8 @@ def test_select_takes_the_variant_of_most_languages_and_names_the_rest():
     found = comparable_scores(every, ("th", "de", "fi"))
     assert list(found.scores) == ["th", "de"]
     assert found.missing == ("fi",)
-    assert len(found.others) == 2
-    assert any("samples 9" in variant for variant in found.others)
+    assert len(found.other_variants) == 2
+    assert any("samples 9" in variant for variant in found.other_variants)
     assert comparable_scores([], ("de",)).missing == ("de",)
 
 
@@ -519,7 +519,7 @@ def test_a_variant_that_is_asked_for_is_shown_though_another_covers_more():
         {"de": "shapley"},
         ("th",),
     )
-    assert [text.split(",")[0] for text in found.others] == ["shapley-top50"]
+    assert [text.split(",")[0] for text in found.other_variants] == ["shapley-top50"]
     assert comparable_scores(every, ("th",), "shapley").missing == (
         "th",
     )  # none of it there, so none of another in its place
@@ -573,7 +573,7 @@ def test_results_that_differ_in_precision_stand_side_by_side_and_the_narrower_wi
     for order in (every, every[::-1]):
         found = comparable_scores(order, ("de", "th"))
         assert [s.half_width[0] for s in found.scores.values()] == pytest.approx([0.008, 0.02])
-        assert (found.missing, found.others) == ((), ())
+        assert (found.missing, found.other_variants) == ((), ())
         assert "samples" not in found.variant
         assert found.variant.endswith("how precise differs by language")
     assert "samples 512" in comparable_scores(every[:2], ("de", "th")).variant
@@ -649,9 +649,9 @@ def test_one_head_is_shown_in_points_with_confidence_where_there_is_one():
 
 def test_the_verdict_is_the_intervals():
     scores = made_up("de", "shapley")
-    assert verdict(scores, GRID.heads[HARMFUL]).startswith("harms")
-    assert verdict(scores, GRID.heads[HELPFUL]).startswith("helps")
-    told = [verdict(scores, GRID.heads[at], {"de": scores}) for at in (HARMFUL, HELPFUL)]
+    assert interval_verdict(scores, GRID.heads[HARMFUL]).startswith("harms")
+    assert interval_verdict(scores, GRID.heads[HELPFUL]).startswith("helps")
+    told = [interval_verdict(scores, GRID.heads[at], {"de": scores}) for at in (HARMFUL, HELPFUL)]
     assert told == [
         f"{side} 0, and that holds after Holm's correction for 144 tests (p < 0.001)"
         for side in ("harms: its interval lies below", "helps: its interval lies above")
@@ -660,30 +660,30 @@ def test_the_verdict_is_the_intervals():
     weak = dataclasses.replace(
         many["3"], p_values=np.where(np.arange(GRID.size) == HARMFUL, 0.01, scores.p_values)
     )
-    assert verdict(weak, GRID.heads[HARMFUL], many | {"3": weak}) == (
+    assert interval_verdict(weak, GRID.heads[HARMFUL], many | {"3": weak}) == (
         "harms by its own interval, which lies below 0, but not after Holm's correction for 2,160 tests (p = 1.000)"
     )
     blunt = dataclasses.replace(scores, p_values=np.full(GRID.size, 0.001))
-    assert verdict(blunt, GRID.heads[HARMFUL], {"de": blunt}) == (
+    assert interval_verdict(blunt, GRID.heads[HARMFUL], {"de": blunt}) == (
         "harms: its interval lies below 0 (The smallest p here is 0.001: over 144 tests no head can survive Holm's "
         "correction)"
     )
     undecided = int(np.flatnonzero(~(scores.helpful | scores.harmful))[0])
-    assert verdict(scores, GRID.heads[undecided]).startswith("undecided")
-    assert verdict(made_up("de", "random"), GRID.heads[0]).startswith("no interval")
-    assert "without a sign" in verdict(made_up("de", "gradient"), GRID.heads[0])
+    assert interval_verdict(scores, GRID.heads[undecided]).startswith("undecided")
+    assert interval_verdict(made_up("de", "random"), GRID.heads[0]).startswith("no interval")
+    assert "without a sign" in interval_verdict(made_up("de", "gradient"), GRID.heads[0])
 
 
 def test_coverage_counts_and_names_what_is_missing():
     found = comparable_scores([result("de"), result("th")], ("de", "th", "fi"))
     nothing = comparable_scores([], ("de", "th", "fi"))
-    table = job_form.by_method(
+    table = job_form.table_by_method(
         METHODS, dict.fromkeys(METHODS, nothing) | {"shapley": found}, ("de", "th", "fi")
     )
     table = table.set_index("Key")
     assert table.loc["shapley", ["Cached", "Missing"]].tolist() == ["2 of 3", "fi"]
     assert table.loc["gradient", "Missing"] == "all"
-    rows = job_form.by_language(found, ("de", "th", "fi"))
+    rows = job_form.table_by_language(found, ("de", "th", "fi"))
     assert rows["Result"].tolist() == ["cached", "cached", "missing"]
     assert rows["Harmful"].iloc[0] == int(made_up("de", "shapley").harmful.sum())
     assert pd.isna(rows["Harmful"].iloc[2])
@@ -693,28 +693,30 @@ def test_the_table_of_costs_is_the_records():
     samples = np.full(GRID.size, 2048, np.int64)
     samples[:3] = 512, 1024, 8192
     found = comparable_scores([result("de", samples=samples), result("th", "gradient")], ("de",))
-    row = job_form.by_language(found, ("de",)).iloc[0]
+    row = job_form.table_by_language(found, ("de",)).iloc[0]
     assert row[["Samples, least", "Samples, median", "Samples, most"]].tolist() == [512, 2048, 8192]
     assert row[["Example forwards", "Seconds"]].tolist() == [73728, 33.0]
     assert row[["Half-width, median", "Half-width, largest"]].tolist() == pytest.approx([0.6, 0.6])
     decided = int(row["Helpful"] + row["Harmful"])
     # 0.6 points are narrower than the default target of one point, so nothing else is open.
     assert row[["Narrow", "Undecided"]].tolist() == [GRID.size - decided, 0]
-    plain = job_form.by_language(comparable_scores([result("de", "random")], ("de",)), ("de",))
+    plain = job_form.table_by_language(
+        comparable_scores([result("de", "random")], ("de",)), ("de",)
+    )
     assert not {"Helpful", "Narrow", "Samples, most", "Half-width, median"} & set(plain.columns)
-    assert set(job_form.columns(found)) <= set(row.index)
+    assert set(job_form.column_config(found)) <= set(row.index)
 
 
 def test_the_command_computes_exactly_what_is_missing():
     choice = Choice("a model", "intents", ("de", "th"), "shapley")
     plain = "headlab score --model 'a model' --task intents --languages de,th --method shapley"
-    assert job_offer.work_of(choice, ("de", "th"), None).terminal_lines() == plain
+    assert job_offer.score_job(choice, ("de", "th"), None).terminal_lines() == plain
     like = made_up("de", "shapley")
-    assert job_offer.work_of(choice, ("de", "th"), like).terminal_lines() == plain
+    assert job_offer.score_job(choice, ("de", "th"), like).terminal_lines() == plain
     other = respecced(
         "de", seed=3, ablation="mean", method={"options": {"estimand": "shapley", "samples": 9}}
     )
-    beside = job_offer.work_of(choice, ("th",), other.record)
+    beside = job_offer.score_job(choice, ("th",), other.record)
     assert (beside.options["estimand"], beside.seed, beside.ablation) == (
         "shapley",
         3,
@@ -743,7 +745,7 @@ def test_a_stated_label_map_is_part_of_the_choice_of_jobs_and_of_commands(cache)
     assert "has no shapley results" in said(app)
     assert f"--label-map {write_map(TURNED)}" in app.code[0].value
     choice = app.session_state["_choice"]
-    assert job_offer.work_of(choice, ("de",), None).label_map == TURNED
+    assert job_offer.score_job(choice, ("de",), None).label_map == TURNED
     form = JobForm(choice.model, choice.task, ("de",), "shapley", TURNED)
     assert form.job({}).value("label_map") == TURNED
 
@@ -839,11 +841,11 @@ def test_computing_one_language_without_a_worker_is_a_sentence(cache):
             errors_as_sentences,
         )
         from headlab.dashboard.pages.heads.sharpening import in_place_of_maps
-        from headlab.dashboard.panels.job_actions import said
+        from headlab.dashboard.panels.job_actions import show_last_failure
 
         with errors_as_sentences():
             choice = Choice("e5-small-intents", "intents", ("fi",), "shapley")
-            said()
+            show_last_failure()
             in_place_of_maps(choice, StoredScores(missing=("fi",)))["fi"]()
 
     app = AppTest.from_function(body, default_timeout=30).run()

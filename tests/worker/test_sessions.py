@@ -22,7 +22,7 @@ from worker_fake import FakeBench
 from worker_running import Running, evaluation, look, running, until
 
 from headlab.core import Head, HeadlabError, canonical_json
-from headlab.dashboard.panels.accuracy import Question, figures
+from headlab.dashboard.panels.accuracy import AccuracyQuestion, stream_figures
 from headlab.evaluation import Evaluator, accuracy_interval, changes, compare
 from headlab.hooks import Model, attention, gated
 from headlab.hooks.state import active_for
@@ -542,8 +542,10 @@ def test_sessions_with_every_language_at_once_all_get_their_figures(
         run.client.model("fake")
 
         def use(number: int) -> dict[str, Any]:
-            question = Question.of("fake", "f" * 64, "intents", "dev", None, f"person {number}")
-            *_, last = figures(run.client, question, languages, {})
+            question = AccuracyQuestion.unchecked(
+                "fake", "f" * 64, "intents", "dev", None, f"person {number}"
+            )
+            *_, last = stream_figures(run.client, question, languages, {})
             return last
 
         for rows in together([lambda n=n: use(n) for n in range(many)], 120.0):  # type: ignore[misc]

@@ -3,12 +3,15 @@
 from headlab.dashboard.frame.background import LatestValue as LatestValue
 from headlab.dashboard.frame.background import await_values as await_values
 from headlab.dashboard.frame.background import wait_for_result as wait_for_result
+from headlab.dashboard.frame.cache_folder import cached_head_count as cached_head_count
 from headlab.dashboard.frame.cache_folder import loaded_model as loaded_model
 from headlab.dashboard.frame.cache_folder import stored_results as stored_results
 from headlab.dashboard.frame.cache_folder import stored_specs as stored_specs
 from headlab.dashboard.frame.choice import Choice as Choice
 from headlab.dashboard.frame.choice import OtherChoice as OtherChoice
 from headlab.dashboard.frame.choice import cached_options as cached_options
+from headlab.dashboard.frame.choice import current_choice as current_choice
+from headlab.dashboard.frame.choice import known_models as known_models
 from headlab.dashboard.frame.choice import other_choices as other_choices
 from headlab.dashboard.frame.choice import scores_of as scores_of
 from headlab.dashboard.frame.choice import task_languages as task_languages
@@ -16,7 +19,7 @@ from headlab.dashboard.frame.guide import draw_guide_below as draw_guide_below
 from headlab.dashboard.frame.shared_choice import draw_sidebar as draw_sidebar
 from headlab.dashboard.frame.shared_choice import open_page as open_page
 from headlab.dashboard.frame.shell import errors_as_sentences as errors_as_sentences
-from headlab.dashboard.frame.shell import icon as icon
+from headlab.dashboard.frame.shell import icon_path as icon_path
 from headlab.dashboard.frame.shell import page as page
 from headlab.dashboard.frame.shell import warm_up as warm_up
 from headlab.dashboard.frame.sidebar import is_model_absent as is_model_absent
@@ -25,6 +28,7 @@ from headlab.dashboard.frame.sidebar import typed_label_map as typed_label_map
 from headlab.dashboard.frame.sidebar import use_model as use_model
 from headlab.dashboard.frame.sidebar import use_task as use_task
 from headlab.dashboard.frame.stored_scores import StoredScores as StoredScores
+from headlab.dashboard.frame.stored_scores import comparable_scores as comparable_scores
 from headlab.dashboard.frame.stored_scores import matching_scores as matching_scores
 from headlab.dashboard.frame.stored_scores import samples_note as samples_note
 from headlab.dashboard.frame.stored_scores import variant_of as variant_of

@@ -20,16 +20,16 @@ class LatestValue(Generic[T]):
     """The newest value of an iterator, which a thread starts reading at once.
 
     In streamlit, a click in a fragment waits for the current run to end, so a run must be short: the page
-    polls `value` instead of reading the iterator itself.  error: the exception that ended the iterator,
-    if any.
+    polls `value` instead of reading the iterator itself. `error` is the exception that ended the
+    iterator, if any.
 
     Args:
         make: Gives the iterator, in the thread.
-        stopped: Set by `stop`; for an iterator that must know whether it is still wanted.
+        stop_event: Set by `stop`; for an iterator that must know whether it is still wanted.
     """
 
     def __init__(
-        self, make: Callable[[], Generator[T]], stopped: threading.Event | None = None
+        self, make: Callable[[], Generator[T]], stop_event: threading.Event | None = None
     ) -> None:
         self.value: T | None = None
         self.error: Exception | None = None
@@ -38,7 +38,7 @@ class LatestValue(Generic[T]):
         self._make = make
         self._seen = 0
         self._news = threading.Condition()
-        self._stopped = threading.Event() if stopped is None else stopped
+        self._stopped = threading.Event() if stop_event is None else stop_event
         threading.Thread(target=self._read, name="figures", daemon=True).start()
 
     @property
@@ -51,7 +51,15 @@ class LatestValue(Generic[T]):
         self._stopped.set()
 
     def wait(self, values: int, seconds: float) -> bool:
-        """Whether this many values have arrived or the iterator has ended, at the latest when the time is up."""
+        """Block until values have arrived, the iterator has ended, or the time is up.
+
+        Args:
+            values: How many values.
+            seconds: The time.
+
+        Returns:
+            False if the time was up.
+        """
         with self._news:
             return self._news.wait_for(lambda: self.done or self._seen >= values, timeout=seconds)
 
@@ -75,13 +83,27 @@ GIVE_WAY_SECONDS = 0.1
 
 
 def await_values(live: LatestValue[Any], values: int, seconds: float = math.inf) -> None:
-    """Wait until it has so many values or has ended, or is that old; another request may end this run meanwhile."""
+    """Block until so many values have arrived, it has ended, or it is that old.
+
+    Another request may end this run meanwhile.
+
+    Args:
+        live: What is waited for.
+        values: How many values.
+        seconds: Its age.
+    """
     while live.age < seconds and not live.wait(values, GIVE_WAY_SECONDS):
         let_requests_through()
 
 
 def wait_for_result(ask: Callable[[], T]) -> T:
-    """The answer to a slow call. Meanwhile another request, such as a page switch, may end this run."""
+    """The answer to a slow call; its error is raised.
+
+    Meanwhile another request, such as a page switch, may end this run.
+
+    Args:
+        ask: The call.
+    """
 
     def answer() -> Generator[T]:
         yield ask()

@@ -14,30 +14,35 @@ from headlab.dashboard.frame.background import wait_for_result
 from headlab.dashboard.frame.stored_scores import of_own_heads
 from headlab.dashboard.frame.worker_supervisor import worker_client
 from headlab.dashboard.widgets import remember_head_groups
+from headlab.methods import spec_of
 from headlab.results import HeadScores, LearnedGates, Listing, Store, default_root
 from headlab.worker import LoadedModel
 
-# Contents of the cache folder, re-read only when one of its files changed.
-
-Stamp = str  # name, time and size of every file: one text, as streamlit takes long to hash many small values
-
-KINDS = (HeadScores, Report, LearnedGates)  # what pages list
-
-Read = TypeVar("Read")
-
-Kind = TypeVar("Kind")
+FolderStamp = str
+"""Name, time and size of every file: one text, as streamlit takes long to hash many small values."""
+LISTED_KINDS = (HeadScores, Report, LearnedGates)
+"""What pages list."""
+ReadContent = TypeVar("ReadContent")
+ResultKind = TypeVar("ResultKind")
 
 
-def stored_results(kind: type[Kind]) -> Listing[Kind]:
-    """Every readable result of a kind (HeadScores, Report, …) in the cache folder, re-read only when it changed.
+def stored_results(kind: type[ResultKind]) -> Listing[ResultKind]:
+    """Every readable result of a kind in the cache folder, re-read only when it changed.
 
-    Results of other heads than their model's are problems. Raises HeadlabError for a folder that cannot be read.
+    Args:
+        kind: HeadScores, Report or LearnedGates.
+
+    Returns:
+        The results. Those of other heads than their model's are problems.
+
+    Raises:
+        HeadlabError: The folder cannot be read.
     """
-    return cast(Listing[Kind], _read_folder(lambda root, stamp: _listing(root, stamp, kind)))
+    return cast(Listing[ResultKind], _read_folder(lambda root, stamp: _listing(root, stamp, kind)))
 
 
 @st.cache_resource(show_spinner=False)
-def _grids() -> dict[str, HeadGrid]:
+def _grids_by_fingerprint() -> dict[str, HeadGrid]:
     """Heads of every model that the worker has loaded for a page, by fingerprint."""
     return {}
 
@@ -46,22 +51,37 @@ def loaded_model(name: str) -> LoadedModel:
     """The worker's description of a model, which it loads; from then on its heads are known."""
     model = wait_for_result(partial(worker_client().model, name))
     remember_former(model.fingerprint, model.former_fingerprints)
-    _grids()[model.fingerprint] = model.grid
+    _grids_by_fingerprint()[model.fingerprint] = model.grid
     if model.costs is not None:
         remember_head_groups(model.fingerprint, model.costs)
     return model
 
 
+def cached_head_count(model: str) -> int | None:
+    """Number of heads of a model, from its cached results; None if it has none."""
+    for result in stored_results(HeadScores).results:
+        if spec_of(result.record, "model", "name") == model:
+            return result.record.grid.size
+    return None
+
+
 def stored_specs() -> list[Mapping[str, Any]]:
-    """The spec of every stored result that pages list. Raises as `listing` does."""
+    """The spec of every stored result that pages list; errors as of `stored_results`."""
     return _read_folder(_specs)
 
 
-def _read_folder(read: Callable[[Path, Stamp], Read]) -> Read:
-    """What is read of the cache folder. read: of folder and stamp, cached by both; the stamp tells known models too."""
+def _read_folder(read_content: Callable[[Path, FolderStamp], ReadContent]) -> ReadContent:
+    """What is read of the cache folder.
+
+    Args:
+        read_content: Of the folder and its stamp, cached by both; the stamp tells known models too.
+
+    Raises:
+        HeadlabError: The folder cannot be read.
+    """
     root = default_root()
     try:
-        return read(root, "\n".join((_stamp(root), *_grids())))
+        return read_content(root, "\n".join((_folder_stamp(root), *_grids_by_fingerprint())))
     except OSError as error:
         raise HeadlabError(
             f"cannot read the cache folder {root} ({error.strerror}); set HEADLAB_CACHE to another",
@@ -69,14 +89,17 @@ def _read_folder(read: Callable[[Path, Stamp], Read]) -> Read:
         ) from error
 
 
-@st.cache_resource(max_entries=2 * len(KINDS), show_spinner=False)
-def _listing(root: Path, stamp: Stamp, kind: type) -> Listing[Any]:
-    return of_own_heads(store_of_folder(root).listing(kind), _grids())
+@st.cache_resource(max_entries=2 * len(LISTED_KINDS), show_spinner=False)
+def _listing(root: Path, stamp: FolderStamp, kind: type) -> Listing[Any]:
+    return of_own_heads(store_of_folder(root).listing(kind), _grids_by_fingerprint())
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
-def _specs(root: Path, stamp: Stamp) -> list[Mapping[str, Any]]:
-    return [result.record.spec for kind in KINDS for result in _listing(root, stamp, kind).results]
+def _specs(root: Path, stamp: FolderStamp) -> list[Mapping[str, Any]]:
+    specs: list[Mapping[str, Any]] = []
+    for kind in LISTED_KINDS:
+        specs += [result.record.spec for result in _listing(root, stamp, kind).results]
+    return specs
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
@@ -85,12 +108,11 @@ def store_of_folder(root: Path) -> Store:
     return Store(root)
 
 
-def _stamp(root: Path) -> Stamp:
+def _folder_stamp(root: Path) -> FolderStamp:
     """Name, time and size of every result file: changes whenever the listing may."""
-    names = ("spec.json", "result.npz")
-    stats = (
-        [(p, p.stat()) for p in sorted(root.glob("*/*")) if p.name in names]
-        if root.is_dir()
-        else []
-    )
-    return "\n".join(f"{p.parent.name}/{p.name} {s.st_mtime_ns} {s.st_size}" for p, s in stats)
+    lines = []
+    for path in sorted(root.glob("*/*")) if root.is_dir() else ():
+        if path.name in ("spec.json", "result.npz"):
+            stat = path.stat()
+            lines.append(f"{path.parent.name}/{path.name} {stat.st_mtime_ns} {stat.st_size}")
+    return "\n".join(lines)

@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from headlab.dashboard.frame.cache_folder import stored_results, stored_specs
-from headlab.dashboard.frame.sidebar import HUB_ID, known_task
+from headlab.dashboard.frame.sidebar import HUB_ID, NamedModels, known_task
 from headlab.dashboard.frame.stored_scores import (
     StoredScores,
     best_method,
@@ -17,20 +17,27 @@ from headlab.dashboard.frame.stored_scores import (
     languages_with_results,
     matching_scores,
     stored_subjects,
+    variants,
 )
 from headlab.dashboard.frame.worker_supervisor import embedded_models
-from headlab.dashboard.names import counted
+from headlab.dashboard.names import CHOICE_KEY, count_words
 from headlab.methods import METHODS, options_of
 from headlab.results import HeadScores
-from headlab.tasks import TREEBANK, same_classes
+from headlab.tasks import TREEBANK, names, same_classes
 
 
 @dataclass(frozen=True)
 class Choice:
     """What all pages show: one model, task and method, and some of the task's languages.
 
-    label_map: {label: class of the model}, where it is stated.  variant: name of the method's results that are shown,
-    where the cache has several (`headlab.dashboard.frame.stored_scores.variants`).
+    Attributes:
+        model: Name of the model.
+        task: Name of the task.
+        languages: Codes of the languages.
+        method: Key of the method.
+        label_map: {label: class of the model}, where it is stated.
+        variant: Name of the method's results that are shown, where the cache has several
+            (`headlab.dashboard.frame.stored_scores.variants`).
     """
 
     model: str
@@ -41,25 +48,35 @@ class Choice:
     variant: str = ""
 
     @property
-    def about(self) -> dict[str, Any]:
+    def job_fields(self) -> dict[str, Any]:
         """What every job on this choice says of it."""
-        stated = {} if self.label_map is None else {"label_map": dict(self.label_map)}
-        return {"model": self.model, "task": self.task, **stated}
+        stated_label_map = {} if self.label_map is None else {"label_map": dict(self.label_map)}
+        return {"model": self.model, "task": self.task, **stated_label_map}
 
-    def fits(self, spec: Mapping[str, Any]) -> bool:
+    def has_classes_of(self, spec: Mapping[str, Any]) -> bool:
         """Whether a result of this spec has the classes of this choice."""
         return same_classes(spec.get("task") or {}, self.label_map)
 
 
+def current_choice() -> Choice | None:
+    """What this session's sidebar shows; None before it was first drawn."""
+    choice = st.session_state.get(CHOICE_KEY)
+    return choice if isinstance(choice, Choice) else None
+
+
 def scores_of(choice: Choice, method: str | None = None) -> StoredScores:
-    """The cached results of a choice; `method` overrides the choice's."""
-    asked = method or choice.method
+    """The cached scores of a choice.
+
+    Args:
+        choice: The choice.
+        method: Key of another method than the choice's.
+    """
+    method_key = method or choice.method
     results = matching_scores(
-        stored_results(HeadScores).results, choice.model, choice.task, asked, choice.label_map
+        stored_results(HeadScores).results, choice.model, choice.task, method_key, choice.label_map
     )
-    return comparable_scores(
-        results, choice.languages, choice.variant if asked == choice.method else ""
-    )
+    variant = choice.variant if method_key == choice.method else ""
+    return comparable_scores(results, choice.languages, variant)
 
 
 def cached_options(choice: Choice) -> dict[str, Any]:
@@ -67,17 +84,22 @@ def cached_options(choice: Choice) -> dict[str, Any]:
 
     What builds on scores starts from these: scores of another precision would be computed for hours beside them.
     """
-    like, known = scores_of(choice).like, METHODS[choice.method].options
-    return (
-        {}
-        if like is None
-        else {name: value for name, value in options_of(like).items() if name in known}
-    )
+    template = scores_of(choice).template
+    if template is None:
+        return {}
+    known_options = METHODS[choice.method].options
+    return {name: value for name, value in options_of(template).items() if name in known_options}
 
 
 @dataclass(frozen=True)
 class OtherChoice:
-    """Stored results of another model or task.  page: where most of them are shown.  choice: that shows them."""
+    """Stored results of another model or task.
+
+    Attributes:
+        choice: That shows them.
+        page: Where most of them are shown, a key of `headlab.dashboard.names.PAGES`.
+        words: What they are, and how many.
+    """
 
     choice: Choice
     page: str
@@ -87,45 +109,69 @@ class OtherChoice:
 def other_choices(choice: Choice) -> list[OtherChoice]:
     """Other models and tasks that have stored results; reports of roles on a treebank are of no task."""
     specs = stored_specs()
-    scores, found = stored_results(HeadScores).results, list[OtherChoice]()
-    for (model, name), count in sorted(stored_subjects(specs).items()):
-        many = counted(count, "result")
-        if name == TREEBANK:
+    scores = stored_results(HeadScores).results
+    choices: list[OtherChoice] = []
+    for (model, task_name), count in sorted(stored_subjects(specs).items()):
+        result_count = count_words(count, "result")
+        if task_name == TREEBANK:
             if model != choice.model:
-                found.append(
-                    OtherChoice(
-                        replace(choice, model=model, label_map=None),
-                        "roles",
-                        f"{model}: {many} on roles",
-                    )
-                )
-        elif (model, name) != (choice.model, choice.task):
-            method = best_method(matching_scores(scores, model, name), choice.method)
-            other = Choice(model, name, tuple(task_languages(name)), method or choice.method)
-            found.append(
-                OtherChoice(
-                    other, "overview" if method else "experiments", f"{model} on {name}: {many}"
-                )
+                other_choice = replace(choice, model=model, label_map=None)
+                words = f"{model}: {result_count} on roles"
+                choices.append(OtherChoice(other_choice, "roles", words))
+        elif (model, task_name) != (choice.model, choice.task):
+            method = best_method(matching_scores(scores, model, task_name), choice.method)
+            other_choice = Choice(
+                model, task_name, tuple(task_languages(task_name)), method or choice.method
             )
-    return found
+            page = "overview" if method else "experiments"
+            words = f"{model} on {task_name}: {result_count}"
+            choices.append(OtherChoice(other_choice, page, words))
+    return choices
 
 
 def known_models(specs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Models that can be chosen: the embedded ones, those with results, and those named in this session.
 
-    specs: of all stored results.
+    Args:
+        specs: Of all stored results.
     """
-    named = [
-        *st.session_state.get("_named_models", []),
-        *filter(HUB_ID.fullmatch, st.query_params.get_all("model")),
+    models_with_results = sorted({model for model, _ in stored_subjects(specs)})
+    linked_models = filter(HUB_ID.fullmatch, st.query_params.get_all("model"))
+    models = [
+        *embedded_models(),
+        *models_with_results,
+        *NamedModels.of_session().names,
+        *linked_models,
     ]
-    known = dict.fromkeys(
-        [*embedded_models(), *sorted({model for model, _ in stored_subjects(specs)}), *named]
-    )
-    return list(known) or ["e5-small-intents"]
+    return list(dict.fromkeys(models)) or ["e5-small-intents"]
+
+
+def known_tasks(specs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Tasks that can be chosen: those that are known here, and others with results.
+
+    Args:
+        specs: Of all stored results.
+    """
+    tasks_with_results = {task_name for _, task_name in stored_subjects(specs)} - {TREEBANK}
+    return list(dict.fromkeys([*names(), *sorted(tasks_with_results)]))
+
+
+def cached_variants(
+    model: str, task: str, method: str, label_map: Mapping[str, str] | None
+) -> list[str]:
+    """Names of the variants of a method's cached results, the one shown by default first.
+
+    Args:
+        model: Name of the model.
+        task: Name of the task.
+        method: Key of the method.
+        label_map: {label: class of the model}, where it is stated.
+    """
+    all_scores = stored_results(HeadScores).results
+    return list(variants(matching_scores(all_scores, model, task, method, label_map)))
 
 
 def task_languages(name: str) -> list[str]:
     """A task's languages; for a task that is unknown here or cannot be read, those of its results."""
-    found = known_task(name)
-    return list(found.languages) if found else languages_with_results(stored_specs(), name)
+    task = known_task(name)
+    return list(task.languages) if task else languages_with_results(stored_specs(), name)

@@ -7,16 +7,30 @@ from dataclasses import dataclass
 import streamlit as st
 
 from headlab.dashboard.names import PAGES, page_link
-from headlab.dashboard.widgets import Button, button_row
+from headlab.dashboard.widgets import PageState, button
 
-TOUR = "_tour"  # True while it is taken, False once it was left
+
+@dataclass
+class Tour(PageState):
+    """The tour of pages in one session.
+
+    Attributes:
+        is_taken: Whether it is being taken.
+    """
+
+    key = "_tour"
+    is_taken: bool = False
 
 
 @dataclass(frozen=True)
 class Guide:
-    """answers: a page's question, in a sentence.  reading: how to read it.  step: of the tour, or empty.
+    """What stands above a page to explain it.
 
-    below: the page draws it itself, below what it is opened for.
+    Attributes:
+        answers: The page's question, in a sentence.
+        reading: How to read it.
+        step: Of the tour, or empty.
+        below: Whether the page draws it itself, below what it is opened for.
     """
 
     answers: str
@@ -153,53 +167,47 @@ def draw_guide(name: str) -> None:
     guide = GUIDES[name]
     if not guide.below:
         st.markdown(guide.answers)
-    if st.session_state.get(TOUR):
-        _step(name, guide.step)
+    if Tour.of_session().is_taken:
+        _draw_tour_step(name, guide.step)
     if not guide.below:
-        _fold(guide)
+        _draw_reading_fold(guide)
 
 
 def draw_guide_below(name: str) -> None:
     """What a page answers, and the fold on how to read it, where they stand below what the page is opened for."""
     st.markdown(GUIDES[name].answers)
-    _fold(GUIDES[name])
+    _draw_reading_fold(GUIDES[name])
 
 
-def _fold(guide: Guide) -> None:
+def _draw_reading_fold(guide: Guide) -> None:
     with st.expander("How to read this", icon=":material/help:"):
         st.markdown(guide.reading)
-        if not st.session_state.get(TOUR):
-            button_row(
-                Button(
-                    "Take the tour",
-                    "tour-take",
-                    _go_on,
-                    (True,),
-                    icon="route",
-                    help="Five pages, two minutes",
-                )
+        if not Tour.of_session().is_taken:
+            button(
+                "Take the tour",
+                key="tour-take",
+                on_press=_set_tour,
+                args=(True,),
+                icon="route",
+                help="Five pages, two minutes",
             )
 
 
-def _step(name: str, words: str) -> None:
+def _draw_tour_step(name: str, step_text: str) -> None:
     """One step of the tour, with the way on and out of it; on a page without a step, the way to the first."""
     stops = [page for page, guide in GUIDES.items() if guide.step]
-    at = stops.index(name) if name in stops else -1
+    stop_index = stops.index(name) if name in stops else -1
     with st.container(border=True, key="tour"):
-        st.markdown(
-            f"**Tour, {at + 1} of {len(stops)}.** {words}"
-            if words
-            else "**Tour.** It begins on the overview."
-        )
+        heading = "**Tour.** It begins on the overview."
+        if step_text:
+            heading = f"**Tour, {stop_index + 1} of {len(stops)}.** {step_text}"
+        st.markdown(heading)
         with st.container(horizontal=True, gap="medium", vertical_alignment="center"):
-            if at + 1 < len(stops):
-                page_link(
-                    stops[at + 1],
-                    f"Next: {PAGES[stops[at + 1]][0]}",
-                    icon=":material/arrow_forward:",
-                )
-            button_row(Button("End the tour", "tour-end", _go_on, (False,), icon="close"))
+            for next_stop in stops[stop_index + 1 : stop_index + 2]:
+                next_title, _ = PAGES[next_stop]
+                page_link(next_stop, f"Next: {next_title}", icon=":material/arrow_forward:")
+            button("End the tour", key="tour-end", on_press=_set_tour, args=(False,), icon="close")
 
 
-def _go_on(taken: bool) -> None:
-    st.session_state[TOUR] = taken
+def _set_tour(is_taken: bool) -> None:
+    Tour.of_session().is_taken = is_taken

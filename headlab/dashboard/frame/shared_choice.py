@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
 
-from headlab.dashboard.frame.cache_folder import stored_results, stored_specs
-from headlab.dashboard.frame.choice import Choice, known_models, task_languages
+from headlab.dashboard.frame.cache_folder import stored_specs
+from headlab.dashboard.frame.choice import (
+    Choice,
+    cached_variants,
+    current_choice,
+    known_models,
+    known_tasks,
+    task_languages,
+)
 from headlab.dashboard.frame.sidebar import (
-    CLASSES,
-    VARIANT,
-    label_map,
+    LABEL_MAP_PARAM,
+    VARIANT_PARAM,
+    draw_label_map,
+    first_link,
     label_map_text,
     notes_on_task,
     pick_languages,
@@ -21,51 +30,57 @@ from headlab.dashboard.frame.sidebar import (
     remember_model,
     typed_label_map,
 )
-from headlab.dashboard.frame.stored_scores import matching_scores, stored_subjects, variants
 from headlab.dashboard.frame.worker_supervisor import show_worker_state
-from headlab.dashboard.names import plain
-from headlab.dashboard.widgets import notices, set_widget, uninterrupted
+from headlab.dashboard.names import CHOICE_KEY, plain
+from headlab.dashboard.widgets import PageState, notices, set_widget, uninterrupted
 from headlab.methods import METHODS
-from headlab.results import HeadScores
-from headlab.tasks import TREEBANK, names
 
-LINKED = (
-    "model",
-    "task",
-    "method",
-    "langs",
-    CLASSES,
-    VARIANT,
-)  # the choice's keys, in the link and of the widgets
+LINKED_KEYS = ("model", "task", "method", "langs", LABEL_MAP_PARAM, VARIANT_PARAM)
+"""Keys of the choice's widgets, which are its parameters in the link too."""
 
 
-def _restore() -> None:
+@dataclass
+class PageSwitch(PageState):
+    """The page that one session turns to, and what it shows there.
+
+    Attributes:
+        page: Name of the page; empty once it is open.
+        choice: What is shown there; None once it is, or if that stays as it is.
+    """
+
+    key = "_go"
+    page: str = ""
+    choice: Choice | None = None
+
+
+def _restore_choice() -> None:
     """Restore what a page switch lost: a browser that has not drawn a widget yet sends neither its value nor its link.
 
     When going back in the browser's history, streamlit gives the link precedence over this.
     """
-    before = st.session_state.get("_choice")
-    if not isinstance(before, Choice):
-        _return_link()
+    earlier_choice = current_choice()
+    if earlier_choice is None:
+        _restore_link()
         return
-    for key, value in (
-        _widget_values(before) | {CLASSES: typed_label_map(before.model, before.task)}
-    ).items():
+    values = _widget_values(earlier_choice)
+    values[LABEL_MAP_PARAM] = typed_label_map(earlier_choice.model, earlier_choice.task)
+    for key, value in values.items():
         if key not in st.session_state and not st.query_params.get_all(key):
             st.session_state[key] = value
 
 
-def _return_link() -> None:
+def _restore_link() -> None:
     """Restore the choice of the session's first link, if a page switch ended its run before it got here.
 
     Widgets read the link as it was when their run started, so this starts another run.
     """
-    first = st.session_state.get("_link", {})
-    lost = {
-        key: first[key] for key in LINKED if first.get(key) and not st.query_params.get_all(key)
-    }
-    if lost:
-        st.query_params.update(lost)
+    link = first_link()
+    lost_params = {}
+    for key in LINKED_KEYS:
+        if link.get(key) and not st.query_params.get_all(key):
+            lost_params[key] = link[key]
+    if lost_params:
+        st.query_params.update(lost_params)
         st.rerun()
 
 
@@ -74,72 +89,75 @@ def open_page(name: str, choice: Choice) -> None:
 
     The choice is applied after the switch, because the browser sends what it showed before along with it.
     """
-    st.session_state["_go"], st.session_state["_wanted"] = name, choice
+    switch = PageSwitch.of_session()
+    switch.page = name
+    switch.choice = choice
 
 
-def _arrive() -> None:
-    """Make the switch that `go` asked for, or apply its choice once it has been made."""
-    if (name := st.session_state.pop("_go", None)) is not None:
-        st.switch_page(f"pages/{name}.py", query_params={})
-    if (wanted := st.session_state.pop("_wanted", None)) is not None:
-        remember_model(wanted.model)
-        for key, value in _widget_values(wanted).items():
+def _switch_page_or_apply_choice() -> None:
+    """Make the switch that `open_page` asked for, or apply its choice once it has been made."""
+    switch = PageSwitch.of_session()
+    page = switch.page
+    if page:
+        switch.page = ""
+        st.switch_page(f"pages/{page}.py", query_params={})
+    choice = switch.choice
+    if choice is not None:
+        switch.choice = None
+        remember_model(choice.model)
+        for key, value in _widget_values(choice).items():
             set_widget(key, value)
 
 
 def _widget_values(choice: Choice) -> dict[str, Any]:
-    stated = label_map_text(choice.label_map)
-    values = (
-        choice.model,
-        choice.task,
-        choice.method,
-        list(choice.languages),
-        stated,
-        choice.variant,
-    )
-    return dict(zip(LINKED, values, strict=True))
+    """What the sidebar's widgets hold for a choice, by their keys."""
+    return {
+        "model": choice.model,
+        "task": choice.task,
+        "method": choice.method,
+        "langs": list(choice.languages),
+        LABEL_MAP_PARAM: label_map_text(choice.label_map),
+        VARIANT_PARAM: choice.variant,
+    }
 
 
 def draw_sidebar() -> Choice:
     """Draw the shared widgets, bound to the link, and return the choice. Called by app.py only."""
-    _restore()
-    _arrive()
+    _restore_choice()
+    _switch_page_or_apply_choice()
     specs = stored_specs()
-    tasks = list(
-        dict.fromkeys(
-            [*names(), *sorted({name for _, name in stored_subjects(specs)} - {TREEBANK})]
-        )
-    )
+    tasks = known_tasks(specs)
     with st.sidebar:
         model = pick_model(known_models(specs), specs)
         notices.note("task", "task", tasks)
-        name = st.selectbox(
+        task_name = st.selectbox(
             "Task",
             tasks,
             key="task",
             bind="query-params",
             on_change=uninterrupted(recall_label_map),
         )
-        for note in notes_on_task(name):
+        for note in notes_on_task(task_name):
             st.caption(plain(note))
-        stated = label_map(model, name)
+        stated_label_map = draw_label_map(model, task_name)
         notices.note("method", "method", list(METHODS))
         method = st.selectbox("Method", list(METHODS), key="method", bind="query-params")
         st.caption(f"{METHODS[method].title}. Unit: {METHODS[method].unit}.")
-        variant = pick_variant(
-            list(
-                variants(
-                    matching_scores(stored_results(HeadScores).results, model, name, method, stated)
-                )
-            )
-        )
-        options = task_languages(name)
-        notices.note("langs", "language", options)
-        pick_languages(options)
+        variant = pick_variant(cached_variants(model, task_name, method, stated_label_map))
+        offered_languages = task_languages(task_name)
+        notices.note("langs", "language", offered_languages)
+        pick_languages(offered_languages)
         show_worker_state()
-    chosen = st.session_state["langs"]
-    choice = Choice(model, name, tuple(o for o in options if o in chosen), method, stated, variant)
-    if st.session_state.get("_choice") not in (None, choice):
+    chosen_languages = st.session_state["langs"]
+    choice = Choice(
+        model=model,
+        task=task_name,
+        languages=tuple(code for code in offered_languages if code in chosen_languages),
+        method=method,
+        label_map=stated_label_map,
+        variant=variant,
+    )
+    if current_choice() not in (None, choice):
         notices.clear()  # they are about the link
-    st.session_state["_choice"] = choice
+    st.session_state[CHOICE_KEY] = choice
     return choice

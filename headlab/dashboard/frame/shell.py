@@ -14,7 +14,7 @@ import streamlit as st
 
 from headlab.core import HeadlabError
 from headlab.dashboard.frame import guide
-from headlab.dashboard.frame.choice import Choice, scores_of
+from headlab.dashboard.frame.choice import Choice, current_choice, scores_of
 from headlab.dashboard.frame.shared_choice import draw_sidebar
 from headlab.dashboard.frame.sidebar import stop_if_refused
 from headlab.dashboard.names import PAGES, page_link, plain
@@ -23,7 +23,7 @@ from headlab.dashboard.widgets import notices
 
 # The frame of every page; static/page.css has its style.
 
-HEAVY = (
+HEAVY_MODULES = (
     "pandas",
     "plotly.graph_objects",
     "scipy.stats",
@@ -47,7 +47,7 @@ def boot() -> None:
 @st.cache_resource(show_spinner=False)
 def warm_up() -> None:
     """Import what the pages need, then exempt it from garbage collection; once per server."""
-    for name in HEAVY:
+    for name in HEAVY_MODULES:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
@@ -57,7 +57,7 @@ def _static(name: str) -> Path:
     return Path(str(files("headlab.dashboard") / "static" / name))
 
 
-def icon() -> str:
+def icon_path() -> str:
     """Path of the app's icon; a named one would be fetched from the network."""
     return str(_static("icon.svg"))
 
@@ -73,29 +73,33 @@ def errors_as_sentences() -> Iterator[None]:
             page_link("jobs", "Jobs: how long that job takes, and Cancel")
     except Exception as error:  # last resort before the user: the traceback goes to the log
         log.exception("page failed")
-        st.error(f"An unexpected error occurred ({plain(f'{type(error).__name__}: {error}')}). "
-                 "Nothing is lost; reload the page. Details are in the server's log.")  # fmt: skip
+        problem = plain(f"{type(error).__name__}: {error}")
+        st.error(
+            f"An unexpected error occurred ({problem}). Nothing is lost; reload the page. Details are "
+            "in the server's log."
+        )
 
 
 @contextmanager
 def page(name: str, intro: str = "") -> Iterator[Choice]:
     """A page's frame: title, what it answers, notices about the link, and errors as sentences. Yields the choice.
 
-    name: of one of headlab's pages, or the title of another package's.  intro: what the latter answers.
+    Args:
+        name: Of one of headlab's pages, or the title of a page of another package.
+        intro: What the latter answers.
     """
     boot()
     st.html(_static("page.css"))
-    own = name in PAGES
-    st.title("headlab" if name == "overview" else PAGES[name][0] if own else name)
-    if own:
+    title, _ = PAGES.get(name, (name, ""))
+    st.title("headlab" if name == "overview" else title)
+    if name in PAGES:
         guide.draw_guide(name)
     elif intro:
         st.markdown(intro)
     notices.draw()
     stop_if_refused()
     with errors_as_sentences():
-        made = st.session_state.get("_choice")
-        yield made if isinstance(made, Choice) else draw_sidebar()
+        yield current_choice() or draw_sidebar()
         notices.settle()
 
 

@@ -5,35 +5,82 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import streamlit as st
 
 from headlab.core import HeadlabError
-from headlab.dashboard.names import plain
-from headlab.dashboard.widgets import Button, button_row, notices, set_widget, uninterrupted
+from headlab.dashboard.names import CHOICE_KEY, plain
+from headlab.dashboard.widgets import (
+    Button,
+    PageState,
+    button_row,
+    notices,
+    set_widget,
+    uninterrupted,
+)
 from headlab.masks import UNVERSIONED
 from headlab.tasks import Task, names, problems, source, task
 from headlab.tasks.labels import LISTED, PLACEHOLDER, check_map, read_map, write_map
 
-CLASSES = "classes"  # the field of the label map, in the link too
-STATED = "_stated"  # {(model, task): what was typed for them in this session}
-REFUSED = "_refused"  # why the label map is
-VARIANT = "settings"  # the list of variants of a method's results, in the link too
-CODE = re.compile(r"[\w-]+")
-HELP = (
+LABEL_MAP_PARAM = "classes"
+"""Key of the field of the label map, and its parameter in the link."""
+VARIANT_PARAM = "settings"
+"""Key of the list of variants of a method's results, and its parameter in the link."""
+LANGUAGE_CODE = re.compile(r"[\w-]+")
+LABEL_MAP_HELP = (
     "For each label the class of the model that stands for it, by its name in the model's config.json. "
     "Empty: classes are matched by name, or all orders are tried on dev examples."
 )
 
 
-# A link may name any model on the hub, but no folder on this machine.
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
+"""A link may name any model on the hub, but no folder on this machine."""
+
+
+@dataclass
+class NamedModels(PageState):
+    """Models that a person has named in one session.
+
+    Attributes:
+        names: Those that can be chosen since.
+        missing_folder: What was named last, if it is no hub id and there is no such folder; else empty.
+    """
+
+    key = "_named_models"
+    names: list[str] = field(default_factory=list)
+    missing_folder: str = ""
+
+
+@dataclass
+class TypedLabelMaps(PageState):
+    """Label maps that a person has typed in one session.
+
+    Attributes:
+        by_subject: The text of the field, by model and task.
+        refusal: Why the one of the chosen model and task is refused; empty if it is not.
+    """
+
+    key = "_stated"
+    by_subject: dict[tuple[str, str], str] = field(default_factory=dict)
+    refusal: str = ""
+
+
+def first_link() -> Mapping[str, list[str]]:
+    """Parameters of the link that the session was opened with; app.py keeps them."""
+    link: Mapping[str, list[str]] = st.session_state.get("_link", {})
+    return link
+
+
+def _has_choice() -> bool:
+    """Whether the sidebar was drawn before in this session, so that its first link is done with."""
+    return CHOICE_KEY in st.session_state
 
 
 def remember_model(model: str) -> None:
     """Add a model to those that this session can choose."""
-    st.session_state["_named_models"] = [*st.session_state.get("_named_models", []), model]
+    NamedModels.of_session().names.append(model)
 
 
 def use_model(name: str) -> None:
@@ -50,11 +97,12 @@ def use_task(name: str) -> None:
     recall_label_map()
 
 
-def _name_model() -> None:
+def _use_named_model() -> None:
     name = str(st.session_state.get("_named", "")).strip()
     is_path = any(mark in name for mark in "/\\") and not HUB_ID.fullmatch(name)
-    st.session_state["_no_folder"] = name if is_path and not _maybe_folder(name) else ""
-    if name and not st.session_state["_no_folder"]:
+    is_missing = is_path and not _maybe_folder(name)
+    NamedModels.of_session().missing_folder = name if is_missing else ""
+    if name and not is_missing:
         use_model(name)
 
 
@@ -65,13 +113,25 @@ def _maybe_folder(name: str) -> bool:
 
 def is_model_absent(model: str, specs: Iterable[Mapping[str, Any]]) -> bool:
     """Whether only results of a model are here: they are of a folder, and there is none of this name."""
-    every = (spec.get("model") for spec in specs)
-    own = (about for about in every if isinstance(about, Mapping) and about.get("name") == model)
-    return any(about.get("revision") == UNVERSIONED for about in own) and not _maybe_folder(model)
+    for spec in specs:
+        spec_model = spec.get("model")
+        if not isinstance(spec_model, Mapping) or spec_model.get("name") != model:
+            continue
+        if spec_model.get("revision") == UNVERSIONED:
+            return not _maybe_folder(model)
+    return False
 
 
 def pick_model(options: list[str], specs: Iterable[Mapping[str, Any]]) -> str:
-    """Draw the models, to choose from, and a field for another one. specs: of all stored results."""
+    """Draw the models, to choose from, and a field for another one.
+
+    Args:
+        options: Names of the models.
+        specs: Of all stored results.
+
+    Returns:
+        The model chosen.
+    """
     notices.note("model", "model", options)
     model = st.selectbox(
         "Model",
@@ -82,24 +142,25 @@ def pick_model(options: list[str], specs: Iterable[Mapping[str, Any]]) -> str:
     )
     if is_model_absent(model, specs):
         st.caption(
-            "Its weights are not here: pages show its stored results. To compute with it, give the folder that holds "
-            "it, under **Another model**."
+            "Its weights are not here: pages show its stored results. To compute with it, give the "
+            "folder that holds it, under **Another model**."
         )
     with st.expander("Another model"):
         st.text_input(
             "Hub id or folder",
             key="_named",
-            on_change=uninterrupted(_name_model),
+            on_change=uninterrupted(_use_named_model),
             placeholder="owner/name or /path/to/model",
         )
-        if wrong := st.session_state.get("_no_folder"):
+        if missing_folder := NamedModels.of_session().missing_folder:
             st.error(
-                f"There is no folder {plain(wrong)}, and a hub id has the form owner/name. Nothing was changed."
+                f"There is no folder {plain(missing_folder)}, and a hub id has the form owner/name. "
+                "Nothing was changed."
             )
     return model
 
 
-def unreadable(name: str) -> str:
+def reason_task_unreadable(name: str) -> str:
     """Why a task cannot be built; empty if it can."""
     try:
         task(name)
@@ -110,112 +171,143 @@ def unreadable(name: str) -> str:
 
 def known_task(name: str) -> Task | None:
     """A task by its name; None if it is unknown here or cannot be built."""
-    return task(name) if name in names() and not unreadable(name) else None
+    is_readable = name in names() and not reason_task_unreadable(name)
+    return task(name) if is_readable else None
 
 
 def notes_on_task(name: str) -> list[str]:
     """Notes on a task's examples: what is missing, and declarations that were left out."""
-    known = name in names()
-    found = [unreadable(name) or source(name).advice if known else "", *problems()]
-    return [note for note in found if note]
+    notes = []
+    if name in names():
+        notes.append(reason_task_unreadable(name) or source(name).advice)
+    return [note for note in (*notes, *problems()) if note]
 
 
-def label_map(model: str, name: str) -> Mapping[str, str] | None:
-    """Draw the field for the label map of a model on a task; None if it is empty or refused, or there are no labels."""
-    st.session_state[REFUSED] = None
-    found = known_task(name)
-    if not (labels := found.labels if found else ()):
-        _note_unused(name)
+def draw_label_map(model: str, name: str) -> Mapping[str, str] | None:
+    """Draw the field for the label map of a model on a task.
+
+    Args:
+        model: Name of the model.
+        name: Of the task.
+
+    Returns:
+        The label map; None if it is empty or refused, or the task has no labels.
+    """
+    typed_maps = TypedLabelMaps.of_session()
+    typed_maps.refusal = ""
+    chosen_task = known_task(name)
+    labels = chosen_task.labels if chosen_task else ()
+    if not labels:
+        _note_unused_label_map(name)
         return None
     with st.expander("Label map"):
-        like = write_map(dict.fromkeys(labels[:LISTED], PLACEHOLDER))
+        example_map = write_map(dict.fromkeys(labels[:LISTED], PLACEHOLDER))
         text = st.text_input(
-            "Label map", key=CLASSES, bind="query-params", placeholder=like, help=HELP
+            "Label map",
+            key=LABEL_MAP_PARAM,
+            bind="query-params",
+            placeholder=example_map,
+            help=LABEL_MAP_HELP,
         ).strip()
-    st.session_state.setdefault(STATED, {})[model, name] = text
+    typed_maps.by_subject[model, name] = text
     if not text:
         return None
     try:
-        stated = read_map(text)
-        check_map(name, labels, stated)
-        _require_names(stated)
+        stated_map = read_map(text)
+        check_map(name, labels, stated_map)
+        _require_class_names(stated_map)
     except HeadlabError as error:
-        st.session_state[REFUSED] = str(error)
+        typed_maps.refusal = str(error)
         return None
-    return stated
+    return stated_map
 
 
-def _note_unused(name: str) -> None:
+def _note_unused_label_map(name: str) -> None:
     """Say on every page that a link's label map is left out, as the task has no labels here."""
-    asked = st.session_state.get("_link", {}).get(CLASSES)
-    if asked and "_choice" not in st.session_state:
+    if first_link().get(LABEL_MAP_PARAM) and not _has_choice():
         sentence = f"The link has a label map, but task {name} has no labels here. It was left out."
         notices.add(sentence)
 
 
-def _require_names(stated: Mapping[str, str]) -> None:
+def _require_class_names(stated_map: Mapping[str, str]) -> None:
     """Raise HeadlabError for a class given by its number: which stored results have it, only the model can tell."""
-    if numbers := [told for told in stated.values() if told.isdigit()]:
-        raise HeadlabError(
-            f"the label map has class {numbers[0]}; here write the class's name as the model's config.json has it",
-            code="label_map.number_on_page",
-        )
+    for class_name in stated_map.values():
+        if class_name.isdigit():
+            raise HeadlabError(
+                f"the label map has class {class_name}; here write the class's name as the model's "
+                "config.json has it",
+                code="label_map.number_on_page",
+            )
 
 
 def stop_if_refused() -> None:
     """End the page where the label map is refused, with the reason: its figures would stand on other classes."""
-    if refused := st.session_state.get(REFUSED):
-        st.error(plain(refused))
+    if reason := TypedLabelMaps.of_session().refusal:
+        st.error(plain(reason))
         st.stop()
 
 
 def pick_variant(names: Sequence[str]) -> str:
     """Draw the list of variants of the cached results, where there are several; empty where there are not.
 
-    names: the one that is shown by default first.
+    Args:
+        names: Of the variants, the one that is shown by default first.
+
+    Returns:
+        The name of the variant chosen, or empty.
     """
-    asked = st.session_state.get("_link", {}).get(VARIANT)
-    if asked and asked[0] not in names and "_choice" not in st.session_state:
-        known = f"; the cache has {' or '.join(names)}" if names else ""
-        sentence = f"The link asks for scores with the settings {asked[0][:80]!r}, which are not cached{known}."
-        notices.add(sentence)
+    linked_names = first_link().get(VARIANT_PARAM)
+    if linked_names and linked_names[0] not in names and not _has_choice():
+        known_words = f"; the cache has {' or '.join(names)}" if names else ""
+        settings = f"{linked_names[0][:80]!r}"
+        notices.add(
+            f"The link asks for scores with the settings {settings}, which are not cached{known_words}."
+        )
     if len(names) < 2:
-        st.session_state.pop(VARIANT, None)
+        st.session_state.pop(VARIANT_PARAM, None)
         return ""
-    if VARIANT in st.session_state and st.session_state[VARIANT] not in names:
-        set_widget(VARIANT, names[0])  # of another model, or what an action has left open
-    about = "The cache has scores of this method with other settings too: the estimand first, then what is not default."
-    return st.selectbox("Settings", names, key=VARIANT, bind="query-params", help=about)
+    if VARIANT_PARAM in st.session_state and st.session_state[VARIANT_PARAM] not in names:
+        set_widget(VARIANT_PARAM, names[0])  # of another model, or what an action has left open
+    help_text = (
+        "The cache has scores of this method with other settings too: the estimand first, then what is "
+        "not default."
+    )
+    return st.selectbox("Settings", names, key=VARIANT_PARAM, bind="query-params", help=help_text)
 
 
 def pick_languages(options: list[str]) -> None:
     """Draw the task's languages, to choose from."""
     st.pills(
-        "Languages", options, selection_mode="multi", default=options, key="langs", bind="query-params",
-        format_func=_code,
-    )  # fmt: skip
+        "Languages",
+        options,
+        selection_mode="multi",
+        default=options,
+        key="langs",
+        bind="query-params",
+        format_func=_language_label,
+    )
     button_row(
         Button("All", "langs-all", set_widget, ("langs", options), "tertiary"),
         Button("None", "langs-none", set_widget, ("langs", []), "tertiary"),
     )
 
 
-def _code(language: str) -> str:
+def _language_label(language: str) -> str:
     """A language as a label, which is Markdown; usual codes are unchanged, as the link holds labels."""
-    return language if CODE.fullmatch(language) else plain(language)
+    return language if LANGUAGE_CODE.fullmatch(language) else plain(language)
 
 
 def recall_label_map() -> None:
     """Give the field what was typed for the model and task chosen now: a map of others says nothing of them."""
-    chosen = str(st.session_state.get("model")), str(st.session_state.get("task"))
-    set_widget(CLASSES, typed_label_map(*chosen))
+    model_and_task = str(st.session_state.get("model")), str(st.session_state.get("task"))
+    set_widget(LABEL_MAP_PARAM, typed_label_map(*model_and_task))
 
 
 def typed_label_map(model: str, name: str) -> str:
     """What was typed for a model and a task, refused or not."""
-    return str(st.session_state.get(STATED, {}).get((model, name), ""))
+    return TypedLabelMaps.of_session().by_subject.get((model, name), "")
 
 
-def label_map_text(stated: Mapping[str, str] | None) -> str:
+def label_map_text(stated_map: Mapping[str, str] | None) -> str:
     """A label map as the field shows it."""
-    return "" if stated is None else write_map(stated)
+    return "" if stated_map is None else write_map(stated_map)

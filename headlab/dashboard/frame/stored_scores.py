@@ -23,50 +23,64 @@ from headlab.tasks import notes_of_record, same_classes
 class StoredScores:
     """The results of one choice, all of one variant, so that languages can be compared.
 
-    scores: by language, in the order asked for.  missing: languages without a result of this
-    variant.  variant: what they share, in words.  others: the other variants, in words.  like: a result of the variant,
-    in another language if need be, for the settings of what is computed next.  notes: what was counted of equal texts
-    beside these results, in sentences without their full stop.
+    Attributes:
+        scores: By language, in the order asked for.
+        missing: Languages without a result of this variant.
+        variant: What they share, in words.
+        other_variants: The other variants, in words.
+        template: A result of the variant, in another language if need be, for the settings of what is
+            computed next.
+        notes: What was counted of equal texts beside these results, in sentences without their full
+            stop.
     """
 
     scores: Mapping[str, HeadScores] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     variant: str = ""
-    others: tuple[str, ...] = ()
-    like: HeadScores | None = None
+    other_variants: tuple[str, ...] = ()
+    template: HeadScores | None = None
     notes: tuple[str, ...] = ()
 
     @property
-    def first(self) -> HeadScores | None:
+    def first_scores(self) -> HeadScores | None:
         """One of the scores, for what they all share (grid, unit, estimand)."""
         return next(iter(self.scores.values()), None)
 
     @property
     def grid(self) -> HeadGrid | None:
         """The head grid of these scores."""
-        return self.first.grid if self.first else None
+        return self.first_scores.grid if self.first_scores else None
 
 
 def stored_subjects(specs: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
-    """How many stored results there are, by model and task. specs: of all of them."""
-    pairs = ((part(spec, "model", "name"), part(spec, "task", "name")) for spec in specs)
-    return Counter(
-        (model, name) for model, name in pairs if isinstance(model, str) and isinstance(name, str)
-    )
+    """How many stored results there are, by model and task.
+
+    Args:
+        specs: Of all stored results.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    for spec in specs:
+        model = part(spec, "model", "name")
+        task = part(spec, "task", "name")
+        if isinstance(model, str) and isinstance(task, str):
+            counts[model, task] += 1
+    return counts
 
 
-def best_method(results: Iterable[Result[HeadScores]], wanted: str) -> str | None:
+def best_method(results: Iterable[Result[HeadScores]], wanted_method: str) -> str | None:
     """The method to show of these results: the wanted one, else the one of the most results; None without any."""
     counts = Counter(result.record.method for result in results)
-    return max(counts, key=lambda method: (method == wanted, counts[method]), default=None)
+    return max(counts, key=lambda method: (method == wanted_method, counts[method]), default=None)
 
 
 def languages_with_results(specs: Iterable[Mapping[str, Any]], task: str) -> list[str]:
     """The languages of the stored results of a task, in order of their codes."""
-    said = (part(spec, "task", "language") for spec in specs if part(spec, "task", "name") == task)
-    return sorted(
-        {code for told in said if isinstance(told, str) for code in told.split(",") if code}
-    )
+    languages: set[str] = set()
+    for spec in specs:
+        language_list = part(spec, "task", "language")
+        if part(spec, "task", "name") == task and isinstance(language_list, str):
+            languages.update(language_list.split(","))
+    return sorted(languages - {""})
 
 
 def of_own_heads(listing: Listing[Any], grids: Mapping[str, HeadGrid]) -> Listing[Any]:
@@ -74,23 +88,29 @@ def of_own_heads(listing: Listing[Any], grids: Mapping[str, HeadGrid]) -> Listin
 
     Earlier versions of headlab found fewer heads in some architectures, or numbered the layers otherwise.
 
-    grids: heads of known models, by fingerprint.  Of a model that is not known, the newest result has the right ones.
+    Args:
+        listing: Of results.
+        grids: Heads of known models, by fingerprint. Of a model that is not known, the newest result
+            has the right ones.
     """
-    known, wrong = dict[str, HeadGrid](grids), dict[str, str]()
-    gridded = (r for r in listing.results if isinstance(getattr(r.record, "grid", None), HeadGrid))
-    for result in sorted(
-        gridded, key=lambda result: str(result.meta.get("created", "")), reverse=True
-    ):
+    known_grids = dict(grids)
+    problem_by_key: dict[str, str] = {}
+    newest_first = sorted(
+        listing.results, key=lambda result: str(result.meta.get("created", "")), reverse=True
+    )
+    for result in newest_first:
+        if not isinstance(getattr(result.record, "grid", None), HeadGrid):
+            continue
         weights = str(fingerprint_of(result.record.spec))
-        if known.setdefault(weights, result.record.grid) != result.record.grid:
-            wrong[result.key] = (
+        if known_grids.setdefault(weights, result.record.grid) != result.record.grid:
+            problem_by_key[result.key] = (
                 f"the result in {result.folder} is of other heads than its model's: an earlier version of headlab "
                 "missed some of them or numbered their layers otherwise; delete that folder and compute it again"
             )
-    if not wrong:
+    if not problem_by_key:
         return listing
-    right = tuple(result for result in listing.results if result.key not in wrong)
-    return Listing(right, (*listing.problems, *wrong.values()))
+    right_results = tuple(result for result in listing.results if result.key not in problem_by_key)
+    return Listing(right_results, (*listing.problems, *problem_by_key.values()))
 
 
 def matching_scores(
@@ -100,37 +120,50 @@ def matching_scores(
     method: str | None = None,
     label_map: Mapping[str, str] | None = None,
 ) -> list[Result[HeadScores]]:
-    """The results of a model, task, method and label map; None matches all."""
-    wanted = ((model, ("model", "name")), (task, ("task", "name")), (method, ("method", "name")))
-    return [
-        result for result in results
-        if all(value is None or spec_of(result.record, *path) == value for value, path in wanted)
-        and same_classes(result.record.spec.get("task", {}), label_map)
-    ]  # fmt: skip
+    """The results of a model, task and method, with a label map; None matches all but a label map."""
+    wanted_names = {"model": model, "task": task, "method": method}
+    matches = []
+    for result in results:
+        has_names = all(
+            name is None or spec_of(result.record, subject, "name") == name
+            for subject, name in wanted_names.items()
+        )
+        if has_names and same_classes(result.record.spec.get("task", {}), label_map):
+            matches.append(result)
+    return matches
 
 
 def describe_variant(scores: Iterable[HeadScores]) -> str:
     """What results of one variant share, in words."""
-    every = list(scores)
-    first = every[0]
-    options = {name: value for name, value in settings(first).items() if name != "estimand"}
-    given = [spec_of(s, "method", "options") or {} for s in every]
-    same = [name for name in PRECISION if all(g.get(name) == given[0].get(name) for g in given)]
-    options |= {name: given[0].get(name) for name in same if name != "round"}
-    words = [
-        first.estimand,
-        f"{spec_of(first, 'ablation')} ablation",
-        f"{spec_of(first, 'task', 'split')} split",
+    all_scores = list(scores)
+    first_scores = all_scores[0]
+    options = {name: value for name, value in settings(first_scores).items() if name != "estimand"}
+    stored_options = [spec_of(scores, "method", "options") or {} for scores in all_scores]
+    first_options = stored_options[0]
+    shared_precision = [
+        name
+        for name in PRECISION
+        if all(options.get(name) == first_options.get(name) for options in stored_options)
     ]
-    words += [str(dtype)] if (dtype := spec_of(first, "model", "dtype")) else []
-    words += [f"{key} {value}" for key, value in sorted(options.items()) if value is not None]
-    if classes := spec_of(first, "task", "classes"):
-        words.append(", ".join(f"{label} = {told}" for label, told in classes.items()))
-    words.append(f"seed {spec_of(first, 'seed')}")
-    words += [costs.EARLIER] if costs.superseded(first.spec) else []
-    return ", ".join(words) + (
-        "" if len(same) == len(PRECISION) else "; how precise differs by language"
-    )
+    options |= {name: first_options.get(name) for name in shared_precision if name != "round"}
+    parts = [
+        first_scores.estimand,
+        f"{spec_of(first_scores, 'ablation')} ablation",
+        f"{spec_of(first_scores, 'task', 'split')} split",
+    ]
+    dtype = spec_of(first_scores, "model", "dtype")
+    if dtype:
+        parts.append(str(dtype))
+    parts += [f"{key} {value}" for key, value in sorted(options.items()) if value is not None]
+    if classes := spec_of(first_scores, "task", "classes"):
+        parts.append(", ".join(f"{label} = {class_name}" for label, class_name in classes.items()))
+    parts.append(f"seed {spec_of(first_scores, 'seed')}")
+    if costs.superseded(first_scores.spec):
+        parts.append(costs.EARLIER)
+    text = ", ".join(parts)
+    if len(shared_precision) < len(PRECISION):
+        text += "; how precise differs by language"
+    return text
 
 
 def variants(results: Iterable[Result[HeadScores]]) -> dict[str, str]:
@@ -139,44 +172,57 @@ def variants(results: Iterable[Result[HeadScores]]) -> dict[str, str]:
     A name says the estimand and what differs from the method's defaults. Of two with one name, as of two sets of
     weights, the better keeps it, so that a link to it stays.
     """
-    every = list(results)
-    chosen = costs.select(every, sorted({result.record.language for result in every}))
-    found: dict[str, str] = {}
-    for scores in (
-        result.record for result in (*list(chosen.results.values())[:1], *chosen.others)
-    ):
-        name, key = variant_name(scores), costs.variant(scores)
-        found[f"{name}, {content_key([key])[:8]}" if name in found else name] = key
-    return found
+    all_results = list(results)
+    languages = sorted({result.record.language for result in all_results})
+    selection = costs.select(all_results, languages)
+    shown_by_default = list(selection.results.values())[:1]
+    key_by_name: dict[str, str] = {}
+    for result in (*shown_by_default, *selection.others):
+        name = variant_name(result.record)
+        key = costs.variant(result.record)
+        if name in key_by_name:
+            name = f"{name}, {content_key([key])[:8]}"
+        key_by_name[name] = key
+    return key_by_name
 
 
 def variant_of(results: Iterable[Result[HeadScores]], keys: Iterable[str]) -> str:
     """The name of the variant that a result with one of these keys is of; empty if there is none."""
-    every, wanted = list(results), set(keys)
-    own = {costs.variant(result.record) for result in every if result.key in wanted}
-    return next((name for name, key in variants(every).items() if key in own), "")
+    all_results = list(results)
+    wanted_keys = set(keys)
+    variant_keys = {
+        costs.variant(result.record) for result in all_results if result.key in wanted_keys
+    }
+    for name, key in variants(all_results).items():
+        if key in variant_keys:
+            return name
+    return ""
 
 
 def variant_name(scores: HeadScores) -> str:
     """The estimand, and what differs from the method's defaults."""
-    known = METHODS.get(scores.method)
-    usual = (
-        {} if known is None else {name: option.default for name, option in known.options.items()}
-    )
-    own = {
-        name: value
-        for name, value in settings(scores).items()
-        if name != "estimand" and name in usual
-    }
-    words = [f"{name} {value}" for name, value in sorted(own.items()) if value != usual[name]]
-    words += (
-        [f"{spec_of(scores, 'ablation')} ablation"] if spec_of(scores, "ablation") != "zero" else []
-    )
-    words += [f"{split} split"] if (split := spec_of(scores, "task", "split")) != "dev" else []
-    words += [str(dtype)] if (dtype := spec_of(scores, "model", "dtype")) else []
-    words += [f"seed {seed}"] if (seed := spec_of(scores, "seed")) else []
-    words += [costs.EARLIER] if costs.superseded(scores.spec) else []
-    return ", ".join([scores.estimand, *words])
+    known_method = METHODS.get(scores.method)
+    known_options = {} if known_method is None else known_method.options
+    parts = [scores.estimand]
+    for name, value in sorted(settings(scores).items()):
+        is_listed = name != "estimand" and name in known_options
+        if is_listed and value != known_options[name].default:
+            parts.append(f"{name} {value}")
+    ablation = spec_of(scores, "ablation")
+    if ablation != "zero":
+        parts.append(f"{ablation} ablation")
+    split = spec_of(scores, "task", "split")
+    if split != "dev":
+        parts.append(f"{split} split")
+    dtype = spec_of(scores, "model", "dtype")
+    if dtype:
+        parts.append(str(dtype))
+    seed = spec_of(scores, "seed")
+    if seed:
+        parts.append(f"seed {seed}")
+    if costs.superseded(scores.spec):
+        parts.append(costs.EARLIER)
+    return ", ".join(parts)
 
 
 def comparable_scores(
@@ -184,37 +230,54 @@ def comparable_scores(
 ) -> StoredScores:
     """The results that represent these languages; the rule is `headlab.methods.costs.select`.
 
-    variant: a name of `variants`, in place of the variant that the rule chooses; ignored if there is none of it.
+    Args:
+        results: Of one model, task and method.
+        languages: Their codes.
+        variant: A name of `variants`, in place of the variant that the rule chooses; ignored if there is
+            none of it.
     """
-    every = list(results)
-    key = variants(every).get(variant) if variant else None
-    chosen = costs.select(every, languages, key)
-    same = (result.record for result in every if costs.variant(result.record) == key)
-    others = tuple(describe_variant([result.record]) for result in chosen.others)
-    if not chosen.results:
-        return StoredScores(missing=tuple(languages), others=others, like=next(same, None))
+    all_results = list(results)
+    key = variants(all_results).get(variant) if variant else None
+    selection = costs.select(all_results, languages, key)
+    other_variants = tuple(describe_variant([result.record]) for result in selection.others)
+    if not selection.results:
+        of_variant = (r.record for r in all_results if costs.variant(r.record) == key)
+        return StoredScores(
+            missing=tuple(languages), other_variants=other_variants, template=next(of_variant, None)
+        )
+    notes = []
+    for language, result in selection.results.items():
+        split = str(spec_of(result.record, "task", "split"))
+        for note in notes_of_record(result.meta, split):
+            notes.append(f"{language_title(language)}: {note}")
     return StoredScores(
-        scores={name: result.record for name, result in chosen.results.items()},
-        missing=tuple(name for name in languages if name not in chosen.results),
-        variant=describe_variant(result.record for result in chosen.results.values()),
-        others=others,
-        like=next(iter(chosen.results.values())).record,
-        notes=tuple(
-            f"{language_title(name)}: {note}"
-            for name, result in chosen.results.items()
-            for note in notes_of_record(result.meta, str(spec_of(result.record, "task", "split")))
-        ),
+        scores={language: result.record for language, result in selection.results.items()},
+        missing=tuple(language for language in languages if language not in selection.results),
+        variant=describe_variant(result.record for result in selection.results.values()),
+        other_variants=other_variants,
+        template=next(iter(selection.results.values())).record,
+        notes=tuple(notes),
     )
 
 
 def samples_note(scores: Mapping[str, HeadScores]) -> str:
     """How many examples and samples the values are based on, in words."""
-    examples = sorted({int(n) for s in scores.values() if (n := spec_of(s, "task", "size"))})
-    samples = sorted({int(np.median(s.samples)) for s in scores.values() if s.samples is not None})
-    words = [f"{_span(examples)} examples"] if examples else []
-    words += [f"{_span(samples)} samples a head"] if samples else []
-    return f"From {', '.join(words)}." if words else ""
+    example_counts: set[int] = set()
+    sample_counts: set[int] = set()
+    for language_scores in scores.values():
+        size = spec_of(language_scores, "task", "size")
+        if size:
+            example_counts.add(int(size))
+        if language_scores.samples is not None:
+            sample_counts.add(int(np.median(language_scores.samples)))
+    parts = []
+    if example_counts:
+        parts.append(f"{_span(sorted(example_counts))} examples")
+    if sample_counts:
+        parts.append(f"{_span(sorted(sample_counts))} samples a head")
+    return f"From {', '.join(parts)}." if parts else ""
 
 
 def _span(numbers: list[int]) -> str:
+    """The first and the last of sorted numbers, or the only one."""
     return f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"

@@ -13,7 +13,7 @@ import streamlit as st
 
 from headlab.core import HeadlabError
 from headlab.dashboard.frame.background import wait_for_result
-from headlab.dashboard.names import counted, plain
+from headlab.dashboard.names import count_words, plain
 from headlab.dashboard.widgets import redraw_every
 from headlab.worker import Client, Health, process
 
@@ -30,7 +30,7 @@ LOOK_SECONDS = 3.0
 # The first page also needs the processor, and needs no worker.
 HEAD_START_SECONDS = 1.5
 
-SIGNS = {
+STATE_ICONS = {
     "starting": ":material/hourglass_top:",
     "ready": ":material/check_circle:",
     "busy": ":material/sync:",
@@ -40,7 +40,10 @@ SIGNS = {
 class WorkerState(NamedTuple):
     """What the worker is doing: `starting`, `ready`, `busy` or `away`, and a line that says so.
 
-    ray: the Ray cluster that it can hand jobs to, in a word; empty if there is none.
+    Attributes:
+        kind: Which of these.
+        line: The line.
+        ray: The Ray cluster that it can hand jobs to, in a word; empty if there is none.
     """
 
     kind: str
@@ -66,11 +69,12 @@ class WorkerSupervisor:
         self._connect = connect
         self._delay = delay
         self._worker: process.Worker | None = None
-        self._error = self._error_code = ""
-        self._failed = 0.0
+        self._error = ""
+        self._error_code = ""
+        self._failure_time = 0.0
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._seen = (0.0, WorkerState("starting", "Worker: starting"))
+        self._last_state = (0.0, WorkerState("starting", "Worker: starting"))
         self._begin()
 
     def _begin(self) -> None:
@@ -82,27 +86,39 @@ class WorkerSupervisor:
     def _start(self) -> None:
         time.sleep(self._delay)
         try:
-            self._worker, self._error, self._error_code = self._connect(), "", ""
+            self._worker = self._connect()
+            self._error = ""
+            self._error_code = ""
         except HeadlabError as error:
-            self._error, self._error_code, self._failed = str(error), error.code, time.monotonic()
+            self._error = str(error)
+            self._error_code = error.code
+            self._failure_time = time.monotonic()
 
-    def _again(self) -> None:
+    def _retry_if_due(self) -> None:
         """Try once more if the last attempt failed a while ago."""
         with self._lock:
-            idle = self._thread is None or not self._thread.is_alive()
-            if self._worker is None and idle and time.monotonic() - self._failed > RETRY_SECONDS:
+            is_idle = self._thread is None or not self._thread.is_alive()
+            is_due = time.monotonic() - self._failure_time > RETRY_SECONDS
+            if self._worker is None and is_idle and is_due:
                 self._delay = 0.0
                 self._begin()
 
     def client(self, wait: float = WAIT_SECONDS) -> Client:
-        """The worker's client, waiting while a worker starts. Raises HeadlabError if there is none."""
-        self._again()
-        until = time.monotonic() + wait
+        """The worker's client, waiting while a worker starts.
+
+        Args:
+            wait: For how many seconds at most.
+
+        Raises:
+            HeadlabError: There is no worker, or none yet.
+        """
+        self._retry_if_due()
+        deadline = time.monotonic() + wait
         while (
             self._worker is None
             and self._thread is not None
             and self._thread.is_alive()
-            and time.monotonic() < until
+            and time.monotonic() < deadline
         ):
             time.sleep(0.02)
         if self._worker is None:
@@ -113,27 +129,26 @@ class WorkerSupervisor:
         return self._worker.client()
 
     @property
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether `client` answers at once."""
         return self._worker is not None
 
     def state(self) -> WorkerState:
         """The worker's state, requested at most every two seconds, however many tabs are open."""
-        asked, state = self._seen
-        begun = state.kind == "starting" and self.connected
-        if begun or time.monotonic() - asked > FRESH_SECONDS:
-            self._seen = (time.monotonic(), state)
-            self._seen = (time.monotonic(), state := self._ask())
+        request_time, state = self._last_state
+        has_begun = state.kind == "starting" and self.is_connected
+        if has_begun or time.monotonic() - request_time > FRESH_SECONDS:
+            self._last_state = (time.monotonic(), state)  # others need not ask meanwhile
+            state = self._ask()
+            self._last_state = (time.monotonic(), state)
         return state
 
     def _ask(self) -> WorkerState:
-        self._again()
+        self._retry_if_due()
+        if self._worker is None and self._error:
+            return WorkerState("away", f"Worker: not running. {self._error}")
         if self._worker is None:
-            return (
-                WorkerState("away", f"Worker: not running. {self._error}")
-                if self._error
-                else WorkerState("starting", "Worker: starting")
-            )
+            return WorkerState("starting", "Worker: starting")
         try:
             return state_of(self._worker.client().health())
         except HeadlabError as error:
@@ -142,13 +157,13 @@ class WorkerSupervisor:
 
 def state_of(health: Health) -> WorkerState:
     """A worker's health in one line."""
-    where = f" on {health.device}" if health.device else ""
+    device_words = f" on {health.device}" if health.device else ""
     if not health.jobs_running:
         note = f". {health.note}" if health.note else ""
-        return WorkerState("ready", f"Worker: ready{where}{note}", health.ray)
+        return WorkerState("ready", f"Worker: ready{device_words}{note}", health.ray)
     waiting = health.jobs_waiting
-    more = f", {counted(waiting, 'more job')} in line" if waiting else ""
-    line = f"Worker: computing scores{where}{more}; live requests for its model go first"
+    waiting_words = f", {count_words(waiting, 'more job')} in line" if waiting else ""
+    line = f"Worker: computing scores{device_words}{waiting_words}; live requests for its model go first"
     return WorkerState("busy", line, health.ray)
 
 
@@ -160,24 +175,24 @@ def supervisor() -> WorkerSupervisor:
 
 def worker_client() -> Client:
     """A client of the worker; waits, with a spinner, while a local one starts. Raises HeadlabError."""
-    watched = supervisor()
-    if watched.connected:
-        return watched.client()
+    shared_supervisor = supervisor()
+    if shared_supervisor.is_connected:
+        return shared_supervisor.client()
     with st.spinner("Starting the worker that holds the model …"):
-        return wait_for_result(watched.client)
+        return wait_for_result(shared_supervisor.client)
 
 
 def show_worker_state() -> None:
     """One line in the sidebar; it keeps itself up to date unless the worker has nothing to do."""
-    every = None if supervisor().state().kind == "ready" else LOOK_SECONDS
-    redraw_every(_show_state, every)(every)
+    redraw_seconds = None if supervisor().state().kind == "ready" else LOOK_SECONDS
+    redraw_every(_show_state, redraw_seconds)(redraw_seconds)
 
 
-def _show_state(every: float | None) -> None:
+def _show_state(redraw_seconds: float | None) -> None:
     state = supervisor().state()
-    if every is not None and state.kind == "ready":
+    if redraw_seconds is not None and state.kind == "ready":
         st.rerun()  # which ends the timer
     if state.kind == "away":
         st.warning(plain(state.line))
     else:
-        st.caption(f"{SIGNS[state.kind]} {plain(state.line)}")
+        st.caption(f"{STATE_ICONS[state.kind]} {plain(state.line)}")

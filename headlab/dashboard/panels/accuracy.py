@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
@@ -15,9 +16,9 @@ from pydantic import Field
 
 from headlab.core import HeadlabError, canonical_json, omission_fields
 from headlab.dashboard.frame import LatestValue, await_values, errors_as_sentences
-from headlab.dashboard.names import language_title, plain
+from headlab.dashboard.names import count_words, language_title, plain
 from headlab.dashboard.streamlit_private import Placeholder
-from headlab.dashboard.widgets import button, redraw_every, set_widget, with_p_values
+from headlab.dashboard.widgets import PageState, button, redraw_every, set_widget, with_p_values
 from headlab.masks import Mask
 from headlab.stats import holm
 from headlab.tasks import notes_of_record
@@ -25,13 +26,16 @@ from headlab.worker import Client, EvaluateRequest, Figure
 
 # Accuracy of a mask, language by language, as the worker sends it, and tables of it. No streamlit here.
 
-SIZES = {"dev": 512, "test": 1000}
-REMEMBERED = 3000
-LEAST = 128  # examples before a difference is shown: it still moves by several points on fewer
-SUPERSEDED = "worker.request_superseded"
+EXAMPLES_BY_SPLIT = {"dev": 512, "test": 1000}
+"""How many examples of a split a question is on, unless it says otherwise."""
+MAX_REMEMBERED = 3000
+"""Final figures that a session keeps."""
+MIN_COMPARED_EXAMPLES = 128
+"""Examples before a difference is shown: it still moves by several points on fewer."""
+SUPERSEDED_CODE = "worker.request_superseded"
 
 
-class Question(EvaluateRequest):
+class AccuracyQuestion(EvaluateRequest):
     """A request for an accuracy that a page makes in several languages.
 
     Attributes:
@@ -43,7 +47,7 @@ class Question(EvaluateRequest):
     fingerprint: str = Field(exclude=True)
 
     @staticmethod
-    def of(
+    def unchecked(
         model: str,
         fingerprint: str,
         task: str,
@@ -52,7 +56,7 @@ class Question(EvaluateRequest):
         session: str | None = None,
         label_map: Mapping[str, str] | None = None,
         examples: int | None = None,
-    ) -> Question:
+    ) -> AccuracyQuestion:
         """A question whose fields the worker checks, not this process.
 
         Args:
@@ -65,7 +69,7 @@ class Question(EvaluateRequest):
             label_map: {label: class of the model}, where it is stated.
             examples: How many; None: as many as its split's `SIZES`.
         """
-        return Question.model_construct(
+        return AccuracyQuestion.model_construct(
             model=model,
             fingerprint=fingerprint,
             task=task,
@@ -73,16 +77,16 @@ class Question(EvaluateRequest):
             mask=mask,
             session=session,
             label_map=None if label_map is None else dict(label_map),
-            size=SIZES[split] if examples is None else examples,
+            size=EXAMPLES_BY_SPLIT[split] if examples is None else examples,
         )
 
-    def in_language(self, language: str) -> Question:
+    def in_language(self, language: str) -> AccuracyQuestion:
         """The question in one language, which can be sent."""
         return self.model_copy(update={"language": language})
 
-    def on(self, split: str) -> Question:
+    def on_split(self, split: str) -> AccuracyQuestion:
         """The question on a split, on as many examples as that split's `SIZES`."""
-        return self.model_copy(update={"split": split, "size": SIZES[split]})
+        return self.model_copy(update={"split": split, "size": EXAMPLES_BY_SPLIT[split]})
 
     def key(self, language: str) -> tuple[str, ...]:
         """Cache key: questions with equal keys have equal answers."""
@@ -98,14 +102,15 @@ class Question(EvaluateRequest):
         )
 
 
-Known = MutableMapping[tuple[str, ...], Figure]
+KnownFigures = MutableMapping[tuple[str, ...], Figure]
+"""Final figures of a session, by `AccuracyQuestion.key`."""
 
 
-def figures(
+def stream_figures(
     client: Client,
-    question: Question,
+    question: AccuracyQuestion,
     languages: Sequence[str],
-    known: Known,
+    known_figures: KnownFigures,
     is_wanted: Callable[[], bool] = lambda: False,
 ) -> Generator[dict[str, Figure]]:
     """Yield all figures so far as they are refined: each language's first before any language's second.
@@ -114,116 +119,138 @@ def figures(
         client: Of the worker.
         question: What is asked.
         languages: In which languages.
-        known: Final figures of this session, read and added to; these are yielded at once.
+        known_figures: Final figures of this session, read and added to; these are yielded at once.
         is_wanted: Whether the question is still asked, where another of the session took its
             place: an older one may have been on its way when this one was asked, and reach the
             worker later. The question is then asked once more.
     """
-    now = {name: known[question.key(name)] for name in languages if question.key(name) in known}
-    yield dict(now)
+    figures_by_language = figures_known(question, languages, known_figures)
+    yield dict(figures_by_language)
     with ExitStack() as stack:
-        missing = [name for name in languages if name not in now]
-        streams = {
-            name: stack.enter_context(closing(_ask(client, question, name, is_wanted)))
-            for name in missing
-        }
+        streams: dict[str, Generator[Figure]] = {}
+        for language in languages:
+            if language not in figures_by_language:
+                stream = _figures_in_language(client, question, language, is_wanted)
+                streams[language] = stack.enter_context(closing(stream))
         while streams:
-            for name, stream in list(streams.items()):
+            for language, stream in list(streams.items()):
                 figure = next(stream, None)
                 if figure is None or figure.done:
-                    del streams[name]
+                    del streams[language]
                 if figure is None:
                     continue
-                now[name] = figure
+                figures_by_language[language] = figure
                 if figure.done:
-                    _remember(known, question.key(name), figure)
-                yield {n: now[n] for n in languages if n in now}
+                    _remember_figure(known_figures, question.key(language), figure)
+                yield {
+                    name: figures_by_language[name]
+                    for name in languages
+                    if name in figures_by_language
+                }
 
 
-def _ask(
-    client: Client, question: Question, language: str, is_wanted: Callable[[], bool]
+def figures_known(
+    question: AccuracyQuestion, languages: Sequence[str], known_figures: KnownFigures
+) -> dict[str, Figure]:
+    """The final figures of a question that this session has, by language."""
+    figures_by_language: dict[str, Figure] = {}
+    for language in languages:
+        key = question.key(language)
+        if key in known_figures:
+            figures_by_language[language] = known_figures[key]
+    return figures_by_language
+
+
+def _figures_in_language(
+    client: Client, question: AccuracyQuestion, language: str, is_wanted: Callable[[], bool]
 ) -> Generator[Figure]:
-    """Yield a language's figures as the worker refines them; arguments as in `figures`."""
+    """Yield a language's figures as the worker refines them; arguments as in `stream_figures`."""
     try:
-        yield from _answers(client, question, language)
+        yield from _send_question(client, question, language)
     except HeadlabError as error:
-        if error.code != SUPERSEDED or not is_wanted():
+        if error.code != SUPERSEDED_CODE or not is_wanted():
             raise
-        yield from _answers(client, question, language)
+        yield from _send_question(client, question, language)
 
 
-def _answers(client: Client, question: Question, language: str) -> Generator[Figure]:
-    answers = client.evaluate(question.in_language(language))
+def _send_question(client: Client, question: AccuracyQuestion, language: str) -> Generator[Figure]:
+    figures = client.evaluate(question.in_language(language))
     try:
-        yield from answers
+        yield from figures
     finally:
-        if close := getattr(answers, "close", None):  # ends the work at the worker's next batch
+        if close := getattr(figures, "close", None):  # ends the work at the worker's next batch
             close()
 
 
-def _remember(known: Known, key: tuple[str, ...], figure: Figure) -> None:
+def _remember_figure(known_figures: KnownFigures, key: tuple[str, ...], figure: Figure) -> None:
     """Add a figure to those of its session, and forget the first of too many.
 
     Several threads of a session write here. A dict takes that; a library's cache needs a lock.
     """
-    known[key] = figure
-    while len(known) > REMEMBERED:
-        known.pop(next(iter(known)))
+    known_figures[key] = figure
+    while len(known_figures) > MAX_REMEMBERED:
+        known_figures.pop(next(iter(known_figures)))
 
 
-def table(rows: Mapping[str, Figure], languages: Sequence[str]) -> pd.DataFrame:
+def accuracy_table(
+    figures_by_language: Mapping[str, Figure], languages: Sequence[str]
+) -> pd.DataFrame:
     """One row per language, in percent and points, with p adjusted for several languages (Holm).
 
-    A row that is not final has no test, and no difference before `LEAST` examples.
+    A row that is not final has no test, and no difference before `MIN_COMPARED_EXAMPLES` examples.
     """
-    frame = pd.DataFrame([_row(name, rows.get(name)) for name in languages])
-    p = np.array(
-        [rows[n].p for n in languages if n in rows and rows[n].done and rows[n].p is not None],
-        float,
-    )
-    if len(languages) > 1 and len(p) == len(languages):
-        frame["p (Holm)"] = holm(p)
-    compared = any(row.difference is not None for row in rows.values())
-    p_first, p_last = (
-        (["p (Holm)"], ["p"]) if len(languages) > 1 else (["p"], [])
-    )  # what fits beside the grid first
-    shown = (
-        ["Difference", "Low", "High", *p_first, "Now right", "Now wrong", *p_last, "Unpruned %"]
-        if compared
-        else []
-    )
-    return frame.reindex(columns=["Language", "Accuracy %", *shown, "Examples"])
+    frame = pd.DataFrame([_table_row(name, figures_by_language.get(name)) for name in languages])
+    p_values = []
+    for language in languages:
+        figure = figures_by_language.get(language)
+        if figure is not None and figure.done and figure.p is not None:
+            p_values.append(figure.p)
+    has_several_languages = len(languages) > 1
+    if has_several_languages and len(p_values) == len(languages):
+        frame["p (Holm)"] = holm(np.array(p_values, float))
+    columns = ["Language", "Accuracy %"]
+    if any(figure.difference is not None for figure in figures_by_language.values()):
+        columns += ["Difference", "Low", "High"]
+        # The p that counts comes first: the table beside the grid has room for no more.
+        columns += ["p (Holm)"] if has_several_languages else ["p"]
+        columns += ["Now right", "Now wrong"]
+        columns += ["p"] if has_several_languages else []
+        columns.append("Unpruned %")
+    return frame.reindex(columns=[*columns, "Examples"])
 
 
-def _row(name: str, row: Figure | None) -> dict[str, Any]:
-    if row is None:
-        return {"Language": name, "Examples": "…"}
-    low, high = interval_of_difference(row) or (None, None)
+def _table_row(language: str, figure: Figure | None) -> dict[str, Any]:
+    if figure is None:
+        return {"Language": language, "Examples": "…"}
+    difference, low, high = None, None, None
+    if has_enough_examples(figure):
+        difference = figure.difference
+        low, high = interval_of_difference(figure) or (None, None)
     return {
-        "Language": name,
-        "Accuracy %": 100 * row.accuracy,
-        "Difference": _points(row.difference) if enough(row) else None,
-        "Low": _points(low) if enough(row) else None,
-        "High": _points(high) if enough(row) else None,
-        "p": row.p if row.done else None,
-        "Now right": row.flipped_right,
-        "Now wrong": row.flipped_wrong,
-        "Unpruned %": _points(row.baseline),
-        "Examples": f"{row.n:,}" if row.done else f"{row.n:,} of {row.total:,} …",
+        "Language": language,
+        "Accuracy %": 100 * figure.accuracy,
+        "Difference": _points(difference),
+        "Low": _points(low),
+        "High": _points(high),
+        "p": figure.p if figure.done else None,
+        "Now right": figure.flipped_right,
+        "Now wrong": figure.flipped_wrong,
+        "Unpruned %": _points(figure.baseline),
+        "Examples": f"{figure.n:,}" if figure.done else f"{figure.n:,} of {figure.total:,} …",
     }
 
 
-def interval_of_difference(row: Figure) -> tuple[float, float] | None:
+def interval_of_difference(figure: Figure) -> tuple[float, float] | None:
     """The 95 % interval of the difference to the unpruned model; None of that model itself."""
-    return None if row.difference is None else (row.low, row.high)
+    return None if figure.difference is None else (figure.low, figure.high)
 
 
-def enough(row: Figure) -> bool:
+def has_enough_examples(figure: Figure) -> bool:
     """Whether a difference on so many examples is worth showing."""
-    return row.done or row.n >= LEAST
+    return figure.done or figure.n >= MIN_COMPARED_EXAMPLES
 
 
-def signed(share: float) -> str:
+def signed_points(share: float) -> str:
     """A share as points with a sign: +4.7, −0.3, ±0.0."""
     points = round(100 * share, 1)
     return "±0.0" if points == 0 else f"{points:+.1f}".replace("-", "−")
@@ -233,112 +260,175 @@ def _points(value: float | None) -> float | None:
     return None if value is None else 100 * value
 
 
-def mean_figure(rows: Mapping[str, Figure]) -> Figure:
+def mean_figure(figures_by_language: Mapping[str, Figure]) -> Figure:
     """The mean over the languages; counts are of languages, all and with a final figure.
 
     Ends of the interval are the means of the languages' ends: the standard error of a mean is at most the mean of the
     standard errors, however the languages depend on each other, so for normal errors it is never too narrow.
     """
-    every = list(rows.values())
-    differences = [row.difference for row in every if row.difference is not None]
-    is_known = len(differences) == len(every) and all(map(enough, every))
-    final = sum(row.done for row in every)
-    accuracy = float(np.mean([row.accuracy for row in every]))
+    language_figures = list(figures_by_language.values())
+    differences = [
+        figure.difference for figure in language_figures if figure.difference is not None
+    ]
+    is_known = len(differences) == len(language_figures) and all(
+        map(has_enough_examples, language_figures)
+    )
+    final_count = sum(figure.done for figure in language_figures)
+    accuracy = float(np.mean([figure.accuracy for figure in language_figures]))
     difference = float(np.mean(differences)) if is_known else None
     return Figure(
         language="mean",
-        n=final,
-        total=len(every),
+        n=final_count,
+        total=len(language_figures),
         accuracy=accuracy,
-        low=float(np.mean([row.low for row in every])),
-        high=float(np.mean([row.high for row in every])),
-        done=final == len(every),
+        low=float(np.mean([figure.low for figure in language_figures])),
+        high=float(np.mean([figure.high for figure in language_figures])),
+        done=final_count == len(language_figures),
         difference=difference,
     )
 
 
-def counted_in(rows: Mapping[str, Figure], question: Question) -> str:
+def counted_unit(figures_by_language: Mapping[str, Figure], question: AccuracyQuestion) -> str:
     """What figures are counted in: examples, or answers where an example has several, such as one a word or token."""
-    return "answers" if any(row.total > question.size for row in rows.values()) else "examples"
-
-
-def progress_words(rows: Mapping[str, Figure], languages: Sequence[str], question: Question) -> str:
-    """What the figures are based on so far: how many heads are off, and how many examples have arrived."""
-    done, split = sum(row.done for row in rows.values()), question.split
-    off = len(question.mask.removed) if question.mask else 0
-    mask = f"{off} head{'s' * (off != 1)} off" if off else "All heads on"
-    if not rows:
-        return f"{mask}: waiting for the first {split} examples …"
-    if done == len(languages):
-        sizes = sorted({row.n for row in rows.values()})
-        counts = "–".join(map(str, sizes[:: len(sizes) - 1 or 1]))
-        return f"{mask}: final, {counts} {split} {counted_in(rows, question)} a language."
-    if len(languages) == 1:
-        row = next(iter(rows.values()))
-        return f"{mask}: {row.n} of {row.total} {split} {counted_in(rows, question)} so far …"
-    return f"{mask}: {len(rows)} of {len(languages)} languages have a figure so far, {done} a final one …"
-
-
-def evaluated(rows: Mapping[str, Figure], question: Question) -> dict[str, Any]:
-    """The final accuracies as the mask file stores them; empty while there are none."""
-    final = {name: _stored_figure(row, question.split) for name, row in rows.items() if row.done}
-    return (
-        {"task": question.task, "split": question.split, "size": question.size, "languages": final}
-        if final
-        else {}
+    has_several_answers = any(
+        figure.total > question.size for figure in figures_by_language.values()
     )
+    return "answers" if has_several_answers else "examples"
 
 
-STORED_INTERVAL = ("low", "high")
-STORED = (
+def progress_caption(
+    figures_by_language: Mapping[str, Figure], languages: Sequence[str], question: AccuracyQuestion
+) -> str:
+    """What the figures are based on so far: how many heads are off, and how many examples have arrived."""
+    final_count = sum(figure.done for figure in figures_by_language.values())
+    removed_count = len(question.mask.removed) if question.mask else 0
+    heads_off = f"{count_words(removed_count, 'head')} off" if removed_count else "All heads on"
+    if not figures_by_language:
+        return f"{heads_off}: waiting for the first {question.split} examples …"
+    unit = f"{question.split} {counted_unit(figures_by_language, question)}"
+    if final_count == len(languages):
+        sizes = sorted({figure.n for figure in figures_by_language.values()})
+        counts = f"{sizes[0]}–{sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
+        return f"{heads_off}: final, {counts} {unit} a language."
+    if len(languages) == 1:
+        figure = next(iter(figures_by_language.values()))
+        return f"{heads_off}: {figure.n} of {figure.total} {unit} so far …"
+    figure_count = f"{len(figures_by_language)} of {len(languages)} languages have a figure so far"
+    return f"{heads_off}: {figure_count}, {final_count} a final one …"
+
+
+def accuracies_for_mask_file(
+    figures_by_language: Mapping[str, Figure], question: AccuracyQuestion
+) -> dict[str, Any]:
+    """The final accuracies as the mask file stores them; empty while there are none."""
+    stored_figures = {
+        language: _stored_figure(figure, question.split)
+        for language, figure in figures_by_language.items()
+        if figure.done
+    }
+    if not stored_figures:
+        return {}
+    return {
+        "task": question.task,
+        "split": question.split,
+        "size": question.size,
+        "languages": stored_figures,
+    }
+
+
+STORED_INTERVAL_FIELDS = ("low", "high")
+STORED_FIGURE_FIELDS = (
     "n",
     "accuracy",
     "baseline",
     "difference",
-    *STORED_INTERVAL,
+    *STORED_INTERVAL_FIELDS,
     "p",
     "flipped_right",
     "flipped_wrong",
 )
 
 
-def _stored_figure(row: Figure, split: str) -> dict[str, Any]:
+def _stored_figure(figure: Figure, split: str) -> dict[str, Any]:
     """A final figure as the mask file stores it; what was counted of equal texts is part of its note."""
-    is_compared = row.difference is not None
-    names = [name for name in STORED if is_compared or name not in STORED_INTERVAL]
-    numbers = {name: getattr(row, name) for name in names}
-    notes = (row.note, *notes_of_record({"equal_texts": row.equal_texts}, split))
-    numbers["note"] = "; ".join(filter(None, notes))
-    stored = {name: value for name, value in numbers.items() if value not in (None, "")}
-    return stored | omission_fields(row.omissions)
+    is_compared = figure.difference is not None
+    field_names = [
+        name for name in STORED_FIGURE_FIELDS if is_compared or name not in STORED_INTERVAL_FIELDS
+    ]
+    values_by_field = {name: getattr(figure, name) for name in field_names}
+    notes = (figure.note, *notes_of_record({"equal_texts": figure.equal_texts}, split))
+    values_by_field["note"] = "; ".join(filter(None, notes))
+    stored_values = {
+        name: value for name, value in values_by_field.items() if value not in (None, "")
+    }
+    return stored_values | omission_fields(figure.omissions)
 
 
-def omission_notes(rows: Mapping[str, Figure]) -> list[str]:
+def omission_notes(figures_by_language: Mapping[str, Figure]) -> list[str]:
     """A sentence for each language with a final figure in which examples were cut or words have no answer."""
     notes = []
-    for language, row in rows.items():
-        if row.done and row.omissions is not None and row.omissions.sentence:
-            notes.append(f"{language_title(language)}: {row.omissions.sentence}.")
+    for language, figure in figures_by_language.items():
+        if figure.done and figure.omissions is not None and figure.omissions.sentence:
+            notes.append(f"{language_title(language)}: {figure.omissions.sentence}.")
     return notes
 
 
 # The figures of the Prune page: drawn from known ones, then redrawn as the worker sends more.
 
-LIVE, SEEN = "_live", "_figures"  # the question being asked, and the final figures of this session
-# A first figure that comes this soon is drawn by the run that asked for it: to draw "…" and ask again takes longer.
-POLL_SECONDS, FIRST_SECONDS = 0.2, 1.5
-# After this long, the worker is busy with other requests: polling less often leaves it the processor.
-PATIENT_SECONDS, SLOW_SECONDS = 3.0, 1.0
-SINGLE_METRICS = 3  # languages with a figure of their own in the headline; the table has all
-ROW, HEADER = 35, 38
-COLUMN = 74  # pixels of a column of the table: eight beside the grid on 1440 pixels
+FIRST_SECONDS = 1.5
+"""A first figure that comes this soon is drawn by the run that asked for it: to draw "…" and ask again takes longer."""
+POLL_SECONDS = 0.2
+PATIENT_SECONDS = 3.0
+"""After this long, the worker is busy with other requests: polling less often leaves it the processor."""
+SLOW_SECONDS = 1.0
+SINGLE_METRICS = 3
+"""Languages with a figure of their own in the headline; the table has all."""
+ROW_HEIGHT = 35
+HEADER_HEIGHT = 38
+COLUMN = 74
+"""Width of a column of the table in pixels: eight fit beside the grid on 1440 pixels."""
 ENDS_HELP = "end of the difference's 95 % interval, paired bootstrap, points"
-MEAN_HELP = "Points. The interval is the mean of the languages' 95 % intervals: at least as wide as that of the mean itself."
+MEAN_HELP = (
+    "Points. The interval is the mean of the languages' 95 % intervals: at least as wide as that of "
+    "the mean itself."
+)
 
 
-def _columns() -> dict[str, Any]:
+@dataclass
+class FinalFigures(PageState):
+    """The final figures that one session has seen, on any page.
+
+    Attributes:
+        by_key: By `AccuracyQuestion.key`.
+    """
+
+    key = "_figures"
+    by_key: KnownFigures = field(default_factory=dict)
+
+
+def session_figures() -> KnownFigures:
+    """The final figures of this session, to be read and added to."""
+    return FinalFigures.of_session().by_key
+
+
+@dataclass
+class LiveQuestion(PageState):
+    """The question about a mask that one session has asked last.
+
+    Attributes:
+        question_keys: What it asks, one key a language.
+        figures: What arrives of it; None if nothing is asked, or it is to be asked again.
+    """
+
+    key = "_live"
+    question_keys: list[tuple[str, ...]] = field(default_factory=list)
+    figures: LatestValue[dict[str, Figure]] | None = None
+
+
+def _column_config() -> dict[str, Any]:
     """Columns of one width: static/page.css makes the table as wide as a whole number of them, so none is cut."""
-    number, text = partial(st.column_config.NumberColumn, width=COLUMN), st.column_config.TextColumn
+    number = partial(st.column_config.NumberColumn, width=COLUMN)
+    text = st.column_config.TextColumn
     return {
         "Language": text(width=COLUMN, pinned=True),
         "Accuracy %": number("Accuracy", format="%.1f %%"),
@@ -354,169 +444,223 @@ def _columns() -> dict[str, Any]:
     }
 
 
-def running(
-    client: Client, question: Question, languages: Sequence[str], known: Known
+def arriving_figures(
+    client: Client,
+    question: AccuracyQuestion,
+    languages: Sequence[str],
+    known_figures: KnownFigures,
 ) -> LatestValue[dict[str, Figure]]:
     """The figures of a question as they arrive; started now unless this session has done so."""
-    key = [question.key(name) for name in languages]
-    held: tuple[list[tuple[str, ...]], LatestValue[dict[str, Figure]]] | None = (
-        st.session_state.get(LIVE)
-    )
-    if held is not None and held[0] == key:
-        return held[1]
-    if held is not None:
-        held[1].stop()
-    replaced = threading.Event()
-    begun = LatestValue(
-        lambda: figures(
-            client, question, languages, known, is_wanted=lambda: not replaced.is_set()
+    question_keys = [question.key(name) for name in languages]
+    live_question = LiveQuestion.of_session()
+    if live_question.figures is not None:
+        if live_question.question_keys == question_keys:
+            return live_question.figures
+        live_question.figures.stop()
+    replaced_event = threading.Event()
+    live = LatestValue(
+        lambda: stream_figures(
+            client,
+            question,
+            languages,
+            known_figures,
+            is_wanted=lambda: not replaced_event.is_set(),
         ),
-        stopped=replaced,
+        stop_event=replaced_event,
     )
-    st.session_state[LIVE] = (key, begun)
-    return begun
+    live_question.question_keys = question_keys
+    live_question.figures = live
+    return live
 
 
-def show(
-    headline: Placeholder,
-    details: Placeholder,
+def draw_arriving_figures(
+    headline_place: Placeholder,
+    table_place: Placeholder,
     live: LatestValue[dict[str, Figure]],
     languages: Sequence[str],
-    question: Question,
+    question: AccuracyQuestion,
 ) -> None:
     """Draw the figures into two containers, redrawn until they are final."""
     await_values(live, 2, FIRST_SECONDS)  # the first value holds what was already known
-    polling, patient = not live.done, live.age > PATIENT_SECONDS
-    every = SLOW_SECONDS if patient else POLL_SECONDS
+    is_polling = not live.done
+    is_slow = live.age > PATIENT_SECONDS
+    poll_seconds = SLOW_SECONDS if is_slow else POLL_SECONDS
 
-    def look() -> None:
-        rows = live.value or {}
-        with headline, errors_as_sentences():
-            if live.error is None or rows:
-                _metrics(rows, languages, question.mask is not None)
+    def draw_figures_so_far() -> None:
+        figures_by_language = live.value or {}
+        with headline_place, errors_as_sentences():
+            if live.error is None or figures_by_language:
+                _draw_metrics(figures_by_language, languages, question.mask is not None)
             if live.error is not None:
                 raise live.error
-        with errors_as_sentences(), details:
-            _details(rows, languages, question, lost=live.error is not None)
-        if polling and (live.done or (live.age > PATIENT_SECONDS) != patient):
+        with errors_as_sentences(), table_place:
+            _draw_table(figures_by_language, languages, question, is_lost=live.error is not None)
+        if is_polling and (live.done or (live.age > PATIENT_SECONDS) != is_slow):
             st.rerun()  # one full run, which ends the timer or sets a slower one
 
-    redraw_every(look, every if polling else None)()
+    redraw_every(draw_figures_so_far, poll_seconds if is_polling else None)()
     if live.error is not None:
-        with details:
-            button("Ask again", key="prune-again", icon="refresh", on_press=_forget)
+        with table_place:
+            button("Ask again", key="prune-again", icon="refresh", on_press=_ask_again)
 
 
-def _details(
-    rows: Mapping[str, Figure], languages: Sequence[str], question: Question, *, lost: bool
+def _draw_table(
+    figures_by_language: Mapping[str, Figure],
+    languages: Sequence[str],
+    question: AccuracyQuestion,
+    *,
+    is_lost: bool,
 ) -> None:
-    height = HEADER + ROW * len(languages)
-    shown = table(rows, languages)
-    if rows or not lost:
+    """Draw the accuracies as a table, and what is to be said of them.
+
+    Args:
+        figures_by_language: Those that have arrived.
+        languages: All that were asked for.
+        question: What they answer.
+        is_lost: Whether no more will arrive.
+    """
+    accuracies = accuracy_table(figures_by_language, languages)
+    if figures_by_language or not is_lost:
         with st.container(key="whole-columns"):
             st.dataframe(
-                with_p_values(shown),
+                with_p_values(accuracies),
                 hide_index=True,
-                column_config=_columns(),
-                height=height,
+                column_config=_column_config(),
+                height=HEADER_HEIGHT + ROW_HEIGHT * len(languages),
                 placeholder="…",
             )
-    if not lost:
-        more = " The table scrolls sideways." if "Difference" in shown else ""
-        st.caption(progress_words(rows, languages, question) + more)
-    for note in dict.fromkeys(row.note for row in rows.values() if row.note):
+    if not is_lost:
+        scroll_hint = " The table scrolls sideways." if "Difference" in accuracies else ""
+        st.caption(progress_caption(figures_by_language, languages, question) + scroll_hint)
+    notes = [figure.note for figure in figures_by_language.values() if figure.note]
+    for note in dict.fromkeys(notes):
         st.caption(plain(note))
-    if omitted := omission_notes(rows):
-        st.caption(plain(" ".join(omitted)))
-    for note in equal_texts_of(rows, question.split):
+    if omissions := omission_notes(figures_by_language):
+        st.caption(plain(" ".join(omissions)))
+    for note in equal_texts_notes(figures_by_language, question.split):
         st.caption(plain(note))
 
 
-def equal_texts_of(rows: Mapping[str, Figure], split: str) -> list[str]:
+def equal_texts_notes(figures_by_language: Mapping[str, Figure], split: str) -> list[str]:
     """What was counted of texts that are in dev and test, language by language."""
     return [
         f"{language_title(language)}: {note}."
-        for language, row in rows.items()
-        for note in notes_of_record({"equal_texts": row.equal_texts}, split)
+        for language, figure in figures_by_language.items()
+        for note in notes_of_record({"equal_texts": figure.equal_texts}, split)
     ]
 
 
-def _forget() -> None:
-    st.session_state.pop(LIVE, None)
+def _ask_again() -> None:
+    LiveQuestion.of_session().figures = None
 
 
-def _metrics(rows: Mapping[str, Figure], languages: Sequence[str], pruned: bool) -> None:
+def _draw_metrics(
+    figures_by_language: Mapping[str, Figure], languages: Sequence[str], is_pruned: bool
+) -> None:
     with st.container(horizontal=True):
         if len(languages) > 1:
-            mean = mean_figure(rows) if len(rows) == len(languages) else None
-            _metric(
-                "mean", f"Mean of {len(languages)} languages", mean, pruned, "languages", MEAN_HELP
+            has_all = len(figures_by_language) == len(languages)
+            mean = mean_figure(figures_by_language) if has_all else None
+            _draw_metric(
+                "mean",
+                f"Mean of {len(languages)} languages",
+                mean,
+                is_pruned,
+                "languages",
+                MEAN_HELP,
             )
         if len(languages) <= SINGLE_METRICS:
-            for name in languages:
-                _metric(name, plain(language_title(name)), rows.get(name), pruned)
+            for language in languages:
+                _draw_metric(
+                    language,
+                    plain(language_title(language)),
+                    figures_by_language.get(language),
+                    is_pruned,
+                )
 
 
-def _metric(
-    key: str, label: str, row: Figure | None, pruned: bool, of: str = "", about: str | None = None
-) -> None:  # fmt: skip
+def _draw_metric(
+    key: str,
+    label: str,
+    figure: Figure | None,
+    is_pruned: bool,
+    unit: str = "",
+    help_text: str | None = None,
+) -> None:
     # Always two lines, so that nothing below moves under the pointer.
-    if row is None:
+    if figure is None:
         st.metric(
-            label, "…", "…", delta_color="gray", delta_arrow="off", width="content", help=about
+            label, "…", "…", delta_color="gray", delta_arrow="off", width="content", help=help_text
         )
         return
-    interval = interval_of_difference(row)
+    interval = interval_of_difference(figure)
     colour: Literal["gray", "blue", "orange"] = "gray"
-    if row.done and interval is not None:
+    if figure.done and interval is not None:
         low, high = interval
         if low > 0:
             colour = "blue"
         elif high < 0:
             colour = "orange"
-    state = "final" if row.done else "provisional"
-    with st.container(
-        key=f"{state}-{key}", width="content"
-    ):  # static/page.css greys what is provisional
+    state = "final" if figure.done else "provisional"
+    # static/page.css greys what is provisional.
+    with st.container(key=f"{state}-{key}", width="content"):
         st.metric(
-            label, f"{100 * row.accuracy:.1f} %", headline(row, pruned, of), delta_color=colour, delta_arrow="off",
-            width="content", help=about,
-        )  # fmt: skip
+            label,
+            f"{100 * figure.accuracy:.1f} %",
+            accuracy_caption(figure, is_pruned, unit),
+            delta_color=colour,
+            delta_arrow="off",
+            width="content",
+            help=help_text,
+        )
 
 
-def headline(row: Figure, pruned: bool, of: str = "") -> str:
+def accuracy_caption(figure: Figure, is_pruned: bool, unit: str = "") -> str:
     """The line below an accuracy: difference and interval, on how many, and whether that is final.
 
-    pruned: whether heads are off.  of: what is counted, if not examples.
+    Args:
+        figure: With the accuracy.
+        is_pruned: Whether heads are off.
+        unit: What is counted, if not examples.
     """
-    words = [] if pruned else ["unpruned"]
-    if row.difference is not None and (of or enough(row)):
-        words = [f"{signed(row.difference)} [{signed(row.low)}, {signed(row.high)}]"]
-    if of and not row.done:
-        return " · ".join([*words, f"{row.n or 'none'} of {row.total:,} {of} final so far"])
-    counted = f"{row.n:,} of {row.total:,}" + (f" {of}" if of else "")
-    return " · ".join([*words, counted, "final" if row.done else "so far"])
+    parts = [] if is_pruned else ["unpruned"]
+    if figure.difference is not None and (unit or has_enough_examples(figure)):
+        parts = [
+            f"{signed_points(figure.difference)} [{signed_points(figure.low)}, {signed_points(figure.high)}]"
+        ]
+    if unit and not figure.done:
+        return " · ".join([*parts, f"{figure.n or 'none'} of {figure.total:,} {unit} final so far"])
+    progress = f"{figure.n:,} of {figure.total:,}" + (f" {unit}" if unit else "")
+    return " · ".join([*parts, progress, "final" if figure.done else "so far"])
 
 
-def on_test(question: Question, languages: Sequence[str], known: Known) -> None:
+def draw_test_accuracies(
+    question: AccuracyQuestion, languages: Sequence[str], known_figures: KnownFigures
+) -> None:
     """What the mask does on test, where this session has seen it; else the button that measures it."""
-    asked = question.on("test")
-    rows = {name: known[asked.key(name)] for name in languages if asked.key(name) in known}
-    if len(rows) < len(languages) and question.split == "test":
+    test_question = question.on_split("test")
+    figures_by_language = figures_known(test_question, languages, known_figures)
+    is_complete = len(figures_by_language) == len(languages)
+    if not is_complete and question.split == "test":
         st.caption("Being measured on test …")
         return
-    if len(rows) < len(languages):
+    if not is_complete:
         button(
-            "What does it do on test?", key="prune-test", icon="science", on_press=set_widget, args=("split", "test"),
+            "What does it do on test?",
+            key="prune-test",
+            icon="science",
+            on_press=set_widget,
+            args=("split", "test"),
             help="Switches the examples above to test",
-        )  # fmt: skip
+        )
         return
-    told = {name: headline(row, True) for name, row in rows.items()}
-    if len(rows) > 1:
-        told = {
-            f"mean of {len(rows)} languages": headline(mean_figure(rows), True, "languages")
-        } | told
-    st.markdown(
-        "On test, in points:\n"
-        + "\n".join(f"- {plain(language_title(n))}: {w}" for n, w in told.items())
-    )
+    captions: dict[str, str] = {}
+    if len(figures_by_language) > 1:
+        mean = mean_figure(figures_by_language)
+        captions[f"mean of {len(figures_by_language)} languages"] = accuracy_caption(
+            mean, True, "languages"
+        )
+    for language, figure in figures_by_language.items():
+        captions[language] = accuracy_caption(figure, True)
+    lines = [f"- {plain(language_title(name))}: {caption}" for name, caption in captions.items()]
+    st.markdown("\n".join(["On test, in points:", *lines]))

@@ -13,7 +13,7 @@ from headlab.studies import HeadKind
 from headlab.worker import Client, ExampleCard
 
 # d3's category10, in the order in which BertViz assigns them to heads.
-COLOURS = (
+HEAD_COLOURS = (
     "#1f77b4",
     "#ff7f0e",
     "#2ca02c",
@@ -26,134 +26,159 @@ COLOURS = (
     "#17becf",
 )
 
-MAX_HEADS = len(COLOURS)
+MAX_HEADS = len(HEAD_COLOURS)
+MAX_SIDE_BY_SIDE = 4
+"""Sentences that are shown side by side at most."""
+MAX_TEXT_CHARACTERS = 1200
+"""Of the text that a person types."""
+MAX_OFFERED_SENTENCES = 500
+"""Sentences of a task that are offered, in each language."""
+TASK_SENTENCES = "of the task"
+OWN_SENTENCES = "my own"
+PAIR_SEPARATOR = " ||| "
+"""Between the two texts of a pair."""
+HEAD_KINDS = tuple(HeadKind)
 
 
-SIDE_BY_SIDE = 4
-
-MAX_CHARACTERS = 1200
-
-SENTENCES = 500
-
-TASK, OWN = "of the task", "my own"
-
-PAIR = " ||| "  # between the two texts of a pair
-
-KINDS = tuple(HeadKind)
-
-
-class Sentence(NamedTuple):
+class ShownSentence(NamedTuple):
     """A text to show and its heading.
 
-    pair: the second text of a sentence pair.  words: of a task that labels words.  right: its label, or its words'
-    labels; empty where it has none.  language: empty where it is not known.
+    Attributes:
+        title: The heading.
+        text: The text, or the first one of a pair.
+        second_text: The second text of a sentence pair.
+        words: Of a task that labels words.
+        labels: Its label, or its words' labels; empty where it has none.
+        language: Code of its language; empty where it is not known.
     """
 
     title: str
     text: str
-    pair: str | None = None
+    second_text: str | None = None
     words: tuple[str, ...] = ()
-    right: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
     language: str = ""
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
-def examples_of(_client: Client, task: str, language: str) -> Sequence[ExampleCard]:
+def offered_examples(_client: Client, task: str, language: str) -> Sequence[ExampleCard]:
     """The first examples of a language, the same objects for every session."""
-    return _client.sentences(task, language, n=SENTENCES)
+    return _client.sentences(task, language, n=MAX_OFFERED_SENTENCES)
 
 
-def pick_sentences(client: Client, choice: Choice) -> list[Sentence]:
+def pick_sentences(client: Client, choice: Choice) -> list[ShownSentence]:
     """Draw the widgets for sentences and return the sentences chosen."""
-    source = st.radio("Sentence", [TASK, OWN], horizontal=True, key="source", bind="query-params")
-    return _typed() if source == OWN else _of_task(client, choice)
+    source = st.radio(
+        "Sentence",
+        [TASK_SENTENCES, OWN_SENTENCES],
+        horizontal=True,
+        key="source",
+        bind="query-params",
+    )
+    return _typed_sentences() if source == OWN_SENTENCES else _sentences_of_task(client, choice)
 
 
-def _typed() -> list[Sentence]:
+def _typed_sentences() -> list[ShownSentence]:
+    """Draw the field for a person's own text, and return its sentences, one a line."""
     text = st.text_area(
-        f"Text: one sentence a line, up to {SIDE_BY_SIDE} side by side; a pair with {PAIR.strip()} between its texts",
-        max_chars=MAX_CHARACTERS,
+        f"Text: one sentence a line, up to {MAX_SIDE_BY_SIDE} side by side; a pair with {PAIR_SEPARATOR.strip()} "
+        "between its texts",
+        max_chars=MAX_TEXT_CHARACTERS,
         key="text",
         bind="query-params",
         placeholder="Turn on the lights in the kitchen",
     )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if len(lines) > SIDE_BY_SIDE:
-        st.caption(f"Showing the first {SIDE_BY_SIDE} of {len(lines)} lines.")
-    titles = [
-        f"Line {i}" if len(lines) > 1 else "Your sentence" for i in range(1, SIDE_BY_SIDE + 1)
-    ]
-    return [typed_sentence(title, line) for title, line in zip(titles, lines, strict=False)]
+    if len(lines) > MAX_SIDE_BY_SIDE:
+        st.caption(f"Showing the first {MAX_SIDE_BY_SIDE} of {len(lines)} lines.")
+    if len(lines) == 1:
+        return [typed_sentence("Your sentence", lines[0])]
+    sentences = []
+    for number, line in enumerate(lines[:MAX_SIDE_BY_SIDE], start=1):
+        sentences.append(typed_sentence(f"Line {number}", line))
+    return sentences
 
 
-def typed_sentence(title: str, line: str) -> Sentence:
-    """A line as a sentence, or as a pair where PAIR divides it."""
-    text, divided, pair = (part.strip() for part in line.partition(PAIR.strip()))
-    return Sentence(title, text, pair) if divided and text and pair else Sentence(title, line)
+def typed_sentence(title: str, line: str) -> ShownSentence:
+    """A line as a sentence, or as a pair where PAIR_SEPARATOR divides it."""
+    text, separator, pair = (part.strip() for part in line.partition(PAIR_SEPARATOR.strip()))
+    if separator and text and pair:
+        return ShownSentence(title, text, pair)
+    return ShownSentence(title, line)
 
 
-def _of_task(client: Client, choice: Choice) -> list[Sentence]:
-    shown = st.multiselect(
-        f"Languages side by side (up to {SIDE_BY_SIDE})",
+def _sentences_of_task(client: Client, choice: Choice) -> list[ShownSentence]:
+    languages = st.multiselect(
+        f"Languages side by side (up to {MAX_SIDE_BY_SIDE})",
         choice.languages,
-        default=choice.languages[:SIDE_BY_SIDE],
-        max_selections=SIDE_BY_SIDE,
+        default=choice.languages[:MAX_SIDE_BY_SIDE],
+        max_selections=MAX_SIDE_BY_SIDE,
         key="side",
         bind="query-params",
     )
-    examples = {language: examples_of(client, choice.task, language) for language in shown}
+    examples = {language: offered_examples(client, choice.task, language) for language in languages}
     if not examples:
         return []
     card = next((card for card in client.tasks() if card.name == choice.task), None)
     if card is not None and card.aligned:
-        return _aligned(examples)
+        return _pick_aligned(examples)
     has_labels = card is not None and card.labels
-    return _by_label(examples, "What is meant (label)" if has_labels else "Answer")
+    return _pick_by_label(examples, "What is meant (label)" if has_labels else "Answer")
 
 
-def _aligned(examples: Mapping[str, Sequence[ExampleCard]]) -> list[Sentence]:
+def _pick_aligned(examples: Mapping[str, Sequence[ExampleCard]]) -> list[ShownSentence]:
     """Row i means the same in every language: one choice for all."""
-    first = next(iter(examples.values()))
-    rows = min(map(len, examples.values()))
+    examples_to_name = next(iter(examples.values()))
+    row_count = min(map(len, examples.values()))
     row = st.selectbox(
         "Sentence",
-        range(rows),
-        format_func=lambda i: first[i].text,
+        range(row_count),
+        format_func=lambda i: examples_to_name[i].text,
         key="row",
         bind="query-params",
     )
-    return [_sentence(language, cards[row]) for language, cards in examples.items()]
+    return [_sentence_of_example(language, cards[row]) for language, cards in examples.items()]
 
 
-def _by_label(examples: Mapping[str, Sequence[ExampleCard]], called: str) -> list[Sentence]:
+def _pick_by_label(
+    examples: Mapping[str, Sequence[ExampleCard]], label_box_title: str
+) -> list[ShownSentence]:
     """Rows differ between languages: choose a label, then a sentence with that label in each language.
 
-    In tasks that label words or generate text, sentences have no label, so all can be chosen.  called: the name of the
-    box with the labels.
+    In tasks that label words or generate text, sentences have no label, so all can be chosen.
+
+    Args:
+        examples: By language.
+        label_box_title: Of the box with the labels.
     """
-    labels = sorted(
-        {card.label for cards in examples.values() for card in cards if card.label is not None}
-    )
-    label = st.selectbox(called, labels, key="label", bind="query-params") if labels else None
-    picked = []
-    for language, place in zip(examples, st.columns(len(examples)), strict=True):
-        fitting = by_title(examples[language], label)
+    labels: set[str] = set()
+    for cards in examples.values():
+        labels.update(card.label for card in cards if card.label is not None)
+    label = None
+    if labels:
+        label = st.selectbox(label_box_title, sorted(labels), key="label", bind="query-params")
+    sentences = []
+    for language, column in zip(examples, st.columns(len(examples)), strict=True):
+        fitting = label_examples_by_title(examples[language], label)
         if not fitting:
-            place.caption(
-                f"{language_title(language)} has no sentence with this label among its first {SENTENCES}."
+            title = language_title(language)
+            column.caption(
+                f"{title} has no sentence with this label among its first {MAX_OFFERED_SENTENCES}."
             )
             continue
-        chosen = place.selectbox(
+        chosen_title = column.selectbox(
             language_title(language),
             list(fitting),
             key=f"sentence-{language}",
             bind="query-params",
         )
-        picked.append(_sentence(language, fitting[chosen]))
-    return picked
+        sentences.append(_sentence_of_example(language, fitting[chosen_title]))
+    return sentences
 
 
-def by_title(examples: Sequence[ExampleCard], label: str | None) -> dict[str, ExampleCard]:
+def label_examples_by_title(
+    examples: Sequence[ExampleCard], label: str | None
+) -> dict[str, ExampleCard]:
     """The examples with a label by their text; of several with one text, all but the first by both of their texts."""
     examples_by_title: dict[str, ExampleCard] = {}
     for example in examples:
@@ -161,20 +186,20 @@ def by_title(examples: Sequence[ExampleCard], label: str | None) -> dict[str, Ex
             continue
         title = example.text
         if example.pair and title in examples_by_title:
-            title = f"{example.text}{PAIR}{example.pair}"
+            title = f"{example.text}{PAIR_SEPARATOR}{example.pair}"
         examples_by_title.setdefault(title, example)
     return examples_by_title
 
 
-def _sentence(language: str, example: ExampleCard) -> Sentence:
-    right = tuple(example.labels)
-    if not right and example.label is not None:
-        right = (example.label,)
-    return Sentence(
+def _sentence_of_example(language: str, example: ExampleCard) -> ShownSentence:
+    labels = tuple(example.labels)
+    if not labels and example.label is not None:
+        labels = (example.label,)
+    return ShownSentence(
         title=language_title(language),
         text=example.text,
-        pair=example.pair,
+        second_text=example.pair,
         words=tuple(example.words),
-        right=right,
+        labels=labels,
         language=language,
     )

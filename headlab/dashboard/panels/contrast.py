@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import streamlit as st
@@ -35,318 +37,442 @@ from headlab.pictures import MINUS, OWN, HeadMap, head_map, maps_of, value_forma
 from headlab.results import Contrast, HeadScores, Result, contrast
 from headlab.stats import spearman_interval
 
-PARAM, NOTHING, SHORT = "against", "", 12
+COMPARED_PARAM = "against"
+"""Parameter of a link: the result to compare with."""
+NO_COMPARISON = ""
+"""In place of a key: compare with no result."""
+COMPARED_KEY_LENGTH = 12
+"""Characters of a result's key, enough to tell results apart in a link."""
+LANGUAGE_WIDGET = "beside"
+"""Key of the widget for the language, on pages that show several; links hold it."""
+COMPARISON_HEADING = "Beside another result"
+SCORES_KIND = "scores"
+"""Kind of result of most pages; the roles and the gates of heads are compared with their own kind."""
 
-BESIDE = "beside"  # key of the widget for the language, on pages that show several; links hold it
-
-HEADING = "Beside another result"
-
-SCORES = "scores"  # kind of result of most pages; the roles and the gates of heads are compared with their own kind
-
-ABOUT = {
-    SCORES: "Another method, estimand, language, task or checkpoint: any result on the same heads.",
+HELP_BY_KIND = {
+    SCORES_KIND: "Another method, estimand, language, task or checkpoint: any result on the same heads.",
     "roles": "Another report of this model: other sentences, another language or checkpoint.",
     "gates": "Another run of this model: another λ, language, seed or checkpoint.",
 }
 
-SURELY = "both intervals: each excludes 0, on opposite sides."
+OPPOSITE_SIGNS_NOTE = "both intervals: each excludes 0, on opposite sides."
 
-SEED = 0  # of the resamples behind the interval of ρ
+SEED = 0
+"""Of the resamples behind the interval of ρ."""
 
-Click = Callable[[Head], None]
+HeadAction = Callable[[Head], None]
 
 
-def fitting(
-    results: Sequence[Result[HeadScores]], shown: HeadScores
+@dataclass
+class ComparedResult:
+    """The result of one kind that one session compares with.
+
+    Attributes:
+        chosen_key: Short key of the result; NOTHING if none is chosen.
+        written_key: What the page itself put in its link last; None if it has not yet.
+    """
+
+    chosen_key: str = NO_COMPARISON
+    written_key: str | None = None
+
+    @classmethod
+    def of_session(cls, kind: str) -> ComparedResult:
+        """This session's object for a kind of result; each kind has a choice of its own."""
+        key = f"_against-{kind}"
+        compared_result = st.session_state.get(key)
+        if not isinstance(compared_result, cls):
+            compared_result = cls()
+            st.session_state[key] = compared_result
+        return compared_result
+
+
+def results_on_same_heads(
+    results: Sequence[Result[HeadScores]], shown_scores: HeadScores
 ) -> Iterator[Result[HeadScores]]:
     """The results on the same heads, without those that are shown."""
-    return (r for r in results if r.record.grid == shown.grid and r.record.spec != shown.spec)
+    for result in results:
+        scores = result.record
+        if scores.grid == shown_scores.grid and scores.spec != shown_scores.spec:
+            yield result
 
 
-def rivals(
-    results: Sequence[Result[HeadScores]], shown: HeadScores
+def comparable_scores_by_key(
+    results: Sequence[Result[HeadScores]], shown_scores: HeadScores
 ) -> dict[str, tuple[str, HeadScores]]:
-    """{short key: (label, scores)} of those that fit: of the same language first, and of the same model and task."""
+    """Scores on the same heads, by short key: those of the same language first, and of the same model and task.
 
-    def order(one: tuple[str, str, HeadScores]) -> tuple[bool, bool, str, str]:
-        key, words, record = one
-        other = [
-            spec_of(record, part, "name") != spec_of(shown, part, "name")
+    Returns:
+        {short key: (label, scores)}.
+    """
+
+    def order(labelled_scores: tuple[str, str, HeadScores]) -> tuple[bool, bool, str, str]:
+        key, label_text, scores = labelled_scores
+        is_other_language = scores.language != shown_scores.language
+        is_other_subject = any(
+            spec_of(scores, part, "name") != spec_of(shown_scores, part, "name")
             for part in ("model", "task")
-        ]
-        return record.language != shown.language, any(other), words, key
+        )
+        return is_other_language, is_other_subject, label_text, key
 
-    found = [(r.key, label(r.record, shown), r.record) for r in fitting(results, shown)]
-    return {key[:SHORT]: (words, record) for key, words, record in sorted(found, key=order)}
-
-
-def label(other: HeadScores, shown: HeadScores) -> str:
-    """Language, method and settings of a result, and where it is of another model or task than the one shown, which."""
-    estimand, *settings = variant_name(other).split(", ")
-    named = METHODS.get(other.method)
-    words = [
-        other.method,
-        *([f"estimand {estimand}"] if named and "estimand" in named.options else []),
-        *settings,
+    labelled_results = [
+        (result.key, comparison_label(result.record, shown_scores), result.record)
+        for result in results_on_same_heads(results, shown_scores)
     ]
-    for part in ("model", "task"):
-        if (name := spec_of(other, part, "name")) != spec_of(shown, part, "name"):
-            words.append(f"{part} {name}")
-    weights = [fingerprint_of(s.spec) for s in (other, shown)]
-    if weights[0] != weights[1] and not words[-1].startswith("model "):
-        words.append(f"weights {str(weights[0])[:SHORT]}")
-    if (size := spec_of(other, "task", "size")) != spec_of(shown, "task", "size"):
-        words.append(f"{size} examples")
-    return f"{language_title(other.language)}: {', '.join(words)}"
+    return {
+        key[:COMPARED_KEY_LENGTH]: (label_text, scores)
+        for key, label_text, scores in sorted(labelled_results, key=order)
+    }
 
 
-def of_languages(
+def comparison_label(other_scores: HeadScores, shown_scores: HeadScores) -> str:
+    """Language, method and settings of a result, and where it is of another model or task than the one shown, which."""
+    estimand, *setting_parts = variant_name(other_scores).split(", ")
+    known_method = METHODS.get(other_scores.method)
+    parts = [other_scores.method]
+    if known_method and "estimand" in known_method.options:
+        parts.append(f"estimand {estimand}")
+    parts += setting_parts
+    for subject in ("model", "task"):
+        name = spec_of(other_scores, subject, "name")
+        if name != spec_of(shown_scores, subject, "name"):
+            parts.append(f"{subject} {name}")
+    other_fingerprint = fingerprint_of(other_scores.spec)
+    has_other_weights = other_fingerprint != fingerprint_of(shown_scores.spec)
+    if has_other_weights and not parts[-1].startswith("model "):
+        parts.append(f"weights {str(other_fingerprint)[:COMPARED_KEY_LENGTH]}")
+    size = spec_of(other_scores, "task", "size")
+    if size != spec_of(shown_scores, "task", "size"):
+        parts.append(f"{size} examples")
+    return f"{language_title(other_scores.language)}: {', '.join(parts)}"
+
+
+def draw_comparison_by_language(
     scores: Mapping[str, HeadScores], on_click: Callable[[str, Head], None] | None = None
 ) -> None:
     """On pages that show several languages at once, folded: the widget that chooses one, and its comparison."""
     results = stored_results(HeadScores).results
-    if not any(True for shown in scores.values() for _ in fitting(results, shown)):
+    if not any(_has_comparable(results, language_scores) for language_scores in scores.values()):
         return
-    with st.expander(HEADING, icon=":material/compare_arrows:", expanded=PARAM in st.query_params):
+    with st.expander(
+        COMPARISON_HEADING,
+        icon=":material/compare_arrows:",
+        expanded=COMPARED_PARAM in st.query_params,
+    ):
         languages = list(scores)
-        keep_known_choice(BESIDE, "language", languages)
-        start = (
-            languages.index(remembered_choice("focus"))
-            if remembered_choice("focus") in languages
-            else 0
+        keep_known_choice(LANGUAGE_WIDGET, "language", languages)
+        focus = remembered_choice("focus")
+        language = st.selectbox(
+            "Language",
+            languages,
+            index=languages.index(focus) if focus in languages else 0,
+            format_func=str,
+            key=LANGUAGE_WIDGET,
+            bind="query-params",
         )
-        one = st.selectbox(
-            "Language", languages, index=start, format_func=str, key=BESIDE, bind="query-params"
-        )
-        of_scores(scores[one], None, None if on_click is None else lambda head: on_click(one, head))
+        on_head_click = None if on_click is None else partial(on_click, language)
+        draw_comparison_of_scores(scores[language], None, on_head_click)
 
 
-def of_scores(shown: HeadScores, head: Head | None, on_click: Click | None) -> None:
+def _has_comparable(results: Sequence[Result[HeadScores]], shown_scores: HeadScores) -> bool:
+    """Whether there is any result to compare these scores with."""
+    return next(results_on_same_heads(results, shown_scores), None) is not None
+
+
+def draw_comparison_of_scores(
+    shown_scores: HeadScores, head: Head | None, on_click: HeadAction | None
+) -> None:
     """The list of scores to compare with and, when one is chosen, the comparison."""
     results = stored_results(HeadScores).results
-    there = rivals(results, shown)
-    labels = {key: words for key, (words, _) in there.items()}
-    if not there:
+    comparable = comparable_scores_by_key(results, shown_scores)
+    labels = {key: other_label for key, (other_label, _) in comparable.items()}
+    if not comparable:
         st.caption("There is no other result on these heads.")
-    key = pick(
+    key = pick_compared_result(
         labels,
-        SCORES,
-        f"{shown.language}-{shown.values_sha256()[:SHORT]}",
-        [r.key for r in results],
+        SCORES_KIND,
+        f"{shown_scores.language}-{shown_scores.values_sha256()[:COMPARED_KEY_LENGTH]}",
+        [result.key for result in results],
     )
-    if key == NOTHING:
+    if key == NO_COMPARISON:
         return
-    words, other = there[key]
-    names = f"{label(shown, other)} (shown)", words
-    compare(
-        shown,
-        other,
-        names,
-        notes(shown, other),
-        content_key([shown.spec, other.spec]),
+    other_label, other_scores = comparable[key]
+    draw_comparison(
+        shown_scores,
+        other_scores,
+        (f"{comparison_label(shown_scores, other_scores)} (shown)", other_label),
+        comparison_notes(shown_scores, other_scores),
+        content_key([shown_scores.spec, other_scores.spec]),
         head,
         on_click,
     )
 
 
-def draw(shown: HeadScores, head: Head, on_click: Click) -> None:
+def draw_comparison_section(shown_scores: HeadScores, head: Head, on_click: HeadAction) -> None:
     """The comparison of one language's scores under its own heading; nothing where there is nothing to compare."""
-    if any(True for _ in fitting(stored_results(HeadScores).results, shown)):
-        st.subheader(HEADING)
-        of_scores(shown, head, on_click)
+    if _has_comparable(stored_results(HeadScores).results, shown_scores):
+        st.subheader(COMPARISON_HEADING)
+        draw_comparison_of_scores(shown_scores, head, on_click)
 
 
-def compare(
-    shown: HeadScores, other: HeadScores, names: tuple[str, str], notes: Sequence[str], key: str, head: Head | None,
-    on_click: Click | None,
-) -> None:  # fmt: skip
-    """Two results in words, as maps, and head by head. key: of the comparison, for its table and its file."""
-    found = contrast(shown, other)
-    st.markdown(plain(sentence(found, shown, other)))
-    for remark in dict.fromkeys([*remarks([shown]), *remarks([other])]):
+def draw_comparison(
+    shown_scores: HeadScores,
+    other_scores: HeadScores,
+    names: tuple[str, str],
+    notes: Sequence[str],
+    key: str,
+    head: Head | None,
+    on_click: HeadAction | None,
+) -> None:
+    """Draw two results in words, as maps, and head by head.
+
+    Args:
+        shown_scores: The first result.
+        other_scores: The second result.
+        names: Of both, above their maps.
+        notes: Below the table.
+        key: Of the comparison, for its table and its file.
+        head: That is marked in the maps.
+        on_click: Called with a head that is clicked in a map.
+    """
+    comparison = contrast(shown_scores, other_scores)
+    st.markdown(plain(comparison_sentence(comparison, shown_scores, other_scores)))
+    for remark in dict.fromkeys([*remarks([shown_scores]), *remarks([other_scores])]):
         st.caption(f"Caution: {plain(remark)}.")
-    every = maps(found, shown, other, names)
-    for at, ((title, drawn), place) in enumerate(
-        zip(every.items(), st.columns(len(every)), strict=True)
-    ):
-        with place:
+    maps_by_title = comparison_maps(comparison, shown_scores, other_scores, names)
+    columns = st.columns(len(maps_by_title))
+    for map_number, (title, drawn_map) in enumerate(maps_by_title.items()):
+        with columns[map_number]:
             draw_map(
-                drawn,
-                key=f"contrast-{at}",
+                drawn_map,
+                key=f"contrast-{map_number}",
                 title=title,
-                selected=head,
+                selected_head=head,
                 on_click=on_click,
                 compact=True,
             )
-    show_table(changes(found, shown, other, notes), key)
+    show_table(head_changes_table(comparison, shown_scores, other_scores, notes), key)
 
 
-def pick(labels: Mapping[str, str], kind: str, shown: str, known: Sequence[str]) -> str:
+def pick_compared_result(
+    labels: Mapping[str, str], kind: str, shown_key: str, known_keys: Sequence[str]
+) -> str:
     """Key of the result to compare with, chosen here or by the link; it holds while other languages are looked at.
 
     The link has the key itself: streamlit would write the label there, which may be another result's tomorrow.
 
-    labels: {short key: in words}, of those that can be compared.  kind: of result; each kind has a choice of its own.
-    shown: what the widget belongs to.  known: keys of all results of the kind, whether or not they can be compared.
+    Args:
+        labels: {short key: in words}, of those that can be compared.
+        kind: Of result; each kind has a choice of its own.
+        shown_key: What the widget belongs to.
+        known_keys: Keys of all results of the kind, whether or not they can be compared.
+
+    Returns:
+        A key of `labels`, or NOTHING.
     """
-    options, kept_as, written_as = [NOTHING, *labels], f"_against-{kind}", f"_against-{kind}-link"
-    box, asked = f"against-{shown}", st.query_params.get(PARAM, NOTHING)
-    if asked not in (
-        NOTHING,
-        st.session_state.get(written_as),
+    options = [NO_COMPARISON, *labels]
+    widget_key = f"against-{shown_key}"
+    compared_result = ComparedResult.of_session(kind)
+    linked_key = st.query_params.get(COMPARED_PARAM, NO_COMPARISON)
+    if linked_key not in (
+        NO_COMPARISON,
+        compared_result.written_key,
     ):  # a new link; another page's has none
-        st.session_state[kept_as] = asked
-        set_widget(box, asked if asked in options else NOTHING)
-    kept = st.session_state.get(kept_as, NOTHING)
-    if kept not in options and not any(key.startswith(kept) for key in known):
-        st.warning(
-            plain(f"The link asks to compare with result {kept[:80]!r}, which is not in the cache.")
+        compared_result.chosen_key = linked_key
+        set_widget(widget_key, linked_key if linked_key in options else NO_COMPARISON)
+    start_key = compared_result.chosen_key
+    if start_key not in options and not any(key.startswith(start_key) for key in known_keys):
+        problem = (
+            f"The link asks to compare with result {start_key[:80]!r}, which is not in the cache."
         )
+        st.warning(plain(problem))
     if not labels:
-        return NOTHING
-    words = {NOTHING: "nothing", **labels}
-    start = options.index(kept) if kept in options else 0
-    chosen = st.selectbox(
+        return NO_COMPARISON
+    labels_by_key = {NO_COMPARISON: "nothing", **labels}
+    start_index = options.index(start_key) if start_key in options else 0
+    chosen_key = st.selectbox(
         "Compare with",
         options,
-        index=start,
-        format_func=words.__getitem__,
-        help=ABOUT[kind],
-        key=box,
+        index=start_index,
+        format_func=labels_by_key.__getitem__,
+        help=HELP_BY_KIND[kind],
+        key=widget_key,
     )
-    if chosen != options[start]:
-        st.session_state[kept_as] = chosen
-    st.session_state[written_as] = st.session_state.get(kept_as, NOTHING)
-    if st.session_state[written_as] == NOTHING:
-        st.query_params.pop(PARAM, None)
+    if chosen_key != options[start_index]:
+        compared_result.chosen_key = chosen_key
+    compared_result.written_key = compared_result.chosen_key
+    if compared_result.written_key == NO_COMPARISON:
+        st.query_params.pop(COMPARED_PARAM, None)
     else:
-        st.query_params[PARAM] = st.session_state[written_as]
-    return chosen
+        st.query_params[COMPARED_PARAM] = compared_result.written_key
+    return chosen_key
 
 
-def maps(
-    found: Contrast, shown: HeadScores, other: HeadScores, names: tuple[str, str]
+def comparison_maps(
+    comparison: Contrast, shown_scores: HeadScores, other_scores: HeadScores, names: tuple[str, str]
 ) -> dict[str, HeadMap]:
     """Both maps, on one scale where they have one unit, then their difference, or else that of their ranks."""
-    pair = maps_of(dict(zip(names, (shown, other), strict=True)), common=shown.unit == other.unit)
-    size = shown.grid.size
-    if found.difference is None:
-        moved = (found.ranks[1] - found.ranks[0]).astype(float)
-        tips = [f"rank {one} and {two} of {size}" for one, two in zip(*found.ranks, strict=True)]
-        return {
-            **pair,
-            "Ranks, first above second": head_map(moved, shown.grid, unit="ranks", tips=tips),
-        }
-    factor, unit = shown_unit(shown.unit)
-    marks = OWN * np.sign(np.nan_to_num(found.difference)).astype(np.int64) * found.clear
-    there = known(shown, other)
-    tips = [_tip(found, at, shown.unit) if there[at] else "no value" for at in range(size)]
-    difference = head_map(factor * found.difference, shown.grid, unit=unit, marks=marks, tips=tips)
-    return {**pair, "Difference, first − second": difference}
+    both_maps = maps_of(
+        dict(zip(names, (shown_scores, other_scores), strict=True)),
+        common=shown_scores.unit == other_scores.unit,
+    )
+    size = shown_scores.grid.size
+    if comparison.difference is None:
+        rank_changes = (comparison.ranks[1] - comparison.ranks[0]).astype(float)
+        tips = [
+            f"rank {shown_rank} and {other_rank} of {size}"
+            for shown_rank, other_rank in zip(*comparison.ranks, strict=True)
+        ]
+        rank_map = head_map(rank_changes, shown_scores.grid, unit="ranks", tips=tips)
+        return {**both_maps, "Ranks, first above second": rank_map}
+    factor, unit = shown_unit(shown_scores.unit)
+    marks = OWN * np.sign(np.nan_to_num(comparison.difference)).astype(np.int64) * comparison.clear
+    has_both_values = has_both_values_of(shown_scores, other_scores)
+    tips = ["no value"] * size
+    for index in np.flatnonzero(has_both_values).tolist():
+        tips[index] = _difference_tip(comparison, index, shown_scores.unit)
+    difference = head_map(
+        factor * comparison.difference, shown_scores.grid, unit=unit, marks=marks, tips=tips
+    )
+    return {**both_maps, "Difference, first − second": difference}
 
 
-def known(shown: HeadScores, other: HeadScores) -> Bools:
+def has_both_values_of(shown_scores: HeadScores, other_scores: HeadScores) -> Bools:
     """Heads of which both results have a value, bool [head]: those without a gate, for one, have none."""
-    return np.isfinite(shown.values) & np.isfinite(other.values)
+    return np.isfinite(shown_scores.values) & np.isfinite(other_scores.values)
 
 
-def _tip(found: Contrast, at: int, unit: str) -> str:
-    assert found.difference is not None
-    words = f"{value_words(found.difference[at], unit)} {shown_unit(unit)[1]}"
-    if found.low is not None and found.high is not None:
-        low, high = (value_words(end[at], unit) for end in (found.low, found.high))
-        words += f"\n{found.level:.0%} interval {low} to {high}"
-    return words
+def _difference_tip(comparison: Contrast, index: int, unit: str) -> str:
+    assert comparison.difference is not None
+    text = f"{value_words(comparison.difference[index], unit)} {shown_unit(unit)[1]}"
+    if comparison.low is not None and comparison.high is not None:
+        low = value_words(comparison.low[index], unit)
+        high = value_words(comparison.high[index], unit)
+        text += f"\n{comparison.level:.0%} interval {low} to {high}"
+    return text
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def _rho(values: Floats) -> tuple[float, float, float]:
+def _spearman_rho(values: Floats) -> tuple[float, float, float]:
     """Spearman's ρ of two rows and the ends of its interval; cached, as a page asks again with every click."""
     rho, (low, high) = spearman_interval(values, np.random.default_rng(SEED))
     return float(rho[0, 1]), float(low[0, 1]), float(high[0, 1])
 
 
-def sentence(found: Contrast, shown: HeadScores, other: HeadScores) -> str:
+def comparison_sentence(
+    comparison: Contrast, shown_scores: HeadScores, other_scores: HeadScores
+) -> str:
     """How alike the two are: rank correlation, heads that changed sign, and differences clear of 0."""
-    three = _rho(np.stack([shown.values, other.values])[:, known(shown, other)])
-    if np.isnan(three[0]):
-        words = ["One of the two gives all heads the same value, so there is no order to compare."]
-    else:
-        told = (f"{part:.2f}".replace("-", MINUS) for part in three)
-        words = [
-            "Their rankings of the heads have Spearman's ρ = {} [{}, {}] (95 %, by resampling heads).".format(
-                *told
-            )
-        ]
-    size, signed = shown.grid.size, bool(shown.signed and other.signed)
-    if signed:
-        both = f"{found.surely.sum()} of them with both intervals excluding 0"
-        words.append(f"{found.turned.sum()} of {size} heads have opposite signs, {both}.")
-    if found.difference is None:
-        words.append(
-            f"Their units differ ({shown.unit}, {other.unit}), so only ranks can be compared."
+    size = shown_scores.grid.size
+    sentences = [_ranking_sentence(shown_scores, other_scores)]
+    if shown_scores.signed and other_scores.signed:
+        surely_words = f"{comparison.surely.sum()} of them with both intervals excluding 0"
+        sentences.append(
+            f"{comparison.turned.sum()} of {size} heads have opposite signs, {surely_words}."
         )
-    elif found.low is None:
-        lack = "Neither has" if shown.low is None and other.low is None else "One of them has no"
-        words.append(f"{lack} intervals, so it is not known which differences are noise.")
+    if comparison.difference is None:
+        sentences.append(
+            f"Their units differ ({shown_scores.unit}, {other_scores.unit}), so only ranks can be compared."
+        )
+    elif comparison.low is None:
+        has_neither = shown_scores.low is None and other_scores.low is None
+        lack = "Neither has" if has_neither else "One of them has no"
+        sentences.append(f"{lack} intervals, so it is not known which differences are noise.")
     else:
-        words.append(
-            f"The difference is significant at {found.clear.sum()} of {size} heads, each by its own interval at a "
-            f"confidence of at least {100 * found.level:g} %, whether or not the two share samples; among so many, "
+        sentences.append(
+            f"The difference is significant at {comparison.clear.sum()} of {size} heads, each by its own interval at a "
+            f"confidence of at least {100 * comparison.level:g} %, whether or not the two share samples; among so many, "
             "some may be by chance."
         )
-    if found.difference is not None and (shown.method, shown.estimand) != (
-        other.method,
-        other.estimand,
-    ):
-        words.append(
+    shown_quantity = (shown_scores.method, shown_scores.estimand)
+    other_quantity = (other_scores.method, other_scores.estimand)
+    if comparison.difference is not None and shown_quantity != other_quantity:
+        sentences.append(
             "They estimate different quantities, so a difference need not be an error of either."
         )
-    return " ".join(words)
+    return " ".join(sentences)
 
 
-def changes(found: Contrast, shown: HeadScores, other: HeadScores, notes: Sequence[str]) -> Table:
-    """A row a head, the largest change first: both values, the difference with its interval, both ranks and signs."""
-    (factor, unit), (of_other, other_unit) = shown_unit(shown.unit), shown_unit(other.unit)
-    moved, signed = found.ranks[1] - found.ranks[0], bool(shown.signed and other.signed)
-    size = np.abs(moved if found.difference is None else found.difference)
-    columns: dict[str, tuple[str, Floats]] = {
-        f"value, {unit}": (_form(shown), factor * shown.values),
-        f"other value, {other_unit}": (_form(other), of_other * other.values),
-    }
-    for name in ("difference", "low", "high"):
-        if (column := getattr(found, name)) is not None:
-            columns[f"{name}, {unit}"] = (value_format(shown.unit), factor * column)
-    rows: list[tuple[Cell, ...]] = []
-    for at in filter(known(shown, other).__getitem__, np.argsort(-size, kind="stable").tolist()):
-        numbers = [float(column[at]) for _, column in columns.values()]
-        ranks = (int(found.ranks[0][at]), int(found.ranks[1][at]), int(moved[at]))
-        rows.append((*shown.grid.heads[at], *numbers, *ranks, _turn(found, at) if signed else None))
-    formats = [form for form, _ in columns.values()]
-    return Table(
-        "two-results", "Head by head, the largest change first",
-        (*HEAD, *columns, "rank", "other rank", "ranks above the other", "opposite signs"),
-        (*HEAD_FORMATS, *formats, "d", "d", "+d", ""), tuple(rows), (*notes, *([SURELY] if signed else [])),
-    )  # fmt: skip
-
-
-def _form(scores: HeadScores) -> str:
-    return value_format(scores.unit) if scores.signed else ".4g"
-
-
-def _turn(found: Contrast, at: int) -> str:
-    return "both intervals" if found.surely[at] else "yes" if found.turned[at] else ""
-
-
-def notes(shown: HeadScores, other: HeadScores) -> tuple[str, ...]:
-    """What the two results are."""
-    return tuple(
-        f"{name}: {spec_of(s, 'model', 'name')} on {spec_of(s, 'task', 'name')}, {language_title(s.language)}, "
-        f"{s.method}, {describe_variant([s])}, {spec_of(s, 'task', 'size')} examples."
-        for name, s in (("Shown", shown), ("Other", other))
+def _ranking_sentence(shown_scores: HeadScores, other_scores: HeadScores) -> str:
+    """How alike two rankings of the heads are."""
+    both_values = np.stack([shown_scores.values, other_scores.values])
+    rho, low, high = _spearman_rho(both_values[:, has_both_values_of(shown_scores, other_scores)])
+    if np.isnan(rho):
+        return "One of the two gives all heads the same value, so there is no order to compare."
+    rho_text, low_text, high_text = (f"{n:.2f}".replace("-", MINUS) for n in (rho, low, high))
+    return (
+        f"Their rankings of the heads have Spearman's ρ = {rho_text} [{low_text}, {high_text}] "
+        "(95 %, by resampling heads)."
     )
 
 
-def bare_scores(grid: HeadGrid, language: str, name: str, values: Floats) -> HeadScores:
+def head_changes_table(
+    comparison: Contrast, shown_scores: HeadScores, other_scores: HeadScores, notes: Sequence[str]
+) -> Table:
+    """A row a head, the largest change first: both values, the difference with its interval, both ranks and signs."""
+    factor, unit = shown_unit(shown_scores.unit)
+    other_factor, other_unit = shown_unit(other_scores.unit)
+    shown_ranks, other_ranks = comparison.ranks
+    rank_changes = other_ranks - shown_ranks
+    have_signs = bool(shown_scores.signed and other_scores.signed)
+    change_sizes = np.abs(rank_changes if comparison.difference is None else comparison.difference)
+    columns: dict[str, tuple[str, Floats]] = {
+        f"value, {unit}": (_value_format_of(shown_scores), factor * shown_scores.values),
+        f"other value, {other_unit}": (
+            _value_format_of(other_scores),
+            other_factor * other_scores.values,
+        ),
+    }
+    for name in ("difference", "low", "high"):
+        column = getattr(comparison, name)
+        if column is not None:
+            columns[f"{name}, {unit}"] = (value_format(shown_scores.unit), factor * column)
+    has_both_values = has_both_values_of(shown_scores, other_scores)
+    rows: list[tuple[Cell, ...]] = []
+    for index in np.argsort(-change_sizes, kind="stable").tolist():
+        if not has_both_values[index]:
+            continue
+        numbers = [float(column[index]) for _, column in columns.values()]
+        ranks = (int(shown_ranks[index]), int(other_ranks[index]), int(rank_changes[index]))
+        sign_change = _sign_change_words(comparison, index) if have_signs else None
+        rows.append((*shown_scores.grid.heads[index], *numbers, *ranks, sign_change))
+    formats = [number_format for number_format, _ in columns.values()]
+    all_notes = [*notes, OPPOSITE_SIGNS_NOTE] if have_signs else notes
+    return Table(
+        "two-results",
+        "Head by head, the largest change first",
+        (*HEAD, *columns, "rank", "other rank", "ranks above the other", "opposite signs"),
+        (*HEAD_FORMATS, *formats, "d", "d", "+d", ""),
+        tuple(rows),
+        tuple(all_notes),
+    )
+
+
+def _value_format_of(scores: HeadScores) -> str:
+    return value_format(scores.unit) if scores.signed else ".4g"
+
+
+def _sign_change_words(comparison: Contrast, index: int) -> str:
+    """Whether a head's values have opposite signs, and whether both intervals say so; empty if not."""
+    if comparison.surely[index]:
+        return "both intervals"
+    return "yes" if comparison.turned[index] else ""
+
+
+def comparison_notes(shown_scores: HeadScores, other_scores: HeadScores) -> tuple[str, ...]:
+    """What the two results are."""
+    return _note("Shown", shown_scores), _note("Other", other_scores)
+
+
+def _note(name: str, scores: HeadScores) -> str:
+    model = spec_of(scores, "model", "name")
+    task = spec_of(scores, "task", "name")
+    size = spec_of(scores, "task", "size")
+    return (
+        f"{name}: {model} on {task}, {language_title(scores.language)}, {scores.method}, "
+        f"{describe_variant([scores])}, {size} examples."
+    )
+
+
+def unitless_scores(grid: HeadGrid, language: str, name: str, values: Floats) -> HeadScores:
     """Values of heads that no method of scores gives, in no unit and without intervals."""
     return HeadScores(grid, language, f"{name} of heads", values, name, name, 0, 0.0)

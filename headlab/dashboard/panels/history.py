@@ -11,17 +11,17 @@ import numpy as np
 import streamlit as st
 
 from headlab.core import Bools, HeadGrid, HeadlabError, JsonLike, JsonRecord
+from headlab.dashboard.widgets import PageState, widget_values
 from headlab.masks import Mask, full_mask
 
 MAX_STATES = 500
-TROUBLE = "_link_trouble"
-HISTORY = "_history:"
+HISTORY_KEY_PREFIX = "_history:"
 """Session key of a model's history, before the fingerprint of the model."""
 BY_HAND = "by hand"
 
 
 @dataclass
-class History:
+class MaskHistory:
     """All states of one model's mask in this session.
 
     Attributes:
@@ -31,7 +31,7 @@ class History:
         position: Of the current mask among them.
         stamp: Incremented whenever the mask changes other than by the list of heads, which is
             then redrawn.
-        linked: Masks already written to this session's links, as link text; going Back to one
+        written_link_texts: Masks already written to this session's links, as link text; going Back to one
             does not undo a click.
     """
 
@@ -40,7 +40,7 @@ class History:
     masks: list[Mask] = field(init=False)
     position: int = field(default=0, init=False)
     stamp: int = field(default=0, init=False)
-    linked: set[str] = field(default_factory=set, init=False)
+    written_link_texts: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.masks = [replace(full_mask(self.grid), model=self.model)]
@@ -70,27 +70,27 @@ class History:
             self.model = model
             self.masks = [replace(mask, model=model) for mask in self.masks]
 
-    def switch(self, head_indices: Sequence[int], on: bool) -> None:
+    def switch(self, head_indices: Sequence[int], is_on: bool) -> None:
         """Switch some heads by hand; the others stay as they are.
 
         Args:
             head_indices: Of these heads, in the grid's order.
-            on: Whether they are kept then.
+            is_on: Whether they are kept then.
         """
-        kept = self.mask.kept.copy()
-        kept[list(head_indices)] = on
+        kept_heads = self.mask.kept.copy()
+        kept_heads[list(head_indices)] = is_on
         self.stamp += 1
-        self.by_hand(kept)
+        self.set_by_hand(kept_heads)
 
-    def put(self, kept: Bools, chosen: JsonRecord) -> None:
+    def set_mask(self, kept_heads: Bools, origin: JsonRecord) -> None:
         """Set a mask from elsewhere: a suggestion, a file, a link.
 
         Args:
-            kept: Heads kept, bool [head].
-            chosen: How they were chosen, as in a mask file.
+            kept_heads: Heads kept, bool [head].
+            origin: How they were chosen, as in a mask file.
         """
         self.stamp += 1
-        self._append(kept, chosen)
+        self._append(kept_heads, origin)
 
     def undo(self) -> None:
         """Go one state back, if there is one."""
@@ -102,39 +102,53 @@ class History:
 
     def reset(self) -> None:
         """Switch all heads on; can be undone."""
-        self.put(np.ones(self.grid.size, bool), {})
+        self.set_mask(np.ones(self.grid.size, bool), {})
 
-    def by_hand(self, kept: Bools) -> None:
+    def set_by_hand(self, kept_heads: Bools) -> None:
         """Set the mask as a person chose it, for one in the list of heads, which already shows it.
 
         Args:
-            kept: Heads kept, bool [head].
+            kept_heads: Heads kept, bool [head].
         """
-        chosen: dict[str, JsonLike] = {"rule": BY_HAND}
-        earlier_choice = self.mask.chosen
-        if earlier_choice.get("rule") == BY_HAND:
-            started_from = earlier_choice.get("started_from")
+        origin: dict[str, JsonLike] = {"rule": BY_HAND}
+        earlier_origin = self.mask.chosen
+        if earlier_origin.get("rule") == BY_HAND:
+            started_from = earlier_origin.get("started_from")
         else:
-            started_from = dict(earlier_choice)
+            started_from = dict(earlier_origin)
         if started_from:
-            chosen["started_from"] = started_from
-        self._append(kept, chosen)
+            origin["started_from"] = started_from
+        self._append(kept_heads, origin)
 
     def _go_to(self, position: int) -> None:
         if 0 <= position < len(self.masks):
             self.position = position
             self.stamp += 1
 
-    def _append(self, kept: Bools, chosen: JsonRecord) -> None:
+    def _append(self, kept_heads: Bools, origin: JsonRecord) -> None:
         """Make a new current mask, which drops what was undone; the same heads make none."""
-        if np.array_equal(kept, self.mask.kept):
+        if np.array_equal(kept_heads, self.mask.kept):
             return
-        mask = Mask(self.grid, kept.copy(), self.model, chosen)
+        mask = Mask(self.grid, kept_heads.copy(), self.model, origin)
         self.masks = [*self.masks[: self.position + 1], mask][-MAX_STATES:]
         self.position = len(self.masks) - 1
 
 
-def history_of(fingerprint: str, grid: HeadGrid, model: JsonRecord | None = None) -> History:
+@dataclass
+class LinkProblem(PageState):
+    """Why the mask of a link could not be used in one session.
+
+    Attributes:
+        sentence: The reason.
+        position_and_stamp: Of the history when the link was followed; None if there is no problem.
+    """
+
+    key = "_link_trouble"
+    sentence: str = ""
+    position_and_stamp: tuple[int, int] | None = None
+
+
+def history_of(fingerprint: str, grid: HeadGrid, model: JsonRecord | None = None) -> MaskHistory:
     """This session's history of one model's mask.
 
     Args:
@@ -143,40 +157,61 @@ def history_of(fingerprint: str, grid: HeadGrid, model: JsonRecord | None = None
         model: What its masks say of the model, as in a mask file; None where only the
             fingerprint is known.
     """
-    key = f"{HISTORY}{fingerprint}"
+    key = f"{HISTORY_KEY_PREFIX}{fingerprint}"
     history = st.session_state.get(key)
-    if not isinstance(history, History) or history.grid != grid:
-        history = st.session_state[key] = History(grid, model or {"fingerprint": fingerprint})
+    if not isinstance(history, MaskHistory) or history.grid != grid:
+        history = st.session_state[key] = MaskHistory(grid, model or {"fingerprint": fingerprint})
     if model is not None:
         history.name_model(model)
     return history
 
 
-def encode(kept: Bools) -> str:
+def histories_by_fingerprint() -> dict[str, MaskHistory]:
+    """This session's histories, by the fingerprint of their model."""
+    histories: dict[str, MaskHistory] = {}
+    for key, history in widget_values(HISTORY_KEY_PREFIX).items():
+        if isinstance(history, MaskHistory):
+            histories[key.removeprefix(HISTORY_KEY_PREFIX)] = history
+    return histories
+
+
+def mask_link_text(kept_heads: Bools) -> str:
     """A mask as link text: one bit per head, 1 = off, base64url without padding."""
-    return base64.urlsafe_b64encode(np.packbits(~kept).tobytes()).decode().rstrip("=")
+    return base64.urlsafe_b64encode(np.packbits(~kept_heads).tobytes()).decode().rstrip("=")
 
 
-def decode(text: str, grid: HeadGrid) -> Bools:
-    """Inverse of `encode`, bool [head]. Raises HeadlabError unless the text is a mask of this grid's size."""
-    remedy = f"this model has {grid}. The link is incomplete, or was made for another model; no heads were changed"
+def kept_heads_of_link_text(link_text: str, grid: HeadGrid) -> Bools:
+    """The heads that a link's mask keeps, bool [head]: the inverse of `mask_link_text`.
+
+    Args:
+        link_text: Of the link.
+        grid: The model's heads.
+
+    Raises:
+        HeadlabError: The text is no mask of as many heads.
+    """
+    remedy = (
+        f"this model has {grid}. The link is incomplete, or was made for another model; no heads were "
+        "changed"
+    )
+    padded_text = link_text + "=" * (-len(link_text) % 4)
     try:
-        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        raw = base64.b64decode(padded_text, altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
         raise HeadlabError(
-            f"The mask in this link (m={text[:40]}) cannot be read; {remedy}.",
+            f"The mask in this link (m={link_text[:40]}) cannot be read; {remedy}.",
             code="link.mask_malformed",
         ) from error
     bits = np.unpackbits(np.frombuffer(raw, np.uint8)).astype(bool)
     if len(raw) != -(-grid.size // 8) or bits[grid.size :].any():
         raise HeadlabError(
-            f"The mask in this link (m={text[:40]}) does not fit; {remedy}.",
+            f"The mask in this link (m={link_text[:40]}) does not fit; {remedy}.",
             code="link.mask_mismatch",
         )
     return ~bits[: grid.size]
 
 
-def follow_link(history: History, arrived: bool) -> str | None:
+def apply_mask_link(history: MaskHistory, is_arrival: bool) -> str | None:
     """Apply the link's mask on arrival at the page. Returns a sentence if it could not be used.
 
     Only on arrival: later the browser may still send the link of an earlier state.  The sentence stays
@@ -184,25 +219,29 @@ def follow_link(history: History, arrived: bool) -> str | None:
 
     Args:
         history: Of the mask that the link sets.
-        arrived: Whether the page was not drawn before.
+        is_arrival: Whether the page was not drawn before.
     """
-    text = st.query_params.get("m")
-    if arrived and text and text != encode(history.mask.kept) and text not in history.linked:
+    problem = LinkProblem.of_session()
+    link_text = st.query_params.get("m")
+    known_texts = {mask_link_text(history.mask.kept), *history.written_link_texts}
+    if is_arrival and link_text and link_text not in known_texts:
         try:
-            history.put(decode(text, history.grid), {"rule": "link"})
+            history.set_mask(kept_heads_of_link_text(link_text, history.grid), {"rule": "link"})
         except HeadlabError as error:
-            st.session_state[TROUBLE] = (str(error), history.position, history.stamp)
-    sentence, *when = st.session_state.get(TROUBLE, (None,))
-    return sentence if when == [history.position, history.stamp] else None
+            problem.sentence = str(error)
+            problem.position_and_stamp = (history.position, history.stamp)
+    if problem.position_and_stamp == (history.position, history.stamp):
+        return problem.sentence
+    return None
 
 
-def write_link(history: History) -> None:
+def write_mask_link(history: MaskHistory) -> None:
     """Write the current mask to the link; a mask that keeps all heads is removed from it."""
     mask = history.mask
     if mask.kept.all():
         st.query_params.pop("m", None)
         return
-    text = encode(mask.kept)
-    history.linked.add(text)
-    if st.query_params.get("m") != text:
-        st.query_params["m"] = text
+    link_text = mask_link_text(mask.kept)
+    history.written_link_texts.add(link_text)
+    if st.query_params.get("m") != link_text:
+        st.query_params["m"] = link_text

@@ -14,24 +14,24 @@ from headlab.core import HeadlabError, content_key
 from headlab.dashboard.frame import (
     Choice,
     LatestValue,
+    cached_head_count,
     errors_as_sentences,
     is_model_absent,
-    stored_results,
     stored_specs,
     supervisor,
     worker_client,
 )
 from headlab.dashboard.names import page_link, plain
 from headlab.dashboard.panels.job_format import (
-    LIVE,
-    describe,
+    LIVE_STATES,
+    describe_job,
     forecast_line,
-    in_order,
-    job_in,
+    job_of_row,
     progress_line,
-    words_of,
+    sorted_queue,
+    words_of_job,
 )
-from headlab.dashboard.panels.job_format import share as share_of
+from headlab.dashboard.panels.job_format import share_done as share_of
 from headlab.dashboard.widgets import (
     Button,
     Form,
@@ -45,19 +45,24 @@ from headlab.dashboard.widgets import (
 )
 from headlab.jobs import Job, Place
 from headlab.jobs.table import ScoreJob
-from headlab.methods import METHODS, Forecast, costs, spec_of
-from headlab.results import HeadScores
+from headlab.methods import METHODS, Forecast, costs
 from headlab.worker import Client, JobRow
 
 # Actions on jobs. A press calls them before anything is redrawn, and they are not interrupted.
 
 
-class Started(NamedTuple):
-    """A job that a click started. before: it was already in the queue."""
+class StartedJob(NamedTuple):
+    """A job that a click started.
 
-    job: int
+    Attributes:
+        number: Its number.
+        state: Its state just after the click.
+        was_in_queue: Whether it was in the queue before the click.
+    """
+
+    number: int
     state: str
-    before: bool
+    was_in_queue: bool
 
 
 @dataclass
@@ -65,9 +70,9 @@ class JobRequests(PageState):
     """What one session has asked the worker for, and which job it looks at.
 
     Attributes:
-        mine: Its jobs whose end it has not seen yet.
-        live: All jobs that ran or waited when it last looked.
-        said: Why its last click or job failed; empty if it did not.
+        own_numbers: Its jobs whose end it has not seen yet.
+        live_numbers: All jobs that ran or waited when it last looked.
+        failure: Why its last click or job failed; empty if it did not.
         started: The job that its last click queued.
         to_delete: The job whose deletion waits for confirmation; None for none.
         was_turned: Whether a press has opened a job, or the list of all, which the link does not say yet.
@@ -75,88 +80,94 @@ class JobRequests(PageState):
     """
 
     key = "_jobs"
-    mine: set[int] = field(default_factory=set)
-    live: set[int] = field(default_factory=set)
-    said: str = ""
-    started: Started | None = None
+    own_numbers: set[int] = field(default_factory=set)
+    live_numbers: set[int] = field(default_factory=set)
+    failure: str = ""
+    started: StartedJob | None = None
     to_delete: int | None = None
     was_turned: bool = False
     turned_to: int | None = None
 
-    def forget(self, why: str = "") -> None:
-        """Drop the last message and the last started job. why: the new message, if any."""
-        self.said = why
+    def forget(self, reason: str = "") -> None:
+        """Drop the last message and the last started job.
+
+        Args:
+            reason: The new message, if any.
+        """
+        self.failure = reason
         self.started = None
 
 
-def asked_for() -> JobRequests:
+def job_requests() -> JobRequests:
     """This session's job requests."""
     return JobRequests.of_session()
 
 
-def ask(do: Callable[[Client], object]) -> None:
-    """Call the worker; an error becomes a sentence that `said` shows until the next click."""
-    held = asked_for()
-    held.forget()
+def ask_worker(call: Callable[[Client], object]) -> None:
+    """Call the worker; an error becomes a sentence that `show_last_failure` shows until the next click."""
+    requests = job_requests()
+    requests.forget()
     try:
-        do(supervisor().client())
+        call(supervisor().client())
     except HeadlabError as error:
-        held.said = str(error)
+        requests.failure = str(error)
 
 
-def said() -> None:
+def show_last_failure() -> None:
     """Show why this session's last click or job failed, until the next click."""
-    if sentence := asked_for().said:
-        st.error(plain(sentence))
+    if message := job_requests().failure:
+        st.error(plain(message))
 
 
-def start(job: Job, place: Place = "here") -> None:
+def start_job(job: Job, place: Place = "here") -> None:
     """Queue a job as this session's own."""
-    requests = asked_for()
+    requests = job_requests()
 
     def submit(worker: Client) -> None:
-        live = {row.id for row in worker.jobs() if row.state in LIVE}
-        submitted = worker.submit(job, place=place)
-        requests.mine.add(submitted.id)
-        requests.started = Started(submitted.id, submitted.state, submitted.id in live)
+        live_numbers = {row.id for row in worker.jobs() if row.state in LIVE_STATES}
+        job_row = worker.submit(job, place=place)
+        requests.own_numbers.add(job_row.id)
+        requests.started = StartedJob(
+            job_row.id, job_row.state, was_in_queue=job_row.id in live_numbers
+        )
 
-    ask(submit)
+    ask_worker(submit)
 
 
-def start_planned(
-    form: Form, make_job: Callable[[FormValues], Job], typed: Mapping[str, str] | None
+def start_job_of_form(
+    form: Form, make_job: Callable[[FormValues], Job], typed_numbers: Mapping[str, str] | None
 ) -> None:
     """Queue the job of a form, as its widgets are now, not as they were when the button was drawn.
 
     Args:
         form: Whose values the job is made of.
         make_job: Makes it; its HeadlabError is shown.
-        typed: What was typed last, as in `entered`.
+        typed_numbers: What the form's number fields showed last, as in `with_typed_numbers`.
     """
     try:
-        job = make_job(with_typed_numbers(form.values(), typed))
+        job = make_job(with_typed_numbers(form.values(), typed_numbers))
     except HeadlabError as error:
-        asked_for().forget(str(error))
+        job_requests().forget(str(error))
         return
-    start(job)
+    start_job(job)
 
 
-def show(job: int | None) -> None:
+def open_job(job: int | None) -> None:
     """Show one job on the Jobs page, or all. A link to the same page would drop the other parameters."""
-    requests = asked_for()
+    requests = job_requests()
     requests.forget()
     requests.to_delete = None
     requests.turned_to = job
     requests.was_turned = True
 
 
-def shown() -> str:
+def opened_job() -> str:
     """The job that the link names, or empty; a job opened by a press takes precedence and is written to the link here.
 
     A press does not write the link itself: a timer's run that it interrupts may start again after it and overwrite
     the session's link with that of its own request.
     """
-    requests = asked_for()
+    requests = job_requests()
     if requests.was_turned:
         if requests.turned_to is None:
             st.query_params.pop("job", None)
@@ -166,232 +177,280 @@ def shown() -> str:
     return st.query_params.get("job", "")
 
 
-def cancel(job: int) -> None:
+def cancel_job(job: int) -> None:
     """Cancel a running job at its next batch, a waiting one at once."""
-    _drop()
-    ask(lambda worker: worker.cancel(job))
+    _dismiss_delete_confirmation()
+    ask_worker(lambda worker: worker.cancel(job))
 
 
-def resume(job: int) -> None:
+def resume_job(job: int) -> None:
     """Queue a cancelled or failed job again."""
-    _drop()
-    ask(lambda worker: worker.resume(job))
+    _dismiss_delete_confirmation()
+    ask_worker(lambda worker: worker.resume(job))
 
 
-def _drop() -> None:
+def _dismiss_delete_confirmation() -> None:
     """Dismiss the delete confirmation, because another action was chosen."""
-    asked_for().to_delete = None
+    job_requests().to_delete = None
 
 
-def confirm_delete(job: int | None) -> None:
+def confirm_job_deletion(job: int | None) -> None:
     """Ask for confirmation to delete a job; None dismisses the question."""
-    requests = asked_for()
-    requests.said = ""
+    requests = job_requests()
+    requests.failure = ""
     requests.to_delete = job
 
 
-def deleting(job: int) -> bool:
+def is_deletion_to_confirm(job: int) -> bool:
     """Whether the confirmation to delete this job is open."""
-    return asked_for().to_delete == job
+    return job_requests().to_delete == job
 
 
-def delete(job: int) -> None:
+def delete_job(job: int) -> None:
     """Delete a job, with its log and the checkpoints of its unfinished results."""
 
-    def do(worker: Client) -> None:
+    def delete_and_show_all(worker: Client) -> None:
         worker.delete(job)
-        show(None)
+        open_job(None)
 
-    ask(do)
+    ask_worker(delete_and_show_all)
 
 
 # The end of every job form.
 
 
-def end_form(
+def end_job_form(
     job: Job,
-    trouble: str,
-    press: Callable[..., None],
+    reason: str,
+    on_press: Callable[..., None],
     *args: Any,
     key: str,
-    form: str,
-    before: str = "What it will take:",
+    form_prefix: str,
+    text_before: str = "What it will take:",
 ) -> None:
     """What is wrong with the form, or else the forecast of its job; and Start.
 
     Args:
         job: Of the form.
-        trouble: Why it cannot be started; empty if it can.
-        press: Called by Start, with `args` and what was typed last.
-        args: Of `press`.
+        reason: Why it cannot be started; empty if it can.
+        on_press: Called by Start, with `args` and what was typed last.
+        args: Of `on_press`.
         key: Of the button.
-        form: Prefix of the keys of the form's widgets.
-        before: Text before the forecast.
+        form_prefix: Prefix of the keys of the form's widgets.
+        text_before: Text before the forecast.
     """
-    if trouble:
-        st.warning(plain(trouble))
+    if reason:
+        st.warning(plain(reason))
     else:
-        draw(job, before, "")
+        draw_forecast(job, text_before, "")
     button(
         "Start",
         kind="primary",
         icon="play_arrow",
         key=key,
-        disabled=bool(trouble),
-        on_press=press,
+        disabled=bool(reason),
+        on_press=on_press,
         args=args,
-        form=form,
+        form=form_prefix,
     )
 
 
-def terminal(*jobs: Job, about: str = "") -> None:
-    """The terminal commands of jobs, folded. about: a note above them."""
+def show_terminal_commands(*jobs: Job, note: str = "") -> None:
+    """Show the terminal commands of jobs, folded.
+
+    Args:
+        jobs: A command, or several, each.
+        note: A note above the commands.
+    """
     with st.expander("The same from a terminal"):
-        if about:
-            st.caption(about)
-        lines = "\n".join(words_of(job, lambda job: job.terminal_lines()) for job in jobs)
+        if note:
+            st.caption(note)
+        lines = "\n".join(words_of_job(job, lambda job: job.terminal_lines()) for job in jobs)
         st.code(lines, language="bash", wrap_lines=True)
 
 
 # The cost of a job, as the worker forecasts it. It may have to time its device first, so no page waits for it.
 
-KNOWN = "_forecasts"
-FIRST_SECONDS, POLL_SECONDS, AGAIN_SECONDS, FRESH_SECONDS, KEPT = 0.3, 0.5, 3.0, 60.0, 50
+FIRST_SECONDS = 0.3
+"""A forecast that comes this soon is drawn by the run that asked for it."""
+POLL_SECONDS = 0.5
+RETRY_SECONDS = 3.0
+FRESH_SECONDS = 60.0
+"""A forecast older than this is asked for again."""
+MAX_FORECASTS = 50
 ComingForecast = LatestValue[Forecast]
 """A forecast that a thread asks the worker for."""
 
 
-def draw(job: Job, before: str, otherwise: str) -> None:
-    """A caption: `before`, then the forecast as soon as it arrives.
+class RequestedForecast(NamedTuple):
+    """A forecast, and when it was requested, by `time.monotonic`."""
 
-    otherwise: text if no worker is connected or it has no answer; if empty, the reason is shown.
+    request_time: float
+    coming: ComingForecast
+
+
+@dataclass
+class Forecasts(PageState):
+    """The forecasts that one session has requested.
+
+    Attributes:
+        by_job: By `_job_content_key`.
     """
-    held = _asked(job)
-    if held is not None:
-        held.wait(1, FIRST_SECONDS)
+
+    key = "_forecasts"
+    by_job: FIFOCache[str, RequestedForecast] = field(
+        default_factory=lambda: FIFOCache(MAX_FORECASTS)
+    )
+
+
+def draw_forecast(job: Job, text_before: str, otherwise: str) -> None:
+    """Draw the forecast of a job as a caption, as soon as it arrives.
+
+    Args:
+        job: The job.
+        text_before: Before the forecast.
+        otherwise: Text if no worker is connected or it has no answer; if empty, the reason is shown.
+    """
+    coming = _requested_forecast(job)
+    if coming is not None:
+        coming.wait(1, FIRST_SECONDS)
     # Room for all its lines, so that no button below moves as it is pressed. A page may show several.
-    with st.container(key=f"forecast-{_key(job)[:12]}"):
-        if held is not None and held.value is not None:
-            st.caption(f"{before} {words(held, otherwise)}".strip())
+    with st.container(key=f"forecast-{_job_content_key(job)[:12]}"):
+        if coming is not None and coming.value is not None:
+            st.caption(f"{text_before} {forecast_words(coming, otherwise)}".strip())
         else:  # a worker may still connect
-            every = AGAIN_SECONDS if held is None else POLL_SECONDS
-            redraw_every(_poll, every)(job, before, otherwise)
+            poll_seconds = RETRY_SECONDS if coming is None else POLL_SECONDS
+            redraw_every(_draw_forecast_if_there, poll_seconds)(job, text_before, otherwise)
 
 
-def _poll(job: Job, before: str, otherwise: str) -> None:
+def _draw_forecast_if_there(job: Job, text_before: str, otherwise: str) -> None:
     with errors_as_sentences():
-        held = _asked(job)
-        if held is not None and held.value is not None:
+        coming = _requested_forecast(job)
+        if coming is not None and coming.value is not None:
             st.rerun()
-        asking = held is not None and not held.error
-        told = "Asking the worker how long it will take …" if asking else words(held, otherwise)
-        st.caption(f"{before} {told}".strip())
+        is_asking = coming is not None and not coming.error
+        text = forecast_words(coming, otherwise)
+        if is_asking:
+            text = "Asking the worker how long it will take …"
+        st.caption(f"{text_before} {text}".strip())
 
 
-def words(held: ComingForecast | None, otherwise: str) -> str:
+def forecast_words(coming: ComingForecast | None, otherwise: str) -> str:
     """A forecast in words, as Markdown; if there is none, `otherwise` or else the reason."""
-    if held is not None and held.value is not None:
-        return forecast_line(held.value)
-    if otherwise or held is None:
+    if coming is not None and coming.value is not None:
+        return forecast_line(coming.value)
+    if otherwise or coming is None:
         return otherwise or "not known, as no worker could be asked."
-    return plain(f"not known: {held.error or 'the worker has not answered yet'}.")
+    return plain(f"not known: {coming.error or 'the worker has not answered yet'}.")
 
 
-def at_once(job: Job, otherwise: str) -> str:
+def forecast_at_once(job: Job, otherwise: str) -> str:
     """The forecast in words, if it arrives within FIRST_SECONDS."""
-    held = _asked(job)
-    if held is not None:
-        held.wait(1, FIRST_SECONDS)
-    return words(held, otherwise)
+    coming = _requested_forecast(job)
+    if coming is not None:
+        coming.wait(1, FIRST_SECONDS)
+    return forecast_words(coming, otherwise)
 
 
-def _asked(job: Job) -> ComingForecast | None:
+def _requested_forecast(job: Job) -> ComingForecast | None:
     """The forecast of a job, requested unless this session did so recently; a failed request is retried sooner."""
-    if not supervisor().connected:
+    if not supervisor().is_connected:
         return None
-    known: FIFOCache[str, tuple[float, ComingForecast]]
-    known = st.session_state.setdefault(KNOWN, FIFOCache(KEPT))
-    key, now = _key(job), time.monotonic()
-    asked, held = known.get(key, (-FRESH_SECONDS, None))
-    if held is None or now - asked > (FRESH_SECONDS if held.error is None else AGAIN_SECONDS):
-        worker = supervisor().client()
+    forecasts = Forecasts.of_session().by_job
+    key = _job_content_key(job)
+    current_time = time.monotonic()
+    earlier_request = forecasts.get(key)
+    if earlier_request is not None:
+        fresh_seconds = FRESH_SECONDS if earlier_request.coming.error is None else RETRY_SECONDS
+        if current_time - earlier_request.request_time <= fresh_seconds:
+            return earlier_request.coming
+    worker = supervisor().client()
 
-        def ask() -> Generator[Forecast]:
-            yield worker.forecast(job)
+    def forecast_of_job() -> Generator[Forecast]:
+        yield worker.forecast(job)
 
-        known[key] = now, LatestValue(ask)
-    return known[key][1]
+    coming = LatestValue(forecast_of_job)
+    forecasts[key] = RequestedForecast(current_time, coming)
+    return coming
 
 
-def told_pace(job: Job) -> float | None:
+def forecast_pace(job: Job) -> float | None:
     """Seconds a forward pass by the forecast of a job; None if this session has none, or nothing is to be run."""
-    known: Mapping[str, tuple[float, ComingForecast]] = st.session_state.get(KNOWN, {})
-    _, coming = known.get(_key(job), (0.0, None))
-    forecast = None if coming is None else coming.value
+    forecast_request = Forecasts.of_session().by_job.get(_job_content_key(job))
+    forecast = None if forecast_request is None else forecast_request.coming.value
     if forecast is None or not forecast.seconds or not forecast.forwards:
         return None
     return forecast.seconds / forecast.forwards
 
 
-def _key(job: Job) -> str:
+def _job_content_key(job: Job) -> str:
     return content_key([job.key, job.params()])
 
 
 # Following jobs on any page: bars with time left, and a rerun of the page when one starts or ends.
 
-SECONDS, SHOWN = 1.0, 3
-States = tuple[tuple[int, str], ...]
-GOES_ON = "Finished work is kept; the same job resumes from there."
+REDRAW_SECONDS = 1.0
+MAX_BARS = 3
+"""Jobs whose progress is drawn; of more it says how many."""
+JobStates = tuple[tuple[int, str], ...]
+"""Numbers and states of live jobs, in their order."""
+RESUMES_HELP = "Finished work is kept; the same job resumes from there."
 
 
-def progress() -> list[JobRow]:
+def draw_live_jobs() -> list[JobRow]:
     """Draw the live jobs, kept up to date, and return them; when one ends, the page reruns."""
-    live: list[JobRow] = []
+    live_rows: list[JobRow] = []
     with errors_as_sentences():
-        said()
-        live = known_jobs()
-        for job_row in live[:SHOWN]:
-            bar(job_row)
-        if live:
-            hidden = len(live) - SHOWN
-            more = f"{hidden} more in line" if hidden > 0 else "queue, logs and time left"
-            page_link("jobs", f"Jobs: {more}")
-            watch(live)
-    return live
+        show_last_failure()
+        live_rows = live_jobs()
+        for job_row in live_rows[:MAX_BARS]:
+            draw_job_bar(job_row)
+        if live_rows:
+            hidden_count = len(live_rows) - MAX_BARS
+            link_text = "queue, logs and time left"
+            if hidden_count > 0:
+                link_text = f"{hidden_count} more in line"
+            page_link("jobs", f"Jobs: {link_text}")
+            rerun_when_jobs_change(live_rows)
+    return live_rows
 
 
-def watch(jobs: Sequence[JobRow]) -> None:
+def rerun_when_jobs_change(jobs: Sequence[JobRow]) -> None:
     """Rerun the page as soon as the live jobs or their states differ from these."""
-    redraw_every(_watch, SECONDS, waits=bool(jobs))(_states(jobs))
+    redraw_every(_rerun_if_changed, REDRAW_SECONDS, waits=bool(jobs))(_states_of(jobs))
 
 
-def _watch(drawn: States) -> None:
+def _rerun_if_changed(drawn_states: JobStates) -> None:
     with errors_as_sentences():
         jobs = worker_client().jobs()
-        settle(jobs)
-        if _states(in_order(jobs).live) != drawn:
+        rerun_if_job_ended(jobs)
+        if _states_of(sorted_queue(jobs).live) != drawn_states:
             st.rerun()
 
 
-def _states(jobs: Sequence[JobRow]) -> States:
+def _states_of(jobs: Sequence[JobRow]) -> JobStates:
     return tuple((job_row.id, job_row.state) for job_row in jobs)
 
 
-def asked(what_then: str) -> None:
-    """The outcome of the last click that started a job, with a link to it. what_then: a sentence on its result."""
-    held = asked_for()
-    if (made := held.started) is not None and made.job in held.mine:
-        told = (
-            f"Job {made.job} is in the queue."
-            if not made.before
-            else f"This is already job {made.job}."
-        )
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.caption(f"{told} {what_then}")
-            page_link("jobs", f"Follow job {made.job}", {"job": str(made.job)})
+def show_started_job(result_sentence: str) -> None:
+    """Say what the last click that started a job came to, with a link to the job.
+
+    Args:
+        result_sentence: What becomes of the job's result.
+    """
+    requests = job_requests()
+    started_job = requests.started
+    if started_job is None or started_job.number not in requests.own_numbers:
+        return
+    state_text = f"Job {started_job.number} is in the queue."
+    if started_job.was_in_queue:
+        state_text = f"This is already job {started_job.number}."
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(f"{state_text} {result_sentence}")
+        page_link("jobs", f"Follow job {started_job.number}", {"job": str(started_job.number)})
 
 
-def known_jobs(choice: Choice | None = None) -> list[JobRow]:
+def live_jobs(choice: Choice | None = None) -> list[JobRow]:
     """Live jobs, the running ones first; none if no worker is connected.
 
     Reruns the page if a job has ended since this session's last look.
@@ -399,116 +458,110 @@ def known_jobs(choice: Choice | None = None) -> list[JobRow]:
     Args:
         choice: Whose model, task and method the jobs compute scores of; None for all jobs.
     """
-    if not supervisor().connected:
+    if not supervisor().is_connected:
         return []
     jobs = worker_client().jobs()
-    settle(jobs)
-    live = in_order(jobs).live
+    rerun_if_job_ended(jobs)
+    live_rows = sorted_queue(jobs).live
     if choice is None:
-        return live
-    return [job_row for job_row in live if _is_of(job_row, choice)]
+        return live_rows
+    return [job_row for job_row in live_rows if _computes_choice(job_row, choice)]
 
 
-def _is_of(job_row: JobRow, choice: Choice) -> bool:
+def _computes_choice(job_row: JobRow, choice: Choice) -> bool:
     """Whether a job computes scores of this choice."""
-    job = job_in(job_row)
+    job = job_of_row(job_row)
     if not isinstance(job, ScoreJob):
         return False
-    computed = (job.model, job.task, job.method, job.label_map)
-    return computed == (choice.model, choice.task, choice.method, choice.label_map)
+    computed_subject = (job.model, job.task, job.method, job.label_map)
+    return computed_subject == (choice.model, choice.task, choice.method, choice.label_map)
 
 
-def settle(jobs: Sequence[JobRow], *, tell: bool = True) -> None:
+def rerun_if_job_ended(jobs: Sequence[JobRow], *, tell_failures: bool = True) -> None:
     """Rerun the page if a job of any session has ended since the last look: the stored results have changed.
 
     Args:
         jobs: The list of jobs.
-        tell: Whether to report why a job of this session failed; False if the page already shows it.
+        tell_failures: Whether to report why a job of this session failed; False if the page already shows it.
     """
-    requests = asked_for()
+    requests = job_requests()
     states = {job_row.id: job_row.state for job_row in jobs}
-    live = {number for number, state in states.items() if state in LIVE}
-    mine = set(requests.mine)
-    ended = (mine | requests.live) & states.keys() - live
+    live_numbers = {number for number, state in states.items() if state in LIVE_STATES}
+    own_numbers = set(requests.own_numbers)
+    ended_numbers = (own_numbers | requests.live_numbers) & states.keys() - live_numbers
     # A list fetched before a click does not contain the click's job.
-    newest = max(states, default=0)
-    requests.mine.difference_update(number for number in mine - live if number <= newest)
-    requests.live = live
+    newest_number = max(states, default=0)
+    requests.own_numbers.difference_update(
+        number for number in own_numbers - live_numbers if number <= newest_number
+    )
+    requests.live_numbers = live_numbers
     failures = []
     for job_row in jobs:
-        if job_row.state == "failed" and job_row.id in mine & ended:
-            failures.append(failure(job_row))
-    if tell and failures:
-        requests.said = " ".join(failures)
-    if ended:
-        st.session_state.pop(KNOWN, None)  # what was forecast may be in the cache now
+        if job_row.state == "failed" and job_row.id in own_numbers & ended_numbers:
+            failures.append(failure_sentence(job_row))
+    if tell_failures and failures:
+        requests.failure = " ".join(failures)
+    if ended_numbers:
+        Forecasts.of_session().by_job.clear()  # what was forecast may be in the cache now
         st.rerun()
 
 
-def failure(job_row: JobRow) -> str:
+def failure_sentence(job_row: JobRow) -> str:
     """Why a job failed, as a sentence."""
-    return f"{describe(job_row)}: {job_row.state}. {job_row.error or ''}".rstrip()
+    return f"{describe_job(job_row)}: {job_row.state}. {job_row.error or ''}".rstrip()
 
 
-def bar(job_row: JobRow) -> None:
+def draw_job_bar(job_row: JobRow) -> None:
     """A job's progress and a button that cancels it."""
     number = job_row.id
     with st.container(horizontal=True, vertical_alignment="center", key=f"bar-{number}"):
         with st.container():
-            far(job_row, describe(job_row))
+            draw_job_progress(job_row, describe_job(job_row))
         button_row(cancel_button(number))
 
 
 def cancel_button(job: int) -> Button:
     """The button that cancels a job."""
-    return Button("Cancel", f"cancel-{job}", cancel, (job,), help=GOES_ON)
+    return Button("Cancel", f"cancel-{job}", cancel_job, (job,), help=RESUMES_HELP)
 
 
-def far(job_row: JobRow, before: str = "") -> None:
+def draw_job_progress(job_row: JobRow, text_before: str = "") -> None:
     """A job's progress, kept up to date while it runs. It holds no button, which could be redrawn as it is pressed.
 
     Args:
         job_row: The job.
-        before: Text before the progress.
+        text_before: Text before the progress.
     """
     if job_row.state == "running":
-        redraw_every(_far, SECONDS)(job_row.id, before)
+        redraw_every(_redraw_progress, REDRAW_SECONDS)(job_row.id, text_before)
     else:
-        _bar(job_row, before)
+        _draw_progress(job_row, text_before)
 
 
-def _far(number: int, before: str) -> None:
+def _redraw_progress(number: int, text_before: str) -> None:
     with errors_as_sentences():
-        _bar(worker_client().job(number), before)
+        _draw_progress(worker_client().job(number), text_before)
 
 
-def _bar(job_row: JobRow, before: str) -> None:
-    parts = [part for part in (before, progress_line(job_row)) if part]
+def _draw_progress(job_row: JobRow, text_before: str) -> None:
+    parts = [part for part in (text_before, progress_line(job_row)) if part]
     st.progress(share_of(job_row), plain(" · ".join(parts)))
 
 
 # Whether a method can be run on a model.
 
 
-def heads_of(model: str) -> int | None:
-    """Number of heads of a model, from its cached results; None if it has none."""
-    for result in stored_results(HeadScores).results:
-        if spec_of(result.record, "model", "name") == model:
-            return result.record.grid.size
-    return None
-
-
-def weights_missing(model: str) -> str:
+def missing_weights_reason(model: str) -> str:
     """Why nothing can be computed on this model here; empty if its weights may be found."""
     if not is_model_absent(model, stored_specs()):
         return ""
     return f"The weights of {model} are not here; give the folder that holds it, under Another model in the sidebar."
 
 
-def refusal(choice: Choice) -> str:
+def scores_refusal(choice: Choice) -> str:
     """Why nothing can be computed by this method on this model; empty if it can be, as far as is known."""
-    missing = weights_missing(choice.model)
-    heads = heads_of(choice.model)
-    if missing or heads is None:
-        return missing
-    return reason_refused(costs.refuse, METHODS[choice.method], heads)
+    missing_weights = missing_weights_reason(choice.model)
+    head_count = cached_head_count(choice.model)
+    if missing_weights or head_count is None:
+        return missing_weights
+    return reason_refused(costs.refuse, METHODS[choice.method], head_count)

@@ -16,11 +16,11 @@ from headlab.methods import Forecast
 from headlab.tasks import language_titles
 from headlab.worker import JobRow
 
-LIVE = ("queued", "running")
+LIVE_STATES = ("queued", "running")
 log = logging.getLogger(__name__)
 
 
-class Queue(NamedTuple):
+class JobQueue(NamedTuple):
     """Jobs in display order: running, waiting (oldest first), ended."""
 
     running: list[JobRow]
@@ -33,36 +33,36 @@ class Queue(NamedTuple):
         return [*self.running, *self.waiting]
 
 
-def in_order(rows: Iterable[JobRow]) -> Queue:
+def sorted_queue(rows: Iterable[JobRow]) -> JobQueue:
     """The jobs as a queue; of those that ended, the newest first."""
     by_id = sorted(rows, key=lambda row: row.id)
-    ended = [row for row in by_id if row.state not in LIVE]
-    return Queue(
+    ended_rows = [row for row in by_id if row.state not in LIVE_STATES]
+    return JobQueue(
         [row for row in by_id if row.state == "running"],
         [row for row in by_id if row.state == "queued"],
-        sorted(ended, key=lambda row: (row.ended or 0.0, row.id), reverse=True),
+        sorted(ended_rows, key=lambda row: (row.ended or 0.0, row.id), reverse=True),
     )
 
 
 # What a row of the list says of its job, whether or not its kind is known here.
 
 
-def job_in(row: JobRow) -> Job | None:
+def job_of_row(row: JobRow) -> Job | None:
     """The job of a row; None if it is of a kind that is unknown here, or of another version."""
     return job_of(row.kind, row.params)
 
 
-def words_of(job: Job | None, read: Callable[[Job], str]) -> str:
+def words_of_job(job: Job | None, describe: Callable[[Job], str]) -> str:
     """What a job says of itself; empty if there is none, or if the package that brings its kind cannot say it.
 
     Args:
         job: The job.
-        read: Gets the words from it.
+        describe: Gets the words from it.
     """
     if job is None:
         return ""
     try:
-        return str(read(job))
+        return str(describe(job))
     except Exception as error:
         if job.key in BUILT_IN:
             raise
@@ -83,45 +83,45 @@ def languages_in(row: JobRow) -> list[str]:
     return [code for code in languages if isinstance(code, str)]
 
 
-def describe(row: JobRow) -> str:
+def describe_job(row: JobRow) -> str:
     """A job in few words: what is computed and the languages, by their keys."""
-    if words := words_of(job_in(row), lambda job: job.describe()):
+    if words := words_of_job(job_of_row(row), lambda job: job.describe()):
         return words
     languages = languages_in(row)
     return f"{row.kind} for {', '.join(languages)}" if languages else row.kind
 
 
-def title(row: JobRow) -> str:
+def job_title(row: JobRow) -> str:
     """A job as a heading: what is computed, and for which languages."""
-    if words := words_of(job_in(row), lambda job: job.title()):
+    if words := words_of_job(job_of_row(row), lambda job: job.title()):
         return words
     languages = languages_in(row)
     return f"{row.kind} for {language_titles(languages)}" if languages else row.kind
 
 
-def details(row: JobRow) -> Details:
+def job_details(row: JobRow) -> Details:
     """What a job computes and where, as (name, value) pairs."""
-    pairs = _details_of(job_in(row))
+    pairs = _details_of(job_of_row(row))
     if not pairs:
         pairs = [("What", row.kind)]
         for name, value in row.params.items():
             pairs.append((name.capitalize().replace("_", " "), shown_value(value)))
-    return [*pairs, ("Where", place(row.place))]
+    return [*pairs, ("Where", place_words(row.place))]
 
 
 def _details_of(job: Job | None) -> Details:
-    """What a job says that it computes; nothing as in `words_of`."""
+    """What a job says that it computes; nothing as in `words_of_job`."""
     pairs: Details = []
 
-    def read(job: Job) -> str:
+    def collect_details(job: Job) -> str:
         pairs.extend((str(name), str(value)) for name, value in job.details())
         return ""
 
-    words_of(job, read)
+    words_of_job(job, collect_details)
     return pairs
 
 
-def place(name: str) -> str:
+def place_words(name: str) -> str:
     """Where a job runs."""
     return "this worker" if name == "here" else "Ray"
 
@@ -129,7 +129,7 @@ def place(name: str) -> str:
 # How far it is, and what it costs.
 
 
-def share(row: JobRow) -> float:
+def share_done(row: JobRow) -> float:
     """The share of a job that is done, from 0 to 1."""
     if not row.total:
         return 0.0
@@ -138,7 +138,7 @@ def share(row: JobRow) -> float:
 
 def progress_line(row: JobRow) -> str:
     """Progress of a live job: share, what it is computing, time left."""
-    parts = [f"{100 * share(row):.0f} %" if row.total else row.state]
+    parts = [f"{100 * share_done(row):.0f} %" if row.total else row.state]
     if row.note:
         parts.append(row.note)
     if row.seconds_left is not None:
@@ -146,50 +146,50 @@ def progress_line(row: JobRow) -> str:
     return " · ".join(parts)
 
 
-def waiting_line(row: JobRow, position: int, now: float) -> str:
+def waiting_line(row: JobRow, position: int, current_time: float) -> str:
     """A waiting job's place in the queue.
 
     Args:
         row: The job.
         position: In the queue, from 1.
-        now: Unix seconds.
+        current_time: Unix seconds.
     """
     line = "next in line" if position == 1 else f"number {position} in line"
-    line += f" · since {clock(row.created, now)}"
+    line += f" · since {clock_time(row.created, current_time)}"
     if row.attempts:
         line += f" · attempts so far: {row.attempts}"
     return line
 
 
-def ended_line(row: JobRow, now: float) -> str:
+def ended_line(row: JobRow, current_time: float) -> str:
     """How and when a job ended, how long it took, and its attempts where there was more than one.
 
     Args:
         row: The job.
-        now: Unix seconds.
+        current_time: Unix seconds.
     """
     parts: list[str] = [row.state]
     if row.ended is not None and row.started is None:
-        parts.append(f"{clock(row.ended, now)}, before it began")
+        parts.append(f"{clock_time(row.ended, current_time)}, before it began")
     elif row.ended is not None and row.started is not None:
         seconds = max(0.0, row.ended - row.started)
-        parts += [clock(row.ended, now), f"{duration(seconds)} after its start"]
+        parts += [clock_time(row.ended, current_time), f"{duration(seconds)} after its start"]
     if row.state != "done" and row.total:
-        parts.append(f"{share(row):.0%} done")
+        parts.append(f"{share_done(row):.0%} done")
     if row.attempts > 1:
         parts.append(f"attempt {row.attempts}")
     return " · ".join(parts)
 
 
-def clock(seconds: float, now: float) -> str:
+def clock_time(seconds: float, current_time: float) -> str:
     """A time of day in UTC, like the logs; with the date if it is not today.
 
     Args:
         seconds: The time, in Unix seconds.
-        now: Unix seconds.
+        current_time: Unix seconds.
     """
     time = datetime.fromtimestamp(seconds, UTC)
-    today = datetime.fromtimestamp(now, UTC).date()
+    today = datetime.fromtimestamp(current_time, UTC).date()
     date = "" if time.date() == today else f"{time.day} {time:%b %Y}, "
     return f"{date}{time:%H:%M} UTC"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
 
 import streamlit as st
 
@@ -11,22 +12,23 @@ from headlab.dashboard.frame import (
     Choice,
     LatestValue,
     StoredScores,
+    cached_head_count,
     errors_as_sentences,
     stored_results,
 )
-from headlab.dashboard.names import counted, plain
-from headlab.dashboard.panels import job_actions
+from headlab.dashboard.names import count_words, plain
 from headlab.dashboard.panels.job_actions import (
-    ask,
-    asked_for,
-    heads_of,
-    known_jobs,
-    progress,
-    refusal,
-    start,
+    ask_worker,
+    draw_forecast,
+    draw_live_jobs,
+    forecast_at_once,
+    job_requests,
+    live_jobs,
+    scores_refusal,
+    start_job,
 )
 from headlab.dashboard.panels.job_format import languages_in
-from headlab.dashboard.widgets import button, redraw_every
+from headlab.dashboard.widgets import PageState, button, redraw_every
 from headlab.jobs import SimpleValue
 from headlab.jobs.table import ScoreJob
 from headlab.methods import LIVE_METHOD, METHODS, costs, settings, spec_of
@@ -36,12 +38,31 @@ from headlab.worker import Client
 
 # Gradient scores as live requests: they take seconds per language and take priority over jobs.
 
-LIVE = "_gradient"
-SECONDS = 0.5
-LIVE_OPTIONS = ("form", "normalise")  # that a live request supports
+REDRAW_SECONDS = 0.5
+LIVE_OPTIONS = ("form", "normalise")
+"""Options of the method that a live request supports."""
 
 
-def fits(job: ScoreJob) -> bool:
+@dataclass
+class LiveRequest(PageState):
+    """The scores that one session has requested and that are not all there yet.
+
+    Attributes:
+        job: That would compute the same; None if nothing is requested.
+        languages: The language that is being computed, as it changes; None if nothing is requested.
+    """
+
+    key = "_gradient"
+    job: ScoreJob | None = None
+    languages: LatestValue[str] | None = None
+
+    def clear(self) -> None:
+        """Forget the request, which has ended or is to end."""
+        self.job = None
+        self.languages = None
+
+
+def fits_live_request(job: ScoreJob) -> bool:
     """Whether a live request gives exactly what this job would."""
     if job.method != LIVE_METHOD or (job.seed, job.ablation) != (0, "zero"):
         return False
@@ -53,7 +74,7 @@ def fits(job: ScoreJob) -> bool:
     )
 
 
-def ask_all(worker: Client, job: ScoreJob) -> Generator[str]:
+def request_gradient_scores(worker: Client, job: ScoreJob) -> Generator[str]:
     """Request each language in turn; yields its name before each, and an empty string at the end."""
     form = str(job.options.get("form", METHODS[job.method].options["form"].default))
     normalise = bool(job.options.get("normalise", False))
@@ -70,24 +91,25 @@ def ask_all(worker: Client, job: ScoreJob) -> Generator[str]:
     yield ""
 
 
-def draw(job: ScoreJob, label: str) -> None:
+def draw_live_offer(job: ScoreJob, label: str) -> None:
     """The button, or the progress of the scores it requested."""
-    request: tuple[ScoreJob, LatestValue[str]] | None = st.session_state.get(LIVE)
-    if request is None or not _same(request[0], job):
+    request = LiveRequest.of_session()
+    requested_job = request.job
+    live = request.languages
+    if requested_job is None or live is None or not _is_request_of(requested_job, job):
         # Starting this request ends another choice's.
-        button(label, kind="primary", key="compute", on_press=_begin, args=(job,))
+        button(label, kind="primary", key="compute", on_press=_start_request, args=(job,))
         return
-    begun, live = request
     with st.container(horizontal=True, vertical_alignment="center", key="gradient-bar"):
         with st.container():
-            redraw_every(_look, SECONDS)(begun.languages_named, live)
-        button("Stop", key="gradient-stop", on_press=_stop, help="Finished work is kept.")
+            redraw_every(_draw_progress, REDRAW_SECONDS)(requested_job.languages_named, live)
+        button("Stop", key="gradient-stop", on_press=_stop_request, help="Finished work is kept.")
 
 
-def _same(begun: ScoreJob, job: ScoreJob) -> bool:
+def _is_request_of(requested_job: ScoreJob, job: ScoreJob) -> bool:
     """Whether a running request is for this choice; languages it has finished are no longer missing."""
-    is_same = _without_languages(begun) == _without_languages(job)
-    return is_same and set(job.languages_named) <= set(begun.languages_named)
+    is_same = _without_languages(requested_job) == _without_languages(job)
+    return is_same and set(job.languages_named) <= set(requested_job.languages_named)
 
 
 def _without_languages(job: ScoreJob) -> ScoreJob:
@@ -96,52 +118,56 @@ def _without_languages(job: ScoreJob) -> ScoreJob:
     return job.model_copy(update={"languages": [], "options": options})
 
 
-def _begin(job: ScoreJob) -> None:
-    def do(worker: Client) -> None:
-        _stop()
-        st.session_state[LIVE] = (job, LatestValue(lambda: ask_all(worker, job)))
+def _start_request(job: ScoreJob) -> None:
+    def replace_request(worker: Client) -> None:
+        _stop_request()
+        request = LiveRequest.of_session()
+        request.languages = LatestValue(lambda: request_gradient_scores(worker, job))
+        request.job = job
 
-    ask(do)
+    ask_worker(replace_request)
 
 
-def _stop() -> None:
-    _, live = st.session_state.pop(LIVE, (None, None))
+def _stop_request() -> None:
+    request = LiveRequest.of_session()
+    live = request.languages
+    request.clear()
     if live is not None:
         live.stop()
 
 
-def _look(languages: Sequence[str], live: LatestValue[str]) -> None:
+def _draw_progress(languages: Sequence[str], live: LatestValue[str]) -> None:
     with errors_as_sentences():
         if live.done:
             if live.error is not None:
-                asked_for().said = str(live.error)
-            st.session_state.pop(LIVE, None)
+                job_requests().failure = str(live.error)
+            LiveRequest.of_session().clear()
             st.rerun()
         current = languages[0] if live.value is None else live.value or languages[-1]
-        done = languages.index(current)
-        caption = f"{plain(language_title(current))}, {done} of {len(languages)} done"
-        st.progress(done / len(languages), caption)
+        done_count = languages.index(current)
+        caption = f"{plain(language_title(current))}, {done_count} of {len(languages)} done"
+        st.progress(done_count / len(languages), caption)
 
 
-def work_of(choice: Choice, languages: Sequence[str], like: HeadScores | None) -> ScoreJob:
+def score_job(choice: Choice, languages: Sequence[str], template: HeadScores | None) -> ScoreJob:
     """The job that scores these languages.
 
     Args:
         choice: Whose model, task and method it is of.
         languages: Their codes.
-        like: A result whose settings it copies.
+        template: A result whose settings it copies; None for the method's defaults.
     """
     options: dict[str, SimpleValue] = {}
     seed, ablation = 0, "zero"
-    if like is not None:
-        known = METHODS[choice.method].options
-        for name, value in settings(like).items():
-            if name in known and not isinstance(value, Mapping):
+    if template is not None:
+        known_options = METHODS[choice.method].options
+        for name, value in settings(template).items():
+            if name in known_options and not isinstance(value, Mapping):
                 options[name] = value
-        seed = spec_of(like, "seed") or 0
-        ablation = spec_of(like, "ablation") or "zero"
+        seed = spec_of(template, "seed") or 0
+        ablation = spec_of(template, "ablation") or "zero"
     return ScoreJob.model_construct(
-        **choice.about,
+        **choice.job_fields,
         method=choice.method,
         languages=list(languages),
         options=options,
@@ -150,84 +176,95 @@ def work_of(choice: Choice, languages: Sequence[str], like: HeadScores | None) -
     )
 
 
-def panel(choice: Choice, results: StoredScores, what_for: str) -> None:
+def draw_missing_scores(choice: Choice, stored_scores: StoredScores, what_for: str) -> None:
     """On other pages: which scores are missing, what they are for, and the offer; nothing if none are missing."""
-    if not results.missing:
+    if not stored_scores.missing:
         return
     with st.container(border=True, key="offer"):
-        missing = plain(language_titles(results.missing))
-        st.markdown(f"No {choice.method} scores of {missing} are cached. {what_for}")
-        offer(choice, results.missing, results.like, folded=True)
-        progress()
+        missing_titles = plain(language_titles(stored_scores.missing))
+        st.markdown(f"No {choice.method} scores of {missing_titles} are cached. {what_for}")
+        offer_missing_scores(choice, stored_scores.missing, stored_scores.template, is_folded=True)
+        draw_live_jobs()
 
 
-def offer(
-    choice: Choice, missing: Sequence[str], like: HeadScores | None = None, *, folded: bool = False
+def offer_missing_scores(
+    choice: Choice,
+    missing: Sequence[str],
+    template: HeadScores | None = None,
+    *,
+    is_folded: bool = False,
 ) -> None:
     """The button that computes the missing languages, its cost, and the equivalent command.
 
     Args:
         choice: Whose scores are missing.
         missing: The languages; those of live jobs are left out.
-        like: As in `work_of`.
-        folded: Whether the command is in an expander.
+        template: As in `score_job`.
+        is_folded: Whether the command is in an expander.
     """
-    if skipped := len(stored_results(HeadScores).problems):
-        st.caption(f"Skipped in the cache: {counted(skipped, 'folder')}; the Jobs page says why.")
-    if sentence := refusal(choice):
-        st.warning(plain(sentence))
+    if skipped_count := len(stored_results(HeadScores).problems):
+        st.caption(
+            f"Skipped in the cache: {count_words(skipped_count, 'folder')}; the Jobs page says why."
+        )
+    if reason := scores_refusal(choice):
+        st.warning(plain(reason))
         return
-    busy = {language for job_row in known_jobs(choice) for language in languages_in(job_row)}
-    missing = [language for language in missing if language not in busy]
+    computed_languages: set[str] = set()
+    for job_row in live_jobs(choice):
+        computed_languages.update(languages_in(job_row))
+    missing = [language for language in missing if language not in computed_languages]
     if not missing:
         return
-    job = work_of(choice, missing, like)
-    if fits(job):
-        draw(job, f"Compute {_many(missing)}")
+    job = score_job(choice, missing, template)
+    if fits_live_request(job):
+        draw_live_offer(job, f"Compute {_missing_words(missing)}")
     else:
         button(
-            f"Compute {_many(missing)}",
+            f"Compute {_missing_words(missing)}",
             kind="primary",
             key="compute",
-            on_press=start,
+            on_press=start_job,
             args=(job,),
         )
-    job_actions.draw(job, _kind_of_cost(choice), _most(choice, job))
-    with st.expander("The same from a terminal") if folded else st.container():
+    draw_forecast(job, _cost_and_caution(choice), _max_cost(choice, job))
+    with st.expander("The same from a terminal") if is_folded else st.container():
         st.caption("Or from a terminal; it can be interrupted, and the same command resumes it:")
         st.code(job.terminal_lines(), language="bash", wrap_lines=True)
 
 
-def _many(missing: Sequence[str]) -> str:
+def _missing_words(missing: Sequence[str]) -> str:
     if len(missing) > 1:
         return f"the {len(missing)} missing languages"
     return f"the missing language ({missing[0]})"
 
 
-def price(choice: Choice, job: ScoreJob) -> str:
+def score_job_cost(choice: Choice, job: ScoreJob) -> str:
     """The cost of a score job in words, with the forecast if it arrives at once."""
-    return f"{_kind_of_cost(choice)} {job_actions.at_once(job, _most(choice, job))}".rstrip()
+    forecast_text = forecast_at_once(job, _max_cost(choice, job))
+    return f"{_cost_and_caution(choice)} {forecast_text}".rstrip()
 
 
-def _kind_of_cost(choice: Choice) -> str:
+def _cost_and_caution(choice: Choice) -> str:
     method = METHODS[choice.method]
     warning = costs.caution(method.key)
     cost = f"Cost: {method.costs.words}."
     return f"Caution: {warning}. {cost}" if warning else cost
 
 
-def _most(choice: Choice, job: ScoreJob) -> str:
+def _max_cost(choice: Choice, job: ScoreJob) -> str:
     """If the worker has no forecast: the maximum cost, at the pace of the cached results."""
     method = METHODS[choice.method]
-    heads = heads_of(choice.model)
-    if heads is None:
+    head_count = cached_head_count(choice.model)
+    if head_count is None:
         return ""
-    forwards = method.max_forwards(method.resolve(job.options), heads, 512)
-    pace = costs.pace(
-        [r.record for r in stored_results(HeadScores).results], choice.model, choice.task
-    )
+    forwards = method.max_forwards(method.resolve(job.options), head_count, 512)
+    all_scores = [result.record for result in stored_results(HeadScores).results]
+    pace = costs.pace(all_scores, choice.model, choice.task)
     if not forwards or pace is None:
         return ""
-    each = "each language" if len(job.languages_named) > 1 else "the language"
-    time = duration(forwards * pace)
-    return f"Here at most {forwards:,} forwards for {each}, {time} at the pace of the results cached here."
+    unit = "each language" if len(job.languages_named) > 1 else "the language"
+    time_text = duration(forwards * pace)
+    return (
+        f"Here at most {forwards:,} forwards for {unit}, {time_text} at the pace of the results cached "
+        "here."
+    )

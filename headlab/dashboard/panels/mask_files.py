@@ -5,42 +5,58 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import streamlit as st
 
 from headlab.core import HeadlabError, JsonLike, as_sentence
 from headlab.dashboard.names import plain, plain_name
-from headlab.dashboard.panels.accuracy import SIZES, Known, Question, evaluated
-from headlab.dashboard.panels.history import History
-from headlab.dashboard.widgets import download, uninterrupted
+from headlab.dashboard.panels.accuracy import (
+    EXAMPLES_BY_SPLIT,
+    AccuracyQuestion,
+    KnownFigures,
+    accuracies_for_mask_file,
+    figures_known,
+)
+from headlab.dashboard.panels.history import MaskHistory
+from headlab.dashboard.widgets import PageState, download_button, uninterrupted
 from headlab.masks import FORMS, Mask, Place, convert_out, mask_from_text, noted, snippet
 from headlab.report.commands import NOT_SHRUNK
 from headlab.worker import LoadedModel
 
 # A mask for code without headlab: a script, a smaller model, and the forms of other tools.
 
-FOREIGN = [form for form in FORMS if form != "headlab"]
+FOREIGN_FORMS = [form for form in FORMS if form != "headlab"]
+MAX_NAMED_LANGUAGES = 3
+"""Languages that a file name lists; of more it says how many."""
 
 
-def place_of(loaded: LoadedModel, name: str) -> Place:
+def place_of(loaded_model: LoadedModel, model_name: str) -> Place:
     """Where a model has its output projections.
 
     Args:
-        loaded: The worker's description of it.
-        name: What `headlab.load` takes.
+        loaded_model: The worker's description of it.
+        model_name: What `headlab.load` takes.
     """
-    return Place(loaded.projections, loaded.architecture, loaded.source, loaded.revision, name)
+    return Place(
+        loaded_model.projections,
+        loaded_model.architecture,
+        loaded_model.source,
+        loaded_model.revision,
+        model_name,
+    )
 
 
 def mask_file_name(mask: Mask, model: str) -> str:
     """A file name for the mask that any system accepts: model, rule, languages and how many heads are off."""
-    rule, languages = str(mask.chosen.get("rule") or ""), mask.chosen.get("languages")
-    named = [str(name) for name in languages] if isinstance(languages, list) else []
-    words = [rule, "-".join(named) if len(named) <= NAMED else f"{len(named)}-languages"]
-    return "-".join(
-        ["mask", *map(plain_name, [model, *filter(None, words)]), f"{len(mask.removed)}-off.json"]
-    )
+    rule = str(mask.chosen.get("rule") or "")
+    languages = mask.chosen.get("languages")
+    codes = [str(code) for code in languages] if isinstance(languages, list) else []
+    languages_part = "-".join(codes)
+    if len(codes) > MAX_NAMED_LANGUAGES:
+        languages_part = f"{len(codes)}-languages"
+    parts = [plain_name(part) for part in (model, rule, languages_part) if part]
+    return "-".join(["mask", *parts, f"{len(mask.removed)}-off.json"])
 
 
 def shrink_command(model: str, file: str) -> str:
@@ -48,22 +64,24 @@ def shrink_command(model: str, file: str) -> str:
     return shlex.join(["headlab", "shrink", "--model", model, "--mask", file, "--out", "FOLDER"])
 
 
-def draw_dialog(mask: Mask, model: str, place: Place) -> None:
+def draw_use_elsewhere(mask: Mask, model: str, place: Place) -> None:
     """How to use a mask outside headlab; a popover."""
     with st.popover("Use it elsewhere", icon=":material/output:", width="content"):
         if not mask.removed:
             st.markdown("All heads are on: there is nothing to switch off elsewhere.")
             return
-        script, smaller, others = st.tabs(["PyTorch script", "Smaller model", "Other tools"])
-        with script:
-            _script(mask, place)
-        with smaller:
-            _smaller(mask, model)
-        with others:
-            _others(mask)
+        script_tab, smaller_model_tab, other_tools_tab = st.tabs(
+            ["PyTorch script", "Smaller model", "Other tools"]
+        )
+        with script_tab:
+            _draw_script(mask, place)
+        with smaller_model_tab:
+            _draw_smaller_model(mask, model)
+        with other_tools_tab:
+            _draw_other_tools(mask)
 
 
-def _smaller(mask: Mask, model: str) -> None:
+def _draw_smaller_model(mask: Mask, model: str) -> None:
     st.markdown("A mask alone makes no model smaller.")
     if mask.of_means:
         st.markdown(NOT_SHRUNK)
@@ -74,27 +92,29 @@ def _smaller(mask: Mask, model: str) -> None:
     st.code(shrink_command(model, mask_file_name(mask, model)), language="bash", wrap_lines=True)
 
 
-def _script(mask: Mask, place: Place) -> None:
+def _draw_script(mask: Mask, place: Place) -> None:
     try:
-        text = snippet(mask, place)
+        script = snippet(mask, place)
     except HeadlabError as error:
         st.markdown(plain(f"There is no script for this mask: {error}."))
         return
     st.markdown("Torch and transformers 5 are enough; headlab is not needed where it runs.")
-    download("Download the script", text, "apply_mask.py", "text/x-python", key="mask-script")
-    st.code(text, language="python", height=320)
+    download_button(
+        "Download the script", script, "apply_mask.py", "text/x-python", key="mask-script"
+    )
+    st.code(script, language="python", height=320)
 
 
-def _others(mask: Mask) -> None:
+def _draw_other_tools(mask: Mask) -> None:
     form = st.selectbox(
-        "Form", FOREIGN, format_func=lambda name: f"{name}: {FORMS[name]}", key="mask-form"
+        "Form", FOREIGN_FORMS, format_func=lambda name: f"{name}: {FORMS[name]}", key="mask-form"
     )
     try:
-        written = convert_out(mask, form)
+        mask_bytes = convert_out(mask, form)
     except HeadlabError as error:
         st.markdown(plain(f"{error}."))
         return
-    st.code(written.decode().strip(), language=None, wrap_lines=True, height=160)
+    st.code(mask_bytes.decode().strip(), language=None, wrap_lines=True, height=160)
     st.caption(
         "Layers and heads count from 0. Only the heads are exported, not the model, the method or the accuracies."
     )
@@ -102,30 +122,62 @@ def _others(mask: Mask) -> None:
 
 # The mask as a file: exported with the accuracies seen, and imported only if it belongs to this model.
 
-NAMED = 3  # languages that a file name lists
+UPLOAD = "mask-upload"
+"""Key of the widget that takes a mask."""
 
-MESSAGE, TAKEN, UPLOAD = "_import_message", "_import_taken", "mask-upload"
+
+@dataclass
+class MaskImport(PageState):
+    """The mask that one session has imported last.
+
+    Attributes:
+        file_id: Streamlit's name of its file, which later runs bring again; empty if there is none.
+        message: Whether it was imported, or why not; empty if there is nothing to say.
+        is_imported: Whether the message tells of a success.
+        drawn_at: Position and stamp of the history when the message was first drawn; None before.
+    """
+
+    key = "_import_message"
+    file_id: str = ""
+    message: str = ""
+    is_imported: bool = False
+    drawn_at: tuple[int, int] | None = None
+
+    def tell(self, message: str, *, is_imported: bool) -> None:
+        """Show a message until the mask changes."""
+        self.message = message
+        self.is_imported = is_imported
+        self.drawn_at = None
 
 
 def with_measured_accuracies(
-    mask: Mask, question: Question, known: Known, languages: Sequence[str]
+    mask: Mask, question: AccuracyQuestion, known_figures: KnownFigures, languages: Sequence[str]
 ) -> Mask:
     """The mask with the final accuracies this session has seen for it on any split."""
-    chosen = dict(mask.chosen)
-    for split in SIZES:
-        asked = question.on(split)
-        rows = {name: known[asked.key(name)] for name in languages if asked.key(name) in known}
-        figures = evaluated(rows, asked).get("languages", {})
-        stated = {} if asked.label_map is None else {"label_map": dict(asked.label_map)}
-        chosen = noted(
-            chosen, split, question.task, figures, size=asked.size, ablation="zero", **stated
+    origin = dict(mask.chosen)
+    for split in EXAMPLES_BY_SPLIT:
+        split_question = question.on_split(split)
+        figures_by_language = figures_known(split_question, languages, known_figures)
+        accuracies = accuracies_for_mask_file(figures_by_language, split_question).get(
+            "languages", {}
         )
-    return replace(mask, chosen=chosen)
+        label_map = split_question.label_map
+        stated_label_map = {} if label_map is None else {"label_map": dict(label_map)}
+        origin = noted(
+            origin,
+            split,
+            question.task,
+            accuracies,
+            size=split_question.size,
+            ablation="zero",
+            **stated_label_map,
+        )
+    return replace(mask, chosen=origin)
 
 
 def offer_mask_file(label: str, mask: Mask, name: str, key: str | None = None) -> None:
     """The button that saves a mask as a file."""
-    download(label, mask_text(mask), name, "application/json", key=key)
+    download_button(label, mask_text(mask), name, "application/json", key=key)
 
 
 def mask_text(mask: Mask) -> str:
@@ -133,21 +185,23 @@ def mask_text(mask: Mask) -> str:
     return json.dumps(mask.to_json(), ensure_ascii=False, indent=1)
 
 
-def take_uploaded_mask(text: bytes, name: str, history: History, fingerprint: str) -> None:
+def take_uploaded_mask(
+    content: bytes, file_name: str, history: MaskHistory, fingerprint: str
+) -> None:
     """Make an uploaded mask the current one.
 
     Args:
-        text: Content of its file.
-        name: Of the file.
+        content: Of its file.
+        file_name: Of the file.
         history: Of the mask that it replaces.
         fingerprint: Of the model that it is to be of.
 
     Raises:
         HeadlabError: If it does not fit; nothing is changed then.
     """
-    mask = mask_from_text(text, name)
+    mask = mask_from_text(content, file_name)
     mask.check(history.grid, fingerprint)
-    history.put(mask.kept, {**_without_accuracies(mask), "imported": name})
+    history.set_mask(mask.kept, {**_without_accuracies(mask), "imported": file_name})
 
 
 def _without_accuracies(mask: Mask) -> dict[str, JsonLike]:
@@ -157,52 +211,63 @@ def _without_accuracies(mask: Mask) -> dict[str, JsonLike]:
 
 def draw_mask_files(
     mask: Mask,
-    history: History,
-    loaded: LoadedModel,
-    question: Question,
-    known: Known,
+    history: MaskHistory,
+    loaded_model: LoadedModel,
+    question: AccuracyQuestion,
+    known_figures: KnownFigures,
     languages: Sequence[str],
 ) -> None:
-    """The exports, as a file and for other tools, and the import. loaded: the worker's description of the model."""
-    place = place_of(loaded, question.model)
+    """Draw the exports, as a file and for other tools, and the import.
+
+    Args:
+        mask: That is exported.
+        history: Of the mask that an import replaces.
+        loaded_model: The worker's description of the model.
+        question: Of the mask's accuracy.
+        known_figures: Final figures of this session, of which the file has those of this mask.
+        languages: Codes of the languages whose accuracies the file has.
+    """
+    place = place_of(loaded_model, question.model)
     if place.architecture:
         mask = replace(mask, model={**mask.model, "architecture": dict(place.architecture)})
     with st.container(horizontal=True, gap="small"):
         # Once the last figure has arrived, the page reruns, so the file has it.
         offer_mask_file(
             "Export the mask (JSON)",
-            with_measured_accuracies(mask, question, known, languages),
+            with_measured_accuracies(mask, question, known_figures, languages),
             mask_file_name(mask, question.model),
         )
-        draw_dialog(mask, question.model, place)
+        draw_use_elsewhere(mask, question.model, place)
     st.file_uploader(
         "Import a mask",
         type="json",
         key=UPLOAD,
-        on_change=uninterrupted(_uploaded),
+        on_change=uninterrupted(_import_upload),
         args=(history, question.fingerprint),
     )
-    message = st.session_state.get(MESSAGE)
-    if not message:
+    mask_import = MaskImport.of_session()
+    if not mask_import.message:
         return
     # A message stays until the mask changes; a click may have arrived with the upload, so count from here.
-    state = (history.position, history.stamp)
-    message.setdefault("when", state)
-    if message["when"] == state:
-        (st.success if message["ok"] else st.error)(plain(message["text"]))
+    position_and_stamp = (history.position, history.stamp)
+    if mask_import.drawn_at is None:
+        mask_import.drawn_at = position_and_stamp
+    if mask_import.drawn_at == position_and_stamp:
+        show_message = st.success if mask_import.is_imported else st.error
+        show_message(plain(mask_import.message))
 
 
-def _uploaded(history: History, fingerprint: str) -> None:
+def _import_upload(history: MaskHistory, fingerprint: str) -> None:
     file = st.session_state.get(UPLOAD)
-    if file is None or file.file_id == st.session_state.get(TAKEN):
+    mask_import = MaskImport.of_session()
+    if file is None or file.file_id == mask_import.file_id:
         return
-    st.session_state[TAKEN] = file.file_id
+    mask_import.file_id = file.file_id
     try:
         take_uploaded_mask(file.getvalue(), file.name, history, fingerprint)
     except HeadlabError as error:
-        text = f"Not imported, the mask is unchanged: {as_sentence(error)}"
-        st.session_state[MESSAGE] = {"ok": False, "text": text}
+        reason = as_sentence(error)
+        mask_import.tell(f"Not imported, the mask is unchanged: {reason}", is_imported=False)
         return
-    removed_heads = len(history.mask.removed)
-    text = f"Imported {file.name}: {removed_heads} of {history.grid.size} heads are off."
-    st.session_state[MESSAGE] = {"ok": True, "text": text}
+    heads_off = f"{len(history.mask.removed)} of {history.grid.size} heads are off"
+    mask_import.tell(f"Imported {file.name}: {heads_off}.", is_imported=True)

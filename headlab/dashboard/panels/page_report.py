@@ -8,14 +8,15 @@ from functools import partial
 from headlab.core import HeadlabError, content_key, part
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.panels.stored_reports import matching_reports
-from headlab.dashboard.widgets import download, saved_name
+from headlab.dashboard.widgets import download_button, file_stem_of
 from headlab.masks import Mask
 from headlab.report.build import document, find, html, known_in
 from headlab.report.parts import Item
 from headlab.results import HeadScores, Store
 from headlab.studies import STUDIES, offered_experiments
 
-NAMED = 4  # languages that a file's name lists
+MAX_NAMED_LANGUAGES = 4
+"""Languages that a file's name lists; of more it says how many."""
 
 
 def offer_page_report(
@@ -23,10 +24,15 @@ def offer_page_report(
 ) -> None:
     """The button that saves the report of what a page shows; none if that is neither scores nor masks.
 
-    scores: by language.  masks: by name; reports on exactly the chosen languages come with them.
+    Reports on exactly the chosen languages come with the scores and masks.
+
+    Args:
+        choice: What the page shows.
+        scores: By language.
+        masks: By name.
     """
     if scores or masks:
-        download(
+        download_button(
             "Report of this view (HTML)",
             partial(page_report, choice, tuple(scores.values()), masks or {}),
             page_report_name(choice, scores),
@@ -39,24 +45,26 @@ def offer_page_report(
 def page_report_name(choice: Choice, scores: Mapping[str, HeadScores]) -> str:
     """The name of its file: model, task, method, settings and languages."""
     names = scores or choice.languages
-    named = "-".join(names) if len(names) <= NAMED else f"{len(names)}-languages"
-    setting = choice.variant or next((s.estimand for s in scores.values()), "")
-    of = (choice.model, choice.task, choice.method, *([setting] if setting else []), named)
-    return f"{saved_name('report', tuple(filter(None, of)))}.html"
+    languages_part = "-".join(names)
+    if len(names) > MAX_NAMED_LANGUAGES:
+        languages_part = f"{len(names)}-languages"
+    first_scores = next(iter(scores.values()), None)
+    estimand = "" if first_scores is None else first_scores.estimand
+    variant = choice.variant or estimand
+    subject_parts = (choice.model, choice.task, choice.method, variant, languages_part)
+    return f"{file_stem_of('report', tuple(filter(None, subject_parts)))}.html"
 
 
 def page_report(choice: Choice, scores: Sequence[HeadScores], masks: Mapping[str, Mask]) -> bytes:
     """The file; a sentence in its place where something cannot be reported on."""
-    title = (
-        f"{choice.model} on {choice.task}: {', '.join(choice.languages) or 'no language chosen'}"
-    )
+    languages = ", ".join(choice.languages) or "no language chosen"
+    title = f"{choice.model} on {choice.task}: {languages}"
     try:
         store = Store()
-        keys = [*(content_key(dict(s.spec)) for s in scores), *_reports_on(choice, store, scores)]
-        items = [
-            *(find(keys, store) if keys else ()),
-            *(Item(mask, name) for name, mask in masks.items()),
-        ]
+        score_keys = [content_key(dict(language_scores.spec)) for language_scores in scores]
+        keys = [*score_keys, *_reports_on(choice, store, scores)]
+        items = list(find(keys, store)) if keys else []
+        items += [Item(mask, name) for name, mask in masks.items()]
         return html(document(items, title=title, known=known_in(store)))
     except HeadlabError as error:
         return html(document((), title=f"{title}. There is no report: {error}"))
@@ -64,13 +72,14 @@ def page_report(choice: Choice, scores: Sequence[HeadScores], masks: Mapping[str
 
 def _reports_on(choice: Choice, store: Store, scores: Sequence[HeadScores]) -> Iterator[str]:
     """Keys of the newest report of each study on these weights and exactly these languages."""
-    models = [s.spec.get("model") for s in scores]
-    kept = [
-        result
-        for result in store.reports().results
-        if result.record.spec.get("model") in models
-        and sorted(str(part(result.record.spec, "task", "language")).split(","))
-        == sorted(choice.languages)
-    ]
+    models = [language_scores.spec.get("model") for language_scores in scores]
+    fitting_reports = []
+    for result in store.reports().results:
+        spec = result.record.spec
+        report_languages = str(part(spec, "task", "language")).split(",")
+        is_on_languages = sorted(report_languages) == sorted(choice.languages)
+        if spec.get("model") in models and is_on_languages:
+            fitting_reports.append(result)
     for name in dict.fromkeys((*offered_experiments(), *STUDIES)):
-        yield from (result.key for result in matching_reports(kept, choice, name)[:1])
+        for newest in matching_reports(fitting_reports, choice, name)[:1]:
+            yield newest.key

@@ -17,78 +17,103 @@ from headlab.results import HeadScores, coarse
 from headlab.worker import JobRow
 
 
-def verdict(s: HeadScores, head: Head, among: Mapping[str, HeadScores] | None = None) -> str:
+def interval_verdict(
+    scores: HeadScores, head: Head, corrected_with: Mapping[str, HeadScores] | None = None
+) -> str:
     """What a head's interval says about its effect, in a few words.
 
-    among: all scores on view, for whose heads p is corrected; None where they are not final.
+    Args:
+        scores: Of the head's language.
+        head: The head.
+        corrected_with: All scores on view, for whose heads p is corrected; None where they are not
+            final.
     """
-    i = s.grid.index(head)
-    if s.low is None or s.high is None:
+    index = scores.grid.index(head)
+    if scores.low is None or scores.high is None:
         return "no interval: these scores say nothing about their uncertainty"
-    if not s.signed:
+    if not scores.signed:
         return "a size, without a sign: it does not say whether the head helps or harms"
-    if not (s.harmful[i] or s.helpful[i]):
+    if not (scores.harmful[index] or scores.helpful[index]):
         return "undecided: its interval contains 0"
-    side, end = ("harms", "below") if s.harmful[i] else ("helps", "above")
-    holms, words = adjusted(among or {}), coarse((among or {}).values())
-    if s.language not in holms or words:
-        return f"{side}: its interval lies {end} 0" + (f" ({words.rstrip('.')})" if words else "")
-    p, tests = holms[s.language][i], sum(map(len, holms.values()))
-    corrected = f"after Holm's correction for {tests:,} tests ({p_is(p)})"
-    if p <= 1 - s.level:
-        return f"{side}: its interval lies {end} 0, and that holds {corrected}"
-    return f"{side} by its own interval, which lies {end} 0, but not {corrected}"
+    effect, side_of_zero = ("harms", "below") if scores.harmful[index] else ("helps", "above")
+    own_interval_words = f"{effect}: its interval lies {side_of_zero} 0"
+    all_scores = corrected_with or {}
+    coarse_note = coarse(all_scores.values())
+    if coarse_note:
+        return f"{own_interval_words} ({coarse_note.rstrip('.')})"
+    p_values_by_language = adjusted(all_scores)
+    if scores.language not in p_values_by_language:
+        return own_interval_words
+    adjusted_p = p_values_by_language[scores.language][index]
+    test_count = sum(map(len, p_values_by_language.values()))
+    correction = f"after Holm's correction for {test_count:,} tests ({p_is(adjusted_p)})"
+    if adjusted_p <= 1 - scores.level:
+        return f"{own_interval_words}, and that holds {correction}"
+    return f"{effect} by its own interval, which lies {side_of_zero} 0, but not {correction}"
 
 
-def sign_flag(s: HeadScores) -> str:
+def sign_flag(scores: HeadScores) -> str:
     """The format flag for a plus before positive values, if there are negative ones too."""
-    return "+" if s.signed else ""
+    return "+" if scores.signed else ""
 
 
-def shown_value(s: HeadScores, head: Head) -> str:
+def head_value_words(scores: HeadScores, head: Head) -> str:
     """A head's value with its interval, where there is one, in the unit shown."""
-    i, (factor, unit) = s.grid.index(head), shown_unit(s.unit)
-    value, *both = (
-        f"{factor * a[i]:{sign_flag(s)}.2f}" for a in (s.values, s.low, s.high) if a is not None
-    )
-    ends = f" [{', '.join(both)}]" if both else ""  # seldom symmetric, so no ± here
-    return f"**{value.replace('-', MINUS)} {plain(unit)}**{ends.replace('-', MINUS)}"
+    index = scores.grid.index(head)
+    factor, unit = shown_unit(scores.unit)
+
+    def number_text(number: float) -> str:
+        return f"{factor * number:{sign_flag(scores)}.2f}".replace("-", MINUS)
+
+    text = f"**{number_text(scores.values[index])} {plain(unit)}**"
+    # Ends rather than ±, as an interval is seldom symmetric.
+    ends = [number_text(end[index]) for end in (scores.low, scores.high) if end is not None]
+    return f"{text} [{', '.join(ends)}]" if ends else text
 
 
 def draw_sharpening_map(
     job: JobRow,
     scores: HeadScores,
-    stored: Mapping[str, HeadScores],
-    selected: Head | None,
-    clicked: Callable[[Head], None],
+    stored_scores: Mapping[str, HeadScores],
+    selected_head: Head | None,
+    on_click: Callable[[Head], None],
 ) -> None:
-    """The large map of a running job, and its progress. stored: sets the colour scale."""
+    """Draw the large map of a running job, and its progress.
+
+    Args:
+        job: The job.
+        scores: So far, of the language that it is computing.
+        stored_scores: By language; they set the colour scale.
+        selected_head: That is marked in the map.
+        on_click: Called with a head that is clicked.
+    """
     st.markdown(plain(sharpening_line(job, scores)))
     draw_map(
-        map_so_far(scores, stored),
+        map_so_far(scores, stored_scores),
         key="sharpening",
         title=language_title(scores.language),
-        selected=known_head(scores, selected),
-        on_click=clicked,
+        selected_head=known_head(scores, selected_head),
+        on_click=on_click,
     )
 
 
-def map_so_far(scores: HeadScores, stored: Mapping[str, HeadScores]) -> HeadMap:
+def map_so_far(scores: HeadScores, stored_scores: Mapping[str, HeadScores]) -> HeadMap:
     """The map of the scores so far, on the scale of the stored ones and corrected together with them."""
-    (*_, own) = maps_of(
-        {**{k: s for k, s in stored.items() if k != scores.language}, scores.language: scores}
-    ).values()
-    return replace(own, limit=common_limit(stored.values() or [scores]))
+    other_languages = {name: s for name, s in stored_scores.items() if name != scores.language}
+    map_of_language = maps_of({**other_languages, scores.language: scores})[scores.language]
+    return replace(map_of_language, limit=common_limit(stored_scores.values() or [scores]))
 
 
 def draw_head_so_far(
-    scores: HeadScores, stored: Mapping[str, HeadScores], selected: Head | None
+    scores: HeadScores, stored_scores: Mapping[str, HeadScores], selected_head: Head | None
 ) -> None:
     """The scores so far of the selected head, or of the highest one if none is selected."""
-    head = known_head(scores, selected) or scores.grid.heads[int(scores.values.argmax())]
-    name = head_words(head, several=len(scores.grid.stacks) > 1)
-    st.markdown(f"{plain(name)}, so far: {shown_value(scores, head)}; {verdict(scores, head)}.")
-    if scores.language in stored:
+    head = known_head(scores, selected_head) or scores.grid.heads[int(scores.values.argmax())]
+    name = head_words(head, name_stack=len(scores.grid.stacks) > 1)
+    st.markdown(
+        f"{plain(name)}, so far: {head_value_words(scores, head)}; {interval_verdict(scores, head)}."
+    )
+    if scores.language in stored_scores:
         st.caption("The stored result is used until this one is done.")
 
 
@@ -99,8 +124,8 @@ def known_head(scores: HeadScores, head: Head | None) -> Head | None:
 
 def sharpening_line(job: JobRow, scores: HeadScores) -> str:
     """Progress of a sharpening map, in one line."""
-    most = 0 if scores.samples is None else int(scores.samples.max())
-    parts = [f"sharpening: {most:,} samples a head so far"]
+    max_samples = 0 if scores.samples is None else int(scores.samples.max())
+    parts = [f"sharpening: {max_samples:,} samples a head so far"]
     heads_done = job.note.partition("; ")[2]  # as the estimator reports it
     if heads_done:
         parts.append(heads_done)
@@ -111,15 +136,13 @@ def sharpening_line(job: JobRow, scores: HeadScores) -> str:
 
 def _warnings(scores: HeadScores) -> list[str]:
     """Caveats about the intervals of a running job."""
-    if text := caution(scores.method):
-        return [text]
-    size, most = (
-        spec_of(scores, "task", "size"),
-        int(np.max(scores.samples)) if scores.samples is not None else 0,
-    )
+    if method_caution := caution(scores.method):
+        return [method_caution]
+    example_count = spec_of(scores, "task", "size")
+    max_samples = 0 if scores.samples is None else int(np.max(scores.samples))
     known_method = METHODS.get(scores.method)
     in_cycles = known_method is not None and known_method.interval_check == "every cycle"
-    is_provisional = in_cycles and size and most % size
+    is_provisional = in_cycles and example_count and max_samples % example_count
     return ["intervals in the middle of a cycle are provisional"] if is_provisional else []
 
 

@@ -62,21 +62,21 @@ def choose_experiment(task: str) -> None:
     """Set the experiment widget: from a new link, from this session, or to one that the task has languages for."""
     state = ShownReport.of_session()
     link = _link_now()
-    offered = offered_experiments()
+    experiments = offered_experiments()
     is_new_link = link.experiment != "" and link != state.written
     sentence = None
-    if is_new_link and link.experiment in offered:
+    if is_new_link and link.experiment in experiments:
         set_widget("experiment", link.experiment)
         state.shown = link
     elif is_new_link:
         sentence = (
             f"The link asks for experiment {link.experiment[:80]!r}, which is unknown here; "
-            f"choose from {', '.join(offered)}."
+            f"choose from {', '.join(experiments)}."
         )
     notify_of_link("experiment", sentence)
     is_linked = is_new_link and link == state.shown
     languages = max(1, len(task_languages(task)))
-    fitting = [name for name, study in offered.items() if study.least_languages <= languages]
+    fitting = [name for name, study in experiments.items() if study.least_languages <= languages]
     experiment = state.shown.experiment
     set_first_value("experiment", experiment if is_linked or experiment in fitting else fitting[0])
 
@@ -88,15 +88,15 @@ def requested_report(experiment: str, keys: Sequence[str]) -> str | None:
         experiment: Key of the experiment that is shown.
         keys: Full keys of its stored reports.
     """
-    shown = ShownReport.of_session().shown
-    if shown.experiment != experiment or not shown.report:
+    shown_link = ShownReport.of_session().shown
+    if shown_link.experiment != experiment or not shown_link.report:
         return None
-    matching = [key for key in keys if key.startswith(shown.report)]
+    matching = [key for key in keys if key.startswith(shown_link.report)]
     if matching:
         return matching[0]
     st.warning(
         plain(
-            f"The link asks for report {shown.report[:80]!r}, which does not exist for this model "
+            f"The link asks for report {shown_link.report[:80]!r}, which does not exist for this model "
             "and task."
         )
     )

@@ -23,11 +23,11 @@ from headlab.core import (
 )
 from headlab.dashboard.frame import Choice, stored_results, task_languages
 from headlab.dashboard.panels.shelf import (
-    Shelf,
+    StoredByLanguage,
     current_weights,
     facts_table,
     model_differences,
-    put_on_shelf,
+    stored_by_language,
 )
 from headlab.dashboard.widgets import Form, FormValues, PageState, reason_refused, set_widget
 from headlab.jobs import Settings
@@ -39,7 +39,9 @@ from headlab.training.l0_table import SPLITS, learned_on, learned_with, worth
 
 # Learned gates as pages read them: the accuracy of each run, and tables.
 
-OPTIONS, WEIGHT, TRAINED = "options", "weight", "trained"
+OPTIONS_FIELD = "options"
+WEIGHT_OPTION = "weight"
+TRAINED_OPTION = "trained"
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Sweep:
     runs: tuple[Result[LearnedGates], ...]
 
     @property
-    def first(self) -> LearnedGates:
+    def first_gates(self) -> LearnedGates:
         """One run's gates, for what all runs share."""
         return self.runs[0].record
 
@@ -59,9 +61,9 @@ class Sweep:
         return [run.record for run in self.runs]
 
     @property
-    def along(self) -> bool:
+    def is_trained_jointly(self) -> bool:
         """Whether the model was trained jointly, so that each run's mask belongs to its own model."""
-        return learned_with(self.first).get(TRAINED) == ALL
+        return learned_with(self.first_gates).get(TRAINED_OPTION) == ALL
 
     @property
     def weights(self) -> list[str]:
@@ -69,19 +71,19 @@ class Sweep:
         return [f"{run.record.weight:.12g}" for run in self.runs]
 
 
-def sweeps(results: Sequence[Result[LearnedGates]]) -> list[Sweep]:
+def grouped_sweeps(results: Sequence[Result[LearnedGates]]) -> list[Sweep]:
     """Runs of one language grouped into sweeps, the one with most runs first."""
     groups: dict[str, list[Result[LearnedGates]]] = {}
     for result in results:
-        same = {
-            name: value for name, value in learned_with(result.record).items() if name != WEIGHT
-        }
-        groups.setdefault(canonical_json({**result.record.spec, OPTIONS: same}), []).append(result)
-    made = [
-        Sweep(tuple(sorted(runs, key=lambda run: (run.record.weight, run.key))))
-        for runs in groups.values()
-    ]
-    return sorted(made, key=lambda sweep: (-len(sweep.runs), sweep.runs[0].key))
+        shared_options = dict(learned_with(result.record))
+        shared_options.pop(WEIGHT_OPTION, None)
+        shared_spec = {**result.record.spec, OPTIONS_FIELD: shared_options}
+        groups.setdefault(canonical_json(shared_spec), []).append(result)
+    all_sweeps = []
+    for runs in groups.values():
+        by_weight = sorted(runs, key=lambda run: (run.record.weight, run.key))
+        all_sweeps.append(Sweep(tuple(by_weight)))
+    return sorted(all_sweeps, key=lambda sweep: (-len(sweep.runs), sweep.runs[0].key))
 
 
 def run_words(gates: LearnedGates) -> str:
@@ -89,44 +91,44 @@ def run_words(gates: LearnedGates) -> str:
     return f"λ {gates.weight:g} · {int(gates.kept.sum())}"
 
 
-def hover(gates: LearnedGates, split: str) -> str:
+def run_hover_text(gates: LearnedGates, split: str) -> str:
     """Hover text of a run in the trade-off."""
-    found = worth(gates, split)
-    lines = [f"λ = {gates.weight:g}: {int(gates.kept.sum())} of {gates.grid.size} heads kept",
-             f"{gates.undecided()} undecided"]  # fmt: skip
-    return "\n".join(
-        [*lines, *([f"{split}: {100 * found.accuracy:.1f} %, {found.gain}"] if found else [])]
-    )
+    accuracy_gain = worth(gates, split)
+    lines = [
+        f"λ = {gates.weight:g}: {int(gates.kept.sum())} of {gates.grid.size} heads kept",
+        f"{gates.undecided()} undecided",
+    ]
+    if accuracy_gain:
+        lines.append(f"{split}: {100 * accuracy_gain.accuracy:.1f} %, {accuracy_gain.gain}")
+    return "\n".join(lines)
 
 
-def splits_of(sweep: Sweep) -> list[str]:
+def measured_splits(sweep: Sweep) -> list[str]:
     """Splits that any run was measured on; those suitable for choosing λ come first."""
-    found = [split for split in SPLITS if any(worth(gates, split) for gates in sweep.gates)]
-    return sorted(found, key=lambda split: split == learned_on(sweep.first))
+    splits = [split for split in SPLITS if any(worth(gates, split) for gates in sweep.gates)]
+    return sorted(splits, key=lambda split: split == learned_on(sweep.first_gates))
 
 
-def every_gate(gates: LearnedGates) -> Table:
+def head_gates_table(gates: LearnedGates) -> Table:
     """A row per head: P(g ≠ 0) at the first and last step, P(g = 1) at the last, and whether it is kept."""
-    likely, gated, kept = gates.open_probability, gates.gated, gates.kept
-    whole = np.where(gated, gates.concrete.one(gates.log_alpha[-1]), 1.0)
+    open_probability = gates.open_probability
+    fully_open = np.where(gates.gated, gates.concrete.one(gates.log_alpha[-1]), 1.0)
     rows: list[tuple[Cell, ...]] = []
-    for at, head in enumerate(gates.grid.heads):
-        told = (
-            float(likely[0, at]),
-            float(likely[-1, at]),
-            float(whole[at]),
-            bool(kept[at]),
-            bool(gated[at]),
+    for index, head in enumerate(gates.grid.heads):
+        cells = (
+            float(open_probability[0, index]),
+            float(open_probability[-1, index]),
+            float(fully_open[index]),
+            bool(gates.kept[index]),
+            bool(gates.gated[index]),
         )
-        rows.append((*head, *told))
-    columns = (*HEAD, "P(g ≠ 0) at first", "P(g ≠ 0) at last", "P(g = 1) at last", "kept",
-               "has a gate")  # fmt: skip
-    title = f"Every gate at λ = {gates.weight:g}"
+        rows.append((*head, *cells))
+    probability_columns = ("P(g ≠ 0) at first", "P(g ≠ 0) at last", "P(g = 1) at last")
     return Table(
         f"gates-heads-{gates.language}",
-        title,
-        columns,
-        (*HEAD_FORMATS, *(".3f",) * 3, "", ""),
+        f"Every gate at λ = {gates.weight:g}",
+        (*HEAD, *probability_columns, "kept", "has a gate"),
+        (*HEAD_FORMATS, ".3f", ".3f", ".3f", "", ""),
         tuple(rows),
     )
 
@@ -146,35 +148,35 @@ class RunToOpen(PageState):
     run_key: str = ""
 
 
-def remember(run: str) -> None:
+def open_run_next(run_key: str) -> None:
     """Make the page open at the run with this key, whatever was shown before."""
-    RunToOpen.of_session().run_key = run
+    RunToOpen.of_session().run_key = run_key
 
 
-def begin(by_language: Mapping[str, Sequence[Sweep]]) -> None:
+def open_requested_run(sweeps_by_language: Mapping[str, Sequence[Sweep]]) -> None:
     """Set the widgets to the run asked for, once; a run that is not here changes nothing."""
     state = RunToOpen.of_session()
     requested_key = state.run_key
     state.run_key = ""
-    for language, every in by_language.items():
-        for sweep in every:
+    for language, language_sweeps in sweeps_by_language.items():
+        for sweep in language_sweeps:
             for run, weight in zip(sweep.runs, sweep.weights, strict=True):
                 if run.key == requested_key:
                     set_widget("focus", language)
                     set_widget("weight", weight)
-                    set_widget(sweep_key(language, every), sweep.runs[0].key)
+                    set_widget(sweep_widget_key(language, language_sweeps), sweep.runs[0].key)
 
 
-def sweep_key(language: str, every: Sequence[Sweep]) -> str:
+def sweep_widget_key(language: str, language_sweeps: Sequence[Sweep]) -> str:
     """Key of the widget that chooses one of a language's sweeps."""
-    return f"gates-sweep-{language}-{len(every)}"
+    return f"gates-sweep-{language}-{len(language_sweeps)}"
 
 
 # The form for gates to learn: weights, options, and its job.
 
-WEIGHTS = "0.003, 0.01, 0.03, 0.1"
-FORM = Form("_gates_plan", "gates-plan-")
-MAIN = ("steps", "trained", "stacks", "start")
+DEFAULT_WEIGHTS = "0.003, 0.01, 0.03, 0.1"
+GATES_FORM = Form("_gates_plan", "gates-plan-")
+MAIN_GATE_OPTIONS = ("steps", "trained", "stacks", "start")
 """The options that most people set."""
 MAX_WEIGHTS = 20
 """The largest number of weights of a job."""
@@ -203,7 +205,7 @@ class GatesForm:
         Raises:
             HeadlabError: The text of the weights cannot be read.
         """
-        weights = weights_from(str(values.get(FORM.key("weights"), WEIGHTS)))
+        weights = weights_from(str(values.get(GATES_FORM.key("weights"), DEFAULT_WEIGHTS)))
         return self.job_at(weights, values)
 
     def job_at(self, weights: list[float], values: FormValues) -> GatesJob:
@@ -216,17 +218,17 @@ class GatesForm:
         return GatesJob.model_construct(
             languages=list(self.languages),
             weights=weights,
-            options=FORM.read(training_options(), values),
-            **self.choice.about,
-            **FORM.read(GatesJob.settings(), values),
+            options=GATES_FORM.read(training_options(), values),
+            **self.choice.job_fields,
+            **GATES_FORM.read(GatesJob.settings(), values),
         )
 
 
 def training_options() -> Settings:
     """Every option of the training except the weight, those that most people set first."""
-    table = GateOptions.table()
-    names = dict.fromkeys((*MAIN, *table))
-    return {name: table[name] for name in names if name != WEIGHT}
+    options = GateOptions.table()
+    names = dict.fromkeys((*MAIN_GATE_OPTIONS, *options))
+    return {name: options[name] for name in names if name != WEIGHT_OPTION}
 
 
 def weights_from(text: str) -> list[float]:
@@ -247,7 +249,7 @@ def weights_from(text: str) -> list[float]:
     weights = {_weight(word) for word in words}
     if not weights or len(weights) > MAX_WEIGHTS:
         raise HeadlabError(
-            f"{len(weights)} weights are given; name 1 to {MAX_WEIGHTS}, with commas between, such as {WEIGHTS}",
+            f"{len(weights)} weights are given; name 1 to {MAX_WEIGHTS}, with commas between, such as {DEFAULT_WEIGHTS}",
             code="gate.weight_count_out_of_range",
         )
     return sorted(weights)
@@ -260,143 +262,140 @@ def _weight(word: str) -> float:
         value = math.nan
     if not 0 <= value < math.inf:
         raise HeadlabError(
-            f"{word!r:.40} is not a weight; name numbers of 0 or more, with commas between: {WEIGHTS}",
+            f"{word!r:.40} is not a weight; name numbers of 0 or more, with commas between: {DEFAULT_WEIGHTS}",
             code="gate.weight_invalid",
         )
     return value
 
 
-def trouble(job: GatesJob) -> str:
+def gates_job_refusal(job: GatesJob) -> str:
     """Why a form's job cannot be started, for its options; empty if it can. It has a weight."""
     return reason_refused(job.gate_options, job.weights[0])
 
 
 # Stored gates: the runs of a model and task, by language and sweep.
 
-TOLD = (
-    WEIGHT,
-    "trained",
-    "stacks",
-    "steps",
-    "split",
-    "size",
-)  # options that every label already states
+OPTIONS_IN_LABEL = (WEIGHT_OPTION, "trained", "stacks", "steps", "split", "size")
+"""Options that every label already states."""
 
 
-def shelf(choice: Choice) -> Shelf[Sweep]:
+def stored_sweeps(choice: Choice) -> StoredByLanguage[Sweep]:
     """All gates learned for the chosen model on the chosen task."""
-    found, offered, weights = (
-        stored_results(LearnedGates),
-        set(task_languages(choice.task)),
-        current_weights(choice.model),
-    )
-    runs: dict[str, list[Result[LearnedGates]]] = {}
-    for result in found.results:
-        spec, language = result.record.spec, result.record.language
-        about = (part(spec, "model", "name"), part(spec, "task", "name"))
-        if (
-            about == (choice.model, choice.task)
-            and choice.fits(spec)
-            and (language in choice.languages or language not in offered)
-        ):
-            runs.setdefault(language, []).append(result)
-    made = {
-        name: sorted(sweeps(own), key=lambda sweep: not _same(sweep, weights))
-        for name, own in runs.items()
-    }
-    return put_on_shelf(choice, made, found.problems, weights)
-
-
-def fingerprint(sweep: Sweep) -> str:
-    """Fingerprint of the weights that the training started from."""
-    return str(fingerprint_of(sweep.first.spec) or "")
-
-
-def _same(sweep: Sweep, weights: str | None) -> bool:
-    return weights is None or fingerprint(sweep) == current_fingerprint(weights)
-
-
-def label(sweep: Sweep, weights: str | None = None) -> str:
-    """A sweep in one line: how many runs, what was learned, on what."""
-    options, spec = learned_with(sweep.first), sweep.first.spec
-    many = (
-        f"{len(sweep.runs)} runs" if len(sweep.runs) > 1 else f"one run, λ = {sweep.first.weight:g}"
-    )
-    words = [many, "model trained jointly" if sweep.along else "model frozen"]
-    gated = {
-        head.stack
-        for head, has in zip(sweep.first.grid.heads, sweep.first.gated, strict=True)
-        if has
-    }
-    stacks = [stack.name for stack in sweep.first.grid.stacks]
-    if len(stacks) > 1:
-        words.append(
-            "gates on all stacks"
-            if gated == set(stacks)
-            else f"gates on {', '.join(sorted(gated))} only"
+    listing = stored_results(LearnedGates)
+    offered_languages = set(task_languages(choice.task))
+    weights = current_weights(choice.model)
+    runs_by_language: dict[str, list[Result[LearnedGates]]] = {}
+    for result in listing.results:
+        spec = result.record.spec
+        language = result.record.language
+        subject = (part(spec, "model", "name"), part(spec, "task", "name"))
+        is_wanted = language in choice.languages or language not in offered_languages
+        if is_wanted and subject == (choice.model, choice.task) and choice.has_classes_of(spec):
+            runs_by_language.setdefault(language, []).append(result)
+    sweeps_by_language: dict[str, list[Sweep]] = {}
+    for language, runs in runs_by_language.items():
+        sweeps_by_language[language] = sorted(
+            grouped_sweeps(runs), key=lambda sweep: not _has_current_weights(sweep, weights)
         )
-    words.append(f"{options['steps']} steps" if "steps" in options else "")
-    words.append(
-        f"learned on {part(spec, 'task', 'size') or 'all'} examples of {learned_on(sweep.first)}"
-    )
-    seed = options.get("seed", spec.get("seed"))
-    words.append(f"seed {seed}" if seed else "")
-    return " · ".join(
-        [*(word for word in words if word), *model_differences(fingerprint(sweep), weights, None)]
-    )
+    return stored_by_language(choice, sweeps_by_language, listing.problems, weights)
 
 
-def labels(sweeps: Sequence[Sweep], weights: str | None = None) -> list[str]:
+def sweep_fingerprint(sweep: Sweep) -> str:
+    """Fingerprint of the weights that the training started from."""
+    return str(fingerprint_of(sweep.first_gates.spec) or "")
+
+
+def _has_current_weights(sweep: Sweep, weights: str | None) -> bool:
+    return weights is None or sweep_fingerprint(sweep) == current_fingerprint(weights)
+
+
+def sweep_label(sweep: Sweep, weights: str | None = None) -> str:
+    """A sweep in one line: how many runs, what was learned, on what."""
+    gates = sweep.first_gates
+    options = learned_with(gates)
+    parts = [f"{len(sweep.runs)} runs"]
+    if len(sweep.runs) == 1:
+        parts = [f"one run, λ = {gates.weight:g}"]
+    parts.append("model trained jointly" if sweep.is_trained_jointly else "model frozen")
+    if len(gates.grid.stacks) > 1:
+        parts.append(_stacks_words(gates))
+    if "steps" in options:
+        parts.append(f"{options['steps']} steps")
+    size = part(gates.spec, "task", "size") or "all"
+    parts.append(f"learned on {size} examples of {learned_on(gates)}")
+    seed = options.get("seed", gates.spec.get("seed"))
+    if seed:
+        parts.append(f"seed {seed}")
+    return " · ".join([*parts, *model_differences(sweep_fingerprint(sweep), weights, None)])
+
+
+def _stacks_words(gates: LearnedGates) -> str:
+    """Which stacks of heads have gates."""
+    stacks_with_gates: set[str] = set()
+    for head, has_gate in zip(gates.grid.heads, gates.gated, strict=True):
+        if has_gate:
+            stacks_with_gates.add(head.stack)
+    if stacks_with_gates == {stack.name for stack in gates.grid.stacks}:
+        return "gates on all stacks"
+    return f"gates on {', '.join(sorted(stacks_with_gates))} only"
+
+
+def sweep_labels(sweeps: Sequence[Sweep], weights: str | None = None) -> list[str]:
     """Distinct labels of sweeps shown together: a select box finds an entry by its text."""
-    settings = [_settings(sweep) for sweep in sweeps]
-    varied = [
-        name
-        for name in dict.fromkeys(n for own in settings for n in own)
-        if _differ(settings, name)
-    ]
-    more = [
-        [f"{name.replace('_', ' ')} {as_text(own[name])}" for name in varied if name in own]
-        for own in settings
-    ]
-    lines = [
-        " · ".join([label(sweep, weights), *words])
-        for sweep, words in zip(sweeps, more, strict=True)
-    ]
+    settings = [_settings_beside_label(sweep) for sweep in sweeps]
+    names = dict.fromkeys(name for sweep_settings in settings for name in sweep_settings)
+    varying_names = [name for name in names if _differs(settings, name)]
+    lines = []
+    for sweep, sweep_settings in zip(sweeps, settings, strict=True):
+        parts = [sweep_label(sweep, weights)]
+        for name in varying_names:
+            if name in sweep_settings:
+                parts.append(f"{name.replace('_', ' ')} {as_text(sweep_settings[name])}")
+        lines.append(" · ".join(parts))
     return [
         f"{line} ({sweep.runs[0].key[:6]})" if lines.count(line) > 1 else line
         for sweep, line in zip(sweeps, lines, strict=True)
     ]
 
 
-def _settings(sweep: Sweep) -> dict[str, Any]:
+def _settings_beside_label(sweep: Sweep) -> dict[str, Any]:
     """A sweep's settings that its label does not state."""
-    options = {name: value for name, value in learned_with(sweep.first).items() if name not in TOLD}
+    options = {
+        name: value
+        for name, value in learned_with(sweep.first_gates).items()
+        if name not in OPTIONS_IN_LABEL
+    }
     return {
         **options,
-        "dtype": dtype(sweep.runs[0]) or "float32",
-        "version": sweep.first.spec.get("version"),
+        "dtype": run_dtype(sweep.runs[0]) or "float32",
+        "version": sweep.first_gates.spec.get("version"),
     }
 
 
-def _differ(settings: Sequence[Mapping[str, Any]], name: str) -> bool:
-    return len({canonical_json(own[name]) for own in settings if name in own}) > 1
+def _differs(settings: Sequence[Mapping[str, Any]], name: str) -> bool:
+    """Whether those that have a setting have several values of it."""
+    values = {
+        canonical_json(sweep_settings[name])
+        for sweep_settings in settings
+        if name in sweep_settings
+    }
+    return len(values) > 1
 
 
-def facts(result: Result[LearnedGates]) -> list[tuple[str, str]]:
+def run_facts(result: Result[LearnedGates]) -> list[tuple[str, str]]:
     """How a run was made, as (name, value) pairs."""
     gates = result.record
-    rows = facts_table(
-        gates.spec, result.meta, (gates.example_forwards, gates.seconds), ("Run", result.key)
-    )
-    kept = f"{trained_folder(result) or gates.trained.get('folder') or 'not kept'}"
-    rows = [row for row in rows if row[0] != "Option weight"]  # which is λ
-    return [
-        ("λ", f"{gates.weight:g}"),
-        *([("Trained model", kept)] if gates.trained else []),
-        *rows,
-    ]
+    rows = [("λ", f"{gates.weight:g}")]
+    if gates.trained:
+        folder = trained_folder(result) or gates.trained.get("folder") or "not kept"
+        rows.append(("Trained model", f"{folder}"))
+    forwards_and_seconds = (gates.example_forwards, gates.seconds)
+    for row in facts_table(gates.spec, result.meta, forwards_and_seconds, ("Run", result.key)):
+        if row[0] != "Option weight":  # which is λ
+            rows.append(row)
+    return rows
 
 
-def dtype(result: Result[LearnedGates]) -> str:
+def run_dtype(result: Result[LearnedGates]) -> str:
     """The precision that the model was loaded in; empty for float32."""
     return str(part(result.record.spec, "model", "dtype") or "")

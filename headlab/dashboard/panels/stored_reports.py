@@ -33,18 +33,26 @@ def matching_reports(
 ) -> list[Result[Report]]:
     """Reports of an experiment on a choice's model and task: those a job would make now, then others; newest first.
 
-    weights: fingerprint of the model's current weights, None if unknown.
+    Args:
+        results: Stored reports.
+        choice: The model and the task, with its label map.
+        experiment: Key of the experiment.
+        weights: Fingerprint of the model's current weights, None if unknown.
     """
-    wanted = (choice.model, choice.task, experiment)
+    subject = (choice.model, choice.task, experiment)
 
     def rank(result: Result[Report]) -> tuple[bool, bool, float, int, str]:
-        stored = StoredJob.of(result.record)
-        same_weights = weights is None or stored.fingerprint == weights
-        is_float32 = stored.dtype is None
-        changed = changed_options(stored.job)
-        return same_weights, is_float32, made_at(result), -len(changed), result.key
+        stored_job = StoredJob.of(result.record)
+        same_weights = weights is None or stored_job.fingerprint == weights
+        is_float32 = stored_job.dtype is None
+        options = changed_options(stored_job.job)
+        return same_weights, is_float32, creation_seconds(result), -len(options), result.key
 
-    fitting = [r for r in results if _subject_of(r.record) == wanted and choice.fits(r.record.spec)]
+    fitting = []
+    for result in results:
+        report = result.record
+        if _subject_of(report) == subject and choice.has_classes_of(report.spec):
+            fitting.append(result)
     return sorted(fitting, key=rank, reverse=True)
 
 
@@ -54,13 +62,13 @@ def _subject_of(report: Report) -> tuple[object, object, object]:
     return part(spec, "model", "name"), part(spec, "task", "name"), spec.get("experiment")
 
 
-def made_at(result: Result[Report]) -> float:
+def creation_seconds(result: Result[Report]) -> float:
     """When a report was made, in Unix seconds; 0 if the date is missing or out of range."""
     try:
-        when = datetime.fromisoformat(str(result.meta.get("created"))).astimezone(UTC)
+        creation_time = datetime.fromisoformat(str(result.meta.get("created"))).astimezone(UTC)
     except (ValueError, OverflowError):
         return 0.0
-    return max(0.0, when.timestamp())
+    return max(0.0, creation_time.timestamp())
 
 
 @dataclass(frozen=True)
@@ -93,20 +101,24 @@ class StoredJob:
 def report_label(result: Result[Report], weights: str | None = None) -> str:
     """A report in one line: date, languages, method, number of examples, seed and weights.
 
-    weights: fingerprint of the chosen model's weights; if it is None, the report's own are named.
+    Args:
+        result: The report.
+        weights: Fingerprint of the chosen model's weights; if it is None, the report's own are named.
     """
-    stored = StoredJob.of(result.record)
-    job = stored.job
-    words = [date_words(result), language_titles(job.languages_named)]
+    stored_job = StoredJob.of(result.record)
+    job = stored_job.job
+    words = [creation_date_words(result), language_titles(job.languages_named)]
     if job.method:
         words.append(str(job.method))
     words += setting_words(changed_options(job))
     words.append(sizes_words(job))
     if job.seed:
         words.append(f"seed {job.seed}")
-    if weights is None and stored.fingerprint:
-        words.append(f"weights {short_fingerprint(stored.fingerprint)}")
-    return " · ".join([*words, *model_differences(stored.fingerprint, weights, stored.dtype)])
+    if weights is None and stored_job.fingerprint:
+        words.append(f"weights {short_fingerprint(stored_job.fingerprint)}")
+    return " · ".join(
+        [*words, *model_differences(stored_job.fingerprint, weights, stored_job.dtype)]
+    )
 
 
 def setting_words(settings: Mapping[str, object]) -> list[str]:
@@ -124,73 +136,76 @@ def changed_options(job: ExperimentJob) -> dict[str, object]:
     study = job.known_study()
     if study is None:
         return {}
-    changed: dict[str, object] = {}
+    options: dict[str, object] = {}
     for name, value in job.options.items():
         if name in study.options_of or name not in study.options:
             continue
         if value != study.options[name].default:
-            changed[name] = value
-    return changed
+            options[name] = value
+    return options
 
 
-def date_words(result: Result[Report]) -> str:
+def creation_date_words(result: Result[Report]) -> str:
     """When a report was made, in words."""
-    when = datetime.fromtimestamp(made_at(result), UTC)
-    return f"{when.day} {when:%b %Y, %H:%M} UTC"
+    creation_time = datetime.fromtimestamp(creation_seconds(result), UTC)
+    return f"{creation_time.day} {creation_time:%b %Y, %H:%M} UTC"
 
 
-COMPARED = ("languages", METHOD, "dev_size", "test_size", "seed", "ablation")
+COMPARED_FIELDS = ("languages", METHOD, "dev_size", "test_size", "seed", "ablation")
 """The fields in which a report may differ from a form, besides the options, in the order in which this is told."""
 
 
-def differences(
-    stored: StoredJob, form_job: ExperimentJob, weights: str | None = None
+def report_differences(
+    stored_job: StoredJob, form_job: ExperimentJob, weights: str | None = None
 ) -> list[str]:
     """Settings in which a report differs from what is chosen, in words, with the report's values.
 
     Args:
-        stored: The report's job.
+        stored_job: The report's job.
         form_job: The form's job. Where it takes all examples, how many are not compared: how many
             there are is not known here.
         weights: Fingerprint of the chosen model's weights, None if unknown.
     """
-    report_job = with_defaults(stored.job)
-    wanted = with_defaults(form_job)
-    settings = _other_fields(report_job, wanted)
-    settings |= _other_options(report_job.options, wanted.options)
-    if _method_of(report_job) == _method_of(wanted):
-        settings |= _other_options(report_job.method_options, wanted.method_options)
-    return [*model_differences(stored.fingerprint, weights, stored.dtype), *setting_words(settings)]
+    report_job = with_defaults(stored_job.job)
+    wanted_job = with_defaults(form_job)
+    settings = _differing_fields(report_job, wanted_job)
+    settings |= _differing_options(report_job.options, wanted_job.options)
+    if _method_of(report_job) == _method_of(wanted_job):
+        settings |= _differing_options(report_job.method_options, wanted_job.method_options)
+    return [
+        *model_differences(stored_job.fingerprint, weights, stored_job.dtype),
+        *setting_words(settings),
+    ]
 
 
-def _other_fields(report_job: ExperimentJob, wanted: ExperimentJob) -> dict[str, object]:
+def _differing_fields(report_job: ExperimentJob, wanted_job: ExperimentJob) -> dict[str, object]:
     """The report's values of `COMPARED` that are not as wanted."""
-    others: dict[str, object] = {}
-    for name in COMPARED:
-        if name == METHOD and _method_of(wanted) is None:
+    report_values: dict[str, object] = {}
+    for name in COMPARED_FIELDS:
+        if name == METHOD and _method_of(wanted_job) is None:
             continue
         value = report_job.value(name)
-        if wanted.value(name) not in (None, value):
-            others[name] = value
-    if sorted(report_job.languages_named) == sorted(wanted.languages_named):
-        others.pop("languages", None)
-    return others
+        if wanted_job.value(name) not in (None, value):
+            report_values[name] = value
+    if sorted(report_job.languages_named) == sorted(wanted_job.languages_named):
+        report_values.pop("languages", None)
+    return report_values
 
 
-def _other_options(report_options: object, wanted: object) -> dict[str, object]:
+def _differing_options(report_options: object, wanted_options: object) -> dict[str, object]:
     """The report's options that are not as wanted; those that only one of them has are not compared.
 
     Args:
         report_options: By name; anything else, as another program may have written, is not compared.
-        wanted: By name.
+        wanted_options: By name.
     """
-    others: dict[str, object] = {}
-    if not isinstance(report_options, Mapping) or not isinstance(wanted, Mapping):
-        return others
+    report_values: dict[str, object] = {}
+    if not isinstance(report_options, Mapping) or not isinstance(wanted_options, Mapping):
+        return report_values
     for name, value in report_options.items():
-        if name in wanted and value != wanted[name]:
-            others[name] = value
-    return others
+        if name in wanted_options and value != wanted_options[name]:
+            report_values[name] = value
+    return report_values
 
 
 def _method_of(job: ExperimentJob) -> str | None:

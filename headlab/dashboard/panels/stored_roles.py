@@ -11,8 +11,13 @@ import streamlit as st
 from headlab.core import Head, HeadlabError, Report, current_fingerprint, fingerprint_of, part
 from headlab.dashboard.frame import Choice, stored_results, task_languages
 from headlab.dashboard.names import language_title
-from headlab.dashboard.panels.shelf import Shelf, current_weights, model_differences, put_on_shelf
-from headlab.dashboard.panels.stored_reports import date_words, made_at
+from headlab.dashboard.panels.shelf import (
+    StoredByLanguage,
+    current_weights,
+    model_differences,
+    stored_by_language,
+)
+from headlab.dashboard.panels.stored_reports import creation_date_words, creation_seconds
 from headlab.dashboard.widgets import Form, FormValues, draw_grid, reason_refused
 from headlab.jobs.table import RolesJob
 from headlab.pictures import look_of, role_map_of
@@ -24,39 +29,48 @@ from headlab.tasks import SPLITS, TREEBANK
 # The map of heads by role: the head grid with a colour and a letter per role, and its legend.
 
 
-def role_map(
+def draw_role_map(
     roles: Roles,
     *,
     key: str,
     title: str,
-    selected: Head | None,
+    selected_head: Head | None,
     on_click: Callable[[Head], None] | None,
 ) -> None:
     """Draw every head's roles; a click, or Enter on it, calls `on_click(head)` before the page runs."""
-    draw_grid("rolegrid", picture(roles), roles.grid, key, title, selected, on_click)
+    draw_grid("rolegrid", role_map_data(roles), roles.grid, key, title, selected_head, on_click)
 
 
-def picture(roles: Roles) -> dict[str, Any]:
+def role_map_data(roles: Roles) -> dict[str, Any]:
     """Data for the browser: groups of roles with their colours and counts, and each head's groups, mark and tooltip."""
-    shown = role_map_of(roles)
-    place = {group: at for at, group in enumerate(shown.counts)}
+    shown_map = role_map_of(roles)
+    group_numbers = {group: number for number, group in enumerate(shown_map.counts)}
+    roles_by_head: list[list[int] | None] = []
+    for head_groups in shown_map.groups:
+        if head_groups is None:
+            roles_by_head.append(None)
+        else:
+            roles_by_head.append([group_numbers[group] for group in head_groups])
     return {
         "kinds": [
-            {"name": name, **look_of(name)._asdict(), "heads": heads}
-            for name, heads in shown.counts.items()
+            {"name": name, **look_of(name)._asdict(), "heads": head_count}
+            for name, head_count in shown_map.counts.items()
         ],
-        "roles": [None if own is None else [place[group] for group in own] for own in shown.groups],
-        "shown": list(shown.marks),
-        "tips": list(shown.tips),
+        "roles": roles_by_head,
+        "shown": list(shown_map.marks),
+        "tips": list(shown_map.tips),
     }
 
 
 # The form for roles to find: sentences, thresholds, and the jobs that it makes.
 
-FORM = Form("_roles_plan", "roles-plan-")
-TREES: Literal["treebank"] = "treebank"
-TEXTS: Literal["task"] = "task"
-SOURCES = {TREES: "Gold trees, where there are any", TEXTS: "The texts of the task, without syntax"}
+ROLES_FORM = Form("_roles_plan", "roles-plan-")
+TREEBANK_SOURCE: Literal["treebank"] = "treebank"
+TASK_SOURCE: Literal["task"] = "task"
+SENTENCE_SOURCES = {
+    TREEBANK_SOURCE: "Gold trees, where there are any",
+    TASK_SOURCE: "The texts of the task, without syntax",
+}
 
 
 @dataclass(frozen=True)
@@ -81,21 +95,21 @@ class RolesRequest:
         """
         return RolesJob.model_construct(
             model=self.choice.model,
-            task=self.choice.task if self.source == TEXTS else None,
+            task=self.choice.task if self.source == TASK_SOURCE else None,
             languages=list(self.languages),
             source=self.source,
-            options=FORM.read(OPTIONS, values),
-            **FORM.read(RolesJob.settings(), values),
+            options=ROLES_FORM.read(OPTIONS, values),
+            **ROLES_FORM.read(RolesJob.settings(), values),
         )
 
     @property
     def words(self) -> str:
         """The sentences, in words."""
-        if self.source == TREES:
+        if self.source == TREEBANK_SOURCE:
             return "gold trees of their treebanks: every role can be found"
         return (
-            f"the texts of task {self.choice.task}, without syntax: positions, rare words, separators and the like, "
-            "but no subjects, objects or modifiers"
+            f"the texts of task {self.choice.task}, without syntax: positions, rare words, separators "
+            "and the like, but no subjects, objects or modifiers"
         )
 
 
@@ -115,16 +129,16 @@ def roles_requests(
         task_languages: Codes of the languages of the task.
         source: TREES, or TEXTS to use no treebank.
     """
-    with_trees = [name for name in languages if name in treebanks and source == TREES]
+    with_trees = [name for name in languages if name in treebanks and source == TREEBANK_SOURCE]
     with_texts = [name for name in languages if name in task_languages and name not in with_trees]
-    split = [
-        RolesRequest(choice, TREES, tuple(with_trees)),
-        RolesRequest(choice, TEXTS, tuple(with_texts)),
+    requests = [
+        RolesRequest(choice, TREEBANK_SOURCE, tuple(with_trees)),
+        RolesRequest(choice, TASK_SOURCE, tuple(with_texts)),
     ]
-    return [request for request in split if request.languages]
+    return [request for request in requests if request.languages]
 
 
-def trouble(job: RolesJob) -> str:
+def roles_job_refusal(job: RolesJob) -> str:
     """Why a form's job cannot be started; empty if it can."""
     unknown_split = "" if job.split in SPLITS else f"There is no split {job.split}."
     return reason_refused(resolve, job.options) or unknown_split
@@ -132,7 +146,8 @@ def trouble(job: RolesJob) -> str:
 
 # Stored roles reports of a model, by language, best first.
 
-SHORT = 12  # characters of a folder's name, enough to tell reports apart
+FOLDER_NAME_CHARACTERS = 12
+"""Characters of a folder's name, enough to tell reports apart."""
 
 
 @dataclass(frozen=True)
@@ -158,65 +173,82 @@ class StoredRoles:
         return str(part(self.result.record.spec, "task", "name"))
 
 
-def shelf(choice: Choice) -> Shelf[StoredRoles]:
+def stored_roles_reports(choice: Choice) -> StoredByLanguage[StoredRoles]:
     """Every roles report of the chosen model, on a treebank or on the chosen task."""
-    found = stored_results(Report)
-    weights, offered = current_weights(choice.model), set(task_languages(choice.task))
-    kept: dict[str, list[StoredRoles]] = {}
-    problems = [*found.problems]
-    for result in found.results:
-        if not _about(result.record, choice):
+    listing = stored_results(Report)
+    weights_fingerprint = current_weights(choice.model)
+    offered_languages = set(task_languages(choice.task))
+    reports_by_language: dict[str, list[StoredRoles]] = {}
+    problems = [*listing.problems]
+    for result in listing.results:
+        if not _is_roles_report_of(result.record, choice):
             continue
         language = str(part(result.record.spec, "task", "language"))
-        if language in offered and language not in choice.languages:
+        if language in offered_languages and language not in choice.languages:
             continue
-        roles = _read(result.key, str(result.meta.get("created")), result)
+        roles = _read_roles(result.key, str(result.meta.get("created")), result)
         if isinstance(roles, str):
             problems.append(roles)
         else:
-            kept.setdefault(language, []).append(StoredRoles(result, roles))
-    for rows in kept.values():
-        rows.sort(key=lambda row: _rank(row, weights), reverse=True)
-    return put_on_shelf(choice, kept, problems, weights)
+            reports_by_language.setdefault(language, []).append(StoredRoles(result, roles))
+    for language_reports in reports_by_language.values():
+        language_reports.sort(key=lambda report: _rank(report, weights_fingerprint), reverse=True)
+    return stored_by_language(choice, reports_by_language, problems, weights_fingerprint)
 
 
-def _about(report: Report, choice: Choice) -> bool:
+def _is_roles_report_of(report: Report, choice: Choice) -> bool:
     if report.name != NAME or part(report.spec, "model", "name") != choice.model:
         return False
     return part(report.spec, "task", "name") in (TREEBANK, choice.task)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
-def _read(key: str, created: str, _result: Result[Report]) -> Roles | str:
+def _read_roles(key: str, creation_date: str, _result: Result[Report]) -> Roles | str:
     """The report, or why it was skipped."""
     try:
         return read(_result.record)
     except HeadlabError as error:
+        folder = f"{_result.folder.name[:FOLDER_NAME_CHARACTERS]}…"
         return (
-            f"skipped: the report of roles in {_result.folder.name[:SHORT]}… cannot be shown ({error}); "
-            "delete its folder, then make it again"
+            f"skipped: the report of roles in {folder} cannot be shown ({error}); delete its folder, "
+            "then make it again"
         )
 
 
-def _rank(kept: StoredRoles, weights: str | None) -> tuple[bool, bool, bool, float, str]:
-    report = kept.result.record
-    same = weights is None or fingerprint_of(report.spec) == current_fingerprint(weights)
+def _rank(stored_roles: StoredRoles, weights: str | None) -> tuple[bool, bool, bool, float, str]:
+    """What stored reports are ordered by, the best last.
+
+    Args:
+        stored_roles: A report.
+        weights: Fingerprint of the chosen model's weights, None if unknown.
+    """
+    report = stored_roles.result.record
+    has_current_weights = True
+    if weights is not None:
+        has_current_weights = fingerprint_of(report.spec) == current_fingerprint(weights)
     return (
-        same,
-        kept.roles.syntax,
+        has_current_weights,
+        stored_roles.roles.syntax,
         not part(report.spec, "model", "dtype"),
-        made_at(kept.result),
-        kept.key,
+        creation_seconds(stored_roles.result),
+        stored_roles.key,
     )
 
 
-def label(kept: StoredRoles, weights: str | None = None) -> str:
+def roles_report_label(stored_roles: StoredRoles, weights: str | None = None) -> str:
     """A report in one line: date, language, number and source of sentences, and weights if not the model's."""
-    report = kept.result.record
-    of = "treebank" if kept.source == TREEBANK else f"task {kept.source}, without syntax"
-    words = [date_words(kept.result), language_title(kept.language)]
-    words.append(
-        f"{part(report.spec, 'task', 'size') or '?'} sentences of {part(report.spec, 'task', 'split') or '?'} ({of})"
-    )
-    own, dtype = (part(report.spec, "model", name) for name in ("fingerprint", "dtype"))
-    return " · ".join([*words, *model_differences(str(own or ""), weights, dtype)])
+    report = stored_roles.result.record
+    source_text = "treebank"
+    if stored_roles.source != TREEBANK:
+        source_text = f"task {stored_roles.source}, without syntax"
+    size = part(report.spec, "task", "size") or "?"
+    split = part(report.spec, "task", "split") or "?"
+    fingerprint = str(part(report.spec, "model", "fingerprint") or "")
+    dtype = part(report.spec, "model", "dtype")
+    parts = [
+        creation_date_words(stored_roles.result),
+        language_title(stored_roles.language),
+        f"{size} sentences of {split} ({source_text})",
+        *model_differences(fingerprint, weights, dtype),
+    ]
+    return " · ".join(parts)

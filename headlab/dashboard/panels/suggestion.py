@@ -12,18 +12,16 @@ from headlab.core import Bools, Floats
 from headlab.masks import RISKY_SHARE, Mask
 from headlab.results import RAW, HeadScores, coarse
 
-# Which heads the scores suggest switching off: one language's scores or their mean, and a rule. No streamlit here.
-
 MEAN_OF_LANGUAGES = "mean"
 
-RULES = {
+SUGGESTION_RULES = {
     "harmful": "heads whose interval lies below 0",
     "bottom": "exactly k heads, the lowest scores",
     "threshold": "heads that score below a threshold",
 }
 
 # The corrections of `HeadScores.mask` in words.
-CORRECTIONS = {
+CORRECTION_WORDS = {
     RAW: "each head's own interval",
     "holm": "Holm: any false one is unlikely",
     "bh": "Benjamini–Hochberg: few of them are false",
@@ -32,7 +30,14 @@ CORRECTIONS = {
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A rule and its one option: k for `bottom`, threshold (in the score's unit), correction for `harmful`."""
+    """A rule and its one option.
+
+    Attributes:
+        rule: A key of `RULES`.
+        k: How many heads rule `bottom` removes.
+        threshold: Of rule `threshold`, in the unit of the scores.
+        correction: Of rule `harmful`, a key of `CORRECTIONS`.
+    """
 
     rule: str
     k: int | None = None
@@ -46,31 +51,35 @@ class Suggestion:
         )
 
 
-def expected_false(scores: HeadScores, wanted: Suggestion, off: int) -> str:
+def expected_false(scores: HeadScores, suggestion: Suggestion, removed_count: int) -> str:
     """How many of the heads that rule harmful names may do no harm, in words; empty where there is nothing to say.
 
-    off: how many it names.
+    Args:
+        scores: That the rule was applied to.
+        suggestion: The rule.
+        removed_count: How many heads it names.
     """
-    miss, heads = 1 - scores.level, scores.grid.size
-    if wanted.rule != "harmful" or miss <= 0:
+    error_rate = 1 - scores.level
+    head_count = scores.grid.size
+    if suggestion.rule != "harmful" or error_rate <= 0:
         return ""
-    if wanted.correction == RAW:
+    if suggestion.correction == RAW:
         if scores.language == MEAN_OF_LANGUAGES:
             return (
                 "Bounds of the mean are conservative, so fewer heads are named falsely than intervals of "
                 f"{scores.level:.0%} allow."
             )
+        by_chance = head_count * error_rate / 2
         return (
-            f"If none of the {heads} heads had any effect, at most about {heads * miss / 2:.2g} would still be named, "
-            f"by chance: each is judged by its own {scores.level:.0%} interval."
+            f"If none of the {head_count} heads had any effect, at most about {by_chance:.2g} would "
+            f"still be named, by chance: each is judged by its own {scores.level:.0%} interval."
         )
-    if not off:
-        return coarse([scores]) if wanted.correction == "holm" else ""
-    if wanted.correction == "bh":
-        return (
-            f"Of those named, at most {miss:.0%} are false on average: {off * miss:.2g} of {off}."
-        )
-    return f"The probability that any of them is false is at most {miss:.0%}."
+    if not removed_count:
+        return coarse([scores]) if suggestion.correction == "holm" else ""
+    if suggestion.correction == "bh":
+        false_count = f"{removed_count * error_rate:.2g} of {removed_count}"
+        return f"Of those named, at most {error_rate:.0%} are false on average: {false_count}."
+    return f"The probability that any of them is false is at most {error_rate:.0%}."
 
 
 def pooled_scores(scores: Mapping[str, HeadScores], source: str) -> HeadScores | None:
@@ -83,54 +92,60 @@ def pooled_scores(scores: Mapping[str, HeadScores], source: str) -> HeadScores |
         return scores[source]
     if not scores:
         return None
-    every = list(scores.values())
-    if len(every) == 1:
-        return every[0]
+    all_scores = list(scores.values())
+    if len(all_scores) == 1:
+        return all_scores[0]
     return replace(
-        every[0],
+        all_scores[0],
         language=MEAN_OF_LANGUAGES,
-        values=np.mean([s.values for s in every], axis=0),
-        low=_mean_bound([s.low for s in every]),
-        high=_mean_bound([s.high for s in every]),
+        values=np.mean([one_language.values for one_language in all_scores], axis=0),
+        low=_mean_bound([one_language.low for one_language in all_scores]),
+        high=_mean_bound([one_language.high for one_language in all_scores]),
         samples=None,
         p_values=None,
     )
 
 
 def _mean_bound(bounds: list[Floats | None]) -> Floats | None:
-    given = [b for b in bounds if b is not None]
-    return np.mean(given, axis=0) if len(given) == len(bounds) else None
+    """The mean of the languages' bounds, [head]; None if a language has none."""
+    known_bounds = [bound for bound in bounds if bound is not None]
+    return np.mean(known_bounds, axis=0) if len(known_bounds) == len(bounds) else None
 
 
 def usable_rules(scores: HeadScores) -> list[str]:
     """The rules that these scores support: `harmful` needs signs with intervals."""
     return [
-        rule for rule in RULES if rule != "harmful" or (scores.signed and scores.high is not None)
+        rule
+        for rule in SUGGESTION_RULES
+        if rule != "harmful" or (scores.signed and scores.high is not None)
     ]
 
 
-def suggested_heads(scores: HeadScores, wanted: Suggestion) -> Bools:
+def suggested_heads(scores: HeadScores, suggestion: Suggestion) -> Bools:
     """Heads kept (bool [head]) by a rule; errors as in `headlab.masks.choose`."""
-    return wanted.mask(scores).kept
+    return suggestion.mask(scores).kept
 
 
-def origin_of_mask(scores: HeadScores, wanted: Suggestion, languages: list[str]) -> dict[str, Any]:
+def origin_of_mask(
+    scores: HeadScores, suggestion: Suggestion, languages: list[str]
+) -> dict[str, Any]:
     """The mask file's record of an applied suggestion."""
-    chosen = dict(wanted.mask(scores).chosen)
+    origin = dict(suggestion.mask(scores).chosen)
     if scores.language == MEAN_OF_LANGUAGES:
-        chosen |= {
+        origin |= {
             "languages": languages,
             "pooled": "mean over languages; bounds are the means of their bounds",
         }
-        chosen.pop("score", None)
-    return chosen
+        origin.pop("score", None)
+    return origin
 
 
-def removal_warning(kept: Bools) -> str | None:
+def removal_warning(kept_heads: Bools) -> str | None:
     """A warning if a mask removes more heads than a model can be expected to tolerate, else None."""
-    gone = int((~kept).sum())
-    if gone == kept.size:
-        return f"This switches off all {gone} heads: no attention is left."
-    if gone > RISKY_SHARE * kept.size:
-        return f"This switches off {gone} of {kept.size} heads; few models keep their accuracy beyond half."
+    removed_count = int((~kept_heads).sum())
+    if removed_count == kept_heads.size:
+        return f"This switches off all {removed_count} heads: no attention is left."
+    if removed_count > RISKY_SHARE * kept_heads.size:
+        heads_off = f"{removed_count} of {kept_heads.size} heads"
+        return f"This switches off {heads_off}; few models keep their accuracy beyond half."
     return None

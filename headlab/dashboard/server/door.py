@@ -22,9 +22,11 @@ MAX_REMEMBERED = 256  # names and origins that were refused, whoever made them u
 HOST_AND_PORT = r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?"
 HOST = re.compile(HOST_AND_PORT, re.IGNORECASE)
 ORIGIN = re.compile(f"https?://{HOST_AND_PORT}", re.IGNORECASE)
-MISDIRECTED = 421
-DENIAL = "websocket.http.response"  # the extension of ASGI that gives a refused socket a body
-HELP = "docs/security.md says more about other host names and reverse proxies."
+MISDIRECTED_STATUS = 421
+DENIAL_EXTENSION = (
+    "websocket.http.response"  # the extension of ASGI that gives a refused socket a body
+)
+HELP_SENTENCE = "docs/security.md says more about other host names and reverse proxies."
 log = logging.getLogger(__name__)
 
 
@@ -36,13 +38,13 @@ def host_advice(host: str) -> str:
     """
     match = HOST.fullmatch(host)
     if match is None:
-        return f"This app was opened under a name that cannot be read. Open it as localhost. {HELP}"
+        return f"This app was opened under a name that cannot be read. Open it as localhost. {HELP_SENTENCE}"
     name = match["name"].strip("[]").lower()
     return (
         f"This app was opened as {name}, a name it was not told to answer to, so it refuses the connection. "
         f"If the name is yours, start the app with it: make app HOSTS={name}, or streamlit run app.py "
         f"--server.allowedHosts localhost --server.allowedHosts {name}, or set the variable "
-        f'STREAMLIT_SERVER_ALLOWED_HOSTS to "localhost {name}". {HELP}'
+        f'STREAMLIT_SERVER_ALLOWED_HOSTS to "localhost {name}". {HELP_SENTENCE}'
     )
 
 
@@ -55,12 +57,12 @@ def origin_advice(origin: str, host: str) -> str:
     """
     match = ORIGIN.fullmatch(origin)
     if match is None or HOST.fullmatch(host) is None:
-        return f"A page whose address cannot be read asked for a connection, which this app refuses. {HELP}"
+        return f"A page whose address cannot be read asked for a connection, which this app refuses. {HELP_SENTENCE}"
     return (
         f"A page at {origin} asked for a connection, but the request came to this app as {host}, so it is refused. "
         "If a reverse proxy of yours stands between, let it pass the browser's Host header on (nginx: "
         "proxy_set_header Host $http_host) and start the app with "
-        f"make app HOSTS={match['name'].strip('[]')}; or start it with --server.corsAllowedOrigins {origin}. {HELP}"
+        f"make app HOSTS={match['name'].strip('[]')}; or start it with --server.corsAllowedOrigins {origin}. {HELP_SENTENCE}"
     )
 
 
@@ -79,28 +81,28 @@ class Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it here."""
         if scope["type"] == "websocket":
-            await self._app(scope, receive, self._explained(scope, receive, send))
+            await self._app(scope, receive, self._with_explanation(scope, receive, send))
             return
         answer = self._answer(scope) if scope["type"] == "http" else None
         await (answer or self._app)(scope, receive, send)
 
-    def _explained(self, scope: Scope, receive: Receive, send: Send) -> Send:
+    def _with_explanation(self, scope: Scope, receive: Receive, send: Send) -> Send:
         """A socket's `send` that gives a refusal before the connection a body."""
-        accepted = False
+        is_accepted = False
 
-        async def explaining(message: Message) -> None:
-            nonlocal accepted
-            accepted = accepted or message["type"] == "websocket.accept"
-            if accepted or message["type"] != "websocket.close":
+        async def send_explained(message: Message) -> None:
+            nonlocal is_accepted
+            is_accepted = is_accepted or message["type"] == "websocket.accept"
+            if is_accepted or message["type"] != "websocket.close":
                 await send(message)
                 return
             refusal = PlainTextResponse(self._socket_advice(Headers(scope=scope)), status_code=403)
-            if DENIAL in scope.get("extensions", {}):
+            if DENIAL_EXTENSION in scope.get("extensions", {}):
                 await refusal(scope, receive, send)
             else:
                 await send(message)
 
-        return explaining
+        return send_explained
 
     def _socket_advice(self, headers: Headers) -> str:
         host, origin = headers.get("host", ""), headers.get("origin", "")
@@ -123,7 +125,7 @@ class Door:
             return HTMLResponse(page, status_code=403)
         if scope["path"].endswith(HEALTH_PATH):
             advice = self._advice_by_origin.get(_origin_of(headers.get("referer", "")), "")
-            return PlainTextResponse(advice, status_code=MISDIRECTED) if advice else None
+            return PlainTextResponse(advice, status_code=MISDIRECTED_STATUS) if advice else None
         return None
 
     def _log_once(self, advice: str) -> None:

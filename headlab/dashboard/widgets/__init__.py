@@ -1,9 +1,9 @@
 """What pages are made of: buttons, forms, head grids, figures and tables, each with its log of presses."""
 
 from headlab.dashboard.widgets.figures import PLOTLY_CONFIG as PLOTLY_CONFIG
-from headlab.dashboard.widgets.figures import figure as figure
+from headlab.dashboard.widgets.figures import draw_figure as draw_figure
+from headlab.dashboard.widgets.figures import file_stem_of as file_stem_of
 from headlab.dashboard.widgets.figures import no_row_action as no_row_action
-from headlab.dashboard.widgets.figures import saved_name as saved_name
 from headlab.dashboard.widgets.figures import show_commands as show_commands
 from headlab.dashboard.widgets.figures import show_how_made as show_how_made
 from headlab.dashboard.widgets.figures import show_named_values as show_named_values
@@ -19,13 +19,13 @@ from headlab.dashboard.widgets.form_values import values_at_press as values_at_p
 from headlab.dashboard.widgets.form_values import widget_values as widget_values
 from headlab.dashboard.widgets.form_values import with_typed_numbers as with_typed_numbers
 from headlab.dashboard.widgets.headgrid import draw_grid as draw_grid
+from headlab.dashboard.widgets.headgrid import draw_head_switches as draw_head_switches
 from headlab.dashboard.widgets.headgrid import draw_map as draw_map
 from headlab.dashboard.widgets.headgrid import draw_small_maps as draw_small_maps
-from headlab.dashboard.widgets.headgrid import head_switches as head_switches
+from headlab.dashboard.widgets.headgrid import head_press_action as head_press_action
 from headlab.dashboard.widgets.headgrid import heads_gated_together as heads_gated_together
 from headlab.dashboard.widgets.headgrid import how_to_read_maps as how_to_read_maps
 from headlab.dashboard.widgets.headgrid import pick_scale as pick_scale
-from headlab.dashboard.widgets.headgrid import picker as picker
 from headlab.dashboard.widgets.headgrid import remember_head_groups as remember_head_groups
 from headlab.dashboard.widgets.notices import keep_known_choice as keep_known_choice
 from headlab.dashboard.widgets.notices import notify_of_link as notify_of_link
@@ -36,7 +36,7 @@ from headlab.dashboard.widgets.page_state import PageState as PageState
 from headlab.dashboard.widgets.presses import Button as Button
 from headlab.dashboard.widgets.presses import button as button
 from headlab.dashboard.widgets.presses import button_row as button_row
-from headlab.dashboard.widgets.presses import download as download
+from headlab.dashboard.widgets.presses import download_button as download_button
 from headlab.dashboard.widgets.presses import redraw_every as redraw_every
 from headlab.dashboard.widgets.presses import set_first_value as set_first_value
 from headlab.dashboard.widgets.presses import set_widget as set_widget

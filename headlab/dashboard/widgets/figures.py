@@ -15,117 +15,137 @@ import streamlit as st
 from pandas.io.formats.style import Styler
 
 from headlab.charts.chart import Chart
-from headlab.core import NOTHING, Report, Table, is_p, p_words
-from headlab.dashboard.names import head_key, language_title, plain, plain_name
-from headlab.dashboard.widgets.presses import download, uninterrupted
+from headlab.core import NOTHING, Cell, Report, Table, is_p, p_words
+from headlab.dashboard.names import CHOICE_KEY, head_key, language_title, plain, plain_name
+from headlab.dashboard.widgets.presses import download_button, uninterrupted
 from headlab.plots import PRINT_WIDTH, printed
 from headlab.plots.drawing import plotly_figure
 from headlab.plots.report import heads_by_row
 from headlab.report.again import Again
 
-HTML = """<div class="save"><span class="told" role="status"></span><span>Save figure</span>
+SAVE_BUTTONS_HTML = """<div class="save"><span class="told" role="status"></span><span>Save figure</span>
 <button type="button" data-kind="svg">SVG</button><button type="button" data-kind="png">PNG</button></div>"""
 # The save buttons click plotly's camera button, which by itself saves what is on the screen.
 PLOTLY_CONFIG = {"displaylogo": False, "modeBarButtons": [["toImage"]]}
 
 
-def figure(
+def draw_figure(
     fig: go.Figure | Chart,
     name: str,
     *,
     key: str | None = None,
     alt: str = "",
-    about: str = "",
-    of: tuple[str, ...] | None = None,
+    subject_details: str = "",
+    subject: tuple[str, ...] | None = None,
     on_point: Callable[[], None] | None = None,
 ) -> None:
     """Draw a figure, and below it buttons that save it as SVG or PNG, under a name that says what it is of.
 
     The saved figure is that of `headlab.plots.printed`, whatever the theme and the window's width; the browser
-    renders it, so it needs neither the network nor the server.  key: widget key, by default from the name.
-    alt: text alternative; the saved figure's title, up to a semicolon.  of: model and task that it is of, by default
-    the sidebar's.  about: what else it is of.  on_point: called when a point is clicked; session state then holds the
-    point under the key.
+    renders it, so it needs neither the network nor the server.
+
+    Args:
+        fig: The figure.
+        name: Of the file, before what it is of.
+        key: Widget key, by default from the name.
+        alt: Text alternative; the saved figure's title, up to a semicolon.
+        subject_details: What else it is of.
+        subject: Model and task that it is of, by default the sidebar's.
+        on_point: Called when a point is clicked; session state then holds the point under the key.
     """
     if isinstance(fig, Chart):
         fig = plotly_figure(fig)
-    chart = re.sub(r"[^\w-]", "-", key or f"figure-{name}")
-    of = chosen() if of is None else of
-    saved = saved_name(name, of)
-    config = {**PLOTLY_CONFIG, "toImageButtonOptions": {"filename": saved}}
-    more: dict[str, Any] = {"on_select": uninterrupted(on_point)} if on_point else {}
-    st.plotly_chart(fig, key=chart, config=config, alt=alt or None, selection_mode="points", **more)
-    out = printed(fig, name, alt.partition(";")[0], ", ".join(filter(None, [*of, about])))
+    chart_key = re.sub(r"[^\w-]", "-", key or f"figure-{name}")
+    if subject is None:
+        subject = chosen_model_and_task()
+    file_stem = file_stem_of(name, subject)
+    config = {**PLOTLY_CONFIG, "toImageButtonOptions": {"filename": file_stem}}
+    select_options: dict[str, Any] = {"on_select": uninterrupted(on_point)} if on_point else {}
+    st.plotly_chart(
+        fig,
+        key=chart_key,
+        config=config,
+        alt=alt or None,
+        selection_mode="points",
+        **select_options,
+    )
+    title, _, _ = alt.partition(";")
+    subtitle = ", ".join(part for part in (*subject, subject_details) if part)
+    printed_figure = printed(fig, name, title, subtitle)
     data = {
-        "chart": chart, "name": saved, "figure": out.to_json(), "width": PRINT_WIDTH, "height": out.layout.height,
-    }  # fmt: skip
-    _buttons()(key=f"save-{chart}", data=data)
+        "chart": chart_key,
+        "name": file_stem,
+        "figure": printed_figure.to_json(),
+        "width": PRINT_WIDTH,
+        "height": printed_figure.layout.height,
+    }
+    _save_buttons()(key=f"save-{chart_key}", data=data)
 
 
-def chosen() -> tuple[str, ...]:
+def chosen_model_and_task() -> tuple[str, ...]:
     """Model and task of the sidebar; empty outside the app."""
-    choice = st.session_state.get("_choice")
+    choice = st.session_state.get(CHOICE_KEY)
     return () if choice is None else (choice.model, choice.task)
 
 
-def saved_name(name: str, of: tuple[str, ...]) -> str:
+def file_stem_of(name: str, subject: tuple[str, ...]) -> str:
     """The name of a file to save, without its ending: what it holds, of which model and task."""
-    return "-".join((name, *map(plain_name, of)))
+    return "-".join((name, *map(plain_name, subject)))
 
 
 @cache
-def _buttons() -> Callable[..., Any]:
+def _save_buttons() -> Callable[..., Any]:
     files = resources.files("headlab.dashboard") / "static"
-    css, js = ((files / f"savefigure.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    css = (files / "savefigure.css").read_text("utf-8")
+    js = (files / "savefigure.js").read_text("utf-8")
     renderer: Callable[..., Any] = st.components.v2.component(
-        "headlab-savefigure", html=HTML, css=css, js=js
+        "headlab-savefigure", html=SAVE_BUTTONS_HTML, css=css, js=js
     )
     return renderer
 
 
 # Tables.
 
-LANGUAGE, TALL, STYLED = "language", 420, 20_000
-KEY = re.compile(r"[0-9a-f]{64}")  # of a stored result
-FORMAT = re.compile(r"[+]?(\.\d+)?[dfeg]")
+LANGUAGE_COLUMN = "language"
+MAX_TABLE_HEIGHT = 420
+"""Pixels of a table, unless a page says otherwise; what does not fit scrolls."""
+MAX_STYLED_CELLS = 20_000
+RESULT_KEY = re.compile(r"[0-9a-f]{64}")
+"""Key of a stored result."""
+NUMBER_FORMAT = re.compile(r"[+]?(\.\d+)?[dfeg]")
 
 
 def show_table(table: Table, key: str) -> None:
     """Draw a table with its notes and a CSV download."""
     st.markdown(f"##### {plain(table.title)}")
-    formats = dict(zip(table.columns, table.formats, strict=True))
-    large = len(table.rows) * len(table.columns) > STYLED
-    columns = {
-        name: st.column_config.NumberColumn(format=f"%{form}")
-        for name, form in formats.items()
-        if FORMAT.fullmatch(form) and not is_p(name)
-    } | {
-        name: st.column_config.NumberColumn(format="%.2g")
-        for name in formats
-        if is_p(name) and large
-    }
-    heads, more = heads_by_row(table), dict[str, Any]()
+    heads = heads_by_row(table)
+    selection_options: dict[str, Any] = {}
     if heads:
-        more = {"on_select": uninterrupted(no_row_action), "selection_mode": "single-row"}
-        more["key"] = f"table-{key[:12]}-{table.name}"
-    picked = st.dataframe(
+        selection_options = {
+            "on_select": uninterrupted(no_row_action),
+            "selection_mode": "single-row",
+            "key": f"table-{key[:12]}-{table.name}",
+        }
+    selection = st.dataframe(
         with_p_values(data_frame(table)),
         hide_index=True,
-        column_config=columns,
+        column_config=_number_columns(table),
         placeholder=NOTHING,
         height=table_height(len(table.rows)),
-        **more,
+        **selection_options,
     )
     if heads:
         st.caption("Tick a row to open its head.")
-        for row in picked["selection"]["rows"]:
-            named = {"focus": str(table.column(LANGUAGE)[row])} if LANGUAGE in table.columns else {}
-            st.switch_page("pages/heads.py", query_params={"head": head_key(heads[row]), **named})
+        for row in selection["selection"]["rows"]:
+            params = {"head": head_key(heads[row])}
+            if LANGUAGE_COLUMN in table.columns:
+                params["focus"] = str(table.column(LANGUAGE_COLUMN)[row])
+            st.switch_page("pages/heads.py", query_params=params)
     for note in table.notes:
         st.caption(plain(note))
-    short = f"-{key[:8]}" if KEY.fullmatch(key) else ""  # of two reports
-    name = f"{saved_name(table.name, chosen())}{short}.csv"
-    download(
+    key_suffix = f"-{key[:8]}" if RESULT_KEY.fullmatch(key) else ""  # of two reports
+    name = f"{file_stem_of(table.name, chosen_model_and_task())}{key_suffix}.csv"
+    download_button(
         "Download this table as CSV",
         table.csv,
         name,
@@ -134,9 +154,24 @@ def show_table(table: Table, key: str) -> None:
     )
 
 
-def table_height(rows: int, most: int = TALL) -> int:
-    """Pixels of a table that shows all its rows, up to `most` pixels."""
-    return min(38 + 35 * max(1, rows), most)
+def _number_columns(table: Table) -> dict[str, Any]:
+    """How a table's columns of numbers are written, by their names.
+
+    p-values are written by `with_p_values`, but for tables that are too large for it.
+    """
+    is_large = len(table.rows) * len(table.columns) > MAX_STYLED_CELLS
+    column_config: dict[str, Any] = {}
+    for name, number_format in zip(table.columns, table.formats, strict=True):
+        if is_p(name) and is_large:
+            column_config[name] = st.column_config.NumberColumn(format="%.2g")
+        elif NUMBER_FORMAT.fullmatch(number_format) and not is_p(name):
+            column_config[name] = st.column_config.NumberColumn(format=f"%{number_format}")
+    return column_config
+
+
+def table_height(row_count: int, max_height: int = MAX_TABLE_HEIGHT) -> int:
+    """Pixels of a table that shows all its rows, up to `max_height` pixels."""
+    return min(38 + 35 * max(1, row_count), max_height)
 
 
 def no_row_action() -> None:
@@ -145,20 +180,24 @@ def no_row_action() -> None:
 
 def data_frame(table: Table) -> pd.DataFrame:
     """A table as displayed; numbers stay numbers, so that columns can be sorted."""
-    shown = table.shown()
+    shown_rows = table.shown()
     columns = {}
-    for place, (name, form) in enumerate(zip(table.columns, table.formats, strict=True)):
-        cells = [row[place] for row in table.rows]
-        numeric = all(
-            cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool))
-            for cell in cells
-        )
-        columns[name] = (
-            cells if numeric and FORMAT.fullmatch(form) else [row[place] for row in shown]
-        )
-    if LANGUAGE in columns:
-        columns[LANGUAGE] = [language_title(str(cell)) for cell in columns[LANGUAGE]]
+    for column_index, name in enumerate(table.columns):
+        cells = [row[column_index] for row in table.rows]
+        if not NUMBER_FORMAT.fullmatch(table.formats[column_index]) or not _are_numbers(cells):
+            cells = [row[column_index] for row in shown_rows]
+        columns[name] = cells
+    if LANGUAGE_COLUMN in columns:
+        columns[LANGUAGE_COLUMN] = [language_title(str(cell)) for cell in columns[LANGUAGE_COLUMN]]
     return pd.DataFrame(columns, columns=list(table.columns))
+
+
+def _are_numbers(cells: Sequence[Cell]) -> bool:
+    """Whether each cell is a number or empty."""
+    return all(
+        cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool))
+        for cell in cells
+    )
 
 
 def with_p_values(rows: pd.DataFrame) -> pd.DataFrame | Styler:
@@ -166,40 +205,47 @@ def with_p_values(rows: pd.DataFrame) -> pd.DataFrame | Styler:
 
     Large tables are as they were: streamlit draws no style of more cells than pandas' limit, and takes long before.
     """
-    if rows.size > STYLED:
+    if rows.size > MAX_STYLED_CELLS:
         return rows
-    tests = [name for name in rows if is_p(str(name)) and pd.api.types.is_numeric_dtype(rows[name])]
-    return rows.style.format(dict.fromkeys(tests, p_words), na_rep=NOTHING) if tests else rows
+    p_columns = []
+    for name in rows:
+        if is_p(str(name)) and pd.api.types.is_numeric_dtype(rows[name]):
+            p_columns.append(name)
+    if not p_columns:
+        return rows
+    return rows.style.format(dict.fromkeys(p_columns, p_words), na_rep=NOTHING)
 
 
 # How a result was made, and which ones could not be read.
 
 
 def show_how_made(
-    facts: Sequence[tuple[str, str]], made: Again, record: Report | Table, name: str, key: str
+    facts: Sequence[tuple[str, str]], commands: Again, record: Report | Table, name: str, key: str
 ) -> None:
     """Draw how a result was made, and a button that saves it.
 
     Args:
         facts: Names and values.
-        made: The commands that make it again.
+        commands: That make it again.
         record: What is saved.
         name: Of its file.
         key: Of the result.
     """
     show_named_values(facts)
-    show_commands(made)
+    show_commands(commands)
     file = f"{name}-{key[:12]}.json"
     data = partial(json.dumps, record.to_json(), indent=1)
-    download("Download all of it as JSON", data, file, "application/json", key=f"json-{key[:12]}")
+    download_button(
+        "Download all of it as JSON", data, file, "application/json", key=f"json-{key[:12]}"
+    )
 
 
-def show_commands(made: Again) -> None:
+def show_commands(commands: Again) -> None:
     """Draw the commands that make a stored result again, and what they leave out."""
-    if made.commands:
+    if commands.commands:
         st.caption("The same from a terminal; what is in the cache is not computed again:")
-        st.code("\n".join(made.lines), language="bash", wrap_lines=True)
-    for note in made.notes:
+        st.code("\n".join(commands.lines), language="bash", wrap_lines=True)
+    for note in commands.notes:
         st.caption(plain(note))
 
 
@@ -213,10 +259,15 @@ def show_named_values(rows: Sequence[tuple[str, str]]) -> None:
     )
 
 
-def show_skipped(problems: Sequence[str], what: str) -> None:
-    """Draw why some of the cache's results were skipped, if any were. what: one of them, like "report"."""
+def show_skipped(problems: Sequence[str], noun: str) -> None:
+    """Draw why some of the cache's results were skipped, if any were.
+
+    Args:
+        problems: A sentence for each.
+        noun: For one of them, like "report".
+    """
     if problems:
-        many = f"{what}s were" if len(problems) > 1 else f"{what} was"
-        with st.expander(f"{len(problems)} {many} skipped"):
+        skipped_words = f"{noun}s were" if len(problems) > 1 else f"{noun} was"
+        with st.expander(f"{len(problems)} {skipped_words} skipped"):
             for sentence in problems:
                 st.markdown(plain(sentence))

@@ -15,59 +15,83 @@ from headlab.dashboard.widgets.presses import set_first_value
 
 # A widget for an option of a method or an experiment: valid values come from its table of options.
 
-STEP = 0.005  # of a field for a float
+STEP = 0.005
+"""Of a field for a float."""
 
 
-def draw_option(name: str, option: Option, key: str, start: Any = ...) -> None:
-    """The widget for an option: a select box, toggle, text or number field. start: initial value, if not default."""
-    start = option.default if start is ... or not (start is None or option.fits(start)) else start
-    label, usual = (
-        name.replace("_", " ").capitalize(),
-        "none" if option.default is None else option.default,
-    )
-    about = f"{option.help} ({option.range}; default {usual})"
+def draw_option(name: str, option: Option, key: str, start_value: Any = ...) -> None:
+    """Draw the widget for an option: a select box, toggle, text or number field.
+
+    Args:
+        name: Of the option.
+        option: The option.
+        key: Widget key.
+        start_value: Initial value, if not the default.
+    """
+    if start_value is ... or not (start_value is None or option.fits(start_value)):
+        start_value = option.default
     if option.label:
-        label, about = option.label, option.tip
+        label = option.label
+        help_text = option.tip
+    else:
+        label = name.replace("_", " ").capitalize()
+        default_text = "none" if option.default is None else option.default
+        help_text = f"{option.help} ({option.range}; default {default_text})"
     if option.choices:
         st.selectbox(
-            label, list(option.choices), index=option.choices.index(start), key=key, help=about
+            label,
+            list(option.choices),
+            index=option.choices.index(start_value),
+            key=key,
+            help=help_text,
         )
     elif option.kind is bool:
-        st.toggle(label, start, key=key, help=about)
+        st.toggle(label, start_value, key=key, help=help_text)
     elif option.kind is str:
-        st.text_input(label, start, key=key, help=about)
+        st.text_input(label, start_value, key=key, help=help_text)
     else:
-        _number(label, option, key, about, start)
+        _draw_number_field(label, option, key, help_text, start_value)
 
 
-def _number(label: str, option: Option, key: str, about: str, start: Any) -> None:
-    limits: dict[str, Any] = (
-        {} if math.isinf(option.low) else {"min_value": option.kind(option.low)}
-    )
-    limits |= {} if math.isinf(option.high) else {"max_value": option.kind(option.high)}
-    looks: dict[str, Any] = (
-        {"format": "%g", "step": _step(option)} if option.kind is float else {"step": 1}
-    )
+def _draw_number_field(
+    label: str, option: Option, key: str, help_text: str, start_value: Any
+) -> None:
+    field_options: dict[str, Any] = {"step": 1}
+    if option.kind is float:
+        field_options = {"format": "%g", "step": _step_of(option)}
+    if not math.isinf(option.low):
+        field_options["min_value"] = option.kind(option.low)
+    if not math.isinf(option.high):
+        field_options["max_value"] = option.kind(option.high)
     if option.optional:  # only a field that starts empty can be cleared
-        set_first_value(key, start)
+        set_first_value(key, start_value)
         st.number_input(
-            label, value=None, placeholder=option.empty, key=key, help=about, **limits, **looks
+            label,
+            value=None,
+            placeholder=option.empty,
+            key=key,
+            help=help_text,
+            **field_options,
         )
     else:
-        st.number_input(label, value=start, key=key, help=about, **limits, **looks)
+        st.number_input(label, value=start_value, key=key, help=help_text, **field_options)
 
 
-def _step(option: Option) -> float:
+def _step_of(option: Option) -> float:
     """What a press of + adds: less than a default that is small itself, like a learning rate."""
     default = option.default
-    size = abs(default) if isinstance(default, int | float) and default else 1.0
-    return STEP if size >= STEP else 10.0 ** (math.floor(math.log10(size)) - 1)
+    size = 1.0
+    if default and isinstance(default, int | float):
+        size = abs(default)
+    if size >= STEP:
+        return STEP
+    return 10.0 ** (math.floor(math.log10(size)) - 1)
 
 
-def reason_refused(check: Callable[..., object], *given: Any) -> str:
+def reason_refused(check: Callable[..., object], *arguments: Any) -> str:
     """Why a check of what a form holds fails, as a sentence; empty if it passes."""
     try:
-        check(*given)
+        check(*arguments)
     except HeadlabError as error:
         return f"{error}."
     return ""
@@ -81,7 +105,7 @@ FormValues = dict[str, Any]
 
 
 def widget_values(prefix: str) -> FormValues:
-    """Current values of the session state, by key. prefix: of their keys.
+    """Current values of the session state whose keys have a prefix, by key.
 
     Taken at one moment: the next request's run may begin while an action reads them, and a key that it takes away
     between a listing and a reading would end the action, so that its press came to nothing.
@@ -89,69 +113,111 @@ def widget_values(prefix: str) -> FormValues:
     return {key: value for key, value in session_values().items() if key.startswith(prefix)}
 
 
-def remembered(place: str, prefix: str) -> FormValues:
-    """Current widget values, or the last ones where not drawn. place: session key that stores the last values."""
-    st.session_state[place] = {**st.session_state.get(place, {}), **widget_values(prefix)}
-    return dict(st.session_state[place])
+def last_values(session_key: str, prefix: str) -> FormValues:
+    """Current widget values, or the last ones where not drawn.
+
+    Args:
+        session_key: That stores the last values.
+        prefix: Of the widgets' keys.
+    """
+    st.session_state[session_key] = {
+        **st.session_state.get(session_key, {}),
+        **widget_values(prefix),
+    }
+    return dict(st.session_state[session_key])
 
 
 @dataclass(frozen=True)
 class Form:
     """A form that keeps its values across page switches, with which streamlit drops its widgets.
 
-    place: session key of the values.  prefix: of its widgets' keys.
+    Attributes:
+        place: Session key of the values.
+        prefix: Of its widgets' keys.
     """
 
     place: str
     prefix: str
 
-    def key(self, name: str, *of: str) -> str:
-        """Key of a widget. of: what else its value depends on."""
-        return self.prefix + "-".join((*of, name))
+    def key(self, name: str, *depends_on: str) -> str:
+        """Key of a widget.
+
+        Args:
+            name: Of the option.
+            depends_on: What else its value depends on, such as a method.
+        """
+        return self.prefix + "-".join((*depends_on, name))
 
     def values(self) -> FormValues:
         """The widgets' current values, or the last ones where they are not drawn."""
-        return remembered(self.place, self.prefix)
+        return last_values(self.place, self.prefix)
 
-    def read(self, options: Mapping[str, Option], state: Mapping[str, Any], *of: str) -> FormValues:
-        """The options' values, or their defaults. state: values of the widgets drawn so far.  of: as in `key`."""
+    def read(
+        self, options: Mapping[str, Option], values: Mapping[str, Any], *depends_on: str
+    ) -> FormValues:
+        """The options' values, or their defaults.
+
+        Args:
+            options: By name.
+            values: Of the widgets drawn so far, by key.
+            depends_on: As in `key`.
+        """
         return {
-            name: state.get(self.key(name, *of), option.default) for name, option in options.items()
+            name: values.get(self.key(name, *depends_on), option.default)
+            for name, option in options.items()
         }
 
-    def kept(self, name: str, usual: Any, *of: str) -> Any:
+    def last_value(self, name: str, default: Any, *depends_on: str) -> Any:
         """A widget's last value."""
-        return st.session_state.get(self.place, {}).get(self.key(name, *of), usual)
+        return st.session_state.get(self.place, {}).get(self.key(name, *depends_on), default)
 
-    def draw(self, name: str, option: Option, *of: str, usual: Any = ...) -> None:
-        """The widget for an option, at its last value. usual: the first one, if not the default."""
-        start = self.kept(name, option.default if usual is ... else usual, *of)
-        draw_option(name, option, self.key(name, *of), start)
+    def draw(self, name: str, option: Option, *depends_on: str, usual: Any = ...) -> None:
+        """Draw the widget for an option, at its last value.
 
-    def grid(self, options: Mapping[str, Option]) -> None:
-        """The widgets for these options, in three columns."""
-        places = st.columns(3)
+        Args:
+            name: Of the option.
+            option: The option.
+            depends_on: As in `key`.
+            usual: Its first value, if not the default.
+        """
+        start = self.last_value(name, option.default if usual is ... else usual, *depends_on)
+        draw_option(name, option, self.key(name, *depends_on), start)
+
+    def draw_all(self, options: Mapping[str, Option]) -> None:
+        """Draw the widgets for these options, in three columns."""
+        columns = st.columns(3)
         for number, (name, option) in enumerate(options.items()):
-            with places[number % len(places)]:
+            with columns[number % len(columns)]:
                 self.draw(name, option)
 
 
-def values_at_press(prefix: str, drawn: FormValues, typed: Mapping[str, str] | None) -> FormValues:
+def values_at_press(
+    prefix: str, values_when_drawn: FormValues, typed_numbers: Mapping[str, str] | None
+) -> FormValues:
     """A form's values when its button is pressed: what its widgets hold now, not when it was drawn.
 
-    drawn: values when it was drawn, for widgets that no longer hold one.  typed: as in `entered`.
+    Args:
+        prefix: Of the widgets' keys.
+        values_when_drawn: For widgets that no longer hold one.
+        typed_numbers: As in `with_typed_numbers`.
     """
-    return with_typed_numbers({**drawn, **widget_values(prefix)}, typed)
+    return with_typed_numbers({**values_when_drawn, **widget_values(prefix)}, typed_numbers)
 
 
-def with_typed_numbers(values: Mapping[str, Any], typed: Mapping[str, str] | None) -> FormValues:
+def with_typed_numbers(
+    values: Mapping[str, Any], typed_numbers: Mapping[str, str] | None
+) -> FormValues:
     """The values, updated with the numbers shown in the form when its button was pressed.
 
-    typed: text of the number fields, by the CSS class of their key; None: the press carries none.  A number that is
-    shown with fewer digits than it has is left unchanged.
+    A number that is shown with fewer digits than it has is left unchanged.
+
+    Args:
+        values: Of the widgets, by key.
+        typed_numbers: Text of the number fields, by the CSS class of their key; None: the press carries
+            none.
     """
-    shown = typed or {}
-    return {key: number(shown.get(css_class(key)), value) for key, value in values.items()}
+    text_by_class = typed_numbers or {}
+    return {key: number(text_by_class.get(css_class(key)), value) for key, value in values.items()}
 
 
 def number(text: str | None, value: Any) -> Any:
@@ -159,20 +225,21 @@ def number(text: str | None, value: Any) -> Any:
     if text is None or isinstance(value, bool) or not isinstance(value, int | float | None):
         return value
     try:
-        found = float(text)
+        typed_number = float(text)
     except ValueError:
         return value
-    if not math.isfinite(found) or (value is not None and abs(found - value) <= rounding(text)):
+    if not math.isfinite(typed_number):
         return value
-    return (
-        int(found)
-        if found.is_integer() and not isinstance(value, float) and "." not in text
-        else found
-    )
+    if value is not None and abs(typed_number - value) <= rounding(text):
+        return value
+    is_whole = typed_number.is_integer() and "." not in text
+    return int(typed_number) if is_whole and not isinstance(value, float) else typed_number
 
 
 def rounding(text: str) -> float:
     """How far a number may differ from the text that shows it: half a unit of the last digit."""
     mantissa, _, exponent = text.lower().partition("e")
     digits = len(mantissa.partition(".")[2])
-    return 0.5001 * 10.0 ** (int(exponent or 0) - digits) if digits or exponent else 0.0
+    if not digits and not exponent:
+        return 0.0
+    return 0.5001 * 10.0 ** (int(exponent or 0) - digits)

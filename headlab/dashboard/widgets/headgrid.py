@@ -32,90 +32,123 @@ from headlab.studies.savings import Costs
 
 
 def draw_map(
-    shown: HeadMap,
+    head_map: HeadMap,
     *,
     key: str,
     title: str,
-    selected: Head | None = None,
+    selected_head: Head | None = None,
     on_click: Callable[[Head], None] | None = None,
     compact: bool = False,
     pictures: Sequence[str] = (),
-    together: Sequence[int] = (),
+    group_sizes: Sequence[int] = (),
 ) -> None:
-    """Draw one value per head; a click calls `on_click(head)` before the page runs.
+    """Draw one value per head.
 
-    pictures: one of every head, as a data URI, framed by the head's colour; empty for none, and "" for a head without.
-    together: for each layer of the grid, how many heads share a key and a value; empty where that is not known.
+    Args:
+        head_map: The values, as colours and words.
+        key: Widget key.
+        title: Above the map.
+        selected_head: The head that is marked.
+        on_click: Called with a head that is clicked, before the page runs.
+        compact: Whether the map is small.
+        pictures: One of every head, as a data URI, framed by the head's colour; empty for none, and ""
+            for a head without.
+        group_sizes: For each layer of the grid, how many heads share a key and a value; empty where that
+            is not known.
     """
-    data = _data(shown) | {"compact": compact, "pictures": list(pictures)}
-    draw_grid("headgrid", data, shown.grid, key, title, selected, on_click, together)
+    data = _browser_data(head_map) | {"compact": compact, "pictures": list(pictures)}
+    draw_grid("headgrid", data, head_map.grid, key, title, selected_head, on_click, group_sizes)
 
 
 def draw_grid(
-    kind: str, data: dict[str, Any], grid: HeadGrid, key: str, title: str, selected: Head | None,
-    on_click: Callable[[Head], None] | None, together: Sequence[int] = (),
-) -> None:  # fmt: skip
-    """Draw a map by a component. data: what it shows of each head, beyond BLANK.  together: as in `draw_map`."""
-    at = -1 if selected is None else grid.index(selected)
-    about = {
-        "stacks": stacks(grid, together),
+    kind: str,
+    data: dict[str, Any],
+    grid: HeadGrid,
+    key: str,
+    title: str,
+    selected_head: Head | None,
+    on_click: Callable[[Head], None] | None,
+    group_sizes: Sequence[int] = (),
+) -> None:
+    """Draw a map by a component.
+
+    Args:
+        kind: Name of the component.
+        data: What it shows of each head, beyond `BLANK`.
+        grid: The heads.
+        key: Widget key.
+        title: Above the map.
+        selected_head: The head that is marked.
+        on_click: Called with a head that is clicked.
+        group_sizes: As in `draw_map`.
+    """
+    selected_index = -1 if selected_head is None else grid.index(selected_head)
+    grid_data = {
+        "stacks": stacks(grid, group_sizes),
         "title": title,
         "clickable": on_click is not None,
-        "selected": at,
+        "selected": selected_index,
         "key": key,
     }
-    presses.draw(kind, key, BLANK | data | about, {key: picker(grid, on_click)})
+    presses.draw(kind, key, BLANK | data | grid_data, {key: head_press_action(grid, on_click)})
 
 
-def picker(grid: HeadGrid, on_click: Callable[[Head], None] | None) -> Callable[[Any], None]:
+def head_press_action(
+    grid: HeadGrid, on_click: Callable[[Head], None] | None
+) -> Callable[[Any], None]:
     """The action of a press on a map, whose value is the index of a head."""
 
-    def picked(index: Any) -> None:
+    def click_head(index: Any) -> None:
         if on_click is not None and isinstance(index, int) and 0 <= index < grid.size:
             on_click(grid.heads[index])
 
-    return picked
+    return click_head
 
 
 # What a map that can be clicked has, unless it says otherwise.
 BLANK: dict[str, Any] = {"mode": "map", "compact": False, "signed": False, "off": [], "marks": []}
 
 
-def stacks(grid: HeadGrid, together: Sequence[int] = ()) -> list[dict[str, Any]]:
-    """A grid as the browser takes it. together: as in `draw_map`."""
+def stacks(grid: HeadGrid, group_sizes: Sequence[int] = ()) -> list[dict[str, Any]]:
+    """A grid as the browser takes it.
+
+    Args:
+        grid: The heads.
+        group_sizes: As in `draw_map`.
+    """
     ends = np.cumsum([stack.layers for stack in grid.stacks]).tolist()
     return [
         {
             "name": stack.name,
             "heads": list(stack.heads),
-            "together": list(together[end - stack.layers : end]),
+            "together": list(group_sizes[end - stack.layers : end]),
         }
         for stack, end in zip(grid.stacks, ends, strict=True)
     ]
 
 
-def head_switches(
-    shown: HeadMap,
-    kept: Bools,
+def draw_head_switches(
+    head_map: HeadMap,
+    kept_heads: Bools,
     *,
     key: str,
     on_switch: Callable[[Sequence[int], bool], None],
-    together: Sequence[int] = (),
+    group_sizes: Sequence[int] = (),
 ) -> None:
     """Draw every head as a switch.
 
     A click changes its own heads only, so one that arrives late cannot revert an undo or an import.
 
     Args:
-        shown: Values that colour the heads.
-        kept: Heads that are on, bool [head].
+        head_map: Values that colour the heads.
+        kept_heads: Heads that are on, bool [head].
         key: Widget key.
         on_switch: Called with a press: the indices of its heads, and whether they are on then.
-        together: As in `draw_map`.
+        group_sizes: As in `draw_map`.
     """
-    grid = shown.grid
+    grid = head_map.grid
 
-    def switched(press: Json) -> None:
+    def switch_heads(press: Json) -> None:
         head_indices = [
             index
             for index in as_list(json_at(press, "heads"))
@@ -123,37 +156,37 @@ def head_switches(
         ]
         on_switch(head_indices, bool(json_at(press, "on")))
 
-    data = BLANK | _data(shown)
+    data = BLANK | _browser_data(head_map)
     data |= {
-        "stacks": stacks(grid, together),
+        "stacks": stacks(grid, group_sizes),
         "title": "Heads",
         "clickable": True,
         "selected": -1,
         "key": key,
         "mode": "switch",
-        "off": np.flatnonzero(~kept).tolist(),
+        "off": np.flatnonzero(~kept_heads).tolist(),
     }
-    presses.draw("headgrid", key, data, {key: switched})
+    presses.draw("headgrid", key, data, {key: switch_heads})
 
 
-def _data(shown: HeadMap) -> dict[str, Any]:
+def _browser_data(head_map: HeadMap) -> dict[str, Any]:
     """Data for the browser: values as shares of the scale's limit, -1 to 1, which the stylesheet turns into colours."""
 
     def share(value: float) -> float | None:
-        lowest = -1 if shown.signed else 0
-        return (
-            float(f"{np.clip(value / shown.limit, lowest, 1):.4g}") if np.isfinite(value) else None
-        )
+        if not np.isfinite(value):
+            return None
+        lowest = -1 if head_map.signed else 0
+        return float(f"{np.clip(value / head_map.limit, lowest, 1):.4g}")
 
     return {
-        "shares": [share(value) for value in shown.values.tolist()],
-        "named": [[share(value), words] for value, words in shown.named],
-        "scale": [colour for _, colour in shown.scale],
-        "ends": list(shown.ends),
-        "marks": shown.marks.tolist(),
-        "meanings": {str(mark): words for mark, words in shown.meanings.items()},
-        "tips": list(shown.tips),
-        "signed": shown.signed,
+        "shares": [share(value) for value in head_map.values.tolist()],
+        "named": [[share(value), words] for value, words in head_map.named],
+        "scale": [colour for _, colour in head_map.scale],
+        "ends": list(head_map.ends),
+        "marks": head_map.marks.tolist(),
+        "meanings": {str(mark): words for mark, words in head_map.meanings.items()},
+        "tips": list(head_map.tips),
+        "signed": head_map.signed,
     }
 
 
@@ -161,24 +194,30 @@ def _data(shown: HeadMap) -> dict[str, Any]:
 
 
 @st.cache_resource(show_spinner=False)
-def _groups() -> dict[str, tuple[int, ...]]:
+def _group_sizes_by_fingerprint() -> dict[str, tuple[int, ...]]:
     """How many heads share a key and a value, [layer], by fingerprint; of decoders that come with headlab to begin."""
-    told = map(read_json, (Path(str(files("headlab"))) / "embedded").glob("*/source.json"))
-    return {one["fingerprint"]: (one["together"],) * one["layers"] for one in told}
+    folder = Path(str(files("headlab"))) / "embedded"
+    group_sizes: dict[str, tuple[int, ...]] = {}
+    for source in map(read_json, folder.glob("*/source.json")):
+        group_sizes[source["fingerprint"]] = (source["together"],) * source["layers"]
+    return group_sizes
 
 
 def remember_head_groups(fingerprint: str, costs: Costs) -> None:
     """Remember how a model's heads are grouped, from what they cost."""
-    _groups()[fingerprint] = tuple(layer.together for layer in costs.layers)
+    _group_sizes_by_fingerprint()[fingerprint] = tuple(layer.together for layer in costs.layers)
 
 
-def heads_gated_together(of: HeadScores | str | None) -> tuple[int, ...]:
+def heads_gated_together(scores_or_fingerprint: HeadScores | str | None) -> tuple[int, ...]:
     """For every layer, how many heads share a key and a value; empty where that is not known.
 
-    of: scores of the model, or its fingerprint.
+    Args:
+        scores_or_fingerprint: Scores of the model, or its fingerprint.
     """
-    weights = fingerprint_of(of.spec) if isinstance(of, HeadScores) else of
-    return _groups().get(str(weights), ())
+    fingerprint: object = scores_or_fingerprint
+    if isinstance(scores_or_fingerprint, HeadScores):
+        fingerprint = fingerprint_of(scores_or_fingerprint.spec)
+    return _group_sizes_by_fingerprint().get(str(fingerprint), ())
 
 
 # Head maps of several languages: small multiples, and one large.
@@ -186,66 +225,95 @@ def heads_gated_together(of: HeadScores | str | None) -> tuple[int, ...]:
 SCALES = {"one": "one for all maps", "own": "each map's own"}
 
 
-def pick_scale(maps: int) -> bool:
+def pick_scale(map_count: int) -> bool:
     """The widget that chooses the colour scale; whether it is one for all maps. Not drawn for a single map."""
-    if maps < 2:
+    if map_count < 2:
         return True
     keep_known_choice("scale", "colour scale", list(SCALES))
-    return st.radio(
-        "Colour scale", list(SCALES), format_func=SCALES.__getitem__, horizontal=True, key="scale", bind="query-params",
-        help="One scale compares languages. Its own shows the order within a language whose values are all small.",
-    ) == "one"  # fmt: skip
+    scale = st.radio(
+        "Colour scale",
+        list(SCALES),
+        format_func=SCALES.__getitem__,
+        horizontal=True,
+        key="scale",
+        bind="query-params",
+        help="One scale compares languages. Its own shows the order within a language whose values are "
+        "all small.",
+    )
+    return scale == "one"
 
 
 def draw_small_maps(
     maps: Mapping[str, HeadMap],
     *,
     key: str,
-    selected: Head | None = None,
+    selected_head: Head | None = None,
     on_click: Callable[[str, Head], None] | None = None,
-    together: Sequence[int] = (),
+    group_sizes: Sequence[int] = (),
     missing: Mapping[str, Callable[[], None]] | None = None,
 ) -> None:
     """A compact map per language, side by side, wrapping with the width of the window.
 
-    together: as in `draw_map`.  missing: by language without scores, a function that draws in place of its map.
+    Args:
+        maps: By language.
+        key: Start of the widgets' keys.
+        selected_head: The head that is marked.
+        on_click: Called with the language and the head that are clicked.
+        group_sizes: As in `draw_map`.
+        missing: By language without scores, a function that draws in place of its map.
     """
     with st.container(horizontal=True, key=f"maps-{key}"):  # a grid by static/page.css
-        for language, shown in maps.items():
+        for language, head_map in maps.items():
             with st.container():
                 draw_map(
-                    shown, key=f"{key}-{language}", title=language_title(language), selected=selected,
-                    on_click=None if on_click is None else partial(on_click, language), compact=True,
-                    together=together,
-                )  # fmt: skip
-        for instead in (missing or {}).values():
+                    head_map,
+                    key=f"{key}-{language}",
+                    title=language_title(language),
+                    selected_head=selected_head,
+                    on_click=None if on_click is None else partial(on_click, language),
+                    compact=True,
+                    group_sizes=group_sizes,
+                )
+        for draw_instead in (missing or {}).values():
             with st.container():
-                instead()
+                draw_instead()
 
 
 def how_to_read_maps(scores: Mapping[str, HeadScores]) -> str:
     """How to read these maps: estimand, unit, samples, level, what the colours mean."""
-    s = next(iter(scores.values()))
-    unit = shown_unit(s.unit)[1]
-    title = METHODS[s.method].title if s.method in METHODS else s.method
-    words = [f"**{plain(title)}**, estimand `{s.estimand.replace('`', '')}`, in {plain(unit)}."]
-    words.append("Rows are layers, columns are heads, both counted from 0.")
-    if s.signed:
-        words.append("Blue heads help, orange heads harm.")
-    if s.low is None:
-        words.append(
-            "These scores have no intervals, so it is not known which differences are noise."
-        )
-    elif not s.signed:
-        words.append(f"Intervals at {s.level:.0%} cover the sampling of the examples.")
-    else:
-        words.append(f"A hollow + or − marks a head whose own {s.level:.0%} interval excludes 0")
-        tests, short = (
-            sum(s.grid.size for s in scores.values() if s.p_values is not None),
-            coarse(scores.values()),
-        )
-        filled = f", a filled one also after Holm's correction for all {tests:,} tests."
-        words[-1] += f". {short}" if short else filled if tests else "."
-    words += [f"**Caution: {plain(remark)}.**" for remark in remarks(scores.values())]
-    words += map(plain, omission_notes(scores.values()))
-    return " ".join(words)
+    first_scores = next(iter(scores.values()))
+    _, unit = shown_unit(first_scores.unit)
+    method = METHODS.get(first_scores.method)
+    title = first_scores.method if method is None else method.title
+    estimand = first_scores.estimand.replace("`", "")
+    sentences = [
+        f"**{plain(title)}**, estimand `{estimand}`, in {plain(unit)}.",
+        "Rows are layers, columns are heads, both counted from 0.",
+    ]
+    if first_scores.signed:
+        sentences.append("Blue heads help, orange heads harm.")
+    sentences.append(_interval_words(scores))
+    sentences += [f"**Caution: {plain(remark)}.**" for remark in remarks(scores.values())]
+    sentences += map(plain, omission_notes(scores.values()))
+    return " ".join(sentences)
+
+
+def _interval_words(scores: Mapping[str, HeadScores]) -> str:
+    """What the marks in these maps say of intervals, in a sentence."""
+    first_scores = next(iter(scores.values()))
+    if first_scores.low is None:
+        return "These scores have no intervals, so it is not known which differences are noise."
+    if not first_scores.signed:
+        return f"Intervals at {first_scores.level:.0%} cover the sampling of the examples."
+    level = f"{first_scores.level:.0%}"
+    hollow_mark = f"A hollow + or − marks a head whose own {level} interval excludes 0"
+    coarse_note = coarse(scores.values())
+    if coarse_note:
+        return f"{hollow_mark}. {coarse_note}"
+    test_count = 0
+    for language_scores in scores.values():
+        if language_scores.p_values is not None:
+            test_count += language_scores.grid.size
+    if not test_count:
+        return f"{hollow_mark}."
+    return f"{hollow_mark}, a filled one also after Holm's correction for all {test_count:,} tests."

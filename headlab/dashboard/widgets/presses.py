@@ -11,7 +11,7 @@ So the browser numbers the presses of a tab and resends those not yet handled un
 last number (`static/presses.js`), and the action of a press is not interrupted. Every request also brings what the
 browser's widgets showed, so one made before an action's effect was drawn would set them back; and a value set in one
 run does not reach a browser that draws the widget only after the next run, as its script was still on the way: see
-`give`.
+`set_widget`.
 """
 
 from __future__ import annotations
@@ -34,64 +34,83 @@ from headlab.dashboard.streamlit_private import (
     without_interruption,
 )
 
-LOG, ROOT = "_presses", "headlab-presses"
-BASES = {"rolegrid": ("headgrid",)}
-Kind = Literal["primary", "secondary", "tertiary"]
+LOG_KEY, ROOT_KEY = "_presses", "headlab-presses"
+BASE_COMPONENTS = {"rolegrid": ("headgrid",)}
+ButtonKind = Literal["primary", "secondary", "tertiary"]
 
 
 @dataclass
-class Given:
-    """A widget's value that the program set. before: what the browser may still show.
+class GivenValue:
+    """A widget's value that the program set.
 
-    press: (tab, number) of the press that set it.  drawn: a run has drawn it to its end, so what the browser sends from
-    now on is what the person chose.  shown: the browser has drawn the widget, as a request has brought its value.
-    page: that was being drawn.
+    Attributes:
+        value: The value.
+        earlier_values: What the browser may still show.
+        press: (tab, number) of the press that set it; None if none did.
+        page: That was being drawn.
+        is_drawn: Whether a run has drawn it to its end, so that what the browser sends from now on is
+            what the person chose.
+        is_shown: Whether the browser has drawn the widget, as a request has brought its value.
     """
 
     value: Any
-    before: list[Any]
+    earlier_values: list[Any]
     press: tuple[str, int] | None
     page: str = ""
-    drawn: bool = False
-    shown: bool = False
+    is_drawn: bool = False
+    is_shown: bool = False
 
 
 @dataclass
-class Log:
-    """The presses of one session. taken: {tab: number of its last press handled}.  actions: {key: action of a press}.
+class PressLog:
+    """The presses of one session.
 
-    given: {key of a widget: the value that an action set}.  name: of the session, by which a browser detects that a
-    new one began.
+    Attributes:
+        last_number_by_tab: Number of each tab's last press that was handled.
+        actions: By key, the action of a press.
+        given_values: By key of a widget, the value that an action set.
+        press: (tab, number) of the press that is being handled; None if none is.
+        page: That is being drawn.
+        name: Of the session, by which a browser detects that a new one began.
+        lock: Held while a press is handled: the next request's run starts in its own thread while this
+            one may still be executing an action.
     """
 
-    taken: dict[str, int] = field(default_factory=dict)
+    last_number_by_tab: dict[str, int] = field(default_factory=dict)
     actions: dict[str, Callable[[Any], None]] = field(default_factory=dict)
-    given: dict[str, Given] = field(default_factory=dict)
-    press: tuple[str, int] | None = None  # being handled
-    page: str = ""  # being drawn
+    given_values: dict[str, GivenValue] = field(default_factory=dict)
+    press: tuple[str, int] | None = None
+    page: str = ""
     name: str = field(default_factory=partial(token_hex, 8))
-    # The next request's run starts in its own thread while this one may still be executing an action.
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def take(self, event: Any) -> None:
         """Execute the presses of an event that are not handled yet, in the order of their numbers.
 
-        event: {"tab": name, "presses": [[number, key, value], ...]}.  One whose key was never drawn does nothing.
+        A press whose key was never drawn does nothing.
+
+        Args:
+            event: {"tab": name, "presses": [[number, key, value], ...]}.
         """
         tab = str(event["tab"])
         with self.lock:
             for number, key, value in sorted(event["presses"], key=lambda press: int(press[0])):
-                if number > self.taken.get(tab, 0):
-                    self.taken[tab] = number  # first: an action that fails is not retried
+                if number > self.last_number_by_tab.get(tab, 0):
+                    self.last_number_by_tab[tab] = (
+                        number  # first: an action that fails is not retried
+                    )
                     self._act((tab, number), key, value)
-                else:  # the browser waits for it, so it has not seen its effect
-                    for given in self.given.values():
-                        given.drawn = given.drawn and given.press != (tab, number)
+                    continue
+                # The browser waits for it, so it has not seen its effect.
+                for given_value in self.given_values.values():
+                    if given_value.press == (tab, number):
+                        given_value.is_drawn = False
 
     def _act(self, press: tuple[str, int], key: str, value: Any) -> None:
         self.press = press
         try:
-            if (action := self.actions.get(key)) is not None:
+            action = self.actions.get(key)
+            if action is not None:
                 action(value)
         finally:
             self.press = None
@@ -99,45 +118,56 @@ class Log:
 
 @dataclass(frozen=True)
 class Button:
-    """One button of a row. on_press: called with `args` before the page is redrawn.
+    """One button of a row.
 
-    form: key prefix of a form's widgets; `on_press` then also receives what its number fields showed when the
-    button was pressed, by CSS class (`headlab.dashboard.widgets.form_values`).
+    Attributes:
+        label: Its text.
+        key: Widget key.
+        on_press: Called with `args` before the page is redrawn.
+        args: Of `on_press`.
+        kind: How it looks.
+        icon: A Material Symbols name; empty for none.
+        help: Shown beside the pointer.
+        disabled: Whether it cannot be pressed.
+        form: Key prefix of a form's widgets; `on_press` then also receives what its number fields
+            showed when the button was pressed, by CSS class (`headlab.dashboard.widgets.form_values`).
     """
 
     label: str
     key: str
     on_press: Callable[..., None]
     args: Sequence[Any] = ()
-    kind: Kind = "secondary"
+    kind: ButtonKind = "secondary"
     icon: str = ""
     help: str = ""
     disabled: bool = False
     form: str = ""
 
 
-def log() -> Log:
+def log() -> PressLog:
     """The log of this session."""
-    held: Log = st.session_state.setdefault(LOG, Log())
-    return held
+    press_log: PressLog = st.session_state.setdefault(LOG_KEY, PressLog())
+    return press_log
 
 
-def root(page: str, pages: Sequence[str]) -> None:
-    """The part of the log that is on every page. Called by app.py before a page is drawn.
+def draw_log_root(page_path: str, page_paths: Sequence[str]) -> None:
+    """Draw the part of the log that is on every page. Called by app.py before a page is drawn.
 
-    page: path of the page being drawn, empty for the default one.  pages: paths of all pages.
+    Args:
+        page_path: Of the page being drawn, empty for the default one.
+        page_paths: Of all pages.
     """
-    held = log()
-    with held.lock:  # wait for a press in progress, so that the page shows its effect
-        held.page = page
-        _hold(timer=False)
-        draw("root", ROOT, {"page": page, "pages": list(pages)}, {})
+    press_log = log()
+    with press_log.lock:  # wait for a press in progress, so that the page shows its effect
+        press_log.page = page_path
+        _restore_given_values(is_timer=False)
+        draw("root", ROOT_KEY, {"page": page_path, "pages": list(page_paths)}, {})
 
 
-def drawn() -> None:
+def mark_page_drawn() -> None:
     """The page has been drawn to its end. Called by app.py."""
-    for given in log().given.values():
-        given.drawn = True
+    for given_value in log().given_values.values():
+        given_value.is_drawn = True
 
 
 def set_widget(key: str, value: Any) -> None:
@@ -146,10 +176,12 @@ def set_widget(key: str, value: Any) -> None:
     It holds against requests that still bring what the browser showed before: those of timers always, others until it
     has been drawn. It is sent with every run until the browser has drawn the widget.
     """
-    held, before = log(), [st.session_state[key]] if key in st.session_state else []
-    if (earlier := held.given.get(key)) is not None and not earlier.drawn:
-        before += [earlier.value, *earlier.before]
-    held.given[key] = Given(value, before, held.press, held.page)
+    press_log = log()
+    earlier_values = [st.session_state[key]] if key in st.session_state else []
+    earlier = press_log.given_values.get(key)
+    if earlier is not None and not earlier.is_drawn:
+        earlier_values += [earlier.value, *earlier.earlier_values]
+    press_log.given_values[key] = GivenValue(value, earlier_values, press_log.press, press_log.page)
     st.session_state[key] = value
 
 
@@ -159,27 +191,29 @@ def set_first_value(key: str, value: Any) -> None:
         set_widget(key, value)
 
 
-def _hold(*, timer: bool) -> None:
+def _restore_given_values(*, is_timer: bool) -> None:
     """Put back what the program set where a request brought what the browser showed before, or nothing.
 
     A value that a person chose since then stays.
 
-    timer: the request is a timer's, so that it brings nobody's choice.
+    Args:
+        is_timer: Whether the request is a timer's, so that it brings nobody's choice.
     """
-    held, state, brought = log(), st.session_state, keys_in_request()
-    for key, given in list(held.given.items()):
+    press_log = log()
+    state = st.session_state
+    keys_brought = keys_in_request()
+    for key, given_value in list(press_log.given_values.items()):
         if key not in state:
             continue
-        given.shown = given.shown or key in brought
-        if state[key] == given.value:
-            if (
-                not given.shown and given.page == held.page
-            ):  # on another page it would outlive its widget
-                state[key] = given.value  # streamlit sends only a value that was set in the run
-        elif state[key] in given.before and (timer or not given.drawn):
-            state[key] = given.value
-        elif not timer:
-            del held.given[key]
+        given_value.is_shown = given_value.is_shown or key in keys_brought
+        if state[key] == given_value.value:
+            # Streamlit sends only a value that was set in the run; on another page it would outlive its widget.
+            if not given_value.is_shown and given_value.page == press_log.page:
+                state[key] = given_value.value
+        elif state[key] in given_value.earlier_values and (is_timer or not given_value.is_drawn):
+            state[key] = given_value.value
+        elif not is_timer:
+            del press_log.given_values[key]
 
 
 def button(
@@ -188,26 +222,33 @@ def button(
     key: str,
     on_press: Callable[..., None],
     args: Sequence[Any] = (),
-    kind: Kind = "secondary",
+    kind: ButtonKind = "secondary",
     icon: str = "",
     help: str = "",
     disabled: bool = False,
     form: str = "",
 ) -> None:
-    """A button whose presses are handled once each. icon: a Material Symbols name.  form: as in `Button`."""
+    """Draw a button whose presses are handled once each; arguments as the attributes of `Button`."""
     button_row(Button(label, key, on_press, args, kind, icon, help, disabled, form))
 
 
 def button_row(*buttons: Button) -> None:
-    """Several buttons side by side."""
+    """Draw several buttons side by side."""
     names = ("label", "key", "kind", "icon", "help", "disabled", "form")
-    shown = [{name: getattr(b, name) for name in names} for b in buttons]
-    actions = {b.key: None if b.disabled else partial(_press, b) for b in buttons}
-    draw("buttons", f"row-{buttons[0].key}", {"buttons": shown}, actions, width="content")
+    button_fields: list[dict[str, Any]] = []
+    actions: dict[str, Callable[[Any], None] | None] = {}
+    for one_button in buttons:
+        button_fields.append({name: getattr(one_button, name) for name in names})
+        is_disabled = one_button.disabled
+        actions[one_button.key] = None if is_disabled else partial(_call_action, one_button)
+    draw("buttons", f"row-{buttons[0].key}", {"buttons": button_fields}, actions, width="content")
 
 
-def _press(pressed: Button, typed: Any) -> None:
-    pressed.on_press(*pressed.args, *([typed] if pressed.form else []))
+def _call_action(pressed_button: Button, typed_numbers: Any) -> None:
+    if pressed_button.form:
+        pressed_button.on_press(*pressed_button.args, typed_numbers)
+    else:
+        pressed_button.on_press(*pressed_button.args)
 
 
 def draw(
@@ -220,22 +261,28 @@ def draw(
 ) -> None:
     """Draw a component that sends presses.
 
-    actions: the action of a press of each key; None: it is disabled.  A press on its way was made before that, so
-    its earlier action is kept.
+    Args:
+        kind: Name of the component.
+        key: Widget key.
+        data: What it shows.
+        actions: The action of a press of each key; None: it is disabled. Presses already sent keep the
+            old action.
+        width: Of the component.
     """
-    held = log()
-    held.actions |= {name: action for name, action in actions.items() if action is not None}
+    press_log = log()
+    press_log.actions |= {name: action for name, action in actions.items() if action is not None}
 
-    def received() -> None:
+    def take_presses() -> None:
         state = st.session_state.get(key)
-        if state is not None and (event := state.get("presses")):
-            held.take(event)
+        event = None if state is None else state.get("presses")
+        if event:
+            press_log.take(event)
 
     component(kind)(
         key=key,
-        data=data | {"taken": held.taken, "session": held.name},
+        data=data | {"taken": press_log.last_number_by_tab, "session": press_log.name},
         width=width,
-        on_presses_change=uninterrupted(received),
+        on_presses_change=uninterrupted(take_presses),
     )
 
 
@@ -243,83 +290,106 @@ def draw(
 def component(kind: str) -> Callable[..., Any]:
     """The component whose script and style are `static/{kind}`, after those of its base."""
     files = resources.files("headlab.dashboard") / "static"
-    parts = [*BASES.get(kind, ()), kind]
+    parts = [*BASE_COMPONENTS.get(kind, ()), kind]
     styles = [files / f"{part}.css" for part in parts]
     scripts = [(files / f"{part}.js").read_text("utf-8") for part in ["presses", *parts]]
     # Only the last one is mounted.
-    js = "\n".join(
-        [*(script.partition("export default")[0] for script in scripts[:-1]), scripts[-1]]
-    )
+    helpers = [script.partition("export default")[0] for script in scripts[:-1]]
+    js = "\n".join([*helpers, scripts[-1]])
     css = "".join(style.read_text("utf-8") for style in styles if style.is_file()) or None
-    made: Callable[..., Any] = st.components.v2.component(f"headlab-{kind}", css=css, js=js)
-    return made
+    draw_component: Callable[..., Any] = st.components.v2.component(
+        f"headlab-{kind}", css=css, js=js
+    )
+    return draw_component
 
 
-def uninterrupted(change: Callable[..., None]) -> Callable[..., None]:
+def uninterrupted(callback: Callable[..., None]) -> Callable[..., None]:
     """A callback that other requests wait for: streamlit would end it where it accesses session state."""
 
-    def changed(*given: Any) -> None:
+    def run_uninterrupted(*arguments: Any) -> None:
         with without_interruption():
-            change(*given)
+            callback(*arguments)
 
-    return changed
+    return run_uninterrupted
 
 
 # Downloads. Streamlit forgets a file that no session's page refers to once two runs of anybody have ended, and to one
 # that is made on demand no page refers: on a busy server the browser asked for it too late and saved nothing.
 
-KEPT = 32  # files made on demand, of everybody
+MAX_KEPT_FILES = 32
+"""Files made on demand, of everybody."""
 
 
-def download(
-    label: str, data: str | bytes | Callable[[], str | bytes], name: str, kind: str, *, key: str | None = None,
+def download_button(
+    label: str,
+    data: str | bytes | Callable[[], str | bytes],
+    name: str,
+    kind: str,
+    *,
+    key: str | None = None,
     help: str | None = None,
-) -> None:  # fmt: skip
-    """A button that saves `data` as the file `name`; a function is called when the button is pressed.
+) -> None:
+    """Draw a button that saves a file.
 
-    kind: MIME type.
+    Args:
+        label: Of the button.
+        data: Content of the file; a function is called when the button is pressed.
+        name: Of the file.
+        kind: MIME type of the file.
+        key: Widget key.
+        help: Shown beside the pointer.
     """
-    held = partial(kept, data, name, kind) if callable(data) else data
+    content = partial(kept_content, data, name, kind) if callable(data) else data
     st.download_button(
-        label, held, name, kind, key=key, help=help, on_click="ignore", icon=":material/download:"
+        label,
+        content,
+        name,
+        kind,
+        key=key,
+        help=help,
+        on_click="ignore",
+        icon=":material/download:",
     )
 
 
-def kept(make: Callable[[], str | bytes], name: str, kind: str) -> bytes:
-    """What `make` gives, kept in the server until `KEPT` later files have been made."""
+def kept_content(make: Callable[[], str | bytes], name: str, kind: str) -> bytes:
+    """What `make` gives, kept in the server until `MAX_KEPT_FILES` later files have been made."""
     data = make()
     content = data.encode() if isinstance(data, str) else data
-    serve_download(content, kind, f"made-{next(_places()) % KEPT}", name)
+    serve_download(content, kind, f"made-{next(_download_numbers()) % MAX_KEPT_FILES}", name)
     return content
 
 
 @cache
-def _places() -> Iterator[int]:
+def _download_numbers() -> Iterator[int]:
     return count()
 
 
 # Parts of a page that redraw themselves while something runs. Such a timer is a request like a user's, so there are as
 # few as possible, and what it redraws holds no input and no button.
 
-# Marks a page that is not final yet: it will change by itself.
-LIVE = '<span hidden data-state="live"></span>'
+LIVE_MARK = '<span hidden data-state="live"></span>'
+"""Marks a page that is not final yet: it will change by itself."""
 
 
 def redraw_every(
-    look: Callable[..., None], seconds: float | None, *, waits: bool = True
+    draw_part: Callable[..., None], seconds: float | None, *, waits: bool = True
 ) -> Callable[..., None]:
-    """`look`, redrawn every `seconds`; None: drawn once.
+    """A function that draws a part of a page again and again.
 
-    waits: something is running that will end.  False for what only checks for news.
+    Args:
+        draw_part: Draws it.
+        seconds: Between two drawings; None: it is drawn once.
+        waits: Whether something is running that will end; False for what only checks for news.
     """
 
-    @wraps(look)
-    def looked(*given: Any) -> None:
+    @wraps(draw_part)
+    def redraw(*arguments: Any) -> None:
         if is_fragment_run():
-            _hold(timer=True)  # `look` may draw the whole page anew
-        look(*given)
+            _restore_given_values(is_timer=True)  # `draw_part` may draw the whole page anew
+        draw_part(*arguments)
         if seconds is not None and waits:
-            st.html(LIVE)
+            st.html(LIVE_MARK)
 
-    drawn: Callable[..., Any] = st.fragment(looked, run_every=seconds)
-    return drawn
+    fragment: Callable[..., Any] = st.fragment(redraw, run_every=seconds)
+    return fragment

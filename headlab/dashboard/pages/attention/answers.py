@@ -8,17 +8,19 @@ import pandas as pd
 import streamlit as st
 
 from headlab.core import CHANGES, NOTHING
-from headlab.dashboard.names import CHANGE_WORDS, counted, plain
-from headlab.dashboard.panels.attended_sentences import Sentence
+from headlab.dashboard.names import CHANGE_WORDS, count_words, plain
+from headlab.dashboard.panels import (
+    ShownSentence,
+)
 from headlab.pictures import MINUS
 from headlab.plots.matrices import visible
 from headlab.worker import Answer, Weights
 
-SAME = "same label"
+SAME_LABEL = "same label"
 
 
 def answer_rows(
-    sentences: Sequence[Sentence], answers: Sequence[Sequence[Answer]], heads: int
+    sentences: Sequence[ShownSentence], answers: Sequence[Sequence[Answer]], heads: int
 ) -> pd.DataFrame:
     """A row per sentence: its right label, the model's with the heads on and with them off, and what that changes.
 
@@ -27,8 +29,8 @@ def answer_rows(
         answers: The model's, by sentence; none for a sentence that gets no row.
         heads: How many heads are off.
     """
-    many = "s" * (heads != 1)
-    columns = ["Sentence", "Right", f"Head{many} on", f"Head{many} off", "What changes"]
+    plural = "s" * (heads != 1)
+    columns = ["Sentence", "Right", f"Head{plural} on", f"Head{plural} off", "What changes"]
     rows = []
     for sentence, sentence_answers in zip(sentences, answers, strict=True):
         if not sentence_answers:
@@ -38,10 +40,15 @@ def answer_rows(
     return pd.DataFrame(rows, columns=columns)
 
 
-def _text_cells(sentence: Sentence, answers: Sequence[Answer]) -> list[str]:
+def _text_cells(sentence: ShownSentence, answers: Sequence[Answer]) -> list[str]:
     (answer,) = answers
-    right = sentence.right[0] if sentence.right else NOTHING
-    return [right, _with_heads_on(answer), _with_heads_off(answer), _change(answer, right)]
+    right_label = sentence.labels[0] if sentence.labels else NOTHING
+    return [
+        right_label,
+        _with_heads_on(answer),
+        _with_heads_off(answer),
+        _change_words(answer, right_label),
+    ]
 
 
 def _with_heads_on(answer: Answer) -> str:
@@ -52,33 +59,34 @@ def _with_heads_off(answer: Answer) -> str:
     return f"{answer.off} {answer.p_off:.1%}"
 
 
-def _change(answer: Answer, right: str) -> str:
+def _change_words(answer: Answer, right_label: str) -> str:
     if answer.on == answer.off:
-        moved = round(100 * (answer.p_off - answer.p_on), 1) + 0.0  # no -0.0
-        return f"{SAME}, {moved:+.1f} points".replace("-", MINUS)
-    if right == NOTHING:
+        points = round(100 * (answer.p_off - answer.p_on), 1) + 0.0  # no -0.0
+        return f"{SAME_LABEL}, {points:+.1f} points".replace("-", MINUS)
+    if right_label == NOTHING:
         return "another label"
     now_right, now_wrong, still_wrong = CHANGES
-    if answer.off == right:
+    if answer.off == right_label:
         return CHANGE_WORDS[now_right]
-    return CHANGE_WORDS[now_wrong if answer.on == right else still_wrong]
+    return CHANGE_WORDS[now_wrong if answer.on == right_label else still_wrong]
 
 
-def _word_cells(sentence: Sentence, answers: Sequence[Answer]) -> list[str]:
+def _word_cells(sentence: ShownSentence, answers: Sequence[Answer]) -> list[str]:
     """How many words get their right label, and each that gets another one."""
-    words = counted(len(answers), "word")
+    words = count_words(len(answers), "word")
     changes = []
-    if len(sentence.right) != len(answers):  # of a longer sentence the rest has no answers
+    if len(sentence.labels) != len(answers):  # of a longer sentence the rest has no answers
         for answer in answers:
             if answer.on != answer.off:
                 changes.append(_word_change(answer))
         return ["a label per word", words, words, "; ".join(changes) or "no word's label"]
-    right_on, right_off = 0, 0
-    for answer, right in zip(answers, sentence.right, strict=True):
-        right_on += answer.on == right
-        right_off += answer.off == right
+    right_on = 0
+    right_off = 0
+    for answer, right_label in zip(answers, sentence.labels, strict=True):
+        right_on += answer.on == right_label
+        right_off += answer.off == right_label
         if answer.on != answer.off:
-            changes.append(f"{_word_change(answer)} (right: {right})")
+            changes.append(f"{_word_change(answer)} (right: {right_label})")
     return [
         "a label per word",
         f"{right_on} of {words} right",
@@ -91,7 +99,9 @@ def _word_change(answer: Answer) -> str:
     return f"{visible(answer.word or '')}: {_with_heads_on(answer)} → {_with_heads_off(answer)}"
 
 
-def draw_answers(sentences: Sequence[Sentence], attention: Sequence[Weights], heads: int) -> None:
+def draw_answers(
+    sentences: Sequence[ShownSentence], attention: Sequence[Weights], heads: int
+) -> None:
     """Draw the answers with the heads on and off below the picture, or a sentence on why there are none.
 
     Args:
@@ -100,10 +110,10 @@ def draw_answers(sentences: Sequence[Sentence], attention: Sequence[Weights], he
         heads: How many heads are off.
     """
     notes = dict.fromkeys(plain(weights.note) for weights in attention if weights.note)
-    unanswered = []
+    unanswered_titles = []
     for sentence, weights in zip(sentences, attention, strict=True):
         if not weights.answers:
-            unanswered.append(sentence.title)
+            unanswered_titles.append(sentence.title)
     rows = answer_rows(sentences, [weights.answers for weights in attention], heads)
     if rows.empty:
         st.caption(f"The model's answers without these heads are not shown: {'; '.join(notes)}.")
@@ -112,10 +122,12 @@ def draw_answers(sentences: Sequence[Sentence], attention: Sequence[Weights], he
         f"##### Answers with {'this head' if heads == 1 else f'these {heads} heads'} on and off"
     )
     st.table(rows.map(plain), border="horizontal", hide_index=True)
-    without = f" No answers: {plain(', '.join(unanswered))}." if unanswered else ""
+    unanswered_note = (
+        f" No answers: {plain(', '.join(unanswered_titles))}." if unanswered_titles else ""
+    )
     st.caption(
         "; ".join(
             ["Off: the heads' output is 0. Probabilities are among the task's labels", *notes]
         )
-        + f".{without}"
+        + f".{unanswered_note}"
     )

@@ -10,68 +10,80 @@ import streamlit as st
 from headlab.core import Head, HeadGrid, HeadlabError
 from headlab.dashboard.frame import StoredScores
 from headlab.dashboard.names import head_from, head_key, head_words
-from headlab.dashboard.panels.attended_sentences import KINDS, MAX_HEADS
-from headlab.dashboard.panels.suggestion import MEAN_OF_LANGUAGES, pooled_scores
+from headlab.dashboard.panels import (
+    HEAD_KINDS,
+    MAX_HEADS,
+    MEAN_OF_LANGUAGES,
+    pooled_scores,
+)
 from headlab.dashboard.widgets import notify_of_link, set_widget
 
 
 def heads_of_link(grid: HeadGrid, keys: Sequence[str]) -> tuple[list[Head], str | None]:
-    """The valid heads that a link names, and a message about the invalid ones, None if there are none."""
-    heads, wrong = [], []
+    """The heads that a link names.
+
+    Returns:
+        The valid ones, at most `MAX_HEADS`, and a message about the invalid ones; None if there are none.
+    """
+    heads = []
+    errors = []
     for key in keys:
         try:
             head = head_from(key)
             grid.index(head)
             heads.append(head)
         except HeadlabError as error:
-            wrong.append(str(error))
-    return heads[:MAX_HEADS], "; ".join(wrong) or None
+            errors.append(str(error))
+    return heads[:MAX_HEADS], "; ".join(errors) or None
 
 
 def head_names(grid: HeadGrid, heads: Sequence[Head]) -> dict[str, str]:
     """{head key: display name}; a link may give a head's kind."""
-    asked = {kind: st.query_params.get_all(kind) for kind in KINDS}
+    keys_by_kind = {kind: st.query_params.get_all(kind) for kind in HEAD_KINDS}
     names = {}
     for head in heads:
-        key, name = head_key(head), head_words(head, len(grid.stacks) > 1)
-        kinds = [f"language-{kind}" for kind, keys in asked.items() if key in keys]
+        key = head_key(head)
+        name = head_words(head, len(grid.stacks) > 1)
+        kinds = [f"language-{kind}" for kind, keys in keys_by_kind.items() if key in keys]
         names[key] = f"{name} ({', '.join(kinds)})" if kinds else name
     return names
 
 
-def strongest_head(grid: HeadGrid, found: StoredScores) -> Head:
-    """The head with the highest mean score over these languages; the first head if there are no scores."""
-    scores = pooled_scores(found.scores, MEAN_OF_LANGUAGES)
-    return (
-        grid.heads[int(np.argmax(scores.values))]
-        if scores is not None and scores.grid.to_json() == grid.to_json()
-        else grid.heads[0]
-    )
+def strongest_head(grid: HeadGrid, stored_scores: StoredScores) -> Head:
+    """The head with the highest mean score over these languages; the first if there are none."""
+    scores = pooled_scores(stored_scores.scores, MEAN_OF_LANGUAGES)
+    if scores is None or scores.grid.to_json() != grid.to_json():
+        return grid.heads[0]
+    return grid.heads[int(np.argmax(scores.values))]
 
 
-def pick_heads(grid: HeadGrid, found: StoredScores) -> list[Head]:
+def pick_heads(grid: HeadGrid, stored_scores: StoredScores) -> list[Head]:
     """The widget for heads; it starts with the link's heads, or else the strongest one."""
-    keys, sentence = [head_key(head) for head in grid.heads], None
+    head_keys = [head_key(head) for head in grid.heads]
+    sentence = None
     if "heads" not in st.session_state:
-        named, wrong = heads_of_link(
-            grid, [*st.query_params.get_all("heads"), *st.query_params.get_all("head")]
-        )
-        sentence = f"The link names a head that cannot be shown: {wrong}." if wrong else None
-        set_widget("heads", [head_key(head) for head in named or [strongest_head(grid, found)]])
-    fitting = [key for key in st.session_state["heads"] if key in keys]
-    if fitting != st.session_state["heads"]:  # another model has other heads
-        set_widget("heads", fitting)
+        linked_keys = [*st.query_params.get_all("heads"), *st.query_params.get_all("head")]
+        first_heads, link_error = heads_of_link(grid, linked_keys)
+        if link_error:
+            sentence = f"The link names a head that cannot be shown: {link_error}."
+        if not first_heads:
+            first_heads = [strongest_head(grid, stored_scores)]
+        set_widget("heads", [head_key(head) for head in first_heads])
+    fitting_keys = [key for key in st.session_state["heads"] if key in head_keys]
+    if fitting_keys != st.session_state["heads"]:  # another model has other heads
+        set_widget("heads", fitting_keys)
     notify_of_link("heads", sentence)
-    several = len(grid.stacks) > 1
-    chosen = st.multiselect(
+    has_several_stacks = len(grid.stacks) > 1
+    selected_keys = st.multiselect(
         f"Heads (up to {MAX_HEADS})",
-        keys,
+        head_keys,
         key="heads",
         max_selections=MAX_HEADS,
-        format_func=lambda key: head_words(head_from(key), several),
+        format_func=lambda key: head_words(head_from(key), has_several_stacks),
     )
-    # Writing the link replaces all of it by what it was when the request was sent, so it is written only if it changes.
-    if st.query_params.get_all("heads") != chosen:
-        st.query_params["heads"] = chosen
+    # Writing the link replaces all of it by what it was when the request was sent, so it is
+    # written only if it changes.
+    if st.query_params.get_all("heads") != selected_keys:
+        st.query_params["heads"] = selected_keys
     st.query_params.pop("head", None)
-    return [head_from(key) for key in chosen]
+    return [head_from(key) for key in selected_keys]

@@ -20,7 +20,7 @@ from headlab.dashboard.pages.attention.answers import draw_answers
 from headlab.dashboard.pages.attention.elsewhere import draw_elsewhere
 from headlab.dashboard.pages.attention.heads import head_names, pick_heads
 from headlab.dashboard.pages.attention.views import (
-    EVERY,
+    ALL_HEADS,
     VIEWS,
     ViewOptions,
     draw_every_head,
@@ -28,8 +28,11 @@ from headlab.dashboard.pages.attention.views import (
     draw_view,
     pick_view_options,
 )
-from headlab.dashboard.panels import job_offer
-from headlab.dashboard.panels.attended_sentences import Sentence, pick_sentences
+from headlab.dashboard.panels import (
+    ShownSentence,
+    draw_missing_scores,
+    pick_sentences,
+)
 from headlab.dashboard.widgets import heads_gated_together, remember_choice, remembered_choice
 from headlab.plots.matrices import Panel
 from headlab.results import HeadScores
@@ -41,7 +44,7 @@ def attention(
     _client: Client,
     model: str,
     fingerprint: str,
-    sentence: Sentence,
+    sentence: ShownSentence,
     heads: list[tuple[str, int, int]],
     task: str,
     label_map: Mapping[str, str] | None,
@@ -61,7 +64,7 @@ def attention(
         model=model,
         text=sentence.text,
         heads=heads,
-        pair=sentence.pair,
+        pair=sentence.second_text,
         words=list(sentence.words),
         task=task,
         label_map=label_map,
@@ -71,7 +74,11 @@ def attention(
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def attention_of_every_head(
-    _client: Client, model: str, fingerprint: str, sentence: Sentence, head: tuple[str, int, int]
+    _client: Client,
+    model: str,
+    fingerprint: str,
+    sentence: ShownSentence,
+    head: tuple[str, int, int],
 ) -> Weights:
     """Small attention maps of all heads in a sentence.
 
@@ -86,7 +93,7 @@ def attention_of_every_head(
         model=model,
         text=sentence.text,
         heads=[head],
-        pair=sentence.pair,
+        pair=sentence.second_text,
         words=list(sentence.words),
         maps=True,
     )
@@ -95,10 +102,10 @@ def attention_of_every_head(
 
 def draw_all_heads(
     worker: Client,
-    model: str,
-    loaded: LoadedModel,
+    model_name: str,
+    model: LoadedModel,
     panels: Sequence[Panel],
-    sentences: Sequence[Sentence],
+    sentences: Sequence[ShownSentence],
     options: ViewOptions,
     scores: Mapping[str, HeadScores],
 ) -> None:
@@ -106,8 +113,8 @@ def draw_all_heads(
 
     Args:
         worker: Client of the worker.
-        model: Name of the model.
-        loaded: The model.
+        model_name: Its name, as requests give it.
+        model: The model.
         panels: Attention of the chosen heads, of each sentence.
         sentences: The sentences.
         options: What may be done to every view.
@@ -124,11 +131,11 @@ def draw_all_heads(
         )
     sentence = sentences[position]
     panel = panels[position]
-    first_head = loaded.grid.heads[0]
+    first_head = model.grid.heads[0]
     weights = attention_of_every_head(
         worker,
-        model,
-        loaded.fingerprint,
+        model_name,
+        model.fingerprint,
         sentence,
         (first_head.stack, first_head.layer, first_head.head),
     )
@@ -138,17 +145,17 @@ def draw_all_heads(
         options,
         scores,
         sentence.language,
-        loaded.grid,
-        heads_gated_together(loaded.fingerprint),
+        model.grid,
+        heads_gated_together(model.fingerprint),
     )
 
 
 def draw_attention(
     worker: Client,
     choice: Choice,
-    loaded: LoadedModel,
+    model: LoadedModel,
     heads: Sequence[Head],
-    sentences: Sequence[Sentence],
+    sentences: Sequence[ShownSentence],
     view: str,
     options: ViewOptions,
     scores: Mapping[str, HeadScores],
@@ -158,7 +165,7 @@ def draw_attention(
     Args:
         worker: Client of the worker.
         choice: The sidebar's.
-        loaded: The model.
+        model: The model.
         heads: The chosen heads.
         sentences: The chosen sentences.
         view: One of `VIEWS`.
@@ -172,7 +179,7 @@ def draw_attention(
         weights = attention(
             worker,
             choice.model,
-            loaded.fingerprint,
+            model.fingerprint,
             sentence,
             requested_heads,
             choice.task,
@@ -180,9 +187,9 @@ def draw_attention(
         )
         weights_of_sentences.append(weights)
         panels.append(Panel.of(sentence.title, weights))
-    names = head_names(loaded.grid, heads)
-    if view == EVERY:
-        draw_all_heads(worker, choice.model, loaded, panels, sentences, options, scores)
+    names = head_names(model.grid, heads)
+    if view == ALL_HEADS:
+        draw_all_heads(worker, choice.model, model, panels, sentences, options, scores)
     else:
         draw_view(view, panels, names, options)
     draw_answers(sentences, weights_of_sentences, len(heads))
@@ -194,13 +201,13 @@ def draw_page() -> None:
     with page("attention") as choice:
         worker = worker_client()
         with st.spinner("Loading the model …"):
-            loaded = loaded_model(choice.model)
+            model = loaded_model(choice.model)
         results = scores_of(choice)
         view = st.radio("View", VIEWS, horizontal=True, key="view", bind="query-params")
         picture = st.container()
         settings = st.container()
         with settings:
-            heads = pick_heads(loaded.grid, results)
+            heads = pick_heads(model.grid, results)
             if heads and remembered_choice("head") not in map(head_key, heads):
                 remember_choice("head", head_key(heads[0]))
             sentences = pick_sentences(worker, choice)
@@ -212,12 +219,12 @@ def draw_page() -> None:
                 st.info("No sentence is chosen. Pick a language below, or write a sentence.")
             else:
                 draw_attention(
-                    worker, choice, loaded, heads, sentences, view, options, results.scores
+                    worker, choice, model, heads, sentences, view, options, results.scores
                 )
         if heads and choice.languages:
             shown_key = remembered_choice("head")
-            shown_name = head_names(loaded.grid, heads)[shown_key]
-            draw_elsewhere(worker, choice, loaded.fingerprint, shown_key, shown_name)
-        job_offer.panel(
+            shown_name = head_names(model.grid, heads)[shown_key]
+            draw_elsewhere(worker, choice, model.fingerprint, shown_key, shown_name)
+        draw_missing_scores(
             choice, results, "With them, this page starts at the strongest head of these languages."
         )

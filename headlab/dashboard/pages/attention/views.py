@@ -19,15 +19,18 @@ from headlab.dashboard.pages.attention.pictures import (
     strongest_links,
     weights_table,
 )
-from headlab.dashboard.panels.suggestion import MEAN_OF_LANGUAGES, pooled_scores
+from headlab.dashboard.panels import (
+    MEAN_OF_LANGUAGES,
+    pooled_scores,
+)
 from headlab.dashboard.widgets import (
-    download,
+    download_button,
+    draw_figure,
     draw_map,
-    figure,
     figures,
+    file_stem_of,
     remember_choice,
     remembered_choice,
-    saved_name,
     set_widget,
 )
 from headlab.pictures import HeadMap, head_map, map_of, maps_of, parts_note
@@ -37,24 +40,29 @@ from headlab.results import HeadScores
 
 FRAME_HEIGHT = 420
 
-BERTVIZ, SHADED, TABLE, EVERY = VIEWS = (
-    "BertViz",
-    "Shaded tokens",
-    "Table of weights",
-    "All heads",
-)
+BERTVIZ = "BertViz"
+SHADED_TOKENS = "Shaded tokens"
+WEIGHTS_TABLE = "Table of weights"
+ALL_HEADS = "All heads"
+VIEWS = (BERTVIZ, SHADED_TOKENS, WEIGHTS_TABLE, ALL_HEADS)
 
 MEAN_HEAD = "mean"
 
 
 class ViewOptions(NamedTuple):
-    """What is done to the attention before it is drawn."""
+    """What is done to the attention before it is drawn.
+
+    Attributes:
+        hide: Whether special tokens are left out.
+        words: Whether pieces are joined to words.
+        mean: Whether the mean of the chosen heads is drawn beside them.
+    """
 
     hide: bool = False
     words: bool = False
     mean: bool = False
 
-    def of(self, panel: Panel) -> Panel:
+    def applied_to(self, panel: Panel) -> Panel:
         """The panel as it is drawn."""
         panel = panel.in_words() if self.words else panel
         panel = panel.without_special() if self.hide else panel
@@ -72,173 +80,208 @@ def pick_view_options(heads: int) -> ViewOptions:
 
 
 WORDS_HELP = (
-    "Attention to a word is the sum over its pieces, attention from it their mean (Clark et al. 2019). Words are those "
-    "that the tokenizer knows."
+    "Attention to a word is the sum over its pieces, attention from it their mean (Clark et al. "
+    "2019). Words are those that the tokenizer knows."
 )
 
 
 def draw_view(
     view: str, panels: Sequence[Panel], names: Mapping[str, str], options: ViewOptions
 ) -> None:
-    """Draw the panels in one of VIEWS. names: display name of each head."""
+    """Draw the panels in one view.
+
+    Args:
+        view: One of `VIEWS`.
+        panels: The sentences.
+        names: Display name of each head.
+        options: What is done to the panels before they are drawn.
+    """
     names = {**names, MEAN_HEAD: "Mean of the chosen heads"}
-    shown = [options.of(panel) for panel in panels]
-    {BERTVIZ: _draw_bertviz, SHADED: _shaded, TABLE: _table}[view](
-        shown, {n: names[n] for n in shown[0].weights}
-    )
-    for words in caveats(panels, shown, options):
+    shown_panels = [options.applied_to(panel) for panel in panels]
+    shown_names = {name: names[name] for name in shown_panels[0].weights}
+    if view == BERTVIZ:
+        _draw_bertviz(shown_panels, shown_names)
+    elif view == SHADED_TOKENS:
+        _draw_shaded(shown_panels, shown_names)
+    else:
+        _draw_table(shown_panels, shown_names)
+    for words in caveats(panels, shown_panels, options):
         st.caption(plain(words))
 
 
 def draw_special_tokens(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
     """Draw how much of its weight each head gives special tokens, whether they are shown or not."""
-    if said := special_words(panels, names):
+    sentences = special_words(panels, names)
+    if sentences:
         st.caption("Weight on special tokens, averaged over the sentence's tokens:")
-        st.caption("\n".join(f"- {plain(words)}." for words in said))
+        st.caption("\n".join(f"- {plain(words)}." for words in sentences))
 
 
 def draw_every_head(
     panel: Panel,
-    every: Panel,
+    all_heads_panel: Panel,
     options: ViewOptions,
     scores: Mapping[str, HeadScores],
     language: str,
     grid: HeadGrid,
-    shared: Sequence[int] = (),
+    gated_together: Sequence[int] = (),
 ) -> None:
     """Draw the view of all heads of one sentence, and the head chosen last, or by a click, enlarged.
 
-    panel: of the chosen heads.  every: of all heads.  scores: by language, for the frames.  shared: as `together` of
-    `headgrid.draw_map`.
+    Args:
+        panel: Of the chosen heads.
+        all_heads_panel: Of all heads.
+        options: What is done to both.
+        scores: By language, for the frames.
+        language: Code of the sentence's language.
+        grid: The model's heads.
+        gated_together: As `group_sizes` of `draw_map`.
     """
     head = head_from(remembered_choice("head"))
-    shown, small = options.of(panel), options.of(every)
-    framed, whose = framing(scores, language, grid)
+    shown_panel = options.applied_to(panel)
+    small_panel = options.applied_to(all_heads_panel)
+    frame_scores, frame_words = framing(scores, language, grid)
     with st.container(horizontal=True, gap="medium"):  # side by side where there is room
-        left, right = st.container(width=540), st.container(width=450)
-    with left:
-        pictures = [
-            small.small(key) if key in small.weights else "" for key in map(head_key, grid.heads)
-        ]
+        maps_column = st.container(width=540)
+        enlarged_column = st.container(width=450)
+    with maps_column:
+        pictures = []
+        for grid_head in grid.heads:
+            key = head_key(grid_head)
+            pictures.append(small_panel.small(key) if key in small_panel.weights else "")
         draw_map(
-            framed,
+            frame_scores,
             key="every",
             title=panel.title,
-            selected=head,
+            selected_head=head,
             on_click=choose_head,
             pictures=pictures,
-            together=shared,
+            group_sizes=gated_together,
         )
         st.caption(
-            f"One small map per head, its largest weight darkest; frames are {whose}. Click one to choose that head."
+            f"One small map per head, its largest weight darkest; frames are {frame_words}. "
+            "Click one to choose that head."
         )
-        _svg(
-            partial(pictured, framed, pictures, f"Attention of all heads: {panel.title}"),
+        _offer_svg(
+            partial(pictured, frame_scores, pictures, f"Attention of all heads: {panel.title}"),
             "all-heads",
         )
-    with right:
-        key, name = head_key(head), head_words(head, len(grid.stacks) > 1)
+    with enlarged_column:
+        key = head_key(head)
+        name = head_words(head, len(grid.stacks) > 1)
         st.markdown(f"##### {plain(name)}")
-        figure(
-            attention_map(shown, key),
+        draw_figure(
+            attention_map(shown_panel, key),
             f"attention-{key}",
             key="enlarged",
             alt=f"Attention of {name}: {panel.title}",
-            about=" ".join(panel.tokens)[:120],
+            subject_details=" ".join(panel.tokens)[:120],
         )
-        turned = ", from right to left as the sentence runs" if panel.rtl else ""
-        st.caption(f"A row per token that looks, a column per token looked at{turned}.")
-    for words in caveats([panel], [shown], options):
+        direction_note = ", from right to left as the sentence runs" if panel.rtl else ""
+        st.caption(f"A row per token that looks, a column per token looked at{direction_note}.")
+    for words in caveats([panel], [shown_panel], options):
         st.caption(plain(words))
 
 
 def choose_head(head: Head) -> None:
-    """A click on a head: it is the chosen one, here and on other pages."""
+    """Choose a head, here and on other pages: the action of a click."""
     set_widget("heads", [head_key(head)])
     remember_choice("head", head_key(head))
 
 
 def framing(scores: Mapping[str, HeadScores], language: str, grid: HeadGrid) -> tuple[HeadMap, str]:
     """The map that frames take their colours and signs from, and whose scores it has, in words."""
-    fitting = {name: s for name, s in scores.items() if s.grid.to_json() == grid.to_json()}
+    fitting = {}
+    for name, language_scores in scores.items():
+        if language_scores.grid.to_json() == grid.to_json():
+            fitting[name] = language_scores
     if not fitting:
-        return head_map(
-            np.full(grid.size, np.nan), grid
-        ), "without colour, as there are no scores yet"
+        no_scores = np.full(grid.size, np.nan)
+        return head_map(no_scores, grid), "without colour, as there are no scores yet"
     if language in fitting:
-        return maps_of(fitting)[
-            language
-        ], f"coloured by the heads' scores in {language_title(language)}"
+        words = f"coloured by the heads' scores in {language_title(language)}"
+        return maps_of(fitting)[language], words
     mean = pooled_scores(fitting, MEAN_OF_LANGUAGES)
     assert mean is not None
     return map_of(mean), "coloured by the heads' mean scores"
 
 
-def caveats(panels: Sequence[Panel], shown: Sequence[Panel], options: ViewOptions) -> list[str]:
+def caveats(
+    panels: Sequence[Panel], shown_panels: Sequence[Panel], options: ViewOptions
+) -> list[str]:
     """What to know of panels as they are shown, in sentences."""
-    found = []
+    sentences = []
     if options.hide and any(panel.special for panel in panels):
-        found.append(
-            "Special tokens are left out; weights are as they were, so a row may sum to less than 1."
+        sentences.append(
+            "Special tokens are left out; weights are as they were, so a row may sum to less than "
+            "1."
         )
-    alike = [panel.title for panel in panels if options.words and panel.in_words() is panel]
-    if alike:
-        found.append(
-            f"The tokenizer knows no borders of words here, so pieces are shown: {', '.join(alike)}."
+    titles_without_words = []
+    if options.words:
+        titles_without_words = [panel.title for panel in panels if panel.in_words() is panel]
+    if titles_without_words:
+        sentences.append(
+            "The tokenizer knows no borders of words here, so pieces are shown: "
+            f"{', '.join(titles_without_words)}."
         )
-    if parts := parts_note(token for panel in shown for token in panel.tokens):
-        found.append(parts)
-    if any(panel.cut for panel in shown):
-        found.append(
-            f"Sentences are cut after {MAX_TOKENS} tokens; what the model says is of the whole sentence."
+    note = parts_note(token for panel in shown_panels for token in panel.tokens)
+    if note:
+        sentences.append(note)
+    if any(panel.cut for panel in shown_panels):
+        sentences.append(
+            f"Sentences are cut after {MAX_TOKENS} tokens; what the model says is of the whole "
+            "sentence."
         )
-    return found
+    return sentences
 
 
 def _draw_bertviz(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
     st.caption(
-        "Lines run from the token that looks (left) to the token looked at (right), as thick in colour as the weight. "
-        "Point at a token for its own lines; click a square to hide a head, double-click to see it alone."
+        "Lines run from the token that looks (left) to the token looked at (right), as thick in "
+        "colour as the weight. Point at a token for its own lines; click a square to hide a head, "
+        "double-click to see it alone."
     )
     titles = ", ".join(panel.title for panel in panels)
-    apart = len(names) > 1 and st.toggle(
+    one_head_each = len(names) > 1 and st.toggle(
         "A picture for each head", key="apart", bind="query-params"
     )
-    shown = [alone for panel in panels for alone in panel.heads()] if apart else panels
+    shown_panels = panels
+    if one_head_each:
+        shown_panels = [head_panel for panel in panels for head_panel in panel.heads()]
     # The frame sets its own height once it has drawn.
     st.iframe(
         head_view(
-            shown,
+            shown_panels,
             names,
-            len(names) if apart else None,
-            saved_name("attention", figures.chosen()),
+            len(names) if one_head_each else None,
+            file_stem_of("attention", figures.chosen_model_and_task()),
         ),
         height=FRAME_HEIGHT,
         alt=f"Attention of {', '.join(names.values())}: {titles}",
     )
 
 
-def _shaded(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
-    for i, (panel, place) in enumerate(
-        zip(panels, st.columns(len(panels), gap="medium"), strict=True)
-    ):
-        with place:
-            tokens = {at: f"{at} {token}" for at, token in enumerate(panel.tokens)}
-            queries = {MEAN_QUERY: "mean of all tokens", **tokens}
+def _draw_shaded(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
+    columns = st.columns(len(panels), gap="medium")
+    for panel_index, (panel, column) in enumerate(zip(panels, columns, strict=True)):
+        with column:
+            queries = {MEAN_QUERY: "mean of all tokens"}
+            for token_index, token in enumerate(panel.tokens):
+                queries[token_index] = f"{token_index} {token}"
             label = f"{plain(panel.title)}: who looks"
             query = st.selectbox(
-                label, list(queries), format_func=queries.__getitem__, key=f"query-{i}"
+                label, list(queries), format_func=queries.__getitem__, key=f"query-{panel_index}"
             )
             st.html(shading(panel, names, query))
-            _svg(partial(shaded_file, panel, names, query), f"shaded-{i}")
+            _offer_svg(partial(shaded_file, panel, names, query), f"shaded-{panel_index}")
 
 
-def _svg(data: Callable[[], str], name: str) -> None:
-    saved = f"{saved_name(name, figures.chosen())}.svg"
-    download("Save as SVG", data, saved, "image/svg+xml", key=f"svg-{name}")
+def _offer_svg(data: Callable[[], str], name: str) -> None:
+    file_name = f"{file_stem_of(name, figures.chosen_model_and_task())}.svg"
+    download_button("Save as SVG", data, file_name, "image/svg+xml", key=f"svg-{name}")
 
 
-def _table(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
+def _draw_table(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
     head = st.selectbox("Head", list(names), format_func=names.__getitem__, key="table-head")
     for panel in panels:
         st.markdown(f"**{plain(panel.title)}**")

@@ -9,16 +9,17 @@ import streamlit as st
 
 from headlab.core import Report
 from headlab.dashboard.frame import Choice, cached_options, open_page, other_choices, task_languages
-from headlab.dashboard.panels.job_actions import (
-    asked,
-    end_form,
-    progress,
-    refusal,
-    start_planned,
-    terminal,
+from headlab.dashboard.panels import (
+    draw_live_jobs,
+    end_job_form,
+    matching_reports,
+    resolved_options,
+    scores_refusal,
+    show_report_next,
+    show_started_job,
+    show_terminal_commands,
+    start_job_of_form,
 )
-from headlab.dashboard.panels.shown_report import show_report_next
-from headlab.dashboard.panels.stored_reports import matching_reports, resolved_options
 from headlab.dashboard.widgets import Form, FormValues, button, reason_refused
 from headlab.jobs import Settings
 from headlab.jobs.table import ExperimentJob
@@ -73,7 +74,7 @@ class ExperimentForm:
             experiment=self.experiment,
             languages=list(self.choice.languages),
             options=FORM.read(self.study_options(), values, self.experiment),
-            **self.choice.about,
+            **self.choice.job_fields,
             **self._method_fields(values),
             **FORM.read(ExperimentJob.settings(), values),
         )
@@ -96,24 +97,26 @@ class ExperimentForm:
         return reason_refused(resolved_options, job)
 
     def _too_few_languages(self) -> str:
-        needed = f"{self.study.title} takes {self.study.least_languages} languages"
+        requirement = f"{self.study.title} takes {self.study.least_languages} languages"
         if len(task_languages(self.choice.task)) == 1:
             task = self.choice.task
-            return f"{needed}, and task {task} has one; choose another question above."
-        return f"{needed}; {len(self.choice.languages) or 'none'} is chosen."
+            return f"{requirement}, and task {task} has one; choose another question above."
+        return f"{requirement}; {len(self.choice.languages) or 'none'} is chosen."
 
     def obstacle(self, job: ExperimentJob) -> str:
-        """Why Start is disabled; empty if it is not. Beyond `trouble`, this asks what the model refuses."""
-        return self.trouble(job) or (refusal(self.choice) if self.uses_method else "")
+        """Why Start is disabled; empty if it is not.
+
+        Beyond `trouble`, this asks what the model refuses.
+        """
+        return self.trouble(job) or (scores_refusal(self.choice) if self.uses_method else "")
 
 
 def link_other_reports(form: ExperimentForm, results: Sequence[Result[Report]]) -> None:
-    """Links to this experiment's reports on other models and tasks, where the chosen one has none."""
-    choices = [
-        other.choice
-        for other in other_choices(form.choice)
-        if matching_reports(results, other.choice, form.experiment)
-    ]
+    """Links to this experiment's reports on other models and tasks, if the chosen have none."""
+    choices = []
+    for other_result in other_choices(form.choice):
+        if matching_reports(results, other_result.choice, form.experiment):
+            choices.append(other_result.choice)
     if choices:
         st.markdown("The cache has some of other models and tasks:")
     for choice in choices:
@@ -132,14 +135,16 @@ def draw_form(form: ExperimentForm) -> ExperimentJob:
             with column:
                 FORM.draw(name, option, form.experiment)
         with st.expander("More options"):
-            _more_options(form)
+            _draw_more_options(form)
         job = form.job(FORM.values())
-        _begin(form, job)
-        terminal(job, about="It can be interrupted; run the same command again to resume:")
+        _draw_end(form, job)
+        show_terminal_commands(
+            job, note="It can be interrupted; run the same command again to resume:"
+        )
     return job
 
 
-def _more_options(form: ExperimentForm) -> None:
+def _draw_more_options(form: ExperimentForm) -> None:
     """The settings, then the options of the method."""
     places = [*st.columns(3), st.container()]
     for place, (name, option) in zip(places, ExperimentJob.settings().items(), strict=True):
@@ -151,27 +156,27 @@ def _more_options(form: ExperimentForm) -> None:
         st.markdown(f"###### {METHODS[method].title}")
     options_of_scores = cached_options(form.choice) if form.uses_method else {}
     for name, option in options.items():
-        usual = options_of_scores.get(name, option.default)
-        FORM.draw(name, option, "method", method, usual=usual)
+        default = options_of_scores.get(name, option.default)
+        FORM.draw(name, option, "method", method, usual=default)
 
 
-def _begin(form: ExperimentForm, job: ExperimentJob) -> None:
+def _draw_end(form: ExperimentForm, job: ExperimentJob) -> None:
     """The forecast, the button, the outcome of the last click, and jobs in progress."""
     warning = caution(form.choice.method) if form.uses_method else ""
-    before = f"Caution: {warning}. What it will take:" if warning else "What it will take:"
-    end_form(
+    forecast_lead = f"Caution: {warning}. What it will take:" if warning else "What it will take:"
+    end_job_form(
         job,
         form.obstacle(job),
         _start,
         form,
         key="plan-start",
-        form=FORM.prefix,
-        before=before,
+        form_prefix=FORM.prefix,
+        text_before=forecast_lead,
     )
-    asked("Its report appears below when it is done.")
-    progress()
+    show_started_job("Its report appears below when it is done.")
+    draw_live_jobs()
 
 
-def _start(form: ExperimentForm, typed: Mapping[str, str] | None) -> None:
+def _start(form: ExperimentForm, typed_values: Mapping[str, str] | None) -> None:
     show_report_next(form.experiment)  # show its report, which will be the newest
-    start_planned(FORM, form.job, typed)
+    start_job_of_form(FORM, form.job, typed_values)

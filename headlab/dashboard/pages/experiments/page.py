@@ -9,13 +9,13 @@ from headlab.dashboard.frame import page, stored_results
 from headlab.dashboard.names import plain
 from headlab.dashboard.pages.experiments.form import ExperimentForm, draw_form, link_other_reports
 from headlab.dashboard.pages.experiments.report import draw_report, pick_report
-from headlab.dashboard.panels.shelf import current_weights
-from headlab.dashboard.panels.shown_report import (
+from headlab.dashboard.panels import (
     choose_experiment,
+    current_weights,
+    matching_reports,
     requested_report,
     write_report_link,
 )
-from headlab.dashboard.panels.stored_reports import matching_reports
 from headlab.dashboard.widgets import show_skipped
 from headlab.jobs.table import ExperimentJob
 from headlab.studies import offered_experiments
@@ -44,13 +44,13 @@ def draw_answer(form: ExperimentForm, job: ExperimentJob) -> None:
         job: Its job, as its widgets are now.
     """
     st.subheader("What does it say?")
-    stored = stored_results(Report)
+    stored_reports = stored_results(Report)
     weights = current_weights(form.choice.model)
-    results = matching_reports(stored.results, form.choice, form.experiment, weights)
+    results = matching_reports(stored_reports.results, form.choice, form.experiment, weights)
     shown_key = ""
-    requested = requested_report(form.experiment, [result.key for result in results])
+    requested_key = requested_report(form.experiment, [result.key for result in results])
     if results:
-        result = pick_report(results, form.experiment, requested, weights)
+        result = pick_report(results, form.experiment, requested_key, weights)
         shown_key = st.session_state.get(f"report-{form.experiment}") or ""
         draw_report(result, job, weights)
     else:
@@ -61,8 +61,8 @@ def draw_answer(form: ExperimentForm, job: ExperimentJob) -> None:
                 " **Start** makes one: figures, tables to download, and notes on what limits them."
             )
         st.info(message)
-        link_other_reports(form, stored.results)
-    show_skipped(stored.problems, "report")
+        link_other_reports(form, stored_reports.results)
+    show_skipped(stored_reports.problems, "report")
     write_report_link(form.experiment, shown_key)
 
 

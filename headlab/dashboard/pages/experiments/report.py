@@ -8,17 +8,17 @@ import streamlit as st
 
 from headlab.core import HeadlabError, Report
 from headlab.dashboard.names import plain
-from headlab.dashboard.panels.heads_in_tables import link_to_attention
-from headlab.dashboard.panels.reproduction import commands_again
-from headlab.dashboard.panels.stored_reports import (
+from headlab.dashboard.panels import (
     StoredJob,
-    differences,
-    made_at,
+    commands_again,
+    creation_seconds,
+    link_to_attention,
+    report_differences,
     report_facts,
     report_label,
     sizes_words,
 )
-from headlab.dashboard.widgets import figure, set_first_value, show_how_made, show_table
+from headlab.dashboard.widgets import draw_figure, set_first_value, show_how_made, show_table
 from headlab.jobs.table import ExperimentJob
 from headlab.plots import report_figures
 from headlab.results import Result
@@ -26,35 +26,41 @@ from headlab.studies import STUDIES, earlier_scores, head_lists, result_of
 from headlab.studies.published import with_paper
 from headlab.tasks import language_titles
 
-FEW = 3  # up to this many figures are stacked; of more, the user chooses one
+MAX_STACKED_FIGURES = 3
+"""Up to this many figures are stacked; of more, the user chooses one."""
 
 
 def pick_report(
     results: Sequence[Result[Report]],
     experiment: str,
-    asked: str | None,
+    requested_key: str | None,
     weights: str | None = None,
 ) -> Result[Report]:
     """The report to show: the first, or the one chosen here or by the link.
 
-    weights: fingerprint of the chosen model's weights, None if unknown.
+    Args:
+        results: Reports of the experiment, the preferred one first.
+        experiment: Its key.
+        requested_key: Key of the report that the link asks for; None for the first.
+        weights: Fingerprint of the chosen model's weights, None if unknown.
     """
     by_key = {result.key: result for result in results}
     if len(results) == 1:
         return results[0]
-    keys, key = ["", *by_key], f"report-{experiment}"
-    if asked:
-        set_first_value(key, asked)
-    if st.session_state.get(key, "") not in keys:
-        del st.session_state[key]
-    newest = max(map(made_at, results)) == made_at(results[0])
-    first = "The newest" if newest else "The newest of the chosen model in float32"
+    keys = ["", *by_key]
+    widget_key = f"report-{experiment}"
+    if requested_key:
+        set_first_value(widget_key, requested_key)
+    if st.session_state.get(widget_key, "") not in keys:
+        del st.session_state[widget_key]
+    first_is_newest = max(map(creation_seconds, results)) == creation_seconds(results[0])
+    newest_label = "The newest" if first_is_newest else "The newest of the chosen model in float32"
 
-    def words(k: str) -> str:
-        return report_label(by_key[k], weights) if k else first
+    def label_of(report_key: str) -> str:
+        return report_label(by_key[report_key], weights) if report_key else newest_label
 
-    chosen = st.selectbox("Report", keys, format_func=words, key=key)
-    return by_key.get(chosen, results[0])
+    selected_key = st.selectbox("Report", keys, format_func=label_of, key=widget_key)
+    return by_key.get(selected_key, results[0])
 
 
 def draw_report(result: Result[Report], form_job: ExperimentJob, weights: str | None) -> None:
@@ -67,42 +73,43 @@ def draw_report(result: Result[Report], form_job: ExperimentJob, weights: str | 
     """
     report = result.record
     st.caption(plain(report_label(result, weights)))
-    if settings := differences(StoredJob.of(report), form_job, weights):
+    settings = report_differences(StoredJob.of(report), form_job, weights)
+    if settings:
         st.info(
             "This report was made with other settings than those chosen above: "
             f"{plain('; '.join(settings))}."
         )
     for note in filter(None, (*report.notes, earlier_scores(report.spec))):
         st.markdown(f"- {plain(note)}")
-    _figures(report)
+    _draw_figures(report)
     _link_to_heads(report)
     for table in with_paper(report):
         show_table(table, result.key)
-    _made(result)
+    _draw_how_made(result)
 
 
-def _figures(report: Report) -> None:
+def _draw_figures(report: Report) -> None:
     try:
         figures = report_figures(report)
     except HeadlabError as error:
         st.warning(plain(f"The figures cannot be drawn: {error}."))
         return
     names = list(figures)
-    if len(names) > FEW:
+    if len(names) > MAX_STACKED_FIGURES:
         names = [st.selectbox("Figure", names, key=f"figure-{report.name}")]
+    study = STUDIES.get(report.name)
+    title = report.name if study is None else study.title
     for name in names:
-        rest = name.removeprefix(report.name).strip("-").replace("-", " ")
-        title = ", ".join(
-            filter(
-                None,
-                [about.title if (about := STUDIES.get(report.name)) else report.name, rest],
-            )
-        )
-        figure(figures[name], name, alt=title, about=_subject(report))
+        figure_name = name.removeprefix(report.name).strip("-").replace("-", " ")
+        alt = f"{title}, {figure_name}" if figure_name else title
+        draw_figure(figures[name], name, alt=alt, subject_details=_subject_words(report))
 
 
 def _link_to_heads(report: Report) -> None:
-    """Heads of each kind that the report lists; none where it cannot be read, as is told in place of its figures."""
+    """Links to the heads of each kind that the report lists.
+
+    There are none where the report cannot be read, which is said in place of its figures.
+    """
     try:
         result = result_of(report)
     except HeadlabError:
@@ -110,16 +117,17 @@ def _link_to_heads(report: Report) -> None:
     link_to_attention(head_lists(result))
 
 
-def _subject(report: Report) -> str:
+def _subject_words(report: Report) -> str:
     """What a report is on: languages, method and numbers of examples."""
     job = StoredJob.of(report).job
     method = [str(job.method)] if job.method else []
     return ", ".join([language_titles(job.languages_named), *method, sizes_words(job)])
 
 
-def _made(result: Result[Report]) -> None:
+def _draw_how_made(result: Result[Report]) -> None:
     with st.expander("How it was made"):
-        if about := STUDIES.get(result.record.name):
-            st.caption(f"After {about.paper}.")
+        study = STUDIES.get(result.record.name)
+        if study is not None:
+            st.caption(f"After {study.paper}.")
         commands = commands_again("report", result)
         show_how_made(report_facts(result), commands, result.record, result.record.name, result.key)

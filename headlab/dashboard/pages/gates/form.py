@@ -10,82 +10,95 @@ import streamlit as st
 from headlab.core import HeadlabError
 from headlab.dashboard.frame import Choice, task_languages
 from headlab.dashboard.names import language_title, plain
-from headlab.dashboard.panels.job_actions import asked, end_form, progress, start_planned, terminal
-from headlab.dashboard.panels.shelf import Shelf, draw_form_below
-from headlab.dashboard.panels.stored_gates import (
-    FORM,
-    MAIN,
-    WEIGHTS,
+from headlab.dashboard.panels import (
+    DEFAULT_WEIGHTS,
+    GATES_FORM,
+    MAIN_GATE_OPTIONS,
     GatesForm,
+    StoredByLanguage,
     Sweep,
+    draw_form_for_missing,
+    draw_live_jobs,
+    end_job_form,
+    gates_job_refusal,
+    show_started_job,
+    show_terminal_commands,
+    start_job_of_form,
     training_options,
-    trouble,
 )
 from headlab.jobs.table import GatesJob
 from headlab.tasks import language_titles
 
-WEIGHT_HELP = "The penalty in nats for an open gate; the higher, the fewer stay. Each weight is a run of its own."
+WEIGHT_HELP = (
+    "The penalty in nats for an open gate; the higher, the fewer stay. Each weight is a run of "
+    "its own."
+)
 
 
-def draw_form(choice: Choice, shelf: Shelf[Sweep]) -> None:
-    """The form for the languages without a run; if all have one, folded, for other languages, weights or options."""
-    draw_form_below(
-        shelf,
+def draw_form(choice: Choice, stored_runs: StoredByLanguage[Sweep]) -> None:
+    """The form for the languages without a run.
+
+    If all languages have one, the form is folded, and for other languages, weights or options.
+    """
+    draw_form_for_missing(
+        stored_runs,
         choice.languages,
-        partial(_form, choice),
+        partial(_draw_fields, choice),
         "Other weights, languages or options",
         "gates-plan",
     )
-    asked("Its gates appear on this page when it is done.")
-    progress()
+    show_started_job("Its gates appear on this page when it is done.")
+    draw_live_jobs()
 
 
-def _form(choice: Choice, languages: tuple[str, ...]) -> None:
+def _draw_fields(choice: Choice, languages: tuple[str, ...]) -> None:
     form = GatesForm(choice, _languages(languages, choice))
     st.text_input(
         "λ, one or several",
-        FORM.kept("weights", WEIGHTS),
-        key=FORM.key("weights"),
+        GATES_FORM.last_value("weights", DEFAULT_WEIGHTS),
+        key=GATES_FORM.key("weights"),
         help=WEIGHT_HELP,
     )
     options = dict(training_options())
-    for name, column in zip(MAIN, st.columns(len(MAIN)), strict=True):
+    for name, column in zip(MAIN_GATE_OPTIONS, st.columns(len(MAIN_GATE_OPTIONS)), strict=True):
         with column:
-            FORM.draw(name, options.pop(name))
+            GATES_FORM.draw(name, options.pop(name))
     with st.expander("More options"):
-        FORM.grid({**options, **GatesJob.settings()})
+        GATES_FORM.draw_all({**options, **GatesJob.settings()})
     if form.languages:
-        _begin(form)
+        _draw_end(form)
     else:
         st.info("No language is chosen. Pick some here, or in the sidebar.")
 
 
 def _languages(start: Sequence[str], choice: Choice) -> tuple[str, ...]:
     """Languages to learn gates for, each separately."""
-    every, place = task_languages(choice.task), FORM.key(f"languages-{','.join(start)}")
-    first = [name for name in start if name in every][
-        :1
-    ]  # each takes one training per weight, so start with one
+    task_codes = task_languages(choice.task)
+    widget_key = GATES_FORM.key(f"languages-{','.join(start)}")
+    # Each language takes one training per weight, so the list starts with one.
+    default = [name for name in start if name in task_codes][:1]
     return tuple(
-        st.multiselect("Languages", every, default=first, format_func=language_title, key=place)
+        st.multiselect(
+            "Languages", task_codes, default=default, format_func=language_title, key=widget_key
+        )
     )
 
 
-def _begin(form: GatesForm) -> None:
+def _draw_end(form: GatesForm) -> None:
     """What the job would do, its forecast and its button."""
-    values = FORM.values()
+    values = GATES_FORM.values()
     try:
         job = form.job(values)
-        problem = trouble(job)
+        problem = gates_job_refusal(job)
     except HeadlabError as error:
         job = form.job_at([], values)
         problem = f"{error}."
     if not problem:
         st.markdown(_job_words(job))
-    press = partial(start_planned, FORM, form.job)
-    end_form(job, problem, press, key="gates-start", form=FORM.prefix)
+    press = partial(start_job_of_form, GATES_FORM, form.job)
+    end_job_form(job, problem, press, key="gates-start", form_prefix=GATES_FORM.prefix)
     if not problem:
-        terminal(job)
+        show_terminal_commands(job)
 
 
 def _job_words(job: GatesJob) -> str:

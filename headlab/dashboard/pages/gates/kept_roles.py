@@ -2,89 +2,106 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from headlab.core import HeadlabError, Report, Table, fingerprint_of
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.names import language_title, page_link, plain
-from headlab.dashboard.panels import stored_roles
-from headlab.dashboard.panels.remaining_roles import counts_by_size
-from headlab.dashboard.panels.stored_gates import Sweep, fingerprint
-from headlab.dashboard.widgets import figure, show_table
+from headlab.dashboard.panels import (
+    StoredRoles,
+    Sweep,
+    role_counts_by_size,
+    stored_roles_reports,
+    sweep_fingerprint,
+)
+from headlab.dashboard.widgets import draw_figure, show_table
 from headlab.plots.heads import stacked
 from headlab.studies.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying
 
 NOTE = (
-    "All numbers are of heads with a gate: heads with the role among those that are kept, and among all. A head may "
-    "have several roles. by chance: what as many heads drawn at random from those with a gate would hold, with the "
-    "range that holds at least 95 % of draws, separately for each row."
+    "All numbers are of heads with a gate: heads with the role among those that are kept, and "
+    "among all. A head may have several roles. by chance: what as many heads drawn at random from "
+    "those with a gate would hold, with the range that holds at least 95 % of draws, separately "
+    "for each row."
 )
 
 
 def draw_roles(choice: Choice, sweep: Sweep) -> None:
-    """The roles left at each λ, from a report on the same language; if there is none, a link to make one."""
-    language = sweep.first.language
-    reports = stored_roles.shelf(choice).by_language.get(language, [])
+    """The roles left at each λ, from a report on the same language, or a link to make one."""
+    language = sweep.first_gates.language
+    reports = stored_roles_reports(choice).by_language.get(language, [])
     if not reports:
-        where = f"the heads of {choice.model} do in {language_title(language)}"
-        st.info(f"There is no report yet on what {plain(where)}.")
+        subject = f"the heads of {choice.model} do in {language_title(language)}"
+        st.info(f"There is no report yet on what {plain(subject)}.")
         page_link("roles", "Find their roles")
         return
     try:
-        # The best report on the sweep's weights; if there is none, the best of all, which is rejected.
-        same = (
-            kept
-            for kept in reports
-            if fingerprint_of(kept.result.record.spec) == fingerprint(sweep)
-        )
-        table = roles_left(sweep, next(same, reports[0]).result.record)
+        best_report = _best_report(reports, sweep)
+        table = kept_roles_table(sweep, best_report.result.record)
     except HeadlabError as error:
         st.info(plain(f"These gates cannot be compared with this report of roles: {error}."))
         return
-    left, counts = counts_by_size(of_each_size(table))
-    fig = stacked(left, counts, "heads with the role")
-    figure(
-        fig,
+    heads_left, counts = role_counts_by_size(first_run_of_each_size(table))
+    draw_figure(
+        stacked(heads_left, counts, "heads with the role"),
         f"gates-{language}-roles",
         key="gates-roles",
         alt="Heads kept with each role, by how many are kept",
-        about=language,
+        subject_details=language,
     )
-    along = (
-        " The roles were found before the training, which changed the model too."
-        if sweep.along
-        else ""
-    )
+    training_note = ""
+    if sweep.is_trained_jointly:
+        training_note = " The roles were found before the training, which changed the model too."
     st.caption(
-        "The first bar is all heads with a gate. Of runs that keep equally many heads the lowest λ is drawn. A head "
-        f"with several roles counts in each.{along}"
+        "The first bar is all heads with a gate. Of runs that keep equally many heads the lowest "
+        f"λ is drawn. A head with several roles counts in each.{training_note}"
     )
     show_table(table, f"gates-roles-{language}")
 
 
-def roles_left(sweep: Sweep, report: Report) -> Table:
+def _best_report(reports: Sequence[StoredRoles], sweep: Sweep) -> StoredRoles:
+    """The best report on the sweep's weights; if there is none, the best of all, which is rejected.
+
+    Args:
+        reports: In the sweep's language, the best one first; at least one.
+        sweep: The runs.
+    """
+    for report in reports:
+        if fingerprint_of(report.result.record.spec) == sweep_fingerprint(sweep):
+            return report
+    return reports[0]
+
+
+def kept_roles_table(sweep: Sweep, report: Report) -> Table:
     """A row per run and role: how many of the heads that have it are kept, and how many would be by chance.
 
-    Raises HeadlabError for a report on another model.
+    Raises:
+        HeadlabError: For a report on another model.
     """
-    same_model(report, sweep.first.spec, "gates")
-    having, gated = heads_by_role(report, sweep.first.grid), sweep.first.gated
-    every = [(None, gated), *((run.record.weight, run.record.kept & gated) for run in sweep.runs)]
-    rows = tuple(
-        (weight, int(kept.sum()), *stay.cells)
-        for weight, kept in every
-        for stay in staying(having, kept, gated)
-    )
+    same_model(report, sweep.first_gates.spec, "gates")
+    heads_of_roles = heads_by_role(report, sweep.first_gates.grid)
+    gated_heads = sweep.first_gates.gated
+    kept_by_weight = [
+        (None, gated_heads),
+        *((run.record.weight, run.record.kept & gated_heads) for run in sweep.runs),
+    ]
+    rows = []
+    for weight, kept_heads in kept_by_weight:
+        for stay in staying(heads_of_roles, kept_heads, gated_heads):
+            rows.append((weight, int(kept_heads.sum()), *stay.cells))
     title = "Roles of the heads that each λ keeps"
-    return Table("gates-roles", title, ("λ", *COLUMNS), ("g", *FORMATS), rows, (NOTE,))
+    return Table("gates-roles", title, ("λ", *COLUMNS), ("g", *FORMATS), tuple(rows), (NOTE,))
 
 
-def of_each_size(table: Table) -> Table:
+def first_run_of_each_size(table: Table) -> Table:
     """The rows of the first run of each size, the largest size first."""
-    weight, left = table.columns.index("λ"), table.columns.index("heads left")
-    first: dict[object, object] = {}
+    weight_index = table.columns.index("λ")
+    size_index = table.columns.index("heads left")
+    first_weights: dict[object, object] = {}
     for row in table.rows:
-        first.setdefault(row[left], row[weight])
-    rows = [row for row in table.rows if first[row[left]] == row[weight]]
-    rows.sort(key=lambda row: -int(row[left] or 0))
+        first_weights.setdefault(row[size_index], row[weight_index])
+    rows = [row for row in table.rows if first_weights[row[size_index]] == row[weight_index]]
+    rows.sort(key=lambda row: -int(row[size_index] or 0))
     return Table(table.name, table.title, table.columns, table.formats, tuple(rows))

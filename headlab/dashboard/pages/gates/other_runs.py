@@ -7,64 +7,99 @@ import streamlit as st
 
 from headlab.core import content_key
 from headlab.dashboard.names import language_title, plain
-from headlab.dashboard.panels import stored_gates
-from headlab.dashboard.panels.contrast import HEADING, NOTHING, SHORT, bare_scores, compare, pick
-from headlab.dashboard.panels.shelf import Shelf
-from headlab.dashboard.panels.stored_gates import Sweep, run_words
-from headlab.results import LearnedGates, Result
+from headlab.dashboard.panels import (
+    COMPARED_KEY_LENGTH,
+    COMPARISON_HEADING,
+    NO_COMPARISON,
+    StoredByLanguage,
+    Sweep,
+    draw_comparison,
+    pick_compared_result,
+    run_words,
+    sweep_labels,
+    unitless_scores,
+)
+from headlab.results import HeadScores, LearnedGates, Result
 
 
-def compare_runs(shelf: Shelf[Sweep], shown: Result[LearnedGates]) -> None:
-    """Two runs of gates on the same heads: how likely each gate is open at the end, and which heads both keep."""
-    runs = {
-        run.key: (run, f"{language_title(language)}: {run_words(run.record)} kept · {line}")
-        for language, sweeps in shelf.by_language.items()
-        for sweep, line in zip(sweeps, stored_gates.labels(sweeps, shelf.weights), strict=True)
-        for run in sweep.runs
-    }
-    there = {
-        key[:SHORT]: one
-        for key, one in runs.items()
-        if key != shown.key and one[0].record.grid == shown.record.grid
-    }
-    if not there:
+def compare_runs(stored_runs: StoredByLanguage[Sweep], shown_run: Result[LearnedGates]) -> None:
+    """Two runs of gates on the same heads, of which the second is chosen here.
+
+    Shown are how likely each gate is open at the end, and which heads both keep.
+
+    Args:
+        stored_runs: The stored runs.
+        shown_run: The one that the page shows.
+    """
+    label_by_key = _labels_of_runs(stored_runs)
+    comparable_runs = {}
+    for sweeps in stored_runs.by_language.values():
+        for sweep in sweeps:
+            for run in sweep.runs:
+                if run.key != shown_run.key and run.record.grid == shown_run.record.grid:
+                    comparable_runs[run.key[:COMPARED_KEY_LENGTH]] = run
+    if not comparable_runs:
         return
-    st.subheader(HEADING)
-    key = pick(
-        {k: words for k, (_, words) in there.items()},
+    st.subheader(COMPARISON_HEADING)
+    key = pick_compared_result(
+        {short_key: label_by_key[run.key] for short_key, run in comparable_runs.items()},
         "gates",
-        f"gates-{shown.key[:SHORT]}",
-        list(runs),
+        f"gates-{shown_run.key[:COMPARED_KEY_LENGTH]}",
+        list(label_by_key),
     )
-    if key == NOTHING:
+    if key == NO_COMPARISON:
         return
-    other, name = there[key][0].record, runs[shown.key][1]
-    st.markdown(plain(kept_words(shown.record, other)))
-    pair = [
-        bare_scores(
-            g.grid, g.language, "P(g ≠ 0)", np.where(g.gated, g.open_probability[-1], np.nan)
-        )
-        for g in (shown.record, other)
-    ]
-    titles = tuple(f"{language_title(g.language)}, λ {g.weight:g}" for g in (shown.record, other))
-    told = f"Shown: {name}.", f"Other: {there[key][1]}."
-    compare(
-        pair[0],
-        pair[1],
-        (f"{titles[0]} (shown)", titles[1]),
-        told,
-        content_key(["gates", shown.key, key]),
+    other_run = comparable_runs[key]
+    st.markdown(plain(shared_heads_sentence(shown_run.record, other_run.record)))
+    captions = (
+        f"Shown: {label_by_key[shown_run.key]}.",
+        f"Other: {label_by_key[other_run.key]}.",
+    )
+    draw_comparison(
+        _open_probabilities(shown_run.record),
+        _open_probabilities(other_run.record),
+        (f"{_title(shown_run.record)} (shown)", _title(other_run.record)),
+        captions,
+        content_key(["gates", shown_run.key, key]),
         None,
         None,
     )
 
 
-def kept_words(one: LearnedGates, other: LearnedGates) -> str:
-    """How many heads two runs keep, each and both, and how many both would keep by chance; of heads gated in both."""
-    gated = one.gated & other.gated
-    first, second = int((one.kept & gated).sum()), int((other.kept & gated).sum())
-    both, size = int((one.kept & other.kept & gated).sum()), int(gated.sum())
+def _labels_of_runs(stored_runs: StoredByLanguage[Sweep]) -> dict[str, str]:
+    """What each run is called in the list of runs, by its key."""
+    label_by_key = {}
+    for language, sweeps in stored_runs.by_language.items():
+        label_texts = sweep_labels(sweeps, stored_runs.weights)
+        for sweep, sweep_label in zip(sweeps, label_texts, strict=True):
+            for run in sweep.runs:
+                kept = f"{run_words(run.record)} kept"
+                label_by_key[run.key] = f"{language_title(language)}: {kept} · {sweep_label}"
+    return label_by_key
+
+
+def _open_probabilities(gates: LearnedGates) -> HeadScores:
+    """How likely each gate is open at the end, as scores; NaN for a head without a gate."""
+    probabilities = np.where(gates.gated, gates.open_probability[-1], np.nan)
+    return unitless_scores(gates.grid, gates.language, "P(g ≠ 0)", probabilities)
+
+
+def _title(gates: LearnedGates) -> str:
+    return f"{language_title(gates.language)}, λ {gates.weight:g}"
+
+
+def shared_heads_sentence(first_gates: LearnedGates, second_gates: LearnedGates) -> str:
+    """How many heads two runs keep, each and both, and how many both would keep by chance.
+
+    Only heads with a gate in both runs are counted.
+    """
+    gated_in_both = first_gates.gated & second_gates.gated
+    gated_count = int(gated_in_both.sum())
+    first_kept = int((first_gates.kept & gated_in_both).sum())
+    second_kept = int((second_gates.kept & gated_in_both).sum())
+    kept_by_both = int((first_gates.kept & second_gates.kept & gated_in_both).sum())
+    by_chance = first_kept * second_kept / max(1, gated_count)
     return (
-        f"They keep {first} and {second} of {size} heads with a gate; both keep {both}, and by chance it would be "
-        f"{first * second / max(1, size):.1f} on average."
+        f"They keep {first_kept} and {second_kept} of {gated_count} heads with a gate; both keep "
+        f"{kept_by_both}, and by chance it would be {by_chance:.1f} on average."
     )

@@ -13,14 +13,19 @@ from headlab.core import Head, HeadGrid, fingerprint_of, shown_unit
 from headlab.dashboard.frame import samples_note
 from headlab.dashboard.names import head_key, head_words, language_title, page_link, plain
 from headlab.dashboard.pages.heads.tables import table_of_languages
-from headlab.dashboard.panels.attended_sentences import SIDE_BY_SIDE
-from headlab.dashboard.panels.history import encode, history_of
-from headlab.dashboard.panels.sharpening_map import shown_value, sign_flag, verdict
-from headlab.dashboard.widgets import figure, table_height, with_p_values
+from headlab.dashboard.panels import (
+    MAX_SIDE_BY_SIDE,
+    head_value_words,
+    history_of,
+    interval_verdict,
+    mask_link_text,
+    sign_flag,
+)
+from headlab.dashboard.widgets import draw_figure, table_height, with_p_values
 from headlab.results import HeadScores
 
 
-def _columns(sign: str) -> dict[str, Any]:
+def _column_config(sign: str) -> dict[str, Any]:
     number = st.column_config.NumberColumn
     return {
         "language": st.column_config.TextColumn("Language", pinned=True),
@@ -38,43 +43,59 @@ def _columns(sign: str) -> dict[str, Any]:
     }
 
 
-def _without(grid: HeadGrid, head: Head) -> str:
-    kept = np.ones(grid.size, bool)
-    kept[grid.index(head)] = False
-    return encode(kept)
+def _link_without(grid: HeadGrid, head: Head) -> str:
+    kept_heads = np.ones(grid.size, bool)
+    kept_heads[grid.index(head)] = False
+    return mask_link_text(kept_heads)
 
 
 def draw_card(
-    scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores], head: Head, focus: str
+    scores: Mapping[str, HeadScores],
+    confidence: Mapping[str, HeadScores],
+    head: Head,
+    clicked_language: str,
 ) -> None:
-    """The card of a head. focus: the language it was clicked in."""
-    s = scores[focus]
-    unit = shown_unit(s.unit)[1]
+    """The card of a head.
+
+    Args:
+        scores: By language.
+        confidence: Mean of each head's largest attention weight, by language, where it is stored.
+        head: The head.
+        clicked_language: Code of the language in which it was clicked.
+    """
+    focus_scores = scores[clicked_language]
+    unit = shown_unit(focus_scores.unit)[1]
     table = table_of_languages(scores, head, confidence).set_index("language", drop=False)
-    st.subheader(plain(head_words(head, several=len(s.grid.stacks) > 1)))
-    rank = f"rank {table['rank'].loc[focus]} of {s.grid.size}"
+    st.subheader(plain(head_words(head, name_stack=len(focus_scores.grid.stacks) > 1)))
+    rank = f"rank {table['rank'].loc[clicked_language]} of {focus_scores.grid.size}"
     st.markdown(
-        f"In {plain(language_title(focus))} {shown_value(s, head)}, {rank}; {verdict(s, head, scores)}."
+        f"In {plain(language_title(clicked_language))} {head_value_words(focus_scores, head)}, {rank}; "
+        f"{interval_verdict(focus_scores, head, scores)}."
     )
     names = [str(name) for name in table.index]
-    value, low, high = (table[column].to_numpy(float) for column in ("value", "low", "high"))
-    chart = plots.across_languages(names, value, low, high, f"value ({unit})")
-    name = f"head-{head_key(head)}"
-    figure(
+    values = table["value"].to_numpy(float)
+    low = table["low"].to_numpy(float)
+    high = table["high"].to_numpy(float)
+    chart = plots.across_languages(names, values, low, high, f"value ({unit})")
+    draw_figure(
         chart,
-        name,
+        f"head-{head_key(head)}",
         key="head-figure",
         alt=f"Value of {head_key(head)} in every language",
-        about=f"{s.method}, estimand {s.estimand}. {samples_note(scores)}",
+        subject_details=f"{focus_scores.method}, estimand {focus_scores.estimand}. {samples_note(scores)}",
     )
     with st.container(horizontal=True, gap="medium"):
-        side = [focus, *(name for name in scores if name != focus)][:SIDE_BY_SIDE]
-        page_link("attention", "What it attends to", {"heads": [head_key(head)], "side": side})
-        link = _without(s.grid, head)
-        history_of(str(fingerprint_of(s.spec)), s.grid).linked.discard(
-            link
-        )  # this link must apply its mask
-        page_link("prune", "Switch it off", {"m": link, "from": focus})
+        other_languages = [name for name in scores if name != clicked_language]
+        languages_side_by_side = [clicked_language, *other_languages][:MAX_SIDE_BY_SIDE]
+        page_link(
+            "attention",
+            "What it attends to",
+            {"heads": [head_key(head)], "side": languages_side_by_side},
+        )
+        encoded_mask = _link_without(focus_scores.grid, head)
+        history = history_of(str(fingerprint_of(focus_scores.spec)), focus_scores.grid)
+        history.written_link_texts.discard(encoded_mask)  # this link must apply its mask
+        page_link("prune", "Switch it off", {"m": encoded_mask, "from": clicked_language})
 
 
 def draw_details(
@@ -82,13 +103,13 @@ def draw_details(
 ) -> None:
     """The card's figures as a table, the same as its chart."""
     table = table_of_languages(scores, head, confidence).dropna(axis="columns", how="all")
-    columns = _columns(sign_flag(next(iter(scores.values()))))
+    columns = _column_config(sign_flag(next(iter(scores.values()))))
     height = table_height(len(table), 738)
     st.dataframe(with_p_values(table), hide_index=True, column_config=columns, height=height)
     if "p_holm" in table:
-        tests = sum(s.grid.size for s in scores.values())
-        where = f"each of the {len(scores)} languages" if len(scores) > 1 else "the language"
-        st.caption(f"p (Holm) is adjusted for {tests:,} tests: every head in {where} shown.")
+        tests = sum(language_scores.grid.size for language_scores in scores.values())
+        subject = f"each of the {len(scores)} languages" if len(scores) > 1 else "the language"
+        st.caption(f"p (Holm) is adjusted for {tests:,} tests: every head in {subject} shown.")
     if "confidence" not in table:
         st.caption(
             "Confidence is not cached for these languages: run method `confidence` to see it here."

@@ -16,11 +16,14 @@ from headlab.dashboard.pages.heads.sharpening import (
     in_place_of_maps,
     offer_sharper,
 )
-from headlab.dashboard.pages.heads.tables import table_of_heads
-from headlab.dashboard.panels import contrast, job_offer
-from headlab.dashboard.panels.page_report import offer_page_report
+from headlab.dashboard.pages.heads.tables import confidence_scores, table_of_heads
+from headlab.dashboard.panels import (
+    draw_comparison_section,
+    offer_missing_scores,
+    offer_page_report,
+)
 from headlab.dashboard.widgets import (
-    download,
+    download_button,
     draw_map,
     draw_small_maps,
     heads_gated_together,
@@ -30,7 +33,6 @@ from headlab.dashboard.widgets import (
     set_widget,
     uninterrupted,
 )
-from headlab.methods import ATTENTION_METHOD
 from headlab.pictures import maps_of
 from headlab.results import HeadScores
 
@@ -51,16 +53,16 @@ def select_head(scores: ScoresByLanguage, language: str, head: Head) -> None:
 
 def pick_language_and_head(scores: ScoresByLanguage) -> tuple[str, Head]:
     """The widgets that match a click: language and head by name."""
-    first = next(iter(scores.values()))
-    head_keys = [head_key(head) for head in first.grid.heads]
+    first_scores = next(iter(scores.values()))
+    head_keys = [head_key(head) for head in first_scores.grid.heads]
     keep_known_choice("focus", "language", list(scores))
     keep_known_choice("head", "head", head_keys)
-    left, right = st.columns(2)
-    language = left.selectbox(
+    language_place, head_place = st.columns(2)
+    language = language_place.selectbox(
         "Language", list(scores), format_func=str, key="focus", bind="query-params"
     )
-    best_head = int(first.values.argmax())
-    selected_key = right.selectbox(
+    best_head = int(first_scores.values.argmax())
+    selected_key = head_place.selectbox(
         "Head (stack.layer.head)", head_keys, index=best_head, key="head", bind="query-params"
     )
     return language, head_from(selected_key)
@@ -75,7 +77,7 @@ def draw_tables(
     st.subheader("Every head")
     table = table_of_heads(scores)
     file_name = f"heads-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
-    download("Download every head as CSV", table.to_csv(index=False), file_name, "text/csv")
+    download_button("Download every head as CSV", table.to_csv(index=False), file_name, "text/csv")
 
     def open_row() -> None:
         for row_number in st.session_state[TABLE]["selection"]["rows"]:
@@ -111,47 +113,47 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
     """
     scores = results.scores
     select = partial(select_head, scores)
-    top = st.container()
-    left, right = st.columns([10, 11], gap="large")
-    below = st.container()
-    with below:
+    sharpening_area = st.container()
+    map_column, card_column = st.columns([10, 11], gap="large")
+    maps_area = st.container()
+    with maps_area:
         st.subheader("Language by language")
         maps = maps_of(scores, common=pick_scale(len(scores)))
-    with left:
+    with map_column:
         language, head = pick_language_and_head(scores)
         draw_map(
             maps[language],
             key="large",
             title=language_title(language),
-            selected=head,
+            selected_head=head,
             on_click=partial(select, language),
-            together=heads_gated_together(scores[language]),
+            group_sizes=heads_gated_together(scores[language]),
         )
         offer_sharper(choice, scores[language])
-    with right:
+    with card_column:
         draw_card(scores, confidence, head, language)
-    with top:
+    with sharpening_area:
         draw_sharpening(choice, scores, head, select)
     draw_small_maps(
         maps,
         key="small",
-        selected=head,
+        selected_head=head,
         on_click=select,
-        together=heads_gated_together(scores[language]),
+        group_sizes=heads_gated_together(scores[language]),
         missing=in_place_of_maps(choice, results),
     )
     if results.missing:
         st.caption(f"Not cached: {plain(', '.join(map(language_title, results.missing)))}.")
-        job_offer.offer(choice, results.missing, results.like)
+        offer_missing_scores(choice, results.missing, results.template)
     for note in results.notes:
         st.caption(f"{plain(note)}.")
-    contrast.draw(scores[language], head, partial(select, language))
+    draw_comparison_section(scores[language], head, partial(select, language))
     draw_tables(choice, scores, confidence, head)
     offer_page_report(choice, scores)
 
 
 def draw_without_scores(choice: Choice, results: StoredScores) -> None:
-    """The page where no scores are stored: what is being computed, and the offer to compute them."""
+    """The page without scores: what is being computed, and the offer to compute them."""
     st.info(
         plain(
             f"No {choice.method} results of {choice.model} on {choice.task} are cached for these "
@@ -162,7 +164,7 @@ def draw_without_scores(choice: Choice, results: StoredScores) -> None:
     linked_head = head_from(linked_key) if linked_key else None
     draw_sharpening(choice, {}, linked_head, partial(select_head, {}))
     draw_small_maps({}, key="small", missing=in_place_of_maps(choice, results))
-    job_offer.offer(choice, results.missing)
+    offer_missing_scores(choice, results.missing)
 
 
 def draw_page() -> None:
@@ -175,4 +177,4 @@ def draw_page() -> None:
             draw_without_scores(choice, results)
         else:
             st.markdown(how_to_read_maps(results.scores))
-            draw_scores(choice, results, scores_of(choice, ATTENTION_METHOD).scores)
+            draw_scores(choice, results, confidence_scores(choice))

@@ -8,13 +8,24 @@ import numpy as np
 import pandas as pd
 
 from headlab.core import Floats, Head, shown_unit
-from headlab.methods import remarks
+from headlab.dashboard.frame import Choice, scores_of
+from headlab.methods import ATTENTION_METHOD, remarks
 from headlab.pictures import adjusted
 from headlab.results import HeadScores
 
+IN_SHOWN_UNIT = ["value", "low", "high", "half_width"]
+"""Columns that `table_of_languages` multiplies from the scores' own unit into the one shown."""
 
-def _column(values: np.ndarray[tuple[int], np.dtype[np.generic]] | None, size: int) -> Floats:
+
+def _floats_or_nan(
+    values: np.ndarray[tuple[int], np.dtype[np.generic]] | None, size: int
+) -> Floats:
     return np.full(size, np.nan) if values is None else np.asarray(values, float)
+
+
+def confidence_scores(choice: Choice) -> Mapping[str, HeadScores]:
+    """How sharply each head attends, by language, where that is cached for a choice."""
+    return scores_of(choice, ATTENTION_METHOD).scores
 
 
 def table_of_heads(scores: Mapping[str, HeadScores]) -> pd.DataFrame:
@@ -22,35 +33,46 @@ def table_of_heads(scores: Mapping[str, HeadScores]) -> pd.DataFrame:
 
     Columns that a method does not provide (interval, samples, p) are left out.
     """
-    holms = adjusted(scores)
-    parts = [_one_language(name, s, holms.get(name)) for name, s in scores.items()]
-    return (
-        pd.concat(parts, ignore_index=True).dropna(axis="columns", how="all")
-        if parts
-        else pd.DataFrame()
-    )
+    holm_by_language = adjusted(scores)
+    tables = []
+    for language, language_scores in scores.items():
+        tables.append(_rows_of_language(language, language_scores, holm_by_language.get(language)))
+    if not tables:
+        return pd.DataFrame()
+    return pd.concat(tables, ignore_index=True).dropna(axis="columns", how="all")
 
 
-def _one_language(name: str, s: HeadScores, holms: Floats | None) -> pd.DataFrame:
-    heads, n = s.grid.heads, s.grid.size
+def _rows_of_language(
+    language: str, head_scores: HeadScores, adjusted_p_values: Floats | None
+) -> pd.DataFrame:
+    """One row per head.
+
+    Args:
+        language: Its code.
+        head_scores: The scores in it.
+        adjusted_p_values: Float [head], by Holm; None where the method has no p values.
+    """
+    heads = head_scores.grid.heads
+    head_count = head_scores.grid.size
+    samples = head_scores.samples
     return pd.DataFrame(
         {
-            "language": name,
-            "stack": [h.stack for h in heads],
-            "layer": [h.layer for h in heads],
-            "head": [h.head for h in heads],
-            "value": s.values,
-            "low": _column(s.low, n),
-            "high": _column(s.high, n),
-            "half_width": _column(s.half_width, n),
-            "samples": s.samples if s.samples is not None else _column(None, n),
-            "rank": s.ranks,
-            "p": _column(s.p_values, n),
-            "p_holm": _column(holms, n),
-            "method": s.method,
-            "estimand": s.estimand,
-            "unit": s.unit,
-            "note": "; ".join(remarks([s])) or None,
+            "language": language,
+            "stack": [head.stack for head in heads],
+            "layer": [head.layer for head in heads],
+            "head": [head.head for head in heads],
+            "value": head_scores.values,
+            "low": _floats_or_nan(head_scores.low, head_count),
+            "high": _floats_or_nan(head_scores.high, head_count),
+            "half_width": _floats_or_nan(head_scores.half_width, head_count),
+            "samples": _floats_or_nan(None, head_count) if samples is None else samples,
+            "rank": head_scores.ranks,
+            "p": _floats_or_nan(head_scores.p_values, head_count),
+            "p_holm": _floats_or_nan(adjusted_p_values, head_count),
+            "method": head_scores.method,
+            "estimand": head_scores.estimand,
+            "unit": head_scores.unit,
+            "note": "; ".join(remarks([head_scores])) or None,
         }
     )
 
@@ -63,15 +85,19 @@ def table_of_languages(
     Columns: language, value, low, high, half_width, rank, samples, p, p_holm, confidence; NaN where
     a method or language lacks it.
     """
-    holms, confidence = adjusted(scores), confidence or {}
+    holm_by_language = adjusted(scores)
+    confidence_by_language = confidence or {}
+    columns = ["language", *IN_SHOWN_UNIT, "rank", "samples", "p", "p_holm", "confidence"]
     rows = []
-    for name, s in scores.items():
-        i, (factor, _) = s.grid.index(head), shown_unit(s.unit)
-        row, sure = _one_language(name, s, holms.get(name)).iloc[[i]].copy(), confidence.get(name)
-        row[SCALED] *= factor
-        row["confidence"] = np.nan if sure is None or sure.grid != s.grid else sure.values[i]
-        rows.append(row[["language", *SCALED, "rank", "samples", "p", "p_holm", "confidence"]])
+    for language, language_scores in scores.items():
+        head_index = language_scores.grid.index(head)
+        factor, _ = shown_unit(language_scores.unit)
+        table = _rows_of_language(language, language_scores, holm_by_language.get(language))
+        row = table.iloc[[head_index]].copy()
+        row[IN_SHOWN_UNIT] *= factor
+        row["confidence"] = np.nan
+        confidence_scores = confidence_by_language.get(language)
+        if confidence_scores is not None and confidence_scores.grid == language_scores.grid:
+            row["confidence"] = confidence_scores.values[head_index]
+        rows.append(row[columns])
     return pd.concat(rows, ignore_index=True)
-
-
-SCALED = ["value", "low", "high", "half_width"]  # columns in the scores' own unit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import dataclass
 
 import streamlit as st
 
@@ -13,20 +14,29 @@ from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.pages.jobs.openers import choice_of_scores
 from headlab.dashboard.pages.jobs.queue import draw_actions, failure_words, reached_worker
 from headlab.dashboard.pages.jobs.results import draw_results
-from headlab.dashboard.panels import job_actions
-from headlab.dashboard.panels.job_format import (
-    LIVE,
-    details,
+from headlab.dashboard.panels import (
+    LIVE_STATES,
+    draw_head_so_far,
+    draw_sharpening_map,
     ended_line,
-    job_in,
+    job_details,
+    job_of_row,
+    job_requests,
+    job_title,
+    open_job,
     progress_line,
-    share,
-    title,
+    share_done,
+    show_last_failure,
     waiting_line,
-    words_of,
+    words_of_job,
 )
-from headlab.dashboard.panels.sharpening_map import draw_head_so_far, draw_sharpening_map
-from headlab.dashboard.widgets import button, download, redraw_every, show_named_values
+from headlab.dashboard.widgets import (
+    PageState,
+    button,
+    download_button,
+    redraw_every,
+    show_named_values,
+)
 from headlab.jobs.table import MASK_FILE, WorthJob
 from headlab.methods import METHODS
 from headlab.results import HeadScores
@@ -34,50 +44,70 @@ from headlab.worker import Client, JobRow
 
 
 def command_lines(job_row: JobRow) -> str:
-    """The commands equivalent to a job; empty if there are none, as for a method of a package that is not here."""
-    job = job_in(job_row)
+    """The commands equivalent to a job.
+
+    Empty if there are none, as for a method of a package that is not installed here.
+    """
+    job = job_of_row(job_row)
     if job is None:
         return ""
     method = job.value("method")
     if method is not None and method not in METHODS:
         return ""
-    return words_of(job, lambda job: job.terminal_lines())
+    return words_of_job(job, lambda job: job.terminal_lines())
 
 
-SECONDS, AGAIN_SECONDS, LOG_HEIGHT = 1.0, 3.0, 260
+REDRAW_SECONDS = 1.0
+"""How often what a live job shows is drawn anew."""
+RETRY_SECONDS = 3.0
+"""How often a job is asked for again that cannot be fetched."""
+LOG_HEIGHT = 260
+"""Height of the log in pixels."""
 
-HEAD = "_jobs_head"
+
+@dataclass
+class MapOfRunningJob(PageState):
+    """The map of the job that runs, on the Jobs page of one session.
+
+    Attributes:
+        selected_head: The head that was clicked last; None if none was.
+    """
+
+    key = "_jobs_head"
+    selected_head: Head | None = None
 
 
 def draw_details(number: int) -> None:
-    """A job by its number; what changes while it runs is kept up to date, apart from the buttons."""
+    """Draw a job by its number; what changes while it runs is redrawn apart from the buttons."""
     button(
         "All jobs",
         icon="arrow_back",
         kind="tertiary",
         key="jobs-all",
-        on_press=job_actions.show,
+        on_press=open_job,
         args=(None,),
     )
-    job_row = _known(number)
+    job_row = _job_or_none(number)
     if job_row is None:
-        redraw_every(_ask_again, AGAIN_SECONDS)(number)
+        redraw_every(_ask_again, RETRY_SECONDS)(number)
         return
-    st.subheader(f"Job {number}: {plain(title(job_row))}")
+    st.subheader(f"Job {number}: {plain(job_title(job_row))}")
     with errors_as_sentences():
-        job_actions.said()
-        is_live = job_row.state in LIVE
+        show_last_failure()
+        is_live = job_row.state in LIVE_STATES
         if not is_live:
-            job_actions.asked_for().mine.discard(number)  # its end has been seen
-        redraw_every(_look, SECONDS if is_live else None)(number, job_row.state)
+            job_requests().own_numbers.discard(number)  # its end has been seen
+        redraw_every(_draw_state_or_rerun, REDRAW_SECONDS if is_live else None)(
+            number, job_row.state
+        )
         draw_actions(job_row)
-        _body(supervisor().client(), job_row)
+        _draw_body(supervisor().client(), job_row)
 
 
-def _known(number: int) -> JobRow | None:
+def _job_or_none(number: int) -> JobRow | None:
     """The job; None if it cannot be fetched now: `_ask_again` says why."""
     try:
-        return supervisor().client().job(number) if supervisor().connected else None
+        return supervisor().client().job(number) if supervisor().is_connected else None
     except HeadlabError:
         return None
 
@@ -89,63 +119,70 @@ def _ask_again(number: int) -> None:
             st.rerun()
 
 
-def _look(number: int, state: str) -> None:
+def _draw_state_or_rerun(number: int, state: str) -> None:
     with errors_as_sentences():
         worker = supervisor().client()
         job_row = worker.job(number)
         if job_row.state != state:
             st.rerun()  # the rest of the page has changed too
-        _state(worker, job_row)
+        _draw_state(worker, job_row)
 
 
-def _body(worker: Client, job_row: JobRow) -> None:
-    """On the left what the job computes, on the right its log, which keeps its place in every state."""
-    left, right = st.columns([10, 11], gap="large")
-    every = SECONDS if job_row.state in LIVE else None
-    with left:
-        if every:
-            redraw_every(_map, every)(job_row.id)
+def _draw_body(worker: Client, job_row: JobRow) -> None:
+    """On the left what the job computes, on the right its log, whatever the job's state is."""
+    result_column, log_column = st.columns([10, 11], gap="large")
+    redraw_seconds = REDRAW_SECONDS if job_row.state in LIVE_STATES else None
+    with result_column:
+        if redraw_seconds:
+            redraw_every(_draw_running_map, redraw_seconds)(job_row.id)
         if job_row.state == "done":
             draw_results(job_row)
-        _about(job_row)
-    with right:
-        redraw_every(_log, every)(job_row.id)
-        if line := command_lines(job_row):
+        _draw_description(job_row)
+    with log_column:
+        redraw_every(_draw_log, redraw_seconds)(job_row.id)
+        commands = command_lines(job_row)
+        if commands:
             st.caption("The same from a terminal:")
-            st.code(line, language="bash", wrap_lines=True)
-            _mask_of(job_row)
+            st.code(commands, language="bash", wrap_lines=True)
+            _offer_mask(job_row)
 
 
-def _mask_of(job_row: JobRow) -> None:
+def _offer_mask(job_row: JobRow) -> None:
     """The mask that a job's command names, as a file, if it names one."""
-    job = job_in(job_row)
+    job = job_of_row(job_row)
     if isinstance(job, WorthJob):
         text = json.dumps(job.mask, ensure_ascii=False, indent=1)
-        download(f"Download {MASK_FILE}", text, MASK_FILE, "application/json", key="job-mask")
+        download_button(
+            f"Download {MASK_FILE}", text, MASK_FILE, "application/json", key="job-mask"
+        )
 
 
-def _map(number: int) -> None:
-    """The map of what is computed now. Its clicks go through the log of presses, so redrawing loses none."""
+def _draw_running_map(number: int) -> None:
+    """The map of what is computed now.
+
+    Its clicks go through the log of presses, so redrawing loses none.
+    """
     with errors_as_sentences():
         job_row, scores = supervisor().client().snapshot(number)
         if scores is not None:
-            stored = _stored(job_row)
+            stored_scores = _stored_scores(job_row)
             st.markdown(f"##### {plain(language_title(scores.language))}, being computed")
-            draw_sharpening_map(job_row, scores, stored, st.session_state.get(HEAD), _pick)
-            draw_head_so_far(scores, stored, st.session_state.get(HEAD))
+            selected_head = MapOfRunningJob.of_session().selected_head
+            draw_sharpening_map(job_row, scores, stored_scores, selected_head, _select_head)
+            draw_head_so_far(scores, stored_scores, selected_head)
 
 
-def _pick(head: Head) -> None:
-    st.session_state[HEAD] = head
+def _select_head(head: Head) -> None:
+    MapOfRunningJob.of_session().selected_head = head
 
 
-def _state(worker: Client, job_row: JobRow) -> None:
+def _draw_state(worker: Client, job_row: JobRow) -> None:
     now = time.time()
     if job_row.state == "running":
-        st.progress(share(job_row), plain(progress_line(job_row)))
+        st.progress(share_done(job_row), plain(progress_line(job_row)))
     elif job_row.state == "queued":
-        waiting = [other for other in worker.jobs() if other.state == "queued"]
-        position = sum(other.id <= job_row.id for other in waiting)
+        waiting = [other_job for other_job in worker.jobs() if other_job.state == "queued"]
+        position = sum(other_job.id <= job_row.id for other_job in waiting)
         st.markdown(plain(f"Waiting: {waiting_line(job_row, max(1, position), now)}."))
     else:
         line = ended_line(job_row, now)
@@ -154,20 +191,21 @@ def _state(worker: Client, job_row: JobRow) -> None:
         st.error(plain(failure_words(job_row)))
 
 
-def _log(number: int) -> None:
+def _draw_log(number: int) -> None:
     with errors_as_sentences():
         st.markdown("##### Log, newest first")
-        if lines := supervisor().client().log(number):
+        lines = supervisor().client().log(number)
+        if lines:
             st.code("\n".join(reversed(lines)), language=None, height=LOG_HEIGHT, wrap_lines=True)
         else:
             st.caption("Nothing has been logged yet.")
 
 
-def _stored(job_row: JobRow) -> dict[str, HeadScores]:
+def _stored_scores(job_row: JobRow) -> dict[str, HeadScores]:
     choice = choice_of_scores(job_row)
     return {} if choice is None else dict(scores_of(choice).scores)
 
 
-def _about(job_row: JobRow) -> None:
+def _draw_description(job_row: JobRow) -> None:
     st.markdown("##### What it computes")
-    show_named_values(details(job_row))
+    show_named_values(job_details(job_row))

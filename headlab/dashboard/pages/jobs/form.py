@@ -13,27 +13,27 @@ from headlab.core import shown_unit
 from headlab.dashboard.frame import (
     Choice,
     StoredScores,
+    known_models,
     stored_results,
     stored_specs,
     supervisor,
     task_languages,
 )
-from headlab.dashboard.frame import scores_of as found_of
-from headlab.dashboard.frame.choice import known_models
+from headlab.dashboard.frame import scores_of as stored_scores_of
 from headlab.dashboard.names import language_title, page_link, plain
-from headlab.dashboard.panels.job_actions import (
-    asked_for,
-    end_form,
-    refusal,
-    show,
-    start,
-    terminal,
-    weights_missing,
+from headlab.dashboard.panels import (
+    end_job_form,
+    job_requests,
+    missing_weights_reason,
+    open_job,
+    scores_refusal,
+    show_terminal_commands,
+    start_job,
 )
 from headlab.dashboard.widgets import (
     FormValues,
     button,
-    download,
+    download_button,
     draw_option,
     reason_refused,
     values_at_press,
@@ -47,8 +47,10 @@ from headlab.tasks import names as task_names
 
 # The form's values: the keys of its widgets, and the job that they describe. No streamlit here.
 
-PREFIX = "new-"  # of its widgets' keys
-LAST_SETTINGS = ("ablation", "seed")  # that most kinds of job have, in this order
+PREFIX = "new-"
+"""What the keys of the form's widgets start with."""
+LAST_SETTINGS = ("ablation", "seed")
+"""Settings that most kinds of job have; they are drawn last, in this order."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class JobForm:
     label_map: Mapping[str, str] | None = None
 
     @classmethod
-    def of(cls, choice: Choice) -> Self:
+    def from_choice(cls, choice: Choice) -> Self:
         """The form that starts from a choice."""
         return cls(choice.model, choice.task, choice.languages, choice.method, choice.label_map)
 
@@ -94,12 +96,20 @@ class JobForm:
         return self.key(name, job_class.key)
 
     def kind(self, values: FormValues) -> str:
-        """The key of the kind of job. values: of the widgets drawn so far."""
+        """The key of the kind of job.
+
+        Args:
+            values: Of the widgets drawn so far.
+        """
         kind = values.get(self.key("kind"))
         return str(kind) if kind in JOBS else ScoreJob.key
 
     def place(self, values: FormValues) -> Place:
-        """Where the job runs. values: of the widgets drawn so far."""
+        """Where the job runs.
+
+        Args:
+            values: Of the widgets drawn so far.
+        """
         on_ray = values.get(self.key("place")) == "ray"
         return "ray" if on_ray and "ray" in JOBS[self.kind(values)].places else "here"
 
@@ -133,7 +143,12 @@ class JobForm:
         return fields
 
     def method_options(self, method: str, values: FormValues) -> dict[str, SimpleValue]:
-        """The options of a method by name. values: of the widgets drawn so far."""
+        """The options of a method by name.
+
+        Args:
+            method: Its key.
+            values: Of the widgets drawn so far.
+        """
         options = {}
         for name, option in METHODS[method].options.items():
             options[name] = values.get(self.key("option", method, name), option.default)
@@ -156,13 +171,13 @@ def other_options(method: str) -> list[str]:
     return [name for name in METHODS[method].options if name not in main_options(method)]
 
 
-def fitting(languages: Iterable[str], offered: Iterable[str]) -> list[str]:
+def offered_of(languages: Iterable[str], offered_languages: Iterable[str]) -> list[str]:
     """Those of the languages that are offered, in the order of the offer."""
-    selected = set(languages)
-    return [language for language in offered if language in selected]
+    requested_languages = set(languages)
+    return [language for language in offered_languages if language in requested_languages]
 
 
-def trouble(job: Job) -> str:
+def why_not_startable(job: Job) -> str:
     """Why a job cannot be started; empty if it can, as far as is known here."""
     for name, option in job.form_settings().items():
         if not option.fits(job.value(name)):
@@ -172,22 +187,22 @@ def trouble(job: Job) -> str:
     model = job.value("model")
     method = job.value("method")
     if method is None:
-        return "" if model is None else weights_missing(model)
-    if job.has("options") and (
-        reason := reason_refused(METHODS[method].resolve, job.value("options"))
-    ):
-        return reason
+        return "" if model is None else missing_weights_reason(model)
+    if job.has("options"):
+        reason = reason_refused(METHODS[method].resolve, job.value("options"))
+        if reason:
+            return reason
     if model is None:
         return ""
-    return refusal(Choice(model, str(job.value("task")), tuple(job.languages_named), method))
+    return scores_refusal(Choice(model, str(job.value("task")), tuple(job.languages_named), method))
 
 
 # The form itself.
 
 
-def draw(choice: Choice) -> None:
+def draw_form(choice: Choice) -> None:
     """The form, starting from the sidebar's choice."""
-    form = JobForm.of(choice)
+    form = JobForm.from_choice(choice)
     kinds = offered_kinds()
     with st.container(border=True, key="new-job"):
         st.subheader("New job")
@@ -199,15 +214,15 @@ def draw(choice: Choice) -> None:
             key=form.key("kind"),
         )
         st.caption(plain(kinds[kind].about))
-        _fields(form, kinds[kind])
-        _place(form, kinds[kind])
-        _end(form)
+        _draw_fields(form, kinds[kind])
+        _draw_place(form, kinds[kind])
+        _draw_end(form)
     page_link("experiments", "Analyses that combine several of these: Experiments")
     page_link("roles", "What the heads do: Roles")
     page_link("gates", "Gates that learn which heads to keep: Gates")
 
 
-def _fields(form: JobForm, job_class: type[Job]) -> None:
+def _draw_fields(form: JobForm, job_class: type[Job]) -> None:
     """The widgets of a job's fields.
 
     Widgets that differ between methods are in containers: the browser identifies the expander by its position, and
@@ -216,60 +231,75 @@ def _fields(form: JobForm, job_class: type[Job]) -> None:
     method = None
     with st.container():
         if job_class.has("model"):
-            _model(form)
-        task = _task(form) if job_class.has("task") else form.task
+            _draw_model(form)
+        task = _draw_task(form) if job_class.has("task") else form.task
         if job_class.has("languages"):
-            _languages(form, task)
+            _draw_languages(form, task)
         if job_class.has("method"):
-            method = _method(form, with_options=job_class.has("options"))
-        _settings(form, job_class, job_class.main_settings)
-    options = other_options(method) if method is not None and job_class.has("options") else []
-    settings = [n for n in job_class.form_settings() if n not in job_class.main_settings]
+            method = _draw_method(form, with_options=job_class.has("options"))
+        _draw_settings(form, job_class, job_class.main_settings)
+    options = []
+    if method is not None and job_class.has("options"):
+        options = other_options(method)
+    main_settings = job_class.main_settings
+    settings = [name for name in job_class.form_settings() if name not in main_settings]
     if not options and not settings:
         return
     with st.expander("More options"):
         with st.container():
             for name in options:
-                _option(form, str(method), name)
-            _settings(form, job_class, [name for name in settings if name not in LAST_SETTINGS])
-        _settings(form, job_class, [name for name in LAST_SETTINGS if name in settings])
+                _draw_method_option(form, str(method), name)
+            _draw_settings(
+                form, job_class, [name for name in settings if name not in LAST_SETTINGS]
+            )
+        _draw_settings(form, job_class, [name for name in LAST_SETTINGS if name in settings])
 
 
-def _end(form: JobForm) -> None:
-    """The forecast, the button, the outcome of the last click on it, and the commands that do the same."""
+def _draw_end(form: JobForm) -> None:
+    """The forecast, the button, the outcome of the last click, and the equivalent commands."""
     values = widget_values(PREFIX)
     job = form.job(values)
-    before = "What it will take:"
+    forecast_lead = "What it will take:"
     if form.place(values) == "ray":
-        before = "What it would take this worker alone; Ray workers share it:"
-    reason = trouble(job)
-    end_form(job, reason, _start, form, values, key="new-start", form=PREFIX, before=before)
-    _outcome()
+        forecast_lead = "What it would take this worker alone; Ray workers share it:"
+    reason = why_not_startable(job)
+    end_job_form(
+        job,
+        reason,
+        _start,
+        form,
+        values,
+        key="new-start",
+        form_prefix=PREFIX,
+        text_before=forecast_lead,
+    )
+    _draw_outcome()
     if not reason:
-        terminal(job)
+        show_terminal_commands(job)
 
 
-def _start(form: JobForm, drawn: FormValues, typed: Mapping[str, str] | None) -> None:
-    values = values_at_press(PREFIX, drawn, typed)
-    start(form.job(values), form.place(values))
+def _start(form: JobForm, drawn_values: FormValues, typed_values: Mapping[str, str] | None) -> None:
+    values = values_at_press(PREFIX, drawn_values, typed_values)
+    start_job(form.job(values), form.place(values))
 
 
-def _outcome() -> None:
+def _draw_outcome() -> None:
     """The outcome of the last click on Start."""
-    started = asked_for().started
-    if started is None:
+    request = job_requests().started
+    if request is None:
         return
-    if started.before:
-        doing = "running" if started.state == "running" else "waiting"
+    if request.was_in_queue:
+        state_words = "running" if request.state == "running" else "waiting"
         st.info(
-            f"This is already job {started.job}, {doing} now: identical requests share one job."
+            f"This is already job {request.number}, {state_words} now: identical requests share one "
+            "job."
         )
     else:
-        st.success(f"Job {started.job} is in the queue.")
-    button(f"Open job {started.job}", key="new-open", on_press=show, args=(started.job,))
+        st.success(f"Job {request.number} is in the queue.")
+    button(f"Open job {request.number}", key="new-open", on_press=open_job, args=(request.number,))
 
 
-def _model(form: JobForm) -> None:
+def _draw_model(form: JobForm) -> None:
     models = list(dict.fromkeys([form.model, *known_models(stored_specs())]))
     st.selectbox(
         "Model",
@@ -280,23 +310,23 @@ def _model(form: JobForm) -> None:
     )
 
 
-def _task(form: JobForm) -> str:
+def _draw_task(form: JobForm) -> str:
     tasks = list(dict.fromkeys([form.task, *task_names()]))
     return st.selectbox("Task", tasks, key=form.key("task"))
 
 
-def _languages(form: JobForm, task: str) -> None:
-    offered = task_languages(task)
+def _draw_languages(form: JobForm, task: str) -> None:
+    offered_languages = task_languages(task)
     st.multiselect(
         "Languages",
-        offered,
-        default=fitting(form.languages, offered),
+        offered_languages,
+        default=offered_of(form.languages, offered_languages),
         format_func=language_title,
         key=form.key("languages", task),
     )
 
 
-def _method(form: JobForm, *, with_options: bool) -> str:
+def _draw_method(form: JobForm, *, with_options: bool) -> str:
     """The method, what it costs, and its main options."""
     keys = list(METHODS)
     method = st.selectbox(
@@ -313,26 +343,27 @@ def _method(form: JobForm, *, with_options: bool) -> str:
         return method
     options = METHODS[method].options
     names = main_options(method)
-    for name in (n for n in names if options[n].choices):
-        _option(form, method, name)
-    numbers = [n for n in names if not options[n].choices]
+    for name in names:
+        if options[name].choices:
+            _draw_method_option(form, method, name)
+    numbers = [name for name in names if not options[name].choices]
     for name, column in zip(numbers, st.columns(len(numbers)) if numbers else (), strict=True):
         with column:
-            _option(form, method, name)
+            _draw_method_option(form, method, name)
     return method
 
 
-def _option(form: JobForm, method: str, name: str) -> None:
+def _draw_method_option(form: JobForm, method: str, name: str) -> None:
     draw_option(name, METHODS[method].options[name], form.key("option", method, name))
 
 
-def _settings(form: JobForm, job_class: type[Job], names: Iterable[str]) -> None:
+def _draw_settings(form: JobForm, job_class: type[Job], names: Iterable[str]) -> None:
     settings = job_class.form_settings()
     for name in names:
         draw_option(name, settings[name], form.setting_key(job_class, name))
 
 
-def _place(form: JobForm, job_class: type[Job]) -> None:
+def _draw_place(form: JobForm, job_class: type[Job]) -> None:
     """Where the job runs, if it may run on Ray and the worker has it."""
     ray = supervisor().state().ray
     if not ray or "ray" not in job_class.places:
@@ -352,69 +383,74 @@ def _place(form: JobForm, job_class: type[Job]) -> None:
 
 def draw_cached(choice: Choice) -> None:
     """What the cache has of the sidebar's choice, what it cost, and what was skipped there."""
-    results = found_of(choice)
+    results = stored_scores_of(choice)
     st.subheader("What is cached, what is missing")
-    table = by_language(results, choice.languages)
+    table = table_by_language(results, choice.languages)
     height = 38 + 35 * min(len(table), 20)
     st.dataframe(
-        table, hide_index=True, column_config=columns(results), height=height, placeholder="–"
+        table, hide_index=True, column_config=column_config(results), height=height, placeholder="–"
     )
     if results.scores:
         name = f"costs-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
-        download("Download this table as CSV", table.to_csv(index=False), name, "text/csv")
+        download_button("Download this table as CSV", table.to_csv(index=False), name, "text/csv")
     if results.variant:
         st.caption(
             plain(f"All of one kind: {results.variant}.")
-            + " Also cached (see Settings in the sidebar): " * bool(results.others)
-            + plain("; ".join(results.others))
+            + " Also cached (see Settings in the sidebar): " * bool(results.other_variants)
+            + plain("; ".join(results.other_variants))
         )
-    every = {key: found_of(choice, key) for key in METHODS}
-    st.dataframe(by_method(METHODS, every, choice.languages), hide_index=True)
+    results_by_method = {key: stored_scores_of(choice, key) for key in METHODS}
+    st.dataframe(table_by_method(METHODS, results_by_method, choice.languages), hide_index=True)
     problems = stored_results(HeadScores).problems
     if problems:
         with st.expander(f"{len(problems)} cache folders were skipped", icon=":material/warning:"):
             st.markdown("\n".join(f"- {plain(problem)}" for problem in problems))
 
 
-def by_method(
-    methods: Mapping[str, Method], found: Mapping[str, StoredScores], languages: Sequence[str]
+def table_by_method(
+    methods: Mapping[str, Method],
+    results_by_method: Mapping[str, StoredScores],
+    languages: Sequence[str],
 ) -> pd.DataFrame:
     """One row per method: for how many of the chosen languages it is cached, and which it lacks."""
-    rows = [
-        {
-            "Method": method.title,
-            "Key": key,
-            "Cached": f"{len(found[key].scores)} of {len(languages)}",
-            "Missing": _listed(found[key].missing, len(languages)),
-            "Intervals": "yes" if method.intervals else "no",
-            "Cost": method.costs.words,
-            "From": method.paper,
-        }
-        for key, method in methods.items()
-    ]
+    rows = []
+    for key, method in methods.items():
+        results = results_by_method[key]
+        rows.append(
+            {
+                "Method": method.title,
+                "Key": key,
+                "Cached": f"{len(results.scores)} of {len(languages)}",
+                "Missing": _missing_words(results.missing, len(languages)),
+                "Intervals": "yes" if method.intervals else "no",
+                "Cost": method.costs.words,
+                "From": method.paper,
+            }
+        )
     return pd.DataFrame(rows)
 
 
-def _listed(missing: Sequence[str], all_of: int) -> str:
+def _missing_words(missing: Sequence[str], all_of: int) -> str:
     if not missing:
         return "none"
     return "all" if len(missing) == all_of else ", ".join(missing)
 
 
-def by_language(found: StoredScores, languages: Sequence[str]) -> pd.DataFrame:
+def table_by_language(results: StoredScores, languages: Sequence[str]) -> pd.DataFrame:
     """One row per chosen language: what its result is based on and what it cost, or that it is missing.
 
     Half-widths are in the unit shown (accuracies in points); columns that a method does not provide are left out.
     """
-    rows = [_row(language, found.scores.get(language)) for language in languages]
+    rows = [_row_of_language(language, results.scores.get(language)) for language in languages]
     return pd.DataFrame(rows).dropna(axis="columns", how="all")
 
 
-def _row(language: str, s: HeadScores | None) -> dict[str, object]:
-    if s is None:
+def _row_of_language(language: str, scores: HeadScores | None) -> dict[str, object]:
+    if scores is None:
         return {"Language": language_title(language), "Result": "missing"}
-    cost, factor = cost_of(s), shown_unit(s.unit)[0]
-    least, median, most = cost.samples or (None, None, None)
+    cost = cost_of(scores)
+    factor, _ = shown_unit(scores.unit)
+    min_samples, median_samples, max_samples = cost.samples or (None, None, None)
     return {
         "Language": language_title(language),
         "Result": "cached",
@@ -424,25 +460,23 @@ def _row(language: str, s: HeadScores | None) -> dict[str, object]:
         "Undecided": cost.wide,
         "Half-width, median": None if cost.median_width is None else factor * cost.median_width,
         "Half-width, largest": None if cost.largest_width is None else factor * cost.largest_width,
-        "Samples, least": least,
-        "Samples, median": median,
-        "Samples, most": most,
+        "Samples, least": min_samples,
+        "Samples, median": median_samples,
+        "Samples, most": max_samples,
         "Example forwards": cost.forwards,
         "Seconds": round(cost.seconds, 1),
-        "Examples": spec_of(s, "task", "size"),
+        "Examples": spec_of(scores, "task", "size"),
     }
 
 
-def columns(found: StoredScores) -> dict[str, Any]:
-    """Formats and help texts of the columns of `by_language`."""
+def column_config(results: StoredScores) -> dict[str, Any]:
+    """Formats and help texts of the columns of `table_by_language`."""
     number = st.column_config.NumberColumn
-    unit = shown_unit(found.first.unit)[1] if found.first else "points"
-    target = (
-        f"{shown_unit(found.first.unit)[0] * target_of(found.first):g} {unit}"
-        if found.first
-        else "the target"
-    )
-    samples = {"least": ("Samples min", 92), "median": ("median", 68), "most": ("max", 64)}
+    unit = "points"
+    target = "the target"
+    if results.first_scores:
+        factor, unit = shown_unit(results.first_scores.unit)
+        target = f"{factor * target_of(results.first_scores):g} {unit}"
     return {
         "Language": st.column_config.TextColumn(pinned=True),
         "Result": st.column_config.TextColumn(width=64),
@@ -456,12 +490,13 @@ def columns(found: StoredScores) -> dict[str, Any]:
         "Half-width, largest": number(
             "largest", width=68, format="%.3f", help=f"Largest half-width, in {unit}"
         ),
-        **{
-            f"Samples, {which}": number(
-                label, width=wide, format="localized", help=f"Samples a head, {which}"
-            )
-            for which, (label, wide) in samples.items()
-        },
+        "Samples, least": number(
+            "Samples min", width=92, format="localized", help="Samples a head, least"
+        ),
+        "Samples, median": number(
+            "median", width=68, format="localized", help="Samples a head, median"
+        ),
+        "Samples, most": number("max", width=64, format="localized", help="Samples a head, most"),
         "Example forwards": number(
             "Forwards", width=88, format="localized", help="Of one example, parts of one too"
         ),

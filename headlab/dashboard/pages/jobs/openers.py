@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import streamlit as st
-
 from headlab.dashboard.frame import (
     Choice,
+    current_choice,
     matching_scores,
     open_page,
     stored_results,
@@ -16,11 +15,13 @@ from headlab.dashboard.frame import (
     variant_of,
 )
 from headlab.dashboard.names import PRUNE_TAB, PRUNE_TABS
-from headlab.dashboard.panels import stored_gates
-from headlab.dashboard.panels.history import history_of
-from headlab.dashboard.panels.job_format import job_in
-from headlab.dashboard.panels.shown_front import show_front_next
-from headlab.dashboard.panels.shown_report import show_report_next
+from headlab.dashboard.panels import (
+    history_of,
+    job_of_row,
+    open_run_next,
+    show_front_next,
+    show_report_next,
+)
 from headlab.dashboard.widgets import set_widget
 from headlab.jobs import Job
 from headlab.jobs.table import ExperimentJob, FrontJob, ScoreJob, WorthJob
@@ -38,7 +39,7 @@ def result_keys(job_row: JobRow) -> list[str]:
 
 def choice_of_scores(job_row: JobRow) -> Choice | None:
     """The choice that shows a job's scores; None for a job of another kind."""
-    job = job_in(job_row)
+    job = job_of_row(job_row)
     if not isinstance(job, ScoreJob) or job.method not in METHODS:
         return None
     choice = choice_of_job(job)
@@ -54,16 +55,19 @@ def choice_of_scores(job_row: JobRow) -> Choice | None:
 
 def choice_of_job(job: Job) -> Choice:
     """What a job is on; what it does not say is as in the sidebar."""
-    before = st.session_state.get("_choice")
+    sidebar_choice = current_choice()
     method = job.value("method")
     if method not in METHODS:
-        method = before.method if isinstance(before, Choice) else next(iter(METHODS))
+        method = next(iter(METHODS))
+        if sidebar_choice is not None:
+            method = sidebar_choice.method
     model = job.value("model")
     task = job.value("task")
     languages = tuple(job.languages_named)
-    if isinstance(before, Choice):
-        model, task = model or before.model, task or before.task
-        languages = languages or before.languages
+    if sidebar_choice is not None:
+        model = model or sidebar_choice.model
+        task = task or sidebar_choice.task
+        languages = languages or sidebar_choice.languages
     return Choice(str(model), str(task), languages, str(method), job.value("label_map"))
 
 
@@ -80,27 +84,40 @@ def _open_report(job: Job, job_row: JobRow) -> None:
 
 
 def _open_roles(job: Job, job_row: JobRow) -> None:
-    """Open the Roles page; roles have no method, and no task if their sentences are from a treebank."""
-    before = st.session_state.get("_choice")
-    if not isinstance(before, Choice):
+    """Open the Roles page at the first language of the job.
+
+    Roles have no method, and no task if their sentences are from a treebank: both are as in the sidebar.
+    """
+    sidebar_choice = current_choice()
+    if sidebar_choice is None:
         return
     model = job.value("model")
-    task = str(job.value("task") or before.task)
+    task = str(job.value("task") or sidebar_choice.task)
     languages = job.languages_named
-    offered = task_languages(task)
-    shown = tuple(language for language in languages if language in offered)
-    label_map = before.label_map if (model, task) == (before.model, before.task) else None
+    task_codes = task_languages(task)
+    shown_languages = tuple(language for language in languages if language in task_codes)
+    label_map = None
+    if (model, task) == (sidebar_choice.model, sidebar_choice.task):
+        label_map = sidebar_choice.label_map
     set_widget("focus", languages[0])
     open_page(
-        "roles", Choice(str(model), task, shown or before.languages, before.method, label_map)
+        "roles",
+        Choice(
+            str(model),
+            task,
+            shown_languages or sidebar_choice.languages,
+            sidebar_choice.method,
+            label_map,
+        ),
     )
 
 
 def _open_gates(job: Job, job_row: JobRow) -> None:
     """Open the Gates page at the job's last run; gates have no method."""
     set_widget("focus", job.languages_named[0])
-    if keys := result_keys(job_row):
-        stored_gates.remember(keys[-1])
+    keys = result_keys(job_row)
+    if keys:
+        open_run_next(keys[-1])
     open_page("gates", choice_of_job(job))
 
 
@@ -108,7 +125,7 @@ def _open_prune(job: Job, job_row: JobRow) -> None:
     """Open the Prune page: with the job's mask if it has one."""
     if isinstance(job, WorthJob):
         mask = mask_from_json(job.mask, "the job's mask")
-        history_of(str(mask.model.get("fingerprint")), mask.grid).put(
+        history_of(str(mask.model.get("fingerprint")), mask.grid).set_mask(
             mask.kept, {"rule": "job", "job": job_row.id}
         )
     set_widget(PRUNE_TAB, PRUNE_TABS[0])
@@ -117,7 +134,8 @@ def _open_prune(job: Job, job_row: JobRow) -> None:
 
 def _open_front(job: Job, job_row: JobRow) -> None:
     """Open the Prune page at the job's front, if it made one."""
-    if keys := result_keys(job_row):
+    keys = result_keys(job_row)
+    if keys:
         show_front_next(keys[0])
     set_widget(PRUNE_TAB, PRUNE_TABS[1])
     open_page("prune", choice_of_job(job))
@@ -129,7 +147,7 @@ OPENERS: Mapping[str, Callable[[Job, JobRow], None]] = {
     "gates": _open_gates,
     "prune": _open_prune,
 }
-"""By page: the function that opens it at a job's results, where more is to be set than what the job is on."""
+"""Functions that open a page at a job's results, where more is to be set than the choice; by page."""
 
 JOB_OPENERS: Mapping[str, Callable[[Job, JobRow], None]] = {FrontJob.key: _open_front}
-"""By kind of job, before `OPENERS`: the function that opens its page, where that shows the results of several."""
+"""The same by kind of job, for pages that show several kinds of results; they go before `OPENERS`."""

@@ -9,16 +9,22 @@ from headlab.dashboard.names import plain
 from headlab.dashboard.pages.jobs import form
 from headlab.dashboard.pages.jobs.details import draw_details
 from headlab.dashboard.pages.jobs.queue import draw_queue
-from headlab.dashboard.panels import job_actions
+from headlab.dashboard.panels import (
+    opened_job,
+)
 
 
 def linked_job() -> int | None:
-    """The number of the job that the link names; None if it names none. Warns of what is no number."""
-    text = job_actions.shown()
+    """The number of the job that the link names; None if it names none.
+
+    Warns of what is no number.
+    """
+    text = opened_job()
     if text and not (text.isascii() and text.isdigit() and len(text) < 12):
         st.warning(
             plain(
-                f"The link asks for job {text[:40]!r}, which is not a job number; here are all jobs."
+                f"The link asks for job {text[:40]!r}, which is not a job number; here are all "
+                "jobs."
             )
         )
     elif text:
@@ -33,11 +39,11 @@ def draw_page() -> None:
         if number is not None:
             draw_details(number)
         else:
-            left, right = st.columns([7, 5], gap="large")
-            with left:
+            queue_column, form_column = st.columns([7, 5], gap="large")
+            with queue_column:
                 st.subheader("Queue")
                 draw_queue()
-            with right:
-                form.draw(choice)
+            with form_column:
+                form.draw_form(choice)
             if choice.languages:
                 form.draw_cached(choice)

@@ -19,8 +19,16 @@ from headlab.dashboard.pages.jobs.openers import (
     open_job_page,
     result_keys,
 )
-from headlab.dashboard.panels.job_format import job_in
-from headlab.dashboard.widgets import Button, button_row, download, show_named_values, show_table
+from headlab.dashboard.panels import (
+    job_of_row,
+)
+from headlab.dashboard.widgets import (
+    Button,
+    button_row,
+    download_button,
+    show_named_values,
+    show_table,
+)
 from headlab.jobs import Job, Outcome, shown_value
 from headlab.jobs.table import CurveJob, ScoreJob
 from headlab.report.build import document, find, html, known_in
@@ -30,7 +38,7 @@ from headlab.worker import JobRow
 
 def draw_results(job_row: JobRow) -> None:
     """The results of a finished job, or buttons that open them."""
-    job = job_in(job_row)
+    job = job_of_row(job_row)
     page = "" if job is None else job.page
     scores = choice_of_scores(job_row)
     if scores is not None and page == ScoreJob.page:
@@ -42,7 +50,7 @@ def draw_results(job_row: JobRow) -> None:
         open_results = JOB_OPENERS.get(job.key, OPENERS.get(page, open_job_page))
         button_row(_page_button(page, open_results, (job, job_row)))
     else:
-        _outcome(job, job_row)
+        _draw_outcome(job, job_row)
     offer_report(job_row, result_keys(job_row))
 
 
@@ -54,82 +62,94 @@ def _page_button(page: str, open_page: Callable[..., None], arguments: tuple[Any
 def offer_report(job_row: JobRow, keys: Sequence[str]) -> None:
     """The download of what `headlab report` writes, if the results are in this server's cache."""
     store = Store(default_root())
-    there = [key for key in keys if (store.root / key / "result.npz").exists()]
-    if there:
+    stored_keys = [key for key in keys if (store.root / key / "result.npz").exists()]
+    if stored_keys:
         # The file is built when it is downloaded.
-        download(
+        download_button(
             "Report (HTML)",
-            lambda: html(document(find(there, store), known=known_in(store))),
+            lambda: html(document(find(stored_keys, store), known=known_in(store))),
             f"headlab-job-{job_row.id}.html",
             "text/html",
             key="results-report",
-            help="One file with maps, tables and the commands that reproduce them; it needs no network.",
+            help=(
+                "One file with maps, tables and the commands that reproduce them; it needs no "
+                "network."
+            ),
         )
 
 
 # What an outcome says, of a job without a page that shows its results.
 
-BESIDE_FIGURES = ("keys", "folder")  # what an outcome has besides its figures
+BESIDE_FIGURES = ("keys", "folder")
+"""What an outcome has besides its figures."""
 
 
-def _outcome(job: Job | None, job_row: JobRow) -> None:
+def _draw_outcome(job: Job | None, job_row: JobRow) -> None:
     """What a job's outcome says: its figures, and its results by their keys."""
     outcome: Outcome = job_row.result or {}
     figures = {name: value for name, value in outcome.items() if name not in BESIDE_FIGURES}
     if _are_shares(figures.get("accuracy")):
-        _accuracies(figures.pop("accuracy"))
+        _draw_accuracies(figures.pop("accuracy"))
     if outcome.get("folder"):
         st.caption(f"The adapter is in {plain(str(outcome['folder']))}, below the cache folder.")
-    _figures(figures)
-    if keys := result_keys(job_row):
-        _results(keys, "curves" if isinstance(job, CurveJob) else "results")
+    _draw_figures(figures)
+    keys = result_keys(job_row)
+    if keys:
+        _draw_results(keys, "curves" if isinstance(job, CurveJob) else "results")
 
 
 def _are_shares(figures: object) -> bool:
-    """Whether these are numbers by language; a package may give other figures the name of accuracies."""
+    """Whether these are numbers by language; a package may call other figures accuracies."""
     if not isinstance(figures, Mapping):
         return False
     return all(isinstance(value, int | float) for value in figures.values())
 
 
-def _accuracies(accuracy: Mapping[str, float]) -> None:
+def _draw_accuracies(accuracy_by_language: Mapping[str, float]) -> None:
     st.markdown("##### Accuracy on dev")
-    rows = [(language_title(name), f"{100 * value:.1f} %") for name, value in accuracy.items()]
-    _table(rows, ("language", "accuracy"))
+    rows = []
+    for language, accuracy in accuracy_by_language.items():
+        rows.append((language_title(language), f"{100 * accuracy:.1f} %"))
+    _draw_table(rows, ("language", "accuracy"))
 
 
-def _figures(figures: Mapping[str, Any]) -> None:
-    """Figures of a kind of job that is not known here: one table of single ones, and one for each group of them."""
+def _draw_figures(figures: Mapping[str, Any]) -> None:
+    """Figures of a kind of job that is not known here.
+
+    One table has those that stand alone, and each group of figures has a table of its own.
+    """
     singles = []
     for name, value in figures.items():
         label = name.capitalize().replace("_", " ")
         if isinstance(value, Mapping):
             st.markdown(f"##### {plain(label)}")
             if value and all(isinstance(row, Mapping) for row in value.values()):
-                _table_of_groups(value)
+                _draw_table_of_groups(value)
             else:
-                _table([(key, _shown_figure(one)) for key, one in value.items()], ("of", "value"))
+                _draw_table(
+                    [(key, _shown_figure(single)) for key, single in value.items()], ("of", "value")
+                )
         else:
             singles.append((label, _shown_figure(value)))
     if singles:
-        _table(singles, ("figure", "value"))
+        _draw_table(singles, ("figure", "value"))
 
 
-def _table_of_groups(groups: Mapping[str, Mapping[str, Any]]) -> None:
-    """Figures by group and name: a row for each group, a column for each name that any of them has."""
+def _draw_table_of_groups(groups: Mapping[str, Mapping[str, Any]]) -> None:
+    """A table with a row for each group and a column for each name that any of them has."""
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
-    rows = [
-        (key, *(_shown_figure(group[name]) if name in group else "" for name in names))
-        for key, group in groups.items()
-    ]
-    _table(rows, ("of", *names))
+    rows = []
+    for key, group in groups.items():
+        cells = [_shown_figure(group[name]) if name in group else "" for name in names]
+        rows.append((key, *cells))
+    _draw_table(rows, ("of", *names))
 
 
 def _shown_figure(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else shown_value(value)
 
 
-def _table(rows: Sequence[tuple[str, ...]], columns: tuple[str, ...]) -> None:
+def _draw_table(rows: Sequence[tuple[str, ...]], columns: tuple[str, ...]) -> None:
     table = pd.DataFrame(rows, columns=list(columns))
     st.table(table, border="horizontal", hide_index=True)
 
@@ -142,7 +162,7 @@ def _curve_table(root: Path, keys: tuple[str, ...]) -> Table | None:
     return curve_summary(of_job) if of_job else None
 
 
-def _results(keys: Sequence[str], results_noun: str) -> None:
+def _draw_results(keys: Sequence[str], results_noun: str) -> None:
     """The results of a job that this server's cache has: curves in a table, others by their keys.
 
     Args:
@@ -150,11 +170,11 @@ def _results(keys: Sequence[str], results_noun: str) -> None:
         results_noun: What they are, in the plural.
     """
     root = default_root()
-    there = [key for key in keys if (root / key / "result.npz").exists()]
+    stored_keys = [key for key in keys if (root / key / "result.npz").exists()]
     table = _curve_table(root, tuple(keys))
     if table is not None:
         show_table(table, str(keys[0]))
-    elif there:
-        show_named_values([(f"Result {number}", key) for number, key in enumerate(there, 1)])
+    elif stored_keys:
+        show_named_values([(f"Result {number}", key) for number, key in enumerate(stored_keys, 1)])
     else:
         st.caption(f"The {results_noun} are in the worker's cache, which this page does not read.")

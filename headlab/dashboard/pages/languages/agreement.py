@@ -14,11 +14,14 @@ from headlab.studies.agreement import Compared, compare_languages
 
 def compared_languages(scores: Mapping[str, HeadScores]) -> Compared:
     """Rank agreement of languages; resampled once per set of scores."""
-    return _compared(tuple((name, _digest(s)) for name, s in scores.items()), dict(scores))
+    digests = tuple((language, _digest(scores[language])) for language in scores)
+    return _compare_once(digests, dict(scores))
 
 
 @st.cache_data(max_entries=16, show_spinner="Resampling heads …")
-def _compared(digests: tuple[tuple[str, str], ...], _scores: Mapping[str, HeadScores]) -> Compared:
+def _compare_once(
+    digests: tuple[tuple[str, str], ...], _scores: Mapping[str, HeadScores]
+) -> Compared:
     return compare_languages(_scores)
 
 
@@ -33,11 +36,11 @@ def noise_note(scores: Mapping[str, HeadScores]) -> str:
     Median half-width over the spread (standard deviation) of the values: near 0 the ranks are the heads' own; near 1 or
     above they are mostly sampling noise.
     """
-    ratios = [
-        float(np.median(s.half_width) / s.values.std())
-        for s in scores.values()
-        if s.half_width is not None and s.values.std()
-    ]
+    ratios = []
+    for language_scores in scores.values():
+        spread = language_scores.values.std()
+        if language_scores.half_width is not None and spread:
+            ratios.append(float(np.median(language_scores.half_width) / spread))
     if not ratios:
         return "These scores have no intervals, so how much of ρ is noise is not known."
     noise = f"the median half-width is {np.median(ratios):.2f} of the spread of the values"

@@ -11,10 +11,12 @@ from headlab.core import Table, shown_unit
 from headlab.dashboard.frame import Choice, page, samples_note, scores_of, task_languages
 from headlab.dashboard.names import language_title, page_link, plain
 from headlab.dashboard.pages.languages.agreement import compared_languages, noise_note
-from headlab.dashboard.panels import job_offer
-from headlab.dashboard.panels.heads_in_tables import link_to_attention
-from headlab.dashboard.panels.page_report import offer_page_report
-from headlab.dashboard.widgets import figure, set_widget, show_table
+from headlab.dashboard.panels import (
+    draw_missing_scores,
+    link_to_attention,
+    offer_page_report,
+)
+from headlab.dashboard.widgets import draw_figure, set_widget, show_table
 from headlab.methods import remarks
 from headlab.results import HeadScores
 from headlab.studies import HeadKind, Records, agreement, heads
@@ -35,27 +37,32 @@ ScoresByLanguage = Mapping[str, HeadScores]
 def draw_agreement(scores: ScoresByLanguage) -> None:
     """How alike the languages rank the heads: a matrix, a tree, and their tables."""
     st.subheader("Do languages rank the heads alike?")
-    compared = compared_languages(scores)
-    result = agreement.agreement_result(compared)
+    comparison = compared_languages(scores)
+    result = agreement.agreement_result(comparison)
     pairs, languages, clusters, *_ = result.tables()
-    st.caption(f"Spearman ρ over {compared.heads} heads.")
+    st.caption(f"Spearman ρ over {comparison.heads} heads.")
     for sentence in result.notes:
         st.markdown(plain(sentence))
-    if compared.found.noise is None:
+    if comparison.found.noise is None:
         st.info(f"{noise_note(scores)} {agreement.no_halves()}")
-    first = next(iter(scores.values()))
-    about = (
-        f"{first.method}, estimand {first.estimand}, {len(scores)} languages. "
+    first_scores = next(iter(scores.values()))
+    caption = (
+        f"{first_scores.method}, estimand {first_scores.estimand}, {len(scores)} languages. "
         f"{samples_note(scores)}"
     )
     tabs = ["Chart", "Tree", "Pairs", "Each language", "Clusters"]
     chart_tab, tree_tab, *table_tabs = st.tabs(tabs, key="tab", bind="query-params")
     with chart_tab:
-        similar = st.toggle("Order by similarity", key="clustered", bind="query-params")
-        figure(agreement_matrix(result, similar=similar), "agreement", alt=CHART, about=about)
+        by_similarity = st.toggle("Order by similarity", key="clustered", bind="query-params")
+        draw_figure(
+            agreement_matrix(result, similar=by_similarity),
+            "agreement",
+            alt=CHART,
+            subject_details=caption,
+        )
     with tree_tab:
         tree_figure = dendrogram(result.merges.rows, result.languages.rows)
-        figure(tree_figure, "agreement-clusters", alt=TREE, about=about)
+        draw_figure(tree_figure, "agreement-clusters", alt=TREE, subject_details=caption)
         st.caption(
             "Where two clusters meet: the share of resamples of heads that have the cluster; blue "
             "from 80 %."
@@ -103,9 +110,9 @@ def draw_specific_heads(
     st.subheader("Heads for a few languages")
     maximum = len(scores) - 1
     lower_slider("few", maximum)
-    few = 1
+    max_languages = 1
     if maximum > 1:
-        few = st.slider(
+        max_languages = st.slider(
             "Positive in at most",
             1,
             maximum,
@@ -113,7 +120,7 @@ def draw_specific_heads(
             key="few",
             bind="query-params",
         )
-    few_heads = heads.few_heads(scores, few)
+    few_heads = heads.few_heads(scores, max_languages)
     few_table = heads.few_table(few_heads)
     show_table_or("No head is positive in so few languages and negative in all others.", few_table)
     specific_heads = heads.specific_heads(scores)
@@ -122,7 +129,7 @@ def draw_specific_heads(
             "No head has an interval above 0 in one language and below 0 in another.",
             heads.specific_table(specific_heads),
         )
-    return few, [specific_heads.rows, few_heads.rows]
+    return max_languages, [specific_heads.rows, few_heads.rows]
 
 
 def show_table_or(sentence: str, table: Table) -> None:
@@ -136,18 +143,18 @@ def show_table_or(sentence: str, table: Table) -> None:
 
 def draw_comparison(scores: ScoresByLanguage) -> None:
     """The page where two languages or more have scores."""
-    first = next(iter(scores.values()))
+    first_scores = next(iter(scores.values()))
     names = ", ".join(map(language_title, scores))
-    unit = shown_unit(first.unit)[1]
+    unit = shown_unit(first_scores.unit)[1]
     st.caption(f"{len(scores)} languages: {plain(names)}. {samples_note(scores)} Values in {unit}.")
     for remark in remarks(scores.values()):
         st.caption(f"Caution: {plain(remark)}.")
     draw_agreement(scores)
     top, shared_heads = draw_shared_heads(scores)
-    if first.signed:
-        few, specific_lists = draw_specific_heads(scores)
+    if first_scores.signed:
+        max_languages, specific_lists = draw_specific_heads(scores)
         st.subheader("How many heads, and how certain")
-        show_table(heads.count_table(scores, top, few), "languages")
+        show_table(heads.count_table(scores, top, max_languages), "languages")
         link_to_attention(
             {HeadKind.AGNOSTIC: [shared_heads.rows], HeadKind.SPECIFIC: specific_lists}
         )
@@ -165,9 +172,9 @@ def say_too_few(choice: Choice, languages_with_scores: int) -> None:
         choice: The sidebar's.
         languages_with_scores: How many of the chosen languages have scores: none or one.
     """
-    offered = task_languages(choice.task)
-    if len(offered) == 1:
-        language = language_title(offered[0])
+    task_codes = task_languages(choice.task)
+    if len(task_codes) == 1:
+        language = language_title(task_codes[0])
         st.info(plain(f"This page compares languages, and task {choice.task} has one: {language}."))
         page_link("heads", "The heads of this language")
         return
@@ -189,4 +196,6 @@ def draw_page() -> None:
             draw_comparison(results.scores)
             offer_page_report(choice, results.scores)
         if len(task_languages(choice.task)) != 1:
-            job_offer.panel(choice, results, "With them, these languages can be compared as well.")
+            draw_missing_scores(
+                choice, results, "With them, these languages can be compared as well."
+            )

@@ -14,17 +14,19 @@ from headlab.dashboard.pages.masks.comparison import (
 )
 from headlab.dashboard.pages.masks.pair import pick_two
 from headlab.dashboard.pages.masks.sources import (
-    Target,
+    TargetModel,
     gather_masks,
     pick_rule,
     target_of,
     uploaded_masks,
 )
-from headlab.dashboard.panels.page_report import offer_page_report
+from headlab.dashboard.panels import (
+    offer_page_report,
+)
 from headlab.masks import Mask
 
 
-def masks_to_compare(choice: Choice, results: StoredScores, target: Target) -> dict[str, Mask]:
+def masks_to_compare(choice: Choice, results: StoredScores, target: TargetModel) -> dict[str, Mask]:
     """Draw where the masks come from, and return them by name.
 
     Args:
@@ -35,11 +37,11 @@ def masks_to_compare(choice: Choice, results: StoredScores, target: Target) -> d
     with st.expander(
         "Where the masks come from", expanded=not results.scores, icon=":material/upload_file:"
     ):
-        uploaded, problems = uploaded_masks()
+        uploaded_by_name, problems = uploaded_masks()
         rule = pick_rule(results)
     for problem in problems:
         st.error(plain(problem))
-    return gather_masks(choice, results, uploaded, rule, target)
+    return gather_masks(choice, results, uploaded_by_name, rule, target)
 
 
 def draw_page() -> None:
@@ -47,24 +49,28 @@ def draw_page() -> None:
     with page("masks") as choice:
         if not choice.languages:
             st.info(
-                "No language is chosen. Pick some in the sidebar to see what their scores suggest; files work without."
+                "No language is chosen. Pick some in the sidebar to see what their scores "
+                "suggest; files work without."
             )
         results = scores_of(choice)
         target = target_of(choice, results)
         masks = masks_to_compare(choice, results, target)
         if len(masks) < 2:
             st.info(
-                f"There {'is one mask' if masks else 'are no masks'} to compare. Switch heads off on the Prune page, "
-                "upload mask files, or choose languages whose heads have been scored."
+                f"There {'is one mask' if masks else 'are no masks'} to compare. Switch heads off "
+                "on the Prune page, upload mask files, or choose languages whose heads have been "
+                "scored."
             )
         if masks:
-            first, second = pick_two(list(masks))
-            difference = draw_maps((first, second), masks[first], masks[second])
-            draw_openers(choice, {"A": masks[first], "B": masks[second]}, target)
+            first_name, second_name = pick_two(list(masks))
+            difference = draw_maps((first_name, second_name), masks[first_name], masks[second_name])
+            draw_openers(choice, {"A": masks[first_name], "B": masks[second_name]}, target)
             if difference is not None:
-                draw_tables(masks[first], masks[second], difference)
-            pair = {name: masks[name] for name in (first, second)}
+                draw_tables(masks[first_name], masks[second_name], difference)
+            pair = {name: masks[name] for name in (first_name, second_name)}
             offer_page_report(choice, results.scores, pair)
         if len(masks) > 1:
-            combined = [first, second] if first != second else list(masks)[:2]
-            draw_combiner(choice, masks, combined, target)
+            default_names = (
+                [first_name, second_name] if first_name != second_name else list(masks)[:2]
+            )
+            draw_combiner(choice, masks, default_names, target)

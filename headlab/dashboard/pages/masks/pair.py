@@ -51,12 +51,12 @@ def choose_uploaded(names: list[str]) -> None:
 
 def pick_two(names: Sequence[str]) -> tuple[str, str]:
     """The two masks to compare; by default the first two."""
-    left, right = st.columns(2)
-    with left:
-        first = _pick_one("A", FIRST_LIST, names, start=0)
-    with right:
-        second = _pick_one("B", SECOND_LIST, names, start=min(1, len(names) - 1))
-    return first, second
+    first_place, second_place = st.columns(2)
+    with first_place:
+        first_name = _pick_one("A", FIRST_LIST, names, start=0)
+    with second_place:
+        second_name = _pick_one("B", SECOND_LIST, names, start=min(1, len(names) - 1))
+    return first_name, second_name
 
 
 def _pick_one(letter: str, key: str, names: Sequence[str], start: int) -> str:

@@ -13,134 +13,151 @@ from headlab.core import HeadGrid, HeadlabError, as_sentence, fingerprint_of, is
 from headlab.dashboard.frame import Choice, StoredScores
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.pages.masks.pair import choose_uploaded
-from headlab.dashboard.panels import stored_gates
-from headlab.dashboard.panels.accuracy import SEEN, Question
-from headlab.dashboard.panels.history import HISTORY, History
-from headlab.dashboard.panels.mask_files import with_measured_accuracies
-from headlab.dashboard.panels.shelf import current_weights
-from headlab.dashboard.panels.suggestion import (
+from headlab.dashboard.panels import (
     MEAN_OF_LANGUAGES,
-    RULES,
+    SUGGESTION_RULES,
+    AccuracyQuestion,
     Suggestion,
+    current_weights,
+    histories_by_fingerprint,
     origin_of_mask,
     pooled_scores,
+    session_figures,
+    stored_sweeps,
     suggested_heads,
     usable_rules,
+    with_measured_accuracies,
 )
-from headlab.dashboard.widgets import widget_values
 from headlab.masks import Mask, mask_from_text
 
-NOW = "Prune page, now"
+CURRENT_MASK = "Prune page, now"
 
-SHARE = 12  # a suggestion's default k is one head in this many
+HEADS_PER_REMOVED = 12
+"""A suggestion removes one head in this many, to begin with."""
 
 
-class Target(NamedTuple):
-    """What is known of the chosen model: fingerprint of its weights, and its heads."""
+class TargetModel(NamedTuple):
+    """What is known of the chosen model.
+
+    Attributes:
+        fingerprint: Of its weights; None if it is not known.
+        grid: Its heads; None if they are not known.
+    """
 
     fingerprint: str | None
     grid: HeadGrid | None
 
 
-def target_of(choice: Choice, results: StoredScores) -> Target:
+def target_of(choice: Choice, results: StoredScores) -> TargetModel:
     """The chosen model, as known from the worker, the cached results and this session's pruning."""
-    known = None if results.first is None else fingerprint_of(results.first.spec)
-    fingerprint = current_weights(choice.model) or (known if isinstance(known, str) else None)
-    history = st.session_state.get(f"{HISTORY}{fingerprint}")
-    if isinstance(history, History):
-        return Target(fingerprint, history.grid)
-    return Target(fingerprint, results.grid if known == fingerprint else None)
+    scores_fingerprint = (
+        None if results.first_scores is None else fingerprint_of(results.first_scores.spec)
+    )
+    fingerprint = current_weights(choice.model)
+    if not fingerprint:
+        fingerprint = scores_fingerprint if isinstance(scores_fingerprint, str) else None
+    history = histories_by_fingerprint().get(str(fingerprint))
+    if history is not None:
+        return TargetModel(fingerprint, history.grid)
+    return TargetModel(fingerprint, results.grid if scores_fingerprint == fingerprint else None)
 
 
 def gather_masks(
     choice: Choice,
     results: StoredScores,
-    uploaded: Mapping[str, Mask],
-    wanted: Suggestion | None,
-    target: Target,
+    uploaded_by_name: Mapping[str, Mask],
+    suggestion: Suggestion | None,
+    target: TargetModel,
 ) -> dict[str, Mask]:
     """Every mask that can be compared, by display name; those of the Prune page first."""
     return {
-        **_of_the_prune_page(choice, target.fingerprint),
-        **uploaded,
-        **({} if wanted is None else suggested_masks(results, wanted)),
-        **_of_gates(choice),
+        **_masks_of_prune_page(choice, target.fingerprint),
+        **uploaded_by_name,
+        **({} if suggestion is None else suggested_masks(results, suggestion)),
+        **_masks_of_gates(choice),
     }
 
 
 def pick_rule(results: StoredScores) -> Suggestion | None:
-    """The widgets that choose the rule by which the stored scores suggest a mask; None without scores."""
-    if results.first is None:
+    """Draw the choice of the rule by which scores suggest a mask; None without scores."""
+    if results.first_scores is None:
         return None
-    left, right = st.columns([3, 2])
-    rules = [rule for rule in usable_rules(results.first) if rule != "threshold"]
-    words = {rule: f"{rule}: {RULES[rule]}" for rule in rules}
-    usual = rules.index("bottom")  # as many heads in each language, so that masks can be compared
-    rule = left.selectbox(
-        "Suggestions of the scores", rules, usual, words.__getitem__, key="masks-rule"
+    rule_place, count_place = st.columns([3, 2])
+    rules = [rule for rule in usable_rules(results.first_scores) if rule != "threshold"]
+    label_by_rule = {rule: f"{rule}: {SUGGESTION_RULES[rule]}" for rule in rules}
+    default_index = rules.index(
+        "bottom"
+    )  # as many heads in each language, so that masks can be compared
+    rule = rule_place.selectbox(
+        "Suggestions of the scores",
+        rules,
+        default_index,
+        label_by_rule.__getitem__,
+        key="masks-rule",
     )
-    size = results.first.grid.size
+    size = results.first_scores.grid.size
     if rule != "bottom":
         return Suggestion(rule)
-    k = right.number_input("k, heads to switch off", 0, size, max(1, size // SHARE), key="masks-k")
+    k = count_place.number_input(
+        "k, heads to switch off", 0, size, max(1, size // HEADS_PER_REMOVED), key="masks-k"
+    )
     return Suggestion(rule, k=int(k))
 
 
-def suggested_masks(results: StoredScores, wanted: Suggestion) -> dict[str, Mask]:
+def suggested_masks(results: StoredScores, suggestion: Suggestion) -> dict[str, Mask]:
     """The masks suggested by each language's scores and by their mean."""
-    made, every = {}, dict(results.scores)
-    if len(every) > 1 and (mean := pooled_scores(every, MEAN_OF_LANGUAGES)) is not None:
-        every[MEAN_OF_LANGUAGES] = mean
-    for name, scores in every.items():
-        if wanted.rule not in usable_rules(scores):
-            continue
-        whose = (
-            f"Mean of {len(results.scores)} languages"
-            if name == MEAN_OF_LANGUAGES
-            else language_title(name)
-        )
-        chosen, model = (
-            origin_of_mask(scores, wanted, list(results.scores)),
-            scores.spec.get("model"),
-        )
-        mask = Mask(
-            scores.grid,
-            suggested_heads(scores, wanted),
-            {**model} if isinstance(model, Mapping) else {},
-            chosen,
-        )
-        made[f"{whose}: {scores.method}, {wanted.rule}"] = mask
-    return made
-
-
-def _of_the_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, Mask]:
-    """The current mask of every model pruned in this session, if any head is off."""
+    scores_by_name = dict(results.scores)
+    if len(scores_by_name) > 1:
+        mean = pooled_scores(scores_by_name, MEAN_OF_LANGUAGES)
+        if mean is not None:
+            scores_by_name[MEAN_OF_LANGUAGES] = mean
     masks = {}
-    for key, history in widget_values(HISTORY).items():
-        if not isinstance(history, History) or not history.mask.removed:
+    for name, scores in scores_by_name.items():
+        if suggestion.rule not in usable_rules(scores):
             continue
-        weights = key.removeprefix(HISTORY)
-        if not is_same_model(weights, fingerprint):
-            model = {"name": None, "fingerprint": weights}
-            masks[f"{NOW}, another model ({weights[:8]})"] = replace(history.mask, model=model)
-            continue
-        mask = replace(history.mask, model={"name": choice.model, "fingerprint": weights})
-        question = Question.of(
-            choice.model, weights, choice.task, "dev", mask, label_map=choice.label_map
+        subject = language_title(name)
+        if name == MEAN_OF_LANGUAGES:
+            subject = f"Mean of {len(results.scores)} languages"
+        model = scores.spec.get("model")
+        masks[f"{subject}: {scores.method}, {suggestion.rule}"] = Mask(
+            scores.grid,
+            suggested_heads(scores, suggestion),
+            {**model} if isinstance(model, Mapping) else {},
+            origin_of_mask(scores, suggestion, list(results.scores)),
         )
-        figures = st.session_state.get(SEEN, {})
-        masks[NOW] = with_measured_accuracies(mask, question, figures, choice.languages)
     return masks
 
 
-def _of_gates(choice: Choice) -> dict[str, Mask]:
-    made = {}
-    for language, sweeps in stored_gates.shelf(choice).by_language.items():
+def _masks_of_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, Mask]:
+    """The current mask of every model pruned in this session, if any head is off."""
+    masks = {}
+    for weights, history in histories_by_fingerprint().items():
+        if not history.mask.removed:
+            continue
+        if not is_same_model(weights, fingerprint):
+            model = {"name": None, "fingerprint": weights}
+            masks[f"{CURRENT_MASK}, another model ({weights[:8]})"] = replace(
+                history.mask, model=model
+            )
+            continue
+        mask = replace(history.mask, model={"name": choice.model, "fingerprint": weights})
+        question = AccuracyQuestion.unchecked(
+            choice.model, weights, choice.task, "dev", mask, label_map=choice.label_map
+        )
+        masks[CURRENT_MASK] = with_measured_accuracies(
+            mask, question, session_figures(), choice.languages
+        )
+    return masks
+
+
+def _masks_of_gates(choice: Choice) -> dict[str, Mask]:
+    masks = {}
+    for language, sweeps in stored_sweeps(choice).by_language.items():
         for run in (run for sweep in sweeps for run in sweep.runs):
-            made[
+            masks[
                 f"Gates of {language_title(language)}, λ {run.record.weight:g} ({run.key[:6]})"
             ] = run.record.mask()
-    return made
+    return masks
 
 
 def uploaded_masks() -> tuple[dict[str, Mask], list[str]]:
@@ -156,15 +173,22 @@ def uploaded_masks() -> tuple[dict[str, Mask], list[str]]:
 
 
 def read_mask_files(files: Sequence[UploadedFile]) -> tuple[dict[str, Mask], list[str]]:
-    """Masks of files by name, equal names numbered; and a sentence for each file that is not a mask."""
-    made: dict[str, Mask] = {}
+    """Read mask files.
+
+    Returns:
+        The masks by file name, of which equal ones are numbered, and a sentence for each file that
+        is not a mask.
+    """
+    masks: dict[str, Mask] = {}
     problems = []
     for file in files:
-        name, count = file.name, 2
-        while name in made:
-            name, count = f"{file.name} ({count})", count + 1
+        name = file.name
+        count = 2
+        while name in masks:
+            name = f"{file.name} ({count})"
+            count += 1
         try:
-            made[name] = mask_from_text(file.getvalue(), file.name)
+            masks[name] = mask_from_text(file.getvalue(), file.name)
         except HeadlabError as error:
             problems.append(as_sentence(error))
-    return made, problems
+    return masks, problems

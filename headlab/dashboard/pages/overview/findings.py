@@ -13,7 +13,7 @@ import numpy as np
 
 from headlab.core import Report, is_number, p_is, part
 from headlab.dashboard.names import (
-    counted,
+    count_words,
     front_params,
     language_title,
     languages_words,
@@ -28,52 +28,55 @@ from headlab.studies.differences import ALPHA, PointInterval
 from headlab.studies.pareto import CHOICE, CONFIRMED, FrontAnswer, TestedLanguage
 from headlab.studies.targeted import HARMFUL, MEAN, ChoiceEffect
 
-LANGUAGE_PAGE = 2  # languages that the page Languages needs, to compare them
+MIN_LANGUAGES_TO_COMPARE = 2
+"""Languages that the Languages page needs, to compare them."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class OverviewFinding:
     """A sentence, and the view that it is of.
 
     Attributes:
         sentence: In plain text.
         page: Key of the page that shows it, as `headlab.dashboard.names.page_link` takes it.
         label: Text of the link to that page.
-        more: Parameters of the link, so that it opens what the sentence speaks of.
+        link_params: Parameters of the link, so that it opens what the sentence speaks of.
     """
 
     sentence: str
     page: str
     label: str
-    more: Mapping[str, str] = field(default_factory=dict)
+    link_params: Mapping[str, str] = field(default_factory=dict)
 
 
 def findings(
     scores: Mapping[str, HeadScores],
     reports: Mapping[str, Sequence[Result[Report]]],
-    chosen: Sequence[str] = (),
-) -> list[Finding]:
+    selected_languages: Sequence[str] = (),
+) -> list[OverviewFinding]:
     """What is found, most telling first; none without results.
 
     Args:
         scores: By language, as the page shows them.
-        reports: Those of each study, the preferred one first (see `preferred`). The first
+        reports: Those of each study, the preferred one first (see `by_preference`). The first
             that has something to say is the one that is told.
-        chosen: Codes of the languages chosen in the sidebar.
+        selected_languages: Codes of the languages chosen in the sidebar.
     """
-    sentences = [*_of_scores(scores, chosen)]
-    for key, sentences_of in (
-        ("targeted", _targeted),
-        ("front", _front),
-        ("agreement", _agreement),
-    ):
-        told = ([*sentences_of(result, chosen)] for result in reports.get(key, ()))
-        sentences += next(filter(None, told), [])
-    return sentences
+    all_findings = [*_findings_of_scores(scores, selected_languages)]
+    for study, findings_of in FINDINGS_BY_STUDY.items():
+        for result in reports.get(study, ()):
+            findings_of_report = [*findings_of(result, selected_languages)]
+            if findings_of_report:
+                all_findings += findings_of_report
+                break
+    return all_findings
 
 
-def preferred(
-    results: Sequence[Result[Report]], chosen: Sequence[str], method: str, ablation: str = "zero"
+def by_preference(
+    results: Sequence[Result[Report]],
+    selected_languages: Sequence[str],
+    method: str,
+    ablation: str = "zero",
 ) -> list[Result[Report]]:
     """Reports in the order in which they represent a choice.
 
@@ -82,16 +85,18 @@ def preferred(
 
     Args:
         results: Reports of one experiment.
-        chosen: Codes of the languages chosen in the sidebar.
+        selected_languages: Codes of the languages chosen in the sidebar.
         method: Key of the method chosen in the sidebar.
         ablation: Of the scores shown beside them.
     """
+    selected_codes = set(selected_languages)
 
     def rank(result: Result[Report]) -> tuple[float, bool, bool]:
-        spec, languages = result.record.spec, set(languages_of(result.record))
-        shared = len(languages & set(chosen)) / len(languages | set(chosen))
+        spec = result.record.spec
+        languages = set(languages_of(result.record))
+        shared_part = len(languages & selected_codes) / len(languages | selected_codes)
         return (
-            -shared,
+            -shared_part,
             part(spec, "options", METHOD) != method,
             spec.get("ablation", "zero") != ablation,
         )
@@ -101,58 +106,79 @@ def preferred(
 
 def languages_of(report: Report) -> list[str]:
     """Codes of the languages that a report is on."""
-    return [code for code in str(part(report.spec, "task", "language") or "").split(",") if code]
+    codes = str(part(report.spec, "task", "language") or "")
+    return [code for code in codes.split(",") if code]
 
 
 # From head scores.
 
 
-def _of_scores(scores: Mapping[str, HeadScores], chosen: Sequence[str]) -> Iterator[Finding]:
-    first = next(iter(scores.values()), None)
-    if first is None or first.low is None or not first.signed:
+def _findings_of_scores(
+    scores: Mapping[str, HeadScores], selected_languages: Sequence[str]
+) -> Iterator[OverviewFinding]:
+    first_scores = next(iter(scores.values()), None)
+    if first_scores is None or first_scores.low is None or not first_scores.signed:
         return
-    heads = first.grid.size
-    where = languages_words([*scores], chosen)
+    heads = first_scores.grid.size
+    languages_text = languages_words([*scores], selected_languages)
     basis = _basis_of_scores(scores)
-    harmful = {name: int(s.harmful.sum()) for name, s in scores.items()}
-    worst = max(harmful, key=lambda name: harmful[name])
-    total = sum(harmful.values())
-    interval = f"{100 * first.level:g} % interval"
-    why = "".join(f" Caution: {text}." for text in cautions(scores.values()))
-    map_link = "heads", f"The map of {language_title(worst)}", {"focus": worst}
-    if not total:
-        yield Finding(
-            f"No head in {where} has a {interval} below 0 ({basis}).{why}", "heads", "All maps"
+    harmful_counts: dict[str, int] = {}
+    helpful_counts = []
+    unsettled_counts = []
+    for language, language_scores in scores.items():
+        harmful_counts[language] = int(language_scores.harmful.sum())
+        helpful_counts.append(language_scores.helpful.sum())
+        settled = language_scores.helpful | language_scores.harmful
+        unsettled_counts.append((~settled).sum())
+    worst_language = max(harmful_counts, key=lambda name: harmful_counts[name])
+    harmful_count = sum(harmful_counts.values())
+    interval = f"{100 * first_scores.level:g} % interval"
+    caution_text = "".join(f" Caution: {text}." for text in cautions(scores.values()))
+    map_link = ("heads", f"The map of {language_title(worst_language)}", {"focus": worst_language})
+    if not harmful_count:
+        yield OverviewFinding(
+            f"No head in {languages_text} has a {interval} below 0 ({basis}).{caution_text}",
+            "heads",
+            "All maps",
         )
     elif len(scores) == 1:
         sentence = (
-            f"{where}: {_many(total, heads)} harm, each by its own {interval}{_after_holm(scores)}"
+            f"{languages_text}: {_share_of_heads(harmful_count, heads)} harm, each by its own "
+            f"{interval}{_after_holm(scores)}"
         )
-        yield Finding(f"{sentence} ({basis}).{why}", *map_link)
+        yield OverviewFinding(f"{sentence} ({basis}).{caution_text}", *map_link)
     else:
         sentence = (
-            f"Of {heads * len(scores):,} heads in {where}, {total} harm, each by its own {interval}"
+            f"Of {heads * len(scores):,} heads in {languages_text}, {harmful_count} harm, each by "
+            f"its own {interval}{_after_holm(scores)}"
         )
-        most = f"Most are in {language_title(worst)}: {harmful[worst]} of {heads}."
-        yield Finding(f"{sentence}{_after_holm(scores)} ({basis}). {most}{why}", *map_link)
-    helpful = float(np.median([s.helpful.sum() for s in scores.values()]))
-    neither = float(np.median([(~(s.helpful | s.harmful)).sum() for s in scores.values()]))
-    whose = where if len(scores) == 1 else f"The median of {where}"
+        worst = f"{language_title(worst_language)}: {harmful_counts[worst_language]} of {heads}"
+        yield OverviewFinding(
+            f"{sentence} ({basis}). Most are in {worst}.{caution_text}", *map_link
+        )
+    helpful = float(np.median(helpful_counts))
+    unsettled = float(np.median(unsettled_counts))
+    subject = languages_text if len(scores) == 1 else f"The median of {languages_text}"
     sentence = (
-        f"{whose}: {helpful:g} of {heads} heads help, and the sign of {neither:g} is not settled, each by its own "
-        f"{interval} ({basis})."
+        f"{subject}: {helpful:g} of {heads} heads help, and the sign of {unsettled:g} is not "
+        f"settled, each by its own {interval} ({basis})."
     )
-    if len(scores) >= LANGUAGE_PAGE:
-        yield Finding(sentence, "languages", "What languages share")
+    if len(scores) >= MIN_LANGUAGES_TO_COMPARE:
+        yield OverviewFinding(sentence, "languages", "What languages share")
     else:
-        yield Finding(sentence, *map_link)
+        yield OverviewFinding(sentence, *map_link)
 
 
 def _basis_of_scores(scores: Mapping[str, HeadScores]) -> str:
-    """Method, ablation where it is not the usual one, split and number of examples of scores of one variant."""
-    first = next(iter(scores.values()))
-    words = [first.method, *_ablation_words(first.spec), str(spec_of(first, "task", "split"))]
-    return ", ".join([*words, _examples(scores.values())])
+    """What scores of one variant are by: method, ablation if not the usual one, split, examples."""
+    first_scores = next(iter(scores.values()))
+    parts = [
+        first_scores.method,
+        *_ablation_words(first_scores.spec),
+        str(spec_of(first_scores, "task", "split")),
+        _examples_words(scores.values()),
+    ]
+    return ", ".join(parts)
 
 
 def _ablation_words(spec: Mapping[str, Any]) -> list[str]:
@@ -162,28 +188,38 @@ def _ablation_words(spec: Mapping[str, Any]) -> list[str]:
 
 
 def _after_holm(scores: Mapping[str, HeadScores]) -> str:
-    """How many of these claims of harm stand when all heads of all languages on view are tested together."""
+    """How many claims of harm stand when all heads of all languages shown are tested together.
+
+    Empty where the scores have no p values for that.
+    """
     p_by_language = adjusted(scores)
     if len(p_by_language) < len(scores) or coarse(scores.values()):
         return ""
-    standing = sum(
-        int(((p <= ALPHA) & scores[name].harmful).sum()) for name, p in p_by_language.items()
-    )
-    tests = sum(map(len, p_by_language.values()))
-    return f"; {standing or 'none'} of them after Holm's correction for all {tests:,}"
+    confirmed_count = 0
+    test_count = 0
+    for language, p_values in p_by_language.items():
+        confirmed_count += int(((p_values <= ALPHA) & scores[language].harmful).sum())
+        test_count += len(p_values)
+    return f"; {confirmed_count or 'none'} of them after Holm's correction for all {test_count:,}"
 
 
-def _examples(scores: Iterable[HeadScores]) -> str:
+def _examples_words(scores: Iterable[HeadScores]) -> str:
     """On how many examples the scores are."""
-    sizes = sorted({size for s in scores if isinstance(size := spec_of(s, "task", "size"), int)})
+    sizes = set()
+    for language_scores in scores:
+        size = spec_of(language_scores, "task", "size")
+        if isinstance(size, int):
+            sizes.add(size)
     if not sizes:
         return "on examples whose number is not known"
-    return (
-        f"{sizes[0]:,} examples" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,} examples"
-    )
+    smallest = min(sizes)
+    largest = max(sizes)
+    if smallest == largest:
+        return f"{smallest:,} examples"
+    return f"{smallest:,} to {largest:,} examples"
 
 
-def _many(count: int, heads: int) -> str:
+def _share_of_heads(count: int, heads: int) -> str:
     return f"{count} of {heads} heads"
 
 
@@ -191,97 +227,120 @@ def _many(count: int, heads: int) -> str:
 # left out, and a sentence without its figures is none.
 
 
-def _targeted(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding]:
-    """What switching off the harmful heads did on test: the clearest, how many gain significantly, the mean."""
+def _findings_of_targeted_pruning(
+    result: Result[Report], selected_languages: Sequence[str]
+) -> Iterator[OverviewFinding]:
+    """What switching off the harmful heads did on test.
+
+    It names how many languages gain significantly, the clearest one, and the mean.
+    """
     report = result.record
     languages = languages_of(report)
-    harmful = [
-        effect
-        for effect in readable_rows(report, "targeted", ChoiceEffect)
-        if effect.choice == HARMFUL
-    ]
-    effects, intervals = list[ChoiceEffect](), list[PointInterval]()
-    for effect in harmful:
+    effects: list[ChoiceEffect] = []
+    intervals: list[PointInterval] = []
+    mean: PointInterval | None = None
+    significant_count = 0
+    for effect in readable_rows(report, "targeted", ChoiceEffect):
         interval = effect.difference.interval
-        if effect.language in languages and effect.heads_removed and interval is not None:
+        if effect.choice != HARMFUL or interval is None:
+            continue
+        if effect.language == MEAN and mean is None:
+            mean = interval
+        if effect.language in languages and effect.heads_removed:
             effects.append(effect)
             intervals.append(interval)
+            is_significant = effect.p_holm is not None and effect.p_holm <= ALPHA
+            significant_count += is_significant and interval.low > 0
     if not effects:
         return
     lower_ends = [interval.low for interval in intervals]
     index = lower_ends.index(max(lower_ends))
-    clearest, interval = effects[index], intervals[index]
-    significant = sum(
-        effect.p_holm is not None and effect.p_holm <= ALPHA and low > 0
-        for effect, low in zip(effects, lower_ends, strict=True)
-    )
-    where = languages_words(languages, chosen)
+    clearest = effects[index]
+    languages_text = languages_words(languages, selected_languages)
     accuracies = f"{clearest.untouched_percent:.1f} to {clearest.accuracy_percent:.1f} %"
     sentence = (
-        f"Heads that harm on dev by {_method_words(report)}, switched off in {where}: of "
-        f"{counted(len(effects), 'language')} with such heads {significant} gain{'s' * (significant == 1)} significantly "
-        f"on test (Holm-adjusted p at most {ALPHA:g}). The clearest is {language_title(clearest.language)}, "
-        f"{counted(clearest.heads_removed or 0, 'head')} off: {accuracies}, "
-        f"{_points(interval)}{_tested(report, clearest.language)}."
+        f"Heads that harm on dev by {_method_words(report)}, switched off in {languages_text}: of "
+        f"{count_words(len(effects), 'language')} with such heads {significant_count} "
+        f"gain{'s' * (significant_count == 1)} significantly on test (Holm-adjusted p at most "
+        f"{ALPHA:g}). The clearest is {language_title(clearest.language)}, "
+        f"{count_words(clearest.heads_removed or 0, 'head')} off: {accuracies}, "
+        f"{_points_words(intervals[index])}{_tested_examples(report, clearest.language)}."
     )
-    means = [effect.difference.interval for effect in harmful if effect.language == MEAN]
-    mean = next((interval for interval in means if interval is not None), None)
     if mean is not None:
-        sentence += f" Mean of {_all_of(languages)}: {_points(mean)}."
-    yield Finding(
+        sentence += f" Mean of {_all_of(languages)}: {_points_words(mean)}."
+    yield OverviewFinding(
         sentence, "experiments", "Targeted pruning", report_params("targeted", result.key)
     )
 
 
-def _front(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding]:
-    """How many heads can go in all languages of a front at once within a loss, and whether test confirms it."""
+def _findings_of_front(
+    result: Result[Report], selected_languages: Sequence[str]
+) -> Iterator[OverviewFinding]:
+    """How many heads can be removed in all languages of a front at once within a loss.
+
+    It also says whether test confirms it.
+    """
     report = result.record
     languages = languages_of(report)
     loss = part(report.spec, "options", "within")
     answer = next(iter(readable_rows(report, CHOICE, FrontAnswer)), None)
     if not is_number(loss) or answer is None or not languages:
         return
-    kept, removed = answer.kept, answer.removed
+    kept_heads = answer.kept
+    removed_heads = answer.removed
     limit = f"{loss:g} point{'s' * (loss != 1)}"
-    rule = "the lower bound" if part(report.spec, "options", "by") == BOUND else "the estimate"
-    several = len(languages) > 1
-    where = languages_words(languages, chosen) + " at once" * several
-    within = f"with a loss of at most {limit}{' in any' * several}, by {rule} on dev"
-    splits = ("dev", "test") if removed else ("dev",)  # a front that removes nothing is not tested
-    sizes = " and ".join(filter(None, (_sizes(report, split) for split in splits)))
-    examples = f"; {sizes} examples{' a language' * several}" if sizes else ""
-    basis = f"heads ordered by {_method_words(report)}{examples}"
-    if removed:
-        sentence = f"{_many(removed, removed + kept)} can go in {where} {within} ({basis}); {_verdict(report)}"
-        sentence += f"{_mean_on_test(report)}."
+    rule_text = "the lower bound" if part(report.spec, "options", "by") == BOUND else "the estimate"
+    has_several_languages = len(languages) > 1
+    languages_text = (
+        languages_words(languages, selected_languages) + " at once" * has_several_languages
+    )
+    limit_text = (
+        f"with a loss of at most {limit}{' in any' * has_several_languages}, by {rule_text} on dev"
+    )
+    sizes = _sizes_words(report, "dev")
+    if removed_heads:  # a front that removes nothing is not tested
+        sizes = " and ".join(filter(None, (sizes, _sizes_words(report, "test"))))
+    examples_text = f"; {sizes} examples{' a language' * has_several_languages}" if sizes else ""
+    basis = f"heads ordered by {_method_words(report)}{examples_text}"
+    if removed_heads:
+        heads_text = _share_of_heads(removed_heads, removed_heads + kept_heads)
+        sentence = (
+            f"{heads_text} can go in {languages_text} {limit_text} ({basis}); "
+            f"{_test_verdict(report)}{_mean_on_test(report)}."
+        )
     else:
-        sentence = f"No head of {kept} can go in {where} {within} ({basis})."
-    yield Finding(sentence, "prune", "Smaller models", front_params(result.key))
+        sentence = f"No head of {kept_heads} can go in {languages_text} {limit_text} ({basis})."
+    yield OverviewFinding(sentence, "prune", "Smaller models", front_params(result.key))
 
 
-def _verdict(report: Report) -> str:
-    """What test says of the loss that a front allows; a claim only where each of its languages was tested."""
+def _test_verdict(report: Report) -> str:
+    """What test says of the loss that a front allows.
+
+    It is a claim only where each of the front's languages was tested.
+    """
     languages = languages_of(report)
-    p_by_language = {
-        row.language: row.p_loss
-        for row in readable_rows(report, CONFIRMED, TestedLanguage)
-        if row.p_loss is not None
-    }
+    p_by_language = {}
+    for row in readable_rows(report, CONFIRMED, TestedLanguage):
+        if row.p_loss is not None:
+            p_by_language[row.language] = row.p_loss
     if not p_by_language:
         return "not tested"
-    untested = [code for code in languages if code not in p_by_language]
-    if untested:
-        return f"not tested in {languages_words(untested)}"
+    untested_languages = [code for code in languages if code not in p_by_language]
+    if untested_languages:
+        return f"not tested in {languages_words(untested_languages)}"
     p_values = [p_by_language[code] for code in languages]
-    unconfirmed = [code for code in languages if p_by_language[code] > ALPHA]
-    if not unconfirmed:
+    unconfirmed_languages = [code for code in languages if p_by_language[code] > ALPHA]
+    if not unconfirmed_languages:
         return f"test confirms it ({p_is(max(p_values))})"
-    where = f" in {languages_words(unconfirmed)}" if len(languages) > 1 else ""
-    return f"on test, a larger loss is not ruled out{where}"
+    languages_text = f" in {languages_words(unconfirmed_languages)}" if len(languages) > 1 else ""
+    return f"on test, a larger loss is not ruled out{languages_text}"
 
 
 def _mean_on_test(report: Report) -> str:
-    """The mean difference on test over a front's languages; empty for one language, or without its figures."""
+    """The mean difference on test over a front's languages.
+
+    Empty for a front on one language, or one without these figures.
+    """
     languages = languages_of(report)
     if len(languages) < 2:
         return ""
@@ -290,48 +349,63 @@ def _mean_on_test(report: Report) -> str:
             continue
         if row.difference is not None and row.low is not None and row.high is not None:
             interval = PointInterval(row.difference, row.low, row.high)
-            return f"; mean of {_all_of(languages)} {_points(interval)}"
+            return f"; mean of {_all_of(languages)} {_points_words(interval)}"
     return ""
 
 
-def _agreement(result: Result[Report], chosen: Sequence[str]) -> Iterator[Finding]:
-    """How alike languages rank the heads, beside what their noise would leave of the same ranking."""
+def _findings_of_agreement(
+    result: Result[Report], selected_languages: Sequence[str]
+) -> Iterator[OverviewFinding]:
+    """How alike languages rank the heads, beside what noise leaves of equal rankings."""
     report = result.record
-    pairs, intervals = list[PairAgreement](), list[RhoInterval]()
+    pairs: list[PairAgreement] = []
+    intervals: list[RhoInterval] = []
+    ceilings = []
     for pair in readable_rows(report, "agreement", PairAgreement):
         interval = pair.correlation.interval
         if interval is not None:
             pairs.append(pair)
             intervals.append(interval)
+            ceiling = pair.correlation.ceiling
+            if pair.correlation.noise == CLEAR and ceiling is not None:
+                ceilings.append(ceiling)
     if not pairs:
         return
     rhos = [interval.rho for interval in intervals]
-    lowest, highest = (
-        _pair(pairs[index], intervals[index])
-        for index in (rhos.index(min(rhos)), rhos.index(max(rhos)))
-    )
-    size = _sizes(report, "dev")
-    by_method = f"by {_method_words(report)}, on {f'{size} examples a language' if size else 'dev'}"
+    lowest_index = rhos.index(min(rhos))
+    highest_index = rhos.index(max(rhos))
+    lowest = _pair_words(pairs[lowest_index], intervals[lowest_index])
+    highest = _pair_words(pairs[highest_index], intervals[highest_index])
+    size = _sizes_words(report, "dev")
+    examples_text = f"{size} examples a language" if size else "dev"
+    by_method = f"by {_method_words(report)}, on {examples_text}"
     if len(pairs) == 1:
         sentence = f"{lowest}: rank correlation of the heads {by_method}"
     else:
-        middle = float(np.median(rhos))
+        median_rho = float(np.median(rhos))
         sentence = (
-            f"Of {languages_words(languages_of(report), chosen)}, {lowest} rank the heads least alike, "
-            f"{highest} most, the median of {len(pairs):,} pairs is {_written(middle, '.2f')} ({by_method})"
+            f"Of {languages_words(languages_of(report), selected_languages)}, {lowest} rank the "
+            f"heads least alike, {highest} most, the median of {len(pairs):,} pairs is "
+            f"{_number_words(median_rho, '.2f')} ({by_method})"
         )
-    correlations = [pair.correlation for pair in pairs]
-    ceilings = [
-        one.ceiling for one in correlations if one.noise == CLEAR and one.ceiling is not None
-    ]
-    limit = (
-        f" With this noise two equal rankings would show about {np.median(ceilings):.2f}."
-        if ceilings
-        else ""
+    ceiling_text = ""
+    if ceilings:
+        median_ceiling = np.median(ceilings)
+        ceiling_text = f" With this noise two equal rankings would show about {median_ceiling:.2f}."
+    yield OverviewFinding(
+        f"{sentence}.{ceiling_text}",
+        "experiments",
+        "Agreement",
+        report_params("agreement", result.key),
     )
-    yield Finding(
-        f"{sentence}.{limit}", "experiments", "Agreement", report_params("agreement", result.key)
-    )
+
+
+FINDINGS_BY_STUDY = {
+    "targeted": _findings_of_targeted_pruning,
+    "front": _findings_of_front,
+    "agreement": _findings_of_agreement,
+}
+"""What says what the reports of a study found, in the order in which the page tells it."""
 
 
 def _method_words(report: Report) -> str:
@@ -345,14 +419,14 @@ def _all_of(languages: Sequence[str]) -> str:
     return "both" if len(languages) == 2 else f"these {len(languages)} languages"
 
 
-def _pair(pair: PairAgreement, interval: RhoInterval) -> str:
+def _pair_words(pair: PairAgreement, interval: RhoInterval) -> str:
     names = f"{language_title(pair.language)} and {language_title(pair.other)}"
-    rho, low, high = (_written(value, ".2f") for value in interval)
+    rho, low, high = (_number_words(value, ".2f") for value in interval)
     return f"{names} (ρ = {rho} [{low}, {high}])"
 
 
-def _tested(report: Report, language: str) -> str:
-    """', 1,000 examples', from the sizes that the report records; empty where they cannot be told."""
+def _tested_examples(report: Report, language: str) -> str:
+    """', 1,000 examples', from the sizes that the report records; empty without them."""
     languages = languages_of(report)
     sizes = part(report.spec, "task", "sizes", "test")
     if not isinstance(sizes, list) or len(sizes) != len(languages) or language not in languages:
@@ -361,21 +435,25 @@ def _tested(report: Report, language: str) -> str:
     return f", {size:,} examples" if isinstance(size, int) else ""
 
 
-def _sizes(report: Report, split: str) -> str:
-    """How many examples of a split each language had: '512 dev', '500 to 512 dev'; empty where it is not told."""
+def _sizes_words(report: Report, split: str) -> str:
+    """How many examples of a split each language had, like '512 dev' or '500 to 512 dev'.
+
+    Empty where the report does not record it.
+    """
     sizes = part(report.spec, "task", "sizes", split)
     if not isinstance(sizes, list) or not sizes or not all(isinstance(size, int) for size in sizes):
         return ""
-    smallest, largest = min(sizes), max(sizes)
+    smallest = min(sizes)
+    largest = max(sizes)
     count = f"{smallest:,}" if smallest == largest else f"{smallest:,} to {largest:,}"
     return f"{count} {split}"
 
 
-def _points(interval: PointInterval) -> str:
+def _points_words(interval: PointInterval) -> str:
     """A difference in points with its interval."""
-    value, low, high = (_written(number, "+.1f") for number in interval)
+    value, low, high = (_number_words(number, "+.1f") for number in interval)
     return f"{value} [{low}, {high}] points"
 
 
-def _written(value: float, form: str) -> str:
-    return format(value, form).replace("-", MINUS)
+def _number_words(value: float, format_spec: str) -> str:
+    return format(value, format_spec).replace("-", MINUS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -15,15 +15,14 @@ from streamlit.typing import UploadedFile
 
 from headlab.core import MAX_SENT_BYTES, HeadlabError, as_sentence, content_key, default_root
 from headlab.dashboard.frame import Choice, use_task, worker_client
-from headlab.dashboard.names import counted, language_title, page_link, plain
+from headlab.dashboard.names import count_words, language_title, page_link, plain
 from headlab.dashboard.pages.own.model_part import (
-    AGAIN,
-    TYPED,
     ModelRequest,
-    _classes,
+    OwnModel,
     findings_of_files,
+    typed_classes,
 )
-from headlab.dashboard.widgets import button
+from headlab.dashboard.widgets import PageState, button
 from headlab.jobs.table import ScoreJob
 from headlab.tasks import (
     SPLITS,
@@ -41,46 +40,84 @@ from headlab.tasks import (
 from headlab.tasks.own import ENDINGS, Checked, Draft, Upload, check, format_of, read_upload
 from headlab.worker import SavedTask
 
-NONE, SAME = "— none —", "— the same in all rows —"  # no column is called so
+NO_COLUMN = "— none —"
+"""What is chosen where the files have no such column; no column is called so."""
+SAME_IN_ALL_ROWS = "— the same in all rows —"
+"""What is chosen where every row has the same value; no column is called so."""
+INSTEAD_OF_COLUMN = {
+    "pair": [NO_COLUMN],
+    "context": [NO_COLUMN],
+    "language": [SAME_IN_ALL_ROWS],
+}
+"""By meaning: what may be chosen in place of a column."""
 
-CHOICES = "one of several choices (language models)"
+LABEL_EACH_TEXT = "a label for each text"
+LABEL_EACH_WORD = "a label for each word"
+GENERATED_TEXT = "a text to be generated"
+FROM_CHOICES = "one of several choices (language models)"
 
-WORDS, GENERATED = "a label for each word", "a text to be generated"
+LABELLED_WORD_FORMATS = ("conllu", "conll")
+"""Formats of files of labelled words."""
 
-SENTENCES = ("conllu", "conll")  # formats of labelled words
-
-ASKED = {
-    "a label for each text": {"text": "Text", "pair": "Second text", "label": "Label"},
-    WORDS: {"words": "Words", "labels": "Labels of the words"},
-    GENERATED: {"text": "Text", "target": "Text to be generated"},
-    CHOICES: {"context": "Context", "choices": "Choices", "answer": "Right choice"},
+MEANINGS_BY_QUESTION = {
+    LABEL_EACH_TEXT: {"text": "Text", "pair": "Second text", "label": "Label"},
+    LABEL_EACH_WORD: {"words": "Words", "labels": "Labels of the words"},
+    GENERATED_TEXT: {"text": "Text", "target": "Text to be generated"},
+    FROM_CHOICES: {"context": "Context", "choices": "Choices", "answer": "Right choice"},
     "every token of a text (language models)": {"text": "Text"},
 }
+"""What a task may ask: by question, the titles of the columns that it needs, by their meaning."""
 
-SHARE, COLUMN, FILES = "a share of the rows", "as a column says", "each file is one"
+BY_SHARE = "a share of the rows"
+BY_COLUMN = "as a column says"
+BY_FILE = "each file is one"
 
 SPLIT_NAMES: Mapping[Split, str] = {
     "train": r"train(ing)?",
     "dev": r"dev|valid(ation)?|val",
     "test": r"test|eval",
 }
+"""Patterns of what files and columns call each split."""
 
-SHOWN, ERRORS = 10, 20  # rows of the preview, and errors that are listed
+PREVIEW_ROWS = 10
+"""Rows of the preview."""
+MAX_ERRORS = 20
+"""Errors that are listed."""
+LOOKED_AT_ROWS = 200
+"""First rows, and about as many of the others, by whose values columns are recognised."""
+MAX_LABEL_LENGTH = 40
+"""Characters of a label that are shown."""
+SUMMARY_LABELS = 10
+"""Labels that the summary of a task names."""
 
-LOOKED_AT = (
-    200  # first rows, and about as many of the others, by whose values columns are recognised
-)
 
-LABEL = 40  # characters of a label that are shown
+@dataclass
+class OwnTask(PageState):
+    """The task part of the page of one session.
 
-SAVED, SAID = "_own_saved", "_own_said"
+    Attributes:
+        saved: The task that was saved last; None if none was.
+        refused_draft: Key of the draft that the worker refused to save; empty if it refused none.
+        refusal: Why it refused it.
+    """
+
+    key = "_own_saved"
+    saved: SavedTask | None = None
+    refused_draft: str = ""
+    refusal: str = ""
 
 
-class Files(NamedTuple):
+class ReadFiles(NamedTuple):
     """The files of the uploader, read.
 
-    key: of their contents.  columns: of the rows that were looked at.  rows: the first ones.  values: of each column,
-    in rows from the whole of the files.
+    Attributes:
+        kind: Their format; empty if they cannot be read.
+        uploads: The files.
+        key: Of their contents.
+        columns: Names of the columns of the rows that were looked at.
+        rows: The first ones.
+        errors: Of rows that cannot be read.
+        values: Of each column, in rows from the whole of the files.
     """
 
     kind: str
@@ -93,29 +130,32 @@ class Files(NamedTuple):
 
 
 def draw_data_part(choice: Choice) -> None:
-    """The uploader, the columns, the preview with every error, and the button that saves the task."""
+    """The uploader, the preview with every error, the columns, and the button that saves."""
     st.subheader("A task from your files")
     endings = [ending.removeprefix(".") for ending in ENDINGS]
-    given = st.file_uploader(
+    uploaded_files = st.file_uploader(
         "Examples as csv, tsv, jsonl, CoNLL-U or one token a line",
         endings,
         accept_multiple_files=True,
         key="own-files",
         max_upload_size=MAX_SENT_BYTES >> 20,
-        help="One file or several: one a language, one a split. UTF-8, with a header row in csv and tsv.",
+        help=(
+            "One file or several: one a language, one a split. UTF-8, with a header row in csv "
+            "and tsv."
+        ),
     )
-    if given:
-        found = _files(given)
-        if found.rows:
-            _table(found)
-            _form(choice, found)
+    if uploaded_files:
+        files = _read_files(uploaded_files)
+        if files.rows:
+            _draw_preview(files)
+            _draw_form(choice, files)
         else:
-            _errors(found.errors)
-    _saved(choice)
+            _draw_errors(files.errors)
+    _draw_saved_task(choice)
 
 
-def _files(given: Sequence[UploadedFile]) -> Files:
-    uploads = tuple(Upload(_shown(file.name), file.getvalue()) for file in given)
+def _read_files(uploaded_files: Sequence[UploadedFile]) -> ReadFiles:
+    uploads = tuple(Upload(_printable_name(file.name), file.getvalue()) for file in uploaded_files)
     try:
         kinds = {format_of(upload) for upload in uploads}
         if len(kinds) > 1:
@@ -124,81 +164,93 @@ def _files(given: Sequence[UploadedFile]) -> Files:
                 code="upload.formats_mixed",
             )
     except HeadlabError as error:
-        return Files("", uploads, "", (), [], [str(error)])
-    return _first_rows(uploads, kinds.pop(), content_key([file.file_id for file in given]))
+        return ReadFiles("", uploads, "", (), [], [str(error)])
+    return _first_rows(uploads, kinds.pop(), content_key([file.file_id for file in uploaded_files]))
 
 
-def _shown(name: str) -> str:
+def _printable_name(name: str) -> str:
     """A file's name as messages show it."""
-    return "".join(c if c.isprintable() else "�" for c in name)[-200:]
+    return "".join(character if character.isprintable() else "�" for character in name)[-200:]
 
 
 @st.cache_data(max_entries=4, ttl=3600, show_spinner="Reading the files …")
-def _first_rows(_uploads: tuple[Upload, ...], kind: str, key: str) -> Files:
+def _first_rows(_uploads: tuple[Upload, ...], kind: str, key: str) -> ReadFiles:
     records = [record for upload in _uploads for record in read_upload(upload, kind)]
     rows = [record.values for record in records if isinstance(record, Record)]
     errors = [str(record) for record in records if isinstance(record, HeadlabError)]
-    looked_at_rows = rows[:LOOKED_AT] + rows[LOOKED_AT :: max(1, len(rows) // LOOKED_AT)]
+    looked_at_rows = (
+        rows[:LOOKED_AT_ROWS] + rows[LOOKED_AT_ROWS :: max(1, len(rows) // LOOKED_AT_ROWS)]
+    )
     columns = tuple(dict.fromkeys(name for row in looked_at_rows for name in row if name))
     values = {name: tuple(row.get(name) for row in looked_at_rows) for name in columns}
-    return Files(kind, _uploads, key, columns, rows[:SHOWN], errors, values)
+    return ReadFiles(kind, _uploads, key, columns, rows[:PREVIEW_ROWS], errors, values)
 
 
-def _table(found: Files) -> None:
-    st.caption(f"Read as {found.kind}: {counted(len(found.columns), 'column')}. The first rows:")
-    cells = [{name: _cell(values.get(name)) for name in found.columns} for values in found.rows]
-    st.dataframe(pd.DataFrame(cells, columns=list(found.columns)), hide_index=True)
-    repeated = columns_named_as_values(found.values) if found.kind in ("csv", "tsv") else []
-    if repeated:
-        named = " and ".join(filter(None, [", ".join(repeated[:-1]), repeated[-1]]))
-        values = "are values" if len(repeated) > 1 else "is a value"
+def _draw_preview(files: ReadFiles) -> None:
+    st.caption(
+        f"Read as {files.kind}: {count_words(len(files.columns), 'column')}. The first rows:"
+    )
+    cells = [{name: _cell_text(verb.get(name)) for name in files.columns} for verb in files.rows]
+    st.dataframe(pd.DataFrame(cells, columns=list(files.columns)), hide_index=True)
+    columns_like_values = (
+        columns_named_as_values(files.values) if files.kind in ("csv", "tsv") else []
+    )
+    if columns_like_values:
+        column_list = " and ".join(
+            filter(None, [", ".join(columns_like_values[:-1]), columns_like_values[-1]])
+        )
+        verb = "are values" if len(columns_like_values) > 1 else "is a value"
         st.warning(
             plain(
-                f"The first row is read as the names of the columns, but {named} {values} further down too. If the "
-                "first row is an example, put a row of names above it."
+                f"The first row is read as the names of the columns, but {column_list} {verb} "
+                "further down too. If the first row is an example, put a row of names above it."
             )
         )
 
 
-def _cell(value: Any) -> str:
-    text = (
-        " ".join(map(str, value))
-        if isinstance(value, list)
-        else ""
-        if value is None
-        else str(value)
-    )
+def _cell_text(value: Any) -> str:
+    if value is None:
+        text = ""
+    elif isinstance(value, list):
+        text = " ".join(map(str, value))
+    else:
+        text = str(value)
     return text.encode(errors="replace").decode()[:300]
 
 
-def _form(choice: Choice, found: Files) -> None:
+def _draw_form(choice: Choice, files: ReadFiles) -> None:
     model, classes = _classes_of_model(choice)
     with st.container(border=True, key="own-form"):
-        columns, missing = _columns(found, classes)
-        uploads, splits, share = _places(found, columns, missing)
-        left, right = st.columns([2, 3], vertical_alignment="bottom")
-        start = re.sub(r"[^A-Za-z0-9_-]+", "-", PurePosixPath(found.uploads[0].name).stem).strip(
-            "-_"
-        )[:60]
-        name = left.text_input("Name of the task", start or "mine", key=_key(found, "name")).strip()
-        aligned = "language" in columns or len({u.language for u in uploads}) > 1
-        aligned = aligned and right.toggle(
-            "Row i means the same in every language", key=_key(found, "aligned")
-        )
+        columns, missing = _pick_columns(files, classes)
+        uploads, splits, share = _pick_splits(files, columns, missing)
+        name_place, aligned_place = st.columns([2, 3], vertical_alignment="bottom")
+        stem = PurePosixPath(files.uploads[0].name).stem
+        default_name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:60]
+        name = name_place.text_input(
+            "Name of the task", default_name or "mine", key=_widget_key(files, "name")
+        ).strip()
+        has_aligned_rows = False
+        if "language" in columns or len({upload.language for upload in uploads}) > 1:
+            has_aligned_rows = aligned_place.toggle(
+                "Row i means the same in every language", key=_widget_key(files, "aligned")
+            )
     if missing:
-        _ask(found, missing)
+        _ask_for_columns(files, missing)
         return
-    draft = Draft(name, found.kind, columns, uploads, splits, aligned, share)
+    draft = Draft(name, files.kind, columns, uploads, splits, has_aligned_rows, share)
     try:
-        asked = content_key(
-            {**replace(draft, files=()).to_json(), "of": [[u.language, u.split] for u in uploads]}
+        draft_key = content_key(
+            {
+                **replace(draft, files=()).to_json(),
+                "of": [[upload.language, upload.split] for upload in uploads],
+            }
         )
-        outcome = _checked(draft, found.key, asked)
+        outcome = _checked_draft(draft, files.key, draft_key)
     except HeadlabError as error:
         st.error(plain(as_sentence(error)))
         return
     if outcome.errors:
-        _errors([str(error) for error in outcome.errors])
+        _draw_errors([str(error) for error in outcome.errors])
         return
     _show_outcome(outcome, model, classes)
     if name in TASKS:
@@ -208,43 +260,49 @@ def _form(choice: Choice, found: Files) -> None:
         key="own-save",
         icon="save",
         kind="primary",
-        on_press=_save,
-        args=(draft, asked),
+        on_press=_save_task,
+        args=(draft, draft_key),
     )
-    if st.session_state.get(SAID, ("", ""))[0] == asked:
-        st.error(plain(st.session_state[SAID][1]))
+    state = OwnTask.of_session()
+    if state.refused_draft == draft_key:
+        st.error(plain(state.refusal))
 
 
 def _classes_of_model(choice: Choice) -> tuple[str, tuple[str, ...]]:
-    """The model above the files, or else the sidebar's, with the names of its classes; none if they are not known."""
-    name = st.session_state.get(TYPED) or choice.model
+    """The model above the files, or else the sidebar's.
+
+    Returns:
+        Its name, and the names of its classes; none if they are not known.
+    """
+    own_model = OwnModel.of_session()
+    name = own_model.name or choice.model
     model = ModelRequest(
-        name, choice.task, choice.method, choice.languages[:1], _classes(name, choice.task)
+        name, choice.task, choice.method, choice.languages[:1], typed_classes(name, choice.task)
     )
     try:
-        findings = findings_of_files(worker_client(), model, st.session_state.get(AGAIN, 0))
+        findings = findings_of_files(worker_client(), model, own_model.file_checks)
     except HeadlabError:  # without a worker, which the sidebar says
         return name, ()
     return name, tuple(name for finding in findings for name in finding.classes)
 
 
-def _ask(found: Files, missing: Sequence[str]) -> None:
+def _ask_for_columns(files: ReadFiles, missing: Sequence[str]) -> None:
     """Ask for the columns that are not chosen."""
-    advice = separator_advice(found.columns, found.kind)
+    advice = separator_advice(files.columns, files.kind)
     if advice:
         st.warning(plain(f"{advice[0].upper()}{advice[1:]}."))
         return
-    columns = f"The columns are {', '.join(found.columns)}."
-    if len(found.columns) == 1:
-        columns = f"The only column is {found.columns[0]}."
+    columns = f"The columns are {', '.join(files.columns)}."
+    if len(files.columns) == 1:
+        columns = f"The only column is {files.columns[0]}."
     st.info(
         f"Choose the column for: {', '.join(missing)}. {plain(columns)}", icon=":material/help:"
     )
 
 
 def _show_outcome(outcome: Checked, model: str, classes: Sequence[str]) -> None:
-    """What the task has: its examples, how often each label occurs, and what to know before it is saved."""
-    st.success(plain(_outcome(outcome)))
+    """What the task has: examples, how often labels occur, and what to know before it is saved."""
+    st.success(plain(_outcome_sentence(outcome)))
     if outcome.notes:
         st.warning("\n".join(f"- {plain(note)}." for note in outcome.notes))
     if not outcome.labels:
@@ -254,7 +312,10 @@ def _show_outcome(outcome: Checked, model: str, classes: Sequence[str]) -> None:
         totals[label] += count
     if classes:
         fits, words = labels_beside_classes(totals, classes, model)
-        (st.caption if fits else st.warning)(plain(words))
+        if fits:
+            st.caption(plain(words))
+        else:
+            st.warning(plain(words))
     st.dataframe(_label_table(outcome, totals), hide_index=True, key="own-labels")
 
 
@@ -262,7 +323,10 @@ def _label_table(outcome: Checked, totals: Mapping[str, int]) -> pd.DataFrame:
     """How often each label occurs, in all and in each language, the most frequent first."""
     labels = sorted(outcome.labels, key=lambda label: -totals[label])
     table = pd.DataFrame(
-        {"Label": [_short(label) for label in labels], "All": [totals[label] for label in labels]}
+        {
+            "Label": [_shortened_label(label) for label in labels],
+            "All": [totals[label] for label in labels],
+        }
     )
     languages = outcome.languages if len(outcome.languages) > 1 else []
     for language in languages:
@@ -272,97 +336,129 @@ def _label_table(outcome: Checked, totals: Mapping[str, int]) -> pd.DataFrame:
     return table
 
 
-def _short(label: str) -> str:
-    return label if len(label) <= LABEL else f"{label[:LABEL]}…"
+def _shortened_label(label: str) -> str:
+    return label if len(label) <= MAX_LABEL_LENGTH else f"{label[:MAX_LABEL_LENGTH]}…"
 
 
-def _key(found: Files, name: str) -> str:
+def _widget_key(files: ReadFiles, name: str) -> str:
     """Key of a widget; other files start it anew."""
-    return f"own-{name}-{found.key[:12]}"
+    return f"own-{name}-{files.key[:12]}"
 
 
 @st.cache_data(max_entries=8, ttl=3600, show_spinner="Checking every row …")
-def _checked(_draft: Draft, key: str, asked: str) -> Checked:
-    """Every error, or what the task has. key, asked: of the files, and of what they are to mean."""
+def _checked_draft(_draft: Draft, key: str, draft_key: str) -> Checked:
+    """Every error, or what the task has.
+
+    Args:
+        _draft: The task.
+        key: Of the files.
+        draft_key: Of what they are to mean.
+    """
     return check(_draft)
 
 
-def _outcome(found: Checked) -> str:
+def _outcome_sentence(outcome: Checked) -> str:
     """What a task has, in a sentence."""
-    told = [
-        f"{language_title(language)} "
-        + ", ".join(
-            f"{found.sizes[language, s]:,} {s}" for s in SPLITS if (language, s) in found.sizes
-        )
-        for language in found.languages
-    ]
-    some = [_short(label) for label in found.labels[:10]]
-    labels = f" {counted(len(found.labels), 'label')}: {', '.join(some)}" + (
-        "…" * (len(found.labels) > 10)
-    )
-    test = (
-        ""
-        if any(split == "test" for _, split in found.sizes)
-        else " There are no test examples to report on."
-    )
-    return f"Every row can be read. Examples: {'; '.join(told)}.{f'{labels}.' if found.labels else ''}{test}"
+    sizes_of_languages = []
+    for language in outcome.languages:
+        sizes = []
+        for split in SPLITS:
+            if (language, split) in outcome.sizes:
+                sizes.append(f"{outcome.sizes[language, split]:,} {split}")
+        sizes_of_languages.append(f"{language_title(language)} {', '.join(sizes)}")
+    sentence = f"Every row can be read. Examples: {'; '.join(sizes_of_languages)}."
+    if outcome.labels:
+        label_list = ", ".join(_shortened_label(label) for label in outcome.labels[:SUMMARY_LABELS])
+        if len(outcome.labels) > SUMMARY_LABELS:
+            label_list += "…"
+        sentence += f" {count_words(len(outcome.labels), 'label')}: {label_list}."
+    if not any(split == "test" for _, split in outcome.sizes):
+        sentence += " There are no test examples to report on."
+    return sentence
 
 
-def _errors(errors: Sequence[str]) -> None:
-    more = f"; the first {ERRORS}" if len(errors) > ERRORS else ""
+def _draw_errors(errors: Sequence[str]) -> None:
+    cut_note = f"; the first {MAX_ERRORS}" if len(errors) > MAX_ERRORS else ""
     st.error(
-        f"{counted(len(errors), 'error')}{more}:\n"
-        + "\n".join(f"- {plain(error)}" for error in errors[:ERRORS])
+        f"{count_words(len(errors), 'error')}{cut_note}:\n"
+        + "\n".join(f"- {plain(error)}" for error in errors[:MAX_ERRORS])
     )
 
 
-def _columns(found: Files, classes: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The columns by their meaning, as they are chosen, and the titles of those that must be chosen still."""
-    kinds = [WORDS] if found.kind in SENTENCES else list(ASKED)
-    what = st.radio(
-        "What is asked", kinds, kinds.index(_kind(found)), horizontal=True, key=_key(found, "what")
+def _pick_columns(files: ReadFiles, classes: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Draw the choice of the columns.
+
+    Args:
+        files: The files.
+        classes: Names of the model's classes.
+
+    Returns:
+        The chosen columns by their meaning, and the titles of those that must be chosen still.
+    """
+    questions = list(MEANINGS_BY_QUESTION)
+    if files.kind in LABELLED_WORD_FORMATS:
+        questions = [LABEL_EACH_WORD]
+    question = st.radio(
+        "What is asked",
+        questions,
+        questions.index(_likely_question(files)),
+        horizontal=True,
+        key=_widget_key(files, "what"),
     )
-    meanings = {**ASKED[what], "language": "Language"}
-    guesses = guess_columns(found.values, [*meanings, "split"], classes)
-    if found.kind == "conll":
-        guesses = {"words": found.columns[0], "labels": found.columns[-1]}
-    unsure = unsure_meanings(found.values, meanings, guesses)
-    chosen = dict[str, str | None]()
+    meanings = {**MEANINGS_BY_QUESTION[question], "language": "Language"}
+    guesses = guess_columns(files.values, [*meanings, "split"], classes)
+    if files.kind == "conll":
+        guesses = {"words": files.columns[0], "labels": files.columns[-1]}
+    unsure = unsure_meanings(files.values, meanings, guesses)
+    column_by_meaning = dict[str, str | None]()
     for place, (meaning, title) in zip(st.columns(len(meanings)), meanings.items(), strict=True):
-        none = {"pair": [NONE], "context": [NONE], "language": [SAME]}.get(meaning, [])
-        chosen[meaning] = _pick(place, found, title, meaning, none, guesses, ask=meaning in unsure)
-    with st.expander("More columns"):
-        left, right = st.columns(2)
-        chosen["group"] = _pick(left, found, "Rows that belong together", "group", [NONE], guesses)
-        chosen["id"] = _pick(
-            right, found, "Name of the row, once in a split", "id", [NONE], guesses
+        column_by_meaning[meaning] = _pick_column(
+            place,
+            files,
+            title,
+            meaning,
+            INSTEAD_OF_COLUMN.get(meaning, []),
+            guesses,
+            ask=meaning in unsure,
         )
-    missing = [title for meaning, title in meanings.items() if chosen[meaning] is None]
-    return {
-        name: column for name, column in chosen.items() if column not in (NONE, SAME, None)
-    }, missing
+    with st.expander("More columns"):
+        group_place, id_place = st.columns(2)
+        column_by_meaning["group"] = _pick_column(
+            group_place, files, "Rows that belong together", "group", [NO_COLUMN], guesses
+        )
+        column_by_meaning["id"] = _pick_column(
+            id_place, files, "Name of the row, once in a split", "id", [NO_COLUMN], guesses
+        )
+    missing = [title for meaning, title in meanings.items() if column_by_meaning[meaning] is None]
+    columns = {}
+    for meaning, column in column_by_meaning.items():
+        if column is not None and column not in (NO_COLUMN, SAME_IN_ALL_ROWS):
+            columns[meaning] = column
+    return columns, missing
 
 
-def _kind(found: Files) -> str:
-    """What is asked, as the columns tell."""
-    if found.kind in SENTENCES:
-        return WORDS
-    if guess_columns(found.values, ("choices",)):
-        return CHOICES
-    if label_each_word(found.values):
-        return WORDS
-    generated = guess_columns(found.values, ("text", "pair", "label", "target"))
-    if "text" not in generated and isinstance(next(iter(found.rows[0].values()), None), list):
-        return WORDS
-    return GENERATED if "target" in generated and "label" not in generated else next(iter(ASKED))
+def _likely_question(files: ReadFiles) -> str:
+    """The question of `MEANINGS_BY_QUESTION` that the files most likely answer."""
+    if files.kind in LABELLED_WORD_FORMATS:
+        return LABEL_EACH_WORD
+    if guess_columns(files.values, ("choices",)):
+        return FROM_CHOICES
+    if label_each_word(files.values):
+        return LABEL_EACH_WORD
+    guesses = guess_columns(files.values, ("text", "pair", "label", "target"))
+    if "text" not in guesses and isinstance(next(iter(files.rows[0].values()), None), list):
+        return LABEL_EACH_WORD
+    if "target" in guesses and "label" not in guesses:
+        return GENERATED_TEXT
+    return LABEL_EACH_TEXT
 
 
-def _pick(
+def _pick_column(
     place: Any,
-    found: Files,
+    files: ReadFiles,
     title: str,
     meaning: str,
-    none: list[str],
+    no_column_options: list[str],
     guesses: Mapping[str, str],
     *,
     ask: bool = False,
@@ -370,164 +466,205 @@ def _pick(
     """A list of columns, with the one that is guessed; None while nothing is chosen.
 
     Args:
-        place: where the list is drawn.
-        found: the files.
-        title: of the list.
-        meaning: what the column is for.
-        none: what may be chosen in place of a column.
-        guesses: columns by their meaning.
-        ask: whether a person has to choose even where no column is needed.
+        place: Where the list is drawn.
+        files: The files.
+        title: Of the list.
+        meaning: What the column is for.
+        no_column_options: What may be chosen in place of a column.
+        guesses: Columns by their meaning.
+        ask: Whether a person has to choose even where no column is needed.
     """
-    options = [*none, *found.columns]
-    start = None
+    options = [*no_column_options, *files.columns]
+    default_index = None
     if meaning in guesses:
-        start = options.index(guesses[meaning])
-    elif none and not ask:
-        start = 0
-    picked = place.selectbox(
-        title, options, start, key=_key(found, meaning), placeholder="Choose a column"
+        default_index = options.index(guesses[meaning])
+    elif no_column_options and not ask:
+        default_index = 0
+    selected_column = place.selectbox(
+        title,
+        options,
+        default_index,
+        key=_widget_key(files, meaning),
+        placeholder="Choose a column",
     )
-    return None if picked is None else str(picked)
+    return None if selected_column is None else str(selected_column)
 
 
-def _places(
-    found: Files, columns: dict[str, str], missing: list[str]
+def _pick_splits(
+    files: ReadFiles, columns: dict[str, str], missing: list[str]
 ) -> tuple[tuple[Upload, ...], dict[Split, str], float | None]:
-    """The files with their language and split, the names of the splits in a column, and the share of dev.
+    """Which language and split the examples are of.
 
-    columns: gets the split's column, if one is chosen.  missing: gets its title, if it must be chosen still.
+    Args:
+        files: The files.
+        columns: By meaning; gets the split's column, if one is chosen.
+        missing: Titles of columns that must be chosen still; gets that of the split's, if it must.
+
+    Returns:
+        The files with their language and split, the names of the splits in a column, and the share of dev.
     """
-    free = {name: values for name, values in found.values.items() if name not in columns.values()}
-    guesses = guess_columns(free, ["split"])
-    start = 1 if guesses else 0
-    if all(_named_split(upload.name) for upload in found.uploads):
-        start = 2
-    left, right = st.columns([3, 2])
-    how = left.radio(
+    unused_values = {
+        name: values for name, values in files.values.items() if name not in columns.values()
+    }
+    guesses = guess_columns(unused_values, ["split"])
+    default_index = 1 if guesses else 0
+    if all(_split_of_file_name(upload.name) for upload in files.uploads):
+        default_index = 2
+    how_place, detail_place = st.columns([3, 2])
+    splits_by = how_place.radio(
         "Which examples are dev and test",
-        [SHARE, COLUMN, FILES],
-        start,
+        [BY_SHARE, BY_COLUMN, BY_FILE],
+        default_index,
         horizontal=True,
-        key=_key(found, "how"),
+        key=_widget_key(files, "how"),
         help="Heads are chosen on dev; test is for reporting.",
     )
-    splits, share = dict[Split, str](), None
-    if how == SHARE:
-        share = right.slider("Share of dev, %", 10, 90, 50, 5, key=_key(found, "share")) / 100
-    elif how == COLUMN:
-        column = _pick(right, found, "Column", "split", [], guesses)
+    splits: dict[Split, str] = {}
+    dev_share = None
+    if splits_by == BY_SHARE:
+        dev_percent = detail_place.slider(
+            "Share of dev, %", 10, 90, 50, 5, key=_widget_key(files, "share")
+        )
+        dev_share = dev_percent / 100
+    elif splits_by == BY_COLUMN:
+        column = _pick_column(detail_place, files, "Column", "split", [], guesses)
         if column is None:
             missing.append("the split")
         else:
             columns["split"] = column
-            splits = _split_names(found, column)
-    uploads = [
-        _place_of(found, at, upload, "language" not in columns, how == FILES)
-        for at, upload in enumerate(found.uploads)
-    ]
-    return tuple(uploads), splits, share
+            splits = _pick_split_names(files, column)
+    ask_language = "language" not in columns
+    ask_split = splits_by == BY_FILE
+    uploads = []
+    for index, upload in enumerate(files.uploads):
+        uploads.append(_pick_language_and_split(files, index, upload, ask_language, ask_split))
+    return tuple(uploads), splits, dev_share
 
 
-def _place_of(found: Files, at: int, upload: Upload, language: bool, split: bool) -> Upload:
+def _pick_language_and_split(
+    files: ReadFiles, upload_index: int, upload: Upload, ask_language: bool, ask_split: bool
+) -> Upload:
     """A file with the language and the split that are chosen for it."""
-    if not (language or split):
+    if not (ask_language or ask_split):
         return upload
-    left, right = st.columns(2)
-    code, one, whose = None, None, plain(upload.name)
-    if language:
-        code = left.text_input(
-            f"Language of {whose}", _named_language(upload.name), key=_key(found, f"code-{at}")
+    language_place, split_place = st.columns(2)
+    file_name = plain(upload.name)
+    language_code = None
+    selected_split = None
+    if ask_language:
+        language_code = language_place.text_input(
+            f"Language of {file_name}",
+            _language_of_file_name(upload.name),
+            key=_widget_key(files, f"code-{upload_index}"),
         ).strip()
-    if split:
-        start = SPLITS.index(_named_split(upload.name) or "dev")
-        one = right.selectbox(f"Examples of {whose}", SPLITS, start, key=_key(found, f"split-{at}"))
-    return replace(upload, language=code or None, split=one)
+    if ask_split:
+        default_index = SPLITS.index(_split_of_file_name(upload.name) or "dev")
+        selected_split = split_place.selectbox(
+            f"Examples of {file_name}",
+            SPLITS,
+            default_index,
+            key=_widget_key(files, f"split-{upload_index}"),
+        )
+    return replace(upload, language=language_code or None, split=selected_split)
 
 
-def _split_names(found: Files, column: str) -> dict[Split, str]:
+def _pick_split_names(files: ReadFiles, column: str) -> dict[Split, str]:
     """What the data call the splits, one list for each split."""
-    values = _values(found.uploads, found.kind, found.key, column)
+    values = _first_values(files.uploads, files.kind, files.key, column)
     names: dict[Split, str] = {}
     for place, split in zip(st.columns(len(SPLITS)), SPLITS, strict=True):
-        start = next(
-            (
-                at
-                for at, value in enumerate(values, 1)
-                if re.fullmatch(SPLIT_NAMES[split], value, re.I)
-            ),
-            0,
-        )
-        told = place.selectbox(
+        default_index = 0
+        for position, value in enumerate(values, 1):
+            if re.fullmatch(SPLIT_NAMES[split], value, re.I):
+                default_index = position
+                break
+        split_value = place.selectbox(
             f"{split} is called",
-            [NONE, *values],
-            start,
-            key=_key(found, f"called-{split}-{column}"),
+            [NO_COLUMN, *values],
+            default_index,
+            key=_widget_key(files, f"called-{split}-{column}"),
         )
-        if told != NONE:
-            names[split] = told
+        if split_value != NO_COLUMN:
+            names[split] = split_value
     return names
 
 
 @st.cache_data(max_entries=8, ttl=3600, show_spinner=False)
-def _values(_uploads: tuple[Upload, ...], kind: str, key: str, column: str) -> list[str]:
+def _first_values(_uploads: tuple[Upload, ...], kind: str, key: str, column: str) -> list[str]:
     """The first values of a column."""
-    every = (
-        one for upload in _uploads for one in read_upload(upload, kind) if isinstance(one, Record)
-    )
-    return list(dict.fromkeys(_cell(one.values.get(column)) for one in every))[:50]
+    texts: dict[str, None] = {}
+    for upload in _uploads:
+        for record in read_upload(upload, kind):
+            if isinstance(record, Record):
+                texts[_cell_text(record.values.get(column))] = None
+    return list(texts)[:50]
 
 
-def _named_split(name: str) -> Split | None:
+def _split_of_file_name(name: str) -> Split | None:
     """The split that a file's name tells."""
     parts = re.split(r"[^A-Za-z]+", name.lower())
-    return next(
-        (split for split in SPLITS for part in parts if re.fullmatch(SPLIT_NAMES[split], part)),
-        None,
-    )
+    for split in SPLITS:
+        if any(re.fullmatch(SPLIT_NAMES[split], part) for part in parts):
+            return split
+    return None
 
 
-def _named_language(name: str) -> str:
-    """The language code at the end of a file's name, beside that of its split; English where there is none."""
-    split = "|".join(SPLIT_NAMES.values())
+def _language_of_file_name(name: str) -> str:
+    """The language code at the end of a file's name, whose split is left out; else English."""
+    split_pattern = "|".join(SPLIT_NAMES.values())
     stem = re.sub(
-        rf"(^|[._ -])({split})(?=[._ -]|$)", "", PurePosixPath(name).stem, flags=re.IGNORECASE
+        rf"(^|[._ -])({split_pattern})(?=[._ -]|$)",
+        "",
+        PurePosixPath(name).stem,
+        flags=re.IGNORECASE,
     )
-    found = re.search(r"(?:^|[._ -])([a-z]{2}(-[A-Z][A-Za-z]{1,3})?)$", stem)
-    return found[1] if found and language_title(found[1]) != found[1] else "en"
+    match = re.search(r"(?:^|[._ -])([a-z]{2}(-[A-Z][A-Za-z]{1,3})?)$", stem)
+    if match and language_title(match[1]) != match[1]:
+        return match[1]
+    return "en"
 
 
 # Saving, and what to do with a saved task.
 
 
-def _save(draft: Draft, asked: str) -> None:
-    """Save a task. asked: key of what was asked for, which a refusal is shown beside."""
-    st.session_state.pop(SAID, None)
+def _save_task(draft: Draft, draft_key: str) -> None:
+    """Save a task.
+
+    Args:
+        draft: The task.
+        draft_key: Of what the files are to mean; a refusal is shown beside it.
+    """
+    state = OwnTask.of_session()
+    state.refused_draft = ""
     try:
-        st.session_state[SAVED] = worker_client().save_task(draft.to_json())
+        state.saved = worker_client().save_task(draft.to_json())
     except HeadlabError as error:
-        st.session_state[SAID] = asked, f"Not saved: {as_sentence(error)}"
+        state.refused_draft = draft_key
+        state.refusal = f"Not saved: {as_sentence(error)}"
 
 
-def _saved(choice: Choice) -> None:
-    """The declaration of the task that was saved last, the command that reads it, and the button that chooses it."""
-    task: SavedTask | None = st.session_state.get(SAVED)
+def _draw_saved_task(choice: Choice) -> None:
+    """The task that was saved last: its declaration, its command, and the button that chooses it."""
+    task = OwnTask.of_session().saved
     if task is None:
         return
     with st.container(border=True, key="own-saved"):
         st.markdown(
-            f"**{plain(task.name)} is saved.** Its declaration, which the command line and the worker read:"
+            f"**{plain(task.name)} is saved.** Its declaration, which the command line and the "
+            "worker read:"
         )
         st.code(task.declaration, language="toml", wrap_lines=True)
         path = (default_root() / task.path).absolute()
         job = ScoreJob.model_construct(
-            **{**choice.about, "task": str(path)},
+            **{**choice.job_fields, "task": str(path)},
             method=choice.method,
             languages=list(task.sizes),
         )
         st.code(job.terminal_lines(), language="bash", wrap_lines=True)
         if task.name not in names():
             st.warning(
-                "The worker keeps its results in another folder than this dashboard, so only the worker knows it."
+                "The worker keeps its results in another folder than this dashboard, so only the "
+                "worker knows it."
             )
             return
         if choice.task == task.name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -17,22 +18,31 @@ from headlab.dashboard.frame import (
     wait_for_result,
     worker_client,
 )
-from headlab.dashboard.names import counted, language_title, plain
-from headlab.dashboard.panels.job_format import forecast_line
-from headlab.dashboard.widgets import Button, button_row, set_first_value
+from headlab.dashboard.names import count_words, language_title, plain
+from headlab.dashboard.panels import (
+    forecast_line,
+)
+from headlab.dashboard.widgets import Button, PageState, button_row, set_first_value
 from headlab.jobs.table import ScoreJob
 from headlab.tasks import read_map
 from headlab.worker import Client, EvaluateRequest, Figure, Finding
 
-TYPED, LOADING, LOADED, AGAIN = "_own_model", "_own_loading", "_own_loaded", "_own_again"
+MARK_BY_OUTCOME = {True: ":green[✓]", False: ":red[✗]", None: ":gray[○]"}
 
-SIGNS = {True: ":green[✓]", False: ":red[✗]", None: ":gray[○]"}
-
-FIRST = 32  # examples that a loaded model answers
+FIRST_EXAMPLES = 32
+"""Examples that a model answers once it is loaded."""
 
 
 class ModelRequest(NamedTuple):
-    """A model, and what it is to be checked for.  languages: the first one chosen, if any.  classes: the label map."""
+    """A model, and what it is to be checked for.
+
+    Attributes:
+        model: Name of the model.
+        task: Name of the task.
+        method: Key of the method whose cost is told.
+        languages: Code of the first chosen language; empty if none is chosen.
+        classes: The label map, as pairs of label and class; empty if there is none.
+    """
 
     model: str
     task: str
@@ -41,19 +51,36 @@ class ModelRequest(NamedTuple):
     classes: tuple[tuple[str, str], ...] = ()
 
     @property
-    def stated(self) -> dict[str, str] | None:
+    def label_map(self) -> dict[str, str] | None:
         """The label map; None if there is none."""
         return dict(self.classes) or None
 
 
-def _classes(model: str, task: str) -> tuple[tuple[str, str], ...]:
-    """The label map that was typed for a model on a task; empty if there is none, or it is refused."""
+@dataclass
+class OwnModel(PageState):
+    """The model part of the page of one session.
+
+    Attributes:
+        name: What was typed last, as streamlit drops the field's text with its page.
+        file_checks: How often the files were to be looked at again.
+        to_load: The model that the next run of the page loads; None if it loads none.
+        loaded: The model that was loaded last; None if none was, or its files were looked at since.
+        loading_findings: What loading it told.
+    """
+
+    key = "_own_model"
+    name: str = ""
+    file_checks: int = 0
+    to_load: ModelRequest | None = None
+    loaded: ModelRequest | None = None
+    loading_findings: list[Finding] = field(default_factory=list)
+
+
+def typed_classes(model: str, task: str) -> tuple[tuple[str, str], ...]:
+    """The label map that was typed for a model on a task; empty without one, or if it is refused."""
     try:
-        return (
-            tuple(read_map(typed_label_map(model, task)).items())
-            if typed_label_map(model, task)
-            else ()
-        )
+        text = typed_label_map(model, task)
+        return tuple(read_map(text).items()) if text else ()
     except HeadlabError:
         return ()
 
@@ -61,36 +88,39 @@ def _classes(model: str, task: str) -> tuple[tuple[str, str], ...]:
 def draw_model_part(choice: Choice) -> None:
     """The field for a model, its checks, and the buttons that load and choose it."""
     st.subheader("A model")
-    set_first_value("own-model", st.session_state.get(TYPED, ""))
+    state = OwnModel.of_session()
+    set_first_value("own-model", state.name)
     name = st.text_input(
         "Model folder or hub id", key="own-model", placeholder="/path/to/model or owner/name"
     ).strip()
-    st.session_state[TYPED] = name  # streamlit drops the field's text with its page
+    state.name = name
     if not name:
         st.caption(
-            "Its files are checked before its weights are read. A folder is one on the worker's machine."
+            "Its files are checked before its weights are read. A folder is one on the worker's "
+            "machine."
         )
         return
-    wanted = ModelRequest(
-        name, choice.task, choice.method, choice.languages[:1], _classes(name, choice.task)
+    request = ModelRequest(
+        name, choice.task, choice.method, choice.languages[:1], typed_classes(name, choice.task)
     )
     with st.spinner("Looking at its files …"):
         try:
-            found = findings_of_files(worker_client(), wanted, st.session_state.get(AGAIN, 0))
+            file_findings = findings_of_files(worker_client(), request, state.file_checks)
         except HeadlabError as error:  # of the worker, which says nothing about the model
             st.warning(plain(as_sentence(error)))
             return
     # another task or a label map mends labels, and either is chosen for the model that the sidebar has
-    wrong = any(finding.ok is False and finding.what != "Labels" for finding in found)
-    _tell([*found, *([] if wrong else _loaded(wanted))])
+    is_wrong = any(finding.ok is False and finding.what != "Labels" for finding in file_findings)
+    loading_findings = [] if is_wrong else _loading_findings(request)
+    _draw_findings([*file_findings, *loading_findings])
     button_row(
         Button(
             "Load it and check the rest",
             "own-load",
-            _load,
-            (wanted,),
+            _request_loading,
+            (request,),
             icon="memory",
-            disabled=wrong,
+            disabled=is_wrong,
         ),
         Button(
             "Use this model",
@@ -99,141 +129,158 @@ def draw_model_part(choice: Choice) -> None:
             (name,),
             "primary",
             "check",
-            disabled=wrong,
+            disabled=is_wrong,
         ),
-        Button("Look again", "own-again", _again, kind="tertiary", icon="refresh"),
+        Button("Look again", "own-again", _check_files_again, kind="tertiary", icon="refresh"),
     )
     if choice.model == name:
         st.caption("This model is chosen in the sidebar; every page shows it.")
 
 
-def _tell(findings: Sequence[Finding]) -> None:
+def _draw_findings(findings: Sequence[Finding]) -> None:
     lines = []
     for finding in findings:
-        lines.append(f"{SIGNS[finding.ok]} **{plain(finding.what)}:** {plain(finding.words)}")
+        lines.append(
+            f"{MARK_BY_OUTCOME[finding.ok]} **{plain(finding.what)}:** {plain(finding.words)}"
+        )
     st.markdown("  \n".join(lines))
 
 
-def _again() -> None:
-    st.session_state[AGAIN] = st.session_state.get(AGAIN, 0) + 1
-    st.session_state.pop(LOADED, None)
+def _check_files_again() -> None:
+    state = OwnModel.of_session()
+    state.file_checks += 1
+    state.loaded = None
 
 
-def _load(wanted: ModelRequest) -> None:
-    st.session_state[LOADING] = wanted
+def _request_loading(request: ModelRequest) -> None:
+    OwnModel.of_session().to_load = request
 
 
 @st.cache_data(max_entries=16, ttl=300, show_spinner=False)
-def findings_of_files(_client: Client, wanted: ModelRequest, again: int) -> list[Finding]:
-    """What a model's files tell; raises HeadlabError without a worker. again: looks anew when it changes."""
-    known = wanted.task if known_task(wanted.task) else None
+def findings_of_files(_client: Client, request: ModelRequest, check_number: int) -> list[Finding]:
+    """What a model's files tell.
+
+    Args:
+        _client: Of the worker.
+        request: The model, and what it is to be checked for.
+        check_number: Another one reads the files anew.
+
+    Raises:
+        HeadlabError: Without a worker.
+    """
+    known_task_name = request.task if known_task(request.task) else None
     try:
         return wait_for_result(
-            lambda: _client.check(wanted.model, known, wanted.stated if known else None)
+            lambda: _client.check(
+                request.model, known_task_name, request.label_map if known_task_name else None
+            )
         )
     except HeadlabError as error:
-        if error.code.startswith(
-            "worker."
-        ):  # it says nothing about the model, so it must not be remembered
-            raise
-        return [_wrong("Found", error)]
+        if error.code.startswith("worker."):
+            raise  # it says nothing about the model, so it must not be remembered
+        return [_failed_finding("Found", error)]
 
 
-def _loaded(wanted: ModelRequest) -> list[Finding]:
+def _loading_findings(request: ModelRequest) -> list[Finding]:
     """What loading has told, or that it can tell more; loads the model if that was asked for."""
-    if st.session_state.get(LOADING) == wanted:
+    state = OwnModel.of_session()
+    if state.to_load == request:
         with st.spinner("Loading the model …"):
-            st.session_state[LOADED] = wanted, findings_of_loading(worker_client(), wanted)
-        del st.session_state[LOADING]
-    loaded_for, findings = st.session_state.get(LOADED, (None, []))
-    if loaded_for == wanted:
-        return list(findings)
-    rest = Finding(
+            state.loading_findings = findings_of_loading(worker_client(), request)
+            state.loaded = request
+        state.to_load = None
+    if state.loaded == request:
+        return list(state.loading_findings)
+    not_yet_known = Finding(
         what="Self-test, size, answers and cost",
         ok=None,
         words="Known once the model is loaded.",
     )
-    return [rest]
+    return [not_yet_known]
 
 
-def findings_of_loading(worker: Client, wanted: ModelRequest) -> list[Finding]:
-    """What loading a model tells: its heads, the self-test, its size, its first answers and the cost of scores."""
+def findings_of_loading(worker: Client, request: ModelRequest) -> list[Finding]:
+    """What loading a model tells: heads, self-test, size, first answers and the cost of scores."""
     try:
-        model = wait_for_result(lambda: worker.model(wanted.model))
+        model = wait_for_result(lambda: worker.model(request.model))
     except HeadlabError as error:
-        return [_wrong("Loaded", error)]
+        return [_failed_finding("Loaded", error)]
     size = f"On {model.device}."
     if model.costs is not None and model.costs.parameters:
         size = f"{model.costs.parameters / 1e6:,.1f} million parameters on {model.device}."
     note = f" {model.note}." if model.note else ""
-    tests = "Open gates change no answer, and a closed gate removes only its head's output."
-    told = {
-        "Heads found": _heads(model.grid),
-        "Self-test": tests,
+    self_test = "Open gates change no answer, and a closed gate removes only its head's output."
+    known_at_once = {
+        "Heads found": _heads_words(model.grid),
+        "Self-test": self_test,
         "Size": size + note,
     }
-    asked = (("Answers", _answers), ("Cost", _cost)) if wanted.languages else ()
-    return [
-        *(Finding(what=what, ok=True, words=words) for what, words in told.items()),
-        *(_finding(what, partial(ask, worker, wanted)) for what, ask in asked),
-    ]
+    findings = []
+    for subject, words in known_at_once.items():
+        findings.append(Finding(what=subject, ok=True, words=words))
+    if request.languages:
+        findings.append(_finding_of_question("Answers", partial(_accuracy_words, worker, request)))
+        findings.append(_finding_of_question("Cost", partial(_cost_words, worker, request)))
+    return findings
 
 
-def _finding(what: str, ask: Callable[[], str]) -> Finding:
+def _finding_of_question(subject: str, ask: Callable[[], str]) -> Finding:
     """What a question to the worker gives, or why it gives nothing."""
     try:
-        return Finding(what=what, ok=True, words=ask())
+        return Finding(what=subject, ok=True, words=ask())
     except HeadlabError as error:
-        return _wrong(what, error)
+        return _failed_finding(subject, error)
 
 
-def _wrong(what: str, error: HeadlabError) -> Finding:
-    return Finding(what=what, ok=False, words=as_sentence(error))
+def _failed_finding(subject: str, error: HeadlabError) -> Finding:
+    return Finding(what=subject, ok=False, words=as_sentence(error))
 
 
-def _heads(grid: HeadGrid) -> str:
-    """A grid in words, like '12 layers × 12 heads = 144', stack by stack where there are several."""
+def _heads_words(grid: HeadGrid) -> str:
+    """A grid in words, like '12 layers × 12 heads = 144', stack by stack if there are several."""
     parts = []
     for stack in grid.stacks:
-        few, many = min(stack.heads, default=0), max(stack.heads, default=0)
-        each = str(few) if few == many else f"{few} to {many}"
-        whose = f"{stack.name} " if len(grid.stacks) > 1 else ""
-        parts.append(f"{whose}{counted(len(stack.heads), 'layer')} × {each} heads")
+        min_heads = min(stack.heads, default=0)
+        max_heads = max(stack.heads, default=0)
+        heads_a_layer = str(min_heads) if min_heads == max_heads else f"{min_heads} to {max_heads}"
+        stack_name = f"{stack.name} " if len(grid.stacks) > 1 else ""
+        parts.append(
+            f"{stack_name}{count_words(len(stack.heads), 'layer')} × {heads_a_layer} heads"
+        )
     return f"{', '.join(parts)} = {grid.size}."
 
 
-def _answers(worker: Client, wanted: ModelRequest) -> str:
+def _accuracy_words(worker: Client, request: ModelRequest) -> str:
     """The accuracy on a task's first dev examples, and which class was taken for which label."""
-    (language,), stated = wanted.languages, wanted.stated
-
-    request = EvaluateRequest.model_construct(
-        model=wanted.model,
-        task=wanted.task,
+    (language,) = request.languages
+    evaluate_request = EvaluateRequest.model_construct(
+        model=request.model,
+        task=request.task,
         language=language,
-        size=FIRST,
-        label_map=None if stated is None else dict(stated),
+        size=FIRST_EXAMPLES,
+        label_map=request.label_map,
     )
 
     def last_figure() -> Figure:
-        *_, figure = worker.evaluate(request)
+        *_, figure = worker.evaluate(evaluate_request)
         return figure
 
     figure = wait_for_result(last_figure)
-    of = f"its first {figure.n} dev answers on {wanted.task} in {language_title(language)}"
+    subject = f"its first {figure.n} dev answers on {request.task} in {language_title(language)}"
     note = f" {figure.note}." if figure.note else ""
-    return f"{100 * figure.accuracy:.1f} % of {of} are right.{note}"
+    return f"{100 * figure.accuracy:.1f} % of {subject} are right.{note}"
 
 
-def _cost(worker: Client, wanted: ModelRequest) -> str:
+def _cost_words(worker: Client, request: ModelRequest) -> str:
     """What scores of the chosen method will cost."""
     job = ScoreJob.model_construct(
-        model=wanted.model,
-        task=wanted.task,
-        method=wanted.method,
-        languages=list(wanted.languages),
+        model=request.model,
+        task=request.task,
+        method=request.method,
+        languages=list(request.languages),
     )
-    if wanted.stated is not None:
-        job = job.model_copy(update={"label_map": wanted.stated})
+    if request.label_map is not None:
+        job = job.model_copy(update={"label_map": request.label_map})
     forecast = wait_for_result(lambda: worker.forecast(job))
     cost = forecast_line(forecast).replace("**", "")
-    return f"Scores of {wanted.method} in {language_title(wanted.languages[0])}: {cost}"
+    return f"Scores of {request.method} in {language_title(request.languages[0])}: {cost}"

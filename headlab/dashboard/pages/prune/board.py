@@ -10,11 +10,11 @@ import streamlit as st
 from headlab.core import HeadGrid, shown_unit
 from headlab.dashboard.frame import StoredScores
 from headlab.dashboard.names import head_words, language_title, languages_words, plain
-from headlab.dashboard.panels.history import History
-from headlab.dashboard.panels.suggestion import (
-    CORRECTIONS,
+from headlab.dashboard.panels import (
+    CORRECTION_WORDS,
     MEAN_OF_LANGUAGES,
-    RULES,
+    SUGGESTION_RULES,
+    MaskHistory,
     Suggestion,
     expected_false,
     origin_of_mask,
@@ -23,7 +23,7 @@ from headlab.dashboard.panels.suggestion import (
     suggested_heads,
     usable_rules,
 )
-from headlab.dashboard.widgets import Button, button, button_row, head_switches
+from headlab.dashboard.widgets import Button, button, button_row, draw_head_switches
 from headlab.methods import remarks_on_choice
 from headlab.pictures import head_map, map_of
 from headlab.results import HeadScores
@@ -32,26 +32,36 @@ from headlab.results import HeadScores
 
 GRID = "prune-grid"
 
-HOW = (
-    "Click a head to switch it off or on; Shift-click takes the rectangle from the last one clicked; "
-    "a number at the edge takes its whole layer or column. Keys: arrows, Home, End, Enter."
+HOW_TO_SWITCH = (
+    "Click a head to switch it off or on; Shift-click takes the rectangle from the last one "
+    "clicked; a number at the edge takes its whole layer or column. Keys: arrows, Home, End, "
+    "Enter."
 )
 
 
-def pick_scores(found: StoredScores) -> HeadScores | None:
-    """The widget that chooses whose scores colour the grid and feed the suggestion; not drawn if there is no choice."""
-    if len(found.scores) < 2:
-        return pooled_scores(found.scores, MEAN_OF_LANGUAGES)
+def pick_scores(stored_scores: StoredScores) -> HeadScores | None:
+    """Draw the choice of the scores that colour the grid and feed the suggestion.
+
+    It is not drawn where there is nothing to choose.
+
+    Args:
+        stored_scores: Of all languages.
+
+    Returns:
+        The chosen scores; None if there are none.
+    """
+    if len(stored_scores.scores) < 2:
+        return pooled_scores(stored_scores.scores, MEAN_OF_LANGUAGES)
     source = st.selectbox(
         "Colours and suggestion from one language, or the mean of all",
-        [MEAN_OF_LANGUAGES, *found.scores],
+        [MEAN_OF_LANGUAGES, *stored_scores.scores],
         key="from",
         bind="query-params",
     )
-    return pooled_scores(found.scores, source)
+    return pooled_scores(stored_scores.scores, source)
 
 
-def draw_toolbar(history: History) -> None:
+def draw_toolbar(history: MaskHistory) -> None:
     """Undo, redo, reset."""
     button_row(
         Button("Undo", "prune-undo", history.undo, icon="undo", disabled=not history.can_undo),
@@ -67,107 +77,126 @@ def draw_toolbar(history: History) -> None:
     )
 
 
-def draw_switches(history: History, scores: HeadScores | None, together: Sequence[int]) -> None:
+def draw_switches(
+    history: MaskHistory, scores: HeadScores | None, gated_together: Sequence[int]
+) -> None:
     """The grid itself, coloured by the scores if there are any.
 
     Args:
         history: Of the mask that the grid shows and changes.
         scores: Those that colour the heads; None for none.
-        together: As in `headgrid.draw_map`.
+        gated_together: As `group_sizes` of `draw_map`.
     """
     if scores is None:
         head_values = head_map(np.full(history.grid.size, np.nan), history.grid)
     else:
         head_values = map_of(scores)
-    head_switches(
-        head_values, history.mask.kept, key=GRID, on_switch=history.switch, together=together
+    draw_head_switches(
+        head_values,
+        history.mask.kept,
+        key=GRID,
+        on_switch=history.switch,
+        group_sizes=gated_together,
     )
 
 
 def draw_suggestion(
-    history: History, found: StoredScores, scores: HeadScores | None, on_test: Callable[[], None]
+    history: MaskHistory,
+    stored_scores: StoredScores,
+    scores: HeadScores | None,
+    on_test: Callable[[], None],
 ) -> None:
     """A rule over the scores, its effect, and the button that applies it.
 
     Args:
         history: Of the mask that the button changes.
-        found: The stored scores of all languages.
+        stored_scores: Of all languages.
         scores: Those that the rule is applied to; None where there are none.
         on_test: Draws what the current mask does on test; called where it is the one suggested.
     """
     with st.expander("Take the method's suggestion", icon=":material/auto_fix_high:"):
         if scores is None:
             st.markdown(
-                "There is no suggestion yet: no scores of this method are cached for these languages."
+                "There is no suggestion yet: no scores of this method are cached for these "
+                "languages."
             )
             return
-        rule = _rule(scores)
-        kept = suggested_heads(scores, rule)
-        removed_heads = int((~kept).sum())
+        suggestion = _pick_suggestion(scores)
+        suggested_kept = suggested_heads(scores, suggestion)
+        removed_heads = int((~suggested_kept).sum())
         scored_languages = language_title(scores.language)
         if scores.language == MEAN_OF_LANGUAGES:
-            scored_languages = f"the mean over {languages_words([*found.scores])}"
+            scored_languages = f"the mean over {languages_words([*stored_scores.scores])}"
         st.markdown(
-            f"**{removed_heads} of {kept.size} heads** would be off, by {scores.method} of "
-            f"{plain(scored_languages)}."
+            f"**{removed_heads} of {suggested_kept.size} heads** would be off, by {scores.method} "
+            f"of {plain(scored_languages)}."
         )
-        if sentence := expected_false(scores, rule, removed_heads):
+        sentence = expected_false(scores, suggestion, removed_heads)
+        if sentence:
             st.caption(sentence)
-        if warning := removal_warning(kept):
+        warning = removal_warning(suggested_kept)
+        if warning:
             st.warning(warning)
         button(
             "Switch these off",
             key="prune-suggest",
             kind="primary",
             disabled=not removed_heads,
-            on_press=history.put,
-            args=(kept, origin_of_mask(scores, rule, list(found.scores))),
+            on_press=history.set_mask,
+            args=(suggested_kept, origin_of_mask(scores, suggestion, list(stored_scores.scores))),
         )
         if not removed_heads:
             st.caption(
-                "The rule chooses no head, so there is nothing to switch off. **Reset** switches all heads on."
+                "The rule chooses no head, so there is nothing to switch off. **Reset** switches "
+                "all heads on."
             )
-        if removed_heads and np.array_equal(kept, history.mask.kept):
+        if removed_heads and np.array_equal(suggested_kept, history.mask.kept):
             on_test()
 
 
-def _rule(scores: HeadScores) -> Suggestion:
+def _pick_suggestion(scores: HeadScores) -> Suggestion:
     rules = usable_rules(scores)
     rule = st.radio(
-        "Rule", rules, captions=[RULES[r] for r in rules], key="rule", bind="query-params"
+        "Rule",
+        rules,
+        captions=[SUGGESTION_RULES[rule] for rule in rules],
+        key="rule",
+        bind="query-params",
     )
     for remark in remarks_on_choice([scores], rule):
         st.caption(f"Caution: {plain(remark)}.")
     if rule == "bottom":
         size = scores.grid.size
-        return Suggestion(
-            rule,
-            k=st.slider(
-                "k, heads to switch off", 0, size, min(10, size), key="k", bind="query-params"
-            ),
+        count = st.slider(
+            "k, heads to switch off", 0, size, min(10, size), key="k", bind="query-params"
         )
+        return Suggestion(rule, k=count)
     if rule == "threshold":
         factor, unit = shown_unit(scores.unit)
-        low, high = (float(f(scores.values)) * factor for f in (np.min, np.max))
-        first = min(max(0.0, low), high)
-        shown = st.number_input(
+        low = float(np.min(scores.values)) * factor
+        high = float(np.max(scores.values)) * factor
+        start = min(max(0.0, low), high)
+        typed_threshold = st.number_input(
             f"Threshold ({unit})",
-            value=first,
+            value=start,
             step=(high - low) / 100 or 0.01,
             format="%.4g",
             key="threshold",
         )
-        return Suggestion(rule, threshold=shown / factor)
+        return Suggestion(rule, threshold=typed_threshold / factor)
     if rule == "harmful" and scores.p_values is not None:
-        label, words = "Corrected for testing many heads", CORRECTIONS.__getitem__
-        how = st.radio(
-            label, list(CORRECTIONS), format_func=words, key="correct", bind="query-params"
+        correction = st.radio(
+            "Corrected for testing many heads",
+            list(CORRECTION_WORDS),
+            format_func=CORRECTION_WORDS.__getitem__,
+            key="correct",
+            bind="query-params",
         )
-        return Suggestion(rule, correction=how)
+        return Suggestion(rule, correction=correction)
     return Suggestion(rule)
 
 
-def draw_head_list(history: History) -> None:
+def draw_head_list(history: MaskHistory) -> None:
     """The same switches as ordinary widgets."""
     grid = history.grid
     several_stacks = len(grid.stacks) > 1
@@ -175,14 +204,15 @@ def draw_head_list(history: History) -> None:
     def label_of(head_index: int) -> str:
         return head_words(grid.heads[head_index], several_stacks)
 
-    # A new list for every state that did not come from it, applied only when the button is pressed: on its own, a
-    # list also sends what it showed before, and would revert a click in the grid.
+    # A new list for every state that did not come from it, applied only when the button is
+    # pressed: on its own, a list also sends what it showed before, and would revert a click in
+    # the grid.
     key = f"twin-heads-{history.stamp}"
 
     def switch_listed() -> None:
-        kept = np.ones(grid.size, bool)
-        kept[st.session_state[key]] = False
-        history.by_hand(kept)
+        kept_heads = np.ones(grid.size, bool)
+        kept_heads[st.session_state[key]] = False
+        history.set_by_hand(kept_heads)
 
     with st.expander("The same switches as a list", icon=":material/list:"):
         st.multiselect(
@@ -193,10 +223,10 @@ def draw_head_list(history: History) -> None:
             key=key,
         )
         button("Switch exactly these off", key="twin-listed", on_press=switch_listed)
-        _whole_layers(history, several_stacks)
+        _draw_layer_switches(history, several_stacks)
 
 
-def _whole_layers(history: History, several_stacks: bool) -> None:
+def _draw_layer_switches(history: MaskHistory, several_stacks: bool) -> None:
     heads_by_layer = _heads_by_layer(history.grid, several_stacks)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         layer = st.selectbox("A whole layer", list(heads_by_layer), key="twin-layer", width=150)

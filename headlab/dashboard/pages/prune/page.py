@@ -17,12 +17,18 @@ from headlab.dashboard.pages.prune.board import GRID
 from headlab.dashboard.pages.prune.front import draw_fronts
 from headlab.dashboard.pages.prune.savings import measuring_jobs
 from headlab.dashboard.pages.prune.switch_tab import draw_board
-from headlab.dashboard.panels import contrast, job_actions, job_offer
-from headlab.dashboard.panels.history import History, follow_link, history_of
+from headlab.dashboard.panels import (
+    MaskHistory,
+    apply_mask_link,
+    draw_comparison_by_language,
+    draw_live_jobs,
+    draw_missing_scores,
+    history_of,
+)
 
 
 @st.fragment
-def draw_smaller_models(choice: Choice, history: History, fingerprint: str) -> None:
+def draw_smaller_models(choice: Choice, history: MaskHistory, fingerprint: str) -> None:
     """Pareto fronts: requesting one, and the points of the stored one that is shown.
 
     Args:
@@ -38,26 +44,27 @@ def draw_page() -> None:
     """Draw the page."""
     with page("prune") as choice:
         with st.spinner("Loading the model …"):
-            loaded = loaded_model(choice.model)
-        history = history_of(loaded.fingerprint, loaded.grid, loaded.identity)
+            model = loaded_model(choice.model)
+        history = history_of(model.fingerprint, model.grid, model.identity)
         # A widget's state is dropped with its page: without it, the user has just arrived.
-        if sentence := follow_link(history, arrived=GRID not in st.session_state):
+        sentence = apply_mask_link(history, is_arrival=GRID not in st.session_state)
+        if sentence:
             st.warning(plain(sentence))
-        if loaded.note:
-            st.caption(plain(loaded.note))
+        if model.note:
+            st.caption(plain(model.note))
         if choice.languages:
             results = scores_of(choice)
             switch_tab, smaller_tab = st.tabs(PRUNE_TABS, key=PRUNE_TAB, bind="query-params")
             with switch_tab:
-                draw_board(choice, loaded, history, results, measuring_jobs())
-                contrast.of_languages(results.scores)
+                draw_board(choice, model, history, results, measuring_jobs())
+                draw_comparison_by_language(results.scores)
                 draw_guide_below("prune")
             with smaller_tab:
-                draw_smaller_models(choice, history, loaded.fingerprint)
-            job_offer.panel(
+                draw_smaller_models(choice, history, model.fingerprint)
+            draw_missing_scores(
                 choice, results, "They colour the heads and say which ones to switch off."
             )
             if not results.missing:
-                job_actions.progress()  # otherwise the offer shows it
+                draw_live_jobs()  # otherwise the offer shows it
         else:
             st.info("No language is chosen. Pick some in the sidebar.")

@@ -12,30 +12,32 @@ from headlab.core import HeadlabError
 from headlab.dashboard.frame import Choice, supervisor, worker_client
 from headlab.dashboard.names import languages_words, plain
 from headlab.dashboard.pages.prune.state import PruneState, start_on_page
-from headlab.dashboard.panels.job_actions import asked
-from headlab.dashboard.panels.job_format import languages_in
+from headlab.dashboard.panels import (
+    languages_in,
+    show_started_job,
+)
 from headlab.dashboard.widgets import button, show_table
 from headlab.jobs.table import WorthJob
 from headlab.masks import Mask, mask_from_json
-from headlab.studies.savings import NO_SPEED, Costs, Left, Savings, saved
+from headlab.studies.savings import NO_SPEED, Costs, Left, Ratio, Savings, saved
 from headlab.worker import JobRow
-
-# What the current mask saves: parameters and multiply-accumulates at once, time on request.
 
 MILLION = 1e6
 
+MEASURE_HELP = (
+    "Runs the untouched, the masked and the shrunk model in turn, on examples of this task, on "
+    "the worker's device."
+)
 
-HELP = "Runs the untouched, the masked and the shrunk model in turn, on examples of this task, on the worker's device."
 
-
-def draw_savings(choice: Choice, costs: Costs | None, mask: Mask, known: Sequence[JobRow]) -> None:
+def draw_savings(choice: Choice, costs: Costs | None, mask: Mask, jobs: Sequence[JobRow]) -> None:
     """The section.
 
     Args:
         choice: Whose model the mask is of, and on whose examples it is measured.
         costs: What the model's heads cost; None where the worker does not say it.
         mask: The current one.
-        known: Jobs, from `jobs`.
+        jobs: From `measuring_jobs`.
     """
     state = PruneState.of_session()
     state.rerun_if_due()  # a job was started in this fragment
@@ -43,20 +45,20 @@ def draw_savings(choice: Choice, costs: Costs | None, mask: Mask, known: Sequenc
     draw_counts(costs, mask)
     if not mask.removed:
         return
-    measured = newest_measured(known, choice.model, mask, choice.task, choice.languages)
-    label = "Measure the speed" if measured is None else "Measure the speed again"
+    measurement = newest_measured(jobs, choice.model, mask, choice.task, choice.languages)
+    label = "Measure the speed" if measurement is None else "Measure the speed again"
     button(
         label,
         icon="speed",
         key="worth-measure",
-        help=HELP,
+        help=MEASURE_HELP,
         on_press=start_on_page,
         args=(worth_job(choice, mask),),
     )
     if state.last_job == WorthJob.key:
-        asked("What it measures appears here when it is done.")
-    if measured is not None:
-        draw_times(measured)
+        show_started_job("What it measures appears here when it is done.")
+    if measurement is not None:
+        draw_times(measurement)
 
 
 def draw_counts(costs: Costs | None, mask: Mask) -> None:
@@ -71,65 +73,79 @@ def draw_counts(costs: Costs | None, mask: Mask) -> None:
             "The worker does not say what this model's heads cost: it is from an older version."
         )
         return
-    whole = costs.untouched()
+    untouched = costs.untouched()
     if not costs.layers:
-        _sizes(whole, whole)
+        _draw_sizes(untouched, untouched)
         st.caption(
             f"{NO_SPEED} No head of this model can be removed: {plain(costs.note.rstrip('.'))}."
         )
         return
-    left = costs.shrunk(mask.kept)
-    _sizes(whole, left)
-    about = "After removing the heads that are off from the weights. " if mask.removed else ""
-    st.caption(f"{about}{NO_SPEED}{_grouped(costs, mask)}")
+    remaining = costs.shrunk(mask.kept)
+    _draw_sizes(untouched, remaining)
+    condition = "After removing the heads that are off from the weights. " if mask.removed else ""
+    st.caption(f"{condition}{NO_SPEED}{_heads_that_stay(costs, mask)}")
 
 
-def _sizes(whole: Left, left: Left) -> None:
-    share = saved(whole, left)
+def _draw_sizes(untouched: Left, remaining: Left) -> None:
+    """Draw what the model without the removed heads has, and how much less that is.
+
+    Args:
+        untouched: What the model has with all of its heads.
+        remaining: What it has without those that are removed.
+    """
+    saved_shares = saved(untouched, remaining)
     with st.container(horizontal=True, gap="medium"):
         for label, value, name in (
-            ("Parameters", left.parameters, "parameters"),
-            (f"Multiply-accumulates, {left.tokens} tokens", left.macs, "macs"),
+            ("Parameters", remaining.parameters, "parameters"),
+            (f"Multiply-accumulates, {remaining.tokens} tokens", remaining.macs, "macs"),
         ):
-            gone = round(100 * share[name], 1)
-            delta = f"−{gone} %" if gone else "unchanged"
+            saved_percent = round(100 * saved_shares[name], 1)
             st.metric(
                 label,
                 f"{value / MILLION:,.1f} M",
-                delta,
-                delta_color="blue" if gone else "gray",
+                f"−{saved_percent} %" if saved_percent else "unchanged",
+                delta_color="blue" if saved_percent else "gray",
                 delta_arrow="off",
                 width="content",
             )
 
 
-def _grouped(costs: Costs, mask: Mask) -> str:
+def _heads_that_stay(costs: Costs, mask: Mask) -> str:
     """A sentence if some heads that are off cannot be removed from the weights, else empty."""
-    stay = 0
+    staying_heads = 0
     for layer in costs.layers:
-        off = ~mask.kept[layer.first : layer.first + layer.heads].reshape(-1, layer.together)
-        stay += int(off[~off.all(axis=1)].sum())
-    return f" Heads that share a key and a value with one that is on stay: {stay}." if stay else ""
+        kept_in_layer = mask.kept[layer.first : layer.first + layer.heads]
+        removed = ~kept_in_layer.reshape(-1, layer.together)  # bool [group, head of the group]
+        staying_heads += int(removed[~removed.all(axis=1)].sum())
+    if not staying_heads:
+        return ""
+    return f" Heads that share a key and a value with one that is on stay: {staying_heads}."
 
 
 def worth_job(choice: Choice, mask: Mask) -> WorthJob:
     """The job that measures a mask: only its effect, so that equal masks make the same job."""
     effect = Mask(mask.grid, mask.kept, mask.model, {}, {}, "2000-01-01T00:00:00+00:00")
     return WorthJob.model_construct(
-        languages=list(choice.languages), mask=effect.to_json(), **choice.about
+        languages=list(choice.languages), mask=effect.to_json(), **choice.job_fields
     )
 
 
 def measuring_jobs() -> Sequence[JobRow]:
     """The jobs that measure a mask's speed; none if no worker is connected."""
-    if not supervisor().connected:
+    if not supervisor().is_connected:
         return []
     return [row for row in worker_client().jobs() if row.kind == WorthJob.key]
 
 
 @dataclass(frozen=True)
 class MeasuredSavings:
-    """What a mask saves as measured, and the examples that it was measured on: their task and languages."""
+    """What a mask saves as measured.
+
+    Attributes:
+        savings: The figures.
+        task: Name of the task on whose examples it was measured.
+        languages: Codes of the languages of these examples.
+    """
 
     savings: Savings
     task: str
@@ -154,40 +170,51 @@ def newest_measured(
 
     for job in sorted(jobs, key=rank):
         params = job.params
-        found = (job.result or {}).get("worth")
+        stored_savings = (job.result or {}).get("worth")
         fits = params.get("model") == model and task in ("", params.get("task"))
-        if job.state == "done" and found is not None and fits:
-            try:
-                if mask_from_json(params.get("mask")).digest == mask.digest:
-                    named = tuple(params.get("languages") or ())
-                    return MeasuredSavings(Savings.from_json(found), str(params.get("task")), named)
-            except HeadlabError:  # from an older version: treated as not measured
-                continue
+        if job.state != "done" or stored_savings is None or not fits:
+            continue
+        try:
+            if mask_from_json(params.get("mask")).digest == mask.digest:
+                return MeasuredSavings(
+                    Savings.from_json(stored_savings),
+                    str(params.get("task")),
+                    tuple(params.get("languages") or ()),
+                )
+        except HeadlabError:  # from an older version: treated as not measured
+            continue
     return None
 
 
-def draw_times(measured: MeasuredSavings) -> None:
+def _ratio_words(ratio: Ratio | None) -> str:
+    """A ratio of times with its interval, and whether it may be 1."""
+    if ratio is None:
+        return "–"
+    words = f"{ratio.ratio:.2f} × [{ratio.low:.2f}, {ratio.high:.2f}]"
+    return words if ratio.sure else f"{words}, may be the same"
+
+
+def draw_times(measurement: MeasuredSavings) -> None:
     """The measured times: a row per device and batch size, and the examples that they are of."""
-    worth, rows = measured.savings, []
-    for speed in worth.speeds:
+    savings = measurement.savings
+    rows = []
+    for speed in savings.speeds:
         row = {
             "Device": speed.device,
             "Batch": speed.rows,
             "Tokens": speed.tokens,
             "Unpruned, ms": speed.milliseconds,
+            "Masked": _ratio_words(speed.masked),
+            "Removed": _ratio_words(speed.shrunk),
         }
-        for name, ratio in (("Masked", speed.masked), ("Removed", speed.shrunk)):
-            told = (
-                "–" if ratio is None else f"{ratio.ratio:.2f} × [{ratio.low:.2f}, {ratio.high:.2f}]"
-            )
-            row |= {name: told + ("" if ratio is None or ratio.sure else ", may be the same")}
         rows.append(row)
     number = st.column_config.NumberColumn(format="%.1f")
     st.dataframe(pd.DataFrame(rows), hide_index=True, column_config={"Unpruned, ms": number})
-    examples = f"On examples of {measured.task} in {languages_words(measured.languages)}."
+    examples = f"On examples of {measurement.task} in {languages_words(measurement.languages)}."
     st.caption(
-        f"{worth.sentences()[-1]} × of the unpruned model's time, below 1 is faster. {plain(examples)}"
+        f"{savings.sentences()[-1]} × of the unpruned model's time, below 1 is faster. "
+        f"{plain(examples)}"
     )
     with st.expander("All measurements"):
-        for table in worth.report().tables:
+        for table in savings.report().tables:
             show_table(table, f"worth-{table.name}")

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 import streamlit as st
 
-from headlab.dashboard.panels.job_actions import start
+from headlab.dashboard.panels import (
+    start_job,
+)
 from headlab.dashboard.widgets import PageState
 from headlab.jobs import Job
 
@@ -39,4 +41,4 @@ def start_on_page(job: Job) -> None:
     state = PruneState.of_session()
     state.last_job = job.key
     state.rerun_is_due = True
-    start(job)
+    start_job(job)

@@ -9,41 +9,47 @@ import numpy as np
 import pandas as pd
 
 from headlab.charts.front import FrontDot
-from headlab.core import Bools, HeadGrid, Report, is_number, is_same_model
-from headlab.dashboard.names import counted
-from headlab.dashboard.panels.stored_reports import StoredJob, differences
+from headlab.core import HeadGrid, Report, integer_in, is_number, is_same_model
+from headlab.dashboard.names import count_words
+from headlab.dashboard.panels import (
+    StoredJob,
+    report_differences,
+)
 from headlab.jobs.table import ExperimentJob, FrontJob
 from headlab.report.commands import QUESTION
-from headlab.results import Result, kept_without
+from headlab.results import Result
 from headlab.studies import BOUND, STUDIES, typed_result
 from headlab.studies.pareto import FrontResult, Point, TestedLanguage, cost_of, pareto
 
-ABOUT = STUDIES["front"]
+FRONT_STUDY = STUDIES["front"]
 
 
-WEAKEST, MEAN, HEADS, PARAMETERS = (
-    "weakest language",
-    "mean of the languages",
-    "heads kept",
-    "parameters kept",
-)
+def full_sizes() -> int:
+    """How many sizes the full front measures."""
+    return integer_in({"points": FRONT_STUDY.options["points"].default}, "points")
+
+
+WEAKEST_LANGUAGE = "weakest language"
+MEAN_OF_LANGUAGES = "mean of the languages"
+HEADS_KEPT = "heads kept"
+PARAMETERS_KEPT = "parameters kept"
 
 MILLION = 1e6
 
 
 @dataclass(frozen=True)
-class Front:
+class StoredFront:
     """A front with its points.
 
     Attributes:
         result: The stored report.
-        front: What it found.
+        study_result: The study's typed result.
         points: Its models.
         grid: Of the front's model.
     """
 
     result: Result[Report]
-    front: FrontResult
+    study_result: FrontResult
     points: tuple[Point, ...]
     grid: HeadGrid
 
@@ -55,50 +61,67 @@ class Front:
     @property
     def answer(self) -> Point:
         """The point that answers the question."""
-        answer = self.front.answer
+        answer = self.study_result.answer
         return self.point(answer.order, answer.removed)
 
     @property
     def loss(self) -> float | None:
         """Points that may be lost; None if the question was another."""
-        return self.front.loss
+        return self.study_result.loss
 
     @property
-    def counted(self) -> bool:
+    def has_parameters(self) -> bool:
         """Whether parameters are known for every point."""
         return all(point.parameters is not None for point in self.points)
 
-    def point(self, order: str, removed: int) -> Point:
-        """The point with this order and number of heads removed. Raises KeyError if there is none."""
+    def point(self, order: str, removed_heads: int) -> Point:
+        """The point with this order and number of heads removed.
+
+        Raises:
+            KeyError: If there is none.
+        """
         for point in self.points:
-            if (point.order, point.removed) == (order, removed):
+            if (point.order, point.removed) == (order, removed_heads):
                 return point
-        raise KeyError((order, removed))
-
-    def kept(self, point: Point) -> Bools:
-        """Heads that a point keeps, bool [head]."""
-        order = self.front.removal_order(point.order, self.grid)
-        return kept_without(order[: point.removed], self.grid.size)
+        raise KeyError((order, removed_heads))
 
 
-def read_front(result: Result[Report], grid: HeadGrid) -> Front:
-    """A front of this model. Raises HeadlabError if the report is not a front, or is of another model."""
+def read_front(result: Result[Report], grid: HeadGrid) -> StoredFront:
+    """A front of this model.
+
+    Raises:
+        HeadlabError: If the report is not a front, or is of another model.
+    """
     front = typed_result(result.record, FrontResult)
     for order in dict.fromkeys(point.order for point in front.points):
         front.removal_order(order, grid)
-    return Front(result, front, front.points, grid)
+    return StoredFront(result, front, front.points, grid)
 
 
 def matching_fronts(
     results: Sequence[Result[Report]], fingerprint: str, task: str, languages: Sequence[str]
 ) -> list[Result[Report]]:
-    """Fronts of this model and task, the newest first; those of exactly these languages before the rest."""
-    fronts = [r for r in results if r.record.name == ABOUT.key and _of(r, fingerprint, task)]
-    return sorted(
-        fronts,
-        key=lambda r: (is_on_languages(r, languages), str(r.meta.get("created", ""))),
-        reverse=True,
-    )
+    """Fronts of this model and task.
+
+    Args:
+        results: Stored reports of any study.
+        fingerprint: Of the model's weights.
+        task: Name of the task.
+        languages: Codes of languages.
+
+    Returns:
+        Those of exactly these languages, then the rest; in each, the newest first.
+    """
+    fronts = []
+    for result in results:
+        is_front = result.record.name == FRONT_STUDY.key
+        if is_front and _is_of_model_and_task(result, fingerprint, task):
+            fronts.append(result)
+
+    def rank(result: Result[Report]) -> tuple[bool, str]:
+        return is_on_languages(result, languages), str(result.meta.get("created", ""))
+
+    return sorted(fronts, key=rank, reverse=True)
 
 
 def is_on_languages(result: Result[Report], languages: Sequence[str]) -> bool:
@@ -106,7 +129,7 @@ def is_on_languages(result: Result[Report], languages: Sequence[str]) -> bool:
     return set(languages_of_front(result)) == set(languages)
 
 
-def _of(result: Result[Report], fingerprint: str, task: str) -> bool:
+def _is_of_model_and_task(result: Result[Report], fingerprint: str, task: str) -> bool:
     spec = result.record.spec
     return bool(
         is_same_model(spec["model"].get("fingerprint"), fingerprint)
@@ -121,27 +144,32 @@ def languages_of_front(result: Result[Report]) -> list[str]:
 
 def front_label(result: Result[Report]) -> str:
     """A front in one line: question, languages, method that ordered the heads, and date."""
-    options, languages = result.record.spec["options"], languages_of_front(result)
-    named = ", ".join(languages) if len(languages) < 5 else f"{len(languages)} languages"
-    created = str(result.meta.get("created", ""))[:16].replace("T", " ")
-    return f"{question_words(options)} · {named} · {options.get('method', 'method not recorded')} · {created}"
+    options = result.record.spec["options"]
+    languages = languages_of_front(result)
+    language_list = ", ".join(languages) if len(languages) < 5 else f"{len(languages)} languages"
+    method = options.get("method", "method not recorded")
+    created_at = str(result.meta.get("created", ""))[:16].replace("T", " ")
+    return f"{question_words(options)} · {language_list} · {method} · {created_at}"
 
 
 def question_words(options: Mapping[str, object]) -> str:
-    """What a front was asked, in words; another program may have written options that say it in no way."""
-    heads, points = options.get("heads"), options.get("within")
+    """The question that a front answers; another program's options may not say it."""
+    heads = options.get("heads")
+    points = options.get("within")
     if is_number(points):
-        by = "lower bound" if options.get("by") == BOUND else "estimate"
-        return f"within {counted(points, 'point')} by the {by}"
-    return f"best with {counted(heads, 'head')}" if is_number(heads) else "question not recorded"
+        basis = "lower bound" if options.get("by") == BOUND else "estimate"
+        return f"within {count_words(points, 'point')} by the {basis}"
+    return (
+        f"best with {count_words(heads, 'head')}" if is_number(heads) else "question not recorded"
+    )
 
 
 def other_settings(result: Result[Report], form_job: FrontJob) -> list[str]:
     """The settings of a front that are not those of the form, in words."""
-    stored = StoredJob.of(result.record)
-    question = question_words(stored.job.options)
-    without_question = replace(stored, job=_without_question(stored.job))
-    settings = differences(without_question, _without_question(form_job))
+    stored_job = StoredJob.of(result.record)
+    question = question_words(stored_job.job.options)
+    without_question = replace(stored_job, job=_without_question(stored_job.job))
+    settings = report_differences(without_question, _without_question(form_job))
     if question == question_words(form_job.options):
         return settings
     return [question, *settings]
@@ -153,28 +181,55 @@ def _without_question(job: ExperimentJob) -> ExperimentJob:
     return job.model_copy(update={"options": options})
 
 
-def front_dots(front: Front, cost: str, value: str) -> list[FrontDot]:
-    """The points as they are drawn. cost: HEADS or PARAMETERS.  value: WEAKEST or MEAN."""
-    points = front.points
-    costs = (
-        cost_of(points) / MILLION
-        if cost == PARAMETERS
-        else np.array([p.kept for p in points], float)
-    )
-    values = [100 * (p.worst if value == WEAKEST else p.mean) for p in points]
-    lows = [100 * (p.worst_bound if value == WEAKEST else p.mean_low) for p in points]
-    best = pareto(costs, np.array(values))
-    rows = zip(points, costs.tolist(), values, lows, best.tolist(), strict=True)
-    return [FrontDot(p.order, p.removed, c, v, low, b, hover_text(p)) for p, c, v, low, b in rows]
+def front_dots(front: StoredFront, cost: str, loss_measure: str) -> list[FrontDot]:
+    """The points as they are drawn.
+
+    Args:
+        front: The front.
+        cost: HEADS_KEPT, or PARAMETERS_KEPT in millions.
+        loss_measure: WEAKEST_LANGUAGE or MEAN_OF_LANGUAGES.
+
+    Returns:
+        A dot for each point, in their order; differences are in points.
+    """
+    costs = np.array([point.kept for point in front.points], float)
+    if cost == PARAMETERS_KEPT:
+        costs = cost_of(front.points) / MILLION
+    differences_in_points = []
+    lower_bounds = []
+    for point in front.points:
+        if loss_measure == WEAKEST_LANGUAGE:
+            differences_in_points.append(100 * point.worst)
+            lower_bounds.append(100 * point.worst_bound)
+        else:
+            differences_in_points.append(100 * point.mean)
+            lower_bounds.append(100 * point.mean_low)
+    is_best = pareto(costs, np.array(differences_in_points))
+    dots = []
+    for index, point in enumerate(front.points):
+        dots.append(
+            FrontDot(
+                point.order,
+                point.removed,
+                float(costs[index]),
+                differences_in_points[index],
+                lower_bounds[index],
+                bool(is_best[index]),
+                hover_text(point),
+            )
+        )
+    return dots
 
 
-def offered_points(front: Front) -> list[Point]:
+def offered_points(front: StoredFront) -> list[Point]:
     """The answer and the Pareto-optimal points, fewest heads first."""
-    cost = PARAMETERS if front.counted else HEADS
-    best = {(dot.order, dot.removed) for dot in front_dots(front, cost, WEAKEST) if dot.best}
-    best.add((front.answer.order, front.answer.removed))
-    points = sorted(dict.fromkeys(front.points), key=lambda p: (p.kept, -p.worst))
-    return [p for p in points if (p.order, p.removed) in best]
+    cost = PARAMETERS_KEPT if front.has_parameters else HEADS_KEPT
+    offered_keys = {(front.answer.order, front.answer.removed)}
+    for dot in front_dots(front, cost, WEAKEST_LANGUAGE):
+        if dot.best:
+            offered_keys.add((dot.order, dot.removed))
+    points = sorted(dict.fromkeys(front.points), key=lambda point: (point.kept, -point.worst))
+    return [point for point in points if (point.order, point.removed) in offered_keys]
 
 
 def hover_text(point: Point) -> str:
@@ -183,7 +238,8 @@ def hover_text(point: Point) -> str:
     if point.parameters is not None:
         lines.append(f"{point.parameters / MILLION:.2f} million parameters after shrinking")
     lines.append(
-        f"weakest: {point.weakest} {100 * point.worst:+.1f} points, bound {100 * point.worst_bound:+.1f}"
+        f"weakest: {point.weakest} {100 * point.worst:+.1f} points, bound "
+        f"{100 * point.worst_bound:+.1f}"
     )
     lines.append(
         f"mean {100 * point.mean:+.1f} [{100 * point.mean_low:+.1f}, {100 * point.mean_high:+.1f}]"
@@ -191,9 +247,9 @@ def hover_text(point: Point) -> str:
     return "<br>".join(lines).replace("-", "−")
 
 
-def confirmed_table(front: Front) -> pd.DataFrame:
+def confirmed_table(front: StoredFront) -> pd.DataFrame:
     """The answer's accuracy on test: a row per language, and one for their mean."""
-    rows = front.front.confirmed.rows
+    rows = front.study_result.confirmed.rows
     columns = {
         "Language": [row.language for row in rows],
         "Accuracy %": [row.accuracy for row in rows],
@@ -212,10 +268,10 @@ def interval_words(row: TestedLanguage) -> str | None:
     return f"{row.low:+.1f} … {row.high:+.1f}"
 
 
-def point_label(point: Point, *, answer: bool = False) -> str:
+def point_label(point: Point, *, is_answer: bool = False) -> str:
     """A point as a list entry."""
-    told = (
-        f"{point.kept} heads · weakest {point.weakest} {100 * point.worst:+.1f} · mean {100 * point.mean:+.1f} "
-        f"· order {point.order}"
+    label = (
+        f"{point.kept} heads · weakest {point.weakest} {100 * point.worst:+.1f} · mean "
+        f"{100 * point.mean:+.1f} · order {point.order}"
     )
-    return f"{told}{' · the answer' if answer else ''}".replace("-", "−")
+    return f"{label}{' · the answer' if is_answer else ''}".replace("-", "−")

@@ -9,7 +9,7 @@ import streamlit as st
 
 from headlab.dashboard.frame import Choice, StoredScores, errors_as_sentences, worker_client
 from headlab.dashboard.pages.prune.board import (
-    HOW,
+    HOW_TO_SWITCH,
     draw_head_list,
     draw_suggestion,
     draw_switches,
@@ -19,18 +19,26 @@ from headlab.dashboard.pages.prune.board import (
 from headlab.dashboard.pages.prune.changed_answers import draw_changed_answers
 from headlab.dashboard.pages.prune.savings import draw_savings
 from headlab.dashboard.pages.prune.state import PruneState
-from headlab.dashboard.panels import accuracy
-from headlab.dashboard.panels.accuracy import SIZES, Question
-from headlab.dashboard.panels.history import History, write_link
-from headlab.dashboard.panels.mask_files import draw_mask_files, with_measured_accuracies
-from headlab.dashboard.panels.page_report import offer_page_report
+from headlab.dashboard.panels import (
+    EXAMPLES_BY_SPLIT,
+    AccuracyQuestion,
+    MaskHistory,
+    arriving_figures,
+    draw_arriving_figures,
+    draw_mask_files,
+    draw_test_accuracies,
+    offer_page_report,
+    session_figures,
+    with_measured_accuracies,
+    write_mask_link,
+)
 from headlab.dashboard.widgets import heads_gated_together, keep_known_choice, remember_choice
 from headlab.masks import Mask
 from headlab.worker import JobRow, LoadedModel
 
 AREAS = ("grid", "figures", "ways", "more")
 SPLIT_HELP = (
-    f"dev ({SIZES['dev']} examples) is for choosing heads, test ({SIZES['test']}) for reporting "
+    f"dev ({EXAMPLES_BY_SPLIT['dev']} examples) is for choosing heads, test ({EXAMPLES_BY_SPLIT['test']}) for reporting "
     "figures. A mask chosen while looking at test gives an optimistic estimate on test."
 )
 READING = (
@@ -42,9 +50,14 @@ READING = (
 
 def pick_split() -> str:
     """Draw the choice of examples and return the split: dev or test."""
-    keep_known_choice("split", "examples", list(SIZES))
+    keep_known_choice("split", "examples", list(EXAMPLES_BY_SPLIT))
     split = st.radio(
-        "Examples", list(SIZES), horizontal=True, key="split", bind="query-params", help=SPLIT_HELP
+        "Examples",
+        list(EXAMPLES_BY_SPLIT),
+        horizontal=True,
+        key="split",
+        bind="query-params",
+        help=SPLIT_HELP,
     )
     remember_choice("split", split)  # this is a fragment, which may run without the page
     return split
@@ -53,8 +66,8 @@ def pick_split() -> str:
 @st.fragment
 def draw_board(
     choice: Choice,
-    loaded: LoadedModel,
-    history: History,
+    model: LoadedModel,
+    history: MaskHistory,
     results: StoredScores,
     measured_jobs: Sequence[JobRow],
 ) -> None:
@@ -62,51 +75,57 @@ def draw_board(
 
     Args:
         choice: The sidebar's.
-        loaded: Its model.
+        model: Its model.
         history: Of the mask of this model.
         results: The stored scores of the choice.
         measured_jobs: Jobs that measure the speed of a mask.
     """
     with errors_as_sentences():
-        known_figures = st.session_state.setdefault(accuracy.SEEN, {})
+        known_figures = session_figures()
         with st.container(key="board"):  # laid out by static/page.css; in this order on a phone
-            grid, figures, ways, more = (st.container(key=f"board-{name}") for name in AREAS)
-        with figures:
-            headline = st.container()
+            grid_area, figures_area, ways_area, below_area = (
+                st.container(key=f"board-{name}") for name in AREAS
+            )
+        with figures_area:
+            headline_area = st.container()
             split = pick_split()
-            details = st.container()
-            changed = st.container()
+            details_area = st.container()
+            answers_area = st.container()
         mask = history.mask
-        question = Question.of(
+        question = AccuracyQuestion.unchecked(
             choice.model,
-            loaded.fingerprint,
+            model.fingerprint,
             choice.task,
             split,
             mask if mask.removed else None,
             PruneState.of_session().asker,
             choice.label_map,
         )
-        with ways:
-            st.caption(HOW)
+        with ways_area:
+            st.caption(HOW_TO_SWITCH)
             scores = pick_scores(results)
-            on_test = partial(accuracy.on_test, question, choice.languages, known_figures)
-            draw_suggestion(history, results, scores, on_test)
+            draw_on_test = partial(draw_test_accuracies, question, choice.languages, known_figures)
+            draw_suggestion(history, results, scores, draw_on_test)
             draw_head_list(history)
-            draw_savings(choice, loaded.costs, mask, measured_jobs)
-        with grid:
-            draw_switches(history, scores, heads_gated_together(loaded.fingerprint))
+            draw_savings(choice, model.costs, mask, measured_jobs)
+        with grid_area:
+            draw_switches(history, scores, heads_gated_together(model.fingerprint))
             draw_toolbar(history)
-        with more:
+        with below_area:
             st.caption(READING)
-            draw_mask_files(mask, history, loaded, question, known_figures, choice.languages)
+            draw_mask_files(mask, history, model, question, known_figures, choice.languages)
             reported_masks: dict[str, Mask] = {}
             if mask.removed:
                 reported_masks["Mask of the Prune page"] = with_measured_accuracies(
                     mask, question, known_figures, choice.languages
                 )
             offer_page_report(choice, results.scores, reported_masks)
-        write_link(history)
-        live = accuracy.running(worker_client(), question, choice.languages, known_figures)
-        with changed:
+        write_mask_link(history)
+        running_figures = arriving_figures(
+            worker_client(), question, choice.languages, known_figures
+        )
+        with answers_area:
             draw_changed_answers(question, choice.languages, known_figures)
-        accuracy.show(headline, details, live, choice.languages, question)
+        draw_arriving_figures(
+            headline_area, details_area, running_figures, choice.languages, question
+        )

@@ -2,96 +2,189 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import streamlit as st
 
 from headlab.core import HEAD, HEAD_FORMATS, Cell, Head, Table, content_key
 from headlab.dashboard.names import language_title
-from headlab.dashboard.panels import stored_roles
-from headlab.dashboard.panels.contrast import (
-    HEADING,
-    NOTHING,
-    SHORT,
-    Click,
-    bare_scores,
-    compare,
-    pick,
+from headlab.dashboard.panels import (
+    COMPARED_KEY_LENGTH,
+    COMPARISON_HEADING,
+    NO_COMPARISON,
+    HeadAction,
+    StoredByLanguage,
+    StoredRoles,
+    draw_comparison,
+    draw_role_map,
+    pick_compared_result,
+    roles_report_label,
+    unitless_scores,
 )
-from headlab.dashboard.panels.shelf import Shelf
-from headlab.dashboard.panels.stored_roles import StoredRoles
 from headlab.dashboard.widgets import show_table
 from headlab.results import HeadScores
 from headlab.roles import HAS, Found, Roles
 
 
 def compare_reports(
-    shelf: Shelf[StoredRoles], shown: StoredRoles, head: Head, on_click: Click
+    stored_reports: StoredByLanguage[StoredRoles],
+    shown_report: StoredRoles,
+    head: Head,
+    on_click: HeadAction,
 ) -> None:
-    """Two reports of roles on the same heads: both maps, a measure of attention, and the roles that differ."""
-    every = [kept for rows in shelf.by_language.values() for kept in rows]
-    there = {
-        kept.key[:SHORT]: kept
-        for kept in every
-        if kept.key != shown.key and kept.roles.grid == shown.roles.grid
-    }
-    if not there:
+    """Two reports of roles on the same heads: both maps, a measure of attention, and the roles that differ.
+
+    Args:
+        stored_reports: The stored reports.
+        shown_report: The one that the page shows.
+        head: The selected head.
+        on_click: What a click on a head does.
+    """
+    report_keys = []
+    comparable_reports = {}
+    labels = {}
+    for reports in stored_reports.by_language.values():
+        for report in reports:
+            report_keys.append(report.key)
+            if report.key != shown_report.key and report.roles.grid == shown_report.roles.grid:
+                short_key = report.key[:COMPARED_KEY_LENGTH]
+                comparable_reports[short_key] = report
+                labels[short_key] = roles_report_label(report, stored_reports.weights)
+    if not comparable_reports:
         return
-    st.subheader(HEADING)
-    labels = {key: stored_roles.label(kept, shelf.weights) for key, kept in there.items()}
-    key = pick(labels, "roles", f"roles-{shown.key[:SHORT]}", [kept.key for kept in every])
-    if key == NOTHING:
+    st.subheader(COMPARISON_HEADING)
+    key = pick_compared_result(
+        labels, "roles", f"roles-{shown_report.key[:COMPARED_KEY_LENGTH]}", report_keys
+    )
+    if key == NO_COMPARISON:
         return
-    other, names = there[key], (stored_roles.label(shown, shelf.weights), labels[key])
-    for at, (kept, place) in enumerate(
-        zip((shown, other), st.columns(2, gap="large"), strict=True)
-    ):
-        with place:
-            stored_roles.role_map(
-                kept.roles,
-                key=f"contrast-roles-{at}",
-                title=language_title(kept.language),
-                selected=head,
+    other_report = comparable_reports[key]
+    names = (roles_report_label(shown_report, stored_reports.weights), labels[key])
+    both_reports = (shown_report, other_report)
+    columns = st.columns(2, gap="large")
+    for index, (report, column) in enumerate(zip(both_reports, columns, strict=True)):
+        with column:
+            draw_role_map(
+                report.roles,
+                key=f"contrast-roles-{index}",
+                title=language_title(report.language),
+                selected_head=head,
                 on_click=on_click,
             )
-    turned = roles_that_differ(shown.roles, other.roles, names)
-    if turned.rows:
-        show_table(turned, content_key(["roles", shown.key, key]))
+    differing_roles = roles_that_differ(shown_report.roles, other_report.roles, names)
+    if differing_roles.rows:
+        show_table(differing_roles, content_key(["roles", shown_report.key, key]))
     else:
         st.info("Every head has the same roles in both.")
-    pairs = {
-        name: (one, two)
-        for name, one in measures(shown).items()
-        if (two := measures(other).get(name))
-    }
-    if pairs:
+    shown_scores = measures_of_attention(shown_report)
+    other_scores = measures_of_attention(other_report) if shown_scores else {}
+    measures = [name for name in shown_scores if name in other_scores]
+    if measures:
         st.markdown("##### How they attend")
         measure = st.selectbox(
-            "Measure", list(pairs), format_func=str.capitalize, key="contrast-measure"
+            "Measure", measures, format_func=str.capitalize, key="contrast-measure"
         )
-        told = tuple(
-            f"{side}: {name}." for side, name in zip(("Shown", "Other"), names, strict=True)
+        titles = (
+            f"{language_title(shown_report.language)} (shown)",
+            language_title(other_report.language),
         )
-        titles = (f"{language_title(shown.language)} (shown)", language_title(other.language))
-        compare(
-            *pairs[measure], titles, told, content_key([measure, shown.key, key]), head, on_click
+        draw_comparison(
+            shown_scores[measure],
+            other_scores[measure],
+            titles,
+            (f"Shown: {names[0]}.", f"Other: {names[1]}."),
+            content_key([measure, shown_report.key, key]),
+            head,
+            on_click,
         )
 
 
-def measures(kept: StoredRoles) -> dict[str, HeadScores]:
-    """What a report measures of the attention of every head, by the measure's name; not what some heads lack."""
-    roles, found = kept.roles, dict[str, HeadScores]()
+def measures_of_attention(report: StoredRoles) -> dict[str, HeadScores]:
+    """What a report measures of the attention of every head, by the measure's name.
+
+    A measure that some heads lack is left out.
+    """
+    roles = report.roles
+    scores_by_measure: dict[str, HeadScores] = {}
     for name in next(iter(roles.measures.values())):
         values = [roles.measures.get(head, {}).get(name) for head in roles.grid.heads]
         if name != "tokens" and None not in values:
-            found[name] = bare_scores(roles.grid, kept.language, name, np.array(values, float))
-    return found
+            scores_by_measure[name] = unitless_scores(
+                roles.grid, report.language, name, np.array(values, float)
+            )
+    return scores_by_measure
 
 
-def roles_that_differ(shown: Roles, other: Roles, names: tuple[str, str]) -> Table:
-    """A row for each head and role that it has in one of two reports only, the largest difference of shares first."""
-    of = [{(row.head, row.role): row for row in roles.rows} for roles in (shown, other)]
-    rows = [_role_row(at, of[0].get(at), of[1].get(at)) for at in dict.fromkeys([*of[0], *of[1]])]
-    kept = sorted((row for row in rows if row[4] != row[5]), key=lambda row: -abs(row[8] or 0.0))  # type: ignore[arg-type]
+class RolePair(NamedTuple):
+    """A role of a head in two reports.
+
+    Attributes:
+        head: The head.
+        role: The role.
+        shown_role: What the shown report says of it; None if it did not test the head for the role.
+        other_role: What the other report says of it.
+    """
+
+    head: Head
+    role: str
+    shown_role: Found | None
+    other_role: Found | None
+
+    @property
+    def shown_has_it(self) -> bool:
+        """Whether the head has the role in the shown report."""
+        return self.shown_role is not None and self.shown_role.has
+
+    @property
+    def other_has_it(self) -> bool:
+        """Whether the head has the role in the other report."""
+        return self.other_role is not None and self.other_role.has
+
+    def difference(self, shown_number: str, other_number: str) -> float | None:
+        """A number of the shown report minus one of the other; None where either lacks it."""
+        minuend = _number(self.shown_role, shown_number)
+        subtrahend = _number(self.other_role, other_number)
+        if minuend is None or subtrahend is None:
+            return None
+        return minuend - subtrahend
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The row of the table `roles-that-differ`."""
+        return (
+            *self.head,
+            self.role,
+            self.shown_has_it,
+            self.other_has_it,
+            _number(self.shown_role, "share, %"),
+            _number(self.other_role, "share, %"),
+            self.difference("share, %", "share, %"),
+            self.difference("low, %", "high, %"),
+            self.difference("high, %", "low, %"),
+        )
+
+
+def _number(role: Found | None, name: str) -> float | None:
+    return None if role is None else role.numbers[name]
+
+
+def roles_that_differ(shown_roles: Roles, other_roles: Roles, names: tuple[str, str]) -> Table:
+    """A row for each head and role that it has in one of two reports only, the largest difference of shares first.
+
+    Args:
+        shown_roles: Of the report that the page shows.
+        other_roles: Of the other one.
+        names: Of the two reports.
+    """
+    shown_by_key = {(row.head, row.role): row for row in shown_roles.rows}
+    other_by_key = {(row.head, row.role): row for row in other_roles.rows}
+    differing_pairs = []
+    for key in dict.fromkeys([*shown_by_key, *other_by_key]):
+        pair = RolePair(*key, shown_by_key.get(key), other_by_key.get(key))
+        if pair.shown_has_it != pair.other_has_it:
+            differing_pairs.append(pair)
+    differing_pairs.sort(key=lambda pair: -abs(pair.difference("share, %", "share, %") or 0.0))
     columns = (
         *HEAD,
         "role",
@@ -115,20 +208,6 @@ def roles_that_differ(shown: Roles, other: Roles, names: tuple[str, str]) -> Tab
         "Roles that a head has in one of the two",
         columns,
         formats,
-        tuple(kept),
+        tuple(pair.cells for pair in differing_pairs),
         notes,
     )
-
-
-def _role_row(at: tuple[Head, str], one: Found | None, two: Found | None) -> tuple[Cell, ...]:
-    def number(row: Found | None, name: str) -> float | None:
-        return None if row is None else row.numbers[name]
-
-    def less(mine: str, theirs: str) -> float | None:
-        left, right = number(one, mine), number(two, theirs)
-        return None if left is None or right is None else left - right
-
-    has = (one is not None and one.has, two is not None and two.has)
-    share = "share, %"
-    between = (less(share, share), less("low, %", "high, %"), less("high, %", "low, %"))
-    return (*at[0], at[1], *has, number(one, share), number(two, share), *between)

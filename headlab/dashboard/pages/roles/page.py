@@ -10,11 +10,15 @@ from headlab.dashboard.names import head_from, head_key, language_title, plain
 from headlab.dashboard.pages.roles import head_card, other_reports
 from headlab.dashboard.pages.roles.form import draw_form
 from headlab.dashboard.pages.roles.remaining import draw_remaining
-from headlab.dashboard.panels import stored_roles
-from headlab.dashboard.panels.reproduction import commands_again
-from headlab.dashboard.panels.shelf import Shelf
-from headlab.dashboard.panels.stored_reports import report_facts
-from headlab.dashboard.panels.stored_roles import StoredRoles
+from headlab.dashboard.panels import (
+    StoredByLanguage,
+    StoredRoles,
+    commands_again,
+    draw_role_map,
+    report_facts,
+    roles_report_label,
+    stored_roles_reports,
+)
 from headlab.dashboard.widgets import (
     keep_known_choice,
     pick_result,
@@ -30,36 +34,38 @@ def select_head(head: Head) -> None:
     set_widget("head", head_key(head))
 
 
-def pick_report_and_head(shelf: Shelf[StoredRoles]) -> tuple[str, StoredRoles, Head]:
+def pick_report_and_head(
+    stored_reports: StoredByLanguage[StoredRoles],
+) -> tuple[str, StoredRoles, Head]:
     """Draw the widgets for language, report and head, which match a click."""
-    languages = list(shelf.by_language)
+    languages = list(stored_reports.by_language)
     keep_known_choice("focus", "language", languages)
-    left, right = st.columns(2)
-    language = left.selectbox(
+    language_place, head_place = st.columns(2)
+    language = language_place.selectbox(
         "Language", languages, format_func=str, key="focus", bind="query-params"
     )
-    report = pick_report(shelf, language)
+    report = pick_report(stored_reports, language)
     heads = report.roles.grid.heads
     head_keys = [head_key(head) for head in heads]
     keep_known_choice("head", "head", head_keys)
-    with_roles = (index for index, head in enumerate(heads) if report.roles.having(head))
-    selected_key = right.selectbox(
+    indices_with_roles = (index for index, head in enumerate(heads) if report.roles.having(head))
+    selected_key = head_place.selectbox(
         "Head (stack.layer.head)",
         head_keys,
-        index=next(with_roles, 0),
+        index=next(indices_with_roles, 0),
         key="head",
         bind="query-params",
     )
     return language, report, head_from(selected_key)
 
 
-def pick_report(shelf: Shelf[StoredRoles], language: str) -> StoredRoles:
+def pick_report(stored_reports: StoredByLanguage[StoredRoles], language: str) -> StoredRoles:
     """The report to show of those in a language."""
-    by_key = {report.key: report for report in shelf.by_language[language]}
+    report_by_key = {report.key: report for report in stored_reports.by_language[language]}
     return pick_result(
         "Report",
-        by_key,
-        lambda key: stored_roles.label(by_key[key], shelf.weights),
+        report_by_key,
+        lambda key: roles_report_label(report_by_key[key], stored_reports.weights),
         f"roles-report-{language}",
     )
 
@@ -68,7 +74,8 @@ def draw_tables(report: StoredRoles) -> None:
     """How many heads have each role, and each relation of syntax."""
     names = ("role-counts", "relations")
     for name, column in zip(names, st.columns([1, 2], gap="large"), strict=True):
-        if table := report.roles.table(name):
+        table = report.roles.table(name)
+        if table:
             with column:
                 show_table(table, report.key)
     if not report.roles.syntax:
@@ -79,7 +86,8 @@ def draw_how_made(report: StoredRoles) -> None:
     """Every head in numbers, and how the report was made."""
     with st.expander("Every head in numbers, and how it was made"):
         for name in ("measures", "roles"):
-            if table := report.roles.table(name):
+            table = report.roles.table(name)
+            if table:
                 show_table(table, report.key)
         facts = report_facts(report.result)
         commands = commands_again("report", report.result)
@@ -87,36 +95,38 @@ def draw_how_made(report: StoredRoles) -> None:
         show_how_made(facts, commands, report.result.record, name, report.key)
 
 
-def draw_roles(choice: Choice, shelf: Shelf[StoredRoles]) -> None:
+def draw_roles(choice: Choice, stored_reports: StoredByLanguage[StoredRoles]) -> None:
     """The page where there are reports of roles.
 
     Args:
         choice: The sidebar's.
-        shelf: Its stored reports.
+        stored_reports: Its stored reports.
     """
-    left, right = st.columns([10, 11], gap="large")
-    with left:
-        language, report, head = pick_report_and_head(shelf)
-        stored_roles.role_map(
+    map_column, card_column = st.columns([10, 11], gap="large")
+    with map_column:
+        language, report, head = pick_report_and_head(stored_reports)
+        draw_role_map(
             report.roles,
             key="roles-map",
             title=language_title(language),
-            selected=head,
+            selected_head=head,
             on_click=select_head,
         )
-    with right:
+    with card_column:
         head_card.draw_card(report.roles, head)
-    st.caption(plain(stored_roles.label(report, shelf.weights)))
+    st.caption(plain(roles_report_label(report, stored_reports.weights)))
     for note in report.result.record.notes:
         st.markdown(f"- {plain(note)}")
-    head_card.details(report.roles, head, report.key)
+    head_card.draw_details(report.roles, head, report.key)
     st.subheader("Which roles, and which relations")
     draw_tables(report)
     st.subheader("Sentences")
     head_card.draw_examples(report.roles, head)
-    other_reports.compare_reports(shelf, report, head, select_head)
+    other_reports.compare_reports(stored_reports, report, head, select_head)
     st.subheader("Roles by language")
-    roles_by_language = {name: reports[0].roles for name, reports in shelf.by_language.items()}
+    roles_by_language = {
+        name: reports[0].roles for name, reports in stored_reports.by_language.items()
+    }
     head_card.draw_languages(roles_by_language | {language: report.roles}, language)
     st.subheader("Roles of the heads that remain after pruning")
     draw_remaining(choice, report)
@@ -126,14 +136,14 @@ def draw_roles(choice: Choice, shelf: Shelf[StoredRoles]) -> None:
 def draw_page() -> None:
     """Draw the page."""
     with page("roles") as choice:
-        shelf = stored_roles.shelf(choice)
-        if shelf.by_language:
-            draw_roles(choice, shelf)
+        stored_reports = stored_roles_reports(choice)
+        if stored_reports.by_language:
+            draw_roles(choice, stored_reports)
         elif choice.languages:
             st.info(
                 f"There is no report yet on what the heads of {plain(choice.model)} do in these "
                 "languages. **Start** makes one: the map of heads by role, tables to download, "
                 "examples, and notes on what limits them."
             )
-        draw_form(choice, shelf)
-        show_skipped(shelf.problems, "report")
+        draw_form(choice, stored_reports)
+        show_skipped(stored_reports.problems, "report")

@@ -7,61 +7,70 @@ import streamlit as st
 from headlab.core import HeadlabError
 from headlab.dashboard.frame import Choice, scores_of
 from headlab.dashboard.names import language_title, plain
-from headlab.dashboard.panels import job_offer
-from headlab.dashboard.panels.remaining_roles import counts_by_size
-from headlab.dashboard.panels.stored_roles import StoredRoles
-from headlab.dashboard.widgets import figure, show_table
+from headlab.dashboard.panels import (
+    StoredRoles,
+    offer_missing_scores,
+    role_counts_by_size,
+)
+from headlab.dashboard.widgets import draw_figure, show_table
 from headlab.plots.heads import stacked
 from headlab.studies.remaining import remaining
 
-STEPS = 12  # sizes that are shown
+MAX_SIZES = 12
+"""How many sizes are shown."""
 
 
-def draw_remaining(choice: Choice, kept: StoredRoles) -> None:
-    """The roles left at each size, by the scores of the sidebar's method; without scores, the offer to compute them."""
+def draw_remaining(choice: Choice, report: StoredRoles) -> None:
+    """The roles left at each size, by the scores of the sidebar's method, or the offer to compute those.
+
+    Args:
+        choice: The sidebar's.
+        report: The report of roles.
+    """
     results = scores_of(choice)
     if not results.scores:
         st.info(
-            f"The heads' order is that of their {choice.method} scores on task {plain(choice.task)}, and none are "
-            "cached for the chosen languages."
+            f"The heads' order is that of their {choice.method} scores on task "
+            f"{plain(choice.task)}, and none are cached for the chosen languages."
         )
         if results.missing:
             with st.container(border=True, key="offer"):
-                job_offer.offer(
-                    choice, results.missing, folded=True
+                offer_missing_scores(
+                    choice, results.missing, is_folded=True
                 )  # its progress is shown with the roles' own
         return
     languages = list(results.scores)
-    start = languages.index(kept.language) if kept.language in languages else 0
-    chosen = st.selectbox(
+    default_index = languages.index(report.language) if report.language in languages else 0
+    order_language = st.selectbox(
         "Remove heads by the scores of",
         languages,
-        start,
+        default_index,
         format_func=language_title,
-        key=f"roles-order-{kept.language}",
+        key=f"roles-order-{report.language}",
     )
-    scores = results.scores[chosen]
+    scores = results.scores[order_language]
     try:
-        table = remaining(kept.result.record, scores, sizes(scores.grid.size))
+        table = remaining(report.result.record, scores, shown_sizes(scores.grid.size))
     except HeadlabError as error:
         st.info(plain(f"These scores cannot order the heads of this report: {error}."))
         return
-    left, counts = counts_by_size(table)
-    fig = stacked(left, counts, "heads with the role")
-    figure(
+    heads_left, counts = role_counts_by_size(table)
+    fig = stacked(heads_left, counts, "heads with the role")
+    draw_figure(
         fig,
-        f"roles-left-{kept.language}",
+        f"roles-left-{report.language}",
         key="roles-left",
         alt="Heads left with each role, at every size",
-        of=(choice.model, kept.source),
-        about=f"{language_title(kept.language)}, {choice.method}",
+        subject=(choice.model, report.source),
+        subject_details=f"{language_title(report.language)}, {choice.method}",
     )
     st.caption(
-        f"By {choice.method} scores of {plain(language_title(chosen))}. A head with several roles counts in each."
+        f"By {choice.method} scores of {plain(language_title(order_language))}. A head with "
+        "several roles counts in each."
     )
-    show_table(table, kept.key)
+    show_table(table, report.key)
 
 
-def sizes(heads: int) -> list[int]:
+def shown_sizes(heads: int) -> list[int]:
     """Distinct numbers of heads left, evenly spaced from all of them down."""
-    return list(dict.fromkeys(round(heads * part / STEPS) for part in range(STEPS, 0, -1)))
+    return list(dict.fromkeys(round(heads * part / MAX_SIZES) for part in range(MAX_SIZES, 0, -1)))
