@@ -36,8 +36,12 @@ from headlab.dashboard.pages.roles.head_card import (
 )
 from headlab.dashboard.pages.roles.remaining import shown_sizes
 from headlab.dashboard.panels import job_format, stored_roles
-from headlab.dashboard.panels.remaining_roles import role_counts_by_size
-from headlab.dashboard.panels.stored_roles import TASK_SOURCE, TREEBANK_SOURCE, roles_requests
+from headlab.dashboard.panels.stored_roles import (
+    TASK_SOURCE,
+    TREEBANK_SOURCE,
+    role_counts_by_size,
+    roles_requests,
+)
 from headlab.dashboard.widgets import head_press_action
 from headlab.jobs.roles import RolesJob
 from headlab.pictures import LOOKS, in_order, role_map_of

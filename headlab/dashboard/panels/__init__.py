@@ -23,6 +23,7 @@ from headlab.dashboard.panels.attended_sentences import ShownSentence as ShownSe
 from headlab.dashboard.panels.attended_sentences import (
     label_examples_by_title as label_examples_by_title,
 )
+from headlab.dashboard.panels.attended_sentences import link_to_attention as link_to_attention
 from headlab.dashboard.panels.attended_sentences import offered_examples as offered_examples
 from headlab.dashboard.panels.attended_sentences import pick_sentences as pick_sentences
 from headlab.dashboard.panels.contrast import COMPARED_KEY_LENGTH as COMPARED_KEY_LENGTH
@@ -36,7 +37,6 @@ from headlab.dashboard.panels.contrast import (
 from headlab.dashboard.panels.contrast import draw_comparison_section as draw_comparison_section
 from headlab.dashboard.panels.contrast import pick_compared_result as pick_compared_result
 from headlab.dashboard.panels.contrast import unitless_scores as unitless_scores
-from headlab.dashboard.panels.heads_in_tables import link_to_attention as link_to_attention
 from headlab.dashboard.panels.history import MaskHistory as MaskHistory
 from headlab.dashboard.panels.history import apply_mask_link as apply_mask_link
 from headlab.dashboard.panels.history import histories_by_fingerprint as histories_by_fingerprint
@@ -89,8 +89,6 @@ from headlab.dashboard.panels.mask_files import mask_file_name as mask_file_name
 from headlab.dashboard.panels.mask_files import offer_mask_file as offer_mask_file
 from headlab.dashboard.panels.mask_files import with_measured_accuracies as with_measured_accuracies
 from headlab.dashboard.panels.page_report import offer_page_report as offer_page_report
-from headlab.dashboard.panels.remaining_roles import role_counts_by_size as role_counts_by_size
-from headlab.dashboard.panels.reproduction import commands_again as commands_again
 from headlab.dashboard.panels.sharpening_map import draw_head_so_far as draw_head_so_far
 from headlab.dashboard.panels.sharpening_map import draw_sharpening_map as draw_sharpening_map
 from headlab.dashboard.panels.sharpening_map import head_value_words as head_value_words
@@ -101,10 +99,10 @@ from headlab.dashboard.panels.sharpening_map import sign_flag as sign_flag
 from headlab.dashboard.panels.shelf import StoredByLanguage as StoredByLanguage
 from headlab.dashboard.panels.shelf import current_weights as current_weights
 from headlab.dashboard.panels.shelf import draw_form_for_missing as draw_form_for_missing
-from headlab.dashboard.panels.shown_front import ShownFront as ShownFront
-from headlab.dashboard.panels.shown_front import show_front_next as show_front_next
+from headlab.dashboard.panels.shown_report import ShownFront as ShownFront
 from headlab.dashboard.panels.shown_report import choose_experiment as choose_experiment
 from headlab.dashboard.panels.shown_report import requested_report as requested_report
+from headlab.dashboard.panels.shown_report import show_front_next as show_front_next
 from headlab.dashboard.panels.shown_report import show_report_next as show_report_next
 from headlab.dashboard.panels.shown_report import write_report_link as write_report_link
 from headlab.dashboard.panels.stored_gates import DEFAULT_WEIGHTS as DEFAULT_WEIGHTS
@@ -126,6 +124,7 @@ from headlab.dashboard.panels.stored_gates import sweep_labels as sweep_labels
 from headlab.dashboard.panels.stored_gates import sweep_widget_key as sweep_widget_key
 from headlab.dashboard.panels.stored_gates import training_options as training_options
 from headlab.dashboard.panels.stored_reports import StoredJob as StoredJob
+from headlab.dashboard.panels.stored_reports import commands_again as commands_again
 from headlab.dashboard.panels.stored_reports import creation_seconds as creation_seconds
 from headlab.dashboard.panels.stored_reports import matching_reports as matching_reports
 from headlab.dashboard.panels.stored_reports import report_differences as report_differences
@@ -140,6 +139,7 @@ from headlab.dashboard.panels.stored_roles import TREEBANK_SOURCE as TREEBANK_SO
 from headlab.dashboard.panels.stored_roles import RolesRequest as RolesRequest
 from headlab.dashboard.panels.stored_roles import StoredRoles as StoredRoles
 from headlab.dashboard.panels.stored_roles import draw_role_map as draw_role_map
+from headlab.dashboard.panels.stored_roles import role_counts_by_size as role_counts_by_size
 from headlab.dashboard.panels.stored_roles import roles_job_refusal as roles_job_refusal
 from headlab.dashboard.panels.stored_roles import roles_report_label as roles_report_label
 from headlab.dashboard.panels.stored_roles import roles_requests as roles_requests

@@ -1,9 +1,9 @@
-"""Which experiment and report the Experiments page shows: in its link, and across page switches."""
+"""What a page shows next: experiment and report on the Experiments page, the front on Prune."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import streamlit as st
@@ -119,3 +119,28 @@ def write_report_link(experiment: str, report: str = "") -> None:
         st.query_params["report"] = state.shown.report
     else:
         st.query_params.pop("report", None)
+
+
+@dataclass
+class ShownFront(PageState):
+    """The choice of a front in one session, beside the list to choose from.
+
+    Attributes:
+        requested: Start of the key of the front that another page opens; empty once it is shown.
+        linked: Starts of the keys that the page itself has put in its link.
+        nearest: Full key of the front that fitted the form best when the page was last drawn.
+    """
+
+    key = "_front"
+    requested: str = ""
+    linked: set[str] = field(default_factory=set)
+    nearest: str = ""
+
+
+def show_front_next(key: str) -> None:
+    """Make the Prune page show this front next, whatever fits its form.
+
+    Args:
+        key: Full key of the front's report.
+    """
+    ShownFront.of_session().requested = key[:SHORT_KEY]

@@ -12,9 +12,11 @@ from headlab.dashboard.frame import Choice
 from headlab.dashboard.panels.shelf import facts_table, model_differences, short_fingerprint
 from headlab.jobs.table import ExperimentJob
 from headlab.methods import DEFAULT_METHOD
+from headlab.report.again import Again
+from headlab.report.build import known_in
 from headlab.report.commands import job_that_makes
 from headlab.report.parts import as_text
-from headlab.results import Result
+from headlab.results import LearnedGates, Result, Store
 from headlab.studies import METHOD, METHOD_OPTIONS
 from headlab.tasks import language_titles
 
@@ -232,3 +234,13 @@ def report_facts(result: Result[Report]) -> list[tuple[str, str]]:
         report.spec, result.meta, (report.example_forwards, report.seconds), ("Report", result.key)
     )
     return [*rows, ("Not counted", "forward passes and time of what was in the cache already")]
+
+
+def commands_again(kind: str, result: Result[Report] | Result[LearnedGates]) -> Again:
+    """The commands that make a stored result again, with paths of its files where they are noted.
+
+    Args:
+        kind: Of the result, as its spec names it.
+        result: A report, or learned gates.
+    """
+    return known_in(Store()).again(kind, result.record.spec)

@@ -1,4 +1,4 @@
-"""Requesting, finding and reading roles: the jobs of a form, and the stored reports of a model, best first."""
+"""Requesting, finding and reading roles: a form's jobs, stored reports, roles of the heads that remain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import Any, Literal
 
 import streamlit as st
 
-from headlab.core import Head, HeadlabError, Report, current_fingerprint, fingerprint_of, part
+from headlab.core import (
+    Head,
+    HeadlabError,
+    Report,
+    Table,
+    current_fingerprint,
+    fingerprint_of,
+    part,
+)
 from headlab.dashboard.frame import Choice, stored_results, task_languages
 from headlab.dashboard.names import language_title
 from headlab.dashboard.panels.shelf import (
@@ -252,3 +260,21 @@ def roles_report_label(stored_roles: StoredRoles, weights: str | None = None) ->
         *model_differences(fingerprint, weights, dtype),
     ]
     return " · ".join(parts)
+
+
+def role_counts_by_size(table: Table) -> tuple[list[int], dict[str, list[float]]]:
+    """How many heads with each role remain, by how many heads remain in all.
+
+    Args:
+        table: With the columns "heads left", "role" and "heads".
+
+    Returns:
+        The numbers of remaining heads, and {role: heads with it at each of these}.
+    """
+    sizes_column = table.column("heads left")
+    roles = table.column("role")
+    sizes = list(dict.fromkeys(sizes_column))
+    counts = {role: [0.0] * len(sizes) for role in roles}
+    for size, role, count in zip(sizes_column, roles, table.column("heads"), strict=True):
+        counts[role][sizes.index(size)] = count
+    return sizes, counts
