@@ -32,8 +32,8 @@ from comparison.costs import Costs, forward_seconds, measure  # noqa: E402
 from comparison.setting import OTHER_SHARES, Setting, long_run  # noqa: E402
 
 from headlab.core import HeadlabError  # noqa: E402
-from headlab.methods.sampling import Plan  # noqa: E402
-from headlab.methods.tmab import FULL, TOP50  # noqa: E402
+from headlab.methods.sampling import SamplingPlan  # noqa: E402
+from headlab.methods.tmab import ALL_SIZES, TOP50  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 OTHERS_TELL = (
@@ -43,7 +43,7 @@ OTHERS_TELL = (
 OTHER_SEEDS, PAIRS = 3, 3
 # Estimates of a run that is held to exact values, each from twice as many coalitions as the one before.
 DOUBLED = 4
-REFERENCE = Plan(1 << 20, None, "width", 0.95, 1.0)
+REFERENCE = SamplingPlan(1 << 20, None, "width", 0.95, 1.0)
 
 
 def arguments() -> argparse.Namespace:
@@ -178,7 +178,9 @@ def race_part(
     """A race, who could not take part, and the values that its errors are measured against."""
     say(f"{setting.title}: long reference run of another seed (shapley)")
     seconds = setting.seconds("reference")
-    reference = race.Reference.of(long_run(setting, REFERENCE, race.REFERENCE_SEED, FULL, seconds))
+    reference = race.Reference.of(
+        long_run(setting, REFERENCE, race.REFERENCE_SEED, ALL_SIZES, seconds)
+    )
     say(f"race on single examples; the reference has {reference.samples} samples a head")
     return *race.race(setting, forward), reference
 

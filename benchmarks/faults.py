@@ -38,7 +38,7 @@ from test_kills import METHODS, address_of, score_arguments, sha_of, spec_of, wa
 from worker_running import until  # noqa: E402
 
 import headlab  # noqa: E402
-from headlab.results import Run, Store  # noqa: E402
+from headlab.results import Store, StoredRun  # noqa: E402
 from headlab.worker.client import Client  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "faults.json"
@@ -48,7 +48,7 @@ LONG = {"samples": 1024, "target": "none"}
 
 
 @dataclass(frozen=True)
-class TimedRun(Run):
+class TimedRun(StoredRun):
     """A run that notes how long each of its checkpoints took."""
 
     seconds: list[float] = field(default_factory=list)
@@ -65,7 +65,7 @@ class TimedStore(Store):
 
     seconds: list[float]
 
-    def run(self, spec: Mapping[str, Any]) -> Run:
+    def run(self, spec: Mapping[str, Any]) -> StoredRun:
         """The run of a spec, finished or not."""
         self.seconds = []
         return TimedRun(self.root / headlab.core.records.content_key(spec), spec, self.seconds)

@@ -26,7 +26,7 @@ import numpy as np
 
 from headlab import stats
 from headlab.core import allowed_processors
-from headlab.methods.sampling import Plan, Tally, even, placed
+from headlab.methods.sampling import SamplingPlan, Tally, even_support, level_indices_of
 from headlab.stats import betting as bets
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,7 +58,7 @@ class Gains:
     @property
     def support(self) -> np.ndarray:
         """Values a sample can take, [level]."""
-        return even(self.steps * (1 + self.two))
+        return even_support(self.steps * (1 + self.two))
 
     def draw(self, rng: np.random.Generator, runs: int, draws: int) -> np.ndarray:
         """Levels from 0, int [run, draw]."""
@@ -72,7 +72,7 @@ class Gains:
         low = np.array([low for _, low, _ in self.parts] + [0.0])[at]
         high = np.array([high for _, _, high in self.parts] + [0.0])[at]
         gains = low + (high - low) * rng.random(shape) if self.steps > 1 else low
-        return placed(gains, even(self.steps), int(rng.integers(1 << 31)), 0)
+        return level_indices_of(gains, even_support(self.steps), int(rng.integers(1 << 31)), 0)
 
 
 def ternary(up: float, down: float, two: bool = False) -> Gains:
@@ -137,12 +137,12 @@ def betting(
     for look in range(LOOKS):
         part = levels[:, look * CYCLE : (look + 1) * CYCLE] + size * np.arange(runs)[:, None]
         counts += np.bincount(part.ravel(), minlength=size * runs).reshape(runs, size).T
-        stakes = learned and stats.Learned(learned.counts[:, going], learned.shares[:, going])
+        stakes = learned and stats.LearnedStakes(learned.counts[:, going], learned.shares[:, going])
         low[going, look], high[going, look] = stats.betting_interval(
             gains.support, counts[:, going], LEVEL, stakes
         )
         if learning and look == 0:
-            learned = stats.learn(gains.support, counts.copy(), TARGET)
+            learned = stats.learn_stakes(gains.support, counts.copy(), TARGET)
         going &= (high[:, look] - low[:, look]) / 2 > TARGET
         if not going.any():
             break
@@ -319,7 +319,7 @@ def joint(runs: int, seed: int) -> dict[str, Any]:
     chances of its own, so that examples differ.
     """
     rng = np.random.default_rng([seed, 144])
-    plan = Plan(CYCLE * CYCLES, TARGET, "sign", LEVEL, 1.0)
+    plan = SamplingPlan(CYCLE * CYCLES, TARGET, "sign", LEVEL, 1.0)
     held, everything, claims = (
         [],
         [],
@@ -328,7 +328,7 @@ def joint(runs: int, seed: int) -> dict[str, Any]:
     for _ in range(runs):
         up, down = population(rng)
         truth = (up - down).mean(axis=0)
-        tally = Tally.start(HEADS, even(1), plan)
+        tally = Tally.start(HEADS, even_support(1), plan)
         while not tally.finished:
             chance = rng.random((CYCLE, HEADS))
             gains = (chance < up).astype(np.int64) - (chance > 1 - down)

@@ -29,7 +29,7 @@ from headlab.cluster.rays import team
 from headlab.core import allowed_processors
 from headlab.hooks import Model
 from headlab.methods.run import score
-from headlab.models.checkpoint import versions
+from headlab.models.checkpoint import software_versions
 from headlab.results import HeadScores
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -169,7 +169,7 @@ def keep(args: argparse.Namespace, best: list[Timed], rows: list[Timed], same: b
             "processor": platform.processor() or platform.machine(),
             "device": device,
         },
-        "versions": versions(),
+        "versions": software_versions(),
         "language": LANGUAGE,
         "samples": args.samples,
         "same_bits": same,

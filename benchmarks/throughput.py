@@ -32,9 +32,9 @@ from torch.profiler import ProfilerActivity, profile
 
 import headlab
 from headlab.evaluation import Evaluator, token_budget
-from headlab.hooks import Model, attach
+from headlab.hooks import Model, make_gateable
 from headlab.methods.model_game import ModelGame
-from headlab.methods.sampling import gone
+from headlab.methods.sampling import removed_and_measured
 from headlab.models.checkpoint import Checkpoint
 from headlab.results import Store
 from headlab.tasks import Example, Split, Task
@@ -81,7 +81,7 @@ def random_model(size: str, device: str, dtype: torch.dtype) -> Model:
         .to(device=device, dtype=dtype)
         .eval()
     )
-    return attach(Checkpoint(size, "random", f"random-{size}-0", module, tokenizer))
+    return make_gateable(Checkpoint(size, "random", f"random-{size}-0", module, tokenizer))
 
 
 def build(size: str, device: str, dtype: torch.dtype) -> Evaluator:
@@ -163,7 +163,10 @@ def draw(evaluator: Evaluator, draws: int) -> tuple[np.ndarray, np.ndarray, np.n
     heads = evaluator.model.grid.size
     away, wanted = (
         np.stack(s)
-        for s in zip(*(gone(0, n, heads, (heads + 1) // 2) for n in range(draws)), strict=True)
+        for s in zip(
+            *(removed_and_measured(0, n, heads, (heads + 1) // 2) for n in range(draws)),
+            strict=True,
+        )
     )
     return ~away, wanted, np.random.default_rng(0).permutation(len(evaluator.examples))[:draws]
 

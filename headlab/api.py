@@ -21,10 +21,10 @@ class Report(dict[str, Comparison | Evaluation]):
         return dict(self)
 
     def __str__(self) -> str:
-        return "\n".join(map(describe, self.values()))
+        return "\n".join(map(evaluation_line, self.values()))
 
 
-def describe(row: Comparison | Evaluation) -> str:
+def evaluation_line(row: Comparison | Evaluation) -> str:
     """One language as a line of text, in percent and points.
 
     Then what of its examples is not counted, if anything.
@@ -75,13 +75,13 @@ def evaluate(
     require_seed(seed)
     report = Report()
     for language in task.languages:
-        report[language] = evaluated(
+        report[language] = evaluate_language(
             Evaluator(model, task, language, split, size), mask, ablation=ablation, seed=seed
         )
     return report
 
 
-def evaluated(
+def evaluate_language(
     evaluator: Evaluator, mask: Mask | None, *, ablation: str = "zero", seed: int = 0
 ) -> Comparison | Evaluation:
     """One language of `evaluate`, with an evaluator that may be asked for more."""

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headlab.core import Floats, Head, HeadGrid, Ints, shown_unit
+from headlab.core import Floats, Head, HeadGrid, Ints, display_unit
 from headlab.methods import RANDOM_METHOD
-from headlab.results import HeadScores, coarse
-from headlab.roles import POSITIONAL, Found, Roles
+from headlab.results import HeadScores, why_holm_rejects_none
+from headlab.roles import POSITIONAL, RoleResult, Roles
 from headlab.stats import holm
 
 # Colours. Orange harms, blue helps: distinguishable with every common colour blindness, and in grey
@@ -42,8 +42,8 @@ HELPS = "#2b7bba"
 HARMS = "#d9730d"
 UNSURE = "#8a8f98"
 # Colours of a figure's lines; neighbours differ in lightness too.
-LINES = (HELPS, HARMS, "#3a8f5c", "#8e5ea2", "#b08d2e", "#c94f7c")
-CHANCE = RANDOM_METHOD  # drawn in grey, as the baseline for all others
+LINE_COLOURS = (HELPS, HARMS, "#3a8f5c", "#8e5ea2", "#b08d2e", "#c94f7c")
+CHANCE_METHOD = RANDOM_METHOD  # drawn in grey, as the baseline for all others
 # One per line, so that lines differ by more than colour.
 DASHES = ("solid", "dash", "dashdot", "longdash", "longdashdot", "dash")
 MINUS = "\N{MINUS SIGN}"
@@ -59,9 +59,9 @@ def line_look(number: int, name: str = "") -> tuple[str, str]:
         number: Number of the line in its figure.
         name: Name of the line; that of `CHANCE` has a look of its own.
     """
-    if name == CHANCE:
+    if name == CHANCE_METHOD:
         return UNSURE, "dot"
-    return LINES[number % len(LINES)], DASHES[number % len(DASHES)]
+    return LINE_COLOURS[number % len(LINE_COLOURS)], DASHES[number % len(DASHES)]
 
 
 def rgb(colour: str) -> tuple[int, int, int]:
@@ -69,7 +69,7 @@ def rgb(colour: str) -> tuple[int, int, int]:
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
 
 
-def on_scale(scale: Sequence[tuple[float, str]], share: float) -> str:
+def colour_on_scale(scale: Sequence[tuple[float, str]], share: float) -> str:
     """The colour at a position on a scale, "#rrggbb".
 
     Positions beyond the scale's ends get the ends' colours.
@@ -99,9 +99,11 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def picture(shares: Floats) -> str:
+def png_of_shares(shares: Floats) -> str:
     """A matrix of shares, 0 to 1, as a PNG in a data URI: a pixel each, on the sequential scale."""
-    colours = np.array([rgb(on_scale(SEQUENTIAL, level / 255)) for level in range(256)], np.uint8)
+    colours = np.array(
+        [rgb(colour_on_scale(SEQUENTIAL, level / 255)) for level in range(256)], np.uint8
+    )
     pixels = colours[np.rint(255 * np.clip(shares, 0, 1)).astype(int)]
     rows = b"".join(b"\0" + row.tobytes() for row in pixels)
     height, width = shares.shape
@@ -122,8 +124,8 @@ def _png_chunk(kind: bytes, content: bytes) -> bytes:
 # Maps of heads.
 
 # How a head is marked: by its own interval, and if that also holds after Holm's correction.
-OWN = 1
-CORRECTED = 2
+OWN_INTERVAL = 1
+HOLM_CORRECTED = 2
 
 
 @dataclass(frozen=True)
@@ -155,9 +157,9 @@ class HeadMap:
     @property
     def meanings(self) -> dict[int, str]:
         """What the marks of this map mean, by their size; only those that can occur on it."""
-        meanings = {OWN: "the head's own interval excludes 0"}
+        meanings = {OWN_INTERVAL: "the head's own interval excludes 0"}
         if self.tests:
-            meanings[CORRECTED] = f"also after Holm's correction for {self.tests:,} tests"
+            meanings[HOLM_CORRECTED] = f"also after Holm's correction for {self.tests:,} tests"
         return meanings
 
     @property
@@ -175,7 +177,8 @@ class HeadMap:
         """The colour of each head, "#rrggbb"; None where it has no value."""
         shares = (self.values - self.lowest) / (self.limit - self.lowest)
         return tuple(
-            on_scale(self.scale, share) if np.isfinite(share) else None for share in shares.tolist()
+            colour_on_scale(self.scale, share) if np.isfinite(share) else None
+            for share in shares.tolist()
         )
 
     @property
@@ -218,17 +221,17 @@ def head_map(
     return HeadMap(grid, values, unit, limit, signed, marks, tuple(tips), named=tuple(named))
 
 
-def map_of(scores: HeadScores, limit: float | None = None) -> HeadMap:
+def map_of_scores(scores: HeadScores, limit: float | None = None) -> HeadMap:
     """The map of a method's scores by themselves.
 
     Args:
         limit: End of the scale in the unit shown; by default its own.
     """
-    (head_map,) = maps_of({"": scores}, common=False).values()
+    (head_map,) = maps_of_scores({"": scores}, common=False).values()
     return head_map if limit is None else replace(head_map, limit=limit)
 
 
-def maps_of(scores: Mapping[str, HeadScores], *, common: bool = True) -> dict[str, HeadMap]:
+def maps_of_scores(scores: Mapping[str, HeadScores], *, common: bool = True) -> dict[str, HeadMap]:
     """The maps of several scores on view together.
 
     Their p-values are corrected for all heads of all of them.
@@ -238,11 +241,15 @@ def maps_of(scores: Mapping[str, HeadScores], *, common: bool = True) -> dict[st
         common: Whether all maps have one scale; else each has its own.
     """
     limit = common_limit(scores.values())
-    adjusted_p_values = adjusted(scores)
-    tests = 0 if coarse(scores.values()) else sum(len(p) for p in adjusted_p_values.values())
+    adjusted_p_values = holm_adjusted_p_values(scores)
+    tests = (
+        0
+        if why_holm_rejects_none(scores.values())
+        else sum(len(p) for p in adjusted_p_values.values())
+    )
     maps: dict[str, HeadMap] = {}
     for name, head_scores in scores.items():
-        factor, unit = shown_unit(head_scores.unit)
+        factor, unit = display_unit(head_scores.unit)
         scale_end = limit if common else common_limit([head_scores])
         marks = score_marks(head_scores, adjusted_p_values.get(name))
         map_tests = tests if name in adjusted_p_values else 0
@@ -259,7 +266,7 @@ def maps_of(scores: Mapping[str, HeadScores], *, common: bool = True) -> dict[st
     return maps
 
 
-def adjusted(scores: Mapping[str, HeadScores]) -> dict[str, Floats]:
+def holm_adjusted_p_values(scores: Mapping[str, HeadScores]) -> dict[str, Floats]:
     """Holm-adjusted p-values over all heads of all scores on view, [head] each.
 
     Scores without p-values are left out.
@@ -286,12 +293,12 @@ def score_marks(scores: HeadScores, adjusted_p: Floats | None = None) -> Ints:
     sides = scores.helpful.astype(np.int64) - scores.harmful
     if adjusted_p is None:
         return sides
-    return np.where(adjusted_p <= 1 - scores.level, CORRECTED, OWN) * sides
+    return np.where(adjusted_p <= 1 - scores.level, HOLM_CORRECTED, OWN_INTERVAL) * sides
 
 
 def common_limit(scores: Iterable[HeadScores]) -> float:
     """The common end of the scale of several maps, in the unit shown."""
-    return symmetric_limit([shown_unit(s.unit)[0] * s.values for s in scores])
+    return symmetric_limit([display_unit(s.unit)[0] * s.values for s in scores])
 
 
 def symmetric_limit(values: Iterable[Floats]) -> float:
@@ -339,10 +346,10 @@ def value_format(unit: str) -> str:
 
 def value_words(value: float, unit: str) -> str:
     """A signed value, in the unit shown."""
-    return f"{shown_unit(unit)[0] * value:{value_format(unit)}}".replace("-", MINUS)
+    return f"{display_unit(unit)[0] * value:{value_format(unit)}}".replace("-", MINUS)
 
 
-def named(head: Head) -> str:
+def head_in_words(head: Head) -> str:
     """A head in words."""
     stack = "" if head.stack == "encoder" else f"{head.stack} "
     return f"{stack}layer {head.layer}, head {head.head}"
@@ -352,7 +359,7 @@ def named(head: Head) -> str:
 # legends.
 
 
-class Look(NamedTuple):
+class RoleLook(NamedTuple):
     """How a kind of role is drawn.
 
     Attributes:
@@ -367,29 +374,29 @@ class Look(NamedTuple):
 
 
 # At least 0.12 apart in OKLab, also with each kind of dichromacy (Machado et al. 2009).
-LOOKS: Mapping[str, Look] = MappingProxyType(
+LOOKS: Mapping[str, RoleLook] = MappingProxyType(
     {
-        POSITIONAL: Look("#d9952c", DARK, "±"),
-        "nsubj": Look("#1c7515", LIGHT, "S"),
-        "obj": Look("#59bfba", DARK, "O"),
-        "amod": Look("#5e0fa8", LIGHT, "A"),
-        "advmod": Look("#a384ee", DARK, "V"),
-        "rare word": Look("#e2326e", DARK, "R"),
-        "induction": Look("#825bbc", LIGHT, "I"),
-        "same token elsewhere": Look("#831b5c", LIGHT, "="),
-        "separator": Look("#ecd387", DARK, "E"),
-        "first token": Look("#a3e6fa", DARK, "F"),
+        POSITIONAL: RoleLook("#d9952c", DARK, "±"),
+        "nsubj": RoleLook("#1c7515", LIGHT, "S"),
+        "obj": RoleLook("#59bfba", DARK, "O"),
+        "amod": RoleLook("#5e0fa8", LIGHT, "A"),
+        "advmod": RoleLook("#a384ee", DARK, "V"),
+        "rare word": RoleLook("#e2326e", DARK, "R"),
+        "induction": RoleLook("#825bbc", LIGHT, "I"),
+        "same token elsewhere": RoleLook("#831b5c", LIGHT, "="),
+        "separator": RoleLook("#ecd387", DARK, "E"),
+        "first token": RoleLook("#a3e6fa", DARK, "F"),
     }
 )
-UNKNOWN_LOOK = Look(UNSURE, DARK, "?")  # roles unknown to this version
+UNKNOWN_LOOK = RoleLook(UNSURE, DARK, "?")  # roles unknown to this version
 
 
-def look_of(group: str) -> Look:
+def look_of(group: str) -> RoleLook:
     """The look of a group of roles."""
     return LOOKS.get(group, UNKNOWN_LOOK)
 
 
-def in_order(groups: Iterable[str]) -> list[str]:
+def in_legend_order(groups: Iterable[str]) -> list[str]:
     """Each group once: known ones first in the order of the legend, then the others by name."""
     known_groups = list(LOOKS)
 
@@ -425,14 +432,14 @@ def role_map_of(roles: Roles) -> RoleMap:
     heads = roles.grid.heads
     return RoleMap(
         roles.grid,
-        {group: roles.counts[group] for group in in_order(roles.counts)},
+        {group: roles.counts[group] for group in in_legend_order(roles.counts)},
         tuple(tuple(roles.groups(head)) if head in roles.measures else None for head in heads),
         tuple(_role_mark(roles.having(head)) for head in heads),
         tuple(_role_tip(roles, head) for head in heads),
     )
 
 
-def _role_mark(roles_of_head: Sequence[Found]) -> str:
+def _role_mark(roles_of_head: Sequence[RoleResult]) -> str:
     if roles_of_head and roles_of_head[0].group == POSITIONAL:
         return role_words(roles_of_head[0].role).removeprefix("position ")
     return look_of(roles_of_head[0].group).mark if roles_of_head else ""
@@ -456,17 +463,17 @@ def role_words(role: str) -> str:
     return role.replace("position -", f"position {MINUS}")
 
 
-def _share_text(row: Found) -> str:
+def _share_text(row: RoleResult) -> str:
     share = row.numbers["share, %"]
     chance = row.numbers["chance, %"]
     if share is None:
         return ""
     if chance is None:
         return f", {share:.0f} %"
-    return f", {share:.0f} % ({against(row.role)} {chance:.0f} %)"
+    return f", {share:.0f} % ({comparison_word(row.role)} {chance:.0f} %)"
 
 
-def against(role: str) -> str:
+def comparison_word(role: str) -> str:
     """What a role's share is compared with.
 
     For syntax it is a baseline, always attending to the relation's most frequent offset.
@@ -476,7 +483,7 @@ def against(role: str) -> str:
 
 # Tokens that hold parts of a letter, as `headlab.models.token_texts` writes them.
 
-PART = re.compile(r"\[\d+/\d+\]")
+LETTER_PART = re.compile(r"\[\d+/\d+\]")
 
 
 def parts_note(tokens: Iterable[str]) -> str:
@@ -484,5 +491,5 @@ def parts_note(tokens: Iterable[str]) -> str:
 
     Empty if none has.
     """
-    example = next((token for token in tokens if PART.search(token)), "")
+    example = next((token for token in tokens if LETTER_PART.search(token)), "")
     return example and f"{example}: a letter that takes several tokens, and which of them this is."

@@ -31,10 +31,10 @@ from headlab.dashboard.names import head_from
 from headlab.dashboard.panels.history import kept_heads_of_link_text, mask_link_text
 from headlab.masks import FORMS, Mask, convert_in, convert_out, load_mask, parse_grid
 from headlab.methods import METHODS
-from headlab.models.load import examine
-from headlab.results import Places, Store
+from headlab.models.load import examine_model
+from headlab.results import FilePlaces, Store
 from headlab.results.store.places import note_places
-from headlab.tasks import Draft, Upload, read_map, read_trees, save, task
+from headlab.tasks import Draft, Upload, read_label_map, read_trees, save_task, task
 from headlab.tasks.udpos import sentences
 from headlab.tasks.xnli import xnli_task
 
@@ -151,7 +151,7 @@ def _results(root: Path) -> Iterator[tuple[str, Reader]]:
 def _places(root: Path) -> Reader:
     """The notes on where the files of a result are."""
     store, spec = Store(root), made_scores("de", "shapley").spec
-    note_places(root, spec, Places(declaration=root / "mine.toml", model=root))
+    note_places(root, spec, FilePlaces(declaration=root / "mine.toml", model=root))
     notes = sorted(root.rglob("*.json"))
     good = [note.read_bytes() for note in notes]
 
@@ -239,7 +239,7 @@ def sent(data: bytes, kind: str, cache: Path) -> None:
         f"mine-{next(SECONDS)}", kind, columns, (Upload(f"x.{kind}", data, "de"),), share=0.5
     )
     try:
-        found = save(draft, cache)
+        found = save_task(draft, cache)
         made = headlab.task(str(cache / "tasks" / draft.name / f"{draft.name}.toml"))
         assert sum(found.sizes.values()) == sum(
             len(made.examples(code, split)) for code, split in found.sizes
@@ -266,7 +266,7 @@ def _models(root: Path) -> Iterator[tuple[str, Reader]]:
         def look(data: bytes, path: Path = path, whole: bytes = whole) -> None:
             put(path, data)
             try:
-                assert all(fact.words for fact in examine(str(path.parent), task("intents")))
+                assert all(fact.words for fact in examine_model(str(path.parent), task("intents")))
             finally:
                 put(path, whole)
 
@@ -278,7 +278,8 @@ def _words() -> Iterator[tuple[str, Reader]]:
     yield (
         "label map",
         Reader(
-            [b"good=LABEL_0,bad=1", b'{"good": "LABEL_0"}'], lambda data: read_map(text_of(data))
+            [b"good=LABEL_0,bad=1", b'{"good": "LABEL_0"}'],
+            lambda data: read_label_map(text_of(data)),
         ),
     )
     yield (

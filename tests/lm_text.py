@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from headlab.hooks import Model, attach
+from headlab.hooks import Model, make_gateable
 from headlab.models.allattention.modelling import AllAttentionConfig, AllAttentionForCausalLM
-from headlab.models.checkpoint import Checkpoint, alone
+from headlab.models.checkpoint import Checkpoint, building_alone
 from headlab.training import LmGateOptions, LmOptions
 from headlab.training.lm_text import Corpus
 
@@ -79,7 +79,7 @@ def tiny_lm(
     config = AllAttentionConfig(
         vocab_size=VOCAB, hidden_size=24, head_size=6, heads_per_layer=heads, **sizes
     )
-    with alone(), torch.random.fork_rng(devices=[]), torch.no_grad():
+    with building_alone(), torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         module = AllAttentionForCausalLM(config)
         for parameter in module.parameters():
@@ -92,4 +92,4 @@ def tiny_lm(
 
 def attached(module: AllAttentionForCausalLM) -> Model:
     """The model with its heads known."""
-    return attach(Checkpoint("tiny", "made up", "f" * 64, module, None))  # type: ignore[arg-type] # no text is read
+    return make_gateable(Checkpoint("tiny", "made up", "f" * 64, module, None))  # type: ignore[arg-type] # no text is read

@@ -12,7 +12,7 @@ from tiny_task import tiny_tokenizer
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from headlab.models.checkpoint import alone
+from headlab.models.checkpoint import building_alone
 from headlab.tasks.intents.templates import LABELS
 
 LAYERS, HEADS = 2, 3
@@ -67,7 +67,7 @@ def save_family(folder: Path, family: str, seed: int = 0) -> Path:
 
 
 def save(folder: Path, module: hf.PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> Path:
-    with alone():
+    with building_alone():
         module.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -12,9 +12,9 @@ from tiny import ENCODER, FAMILIES, SEQ2SEQ, SMALL, THREE, Family, tiny_model
 from transformers import PreTrainedModel
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
-from headlab.hooks import Model, attach
+from headlab.hooks import Model, make_gateable
 from headlab.masks import Mask
-from headlab.models.checkpoint import Checkpoint, alone
+from headlab.models.checkpoint import Checkpoint, building_alone
 
 LLAMA = FAMILIES["llama"]
 QWEN = LLAMA.options | {"head_dim": 6, "layer_types": ["full_attention"] * 3}
@@ -61,13 +61,13 @@ def model_of(
         found = tiny_model(family, dtype, seed, tokenizer)
     else:
         spec = MORE[family]
-        with alone():
+        with building_alone():
             torch.manual_seed(seed)
             module: PreTrainedModel = getattr(hf, spec.model)(
                 getattr(hf, spec.config)(**spec.options)
             )
         name = f"tiny-{family}"
-        found = attach(
+        found = make_gateable(
             Checkpoint(name, "test", f"{family}-{seed}", module.to(dtype).eval(), tokenizer)
         )
         assert found.grid.to_json() == spec.grid

@@ -11,7 +11,7 @@ from tiny import tiny_batch
 from tiny_task import tiny_task
 
 from headlab.evaluation import Evaluator, translations
-from headlab.hooks import Active, FanOut, Gates, LayerStates, Model, Trunk, gated, head_means
+from headlab.hooks import ActiveGates, FanOut, Gates, LayerStates, Model, Trunk, gated, head_means
 from headlab.hooks.find import first_output
 from headlab.masks import Mask
 from headlab.methods.run import score
@@ -84,12 +84,12 @@ def _resumed(
     """A pass that starts at another layer for each row."""
     states, start = LayerStates(model.grid.layers), np.arange(3) % model.grid.layers
     lower = torch.ones(gates.shape, device=model.device)
-    with torch.no_grad(), model.active(Active(gates=lower, states=states)):
+    with torch.no_grad(), model.active(ActiveGates(gates=lower, states=states)):
         model.module(**batch)
     for row, layer in enumerate(start.tolist()):
         lower[row, layer:] = torch.as_tensor(gates[row, layer:]).to(lower)
     states.begin(torch.as_tensor(start))
-    with torch.no_grad(), model.active(Active(gates=lower, states=states)):
+    with torch.no_grad(), model.active(ActiveGates(gates=lower, states=states)):
         return np.asarray(first_output(model.module(**batch)).cpu().numpy())
 
 
@@ -100,7 +100,9 @@ def _branched(model: Model, batch: Any, gates: np.ndarray[Any, Any]) -> np.ndarr
     with torch.no_grad():
         for states in (trunk, how):
             with model.active(
-                Active(gates=torch.as_tensor(gates).to(model.device, torch.float32), states=states)
+                ActiveGates(
+                    gates=torch.as_tensor(gates).to(model.device, torch.float32), states=states
+                )
             ):
                 found = first_output(model.module(**batch))
     return np.asarray(found.cpu().numpy())

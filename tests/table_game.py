@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from headlab.core import Bools, Floats, Ints
-from headlab.methods.game import Ask, in_turn
+from headlab.methods.game import Query, in_turn
 from headlab.methods.screen import Scale, feasible
 
 T = TypeVar("T")
@@ -153,7 +153,7 @@ class TableGame:
         here, example = (kept @ bits)[:, None], np.asarray(examples)[:, None]
         return self.table[example, here | bits] - self.table[example, here & ~bits]
 
-    def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
+    def answers(self, asks: Iterable[Query]) -> Iterator[Floats]:
         return in_turn(self, asks)
 
     def _check(self, kept: Any, examples: Any) -> None:

@@ -43,8 +43,8 @@ from headlab.evaluation import Evaluator  # noqa: E402
 from headlab.masks import full_mask  # noqa: E402
 from headlab.methods.game import Game  # noqa: E402
 from headlab.methods.model_game import ModelGame  # noqa: E402
-from headlab.methods.sampling import Plan, Tally  # noqa: E402
-from headlab.methods.tmab import FULL, TOP50  # noqa: E402
+from headlab.methods.sampling import SamplingPlan, Tally  # noqa: E402
+from headlab.methods.tmab import ALL_SIZES, TOP50  # noqa: E402
 from headlab.stats import bernstein_width  # noqa: E402
 
 BENCHMARKS = ROOT / "benchmarks"
@@ -153,12 +153,12 @@ def made_up_setting(folder: Path, game: exactness.TableGame) -> SimpleNamespace:
 
 
 def test_a_long_run_goes_on_where_it_was_left(tmp_path: Path) -> None:
-    plan, game = Plan(64, None, "width", 0.95, 1.0), small_game()
-    whole = setting.long_run(made_up_setting(tmp_path / "a", game), plan, 3, FULL, 60)  # type: ignore[arg-type]
+    plan, game = SamplingPlan(64, None, "width", 0.95, 1.0), small_game()
+    whole = setting.long_run(made_up_setting(tmp_path / "a", game), plan, 3, ALL_SIZES, 60)  # type: ignore[arg-type]
     parts = made_up_setting(tmp_path / "b", game)
-    first = setting.long_run(parts, plan, 3, FULL, 0)  # type: ignore[arg-type]
+    first = setting.long_run(parts, plan, 3, ALL_SIZES, 0)  # type: ignore[arg-type]
     assert first.tally.draws == game.round
-    last = setting.long_run(parts, plan, 3, FULL, 60)  # type: ignore[arg-type]
+    last = setting.long_run(parts, plan, 3, ALL_SIZES, 60)  # type: ignore[arg-type]
     assert_array_equal(last.tally.counts, whole.tally.counts)
     assert last.seconds > first.seconds
 
@@ -312,7 +312,7 @@ def test_a_process_asks_for_values_and_its_runs_count_by_their_coalitions(stand_
 def test_harmful_heads_are_named_and_the_rest_of_the_time_is_worked_out() -> None:
     """Two of four heads are surely harmful; a third would be after more of the same."""
     gains = np.array([[900, 900, 40, 0], [124, 124, 964, 1000], [0, 0, 20, 24]])
-    plan = Plan(1 << 20, 0.001, "width", 0.95, 1.0)
+    plan = SamplingPlan(1 << 20, 0.001, "width", 0.95, 1.0)
     tally = Tally(gains, 1024, np.ones(4, bool), plan, gains // 2, np.array([-1.0, 0.0, 1.0]))
     long = setting.Long(tally, 10.0, 100)
     assert guarantee.named(long, 512, 2) == guarantee.Named(2, 10.0, True, 2)
@@ -329,25 +329,27 @@ def fake_peer(wrapping: str, first: int) -> peers.Peer:
     return peers.Peer(f"needs {first}", wrapping, "", start, lambda players: first)
 
 
-@pytest.mark.parametrize("estimand", [FULL, TOP50])
+@pytest.mark.parametrize("estimand", [ALL_SIZES, TOP50])
 def test_the_first_version_meets_the_exact_values_too(estimand: str) -> None:
     """Otherwise the speed-up over it would be over something else."""
     game = small_game()
-    plan = Plan(1200, None, "width", 0.999, 1.0)
+    plan = SamplingPlan(1200, None, "width", 0.999, 1.0)
     *_, tally = previous.estimate(game, plan, seed=1, estimand=estimand)
     low, high = tally.interval()
-    exact = reference.full_shapley if estimand == FULL else reference.top_half_shapley
+    exact = reference.full_shapley if estimand == ALL_SIZES else reference.top_half_shapley
     truth = np.array(exact(lambda present: present_value(game, present), game.players))
     assert ((low <= truth) & (truth <= high)).all()
     assert_allclose(tally.outcome().values, truth, atol=0.1)
 
 
 def test_a_long_run_of_the_first_version_goes_on_where_it_was_left(tmp_path: Path) -> None:
-    game, plan = small_game(), Plan(64, None, "width", 0.95, 1.0)
-    whole = setting.long_run(made_up_setting(tmp_path / "a", game), plan, 3, FULL, 60, former=True)  # type: ignore[arg-type]
+    game, plan = small_game(), SamplingPlan(64, None, "width", 0.95, 1.0)
+    whole = setting.long_run(
+        made_up_setting(tmp_path / "a", game), plan, 3, ALL_SIZES, 60, former=True
+    )  # type: ignore[arg-type]
     parts = made_up_setting(tmp_path / "b", game)
-    setting.long_run(parts, plan, 3, FULL, 0, former=True)  # type: ignore[arg-type]
-    last = setting.long_run(parts, plan, 3, FULL, 60, former=True)  # type: ignore[arg-type]
+    setting.long_run(parts, plan, 3, ALL_SIZES, 0, former=True)  # type: ignore[arg-type]
+    last = setting.long_run(parts, plan, 3, ALL_SIZES, 60, former=True)  # type: ignore[arg-type]
     assert_array_equal(last.tally.counts, whole.tally.counts)
 
 

@@ -15,8 +15,8 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.cli.main import main
-from headlab.core import CHANGES
-from headlab.evaluation import COLUMNS, IGNORED, Evaluator, changes, table
+from headlab.core import CHANGE_KINDS
+from headlab.evaluation import COLUMNS, NO_TARGET, Evaluator, changes, table
 from headlab.hooks import gated
 from headlab.masks import Mask
 from headlab.tasks import Task
@@ -40,7 +40,7 @@ def one_by_one(evaluator: Evaluator, mask: Mask | None) -> list[np.ndarray]:
             logits = evaluator.logits(evaluator.tensors(rows))
         targets = evaluator.targets(rows, logits).flatten().tolist()
         parts = logits.double().softmax(-1).flatten(0, -2).numpy()
-        out += [part for part, target in zip(parts, targets, strict=True) if target != IGNORED]
+        out += [part for part, target in zip(parts, targets, strict=True) if target != NO_TARGET]
     return out
 
 
@@ -83,7 +83,7 @@ def test_changed_answers_are_those_of_a_plain_loop_with_their_probabilities(
     assert len(wanted) > 3
     whole = evaluator.evaluate()
     assert all(one.id in whole.ids for one in found)
-    counted = [sum(one.kind == kind for one in found) for kind in CHANGES[:2]]
+    counted = [sum(one.kind == kind for one in found) for kind in CHANGE_KINDS[:2]]
     masked = evaluator.evaluate(mask).correct
     assert counted == [int((masked & ~whole.correct).sum()), int((whole.correct & ~masked).sum())]
 

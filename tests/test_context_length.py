@@ -21,11 +21,11 @@ from headlab.evaluation import (
     Evaluator,
     context_length,
     default_context,
-    longest,
-    positions,
+    max_text_tokens,
+    position_count,
 )
-from headlab.hooks import attach
-from headlab.models.checkpoint import Checkpoint, alone
+from headlab.hooks import make_gateable
+from headlab.models.checkpoint import Checkpoint, building_alone
 from headlab.tasks import Example, Task
 from headlab.training.steps import encode as encode_for_training
 
@@ -87,7 +87,7 @@ UNSTATED = [
 
 def module_of(family: Stated) -> PreTrainedModel:
     """A tiny random model of a family."""
-    with alone():
+    with building_alone():
         torch.manual_seed(0)
         module: PreTrainedModel = getattr(hf, family.model)(
             getattr(hf, family.config)(**family.options)
@@ -107,7 +107,7 @@ def run(module: PreTrainedModel, tokens: int) -> None:
 @pytest.mark.parametrize("family", [*PLAIN, *SHIFTED], ids=lambda family: family.config)
 def test_reported_04_positions_are_those_that_the_model_runs(family: Stated):
     module = module_of(family)
-    assert positions(module) == family.positions
+    assert position_count(module) == family.positions
     run(module, family.positions or 0)
     if family.bounded:
         with pytest.raises((IndexError, RuntimeError, ValueError)):
@@ -116,10 +116,10 @@ def test_reported_04_positions_are_those_that_the_model_runs(family: Stated):
 
 @pytest.mark.parametrize("family", UNSTATED, ids=lambda family: family.config)
 def test_reported_04_without_a_stated_length_it_is_a_default_that_is_said(family: Stated):
-    model = attach(Checkpoint("tiny", "test", "tiny", module_of(family), tiny_tokenizer()))
-    assert positions(model.module) is None
+    model = make_gateable(Checkpoint("tiny", "test", "tiny", module_of(family), tiny_tokenizer()))
+    assert position_count(model.module) is None
     expected = MAX_TOKENS if model.module.config.is_encoder_decoder else DEFAULT_CONTEXT
-    assert (context_length(model), longest(model)) == (expected, MAX_TOKENS)
+    assert (context_length(model), max_text_tokens(model)) == (expected, MAX_TOKENS)
     assert f"{expected:,}" in default_context(model)
     run(model.module, 600)
 
@@ -127,15 +127,15 @@ def test_reported_04_without_a_stated_length_it_is_a_default_that_is_said(family
 def test_reported_04_a_length_below_1_is_none():
     """XLNet states -1."""
     config = hf.XLNetConfig(vocab_size=VOCAB, d_model=24, n_layer=2, n_head=4, d_inner=32)
-    with alone():
-        assert positions(hf.XLNetLMHeadModel(config)) is None
+    with building_alone():
+        assert position_count(hf.XLNetLMHeadModel(config)) is None
 
 
 def test_reported_04_the_tokenizer_says_it_where_the_configuration_does_not():
     model = tiny_model("bloom-lm", tokenizer=tiny_tokenizer())
     model.tokenizer.model_max_length = 900
     assert (context_length(model), default_context(model)) == (900, "")
-    assert longest(model) == MAX_TOKENS
+    assert max_text_tokens(model) == MAX_TOKENS
 
 
 def test_reported_04_the_configuration_counts_before_the_tokenizer():
@@ -151,7 +151,7 @@ def test_reported_04_the_length_is_found_under_any_of_its_names(name: str):
     """As in BLOOM's and T5's own config.json files, of which transformers keeps fields that it does not know."""
     model = tiny_model("bloom-lm", tokenizer=tiny_tokenizer())
     setattr(model.module.config, name, 300)
-    assert (context_length(model), longest(model)) == (300, 300)
+    assert (context_length(model), max_text_tokens(model)) == (300, 300)
 
 
 def test_reported_04_a_model_of_several_kinds_of_input_says_it_of_its_text():
@@ -161,23 +161,23 @@ def test_reported_04_a_model_of_several_kinds_of_input_says_it_of_its_text():
         vision_config={"model_type": "clip_vision_model", **vision}, text_config={"model_type": "llama", **DECODER},
         image_token_index=5,
     )  # fmt: skip
-    with alone():
+    with building_alone():
         assert (
-            positions(hf.LlavaForConditionalGeneration(config))
+            position_count(hf.LlavaForConditionalGeneration(config))
             == DECODER["max_position_embeddings"]
         )
 
 
 def test_reported_04_each_side_of_two_models_has_its_own_length():
     led = module_of(PLAIN[5])
-    assert (positions(led), positions(led, targets=True)) == (40, 24)
+    assert (position_count(led), position_count(led, targets=True)) == (40, 24)
     shorter = hf.BertConfig(
         **SMALL | {"max_position_embeddings": 48, "is_decoder": True, "add_cross_attention": True}
     )
     config = hf.EncoderDecoderConfig.from_encoder_decoder_configs(hf.BertConfig(**SMALL), shorter)
-    with alone():
+    with building_alone():
         both = hf.EncoderDecoderModel(config)
-    assert (positions(both), positions(both, targets=True)) == (64, 48)
+    assert (position_count(both), position_count(both, targets=True)) == (64, 48)
 
 
 TEXTS = [
@@ -194,7 +194,7 @@ def test_reported_04_sentences_are_cut_to_what_the_model_takes(family: Stated):
     labels = {"num_labels": 2, "id2label": {0: "a", 1: "b"}, "label2id": {"a": 0, "b": 1}}
     options = family.options | labels | {"pad_token_id": family.options.get("pad_token_id", 0)}
     module = module_of(Stated(classifier, family.config, family.positions, options))
-    model = attach(Checkpoint("tiny", "test", "tiny", module, tiny_tokenizer()))
+    model = make_gateable(Checkpoint("tiny", "test", "tiny", module, tiny_tokenizer()))
     evaluation = Evaluator(
         model, Task("ab", ("a", "b"), ("xx",), False, lambda *_: TEXTS), "xx"
     ).evaluate()
@@ -241,7 +241,7 @@ def test_reported_04_texts_and_choices_may_be_as_long_as_the_model_takes():
 def test_reported_04_a_long_context_is_not_cut_at_2048():
     options = DECODER | {"max_position_embeddings": 4096}
     module = module_of(Stated("LlamaForCausalLM", "LlamaConfig", 4096, options, bounded=False))
-    model = attach(Checkpoint("tiny", "test", "tiny", module, tiny_tokenizer()))
+    model = make_gateable(Checkpoint("tiny", "test", "tiny", module, tiny_tokenizer()))
     example = Example("long", "w5 " * 3000, 0, choices=(" w6", " w7 w8"))
     task = Task("made", (), ("xx",), False, lambda *_: [example], likelihood="choices")
     assert Evaluator(model, task, "xx").evaluate().n == 1

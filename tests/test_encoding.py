@@ -17,7 +17,7 @@ from tiny_task import tiny_tokenizer
 from tokenizers import Tokenizer, models, processors
 from transformers import PreTrainedTokenizerFast
 
-from headlab.core import value_of
+from headlab.core import value_function_of
 from headlab.evaluation import (
     Choices,
     Decoding,
@@ -28,8 +28,8 @@ from headlab.evaluation import (
     check_bleu,
     encoding,
     likelihood,
-    normalised,
     nats_per_unit,
+    right_by_bytes,
     text_rates,
 )
 from headlab.hooks import Model, gated
@@ -37,7 +37,7 @@ from headlab.masks import Mask
 from headlab.methods.gradient import gate_gradients
 from headlab.methods.model_game import ModelGame
 from headlab.methods.run import score
-from headlab.models.load import examine
+from headlab.models.load import examine_model
 from headlab.roles import of_task
 from headlab.roles.study import study
 from headlab.shrink.proof import compare
@@ -166,7 +166,7 @@ def test_gains_are_those_of_whole_passes_however_they_are_computed(
     model: Model, task: Task, key: str
 ):
     evaluator = Evaluator(model, task, "xx")
-    game = ModelGame(evaluator, value=value_of(key))
+    game = ModelGame(evaluator, value=value_function_of(key))
     rng = np.random.default_rng(1)
     kept, examples = rng.random((6, game.players)) < 0.8, np.arange(6)
     want = np.zeros(kept.shape)
@@ -263,7 +263,7 @@ def test_roles_are_found_on_such_texts_whole(model: Model):
 def test_accuracy_by_byte_leaves_out_the_space_before_a_choice(model: Model):
     evaluator = Evaluator(model, CHOICES, "xx")
     whole = np.ones((model.grid.layers, model.grid.width))
-    for example, right in zip(evaluator.examples, normalised(evaluator), strict=True):
+    for example, right in zip(evaluator.examples, right_by_bytes(evaluator), strict=True):
         each = [
             sum(one) / len(text[1:].encode())
             for one, text in zip(slow(model, example, whole), example.choices, strict=True)
@@ -443,16 +443,18 @@ def test_what_is_not_for_language_models_says_so(tmp_path: Path):
     for family in ("llama-lm", "bert"):
         tiny_module(family).save_pretrained(tmp_path / family)
         tiny_tokenizer().save_pretrained(tmp_path / family)
-    told = [examine(str(tmp_path / "llama-lm"), task)[-1] for task in (CHOICES, TEXTS)]
+    told = [examine_model(str(tmp_path / "llama-lm"), task)[-1] for task in (CHOICES, TEXTS)]
     assert [(fact.what, fact.ok) for fact in told] == [("Answers", True)] * 2
-    assert examine(str(tmp_path / "bert"), CHOICES)[-1].ok is False
+    assert examine_model(str(tmp_path / "bert"), CHOICES)[-1].ok is False
     tiny_module("marian").save_pretrained(tmp_path / "marian")
     tiny_tokenizer().save_pretrained(tmp_path / "marian")
-    assert [examine(str(tmp_path / "marian"), task)[-1].ok for task in (CHOICES, TEXTS)] == [
+    assert [examine_model(str(tmp_path / "marian"), task)[-1].ok for task in (CHOICES, TEXTS)] == [
         True,
         False,
     ]
-    heads = {family: examine(str(tmp_path / family))[4].words for family in ("llama-lm", "bert")}
+    heads = {
+        family: examine_model(str(tmp_path / family))[4].words for family in ("llama-lm", "bert")
+    }
     assert "heads 0 to 1 of a layer share keys and values" in heads["llama-lm"]
     assert "share" not in heads["bert"]
 
@@ -713,7 +715,7 @@ def test_rows_of_a_wider_batch_are_answered_as_alone(model: Model):
         evaluator = Evaluator(model, task, "xx")
         rows = np.argsort(evaluator.lengths)
         inputs = {name: tensor[:2] for name, tensor in evaluator.tensors(rows).items()}
-        accuracy = value_of("log-probability")
+        accuracy = value_function_of("log-probability")
         with torch.inference_mode():
             assert evaluator.worth(rows[:2], accuracy, inputs) == pytest.approx(
                 evaluator.worth(rows[:2], accuracy)

@@ -36,8 +36,8 @@ from headlab.core import Option, Registry
 from headlab.evaluation import Evaluator
 from headlab.jobs import setting
 from headlab.jobs.reading import read_command
-from headlab.jobs.table import BUILT_IN as BUILT_IN_JOBS
-from headlab.jobs.table import JOBS, job_of
+from headlab.jobs.table import BUILT_IN_KINDS as BUILT_IN_JOBS
+from headlab.jobs.table import JOBS, job_from_params
 from headlab.methods import METHODS, caution
 from headlab.methods.table import BUILT_IN, MethodCost
 from headlab.methods.work import Work
@@ -46,7 +46,7 @@ from headlab.results import Store
 from headlab.studies.result import result_of
 from headlab.studies.run import Pieces, forecast, run_experiment
 from headlab.studies.table import STUDIES
-from headlab.tasks import TASKS, problems
+from headlab.tasks import TASKS, registry_problems
 from headlab.worker import catalogue
 from headlab.worker.model_host import ModelHost
 
@@ -448,7 +448,7 @@ def test_a_package_s_job_is_forecast_run_and_listed_by_the_worker(
         evaluator = Evaluator(model, headlab.task("polarity"), language, "dev", 4)
         assert accuracy == evaluator.evaluate().accuracy
     assert set(row.result["accuracy"]) == {"en", "de"}
-    job = job_of("baseline", row.params)
+    job = job_from_params("baseline", row.params)
     assert job is not None
     assert job.title() == "Baseline for English (en), German (de)"
     assert ("What", "Baseline") in job.details()
@@ -814,7 +814,9 @@ def test_figures_in_groups_are_a_table_with_a_column_for_each_name(broken: None,
 
 
 def test_a_job_without_a_split_shows_its_size(toy: Path):
-    job = job_of("baseline", {"model": "m", "task": "polarity", "languages": ["en"], "size": 8})
+    job = job_from_params(
+        "baseline", {"model": "m", "task": "polarity", "languages": ["en"], "size": 8}
+    )
     assert job is not None
     assert ("Size", "8") in job.details()
 
@@ -827,4 +829,4 @@ def test_a_setting_that_may_be_none_is_none_by_default():
 def test_a_task_that_is_left_out_is_among_the_problems_of_tasks(installed):
     project = '[project]\nname = "bad"\nversion = "1"\n[project.entry-points."headlab.tasks"]\nxnli = "bad:xnli"\n'
     installed(project, {"bad.py": "xnli = print"})
-    assert any("has a name that is taken" in problem for problem in problems())
+    assert any("has a name that is taken" in problem for problem in registry_problems())

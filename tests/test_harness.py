@@ -28,7 +28,7 @@ from headlab.evaluation.harness.continuations import (
 from headlab.evaluation.harness.metrics import HarnessRun, TaskGroup, figures
 from headlab.evaluation.harness.notes import TaskNotes
 from headlab.evaluation.harness.statistics import SUM_STATISTICS, paired_interval
-from headlab.hooks import Model, as_gates, gated
+from headlab.hooks import Model, as_gate_tensor, gated
 from headlab.masks import Mask, full_mask
 from headlab.tasks import Example
 
@@ -323,7 +323,7 @@ def choices_of(document: int, context: str, *texts: str) -> list[Continuation]:
 def scores(model: Model, *choices: Continuation, notes: TaskNotes | None = None) -> list[float]:
     notes = notes or TaskNotes()
     tokens = continuation_tokens(model, choices, END, notes)
-    gates = as_gates(model, full_mask(model.grid))
+    gates = as_gate_tensor(model, full_mask(model.grid))
     return [value for value, _ in log_likelihoods(model, gates, tokens, notes)]
 
 
@@ -427,7 +427,7 @@ def test_reported_03_heads_off_are_off(model: Model):
     kept[[0, 5]] = False
     notes = TaskNotes()
     tokens = continuation_tokens(model, choices_of(1, "print(", ")", "x"), END, notes)
-    found = log_likelihoods(model, as_gates(model, Mask(model.grid, kept)), tokens, notes)
+    found = log_likelihoods(model, as_gate_tensor(model, Mask(model.grid, kept)), tokens, notes)
     with gated(model, model.grid.gates(kept)):
         expected = [
             log_probability(model, ids(model, "print"), ids(model, text)) for text in ("()", "(x")
@@ -450,7 +450,7 @@ def test_reported_04_contexts_that_are_cut_are_counted_and_continuations_are_not
 
 def test_reported_02_answers_end_where_the_task_says():
     model = language_model("llama-lm")
-    gates = as_gates(model, full_mask(model.grid))
+    gates = as_gate_tensor(model, full_mask(model.grid))
 
     def written(**settings: Any) -> str:
         answer_settings = AnswerSettings.of({"max_gen_toks": 6, **settings})
@@ -473,7 +473,7 @@ def test_the_record_is_of_the_tasks_here(runs: list[HarnessRun]):
 
 
 def test_tokens_alone_can_be_scored(model: Model):
-    gates = as_gates(model, full_mask(model.grid))
+    gates = as_gate_tensor(model, full_mask(model.grid))
     ((found, greedy),) = log_likelihoods(
         model, gates, [ContinuationTokens([END], ids(model, "x"))], TaskNotes()
     )

@@ -13,11 +13,11 @@ from errors import raises
 from tiny import VOCAB, tiny_model
 from tiny_task import LABELS, tiny_task, tiny_tokenizer
 
-from headlab.api import describe
+from headlab.api import evaluation_line
 from headlab.cli.evaluate import evaluation_record
-from headlab.core import BEYOND_LIMIT, CLIP, WITHOUT_TOKEN, Omissions, value_of
-from headlab.evaluation import IGNORED, Evaluator, compare, first_tokens
-from headlab.hooks import attention, gated, head_means
+from headlab.core import BEYOND_LIMIT, CLIP, WITHOUT_TOKEN, Omissions, value_function_of
+from headlab.evaluation import NO_TARGET, Evaluator, compare, labels_of_tokens
+from headlab.hooks import attention_of_heads, gated, head_means
 from headlab.masks import Mask
 from headlab.methods.model_game import ModelGame
 from headlab.methods.run import score
@@ -69,7 +69,7 @@ def test_rows_of_a_wider_batch_are_judged_as_alone(words: Evaluator, pairs: Eval
     for evaluator in (words, pairs):
         rows = np.argsort(evaluator.lengths)
         inputs = {name: tensor[:2] for name, tensor in evaluator.tensors(rows).items()}
-        accuracy = value_of("accuracy")
+        accuracy = value_function_of("accuracy")
         with torch.inference_mode():
             assert evaluator.logits(inputs).shape[1] > evaluator.inputs.targets(rows[:2]).shape[1]
             assert evaluator.worth(rows[:2], accuracy, inputs) == pytest.approx(
@@ -83,19 +83,19 @@ def test_rows_of_a_wider_batch_are_judged_as_alone(words: Evaluator, pairs: Eval
 
 
 def test_a_word_is_judged_at_its_first_token():
-    assert first_tokens([None, 0, 0, 1, 2, 2, None], [7, 8, 9]) == [
-        IGNORED,
+    assert labels_of_tokens([None, 0, 0, 1, 2, 2, None], [7, 8, 9]) == [
+        NO_TARGET,
         7,
-        IGNORED,
+        NO_TARGET,
         8,
         9,
-        IGNORED,
-        IGNORED,
+        NO_TARGET,
+        NO_TARGET,
     ]
 
 
 def test_words_cut_off_by_the_length_limit_ask_nothing():
-    assert first_tokens([None, 0, 1, None], [7, 8, 9]) == [IGNORED, 7, 8, IGNORED]
+    assert labels_of_tokens([None, 0, 1, None], [7, 8, 9]) == [NO_TARGET, 7, 8, NO_TARGET]
 
 
 def test_every_word_counts_once(words: Evaluator):
@@ -131,7 +131,7 @@ def test_masked_words_compare_word_by_word(words: Evaluator, rng: np.random.Gene
 def test_words_gain_the_same_in_branching_and_in_full_passes(
     words: Evaluator, key: str, rng: np.random.Generator
 ):
-    game, rows = ModelGame(words, value=value_of(key)), rng.integers(14, size=8)
+    game, rows = ModelGame(words, value=value_function_of(key)), rng.integers(14, size=8)
     kept, wanted = rng.random((8, 12)) < 0.7, rng.random((8, 12)) < 0.5
     found = game.marginals(kept, wanted, rows)
     for row, head in zip(*np.nonzero(wanted), strict=True):
@@ -180,7 +180,7 @@ def test_confidence_of_translations_is_over_the_tokens_that_each_stack_attends_f
             "target": inputs["decoder_input_ids"][0].tolist(),
         }
         apart += len(sides["source"]) != len(sides["target"])
-        weights = attention(pairs.model, inputs, pairs.model.grid.heads)
+        weights = attention_of_heads(pairs.model, inputs, pairs.model.grid.heads)
         for at, head in enumerate(pairs.model.grid.heads):
             queries = sides["source" if head.stack == "encoder" else "target"]
             keys = sides["target" if head.stack == "decoder" else "source"]
@@ -194,7 +194,7 @@ def test_confidence_of_translations_is_over_the_tokens_that_each_stack_attends_f
 
 
 def test_log_probability_of_a_target_is_the_model_s_own_loss(pairs: Evaluator):
-    values = ModelGame(pairs, value=value_of("log-probability")).values(
+    values = ModelGame(pairs, value=value_function_of("log-probability")).values(
         np.ones((9, 26), bool), np.arange(9)
     )
     for example, value in zip(pairs.examples, values, strict=True):
@@ -209,7 +209,7 @@ def test_log_probability_of_a_target_is_the_model_s_own_loss(pairs: Evaluator):
 
 
 def test_a_head_of_any_stack_can_matter_to_a_target(pairs: Evaluator, rng: np.random.Generator):
-    game, rows = ModelGame(pairs, value=value_of("log-probability")), np.arange(9)
+    game, rows = ModelGame(pairs, value=value_function_of("log-probability")), np.arange(9)
     kept, wanted = rng.random((9, 26)) < 0.8, np.ones((9, 26), bool)
     gains = game.marginals(kept, wanted, rows)
     layer, head = pairs.model.grid.flat.T
@@ -318,13 +318,13 @@ def test_reported_06_words_without_a_token_and_beyond_the_limit_are_counted_apar
     assert words == evaluation.n + sum((evaluation.omissions.words_left_out or {}).values())
     masked = evaluator.evaluate(Mask(model.grid, np.arange(12) > 2, model.identity()))
     assert compare(evaluation, masked).omissions == evaluation.omissions
-    assert "n=66" in describe(evaluation)
-    assert evaluation.omissions.sentence in describe(evaluation)
+    assert "n=66" in evaluation_line(evaluation)
+    assert evaluation.omissions.sentence in evaluation_line(evaluation)
     assert evaluation_record(evaluation)["words_left_out"] == {WITHOUT_TOKEN: 4, BEYOND_LIMIT: 38}
 
 
 def test_reported_06_words_without_a_label_are_not_missed():
-    example = Example("1", "w4 w5", words=("w4", " "), labels=(1, IGNORED))
+    example = Example("1", "w4 w5", words=("w4", " "), labels=(1, NO_TARGET))
     model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
     omissions = Evaluator(model, replace(WORDS, read=lambda *_: [example]), "xx").omissions
     assert omissions == Omissions(1, 0, 64, {WITHOUT_TOKEN: 0, BEYOND_LIMIT: 0})

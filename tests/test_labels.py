@@ -24,19 +24,19 @@ from headlab.hooks import Model, gated
 from headlab.masks import load_mask, seen
 from headlab.methods.run import score
 from headlab.tasks import (
-    LEVEL,
+    CHANCE_LEVEL,
     Example,
     Split,
     Task,
-    as_stated,
-    by_name,
+    are_nameless,
+    columns_by_map,
+    columns_by_name,
+    has_classes_of_map,
     map_hint,
-    nameless,
-    read_map,
-    same_classes,
-    told_by_names,
+    match_before_examples,
+    read_label_map,
     try_orders,
-    write_map,
+    write_label_map,
 )
 from headlab.tasks.labels import PLACEHOLDER, class_text, sure_classes
 
@@ -56,37 +56,37 @@ NLI = ("entailment", "neutral", "contradiction")
     ],
 )
 def test_names_match_without_case_and_by_synonyms(names, columns):
-    assert by_name(NLI, names) == columns
+    assert columns_by_name(NLI, names) == columns
 
 
 def test_names_of_punctuation_are_not_taken_for_one_another():
-    assert by_name((".", ",", "``"), (",", "``", ".")) == (2, 0, 1)
-    assert by_name(("not_entailment",), ("Not-Entailment",)) == (0,)
-    assert by_name((".", ","), ("!", "?")) is None
+    assert columns_by_name((".", ",", "``"), (",", "``", ".")) == (2, 0, 1)
+    assert columns_by_name(("not_entailment",), ("Not-Entailment",)) == (0,)
+    assert columns_by_name((".", ","), ("!", "?")) is None
 
 
 @pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1"), ("0", "1"), ("label 0", "Class-1"), ()])
 def test_default_names_say_nothing(names):
-    assert nameless(names)
-    assert not nameless((*names, "neutral"))
+    assert are_nameless(names)
+    assert not are_nameless((*names, "neutral"))
 
 
 def test_a_label_map_names_classes_or_counts_them():
     names = ("LABEL_0", "LABEL_1", "LABEL_2")
-    assert as_stated(
+    assert columns_by_map(
         "xnli", NLI, names, dict(zip(NLI, ("LABEL_2", "label_1", "0"), strict=True))
     ) == (2, 1, 0)
     whole = dict(zip(NLI, names, strict=True))
     with raises("label_map.labels_mismatch", "neutral"):
-        as_stated("xnli", NLI, names, {k: v for k, v in whole.items() if k != "neutral"})
+        columns_by_map("xnli", NLI, names, {k: v for k, v in whole.items() if k != "neutral"})
     with raises("label_map.labels_mismatch", "other"):
-        as_stated("xnli", NLI, names, whole | {"other": "0"})
+        columns_by_map("xnli", NLI, names, whole | {"other": "0"})
     with raises("label_map.class_unknown", "LABEL_7"):
-        as_stated("xnli", NLI, names, whole | {"neutral": "LABEL_7"})
+        columns_by_map("xnli", NLI, names, whole | {"neutral": "LABEL_7"})
     with raises("label_map.class_unknown", 3):
-        as_stated("xnli", NLI, names, whole | {"neutral": "3"})
+        columns_by_map("xnli", NLI, names, whole | {"neutral": "3"})
     with raises("label_map.class_twice"):
-        as_stated("xnli", NLI, names, whole | {"neutral": "LABEL_0"})
+        columns_by_map("xnli", NLI, names, whole | {"neutral": "LABEL_0"})
 
 
 @given(some.lists(some.lists(some.integers(0, 9), min_size=3, max_size=3), min_size=3, max_size=3))
@@ -103,10 +103,10 @@ def test_a_wrong_order_is_hardly_ever_surely_the_best():
         edge = rng.choice([0.0, 0.02, 0.1])
         answers = np.full((3, 3), (1 - edge) / 9) + np.diag([edge / 3] * 3)
         found = try_orders(rng.multinomial(256, answers.ravel()).reshape(3, 3))
-        sure = found.p <= LEVEL
+        sure = found.p <= CHANCE_LEVEL
         told += sure
         wrong += sure and found.columns != (0, 1, 2)
-    assert wrong <= 4000 * LEVEL + 3 * (4000 * LEVEL) ** 0.5
+    assert wrong <= 4000 * CHANCE_LEVEL + 3 * (4000 * CHANCE_LEVEL) ** 0.5
     assert told < 4000 / 10
 
 
@@ -237,19 +237,19 @@ BROKEN = (
 @pytest.mark.parametrize("text", ["", "a", "a=", "=0", "a=0,a=1", "a=0,,b=1", "a=0;b=1,", *BROKEN])
 def test_a_malformed_label_map_is_refused(text):
     with raises("label_map.malformed"):
-        read_map(text)
+        read_label_map(text)
 
 
 @given(some.dictionaries(some.text(min_size=1), some.text(min_size=1), min_size=1, max_size=4))
 def test_any_label_map_is_read_as_it_is_written(told):
-    assert read_map(write_map(told)) == told
+    assert read_label_map(write_label_map(told)) == told
 
 
 def test_a_label_map_is_text_where_it_can_be():
     told = {"a": "LABEL_0", "b c": "x=y", "d": "1"}
-    assert write_map(told) == "a=LABEL_0,b c=x=y,d=1"
-    assert read_map('{"a, b": "LABEL_0", "c": "1"}') == {"a, b": "LABEL_0", "c": "1"}
-    assert read_map(" a = LABEL_0 , b c=x=y,d=1") == told
+    assert write_label_map(told) == "a=LABEL_0,b c=x=y,d=1"
+    assert read_label_map('{"a, b": "LABEL_0", "c": "1"}') == {"a, b": "LABEL_0", "c": "1"}
+    assert read_label_map(" a = LABEL_0 , b c=x=y,d=1") == told
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_a_label_map_is_text_where_it_can_be():
     ],
 )
 def test_whether_a_result_has_the_classes_of_a_label_map(classes, told, same):
-    assert same_classes({} if classes is None else {"classes": classes}, told) is same
+    assert has_classes_of_map({} if classes is None else {"classes": classes}, told) is same
 
 
 def test_what_cannot_be_told_is_refused_and_may_be_stated(model):
@@ -403,7 +403,7 @@ ODD = (
 )
 def test_reported_21_a_hint_pairs_only_what_has_one_meaning(labels, names, pairs):
     assert sure_classes(labels, names) == pairs
-    stated = read_map(typed_in(map_hint(labels, names)))
+    stated = read_label_map(typed_in(map_hint(labels, names)))
     assert list(stated) == list(labels)
     for label, text in stated.items():
         assert text == (class_text(names, pairs[label]) if label in pairs else PLACEHOLDER)
@@ -415,13 +415,13 @@ def test_reported_21_a_hint_pairs_only_what_has_one_meaning(labels, names, pairs
 def test_reported_21_what_a_hint_prints_is_typed_and_read_back(names):
     hint = map_hint(ODD, names)
     assert hint.isprintable()
-    stated = read_map(typed_in(hint))
+    stated = read_label_map(typed_in(hint))
     sure = sure_classes(ODD, names)
     free = [column for column in range(len(names)) if column not in sure.values()]
     for label, text in stated.items():
         if text == PLACEHOLDER:  # a reader fills it in
             stated[label] = class_text(names, free.pop())
-    columns = as_stated("odd", ODD, names, read_map(write_map(stated)))
+    columns = columns_by_map("odd", ODD, names, read_label_map(write_label_map(stated)))
     assert sorted(columns) == list(range(len(names)))
     assert all(columns[ODD.index(label)] == column for label, column in sure.items())
 
@@ -439,7 +439,7 @@ def test_reported_21_a_hint_says_what_the_app_takes(labels, told):
 
 
 def test_reported_21_a_placeholder_is_no_class_of_the_model():
-    (text,) = {*read_map(typed_in(map_hint(("x", "y"), ("class", "CLASS_")))).values()}
+    (text,) = {*read_label_map(typed_in(map_hint(("x", "y"), ("class", "CLASS_")))).values()}
     assert text.casefold() not in ("class", "class_")
 
 
@@ -448,7 +448,7 @@ def test_reported_21_no_label_map_is_advised_where_classes_are_too_few():
     with raises("model.labels_mismatch", 5, 7) as error:
         label_order(model, replace(tiny, labels=(*tiny.labels, "f", "g")))
     assert "--label-map" not in str(error.value)
-    fits, sentence = told_by_names("tiny", ("a", "b", "c"), ("x", "y"), None)
+    fits, sentence = match_before_examples("tiny", ("a", "b", "c"), ("x", "y"), None)
     assert fits is False
     assert "--label-map" not in sentence
 
@@ -462,5 +462,5 @@ def test_reported_21_of_many_labels_the_hint_says_that_all_are_needed():
 
 def test_reported_21_a_label_map_is_printed_on_one_line():
     stated = {"two\nlines": "x", "\u2028": "\x00"}
-    assert write_map(stated).isprintable()
-    assert read_map(write_map(stated)) == stated
+    assert write_label_map(stated).isprintable()
+    assert read_label_map(write_label_map(stated)) == stated

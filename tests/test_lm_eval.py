@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from headlab.cli.main import build
 from headlab.core import HeadGrid, Stack
-from headlab.evaluation import Evaluator, tokens_of_texts, normalised
+from headlab.evaluation import Evaluator, right_by_bytes, tokens_of_texts
 from headlab.hooks import gated
 from headlab.masks import Mask
 from headlab.tasks import Example
@@ -120,7 +120,7 @@ def test_it_scores_and_writes_under_the_mask():
 
 @with_harness
 def test_a_task_of_the_harness_agrees_with_ours(tmp_path: Path):
-    from headlab.evaluation.lm_eval import compared
+    from headlab.evaluation.lm_eval import harness_figures
 
     model = language_model("llama-lm")
     assert len(tokens_of_texts(model, ["w5 w6"])[0]) == 3  # with a start token
@@ -135,13 +135,13 @@ def test_a_task_of_the_harness_agrees_with_ours(tmp_path: Path):
         "doc_to_target: a\nmetric_list: [{metric: acc}, {metric: acc_norm}]\n",
     )  # fmt: skip
     mask = masked(model)
-    told = compared(model, ["headlab_mini"], mask, folder=str(tmp_path))["headlab_mini"]
+    told = harness_figures(model, ["headlab_mini"], mask, folder=str(tmp_path))["headlab_mini"]
     for kept, name in ((None, "baseline"), (mask, "acc")):
         assert told["acc"][name] == pytest.approx(evaluator.evaluate(kept).accuracy)
-    assert told["acc_norm"]["baseline"] == pytest.approx(normalised(evaluator).mean())
+    assert told["acc_norm"]["baseline"] == pytest.approx(right_by_bytes(evaluator).mean())
     assert told["acc"]["difference"] == pytest.approx(told["acc"]["acc"] - told["acc"]["baseline"])
     with raises("lm_eval.failed", "nowhere"):
-        compared(model, ["nowhere"])
+        harness_figures(model, ["nowhere"])
 
 
 @with_harness
@@ -150,7 +150,7 @@ def test_rates_of_whole_texts_are_the_harness_s_own(documents: int, tmp_path: Pa
     import lm_eval
     from lm_eval.tasks import TaskManager
 
-    from headlab.evaluation.lm_eval import GatedLM, compared
+    from headlab.evaluation.lm_eval import GatedLM, harness_figures
 
     model = language_model("llama-lm")
     rows = [{"text": f"w5 w{n} w{n + 1} w6"} for n in range(7, 7 + documents)]
@@ -159,7 +159,7 @@ def test_rates_of_whole_texts_are_the_harness_s_own(documents: int, tmp_path: Pa
         "output_type: loglikelihood_rolling\ndoc_to_text: ''\ndoc_to_target: '{{text}}'\n"
         "metric_list: [{metric: word_perplexity}, {metric: byte_perplexity}, {metric: bits_per_byte}]\n",
     )  # fmt: skip
-    told = compared(model, ["headlab_rolling"], masked(model), folder=str(tmp_path))[
+    told = harness_figures(model, ["headlab_rolling"], masked(model), folder=str(tmp_path))[
         "headlab_rolling"
     ]
     manager = TaskManager(include_path=str(tmp_path))
@@ -199,7 +199,7 @@ def test_reported_01_to_03_the_harness_s_own_model_gives_the_same(tmp_path: Path
     """SmolLM2 with and without a mask: each filter, aggregation, group and direction, as `HFLM` has them."""
     import headlab
     from headlab.evaluation.harness.metrics import HarnessRun, TaskGroup, figures
-    from headlab.evaluation.lm_eval import compared
+    from headlab.evaluation.lm_eval import harness_figures
 
     model = headlab.load(MODEL)
     save_tasks(tmp_path)
@@ -211,7 +211,9 @@ def test_reported_01_to_03_the_harness_s_own_model_gives_the_same(tmp_path: Path
         runs.append(HarnessRun(run["results"], run["aggregations"], groups))
     expected = figures(runs, seed=0)
     notes: list[str] = []
-    found = compared(model, NAMES, Mask(model.grid, kept), folder=str(tmp_path), tell=notes.append)
+    found = harness_figures(
+        model, NAMES, Mask(model.grid, kept), folder=str(tmp_path), tell=notes.append
+    )
     assert found.keys() == expected.keys()
     for task, rows in expected.items():
         assert found[task].keys() == rows.keys()
@@ -232,7 +234,7 @@ def test_reported_01_to_03_the_harness_s_own_model_gives_the_same(tmp_path: Path
 
 @with_harness
 def test_reported_03_a_merged_choice_does_not_win_and_an_empty_one_is_named(tmp_path: Path):
-    from headlab.evaluation.lm_eval import compared
+    from headlab.evaluation.lm_eval import harness_figures
 
     model = tiny_model("llama-lm", tokenizer=merging_tokenizer())
     rows = [
@@ -245,7 +247,7 @@ def test_reported_03_a_merged_choice_does_not_win_and_an_empty_one_is_named(tmp_
     )
     save_task(tmp_path, "headlab_merged", rows, task)
     notes: list[str] = []
-    found = compared(model, ["headlab_merged"], folder=str(tmp_path), tell=notes.append)[
+    found = harness_figures(model, ["headlab_merged"], folder=str(tmp_path), tell=notes.append)[
         "headlab_merged"
     ]
     examples = [
@@ -258,12 +260,12 @@ def test_reported_03_a_merged_choice_does_not_win_and_an_empty_one_is_named(tmp_
         tmp_path, "headlab_merged", [*rows, {"q": "print(", "c": ["x", "", "y"], "a": 0}], task
     )
     with raises("data.choice_empty", "headlab_merged, document 2"):
-        compared(model, ["headlab_merged"], folder=str(tmp_path))
+        harness_figures(model, ["headlab_merged"], folder=str(tmp_path))
 
 
 @with_harness
 def test_reported_02_answers_drawn_at_random_are_said(tmp_path: Path):
-    from headlab.evaluation.lm_eval import compared
+    from headlab.evaluation.lm_eval import harness_figures
 
     save_task(
         tmp_path, "headlab_drawn", [{"q": "w5 w6", "a": "w7"}, {"q": "w8", "a": "w7"}],
@@ -275,7 +277,7 @@ def test_reported_02_answers_drawn_at_random_are_said(tmp_path: Path):
         UserWarning,
         match="headlab_drawn: the task draws .*do_sample=True, temperature=0.8, top_p=0.95",
     ):
-        found = compared(language_model("llama-lm"), ["headlab_drawn"], folder=str(tmp_path))
+        found = harness_figures(language_model("llama-lm"), ["headlab_drawn"], folder=str(tmp_path))
     assert found["headlab_drawn"]["exact_match"]["n"] == 2
 
 
@@ -313,7 +315,7 @@ def test_reported_01_the_command_prints_a_line_a_filter(
 
 @with_harness
 def test_reported_02_a_perplexity_beyond_all_numbers_is_said(tmp_path: Path):
-    from headlab.evaluation.lm_eval import compared
+    from headlab.evaluation.lm_eval import harness_figures
 
     model = tiny_model("llama-lm", tokenizer=merging_tokenizer())
     save_task(
@@ -322,7 +324,7 @@ def test_reported_02_a_perplexity_beyond_all_numbers_is_said(tmp_path: Path):
         "metric_list: [{metric: word_perplexity}]\n",
     )  # fmt: skip
     with raises("lm_eval.overflow", "headlab_unspaced"):
-        compared(model, ["headlab_unspaced"], folder=str(tmp_path))
+        harness_figures(model, ["headlab_unspaced"], folder=str(tmp_path))
 
 
 @with_harness

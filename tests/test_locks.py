@@ -16,7 +16,7 @@ from filelock import MarkerSoftFileLock
 from network_disk import on_python_path, without_flock
 
 from headlab.core import STALE_SECONDS, Flock, flock, holder_of, lock_file, marker_of, write_atomic
-from headlab.models.files import built
+from headlab.models.files import replacing_folder
 
 HOLDER = """
 import sys
@@ -225,7 +225,7 @@ def test_reported_17_without_flock_old_leftovers_are_swept_and_new_ones_stay(
         changed = path.stat().st_mtime - 2 * STALE_SECONDS
         os.utime(path, (changed, changed))
     write_atomic(tmp_path / "y.npz", b"whole")
-    with built(tmp_path / "model") as folder:
+    with replacing_folder(tmp_path / "model") as folder:
         (folder / "config.json").write_text("{}")
     assert {path.name for path in tmp_path.iterdir()} == {
         new.name,

@@ -15,9 +15,9 @@ from tiny import tiny_batch, tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import Head
-from headlab.core.parallel import Rows, halving, memory_errors_explained
+from headlab.core.parallel import Rows, memory_errors_explained, run_halving
 from headlab.evaluation import Evaluator
-from headlab.hooks import Model, attention, head_means
+from headlab.hooks import Model, attention_of_heads, head_means
 from headlab.masks import Mask
 
 FAMILIES = [
@@ -138,7 +138,7 @@ def test_one_row_that_does_not_fit_is_said(family: str) -> None:
         with raises(FULL):
             none.fill("mean")
         with raises(FULL):
-            attention(model, none.tensors(np.array([3])), [Head("encoder", 2, 1)])
+            attention_of_heads(model, none.tensors(np.array([3])), [Head("encoder", 2, 1)])
     assert none.evaluate().done  # and it goes on when there is room again
 
 
@@ -150,7 +150,7 @@ def test_other_errors_pass() -> None:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
     with pytest.raises(RuntimeError, match="shapes cannot"):
-        halving([rows], run)
+        run_halving([rows], run)
     assert tried == [rows]
     with pytest.raises(RuntimeError, match="shapes cannot"), memory_errors_explained():
         run(rows)
@@ -164,6 +164,6 @@ def test_parts_are_run_in_order_and_once() -> None:
             raise MemoryError
         done.extend(part.rows.tolist())
 
-    assert halving([Rows(np.arange(7)), Rows(np.arange(7, 9))], run)
+    assert run_halving([Rows(np.arange(7)), Rows(np.arange(7, 9))], run)
     assert done == list(range(9))
-    assert not halving([Rows(np.arange(2))], run)
+    assert not run_halving([Rows(np.arange(2))], run)

@@ -23,7 +23,7 @@ from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.methods import tmab
 from headlab.methods.run import score
-from headlab.methods.sampling import Plan
+from headlab.methods.sampling import SamplingPlan
 from headlab.results import HeadScores, Store
 from headlab.tasks import Example, Split, Task
 
@@ -211,7 +211,7 @@ def test_harm_that_needs_two_heads_to_go_is_told_by_their_intervals(estimand: st
     )
     truth = np.array(enumerate_orders(game.mean, game.players))
     found = last(
-        tmab.estimate(game, Plan(1600, None, "width", 0.95, 1.0), seed=1, estimand=estimand)
+        tmab.estimate(game, SamplingPlan(1600, None, "width", 0.95, 1.0), seed=1, estimand=estimand)
     ).outcome()
     assert ((found.low <= truth) & (truth <= found.high)).all()
     assert (truth[:2] < 0).all() == (found.high[:2] < 0).all()

@@ -13,7 +13,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.evaluation import Evaluator, likelihood, translations
-from headlab.hooks import Model, attention
+from headlab.hooks import Model, attention_of_heads
 from headlab.masks import Mask
 from headlab.methods import METHODS
 from headlab.methods.run import score
@@ -100,10 +100,10 @@ def test_attention_stops():
     for example, text in texts.items():
         inputs = model.tokenizer(text, return_tensors="pt")
         if example != name:
-            assert attention(model, inputs, [head])[head].isfinite().all()
+            assert attention_of_heads(model, inputs, [head])[head].isfinite().all()
         else:
             with raises(CODE, head.layer, head.head):
-                attention(model, inputs, [head])
+                attention_of_heads(model, inputs, [head])
 
 
 def test_roles_stop():

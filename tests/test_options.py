@@ -18,14 +18,22 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from headlab.cli.main import build
-from headlab.core import HeadGrid, Option, Stack, integer_in, number_in, option_words, parse_options
+from headlab.core import (
+    HeadGrid,
+    Option,
+    Stack,
+    integer_in,
+    number_in,
+    options_as_words,
+    parse_options,
+)
 from headlab.jobs import Job
 from headlab.jobs.experiment import ExperimentJob
 from headlab.jobs.gates import WEIGHT_OPTION
 from headlab.jobs.reading import read_command
 from headlab.jobs.score import ScoreJob
-from headlab.jobs.table import BUILT_IN, job_of
-from headlab.jobs.worth import MASK_FILE
+from headlab.jobs.table import BUILT_IN_KINDS, job_from_params
+from headlab.jobs.worth import MASK_PLACEHOLDER
 from headlab.masks import full_mask
 from headlab.methods import METHODS
 from headlab.roles import OPTIONS as ROLES
@@ -68,13 +76,13 @@ def test_every_option_goes_through_a_command_line_and_back(table: str, name: str
     values = [value for value in others(known[name]) if value != known[name].default]
     assert values
     for value in values:
-        line = shlex.join(["headlab", *option_words("-o", {name: value}, known)])
+        line = shlex.join(["headlab", *options_as_words("-o", {name: value}, known)])
         _, *words = shlex.split(line)
         assert words[::2] == ["-o"]
         found = parse_options(words[1::2], known)
         assert found == {name: value}
         assert type(found[name]) is type(value)
-    assert list(option_words("-o", {name: known[name].default}, known)) == []
+    assert list(options_as_words("-o", {name: known[name].default}, known)) == []
 
 
 FRONT_OPTIONS = {
@@ -97,14 +105,14 @@ BARE: dict[str, dict[str, Any]] = {  # the least that a job of each kind says
     "train lm-prune": {"model": "lm", "data": "text.txt"},
     "train translation": {"out": "model"},
 }
-EVERY_SETTING = [(kind, name) for kind, job in BUILT_IN.items() for name in job.settings()]
+EVERY_SETTING = [(kind, name) for kind, job in BUILT_IN_KINDS.items() for name in job.settings()]
 
 
 @pytest.fixture(autouse=True)
 def mask_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file that the command of a job on a mask names, in the folder where commands are typed."""
     monkeypatch.chdir(tmp_path)
-    Path(MASK_FILE).write_text(json.dumps(MASK))
+    Path(MASK_PLACEHOLDER).write_text(json.dumps(MASK))
 
 
 def read_back(line: str) -> Job:
@@ -116,7 +124,7 @@ def read_back(line: str) -> Job:
 
 @pytest.mark.parametrize(("kind", "name"), EVERY_SETTING, ids=lambda word: word)
 def test_every_setting_of_a_job_goes_through_its_command_and_back(kind: str, name: str) -> None:
-    job_class = BUILT_IN[kind]
+    job_class = BUILT_IN_KINDS[kind]
     setting = job_class.settings()[name]
     values = [value for value in others(setting) if value != setting.default]
     assert values
@@ -132,7 +140,7 @@ def test_every_setting_of_a_job_goes_through_its_command_and_back(kind: str, nam
 
 @pytest.mark.parametrize(("kind", "name"), EVERY_SETTING, ids=lambda word: word)
 def test_a_request_beyond_the_limits_of_a_setting_is_refused(kind: str, name: str) -> None:
-    job_class = BUILT_IN[kind]
+    job_class = BUILT_IN_KINDS[kind]
     setting = job_class.settings()[name]
     assert job_class.model_fields[name].default == setting.default
     limits = [limit for limit in (setting.low - 1, setting.high + 1) if math.isfinite(limit)]
@@ -369,14 +377,14 @@ def filled(job: Job) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("cases", [60, pytest.param(2000, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("kind", BUILT_IN)
+@pytest.mark.parametrize("kind", BUILT_IN_KINDS)
 def test_a_job_is_read_back_from_its_command(
     kind: str, cases: int, record_property: Callable[[str, object], None]
 ) -> None:
     @settings(max_examples=cases, deadline=None)
     @given(FIELDS[kind])
     def check(fields: dict[str, Any]) -> None:
-        job = BUILT_IN[kind].model_validate(fields)
+        job = BUILT_IN_KINDS[kind].model_validate(fields)
         read_jobs = [read_back(line) for line in job.terminal_lines().splitlines()]
         for read_job, asked_job in zip(read_jobs, job_of_each_line(job), strict=True):
             assert type(read_job) is type(asked_job)
@@ -388,7 +396,7 @@ def test_a_job_is_read_back_from_its_command(
 
 
 def test_what_is_no_option_is_said_as_one_and_a_word_without_a_value_is_refused() -> None:
-    assert list(option_words("-o", {"unknown": True}, {})) == ["-o", "unknown=true"]
+    assert list(options_as_words("-o", {"unknown": True}, {})) == ["-o", "unknown=true"]
     for pair in ("samples", "=5"):
         with raises("option.malformed", repr(pair)):
             parse_options([pair], {})
@@ -454,7 +462,7 @@ def test_the_task_of_a_declaration_is_read_back_by_its_name(
 
 def line_of(kind: str, **fields: Any) -> str:
     """The line that is printed for a job of the list."""
-    job = job_of(kind, {"model": "m", "task": "intents", "languages": ["de"], **fields})
+    job = job_from_params(kind, {"model": "m", "task": "intents", "languages": ["de"], **fields})
     assert job is not None
     return job.terminal_lines()
 

@@ -15,7 +15,7 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 from waiting import until
 
-from headlab.core.parallel import Rows, Tick, one_thread, spread
+from headlab.core.parallel import Rows, Tick, one_thread, run_in_parallel
 from headlab.hooks import Model
 from headlab.methods.run import score
 
@@ -41,8 +41,8 @@ def nothing() -> None:
 def test_weights_that_come_and_go_allow_one_batch_at_a_time() -> None:
     torch.set_num_threads(4)
     brought = SimpleNamespace(device=torch.device("cpu"), offloaded=True)
-    found = spread(
-        batches(1, 2, 3), lambda *_: threading.current_thread(), on=brought, tick=nothing
+    found = run_in_parallel(
+        batches(1, 2, 3), lambda *_: threading.current_thread(), model=brought, tick=nothing
     )
     assert {thread for _, thread in found} == {threading.current_thread()}
 
@@ -60,7 +60,9 @@ def test_results_come_in_order_and_operations_use_one_thread(lanes: int) -> None
         done[n].set()
         return n, torch.get_num_threads()
 
-    found = [got for _, got in spread(batches(*range(1, 13)), run, on=CPU, tick=nothing)]
+    found = [
+        got for _, got in run_in_parallel(batches(*range(1, 13)), run, model=CPU, tick=nothing)
+    ]
     assert found == [(n, 1) for n in range(1, 13)]
     assert torch.get_num_threads() == lanes
 
@@ -78,7 +80,7 @@ def test_as_many_at_once_as_there_are_threads() -> None:
         with lock:
             here[0] -= 1
 
-    assert len(list(spread(batches(*[1] * 9), run, on=CPU, tick=nothing))) == 9
+    assert len(list(run_in_parallel(batches(*[1] * 9), run, model=CPU, tick=nothing))) == 9
     assert most == [3]
 
 
@@ -92,7 +94,7 @@ def test_what_does_not_fit_is_cut_and_nothing_is_lost(lanes: int) -> None:
             raise torch.OutOfMemoryError("too many")
         return int(batch.rows.sum())
 
-    found = list(spread(batches(8, 2, 5), run, on=CPU, tick=nothing))
+    found = list(run_in_parallel(batches(8, 2, 5), run, model=CPU, tick=nothing))
     assert sum(got for _, got in found) == 28 + 1 + 10
     assert all(len(batch.rows) <= 3 for batch, _ in found)
 
@@ -106,7 +108,7 @@ def test_what_cannot_be_cut_is_said(lanes: int) -> None:
         raise torch.OutOfMemoryError("too many")
 
     with raises("memory.example_too_large"):
-        list(spread(batches(2, 2), run, on=CPU, tick=nothing))
+        list(run_in_parallel(batches(2, 2), run, model=CPU, tick=nothing))
     assert torch.get_num_threads() == lanes
 
 
@@ -129,7 +131,7 @@ def test_whoever_stops_does_not_wait_for_the_end_of_a_long_batch() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(spread(batches(1, 2, 3), run, on=CPU, tick=stop))
+        list(run_in_parallel(batches(1, 2, 3), run, model=CPU, tick=stop))
     assert set(ended) <= {1, 2}
     assert torch.get_num_threads() == 2
 
@@ -160,7 +162,7 @@ def test_batches_wait_while_their_caller_uses_the_device(monkeypatch: pytest.Mon
             until(lambda: len(held) == 2, "both batches to wait")
             assert not passed.is_set()
 
-    assert [got for _, got in spread(batches(1, 2), run, on=CPU, tick=serve)] == [1, 2]
+    assert [got for _, got in run_in_parallel(batches(1, 2), run, model=CPU, tick=serve)] == [1, 2]
     assert passed.is_set()
 
 
@@ -172,7 +174,7 @@ def test_an_error_in_a_batch_passes(threads: None) -> None:
             raise ValueError("no such label")
 
     with pytest.raises(ValueError, match="no such label"):
-        list(spread(batches(1, 2, 3), run, on=CPU, tick=nothing))
+        list(run_in_parallel(batches(1, 2, 3), run, model=CPU, tick=nothing))
 
 
 @pytest.mark.usefixtures("threads")

@@ -16,12 +16,12 @@ from reference import between_colours, holm_by_steps
 from headlab import pictures, plots
 from headlab.core import HeadGrid, HeadlabError, Stack
 from headlab.pictures import (
-    CORRECTED,
-    OWN,
+    HOLM_CORRECTED,
+    OWN_INTERVAL,
     common_limit,
     head_map,
-    map_of,
-    maps_of,
+    map_of_scores,
+    maps_of_scores,
     score_marks,
     score_tips,
     symmetric_limit,
@@ -29,7 +29,7 @@ from headlab.pictures import (
 from headlab.report.commands import Known
 from headlab.report.parts import Item
 from headlab.report.sections.scores import scores_section
-from headlab.results import HeadScores, coarse
+from headlab.results import HeadScores, why_holm_rejects_none
 
 GRID = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))
 SVG = "{http://www.w3.org/2000/svg}"
@@ -38,7 +38,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def test_a_picture_of_shares_has_a_pixel_each_on_the_sequential_scale():
     shares = np.array([[0.0, 0.2, 1.0], [0.5, 2.0, 0.75]])
     with Image.open(
-        io.BytesIO(base64.b64decode(pictures.picture(shares).partition(",")[2]))
+        io.BytesIO(base64.b64decode(pictures.png_of_shares(shares).partition(",")[2]))
     ) as image:
         assert (image.size, image.mode) == ((3, 2), "RGB")
         found = np.asarray(image)
@@ -52,13 +52,13 @@ def test_a_picture_of_shares_has_a_pixel_each_on_the_sequential_scale():
 @pytest.mark.parametrize("scale", [pictures.DIVERGING, pictures.SEQUENTIAL])
 @pytest.mark.parametrize("share", [-1.0, 0.0, 0.1, 0.25, 0.49, 0.5, 0.77, 1.0, 3.0])
 def test_a_colour_on_a_scale_is_its_channels_interpolated(scale, share):
-    assert pictures.on_scale(scale, share) == between_colours(scale, share)
+    assert pictures.colour_on_scale(scale, share) == between_colours(scale, share)
 
 
 def test_what_is_written_on_a_colour_can_be_read():
     for share in np.linspace(0, 1, 101):
         for scale in (pictures.DIVERGING, pictures.SEQUENTIAL):
-            colour = pictures.on_scale(scale, float(share))
+            colour = pictures.colour_on_scale(scale, float(share))
             light, ink = pictures.luminance(colour), pictures.luminance(pictures.ink_on(colour))
             assert (max(light, ink) + 0.05) / (min(light, ink) + 0.05) >= 4.2
     assert pictures.luminance("#ffffff") == pytest.approx(1)
@@ -87,11 +87,11 @@ def test_values_without_a_sign_are_on_the_upper_half_of_the_same_scale():
 def test_a_map_is_in_the_unit_shown_and_marks_what_differs_from_0():
     values = np.linspace(-0.04, 0.04, GRID.size)
     of = scores(low=values - 0.015, high=values + 0.015)
-    shown = map_of(of)
+    shown = map_of_scores(of)
     np.testing.assert_allclose(shown.values, 100 * values)
     assert (shown.unit, shown.signed) == ("points", True)
     assert_array_equal(shown.marks, score_marks(of))
-    assert map_of(scores(unit="loss"), 3.0).limit == 3.0
+    assert map_of_scores(scores(unit="loss"), 3.0).limit == 3.0
 
 
 def test_a_result_that_does_not_say_so_is_signed_where_there_are_signs_or_intervals():
@@ -111,7 +111,7 @@ def test_sizes_with_intervals_help_nobody_and_have_no_marks():
     )
     assert not sizes.helpful.any()
     assert not score_marks(sizes).any()
-    assert not maps_of({"de": sizes})["de"].signed
+    assert not maps_of_scores({"de": sizes})["de"].signed
     with pytest.raises(HeadlabError, match="rule harmful needs signs with intervals"):
         sizes.mask("harmful")
 
@@ -150,35 +150,35 @@ def test_p_values_are_corrected_for_all_heads_of_all_maps_on_view():
     for count in (1, 5):
         every = {str(n): of for n in range(count)}
         wanted = np.array_split(holm_by_steps(np.tile(p, count).tolist()), count)
-        for name, shown in maps_of(every | {"none": scores()}).items():
-            sure = np.abs(shown.marks) == CORRECTED
+        for name, shown in maps_of_scores(every | {"none": scores()}).items():
+            sure = np.abs(shown.marks) == HOLM_CORRECTED
             if name == "none":
-                assert (sure.any(), shown.tests, list(shown.meanings)) == (False, 0, [OWN])
+                assert (sure.any(), shown.tests, list(shown.meanings)) == (False, 0, [OWN_INTERVAL])
                 continue
             assert_array_equal(sure, (wanted[int(name)] <= 0.05) & (shown.marks != 0))
             assert shown.tests == count * GRID.size
-            assert f"{count * GRID.size} tests" in shown.meanings[CORRECTED]
-    assert sure.sum() < np.abs(map_of(of).marks == CORRECTED).sum()
+            assert f"{count * GRID.size} tests" in shown.meanings[HOLM_CORRECTED]
+    assert sure.sum() < np.abs(map_of_scores(of).marks == HOLM_CORRECTED).sum()
 
 
 def test_a_map_promises_no_correction_that_nothing_can_survive():
     values = np.linspace(-0.04, 0.04, GRID.size)
     blunt = scores(low=values - 0.001, high=values + 0.001, p_values=np.full(GRID.size, 0.001))
-    assert map_of(blunt).tests == GRID.size
-    every = maps_of({str(n): blunt for n in range(6)})
+    assert map_of_scores(blunt).tests == GRID.size
+    every = maps_of_scores({str(n): blunt for n in range(6)})
     assert {shown.tests for shown in every.values()} == {0}
-    assert {*every["0"].meanings} == {OWN}
-    assert "0.001: over 54 tests" in coarse([blunt] * 6)
-    assert coarse([blunt]) == coarse([scores()]) == ""
+    assert {*every["0"].meanings} == {OWN_INTERVAL}
+    assert "0.001: over 54 tests" in why_holm_rejects_none([blunt] * 6)
+    assert why_holm_rejects_none([blunt]) == why_holm_rejects_none([scores()]) == ""
 
 
 def test_maps_are_on_one_scale_or_on_their_own():
     small = scores()
     large = HeadScores(GRID, "th", "shapley", 3 * small.values, "shapley-top50", "accuracy", 1, 1.0)
-    assert {shown.limit for shown in maps_of({"a": small, "b": large}).values()} == {
+    assert {shown.limit for shown in maps_of_scores({"a": small, "b": large}).values()} == {
         common_limit([small, large])
     }
-    own = maps_of({"a": small, "b": large}, common=False)
+    own = maps_of_scores({"a": small, "b": large}, common=False)
     assert [own[name].limit for name in "ab"] == [common_limit([small]), common_limit([large])]
 
 
@@ -199,11 +199,11 @@ def test_a_map_without_any_value_still_has_a_scale(maps):
 def test_a_head_has_the_same_colour_sign_and_mark_in_plotly_and_in_the_report(method):
     """Values of few digits: near 0 a sign is a matter of rounding. A figure alone corrects for its own heads only."""
     several = {code: made_up(code, method) for code in ("de", "th")}
-    limit, together = common_limit(several.values()), maps_of(several)
+    limit, together = common_limit(several.values()), maps_of_scores(several)
     section = scores_section([Item(of, code) for code, of in several.items()], Known())
     factor = pictures.shown_unit(several["de"].unit)[0]
     for of, figure in zip(several.values(), section.figures, strict=False):
-        shown, own = together[of.language], map_of(of, limit)
+        shown, own = together[of.language], map_of_scores(of, limit)
         heat, *points = plots.head_map(of, limit / factor).data
         cells = [
             cell
@@ -224,7 +224,7 @@ def test_a_head_has_the_same_colour_sign_and_mark_in_plotly_and_in_the_report(me
         assert_array_equal(marks_of(points, np.array(heat.z).shape), own.marks)
         told = [cell.find(f"{SVG}title").text for cell in cells]
         assert told == [
-            f"{pictures.named(h)}: {t.replace(chr(10), ', ')}"
+            f"{pictures.head_in_words(h)}: {t.replace(chr(10), ', ')}"
             for h, t in zip(of.grid.heads, shown.tips, strict=True)
         ]
 

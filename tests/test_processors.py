@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headlab.core import THREADS, allowed_processors, limit_threads, quotas
+from headlab.core import THREADS_VARIABLE, allowed_processors, limit_threads, quotas
 
 # The mount of version 2, and of version 1's controllers, as mountinfo has them below a folder of the test's.
 VERSION_2 = "31 23 0:28 {root} {folder}/unified rw,nosuid - cgroup2 cgroup2 rw,nsdelegate"
@@ -121,7 +121,7 @@ def test_reported_25_where_nothing_is_limited_all_processors_are_allowed(
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [({}, "2"), ({THREADS: ""}, "2"), ({THREADS: "5"}, "5")]
+    ("before", "after"), [({}, "2"), ({THREADS_VARIABLE: ""}, "2"), ({THREADS_VARIABLE: "5"}, "5")]
 )
 def test_reported_25_commands_heed_a_quota_unless_the_user_says_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: dict[str, str], after: str
@@ -132,7 +132,7 @@ def test_reported_25_commands_heed_a_quota_unless_the_user_says_otherwise(
         environment,
         described(tmp_path, [VERSION_2], ["0::/"], {"unified/cpu.max": "200000 100000\n"}),
     )
-    assert environment[THREADS] == after
+    assert environment[THREADS_VARIABLE] == after
 
 
 WORKER_THREADS = """
@@ -146,7 +146,7 @@ print(torch.get_num_threads())
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
 def test_reported_25_a_worker_on_one_processor_computes_on_one_thread(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != THREADS}
+    environment = {name: value for name, value in os.environ.items() if name != THREADS_VARIABLE}
     first = min(os.sched_getaffinity(0))
     done = subprocess.run(
         [sys.executable, "-c", WORKER_THREADS, str(tmp_path)],

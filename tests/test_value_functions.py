@@ -11,10 +11,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.core import CLIP, VALUES, value_of, worth
+from headlab.core import CLIP, VALUE_FUNCTIONS, value_function_of, value_of_answers
 from headlab.evaluation import Evaluator
 
-KEYS = tuple(VALUES)
+KEYS = tuple(VALUE_FUNCTIONS)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def labels() -> torch.Tensor:
 def test_a_value_is_what_its_definition_says(
     key: str, logits: torch.Tensor, labels: torch.Tensor
 ) -> None:
-    got = worth(value_of(key), logits, labels)
+    got = value_of_answers(value_function_of(key), logits, labels)
     want = [
         reference.worth(key, row.tolist(), int(label))
         for row, label in zip(logits, labels, strict=True)
@@ -47,7 +47,7 @@ def test_several_answers_count_by_their_mean(
 ) -> None:
     """And a token without a label (a negative one) does not count."""
     labels = labels.masked_fill(torch.arange(40) % 7 == 3, -100)
-    got = worth(value_of(key), logits.reshape(8, 5, 7), labels.reshape(8, 5))
+    got = value_of_answers(value_function_of(key), logits.reshape(8, 5, 7), labels.reshape(8, 5))
     for row in range(8):
         asked = [i for i in range(5 * row, 5 * row + 5) if i % 7 != 3]
         want = [reference.worth(key, logits[i].tolist(), int(labels[i])) for i in asked]
@@ -60,37 +60,39 @@ def test_values_stay_in_their_interval_however_sure_the_model_is(dtype: torch.dt
     right, wrong = torch.tensor([0, 0]), torch.tensor([1, 1])
     third = {"accuracy": None, "probability": 1 / 3, "log-probability": 1 - np.log(3) / 10}
     for key in KEYS:
-        value = value_of(key)
-        assert worth(value, sure, right)[0] == 1
-        assert 0 <= float(worth(value, sure, wrong)[0]) < 1e-100
+        value = value_function_of(key)
+        assert value_of_answers(value, sure, right)[0] == 1
+        assert 0 <= float(value_of_answers(value, sure, wrong)[0]) < 1e-100
         if third[key] is not None:
-            assert_allclose(float(worth(value, sure, right)[1]), third[key], atol=1e-6)
+            assert_allclose(float(value_of_answers(value, sure, right)[1]), third[key], atol=1e-6)
 
 
 def test_log_probabilities_are_clipped_at_ten_nats() -> None:
-    assert CLIP == value_of("log-probability").span == 10
+    assert CLIP == value_function_of("log-probability").span == 10
     nats = torch.tensor([-1.0, -9.0, -11.0])
     two = torch.stack(
         [nats, torch.log1p(-nats.exp())], dim=1
     )  # the first label has exactly this log-probability
-    got = worth(value_of("log-probability"), two, torch.zeros(3, dtype=torch.long))
+    got = value_of_answers(
+        value_function_of("log-probability"), two, torch.zeros(3, dtype=torch.long)
+    )
     assert_allclose(got, [0.9, 0.1, 0.0], atol=1e-5)
 
 
 def test_spans_units_and_steps_fit_the_values() -> None:
-    assert {key: value.unit for key, value in VALUES.items()} == {
+    assert {key: value.unit for key, value in VALUE_FUNCTIONS.items()} == {
         "accuracy": "accuracy",
         "probability": "probability",
         "log-probability": "nats",
     }
-    assert all(key == value.key and value.title for key, value in VALUES.items())
-    assert value_of("accuracy").steps == 1  # gains are whole as they are
-    assert all(value_of(key).steps > 1 for key in KEYS if key != "accuracy")
+    assert all(key == value.key and value.title for key, value in VALUE_FUNCTIONS.items())
+    assert value_function_of("accuracy").steps == 1  # gains are whole as they are
+    assert all(value_function_of(key).steps > 1 for key in KEYS if key != "accuracy")
 
 
 def test_an_unknown_value_function_is_refused() -> None:
     with raises("value.unknown", "'f1'", "accuracy, probability, log-probability"):
-        value_of("f1")
+        value_function_of("f1")
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -100,7 +102,7 @@ def test_the_evaluator_gives_the_value_of_every_example(key: str) -> None:
     )
     rows = np.array([3, 0, 7, 3])
     with torch.inference_mode():
-        got = evaluator.worth(rows, value_of(key))
+        got = evaluator.worth(rows, value_function_of(key))
     assert got.dtype == np.float64
     assert evaluator.forwards == 4
     for row, value in zip(rows, got, strict=True):

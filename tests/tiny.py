@@ -9,8 +9,8 @@ import torch
 import transformers as hf
 from transformers import PreTrainedModel
 
-from headlab.hooks import Model, attach
-from headlab.models.checkpoint import Checkpoint, alone
+from headlab.hooks import Model, make_gateable
+from headlab.models.checkpoint import Checkpoint, building_alone
 
 VOCAB = 97
 
@@ -235,7 +235,7 @@ def tiny_module(family: str, dtype: torch.dtype = torch.float64, seed: int = 0) 
     """A tiny random model, weights spread enough that every head matters."""
     spec = (FAMILIES | LANGUAGE_MODELS)[family]
     config = getattr(hf, spec.config)(**spec.options)
-    with alone(), torch.no_grad():
+    with building_alone(), torch.no_grad():
         torch.manual_seed(seed)
         module: PreTrainedModel = getattr(hf, spec.model)(config)
         for parameter in module.parameters():
@@ -250,7 +250,7 @@ def tiny_model(
     family: str, dtype: torch.dtype = torch.float64, seed: int = 0, tokenizer: Any = None
 ) -> Model:
     """The same, attached: heads found and self-tested."""
-    model = attach(
+    model = make_gateable(
         Checkpoint(
             f"tiny-{family}",
             "test",

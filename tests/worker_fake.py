@@ -14,7 +14,7 @@ import numpy as np
 
 from headlab.core import HeadlabError
 from headlab.jobs import Measured, MeasureRequest
-from headlab.results import Run, Store
+from headlab.results import Store, StoredRun
 from headlab.worker.runner import WorkerJob
 from headlab.worker.schemas import (
     AttentionRequest,
@@ -142,7 +142,7 @@ class FakeBench:
         self.log.append(f"measured {request.method}")
         return Measured(heads=8, seconds=0.002)
 
-    def run_of(self, params: Mapping[str, Any], language: str) -> Run:
+    def run_of(self, params: Mapping[str, Any], language: str) -> StoredRun:
         """Where a score job keeps what it has of a language: the same for all jobs that need it."""
         return self.store.run(
             {"model": params["model"], "method": params["method"], "language": language}

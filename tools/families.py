@@ -18,8 +18,8 @@ from transformers import CONFIG_MAPPING, PreTrainedModel
 from transformers.models.auto import modeling_auto as auto
 
 from headlab.core import HeadlabError
-from headlab.hooks import Model, attach
-from headlab.models.checkpoint import Checkpoint, alone
+from headlab.hooks import Model, make_gateable
+from headlab.models.checkpoint import Checkpoint, building_alone
 
 ROOT = Path(__file__).parents[1]
 TABLE, PAGE = ROOT / "headlab" / "models" / "families.json", ROOT / "docs" / "families.md"
@@ -100,12 +100,12 @@ def tiny(kind: str) -> PreTrainedModel:
 def attached(module: PreTrainedModel) -> Model:
     """A tiny model, attached. Raises HeadlabError if it cannot be gated."""
     kind = module.config.model_type
-    return attach(Checkpoint(kind, "tiny", kind, module, None))  # type: ignore[arg-type] # no text is read
+    return make_gateable(Checkpoint(kind, "tiny", kind, module, None))  # type: ignore[arg-type] # no text is read
 
 
 def verdict(kind: str) -> dict[str, Any] | None:
     """{"gated": bool, "why": text}; None for a type of which no tiny model runs."""
-    with alone(), warnings.catch_warnings():
+    with building_alone(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             module = tiny(kind)

@@ -24,7 +24,7 @@ from headlab.evaluation import Evaluator
 from headlab.hooks import Model
 from headlab.methods.run import score
 from headlab.reproduce.held import TAGGER
-from headlab.reproduce.models import NLI, opened
+from headlab.reproduce.models import NLI, open_model
 from headlab.results import Store
 from headlab.tasks import Task
 from headlab.tasks.intents.templates import LANGUAGES
@@ -87,7 +87,7 @@ def main() -> None:
     score_heads(store, load("e5-small-slots", device="cpu"), task("slots"))
     for folder, name, of in ((asked.nli, NLI, "xnli"), (asked.tagger, TAGGER, "udpos")):
         if folder:
-            score_heads(store, opened(folder, name, None, "float32"), task(of, data=asked.data))
+            score_heads(store, open_model(folder, name, None, "float32"), task(of, data=asked.data))
     for path, report in reports():
         run = store.run(report.spec)
         if not run.finished:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headlab.core import Report, clock, read_json
+from headlab.core import Report, clock_text, read_json
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "gates"
@@ -58,7 +58,7 @@ def page(folder: Path = RESULTS) -> str:
 def took(report: Report) -> list[str]:
     """How long the report took, and on how many threads where it says so."""
     threads = f" on {report.spec['threads']} threads" if "threads" in report.spec else ""
-    return [f"- It took {clock(report.seconds)} (hours, minutes, seconds){threads}."]
+    return [f"- It took {clock_text(report.seconds)} (hours, minutes, seconds){threads}."]
 
 
 def main() -> None:

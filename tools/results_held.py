@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from headlab.core import Report, Table, read_json
-from headlab.studies.published import beside, with_paper
-from headlab.studies.table import earlier_scores
+from headlab.studies.published import comparison_with_paper, with_paper
+from headlab.studies.table import earlier_scores_sentence
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "held"
@@ -100,7 +100,7 @@ def section(name: str, report: Report, folder: Path) -> list[str]:
                 table.markdown(),
                 "",
             ]
-    notes = filter(None, (*report.notes, earlier_scores(report.spec)))
+    notes = filter(None, (*report.notes, earlier_scores_sentence(report.spec)))
     return [*lines, *(f"- {note}" for note in notes), ""]
 
 
@@ -108,7 +108,7 @@ def main() -> None:
     """Write the page, and the comparisons with the paper that it links as CSV."""
     PAGE.write_text(page(), encoding="utf-8")
     for name, (_, report) in reports().items():
-        if comparison := beside(report):
+        if comparison := comparison_with_paper(report):
             (RESULTS / f"{name}-{comparison.name}.csv").write_text(
                 comparison.csv(), encoding="utf-8"
             )

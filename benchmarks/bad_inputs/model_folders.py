@@ -32,7 +32,7 @@ import headlab
 from bad_inputs.case import Answer, BadInput, answer_to, process_answer
 from bad_inputs.json_values import dumped, shown, spots
 from headlab.core import HeadlabError
-from headlab.models.load import examine
+from headlab.models.load import examine_model
 from headlab.shrink.model import shrink_model
 
 CONFIG = "config.json"
@@ -340,7 +340,7 @@ def _save(place: Path, family: str) -> Path:
 def _read(name: str, declaration: Path) -> None:
     """Check, load and evaluate a model."""
     task = headlab.task(str(declaration))
-    for fact in examine(name, task):
+    for fact in examine_model(name, task):
         if not fact.words.strip():
             raise ValueError(f"the check {fact.what} says nothing")
     headlab.evaluate(headlab.load(name, device="cpu"), task, size=EXAMPLES)
@@ -398,7 +398,7 @@ def _name(rng: random.Random) -> str:
 def _named_input(folder: Path, model: SavedModel, name: str) -> BadInput:
     def read() -> None:
         """Take the name for a model's and for a task's, which must both be refused."""
-        for fact in examine(name, None):
+        for fact in examine_model(name, None):
             if not fact.words.strip():
                 raise ValueError(f"the check {fact.what} says nothing")
         try:

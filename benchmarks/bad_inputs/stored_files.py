@@ -46,22 +46,22 @@ from headlab.dashboard.panels.history import kept_heads_of_link_text, mask_link_
 from headlab.masks import (
     FORMS,
     Mask,
-    Place,
+    ScriptModel,
     accuracy_table,
-    by_layer_table,
-    by_stack_table,
-    combine,
-    compare,
+    combine_masks,
+    compare_masks,
     convert_in,
     convert_out,
     load_mask,
     mask_from_text,
-    snippet,
+    mask_script,
+    removed_by_layer,
+    removed_by_stack,
 )
 from headlab.report.build import write_report
-from headlab.results import Run, Store
-from headlab.roles import read as read_roles
-from headlab.tasks import Draft, Upload, names, problems, save
+from headlab.results import Store, StoredRun
+from headlab.roles import read_roles as read_roles
+from headlab.tasks import Draft, Upload, registry_problems, save_task, task_names
 from headlab.worker.jobs import JobList
 
 CREATED = "2026-11-22T01:00:00+00:00"
@@ -343,12 +343,13 @@ def _use_mask(file: Path, data: bytes) -> None:
     mask.to_json()
     for form in FORMS:
         _unless_refused(partial(convert_out, mask, form))
-    _unless_refused(partial(compare, mask, OTHER_MASK))
-    _unless_refused(lambda: combine([mask, OTHER_MASK], "union"))
+    _unless_refused(partial(compare_masks, mask, OTHER_MASK))
+    _unless_refused(lambda: combine_masks([mask, OTHER_MASK], "union"))
     _unless_refused(lambda: accuracy_table({"a": mask, "b": OTHER_MASK}).markdown())
     _unless_refused(
-        lambda: snippet(
-            mask, Place(["a"] * mask.grid.layers, {"class": "A", "model_type": "a"}, "m", "r", "m")
+        lambda: mask_script(
+            mask,
+            ScriptModel(["a"] * mask.grid.layers, {"class": "A", "model_type": "a"}, "m", "r", "m"),
         )
     )
     _unless_refused(lambda: _tables(mask))
@@ -358,9 +359,9 @@ def _use_mask(file: Path, data: bytes) -> None:
 
 
 def _tables(mask: Mask) -> None:
-    comparison = compare(mask, OTHER_MASK)
-    by_layer_table(comparison).markdown()
-    by_stack_table(comparison).markdown()
+    comparison = compare_masks(mask, OTHER_MASK)
+    removed_by_layer(comparison).markdown()
+    removed_by_stack(comparison).markdown()
 
 
 def _unless_refused(use: Callable[[], object]) -> None:
@@ -586,7 +587,7 @@ def _report_input(place: Path, rng: random.Random) -> BadInput:
 
 def _begun_input(place: Path, rng: random.Random) -> BadInput:
     spec = made_scores("de", "shapley").spec
-    run = Run(place / content_key(spec), spec)
+    run = StoredRun(place / content_key(spec), spec)
     buffer = io.BytesIO()
     np.savez(buffer, values=np.zeros((2, 3)), draws=np.arange(4), run=np.array(run.key))
     change = _spoil_archive(rng, _archive(_arrays(buffer.getvalue())))
@@ -707,7 +708,9 @@ def _use_jobs(path: Path) -> None:
 def _own_task(cache: Path) -> Mapping[str, bytes]:
     """The files of a task that was sent, below the cache."""
     columns = {"text": "text", "label": "label"}
-    save(Draft("mine", "csv", columns, (Upload("x.csv", SENT.encode(), "de"),), share=0.5), cache)
+    save_task(
+        Draft("mine", "csv", columns, (Upload("x.csv", SENT.encode(), "de"),), share=0.5), cache
+    )
     files = {
         path.relative_to(cache).as_posix(): path.read_bytes()
         for path in sorted(cache.rglob("*"))
@@ -745,8 +748,8 @@ def _use_tasks(cache: Path) -> None:
     before = os.environ.get("HEADLAB_CACHE")
     os.environ["HEADLAB_CACHE"] = str(cache)
     try:
-        names()
-        if found := problems():
+        task_names()
+        if found := registry_problems():
             raise HeadlabError(found[0], code="task.skipped")
         headlab.task("mine").examples("de")
     finally:

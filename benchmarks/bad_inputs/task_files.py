@@ -29,7 +29,7 @@ from bad_inputs.task_faults import (
 )
 from bad_inputs.task_samples import DECLARATION, DECLARED, SAMPLES, TaskSample
 from headlab.hooks import Model
-from headlab.tasks import Draft, Upload, save
+from headlab.tasks import Draft, Upload, save_task
 from headlab.tasks.own import format_of
 
 SIZE = 4  # examples that a model answers
@@ -379,7 +379,7 @@ def _attempt_upload(place: Path, sample: UploadSample) -> Answer:
 def _save(place: Path, sample: UploadSample) -> None:
     """Save an upload, and read all of what was saved."""
     draft = sample.draft()
-    checked = save(draft, place)
+    checked = save_task(draft, place)
     task = headlab.task(place / "tasks" / draft.name / f"{draft.name}.toml")
     for language, split in checked.sizes:
         task.examples(language, split)

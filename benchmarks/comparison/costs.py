@@ -14,7 +14,7 @@ from comparison.setting import Setting
 from headlab.core import Bools
 from headlab.evaluation import Evaluator
 from headlab.methods.model_game import ModelGame
-from headlab.methods.sampling import gone, order
+from headlab.methods.sampling import random_order, removed_and_measured
 
 BATCH = 64
 
@@ -51,7 +51,9 @@ def in_turns(tasks: Mapping[str, Callable[[], int]], seconds: float) -> dict[str
 
 def coalitions(players: int, count: int, seed: int) -> Bools:
     """Random coalitions with at most half of the heads gone, bool [coalition, player]."""
-    return ~np.stack([gone(seed, number, players, players // 2)[0] for number in range(count)])
+    return ~np.stack(
+        [removed_and_measured(seed, number, players, players // 2)[0] for number in range(count)]
+    )
 
 
 def measure(setting: Setting, seconds: float) -> Costs:
@@ -64,7 +66,7 @@ def measure(setting: Setting, seconds: float) -> Costs:
     padded = PaddedEvaluator(setting.model, setting.task, setting.language, "dev", setting.size)
     few = np.random.default_rng(0).choice(game.examples, setting.rows, replace=False)
     kept, everyone = coalitions(players, len(few), 4), np.ones((len(few), players), bool)
-    walks = np.stack([order(5, row, players) for row in range(len(few))])
+    walks = np.stack([random_order(5, row, players) for row in range(len(few))])
 
     def branching(of: ModelGame) -> Callable[[], int]:
         return lambda: of.marginals(kept, everyone, few).size

@@ -16,11 +16,11 @@ from headlab.evaluation import Evaluator
 from headlab.methods import monte_carlo, tmab
 from headlab.methods.game import Game
 from headlab.methods.model_game import ModelGame
-from headlab.methods.sampling import Plan, Tally, cycled_example
+from headlab.methods.sampling import SamplingPlan, Tally, cycled_example
 from headlab.stats import sample_mean
 
 Width = Callable[[], float]
-FOREVER = Plan(1 << 40, None, "width", 0.95, 1.0)
+FOREVER = SamplingPlan(1 << 40, None, "width", 0.95, 1.0)
 SPACING = 1.2
 
 
@@ -99,14 +99,14 @@ def mean_width(tally: Tally) -> float:
 
 def headlab_shapley(game: Game, seed: int) -> Iterator[Estimate]:
     """The default method of headlab, for all coalition sizes."""
-    return from_tallies(tmab.estimate(game, FOREVER, seed=seed, estimand=tmab.FULL))
+    return from_tallies(tmab.estimate(game, FOREVER, seed=seed, estimand=tmab.ALL_SIZES))
 
 
 def headlab_former(game: Game, seed: int) -> Iterator[Estimate]:
     """Its first version, which computes every gain."""
-    return from_tallies(previous.estimate(game, FOREVER, seed=seed, estimand=tmab.FULL))
+    return from_tallies(previous.estimate(game, FOREVER, seed=seed, estimand=tmab.ALL_SIZES))
 
 
 def headlab_monte_carlo(game: Game, seed: int) -> Iterator[Estimate]:
     """Plain permutation sampling by headlab: walks that go on at the layer that changed."""
-    return from_tallies(monte_carlo.estimate(game, FOREVER, seed=seed, estimand=tmab.FULL))
+    return from_tallies(monte_carlo.estimate(game, FOREVER, seed=seed, estimand=tmab.ALL_SIZES))

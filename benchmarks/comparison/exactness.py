@@ -15,9 +15,9 @@ from comparison.estimates import Estimate, mean_values
 from headlab.core import Bools, Floats, HeadlabError, Ints
 from headlab.evaluation import Evaluator
 from headlab.methods.exact import members, shapley
-from headlab.methods.game import Ask, Game, in_turn
+from headlab.methods.game import Game, Query, in_turn
 from headlab.methods.model_game import ModelGame
-from headlab.methods.tmab import FULL
+from headlab.methods.tmab import ALL_SIZES
 
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 EXAMPLES = 16
@@ -56,7 +56,7 @@ class TableGame:
     def scale(self) -> None:
         """A table foresees nothing."""
 
-    def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
+    def answers(self, asks: Iterable[Query]) -> Iterator[Floats]:
         """See `Game.answers`."""
         return in_turn(self, asks)
 
@@ -100,7 +100,7 @@ def tiny_game() -> TableGame:
 def truth(game: TableGame) -> Floats:
     """Exact Shapley values, from every coalition."""
     kept = members(np.arange(2**game.players), game.players)
-    return shapley(mean_values(game, kept), game.players, FULL)
+    return shapley(mean_values(game, kept), game.players, ALL_SIZES)
 
 
 def last(estimates: Iterator[Estimate], count: int) -> Floats:

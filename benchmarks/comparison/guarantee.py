@@ -13,7 +13,7 @@ from comparison.race import Ratio, ratio_of_means
 from comparison.recipe import DELTA, orders_for_a_head, recipe_work
 from comparison.setting import Long, Setting
 from headlab.core import Floats, Ints
-from headlab.methods.sampling import Plan, Tally
+from headlab.methods.sampling import SamplingPlan, Tally
 from headlab.stats import holm
 
 LEVEL = 0.95
@@ -29,9 +29,9 @@ def half_width(tally: Tally, counts: Ints) -> Floats:
     return np.asarray((high - low) / 2)
 
 
-def plan(target: float) -> Plan:
+def plan(target: float) -> SamplingPlan:
     """Sample every head until its interval is as narrow as asked, however long it takes."""
-    return Plan(MOST, target, "width", LEVEL, 1.0)
+    return SamplingPlan(MOST, target, "width", LEVEL, 1.0)
 
 
 @dataclass(frozen=True)

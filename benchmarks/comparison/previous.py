@@ -7,13 +7,20 @@ from collections.abc import Iterator
 import numpy as np
 
 from headlab.core import Bools
-from headlab.methods.game import Ask, Game
-from headlab.methods.sampling import Plan, Tally, cycled_example, even, order, placed
-from headlab.methods.tmab import FULL, TOP50
+from headlab.methods.game import Game, Query
+from headlab.methods.sampling import (
+    SamplingPlan,
+    Tally,
+    cycled_example,
+    even_support,
+    level_indices_of,
+    random_order,
+)
+from headlab.methods.tmab import ALL_SIZES, TOP50
 
 
 def estimate(
-    game: Game, plan: Plan, *, seed: int, estimand: str = TOP50, saved: Tally | None = None
+    game: Game, plan: SamplingPlan, *, seed: int, estimand: str = TOP50, saved: Tally | None = None
 ) -> Iterator[Tally]:
     """Tallies that grow by a round each, as `headlab.methods.tmab.estimate`.
 
@@ -21,8 +28,8 @@ def estimate(
     half shows its gain; then the halves change places. `shapley` does the same from the other end (few heads there,
     each added) on another example, and a sample is the mean of the two.
     """
-    ends = 2 if estimand == FULL else 1
-    tally = saved or Tally.start(game.players, even(ends * game.steps), plan)
+    ends = 2 if estimand == ALL_SIZES else 1
+    tally = saved or Tally.start(game.players, even_support(ends * game.steps), plan)
     while not tally.finished:
         end = tally.draws + min(
             plan.samples - tally.draws, game.examples - tally.draws % game.examples
@@ -32,7 +39,7 @@ def estimate(
         for numbers, gains in zip(parts, found, strict=True):
             gains = gains.reshape(len(numbers), -1, game.players)
             rounded = [
-                placed(g, even(game.steps), seed, n) - game.steps
+                level_indices_of(g, even_support(game.steps), seed, n) - game.steps
                 for g, n in zip(gains, numbers, strict=True)
             ]
             places = np.stack([levels.sum(axis=0) for levels in rounded]) + ends * game.steps
@@ -42,26 +49,26 @@ def estimate(
             yield tally
 
 
-def _ask(game: Game, numbers: range, active: Bools, seed: int, estimand: str) -> Ask:
+def _ask(game: Game, numbers: range, active: Bools, seed: int, estimand: str) -> Query:
     drawn = [coalitions(seed, number, game.players, estimand) for number in numbers]
     kept, wanted = (np.concatenate(arrays) for arrays in zip(*drawn, strict=True))
     ends = range(len(kept) // len(numbers) // 2)  # each end of the order has an example of its own
     examples = np.array(
         [cycled_example(seed, n, game.examples, game.weights, end) for n in numbers for end in ends]
     )
-    return Ask(
+    return Query(
         "marginals", {"kept": kept, "wanted": wanted & active, "examples": np.repeat(examples, 2)}
     )
 
 
 def coalitions(seed: int, number: int, players: int, estimand: str) -> tuple[Bools, Bools]:
     """Coalitions of a draw and the heads that each measures, both bool [coalition, player]."""
-    line = order(seed, number, players)
+    line = random_order(seed, number, players)
     half = players // 2
     fronts = (line, line[::-1])  # heads leave from the front; those of the back half are measured
     measured = np.zeros((2, players), bool)
     measured[0, line[half:]] = measured[1, line[:half]] = True
-    full = estimand == FULL
+    full = estimand == ALL_SIZES
     high = players if full else (players + 1) // 2
     drawn = np.random.default_rng([seed, 5, number]).integers(high, size=4 if full else 2)
     if full:  # how many are gone, or there, counted from the nearer end

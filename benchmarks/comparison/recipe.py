@@ -10,8 +10,8 @@ import torch
 from headlab.core import Bools, Floats, Ints
 from headlab.evaluation import Evaluator
 from headlab.methods.model_game import ModelGame
-from headlab.methods.sampling import order
-from headlab.methods.tmab import TOP50, sizes
+from headlab.methods.sampling import random_order
+from headlab.methods.tmab import TOP50, removal_sizes
 from headlab.stats import bernstein_width
 
 DELTA = 0.1
@@ -57,10 +57,10 @@ class Work:
 
 def recipe_work(turns: int, players: int, seed: int = 0) -> Work:
     """Play the bandit through: heads that had their turns leave, and what only they need is not evaluated."""
-    steps, had = sizes(TOP50, players), np.zeros(players, np.int64)
+    steps, had = removal_sizes(TOP50, players), np.zeros(players, np.int64)
     orders = coalitions = 0
     while (had < turns).any():
-        line = order(seed, orders, players)[:steps]
+        line = random_order(seed, orders, players)[:steps]
         coalitions += evaluated(had[line] < turns)
         had[line] += 1
         orders += 1
@@ -94,7 +94,9 @@ def order_variance(gains: Floats, orders: Ints, players: int, examples: int) -> 
 def sampled_walks(game: ModelGame, count: int, examples: int, seed: int) -> tuple[Floats, Ints]:
     """Gains [order, example, step] and orders [order, step] of full walks on random examples."""
     rng = np.random.default_rng([seed, 11])
-    orders = np.stack([order(seed, 1_000_000 + number, game.players) for number in range(count)])
+    orders = np.stack(
+        [random_order(seed, 1_000_000 + number, game.players) for number in range(count)]
+    )
     rows = np.stack([rng.choice(game.examples, examples, replace=False) for _ in range(count)])
     gains = game.gains(np.repeat(orders, examples, axis=0), rows.ravel())
     return gains.reshape(count, examples, -1), orders

@@ -18,7 +18,7 @@ from headlab.core import content_key
 from headlab.evaluation import Evaluator
 from headlab.methods import tmab
 from headlab.methods.model_game import ModelGame
-from headlab.methods.sampling import Plan, Tally, even
+from headlab.methods.sampling import SamplingPlan, Tally, even_support
 from headlab.methods.work import Arrays
 
 SAVE_EVERY = 10.0
@@ -104,7 +104,13 @@ class Long:
 
 
 def long_run(
-    setting: Setting, plan: Plan, seed: int, estimand: str, seconds: float, *, former: bool = False
+    setting: Setting,
+    plan: SamplingPlan,
+    seed: int,
+    estimand: str,
+    seconds: float,
+    *,
+    former: bool = False,
 ) -> Long:
     """Sample until the plan is fulfilled or the time is up; a later call goes on from there. former: by version 1."""
     options = {"target": plan.target, "stop": plan.stop, "samples": plan.samples}
@@ -131,18 +137,18 @@ def long_run(
 
 
 def _ours(
-    setting: Setting, saved: Arrays, plan: Plan, seed: int, estimand: str
+    setting: Setting, saved: Arrays, plan: SamplingPlan, seed: int, estimand: str
 ) -> tuple[Tally, Iterator[Tally]]:
     """Where a run stands, and how it goes on."""
-    start = tmab.restored(saved, plan, setting.game.players, [setting.game.steps])
+    start = tmab.tally_from(saved, plan, setting.game.players, [setting.game.steps])
     return start, tmab.estimate(setting.game, plan, seed=seed, estimand=estimand, saved=start)
 
 
 def _former(
-    setting: Setting, saved: Arrays, plan: Plan, seed: int, estimand: str
+    setting: Setting, saved: Arrays, plan: SamplingPlan, seed: int, estimand: str
 ) -> tuple[Tally, Iterator[Tally]]:
     """The same of the first version."""
-    support = even(setting.game.steps * (1 + (estimand == tmab.FULL)))
+    support = even_support(setting.game.steps * (1 + (estimand == tmab.ALL_SIZES)))
     start = Tally.restore(saved, setting.game.players, support, plan)
     return start, previous.estimate(setting.game, plan, seed=seed, estimand=estimand, saved=start)
 

@@ -22,8 +22,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from headlab.evaluation import Evaluator, token_budget
 from headlab.methods import method
 from headlab.methods.model_game import ModelGame
-from headlab.methods.sampling import gone, plan_of, uniforms
-from headlab.methods.tmab import FULL, Screened, estimate, sizes
+from headlab.methods.sampling import plan_of, removed_and_measured, uniforms
+from headlab.methods.tmab import ALL_SIZES, ScreenedTally, estimate, removal_sizes
 
 from .record import Record
 from .setting import LANGUAGES, ROOT, Setting, random_mask, synchronise, tensor_float_32, timed
@@ -154,7 +154,10 @@ class Cycle:
     def drawn(cls, evaluator: Evaluator) -> Cycle:
         """The first cycle of seed 0."""
         heads, draws = evaluator.model.grid.size, len(evaluator.examples)
-        coalitions = [gone(0, number, heads, sizes(FULL, heads)) for number in range(draws)]
+        coalitions = [
+            removed_and_measured(0, number, heads, removal_sizes(ALL_SIZES, heads))
+            for number in range(draws)
+        ]
         removed = np.stack([coalition[0] for coalition in coalitions])
         measured = np.stack([coalition[1] for coalition in coalitions])
         numbers = np.stack([uniforms(0, number, heads) for number in range(draws)])
@@ -385,7 +388,7 @@ def guaranteed(setting: Setting, evaluator: Evaluator) -> dict[str, Any]:
     }
 
 
-def with_deadline(snapshots: Iterator[Screened], deadline: float) -> Iterator[Screened]:
+def with_deadline(snapshots: Iterator[ScreenedTally], deadline: float) -> Iterator[ScreenedTally]:
     """Snapshots until there are no more or the time is up."""
     for snapshot in snapshots:
         yield snapshot

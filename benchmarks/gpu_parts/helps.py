@@ -14,7 +14,7 @@ import torch
 
 from headlab.core import parallel
 from headlab.evaluation import Evaluator, token_budget
-from headlab.hooks import Active, as_gates
+from headlab.hooks import ActiveGates, as_gate_tensor
 from headlab.methods import method, model_game
 from headlab.methods.model_game import ModelGame
 from headlab.methods.sampling import plan_of
@@ -135,10 +135,10 @@ def graph_figures(setting: Setting, evaluator: Evaluator, rows: int, tokens: int
     generator = torch.Generator(setting.device).manual_seed(0)
     ids = torch.randint(5, 1000, (rows, tokens), device=setting.device, generator=generator)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    gates = as_gates(model, random_gates(model, rows))
+    gates = as_gate_tensor(model, random_gates(model, rows))
 
     def gated_pass() -> torch.Tensor:
-        with torch.inference_mode(), model.active(Active(gates=gates)):
+        with torch.inference_mode(), model.active(ActiveGates(gates=gates)):
             logits: torch.Tensor = model.module(**inputs).logits
         return logits
 

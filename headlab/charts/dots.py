@@ -9,7 +9,7 @@ import numpy as np
 
 from headlab.charts.chart import SYMBOLS, TICK, Axis, Chart, Points, Rule
 from headlab.core import Bools, Floats
-from headlab.pictures import CHANCE, LINES, UNSURE
+from headlab.pictures import CHANCE_METHOD, LINE_COLOURS, UNSURE
 
 ROW_PIXELS, DOT_PIXELS = 26, 12  # height of a row, and of each of its dots
 LEGEND_PIXELS, AXIS_PIXELS = 56, 60
@@ -96,8 +96,10 @@ def dots_chart(
 
 def _points(name: str, number: int, total: int, rows: Sequence[str], dots: Dots) -> Points:
     """The dots of one series. number, total: its place from 0, and how many series there are."""
-    place = number % len(LINES)
-    colour, symbol = (UNSURE, TICK) if name == CHANCE else (LINES[place], SYMBOLS[place])
+    place = number % len(LINE_COLOURS)
+    colour, symbol = (
+        (UNSURE, TICK) if name == CHANCE_METHOD else (LINE_COLOURS[place], SYMBOLS[place])
+    )
     shift = ROW_SHARE / total * (number - (total - 1) / 2)
     return Points(
         name,

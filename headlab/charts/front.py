@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from headlab.charts.chart import RING, SYMBOLS, Axis, Chart, Line, Points, Rule, Series
-from headlab.pictures import LINES, UNSURE
+from headlab.pictures import LINE_COLOURS, UNSURE
 
 HEIGHT = 440
 DEEPEST = 10.0  # points below 0 shown at first: larger losses would squeeze the rest
@@ -120,7 +120,7 @@ def _order(dots: Sequence[FrontDot], order: str, number: int) -> Points:
         order,
         [dot.cost for dot in dots],
         values,
-        LINES[number % len(LINES)],
+        LINE_COLOURS[number % len(LINE_COLOURS)],
         SYMBOLS[number % len(SYMBOLS)],
         is_filled=[dot.best for dot in dots],
         sizes=[BEST if dot.best else BEATEN for dot in dots],

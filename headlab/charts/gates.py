@@ -9,7 +9,7 @@ import numpy as np
 
 from headlab.charts.chart import RING, SYMBOLS, Axis, Chart, Line, Points, Series
 from headlab.core import Floats, Ints
-from headlab.pictures import LINES, UNSURE, line_look
+from headlab.pictures import LINE_COLOURS, UNSURE, line_look
 from headlab.results import LearnedGates
 
 ACCURACY_HEIGHT = 420
@@ -93,7 +93,7 @@ def _mask_points(way: str, dots: MaskDots, number: int) -> Points:
         dots.kept,
         dots.accuracy,
         colour,
-        SYMBOLS[number % len(LINES)],
+        SYMBOLS[number % len(LINE_COLOURS)],
         is_filled=[True] * len(dots.kept),
         low=dots.low,
         high=dots.high,

@@ -8,7 +8,7 @@ import numpy as np
 
 from headlab.charts.chart import Axis, Cells, Chart
 from headlab.charts.dots import ROW_PIXELS
-from headlab.core import NOTHING, Bools, Floats
+from headlab.core import EMPTY_CELL, Bools, Floats
 from headlab.pictures import MINUS, SEQUENTIAL
 
 MOST_LEGIBLE = 20  # columns up to which correlations stand on the cells
@@ -34,7 +34,7 @@ def correlations_chart(
     Returns:
         The chart.
     """
-    texts = np.where(np.isnan(rho), NOTHING, np.char.mod("%.2f", np.nan_to_num(rho)))
+    texts = np.where(np.isnan(rho), EMPTY_CELL, np.char.mod("%.2f", np.nan_to_num(rho)))
     cells = Cells(
         names,
         names,
@@ -113,7 +113,7 @@ def transfer_chart(
         The chart.
     """
     texts = [
-        [NOTHING if np.isnan(value) else f"{round(value, 1) + 0.0:+.1f}" for value in row]
+        [EMPTY_CELL if np.isnan(value) else f"{round(value, 1) + 0.0:+.1f}" for value in row]
         for row in values.tolist()
     ]
     tip = "chosen on {row}, tested on {column}: {details} points"

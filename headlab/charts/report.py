@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from headlab.core import HeadlabError, Report, implementation
+from headlab.core import HeadlabError, Report, import_implementation
 from headlab.studies import STUDIES, result_of
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def study_drawings(report: Report) -> Mapping[str, object]:
         return {}
     try:
         result = result_of(report)
-        drawings: Mapping[str, object] = implementation(study.figures, HOME).figures(result)
+        drawings: Mapping[str, object] = import_implementation(study.figures, HOME).figures(result)
         return dict(drawings)
     except HeadlabError:
         raise

@@ -42,7 +42,7 @@ from headlab.charts.chart import (
 )
 from headlab.charts.fonts import USUAL, families_for, shortened, width_of
 from headlab.charts.svg_text import INK, RULED, SOFT, Tips, finished
-from headlab.pictures import MINUS, ink_on, on_scale
+from headlab.pictures import MINUS, colour_on_scale, ink_on
 
 # Sizes are in pixels, of which 96 make an inch: a chart is seven inches wide, as text of a page is.
 WIDTH, PIXELS_PER_INCH, POINTS_PER_INCH = 680.0, 96, 72
@@ -698,7 +698,7 @@ def _draw_cells(drawing: _Drawing, cells: Cells) -> None:
         left, top = layout.left + width * column, layout.top + height * row
         value, ink = float(cells.values[row, column]), SOFT
         if math.isfinite(value):
-            colour = on_scale(cells.scale, (value - low) / (high - low))
+            colour = colour_on_scale(cells.scale, (value - low) / (high - low))
             ink = ink_on(colour)
             inner = max(width - 1, 0.5), max(height - 1, 0.5)
             box = drawing.box(left + 0.5, top + 0.5, *inner, colour)
@@ -719,7 +719,7 @@ def _draw_key(drawing: _Drawing, cells: Cells) -> None:
     step = KEY_WIDTH / KEY_SHADES
     for number in range(KEY_SHADES):
         overlap = 0.3 if number < KEY_SHADES - 1 else 0.0
-        colour = on_scale(cells.scale, number / (KEY_SHADES - 1))
+        colour = colour_on_scale(cells.scale, number / (KEY_SHADES - 1))
         drawing.box(left + step * number, top, step + overlap, KEY_STRIP, colour)
     anchors: tuple[Anchor, ...] = ("left", "center", "right")
     for number, anchor in enumerate(anchors):

@@ -36,7 +36,7 @@ from headlab.tasks import DEV_SIZE, Split, Task, equal_texts_notes, equal_texts_
 if TYPE_CHECKING:
     from headlab.evaluation import Decoding, Evaluator
     from headlab.hooks import Model
-    from headlab.stats import Paired
+    from headlab.stats import PairedDifference
 
 LanguageDetails = Mapping[str, Any]
 
@@ -82,7 +82,7 @@ def evaluate(
     For translations, log-probability is measured too, and BLEU with --bleu.
     """
     import headlab
-    from headlab.api import evaluated
+    from headlab.api import evaluate_language
     from headlab.evaluation import Evaluator
 
     loaded_mask = load_mask(mask) if mask is not None else None
@@ -124,7 +124,7 @@ def evaluate(
             )
             request = EvaluationRequest(evaluator, loaded_mask, ablation, seed)
             print_notes(evaluator)
-            results_by_language[language] = evaluated(
+            results_by_language[language] = evaluate_language(
                 evaluator, loaded_mask, ablation=ablation, seed=seed
             )
             if task.labels:
@@ -152,7 +152,7 @@ def print_results(
     json: bool,
 ) -> None:
     """Print the figures of all languages."""
-    from headlab.api import describe
+    from headlab.api import evaluation_line
 
     if json:
         records = {}
@@ -162,7 +162,7 @@ def print_results(
         print_json({"languages": records})
         return
     for language, result in results_by_language.items():
-        typer.echo(describe(result))
+        typer.echo(evaluation_line(result))
         if "log_probability" in details_by_language[language]:
             typer.echo("\n".join(detail_lines(details_by_language[language])))
 
@@ -232,7 +232,7 @@ def print_harness_metrics(
         HeadlabError: where it is not installed.
     """
     try:
-        from headlab.evaluation.lm_eval import compared
+        from headlab.evaluation.lm_eval import harness_figures
     except ModuleNotFoundError as error:
         raise HeadlabError(
             f"--lm-eval needs a package that is not installed ({error.name}): "
@@ -240,7 +240,7 @@ def print_harness_metrics(
             code="package.lm_eval_missing",
         ) from error
     notes: list[str] = []
-    figures = compared(
+    figures = harness_figures(
         load(),
         tasks,
         mask,
@@ -433,15 +433,15 @@ def normalised_accuracy(request: EvaluationRequest) -> dict[str, JsonLike]:
         return {}
     import numpy as np
 
-    from headlab.evaluation import normalised
+    from headlab.evaluation import right_by_bytes
     from headlab.stats import paired_bootstrap, share_interval
 
     evaluator = request.evaluator
     clusters = tuple(example.cluster for example in evaluator.examples)
-    baseline_correct = normalised(evaluator)
+    baseline_correct = right_by_bytes(evaluator)
     correct = baseline_correct
     if request.mask is not None:
-        correct = normalised(evaluator, request.mask, ablation=request.ablation)
+        correct = right_by_bytes(evaluator, request.mask, ablation=request.ablation)
     low, high = share_interval(correct, clusters, np.random.default_rng(request.seed))
     figures: dict[str, JsonLike] = {
         "accuracy_normalised": float(correct.mean()),
@@ -456,7 +456,7 @@ def normalised_accuracy(request: EvaluationRequest) -> dict[str, JsonLike]:
     return figures | {"normalised": paired_figures(float(baseline_correct.mean()), difference)}
 
 
-def paired_figures(baseline: float, difference: Paired) -> dict[str, float]:
+def paired_figures(baseline: float, difference: PairedDifference) -> dict[str, float]:
     """The untouched model's value and the difference from it, as JSON."""
     return {"baseline": baseline, **difference._asdict()}
 

@@ -24,7 +24,7 @@ from headlab.core import (
     Ints,
     JsonLike,
     JsonRecord,
-    clock,
+    clock_text,
     content_key,
 )
 from headlab.jobs.local import LocalJob, LocalLab
@@ -108,7 +108,7 @@ def _watch_factory(show_progress: ShowProgress) -> Callable[[str, float], Watch[
             nonlocal last_position
             last_position = (step.step, step.steps)
             text = f"λ {weight:g}: loss {step.loss:.3f}, {step.open} of {step.gates} open"
-            show_progress(f"{text}, {clock(step.left)} left", *last_position)
+            show_progress(f"{text}, {clock_text(step.left)} left", *last_position)
 
         def show_measuring() -> None:
             show_progress(f"λ {weight:g}: measuring", *last_position)

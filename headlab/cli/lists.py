@@ -44,7 +44,7 @@ def models(json: AsJson = False) -> None:
 
 def families(json: AsJson = False) -> None:
     """List the model types of transformers that were tried, and which of them can be gated."""
-    from headlab.models import families as tried_families
+    from headlab.models import tried_families as tried_families
 
     trials = tried_families()
     families_by_type = trials["families"]
@@ -86,7 +86,7 @@ def tasks(
 ) -> None:
     """List tasks with labels, languages, the source of their examples and whether these are on this machine."""
     import headlab
-    from headlab.tasks import names, problems
+    from headlab.tasks import registry_problems, task_names
 
     # --data holds the files of built-in tasks; it applies to a declared task only if --task names
     # it
@@ -94,8 +94,8 @@ def tasks(
         rows = [task_row(name, headlab.task(name, data=data), data)]
         unreadable = []
     else:
-        rows = [_task_row_or_advice(key, data) for key in names()]
-        unreadable = problems()
+        rows = [_task_row_or_advice(key, data) for key in task_names()]
+        unreadable = registry_problems()
     if json:
         print_json({"tasks": rows, "problems": unreadable})
         return

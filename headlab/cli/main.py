@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from headlab.cli.application import build as build
-from headlab.core import MEMORY_FULL, HeadlabError, limit_threads, out_of_memory, reason
+from headlab.core import MEMORY_FULL_WORDS, HeadlabError, is_out_of_memory, limit_threads, reason_of
 from headlab.jobs.table import JOBS
 
 OK, FAILED, INTERRUPTED = 0, 2, 130
@@ -51,9 +51,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         forget_output()
         return FAILED
     except (MemoryError, RuntimeError, OSError, ImportError) as error:
-        if out_of_memory(error):
+        if is_out_of_memory(error):
             first_line = str(error).strip().partition("\n")[0] or type(error).__name__
-            print_error(f"{MEMORY_FULL} ({first_line})")
+            print_error(f"{MEMORY_FULL_WORDS} ({first_line})")
         elif isinstance(error, OSError):
             print_error(unusable_file_words(error))
             forget_output()
@@ -89,11 +89,11 @@ def unusable_file_words(error: OSError) -> str:
     """A sentence for what the system says of a file, wherever it was used."""
     if error.filename is None:
         return (
-            f"the output cannot be written, or a file cannot be read ({reason(error)}); "
+            f"the output cannot be written, or a file cannot be read ({reason_of(error)}); "
             "check where they are"
         )
     return (
-        f"cannot use {error.filename!r:.300} ({reason(error)}); "
+        f"cannot use {error.filename!r:.300} ({reason_of(error)}); "
         "check the path, and what you may do there"
     )
 

@@ -13,25 +13,25 @@ import typer
 from headlab.cli.output import AsJson, Device, print_json
 from headlab.core import MAX_JSON_BYTES, Head, HeadlabError, JsonLike, by_layer, write_atomic
 from headlab.masks import (
+    COMBINATIONS,
     FORMS,
-    LINE,
-    USES,
-    WAYS,
+    MAX_LINE_LENGTH,
+    OPTIONS_BY_FORM,
     Mask,
     accuracy_notes,
     accuracy_table,
-    by_layer_table,
-    by_stack_table,
+    as_safe_line,
     convert_in,
     convert_out,
-    form_of,
+    form_of_file,
     load_mask,
     parse_grid,
-    shown,
+    removed_by_layer,
+    removed_by_stack,
 )
-from headlab.masks import combine as combine_masks
-from headlab.masks import compare as compare_masks
-from headlab.masks import snippet as snippet_of
+from headlab.masks import combine_masks as combine_masks
+from headlab.masks import compare_masks as compare_masks
+from headlab.masks import mask_script as snippet_of
 
 # `headlab mask convert|snippet`: masks of other tools, and code that applies masks without headlab.
 
@@ -96,7 +96,7 @@ def convert(
             code="output.ending_is_npy",
         )
     raw, source_name = _read_source(source)
-    form = form_of(raw, source_name, form)
+    form = form_of_file(raw, source_name, form)
     read_options, write_options = _form_options(
         form, target_form, {"count_from": count_from, "lists": lists}
     )
@@ -146,7 +146,7 @@ def snippet(
 ) -> None:
     """Write a script of at most 40 lines that applies a mask with PyTorch and transformers alone."""
     import headlab
-    from headlab.hooks import place_of
+    from headlab.hooks import script_model_of
 
     mask = load_mask(file)
     name = model or mask.model.get("name")
@@ -156,7 +156,7 @@ def snippet(
         )
     loaded_model = headlab.load(str(name), device=device)
     mask.check(loaded_model.grid, loaded_model.fingerprint)
-    script = snippet_of(mask, place_of(loaded_model))
+    script = snippet_of(mask, script_model_of(loaded_model))
     if out is None:
         sys.stdout.write(script)
         return
@@ -185,9 +185,9 @@ def _form_options(
         if value is None:
             continue
         users = []
-        if name in USES[source_form]:
+        if name in OPTIONS_BY_FORM[source_form]:
             users.append(read_options)
-        if name in USES[target_form]:
+        if name in OPTIONS_BY_FORM[target_form]:
             users.append(write_options)
         if len(users) != 1:
             option = f"--{name.replace('_', '-')}"
@@ -297,8 +297,8 @@ def show(file: MaskFile, json: AsJson = False) -> None:
         typer.echo("\n".join([accuracies.markdown(), *accuracy_notes([mask])]))
     made = f"made {mask.created or 'at a time it does not say'}"
     versions = ", ".join(f"{name} {version}" for name, version in (mask.versions or {}).items())
-    if shown(versions):
-        made += f" with {shown(versions)}"
+    if as_safe_line(versions):
+        made += f" with {as_safe_line(versions)}"
     typer.echo(made)
 
 
@@ -340,8 +340,8 @@ def diff(first: MaskFile, second: MaskFile, json: AsJson = False) -> None:
     ):
         typer.echo(f"{words} {len(heads)}: {_head_list(heads)}")
     typer.echo(f"Jaccard {comparison.jaccard:.3f}\n")
-    typer.echo(by_layer_table(comparison).markdown() + "\n")
-    typer.echo(by_stack_table(comparison).markdown())
+    typer.echo(removed_by_layer(comparison).markdown() + "\n")
+    typer.echo(removed_by_stack(comparison).markdown())
     accuracies = accuracy_table({"A": first_mask, "B": second_mask})
     if accuracies.rows:
         typer.echo(
@@ -353,7 +353,7 @@ def combine(
     files: Annotated[list[Path], typer.Argument(help="two mask files or more, of one model")],
     out: Annotated[Path, typer.Option(help="mask file to write")],
     how: Annotated[
-        str, typer.Option(help="; ".join(f"{way}: {words}" for way, words in WAYS.items()))
+        str, typer.Option(help="; ".join(f"{way}: {words}" for way, words in COMBINATIONS.items()))
     ] = "majority",
     json: AsJson = False,
 ) -> None:
@@ -381,7 +381,9 @@ def combine(
             }
         )
     else:
-        typer.echo(f"{out}: {_count_words(combined)}; {how} of {len(masks)} masks {WAYS[how]}")
+        typer.echo(
+            f"{out}: {_count_words(combined)}; {how} of {len(masks)} masks {COMBINATIONS[how]}"
+        )
 
 
 def _count_words(mask: Mask) -> str:
@@ -390,14 +392,16 @@ def _count_words(mask: Mask) -> str:
 
 def model_words(mask: Mask) -> str:
     """The model a mask was made for, on one line."""
-    name = shown(mask.name)
+    name = as_safe_line(mask.name)
     fingerprint = mask.fingerprint
     if not fingerprint:
         return f"{name or 'no one model'} (without a fingerprint, so only the grid is checked)"
-    words = f"{name or 'a model without a name'}, fingerprint {shown(fingerprint[:12])}"
+    words = f"{name or 'a model without a name'}, fingerprint {as_safe_line(fingerprint[:12])}"
     architecture = mask.architecture
     if architecture is not None:
-        words += f", {shown(architecture['class'])} ({shown(architecture['model_type'])})"
+        words += (
+            f", {as_safe_line(architecture['class'])} ({as_safe_line(architecture['model_type'])})"
+        )
     return words
 
 
@@ -408,9 +412,11 @@ def choice_words(choice: Mapping[str, Any]) -> str:
     parts = []
     for name, value in choice.items():
         if isinstance(value, str | int | float) and not isinstance(value, bool):
-            parts.append(shown(f"{name} {value}", longest=4 * LINE))
+            parts.append(as_safe_line(f"{name} {value}", max_length=4 * MAX_LINE_LENGTH))
         elif isinstance(value, list) and all(isinstance(part, str | int | float) for part in value):
-            parts.append(shown(f"{name} {', '.join(map(str, value))}", longest=4 * LINE))
+            parts.append(
+                as_safe_line(f"{name} {', '.join(map(str, value))}", max_length=4 * MAX_LINE_LENGTH)
+            )
     return "; ".join(parts) or "the file holds the details"
 
 

@@ -31,14 +31,21 @@ from headlab.core import (
     JsonRecord,
     Option,
     is_same_model,
-    option_words,
+    options_as_words,
     parse_options,
 )
-from headlab.jobs import Settings
+from headlab.jobs import JobSettings
 from headlab.masks import Mask, architecture_of, noted
-from headlab.methods import DEFAULT_METHOD, METHODS, Chosen, options_of, remarks_on_choice, select
+from headlab.methods import (
+    DEFAULT_METHOD,
+    METHODS,
+    ChosenResults,
+    options_of,
+    remarks_on_choice,
+    select,
+)
 from headlab.methods import method as method_of
-from headlab.results import RAW, HeadScores, Listing, Result, Store, matches
+from headlab.results import UNCORRECTED, HeadScores, Listing, Result, Store, is_of
 from headlab.tasks import EqualTexts, Task, equal_texts_notes, equal_texts_record
 
 if TYPE_CHECKING:
@@ -48,7 +55,7 @@ if TYPE_CHECKING:
 
 # Which of the cached scores are meant, where there are several; a flag that is not given takes any.
 SCORES_MADE_WITH = "that the scores were made with"
-SCORED_WITH: Settings = {
+SCORED_WITH: JobSettings = {
     "dev_size": Option(
         None, f"number of dev examples {SCORES_MADE_WITH}", kind=int, low=1, optional=True
     ),
@@ -80,7 +87,7 @@ def prune(
         typer.Option(
             help="rule harmful: raw (each head's own interval), holm, bh (Benjamini-Hochberg)"
         ),
-    ] = RAW,
+    ] = UNCORRECTED,
     k: Annotated[int | None, typer.Option(help="rule bottom: heads to remove")] = None,
     threshold: Annotated[
         float | None, typer.Option(help="rule threshold: remove scores below it")
@@ -101,7 +108,7 @@ def prune(
 ) -> None:
     """Make each language's mask from its cached dev scores and compare the masked with the untouched model."""
     import headlab
-    from headlab.api import evaluated
+    from headlab.api import evaluate_language
     from headlab.evaluation import Evaluator
 
     task = selection.load_task()
@@ -138,7 +145,7 @@ def prune(
             language_task = task.restricted([language])
             ablation = result.record.spec["ablation"]
             evaluator = Evaluator(model, language_task, language, as_split(split), size)
-            comparison = evaluated(evaluator, mask, ablation=ablation)
+            comparison = evaluate_language(evaluator, mask, ablation=ablation)
             assert isinstance(comparison, Comparison)
             rows_by_language[language] = mask, comparison
             counts_by_language[language] = evaluator.equal_texts
@@ -200,7 +207,7 @@ def choose_scores(
     score_arguments: Mapping[str, object],
     options: Mapping[str, JsonLike],
     scored_with: Mapping[str, object],
-) -> Chosen:
+) -> ChosenResults:
     """One dev result per language of a task, for exactly this model and the current examples.
 
     Chosen by `headlab.methods.costs.select`, as in the pages.
@@ -223,8 +230,7 @@ def choose_scores(
     candidates = [
         result
         for result in listing.results
-        if matches(result, None, task.name, method, None)
-        and result.record.language in task.languages
+        if is_of(result, None, task.name, method, None) and result.record.language in task.languages
     ]
     usable = [
         result
@@ -272,7 +278,7 @@ def made_with(
 
 def is_usable(result: Result[HeadScores], model: Model, task: Task) -> bool:
     """Whether scores can choose heads: of this model, on dev, on the current examples and labels."""
-    from headlab.evaluation import classes_of
+    from headlab.evaluation import classes_for_spec
 
     spec = result.record.spec
     if not is_same_model(spec["model"]["fingerprint"], model.fingerprint):
@@ -280,7 +286,7 @@ def is_usable(result: Result[HeadScores], model: Model, task: Task) -> bool:
     if spec["task"]["split"] != "dev":
         return False
     examples = task.examples(result.record.language, "dev", spec["task"]["size"])
-    same_classes = classes_of(model, task).get("classes") == spec["task"].get("classes")
+    same_classes = classes_for_spec(model, task).get("classes") == spec["task"].get("classes")
     same_grid = result.record.grid == model.grid
     same_data = spec["task"]["data_hash"] == task.data_hash(examples)
     return bool(same_classes and same_grid and same_data)
@@ -290,7 +296,7 @@ def _missing_scores_message(
     store: Store,
     listing: Listing[HeadScores],
     candidates: Sequence[Result[HeadScores]],
-    choice: Chosen,
+    choice: ChosenResults,
     language: str,
     score_arguments: Mapping[str, object],
     options: Mapping[str, JsonLike],
@@ -314,7 +320,7 @@ def _missing_scores_message(
     for flag, value in score_arguments.items():
         if value is not None:
             words += [flag, str(value)]
-    words += option_words("-o", options, METHODS[method].options)
+    words += options_as_words("-o", options, METHODS[method].options)
     for name, flag in SCORE_FLAGS.items():
         if scored_with[name] is not None:
             words += [flag, str(scored_with[name])]
@@ -323,7 +329,7 @@ def _missing_scores_message(
     return f"no {description} in {store.root}{remarks}{skipped}; run: {command}"
 
 
-def _warn_about_choice(choice: Chosen, rule: str) -> None:
+def _warn_about_choice(choice: ChosenResults, rule: str) -> None:
     """Warn which results are used if there is a choice, and of what limits a choice by this rule."""
     chosen_scores = [result.record for result in choice.results.values()]
     if not chosen_scores:

@@ -25,14 +25,14 @@ from headlab.cli.output import (
     recorded_command,
     write_report,
 )
-from headlab.core import HeadlabError, clock, write_atomic, write_json
+from headlab.core import HeadlabError, clock_text, write_atomic, write_json
 from headlab.tasks import task as task_of
 from headlab.training import LmStep
 
 if TYPE_CHECKING:
     from headlab.core import Progress, Report
     from headlab.hooks import Model
-    from headlab.reproduce.held import Found, Held, Plan
+    from headlab.reproduce.held import FinishedStep, HeldPlan, HeldTask
     from headlab.results import Store
 
 
@@ -74,7 +74,14 @@ def held(
     The cost of each step is printed before it starts. It can be interrupted; run the same command again to resume.
     """
     from headlab.cli.figures import write_figures
-    from headlab.reproduce.held import REAL, SMOKE, as_json, check, keep, texts
+    from headlab.reproduce.held import (
+        REAL,
+        SMOKE,
+        check,
+        markdown_texts,
+        plan_to_json,
+        write_finished,
+    )
     from headlab.reproduce.held import TASKS as PARTS
     from headlab.reproduce.models import fast_dtype
 
@@ -85,7 +92,7 @@ def held(
     folders = {"--nli-model": nli_model, "--udpos-model": udpos_model}
     command = command_without_paths("held", smoke, folders, dtype, seed)
     check(plan, data, model_folders)
-    results: list[Found] = []
+    results: list[FinishedStep] = []
     with progress_bar("loading") as show_progress:
         for name in PARTS:
             model = _load_model(
@@ -95,21 +102,23 @@ def held(
             for result in _run_steps(study, name, show_progress):
                 results.append(result)
                 if out is not None:
-                    keep(result, out, command)
+                    write_finished(result, out, command)
                     write_figures(result.report, out / result.step.name)
                 if not json:
-                    typer.echo("\n\n".join(texts(result)) + "\n")
+                    typer.echo("\n\n".join(markdown_texts(result)) + "\n")
     if json:
-        print_json(as_json(command, plan, results))
+        print_json(plan_to_json(command, plan, results))
 
 
-def _held_study(name: str, model: Model, plan: Plan, store: Store, data: Path, seed: int) -> Held:
-    from headlab.reproduce.held import Held
+def _held_study(
+    name: str, model: Model, plan: HeldPlan, store: Store, data: Path, seed: int
+) -> HeldTask:
+    from headlab.reproduce.held import HeldTask
 
-    return Held(model, task_of(name, data=data), plan, store, seed)
+    return HeldTask(model, task_of(name, data=data), plan, store, seed)
 
 
-def _run_steps(study: Held, name: str, show_progress: ShowProgress) -> Any:
+def _run_steps(study: HeldTask, name: str, show_progress: ShowProgress) -> Any:
     from headlab.reproduce.held import steps
 
     for step in steps(study.plan):
@@ -125,7 +134,7 @@ def _run_steps(study: Held, name: str, show_progress: ShowProgress) -> Any:
 
 def _load_model(
     name: str,
-    plan: Plan,
+    plan: HeldPlan,
     data: Path,
     requested_folder: Path | None,
     store: Store,
@@ -134,18 +143,18 @@ def _load_model(
     show_progress: ShowProgress,
 ) -> Model:
     from headlab.reproduce.held import TAGGER, tagger_folder
-    from headlab.reproduce.models import NLI, nli_folder, opened
+    from headlab.reproduce.models import NLI, nli_folder, open_model
     from headlab.training import FinetuneStep
 
     def progress(step: FinetuneStep) -> None:
         show_progress(f"training, loss {step.loss:.3f}", step.step, step.steps)
 
     if name == "xnli":
-        return opened(nli_folder(data, requested_folder), NLI, device, dtype)
+        return open_model(nli_folder(data, requested_folder), NLI, device, dtype)
     folder = requested_folder or tagger_folder(
         task_of(name, data=data), store.root, plan.steps, device or "cpu", progress
     )
-    return opened(folder, TAGGER, device, dtype)
+    return open_model(folder, TAGGER, device, dtype)
 
 
 # `headlab reproduce voita-gates`: learned gates, on classifiers and on a translation model.
@@ -169,7 +178,7 @@ class Pace:
         if done_since <= 0:
             return ""
         seconds_each = (time.monotonic() - self.started) / done_since
-        return f", {clock(seconds_each * (progress.total - progress.done))} left"
+        return f", {clock_text(seconds_each * (progress.total - progress.done))} left"
 
 
 def voita_gates(
@@ -218,7 +227,7 @@ def voita_gates(
             "--language and --translation-model belong to --part translation; name it as well",
             code="reproduce.option_of_other_part",
         )
-    setup = gates.given(
+    setup = gates.part_inputs(
         plan, data, nli=nli_model, pair=language, translator=translation_model, device=device_name
     )
     gates.check(setup, parts)
@@ -244,7 +253,7 @@ def voita_gates(
             show_progress(text, progress.done, progress.total)
 
         for name in parts:
-            report = gates.found(setup, name, store, device_name, seed, show_part)
+            report = gates.part_report(setup, name, store, device_name, seed, show_part)
             reports.append(report)
             if out is not None:
                 write_report(report, out, command)
@@ -296,7 +305,7 @@ def shim(
     device_name = str(pick_device(device))
     plan = replace(plan, weights=tuple(dict.fromkeys(weight))) if weight else plan
     check(plan)
-    lines = paper.text(plan, data)
+    lines = paper.text_lines(plan, data)
     command_options = {
         "--smoke": smoke,
         "--weight": weight,
@@ -309,7 +318,7 @@ def shim(
         def show_step(name: str, step: LmStep) -> None:
             show_progress(f"{name}: {step.note}", step.step, step.steps)
 
-        results = paper.Work(
+        results = paper.ShimWork(
             plan, lines, store.root, device=device_name, seed=seed, show=show_step
         ).done()
         show_progress("timing", 0, 1)
@@ -365,7 +374,7 @@ def voita_roles(
             def progress(language: str, step: Any, name: str = model_name) -> None:
                 show(f"{name}, {language}: {step.note}", step.done, step.total)
 
-            for language, report in voita.studied(model, plan, data, store, seed, progress):
+            for language, report in voita.role_reports(model, plan, data, store, seed, progress):
                 reports_by_name[model_name, language] = report
     summary = voita.summary(
         reports_by_name, {"command": command, "plan": vars(plan), "seed": seed, "dtype": dtype}
@@ -391,12 +400,13 @@ def _write_role_reports(
 
     The reports have only the roles that heads have.
     """
-    from headlab.reproduce.voita import had
+    from headlab.reproduce.voita import with_roles_only
 
     write_json(folder / f"{summary.name}.json", {"command": command, **summary.to_json()})
     for table in summary.tables:
         write_atomic(folder / f"{summary.name}-{table.name}.csv", table.csv().encode())
     for (name, language), report in reports_by_name.items():
         write_json(
-            folder / f"{name}-{language}.json", {"command": command, **had(report).to_json()}
+            folder / f"{name}-{language}.json",
+            {"command": command, **with_roles_only(report).to_json()},
         )

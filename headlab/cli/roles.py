@@ -18,11 +18,20 @@ from headlab.cli.output import (
     progress_bar,
     progress_callback,
 )
-from headlab.core import HEAD, Head, HeadlabError, Json, Report, Table, write_atomic, write_json
+from headlab.core import (
+    HEAD_COLUMNS,
+    Head,
+    HeadlabError,
+    Json,
+    Report,
+    Table,
+    write_atomic,
+    write_json,
+)
 from headlab.jobs import JobPart
 from headlab.jobs.local import LocalJob, LocalLab
 from headlab.jobs.table import RolesJob
-from headlab.roles import FILE, NAME, having, heads_of, resolve
+from headlab.roles import FILE, NAME, heads_of, resolve, rows_with_role
 from headlab.tasks import TREEBANK, read_trees, treebank_languages
 
 if TYPE_CHECKING:  # importing torch takes seconds, and `headlab --help` does not need it
@@ -155,7 +164,10 @@ def _rows_by_head(table: Table) -> Iterator[tuple[Head, dict[str, Json]]]:
     """(head, {column: value}) for each row of a table with one or more rows per head."""
     for head, row in zip(heads_of(table), table.rows, strict=True):
         cells_by_column = dict(zip(table.columns, row, strict=True))
-        yield head, {name: cell for name, cell in cells_by_column.items() if name not in HEAD}
+        yield (
+            head,
+            {name: cell for name, cell in cells_by_column.items() if name not in HEAD_COLUMNS},
+        )
 
 
 def report_sections(reports: Reports) -> Iterator[str]:
@@ -164,7 +176,7 @@ def report_sections(reports: Reports) -> Iterator[str]:
         spec = report.spec["task"]
         yield f"# {name}: {spec['size']} sentences of {spec['language']} ({spec['split']})"
         heads_with_role = replace(
-            having(report.table(NAME)), title="Heads that have a role", notes=()
+            rows_with_role(report.table(NAME)), title="Heads that have a role", notes=()
         )
         for table in (report.table("role-counts"), report.table("relations"), heads_with_role):
             if table.rows:

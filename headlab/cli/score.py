@@ -30,7 +30,7 @@ from headlab.jobs.local import LocalJob, LocalLab
 from headlab.jobs.table import CurveJob, ScoreJob
 from headlab.methods import caution, cost_of, remarks
 from headlab.methods import method as method_of
-from headlab.results import POINT, Curve, HeadScores, curve_names, curve_points, curve_summary
+from headlab.results import ONE_POINT, Curve, HeadScores, curve_names, curve_points, curve_summary
 from headlab.tasks import EqualTexts, Task, equal_texts, equal_texts_notes, equal_texts_record
 
 if TYPE_CHECKING:
@@ -297,7 +297,8 @@ def curve_record(curve: Curve) -> dict[str, Json]:
         "order": [list(curve.grid.heads[i]) for i in curve.order.tolist()],
         "area": curve.area,
         "heads_until_point_lost": {
-            criterion: curve.heads_until(POINT, criterion) for criterion in ("estimate", "interval")
+            criterion: curve.heads_until(ONE_POINT, criterion)
+            for criterion in ("estimate", "interval")
         },
         "caution": curve.caution,
         "seconds": curve.seconds,

@@ -53,7 +53,7 @@ def _outcome_text(outcome: ShrinkOutcome, size: int) -> str:
         outcome: What the smaller model is.
         size: Examples that were asked for.
     """
-    from headlab.shrink import size_words
+    from headlab.shrink import size_text
 
     parameters_before = outcome["parameters_before"]
     parameters_after = outcome["parameters_after"]
@@ -66,8 +66,8 @@ def _outcome_text(outcome: ShrinkOutcome, size: int) -> str:
         f"{outcome['folder']}: {outcome['heads_removed']} of {outcome['heads_before']} heads "
         "removed",
         f"parameters    {parameters_before:,} -> {parameters_after:,} ({relative_change:+.1%})",
-        f"weights       {size_words(outcome['bytes_before'])} of {outcome['dtype_before']} -> "
-        f"{size_words(outcome['bytes_after'])} of {outcome['dtype_after']}",
+        f"weights       {size_text(outcome['bytes_before'])} of {outcome['dtype_before']} -> "
+        f"{size_text(outcome['bytes_after'])} of {outcome['dtype_after']}",
         f"logits        differ from the masked model's by {outcome['max_logit_difference']:.2g} "
         f"at most on {examples} different examples{size_remark} "
         f"({outcome['tolerance']:.2g} is rounding), computed in {outcome['computed_in']}",

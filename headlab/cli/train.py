@@ -11,7 +11,7 @@ import typer
 from headlab.cli.job_command import FlagValues, command, values_of
 from headlab.cli.job_run import local_lab, print_line, run_announced
 from headlab.cli.output import AsJson, print_json, progress_display
-from headlab.core import NOTHING
+from headlab.core import EMPTY_CELL
 from headlab.jobs.finetune import FinetuneJob, Finetuning
 from headlab.jobs.lm import LmJob, LmPruneJob
 from headlab.jobs.local import LocalJob
@@ -121,7 +121,7 @@ def print_lm(outcome: TrainingOutcome) -> None:
 
 
 def _number_text(value: float | None, digits: int = 2) -> str:
-    return NOTHING if value is None else f"{value:.{digits}f}"
+    return EMPTY_CELL if value is None else f"{value:.{digits}f}"
 
 
 # `headlab train translation`: a Marian translation model and its vocabulary, trained from a TSV

@@ -14,11 +14,11 @@ import torch
 
 from headlab import __version__
 from headlab.cluster.pool import Call, Pool
-from headlab.core import Floats, HeadlabError, implementation, value_of
+from headlab.core import Floats, HeadlabError, import_implementation, value_function_of
 from headlab.evaluation import Evaluator, assumed_classes
 from headlab.hooks import Model, load
 from headlab.methods import HOME, HeadGame, Options, Outcome, Work, method
-from headlab.methods.game import Ask
+from headlab.methods.game import Query
 from headlab.methods.model_game import ModelGame, round_on
 from headlab.models import EMBEDDED
 from headlab.tasks import DEV_SIZE, Example, Split, Task
@@ -159,9 +159,9 @@ class Replica:
         """Accept a setting; later calls name it by its key."""
         evaluator = job.setting.evaluator(self._model, job.size)
         self._jobs[key] = job
-        self._games[key] = ModelGame(evaluator, job.setting.ablation, value_of(job.value))
+        self._games[key] = ModelGame(evaluator, job.setting.ablation, value_function_of(job.value))
 
-    def answer(self, key: str, ask: Ask) -> tuple[Floats, int, float]:
+    def answer(self, key: str, ask: Query) -> tuple[Floats, int, float]:
         """The answer to a question, and the forward passes and seconds it took."""
         game = self._games[key]
         start = time.perf_counter()
@@ -178,7 +178,7 @@ class Replica:
         work = Work(
             job.setting.evaluator(self._model, job.size), seed, options, job.setting.ablation
         )
-        outcome: Outcome = implementation(method(name).module, HOME).run(work)
+        outcome: Outcome = import_implementation(method(name).module, HOME).run(work)
         return outcome, work.evaluator.forwards, time.perf_counter() - start
 
 
@@ -215,7 +215,7 @@ class SharedGame(ModelGame):
         half_share = self.examples // (2 * self._pool.size)
         return max(round_on("cpu"), min(round_on(self._pool.kind), half_share))
 
-    def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
+    def answers(self, asks: Iterable[Query]) -> Iterator[Floats]:
         """See `Game.answers`; the devices of the pool work in parallel."""
         yield from _count_forwards(
             self._pool,
@@ -223,7 +223,7 @@ class SharedGame(ModelGame):
             (self._call(ask) for ask in asks),
         )
 
-    def _call(self, ask: Ask) -> Call[tuple[Floats, int, float]]:
+    def _call(self, ask: Query) -> Call[tuple[Floats, int, float]]:
         return Call(self._key, self._job, "answer", (ask,))
 
 

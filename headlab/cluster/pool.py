@@ -344,7 +344,7 @@ class Ended(Exception):
     """Raised in a run when another has failed or all are stopped; not an error."""
 
 
-def side_by_side(
+def run_side_by_side(
     names: Iterable[str], start_run: Callable[[str, Tick], Outcome], at_once: int, tick: Tick
 ) -> dict[str, Outcome]:
     """{name: start_run(name, tick)} in the names' order, each in a thread of its own.

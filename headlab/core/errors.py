@@ -36,12 +36,12 @@ class UngatedPassWarning(UserWarning):
 NO_MEMORY_PATTERN = re.compile(
     r"can't allocate memory|Cannot allocate memory|bad_alloc|could not create a primitive$"
 )
-MEMORY_FULL = (
+MEMORY_FULL_WORDS = (
     "memory is full; end other programs, or take a smaller model, a smaller batch or shorter texts"
 )
 
 
-def out_of_memory(error: BaseException | None) -> bool:
+def is_out_of_memory(error: BaseException | None) -> bool:
     """Whether an error says that the memory of the machine or of the device is full."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
@@ -58,7 +58,7 @@ def as_sentence(error: HeadlabError) -> str:
     return f"{str(error).rstrip('.')}."
 
 
-def listed(names: Iterable[str], limit: int = 40) -> str:
+def comma_list(names: Iterable[str], limit: int = 40) -> str:
     """Names with commas between them, and how many more there are beyond a limit."""
     names = list(names)
     rest_text = f" and {len(names) - limit:,} more" if len(names) > limit else ""
@@ -123,7 +123,9 @@ PANIC_CLASS = "PanicException"
 
 
 @contextmanager
-def library_errors(as_sentence: Callable[[BaseException], HeadlabError]) -> Iterator[None]:
+def errors_as_headlab_errors(
+    as_sentence: Callable[[BaseException], HeadlabError],
+) -> Iterator[None]:
     """Raise whatever a library raises in the block as a HeadlabError.
 
     Errors that say that the memory is full stay as they are: they are not the model's fault.
@@ -138,6 +140,6 @@ def library_errors(as_sentence: Callable[[BaseException], HeadlabError]) -> Iter
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != PANIC_CLASS:
             raise
-        if out_of_memory(error):
+        if is_out_of_memory(error):
             raise
         raise as_sentence(error) from error

@@ -52,12 +52,12 @@ class Registry(Mapping[str, T]):
         group: str,
         misfit: Callable[[str, object], str],
         *,
-        taken: Collection[str] = (),
+        reserved_keys: Collection[str] = (),
     ) -> None:
         self._own = built_in
         self._group = group
         self._misfit = misfit
-        self._taken = taken
+        self._taken = reserved_keys
 
     @cached_property
     def _additions(self) -> Additions:
@@ -130,7 +130,7 @@ class Registry(Mapping[str, T]):
         return len(self._own) + len(self._additions.entries)
 
 
-def other_kind(entry: object, expected_kind: str) -> str:
+def wrong_kind_text(entry: object, expected_kind: str) -> str:
     """That an entry is an object of another kind, as a registry says it.
 
     Args:
@@ -141,7 +141,7 @@ def other_kind(entry: object, expected_kind: str) -> str:
     return f"{entry_text:.80} is not {expected_kind}"
 
 
-def other_key(key: object, name: str) -> str:
+def wrong_key_text(key: object, name: str) -> str:
     """That an object's own key is not the name of its entry point; empty if it is.
 
     Args:
@@ -151,7 +151,7 @@ def other_key(key: object, name: str) -> str:
     return "" if key == name else f"its key is {key!r:.60}, not {name!r}"
 
 
-class Keys(Sequence[str], Generic[T]):
+class KeysWhere(Sequence[str], Generic[T]):
     """The keys of a registry whose entries meet a condition, looked up on each access."""
 
     def __init__(self, of: Mapping[str, T], where: Callable[[T], bool] = lambda _: True) -> None:
@@ -172,7 +172,7 @@ class Keys(Sequence[str], Generic[T]):
         return len(self._keys())
 
 
-def implementation(module: str, home: str) -> ModuleType:
+def import_implementation(module: str, home: str) -> ModuleType:
     """The module named by an entry.
 
     Args:

@@ -31,10 +31,10 @@ POSIX = os.name == "posix"
 STALE_SECONDS = 3600.0
 
 
-CACHE = "HEADLAB_CACHE"
+CACHE_VARIABLE = "HEADLAB_CACHE"
 # What to do if a folder that nobody named cannot be written, as in a container with any user.
-WRITABLE = "choose a folder you may write to"
-CHOOSE_CACHE = f"{WRITABLE} for results, with --cache or {CACHE}"
+CHOOSE_WRITABLE_FOLDER = "choose a folder you may write to"
+CHOOSE_CACHE = f"{CHOOSE_WRITABLE_FOLDER} for results, with --cache or {CACHE_VARIABLE}"
 CHOOSE_HUB_CACHE = "set HF_HOME to a folder you may write to; files from the hub are kept there"
 CHOOSE_MODEL_CACHE = (
     "set XDG_CACHE_HOME to a folder you may write to; models are converted into it once"
@@ -43,10 +43,10 @@ CHOOSE_MODEL_CACHE = (
 
 def default_root() -> Path:
     """Where results and saved tasks are stored: $HEADLAB_CACHE, or cache/ in the working folder."""
-    return Path(os.environ.get(CACHE, "cache"))
+    return Path(os.environ.get(CACHE_VARIABLE, "cache"))
 
 
-def below_home(folder: str | Path, way_on: str) -> Path:
+def expanded_home_path(folder: str | Path, remedy: str) -> Path:
     """A folder below the user's home, as a path.
 
     Args:
@@ -61,7 +61,7 @@ def below_home(folder: str | Path, way_on: str) -> Path:
     path = Path(folder)
     if path.parts[:1] == ("~",):
         raise HeadlabError(
-            f"this user has no home folder (HOME is not set), so {path} cannot be found; {way_on}",
+            f"this user has no home folder (HOME is not set), so {path} cannot be found; {remedy}",
             code="home.unknown",
         )
     return path
@@ -73,7 +73,7 @@ def as_path(name: str, value: str | Path) -> Path:
     return Path(value)
 
 
-def write_atomic(path: Path, data: bytes, way_on: str = WRITABLE) -> None:
+def write_atomic(path: Path, data: bytes, remedy: str = CHOOSE_WRITABLE_FOLDER) -> None:
     """Write a file under a temporary name, sync it, then move it into place.
 
     Temporary files left in the folder by killed processes are removed.
@@ -103,7 +103,7 @@ def write_atomic(path: Path, data: bytes, way_on: str = WRITABLE) -> None:
             temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        raise unwritable(path, error, way_on) from error
+        raise unwritable_error(path, error, remedy) from error
     finally:
         with suppress(OSError):  # the error above matters more than a failed clean-up
             temporary.unlink(missing_ok=True)
@@ -123,7 +123,7 @@ def require_replaceable(path: Path) -> None:
     if mode is None or stat.S_ISREG(mode):
         return
     if stat.S_ISDIR(mode):
-        raise unwritable(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
+        raise unwritable_error(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
     raise HeadlabError(
         f"{path} is a device or a pipe, and a file would be put in its place; name a file",
         code="file.not_regular",
@@ -157,7 +157,7 @@ def file_mode(path: str | Path) -> int | None:
         ) from error
 
 
-def reason(error: OSError | ValueError) -> str:
+def reason_of(error: OSError | ValueError) -> str:
     """Why a file cannot be used.
 
     The system raises ValueError for a path with a zero byte or half a letter.
@@ -181,12 +181,12 @@ def _open_locked(temporary: Path) -> BinaryIO:
     """A new locked file, so that no sweep takes it for a dead process's leftover."""
     while True:
         file = temporary.open("wb")
-        if not lock(file, wait=True) or os.fstat(file.fileno()).st_nlink:
+        if not lock_descriptor(file, wait=True) or os.fstat(file.fileno()).st_nlink:
             return file
         file.close()  # swept before it was locked
 
 
-def lock(file: BinaryIO | int, *, wait: bool) -> bool:
+def lock_descriptor(file: BinaryIO | int, *, wait: bool) -> bool:
     """Lock a file until it is closed or its holder is killed.
 
     Returns False if the lock cannot be taken.
@@ -272,7 +272,7 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def append_line(path: Path, line: str, way_on: str = WRITABLE) -> None:
+def append_line(path: Path, line: str, remedy: str = CHOOSE_WRITABLE_FOLDER) -> None:
     """Append a line to a text file.
 
     Args:
@@ -292,7 +292,7 @@ def append_line(path: Path, line: str, way_on: str = WRITABLE) -> None:
         with open(descriptor, "a", encoding="utf-8") as file:  # noqa: PTH123 - opens a descriptor
             file.write(line.rstrip("\n") + "\n")
     except OSError as error:
-        raise unwritable(path, error, way_on) from error
+        raise unwritable_error(path, error, remedy) from error
 
 
 # What the system says of a disk, and not of a network: its client raises OSError for that, too.
@@ -313,12 +313,14 @@ DISK_ERRNOS = (
 )
 
 
-def is_of_a_disk(error: BaseException) -> TypeGuard[OSError]:
+def is_disk_error(error: BaseException) -> TypeGuard[OSError]:
     """Whether an error says that a file or folder could not be written, not that a network failed."""
     return isinstance(error, OSError) and error.errno in DISK_ERRNOS
 
 
-def unwritable(path: Path, error: OSError, way_on: str = WRITABLE) -> HeadlabError:
+def unwritable_error(
+    path: Path, error: OSError, remedy: str = CHOOSE_WRITABLE_FOLDER
+) -> HeadlabError:
     """The error for a file that could not be written.
 
     Args:
@@ -334,17 +336,17 @@ def unwritable(path: Path, error: OSError, way_on: str = WRITABLE) -> HeadlabErr
             f"cannot write {path}: a folder has that name; move it away and run the command again",
             code="file.is_folder",
         )
-    return HeadlabError(f"cannot write {path} ({error.strerror}); {way_on}", code="file.unwritable")
+    return HeadlabError(f"cannot write {path} ({error.strerror}); {remedy}", code="file.unwritable")
 
 
-def write_json(path: Path, value: object, way_on: str = WRITABLE) -> None:
+def write_json(path: Path, value: object, remedy: str = CHOOSE_WRITABLE_FOLDER) -> None:
     """Write readable JSON atomically; refuses NaN.
 
     Args:
         way_on: As for `write_atomic`.
     """
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
-    write_atomic(path, f"{text}\n".encode(), way_on)
+    write_atomic(path, f"{text}\n".encode(), remedy)
 
 
 def read_json(path: Path) -> Any:
@@ -362,7 +364,7 @@ def read_json(path: Path) -> Any:
         text = path.read_bytes()
     except (OSError, ValueError) as error:
         raise HeadlabError(
-            f"cannot read {path} ({reason(error)}); check the path", code="file.unreadable"
+            f"cannot read {path} ({reason_of(error)}); check the path", code="file.unreadable"
         ) from error
     return parse_json(text, str(path))
 

@@ -16,7 +16,7 @@ from headlab.core.json_types import Json, JsonLike, json_at
 _CURRENT: dict[str, str] = {}
 
 
-def remember_former(fingerprint: str, former: Iterable[str]) -> None:
+def remember_former_fingerprints(fingerprint: str, former: Iterable[str]) -> None:
     """Know a model by its earlier fingerprints from now on.
 
     Args:

@@ -29,18 +29,18 @@ def json_at(value: object, *path: str) -> Json:
     return value_so_far
 
 
-def plain(value: JsonLike) -> Json:
+def as_plain_json(value: JsonLike) -> Json:
     """The same value of lists and dicts, whatever sequences and mappings it was of."""
     if isinstance(value, Mapping):
-        return plain_object(value)
+        return as_plain_object(value)
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [plain(item) for item in value]
+        return [as_plain_json(item) for item in value]
     return value
 
 
-def plain_object(record: JsonRecord) -> JsonObject:
+def as_plain_object(record: JsonRecord) -> JsonObject:
     """The same object of lists and dicts; see `plain`."""
-    return {name: plain(value) for name, value in record.items()}
+    return {name: as_plain_json(value) for name, value in record.items()}
 
 
 def as_object(value: Json | Mapping[str, Json]) -> dict[str, Json]:

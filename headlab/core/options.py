@@ -185,13 +185,13 @@ class Options:
         return asdict(self)
 
 
-def check_known(
+def require_known_options(
     option_by_name: Mapping[str, Option],
     values: Mapping[str, object],
     owner_has: str,
     *,
     code: str,
-    they: str = "it has",
+    it_has: str = "it has",
 ) -> None:
     """Raise HeadlabError for an unknown name.
 
@@ -205,13 +205,13 @@ def check_known(
     unknown = sorted(set(values) - set(option_by_name))
     if unknown:
         raise HeadlabError(
-            f"{owner_has} no option {', '.join(unknown)}; {they} "
+            f"{owner_has} no option {', '.join(unknown)}; {it_has} "
             f"{', '.join(option_by_name) or 'none'}",
             code=code,
         )
 
 
-def resolved(
+def resolve_options(
     option_by_name: Mapping[str, Option], values: Mapping[str, object], owner: str, *, code: str
 ) -> dict[str, OptionValue]:
     """All known options: the given values, and the defaults of the others.
@@ -283,7 +283,7 @@ def options_in(options: Mapping[str, OptionValue], name: str) -> Mapping[str, Op
     return value
 
 
-def option_words(
+def options_as_words(
     flag: str, values: Mapping[str, object], option_by_name: Mapping[str, Option]
 ) -> Iterator[str]:
     """The options that differ from their defaults, as words of a command.
@@ -292,10 +292,10 @@ def option_words(
     """
     for name, value in values.items():
         if name not in option_by_name or value != option_by_name[name].default:
-            yield from (flag, f"{name}={written(value)}")
+            yield from (flag, f"{name}={as_command_text(value)}")
 
 
-def written(value: object) -> str:
+def as_command_text(value: object) -> str:
     """A value in command-line form: JSON, "none", or a plain text that is not itself valid JSON."""
     if value is None:
         return "none"

@@ -14,12 +14,12 @@ from typing import Protocol, TypeVar
 
 import torch
 
-from headlab.core.errors import HeadlabError, out_of_memory
+from headlab.core.errors import HeadlabError, is_out_of_memory
 from headlab.core.records import Ints
 
 # Batches that do not fit in the device's memory: they are cut in half, down to an error message.
 
-TOO_LARGE = (
+EXAMPLE_TOO_LARGE = (
     "a single example does not fit in the device's memory; use a smaller model, shorter texts, or "
     "dtype bfloat16"
 )
@@ -55,11 +55,11 @@ def parts_to_retry(batch: Part, error: BaseException) -> list[Part]:
 
     Raises the error again unless memory was full, and HeadlabError if the batch cannot be cut.
     """
-    if not out_of_memory(error):
+    if not is_out_of_memory(error):
         raise error
     parts = batch.cut()
     if not parts:
-        raise HeadlabError(TOO_LARGE, code="memory.example_too_large") from error
+        raise HeadlabError(EXAMPLE_TOO_LARGE, code="memory.example_too_large") from error
     return list(parts)  # type: ignore[arg-type] # parts of a thing are of its kind
 
 
@@ -91,7 +91,7 @@ def run_in_turn(pending: deque[Part], compute: Callable[[Part], R]) -> Iterator[
         pending.extendleft(parts[::-1])
 
 
-def halving(batches: Iterable[Part], compute: Callable[[Part], None]) -> bool:
+def run_halving(batches: Iterable[Part], compute: Callable[[Part], None]) -> bool:
     """Run every batch as `in_turn` does. Returns whether any had to be cut."""
     pending = deque(batches)
     batch_count = len(pending)
@@ -104,9 +104,9 @@ def memory_errors_explained() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
-        raise HeadlabError(TOO_LARGE, code="memory.example_too_large") from error
+        raise HeadlabError(EXAMPLE_TOO_LARGE, code="memory.example_too_large") from error
 
 
 class Machine(Protocol):
@@ -172,8 +172,8 @@ def one_thread(device: torch.device) -> Iterator[int]:
                 torch.set_num_threads(threads)
 
 
-def spread(
-    batches: Iterable[Part], compute: Callable[[Part, Tick], R], *, on: Machine, tick: Tick
+def run_in_parallel(
+    batches: Iterable[Part], compute: Callable[[Part, Tick], R], *, model: Machine, tick: Tick
 ) -> Iterator[tuple[Part, R]]:
     """Each batch with the result of `compute(batch, tick)`, in order.
 
@@ -192,8 +192,8 @@ def spread(
         HeadlabError: When a batch that cannot be cut does not fit.
     """
     pending = deque(batches)
-    with one_thread(on.device) as threads:
-        if on.offloaded or min(threads, len(pending)) <= 1:
+    with one_thread(model.device) as threads:
+        if model.offloaded or min(threads, len(pending)) <= 1:
             for batch, result in run_in_turn(pending, lambda part: compute(part, tick)):
                 tick()
                 yield batch, result

@@ -13,7 +13,9 @@ from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import NamedTuple
 
-THREADS = "OMP_NUM_THREADS"  # read by torch and by the libraries below it as they are loaded
+THREADS_VARIABLE = (
+    "OMP_NUM_THREADS"  # read by torch and by the libraries below it as they are loaded
+)
 PROCESS_FOLDER = Path("/proc/self")
 # Controllers, none for version 2, and the path of a cgroup.
 CGROUP_LINE = re.compile(r"\d+:([^:]*):(.*)")
@@ -57,8 +59,8 @@ def limit_threads(environment: MutableMapping[str, str], process: Path = PROCESS
         process: As in `allowed_processors`.
     """
     allowed_count = allowed_processors(process)
-    if allowed_count < processors_of_affinity() and not environment.get(THREADS):
-        environment[THREADS] = str(allowed_count)
+    if allowed_count < processors_of_affinity() and not environment.get(THREADS_VARIABLE):
+        environment[THREADS_VARIABLE] = str(allowed_count)
 
 
 class Mount(NamedTuple):

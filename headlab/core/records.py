@@ -75,7 +75,7 @@ class Head(NamedTuple):
 
 
 # The columns of a table that name a head.
-HEAD = Head._fields
+HEAD_COLUMNS = Head._fields
 HEAD_FORMATS = ("", "d", "d")
 STACKS = ("encoder", "decoder", "cross")  # in the order of every grid
 
@@ -226,7 +226,7 @@ class HeadGrid:
             heads_by_layer = tuple(map(len, rows))
             if heads_by_layer != stack.heads:
                 raise HeadlabError(
-                    f"{source}: stack {stack.name} has {describe(heads_by_layer)}; this model "
+                    f"{source}: stack {stack.name} has {grid_text(heads_by_layer)}; this model "
                     f"has {self}",
                     code="grid.layers_mismatch",
                 )
@@ -265,7 +265,7 @@ class HeadGrid:
         return HeadGrid(tuple(Stack(name, _head_counts(value[name])) for name in names))
 
     def __str__(self) -> str:
-        return ", ".join(f"{stack.name} {describe(stack.heads)}" for stack in self.stacks)
+        return ", ".join(f"{stack.name} {grid_text(stack.heads)}" for stack in self.stacks)
 
 
 def _head_counts(counts: object) -> tuple[int, ...]:
@@ -275,7 +275,7 @@ def _head_counts(counts: object) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def describe(heads: tuple[int, ...]) -> str:
+def grid_text(heads: tuple[int, ...]) -> str:
     """'12×12' for equal layers, else the number of heads in each layer."""
     if len(set(heads)) == 1:
         return f"{len(heads)}×{heads[0]}"
@@ -466,7 +466,7 @@ def by_layer(
 
 
 # Kinds of answers that a mask changes, as in JSON and CSV.
-CHANGES = ("now right", "now wrong", "wrong otherwise")
+CHANGE_KINDS = ("now right", "now wrong", "wrong otherwise")
 
 
 @dataclass(frozen=True)

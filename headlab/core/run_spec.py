@@ -14,18 +14,18 @@ from headlab.core.fingerprints import former_fingerprints
 from headlab.core.json_types import Json, JsonFields, without_missing
 from headlab.core.records import content_key
 
-FORMAT = 1  # of specs and results; others cannot be read
-SCORE = "score"  # the kind of a spec that names none
+RESULT_FORMAT = 1  # of specs and results; others cannot be read
+SCORE_KIND = "score"  # the kind of a spec that names none
 
 # What a spec lacks is an empty text or None; what this version of headlab does not write, or writes
 # as another type, stands in `more` as it was found.
 
 # Metadata of a field: how it is taken from a JSON object, given the object and the field's name.
-READ = "read"
-TEXT = {READ: JsonFields.text}
-INTEGER = {READ: JsonFields.integer}
-INTEGERS = {READ: JsonFields.integers}
-OBJECT = {READ: JsonFields.object}
+READER = "read"
+TEXT = {READER: JsonFields.text}
+INTEGER = {READER: JsonFields.integer}
+INTEGERS = {READER: JsonFields.integers}
+OBJECT = {READER: JsonFields.object}
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class SpecPart:
         json_fields = JsonFields(value)
         known_values = {}
         for known_field in fields(cls):
-            if READ in known_field.metadata:
-                reader = known_field.metadata[READ]
+            if READER in known_field.metadata:
+                reader = known_field.metadata[READER]
                 known_values[known_field.name] = reader(json_fields, known_field.name)
         return cls(**known_values, more=json_fields.rest())
 
@@ -61,7 +61,7 @@ class SpecPart:
         """
         known_values = {}
         for known_field in fields(self):
-            if READ in known_field.metadata:
+            if READER in known_field.metadata:
                 known_values[known_field.name] = _as_json(getattr(self, known_field.name))
         return {**dict(without_missing(known_values)), **self.more}
 
@@ -142,7 +142,7 @@ def read_part(spec_part: type[SpecPart]) -> Mapping[str, Callable[[JsonFields, s
     Args:
         spec_part: Class of the part.
     """
-    return {READ: lambda json_fields, name: spec_part.from_json(json_fields.filled_object(name))}
+    return {READER: lambda json_fields, name: spec_part.from_json(json_fields.filled_object(name))}
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from headlab.core.json_types import Json, as_list, as_number, as_object
 from headlab.core.run_spec import RunSpec
 
 Cell = str | int | float | bool | None
-NOTHING = "–"
+EMPTY_CELL = "–"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Table:
     def shown(self) -> list[list[str]]:
         """Cells as displayed text."""
         formats = [
-            P_FORMAT if is_p(name) and column_format else column_format
+            P_FORMAT if is_p_column(name) and column_format else column_format
             for name, column_format in zip(self.columns, self.formats, strict=True)
         ]
         return [list(map(_cell_text, row, formats)) for row in self.rows]
@@ -196,27 +196,27 @@ P_FORMAT = "p"
 MIN_SHOWN_P = 0.001
 
 
-def is_p(column: str) -> bool:
+def is_p_column(column: str) -> bool:
     """Whether a column holds p-values, by its name: p, p (Holm), p of the loss, own p, p_holm."""
     return re.fullmatch(r"(.* )?p([ ,(].*|_holm)?", column) is not None
 
 
-def p_words(p: float) -> str:
+def p_value_text(p: float) -> str:
     """A p-value in three digits: 0.012, < 0.001."""
     return f"< {MIN_SHOWN_P}" if p < MIN_SHOWN_P else f"{p:.3f}"
 
 
-def p_is(p: float) -> str:
+def p_equals_text(p: float) -> str:
     """The same in a sentence: p = 0.012, p < 0.001."""
-    return f"p {p_words(p)}" if p < MIN_SHOWN_P else f"p = {p_words(p)}"
+    return f"p {p_value_text(p)}" if p < MIN_SHOWN_P else f"p = {p_value_text(p)}"
 
 
 def _cell_text(cell: Cell, form: str) -> str:
     if cell is None:
-        return NOTHING
+        return EMPTY_CELL
     if form == P_FORMAT:
         if isinstance(cell, int | float) and not isinstance(cell, bool):
-            return p_words(cell)
+            return p_value_text(cell)
         return str(cell)
     if isinstance(cell, bool):
         return "yes" if cell else "no"
@@ -253,7 +253,7 @@ def _cell(value: Json) -> Cell:
     return value
 
 
-def duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """A time in words: 40 s, 12 min, 3.5 h, 3 days."""
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -264,7 +264,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400:.0f} days"
 
 
-def clock(seconds: float) -> str:
+def clock_text(seconds: float) -> str:
     """A time as a clock shows it: 1:02:03 for 3,723 seconds."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

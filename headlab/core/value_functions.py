@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Value:
+class ValueFunction:
     """A value function; on every example its values are in an interval of length `span`.
 
     Attributes:
@@ -33,49 +33,52 @@ class Value:
 
 
 CLIP = 10.0
-FINE = 64
-VALUES: dict[str, Value] = {
+FINE_STEPS = 64
+VALUE_FUNCTIONS: dict[str, ValueFunction] = {
     value.key: value
     for value in (
-        Value(
+        ValueFunction(
             "accuracy",
             "right (1) or wrong (0); of several tokens, the share that is right",
             "accuracy",
         ),
-        Value(
+        ValueFunction(
             "probability",
             "probability of the right label; of several tokens, their mean",
             "probability",
             1.0,
-            FINE,
+            FINE_STEPS,
         ),
-        Value(
+        ValueFunction(
             "log-probability",
             f"log-probability of the right label or token, no lower than {-CLIP:g}; of several, "
             "their mean",
             "nats",
             CLIP,
-            FINE,
+            FINE_STEPS,
         ),
     )
 }
 
 
-def value_of(key: str) -> Value:
+def value_function_of(key: str) -> ValueFunction:
     """A value function by its key. Raises HeadlabError listing the keys."""
-    if key not in VALUES:
+    if key not in VALUE_FUNCTIONS:
         raise HeadlabError(
-            f"unknown value function {key!r}; use one of {', '.join(VALUES)}", code="value.unknown"
+            f"unknown value function {key!r}; use one of {', '.join(VALUE_FUNCTIONS)}",
+            code="value.unknown",
         )
-    return VALUES[key]
+    return VALUE_FUNCTIONS[key]
 
 
-def shown_unit(unit: str) -> tuple[float, str]:
+def display_unit(unit: str) -> tuple[float, str]:
     """Factor and name for displaying a unit: accuracies are shown in points."""
     return (100.0, "points") if unit == "accuracy" else (1.0, unit)
 
 
-def worth(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def value_of_answers(
+    value: ValueFunction, logits: torch.Tensor, labels: torch.Tensor
+) -> torch.Tensor:
     """Value of each example's answers as a share of the span, in [0, 1], [row].
 
     Args:
@@ -95,7 +98,7 @@ SMOOTHING = 0.2
 
 
 def surrogate(
-    value: Value, logits: torch.Tensor, labels: torch.Tensor
+    value: ValueFunction, logits: torch.Tensor, labels: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """A differentiable quantity whose gradient predicts changes of `worth`, and its current value.
 
@@ -112,7 +115,7 @@ def surrogate(
     import torch
 
     if value.key != "accuracy":
-        worth_of_rows = worth(value, logits, labels)
+        worth_of_rows = value_of_answers(value, logits, labels)
         return worth_of_rows, worth_of_rows.detach()
     if logits.dtype != torch.float64:
         logits = logits.float()
@@ -138,7 +141,9 @@ def log_probability(logits: torch.Tensor, chosen_labels: torch.Tensor) -> torch.
     return torch.log_softmax(scores, dim=-1).gather(-1, chosen_labels[..., None])[..., 0]
 
 
-def _value_by_answer(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def _value_by_answer(
+    value: ValueFunction, logits: torch.Tensor, labels: torch.Tensor
+) -> torch.Tensor:
     """Value of every answer as a share of the span, of the shape of the labels."""
     import torch
 

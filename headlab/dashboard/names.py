@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import streamlit as st
 
-from headlab.core import CHANGES, Head, HeadlabError
+from headlab.core import CHANGE_KINDS, Head, HeadlabError
 from headlab.tasks import language_title as language_title
 
 # How languages and heads are written on the pages and in links.
@@ -72,7 +72,7 @@ def head_words(head: Head, name_stack: bool = False) -> str:
 
 
 CHANGE_WORDS = dict(
-    zip(CHANGES, ("now right", "now wrong", "still wrong, differently"), strict=True)
+    zip(CHANGE_KINDS, ("now right", "now wrong", "still wrong, differently"), strict=True)
 )
 """What a mask did to an answer, in words."""
 

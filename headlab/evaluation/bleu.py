@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headlab.core import Floats, HeadlabError, Ints
-from headlab.stats import Paired, resampled_sums, summary
+from headlab.stats import PairedDifference, bootstrap_summary, resampled_sums
 from headlab.stats.bootstrap import DRAWS
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def bleu(
     sentence_groups = tuple(groups)
     pool = _pool(counts, sentence_groups, right_first=True)
     bleu_by_draw = corpus_bleu(_resampled_counts(pool, seed, draws))
-    low, high, _ = summary(bleu_by_draw[None], level)
+    low, high, _ = bootstrap_summary(bleu_by_draw[None], level)
     return Bleu(
         float(corpus_bleu(counts.sum(axis=0))),
         float(low[0]),
@@ -106,7 +106,7 @@ def bleu(
 
 def gain(
     before: Bleu, after: Bleu, *, seed: int = 0, draws: int = DRAWS, level: float = 0.95
-) -> Paired:
+) -> PairedDifference:
     """Difference in BLEU between two systems on the same sentences, resampled together (Koehn 2004).
 
     Args:
@@ -131,8 +131,8 @@ def gain(
     )
     count_sums = _resampled_counts(np.concatenate(pools, axis=1), seed, draws)
     gains = corpus_bleu(count_sums[:, COUNT_COLUMNS:]) - corpus_bleu(count_sums[:, :COUNT_COLUMNS])
-    low, high, p = summary(gains[None], level)
-    return Paired(after.score - before.score, float(low[0]), float(high[0]), float(p[0]))
+    low, high, p = bootstrap_summary(gains[None], level)
+    return PairedDifference(after.score - before.score, float(low[0]), float(high[0]), float(p[0]))
 
 
 def corpus_bleu(counts: Floats | Ints) -> Floats:

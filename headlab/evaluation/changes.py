@@ -8,8 +8,8 @@ from dataclasses import astuple, replace
 import numpy as np
 import torch
 
-from headlab.core import CHANGES, Change, Floats, HeadlabError, Ints, Table
-from headlab.evaluation.encoding import IGNORED
+from headlab.core import CHANGE_KINDS, Change, Floats, HeadlabError, Ints, Table
+from headlab.evaluation.encoding import NO_TARGET
 from headlab.evaluation.evaluator import Batch, Evaluator
 from headlab.evaluation.inputs import Words, label_order
 from headlab.hooks import Model
@@ -78,7 +78,7 @@ def changes(evaluator: Evaluator, mask: Mask, *, ablation: str = "zero") -> list
 
 def _kind_of_change(right_label: int, old_label: int, new_label: int) -> str:
     """Whether a changed answer became right, was right, or is wrong both times."""
-    becomes_right, becomes_wrong, stays_wrong = CHANGES
+    becomes_right, becomes_wrong, stays_wrong = CHANGE_KINDS
     if new_label == right_label:
         return becomes_right
     if old_label == right_label:
@@ -111,7 +111,7 @@ def probabilities(evaluator: Evaluator, rows: Ints, mask: Mask, ablation: str = 
     def softmax_of_answers(
         batch: Batch, logits: torch.Tensor, targets: torch.Tensor
     ) -> list[Floats]:
-        is_answer = targets != IGNORED
+        is_answer = targets != NO_TARGET
         shares = logits.to(torch.float64).softmax(dim=-1)
         label_count = shares.shape[-1]
         shares_by_example = []

@@ -65,7 +65,7 @@ def context_length(model: LoadedModel, *, targets: bool = False) -> int:
         targets: Whether the decoder's tokens are meant instead of the encoder's, in an
             encoder-decoder model.
     """
-    stated_length = positions(model.module, targets=targets) or _stated_by_tokenizer(
+    stated_length = position_count(model.module, targets=targets) or _stated_by_tokenizer(
         model.tokenizer
     )
     return stated_length or _default_length(model)
@@ -79,7 +79,7 @@ def _default_length(model: LoadedModel) -> int:
 
 def default_context(model: LoadedModel) -> str:
     """A sentence that says which limit is assumed; empty if the model or its tokenizer states one."""
-    if positions(model.module) or _stated_by_tokenizer(model.tokenizer):
+    if position_count(model.module) or _stated_by_tokenizer(model.tokenizer):
         return ""
     return (
         f"neither the configuration of {model.name} nor its tokenizer says how many tokens it takes; headlab takes up "
@@ -93,7 +93,7 @@ def _stated_by_tokenizer(tokenizer: PreTrainedTokenizerBase) -> int | None:
     return int(stated_length) if stated_length and 0 < stated_length < LARGEST_STATED else None
 
 
-def longest(model: LoadedModel, *, targets: bool = False) -> int:
+def max_text_tokens(model: LoadedModel, *, targets: bool = False) -> int:
     """Maximum number of tokens of a text that is labelled or translated.
 
     It is MAX_TOKENS, or less where the model takes fewer.
@@ -102,10 +102,10 @@ def longest(model: LoadedModel, *, targets: bool = False) -> int:
         model: The loaded model.
         targets: As in `context_length`.
     """
-    return min(MAX_TOKENS, positions(model.module, targets=targets) or MAX_TOKENS)
+    return min(MAX_TOKENS, position_count(model.module, targets=targets) or MAX_TOKENS)
 
 
-def positions(module: PreTrainedModel, *, targets: bool = False) -> int | None:
+def position_count(module: PreTrainedModel, *, targets: bool = False) -> int | None:
     """Number of usable positions of a model; None if its configuration states none.
 
     Args:

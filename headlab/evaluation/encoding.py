@@ -20,30 +20,35 @@ from headlab.core import (
     Floats,
     HeadlabError,
     Ints,
+    is_out_of_memory,
     log_probability,
-    out_of_memory,
 )
 from headlab.core.devices import on_device
 from headlab.evaluation.context import MAX_TOKENS as MAX_TOKENS
-from headlab.evaluation.context import OmissionsByExample, default_context, longest, nothing_omitted
+from headlab.evaluation.context import (
+    OmissionsByExample,
+    default_context,
+    max_text_tokens,
+    nothing_omitted,
+)
 from headlab.evaluation.context import context_length as context_length
-from headlab.hooks import FAILURES, Active, Model, teach_positions
+from headlab.hooks import MODEL_ERRORS, ActiveGates, Model, teach_positions
 from headlab.models import (
     PADDING_MASK,
     Tokenised,
     WordSpaces,
-    readable,
+    readable_tokens,
     spaced,
     tokenise,
     tokenizer_output,
     without_unknown_segments,
 )
-from headlab.models.special_ids import named_padding, padding_id
+from headlab.models.special_ids import config_padding_id, padding_id
 from headlab.tasks import Example, Task
 
 # Texts as rows of tokens, and rows of tokens as padded tensors.
 
-IGNORED = -100
+NO_TARGET = -100
 Rows = list[list[int]]
 
 
@@ -83,7 +88,7 @@ def encode(
         texts,
         second,
         segments=segment_ids.of_texts if second is None else segment_ids.of_pairs,
-        max_tokens=longest(model) if truncate else None,
+        max_tokens=max_text_tokens(model) if truncate else None,
     )
     return _checked_columns(model, tokens)
 
@@ -120,7 +125,7 @@ def encode_words(
         HeadlabError: As `encode`; also for a tokenizer that splits a sentence differently from its words.
     """
     require_padding(model)
-    limit = longest(model) if truncate else sys.maxsize
+    limit = max_text_tokens(model) if truncate else sys.maxsize
     spaced_sentences = [spaced(words, spaces or model.word_spaces) for words in sentences]
     tokens = tokenise(
         model.tokenizer,
@@ -164,7 +169,7 @@ def check_tokens(model: Model, rows: Sequence[Sequence[int]]) -> None:
     if padding is not None:
         largest_token = max(largest_token, padding)
     if embedding_count is not None and largest_token >= embedding_count:
-        (token,) = readable(model.tokenizer, [largest_token])
+        (token,) = readable_tokens(model.tokenizer, [largest_token])
         raise HeadlabError(
             f"the tokenizer of {model.name} has token {largest_token} ({token!r:.40}), but the model has embeddings of "
             f"{embedding_count} tokens; save the tokenizer that belongs to it, or resize the embeddings",
@@ -184,7 +189,7 @@ def window(config: PretrainedConfig) -> float:
 # The side on which rows are padded, whatever a tokenizer's files say: positions count from the first
 # token, and a classifier reads its answer there or at the last token before the padding. Padded on
 # the left, a row's answer would depend on its batch.
-PADDED = "right"
+PADDING_SIDE = "right"
 
 
 def pad(model: Model, tokens: Mapping[str, Rows], rows: Ints) -> dict[str, torch.Tensor]:
@@ -203,7 +208,7 @@ def pad(model: Model, tokens: Mapping[str, Rows], rows: Ints) -> dict[str, torch
         padded_columns = model.tokenizer.pad(
             columns_of_rows,
             return_tensors="pt",
-            padding_side=PADDED,
+            padding_side=PADDING_SIDE,
             return_attention_mask=PADDING_MASK in columns_of_rows,
         )
         return {name: on_device(column, model.device) for name, column in padded_columns.items()}
@@ -228,7 +233,7 @@ def fillers(model: Model) -> dict[str, int]:
 
 def decoder_filler(model: Model) -> int:
     """What stands behind the end of a shorter row of a decoder's inputs, where it is masked."""
-    configured_padding = named_padding(model.module.config)
+    configured_padding = config_padding_id(model.module.config)
     if configured_padding is None:
         return fillers(model)["input_ids"]
     return configured_padding
@@ -299,7 +304,7 @@ class TokenRows:
         }
 
 
-def padded(rows: Rows, filler: int, width: int = 0) -> torch.Tensor:
+def pad_rows(rows: Rows, filler: int, width: int = 0) -> torch.Tensor:
     """Rows of different lengths as one tensor, int [row, token], at least this wide."""
     width = max(width, *(len(row) for row in rows))
     return torch.tensor([row + [filler] * (width - len(row)) for row in rows])
@@ -375,7 +380,7 @@ def _special_token_counts(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]
     return special_before, special_count - special_before
 
 
-def first_tokens(
+def labels_of_tokens(
     words_of_tokens: Sequence[int | None], labels_of_words: Sequence[int]
 ) -> list[int]:
     """A label for each token: its word's at the word's first token, IGNORED elsewhere.
@@ -388,7 +393,7 @@ def first_tokens(
     previous_word = None
     for word in words_of_tokens:
         if word is None or word == previous_word:
-            token_labels.append(IGNORED)
+            token_labels.append(NO_TARGET)
         else:
             token_labels.append(int(labels_of_words[word]))
         previous_word = word
@@ -405,7 +410,7 @@ def answered_words(
         labels_of_words: The label of each word.
     """
     words_with_tokens = dict.fromkeys(word for word in words_of_tokens if word is not None)
-    return [word for word in words_with_tokens if labels_of_words[word] != IGNORED]
+    return [word for word in words_with_tokens if labels_of_words[word] != NO_TARGET]
 
 
 def omitted_from_texts(
@@ -420,7 +425,7 @@ def omitted_from_texts(
         uncut = encode(model, full_texts, second_of_full, truncate=False)["input_ids"]
         for row, ids in zip(full_rows, uncut, strict=True):
             is_cut[row] = len(ids) > len(tokens[row])
-    return OmissionsByExample(longest(model), is_cut)
+    return OmissionsByExample(max_text_tokens(model), is_cut)
 
 
 def omitted_from_words(
@@ -452,24 +457,24 @@ def omitted_from_words(
         reason: np.zeros(len(tokens), dtype=np.int64) for reason in (WITHOUT_TOKEN, BEYOND_LIMIT)
     }
     for row, row_labels in enumerate(labels):
-        labelled_words = {word for word, label in enumerate(row_labels) if label != IGNORED}
+        labelled_words = {word for word, label in enumerate(row_labels) if label != NO_TARGET}
         unanswered_words = labelled_words - set(words_with_answer[row])
         words_beyond_limit = unanswered_words & words_of_uncut.get(row, set())
         omitted_words[BEYOND_LIMIT][row] = len(words_beyond_limit)
         omitted_words[WITHOUT_TOKEN][row] = len(unanswered_words) - len(words_beyond_limit)
-    return OmissionsByExample(longest(model), is_cut, omitted_words)
+    return OmissionsByExample(max_text_tokens(model), is_cut, omitted_words)
 
 
 def _full_rows(model: Model, tokens: Rows) -> list[int]:
     """Rows with the maximum number of tokens: those that were cut, or fit exactly."""
-    limit = longest(model)
+    limit = max_text_tokens(model)
     return [row for row, ids in enumerate(tokens) if len(ids) >= limit]
 
 
-def shifted(targets: torch.Tensor, start: int, padding: int) -> torch.Tensor:
+def decoder_inputs_of(targets: torch.Tensor, start: int, padding: int) -> torch.Tensor:
     """Decoder inputs for targets, int [row, token]: each token one position later, `start` first."""
     decoder_tokens = torch.cat([torch.full_like(targets[:, :1], start), targets[:, :-1]], dim=1)
-    return decoder_tokens.masked_fill(decoder_tokens == IGNORED, padding)
+    return decoder_tokens.masked_fill(decoder_tokens == NO_TARGET, padding)
 
 
 # Continuations.
@@ -530,7 +535,7 @@ class TokenQueries:
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Tokens of the texts, int [row, answer]."""
-        return self._targets.padded(rows, IGNORED, width)
+        return self._targets.padded(rows, NO_TARGET, width)
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Scores of the tokens asked for, [row, answer, vocabulary]."""
@@ -625,7 +630,7 @@ class ChoiceAnswers:
 
 def log_probabilities(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Log-probability of each target token, in the shape of `targets`; 0 where a target is IGNORED."""
-    return log_probability(logits, targets.clamp(min=0)).masked_fill(targets == IGNORED, 0.0)
+    return log_probability(logits, targets.clamp(min=0)).masked_fill(targets == NO_TARGET, 0.0)
 
 
 class Choices(ChoiceAnswers, TokenQueries):
@@ -666,7 +671,7 @@ class Choices(ChoiceAnswers, TokenQueries):
             [_reach(segments) for segments in self._segments],
         )
         ChoiceAnswers.__init__(self, examples)
-        self._on_device["wanted"] = (self._targets, IGNORED)
+        self._on_device["wanted"] = (self._targets, NO_TARGET)
         self._on_device["choice"] = (DeviceRows(self._choice_of_token, model.device), 0)
         ambiguous_note = _ambiguous_choices_note(right_tokens, self._choice_of_token)
         self.note = "; ".join(filter(None, (self.note, ambiguous_note)))
@@ -682,7 +687,7 @@ class Choices(ChoiceAnswers, TokenQueries):
         targets = inputs["wanted"]
         token_scores = log_probabilities(super().logits(inputs), targets)  # [row, answer]
         choice_numbers = torch.arange(self.bytes.shape[1], device=targets.device)
-        is_answer = (targets != IGNORED)[..., None]
+        is_answer = (targets != NO_TARGET)[..., None]
         belongs_to_choice = (inputs["choice"][..., None] == choice_numbers) & is_answer
         choice_scores = (token_scores[..., None] * belongs_to_choice).sum(dim=1)
         return choice_scores.masked_fill(~belongs_to_choice.any(dim=1), float("-inf"))
@@ -699,15 +704,15 @@ class Choices(ChoiceAnswers, TokenQueries):
         is_within_window = _reach(self._segments[row]) <= window(config)
         choice_count = len(examples[row].choices)
         try:
-            with torch.inference_mode(), self.model.active(Active()):
+            with torch.inference_mode(), self.model.active(ActiveGates()):
                 packed = self.logits(self.tensors(np.array([row])))[0, :choice_count]
                 separate = [self._score_alone(row, choice) for choice in range(choice_count)]
                 separate_scores = torch.stack(separate)
             largest = float(1 + separate_scores.abs().max())
             tolerance = TOLERANCE.get(self.model.dtype, 5e-2) * largest
             is_equal = torch.allclose(packed, separate_scores, rtol=0, atol=tolerance)
-        except FAILURES as error:
-            if out_of_memory(error):
+        except MODEL_ERRORS as error:
+            if is_out_of_memory(error):
                 raise
             is_equal = False
         if not is_within_window or not is_equal:

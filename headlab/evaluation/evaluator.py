@@ -26,36 +26,36 @@ from headlab.core import (
     HeadlabError,
     Ints,
     Omissions,
-    Value,
+    ValueFunction,
     require_type,
-    value_of,
-    worth,
+    value_function_of,
+    value_of_answers,
 )
-from headlab.core.parallel import Rows, halving, one_thread, spread
-from headlab.evaluation.encoding import IGNORED, Sized
-from headlab.evaluation.inputs import label_order, read
+from headlab.core.parallel import Rows, one_thread, run_halving, run_in_parallel
+from headlab.evaluation.encoding import NO_TARGET, Sized
+from headlab.evaluation.inputs import label_order, read_inputs
 from headlab.hooks import (
-    MODEL,
-    Active,
+    MODEL_WORDS,
+    ActiveGates,
     LayerStates,
     Model,
-    as_gates,
-    gated_here,
+    as_gate_tensor,
+    gated_in_this_thread,
     head_means,
-    not_finite,
+    not_finite_error,
 )
 from headlab.masks import Mask, full_mask
 from headlab.stats import paired_bootstrap, share_interval
 from headlab.tasks import (
+    CHANCE_LEVEL,
     DEV_SIZE,
-    LEVEL,
     EqualTexts,
     Example,
     Split,
     Task,
     answer_names,
-    below_chance,
     equal_texts,
+    is_below_chance,
 )
 
 # Size of a batch of examples, and what is cached of its last pass.
@@ -142,7 +142,9 @@ def width_of(model: Model) -> int:
     return int(getattr(config, "hidden_size", None) or getattr(config, "d_model", None) or 1024)
 
 
-def cut(inputs: Sized, rows: Ints, max_tokens: int, max_rows: int | None = None) -> Iterator[Batch]:
+def length_sorted_batches(
+    inputs: Sized, rows: Ints, max_tokens: int, max_rows: int | None = None
+) -> Iterator[Batch]:
     """Batches of the given rows, sorted by length, each padded to its longest row.
 
     Args:
@@ -221,10 +223,10 @@ class Evaluator:
     elsewhere: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
-        require_type("model", self.model, Model, MODEL)
+        require_type("model", self.model, Model, MODEL_WORDS)
         require_type("task", self.task, Task, "a task that headlab.task returns")
         self.examples = self.task.examples(self.language, self.split, self.size)
-        self.inputs = read(self.model, self.task, self.examples, self.language)
+        self.inputs = read_inputs(self.model, self.task, self.examples, self.language)
         self.lengths = self.inputs.lengths
         self._answer_ends = np.cumsum(self.inputs.units)
         tokens_so_far = np.cumsum(self.lengths[: CHUNKS[0]])
@@ -309,11 +311,13 @@ class Evaluator:
         max_rows = self.batch_size
         if max_rows is None and self.model.device.type != "cuda":
             max_rows = BATCH
-        return list(cut(self.inputs, rows, token_budget(self.model) // share, max_rows))
+        return list(
+            length_sorted_batches(self.inputs, rows, token_budget(self.model) // share, max_rows)
+        )
 
     def batches(self, rows: Ints, size: int | None = None) -> list[Batch]:
         """Batches of the given rows, sorted by length, each padded to its longest row."""
-        return list(cut(self.inputs, rows, sys.maxsize, size or self._batch_size))
+        return list(length_sorted_batches(self.inputs, rows, sys.maxsize, size or self._batch_size))
 
     @property
     def _batch_size(self) -> int:
@@ -334,14 +338,14 @@ class Evaluator:
         return logits
 
     def worth(
-        self, rows: Ints, value: Value, inputs: Mapping[str, torch.Tensor] | None = None
+        self, rows: Ints, value: ValueFunction, inputs: Mapping[str, torch.Tensor] | None = None
     ) -> Floats:
         """Value of the model's answers to some examples, float64 [row], as a share of the value's span."""
         if inputs is None:
             inputs = self.tensors(rows)
         return self.worth_of(rows, value, self.logits(inputs))
 
-    def worth_of(self, rows: Ints, value: Value, logits: torch.Tensor) -> Floats:
+    def worth_of(self, rows: Ints, value: ValueFunction, logits: torch.Tensor) -> Floats:
         """As `worth`, from given logits.
 
         Raises:
@@ -350,7 +354,7 @@ class Evaluator:
         targets = self.targets(rows, logits)
         not_finite_answers = self._not_finite(logits, targets)
         not_finite_rows = not_finite_answers.reshape(len(not_finite_answers), -1).any(dim=1)
-        values = worth(value, logits, targets).double()
+        values = value_of_answers(value, logits, targets).double()
         # Stacked, so that there is one copy to the processor.
         stacked = torch.stack([values, not_finite_rows.double()])
         values_on_host, not_finite_on_host = stacked.cpu().numpy()
@@ -381,7 +385,7 @@ class Evaluator:
             finite = logits.amax(dim=-1).isfinite()
             if self.task.labels:
                 finite &= logits.amin(dim=-1).isfinite()
-            return ~finite & (targets != IGNORED)
+            return ~finite & (targets != NO_TARGET)
 
     def _refuse_not_finite(self, rows: Ints, is_not_finite: npt.NDArray[np.generic]) -> None:
         """Raise HeadlabError, naming the first example, if the logits of a row are not finite, [row]."""
@@ -389,7 +393,7 @@ class Evaluator:
             return
         example = self.examples[rows[int(is_not_finite.argmax())]]
         example_name = f"example {example.id} ({self.language}, {self.split})"
-        raise not_finite(
+        raise not_finite_error(
             self.model,
             f"outputs that are not finite for {example_name}",
             code="model.answers_not_finite",
@@ -464,11 +468,11 @@ class Evaluator:
         """Warn if the untouched model is significantly worse than guessing."""
         right_answers = int(baseline.correct.sum())
         label_count = len(self.task.labels)
-        if below_chance(right_answers, baseline.n, label_count):
+        if is_below_chance(right_answers, baseline.n, label_count):
             self._below_chance = (
                 f"{self.model.name} gives {right_answers} of {baseline.n} right answers on "
                 f"{self.task.name} in {self.language} ({self.split}), significantly fewer than "
-                f"guessing one of {label_count} labels (p at most {LEVEL:g}); its classes may be in "
+                f"guessing one of {label_count} labels (p at most {CHANCE_LEVEL:g}); its classes may be in "
                 "another order than their names say: correct that with a label map"
             )
             warnings.warn(self._below_chance, stacklevel=2)
@@ -499,7 +503,9 @@ class Evaluator:
                 self.forget_states(fitted_batches)  # their memory may be what is missing
                 raise
 
-        for batch, (predictions, forwards) in spread(batches, run, on=self.model, tick=self.tick):
+        for batch, (predictions, forwards) in run_in_parallel(
+            batches, run, model=self.model, tick=self.tick
+        ):
             self.forwards += forwards
             fitted_batches.append(batch)
             yield batch, predictions
@@ -511,7 +517,9 @@ class Evaluator:
         # The cache has one writer: a request served between this one's batches may use the same batch.
         if not can_resume or not batch.held.acquire(blocking=False):
             fill = self.fill(ablation)
-            return self._pass(batch, Active(gates=as_gates(self.model, gates), fill=fill))
+            return self._pass(
+                batch, ActiveGates(gates=as_gate_tensor(self.model, gates), fill=fill)
+            )
         try:
             states = batch.states or LayerStates(self.model.grid.layers)
             start_layers = None
@@ -522,7 +530,7 @@ class Evaluator:
                 start_layers = torch.full((len(batch.rows),), first_layer)
             states.begin(start_layers)
             batch.gates = None  # a pass cut short must not be resumed from
-            active = Active(gates=as_gates(self.model, gates), states=states)
+            active = ActiveGates(gates=as_gate_tensor(self.model, gates), states=states)
             predictions = self._pass(batch, active)
             # The states may have been freed meanwhile, or other lanes may have used the memory.
             if batch.states is not None or self.bytes < self.state_bytes:
@@ -532,7 +540,7 @@ class Evaluator:
             batch.held.release()
         return predictions
 
-    def _pass(self, batch: Batch, active: Active) -> Ints:
+    def _pass(self, batch: Batch, active: ActiveGates) -> Ints:
         with torch.inference_mode(), self.model.active(active):
             logits = self.logits(batch.inputs)
             targets = self.targets(batch.rows, logits)
@@ -542,7 +550,7 @@ class Evaluator:
             answers, right_answers, not_finite_answers = stacked.cpu().numpy()
         not_finite_rows = not_finite_answers.reshape(len(batch.rows), -1).any(axis=1)
         self._refuse_not_finite(batch.rows, not_finite_rows)
-        return np.asarray(answers[right_answers != IGNORED], dtype=np.int64)
+        return np.asarray(answers[right_answers != NO_TARGET], dtype=np.int64)
 
     def each(self, rows: Ints, mask: Mask, ablation: str, read: Reader[T]) -> list[T]:
         """What a function makes of the model's outputs for some examples under a mask, row by row.
@@ -556,19 +564,21 @@ class Evaluator:
         Raises:
             HeadlabError: The mask is another model's, or outputs are not finite.
         """
-        gates = as_gates(self.model, mask)
+        gates = as_gate_tensor(self.model, mask)
         with one_thread(self.model.device):
             fill = self.fill(ablation)
 
         def run(batch: Batch, _: Tick) -> Sequence[T]:
-            with torch.inference_mode(), self.model.active(Active(gates=gates, fill=fill)):
+            with torch.inference_mode(), self.model.active(ActiveGates(gates=gates, fill=fill)):
                 logits = self.inputs.logits(batch.inputs)
             targets = self.targets(batch.rows, logits)
             self.require_finite(batch.rows, logits, targets)
             return read(batch, logits, targets)
 
         results_by_row: dict[int, T] = {}
-        for batch, batch_results in spread(self.cut(rows), run, on=self.model, tick=self.tick):
+        for batch, batch_results in run_in_parallel(
+            self.cut(rows), run, model=self.model, tick=self.tick
+        ):
             self.forwards += len(batch.rows)
             results_by_row |= zip(batch.rows.tolist(), batch_results, strict=True)
         return [results_by_row[row] for row in rows.tolist()]
@@ -591,7 +601,7 @@ class Evaluator:
             )
         if self._head_means is None:
             dev_examples = self.task.examples(self.language, "dev", DEV_SIZE)
-            inputs = read(self.model, self.task, dev_examples, self.language)
+            inputs = read_inputs(self.model, self.task, dev_examples, self.language)
             batches = (inputs.tensors(rows) for rows in self._row_parts(len(dev_examples)))
             self._head_means = head_means(self.model, batches)
         return self._head_means
@@ -616,13 +626,13 @@ class Evaluator:
             example_rows = rows[part.rows]
             with (
                 torch.inference_mode(),
-                gated_here(self.model, gates[part.rows], ablation=ablation, means=fill),
+                gated_in_this_thread(self.model, gates[part.rows], ablation=ablation, means=fill),
             ):
-                is_right[part.rows] = self.worth(example_rows, value_of("accuracy")) == 1
+                is_right[part.rows] = self.worth(example_rows, value_function_of("accuracy")) == 1
             self.tick()
 
         parts = (Rows(by_length[part]) for part in self._row_parts(len(rows)))
-        halving(parts, run)
+        run_halving(parts, run)
         return is_right
 
     def _row_parts(self, count: int) -> list[Ints]:

@@ -13,17 +13,17 @@ from torch.nn.functional import cross_entropy
 from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList
 
 from headlab.core import Bools, Floats, HeadlabError, Ints
-from headlab.core.parallel import Tick, one_thread, spread
+from headlab.core.parallel import Tick, one_thread, run_in_parallel
 from headlab.evaluation.bleu import Bleu, bleu, sacrebleu_metric
-from headlab.evaluation.context import longest
-from headlab.evaluation.encoding import IGNORED, ChoiceAnswers, NextTokens, lengths, pad
-from headlab.evaluation.evaluator import Batch, Evaluator, cut, token_budget
+from headlab.evaluation.context import max_text_tokens
+from headlab.evaluation.encoding import NO_TARGET, ChoiceAnswers, NextTokens, lengths, pad
+from headlab.evaluation.evaluator import Batch, Evaluator, length_sorted_batches, token_budget
 from headlab.evaluation.inputs import LanguageSetup, encode_sources, language_setup
-from headlab.hooks import Active, Gates, Model, as_gates, not_finite
+from headlab.hooks import ActiveGates, Gates, Model, as_gate_tensor, not_finite_error
 from headlab.masks import Mask, full_mask
-from headlab.stats import Paired, group_bootstrap, paired_bootstrap, resampled_sums
+from headlab.stats import PairedDifference, group_bootstrap, paired_bootstrap, resampled_sums
 from headlab.stats.bootstrap import DRAWS
-from headlab.tasks import Example, Split, Task, answer_names, sides, unspaced
+from headlab.tasks import Example, Split, Task, answer_names, languages_of_pair, writes_no_spaces
 
 # Translations of a task's sources while some heads are switched off, and their BLEU.
 
@@ -122,14 +122,16 @@ def translations(
 
     def write(batch: Batch, tick: Tick) -> list[list[int]]:
         limits = sources.limits[batch.rows]
-        with torch.inference_mode(), model.active(Active(gates=gate_tensor, fill=fill)):
+        with torch.inference_mode(), model.active(ActiveGates(gates=gate_tensor, fill=fill)):
             return _generate_batch(model, batch.inputs, limits, settings, tick)
 
     tokens_by_row: dict[int, list[int]] = {}
     all_rows = np.arange(len(sources.lengths))
     max_rows = max(1, ROWS // decoding.beams)
-    batches = cut(sources, all_rows, token_budget(model), max_rows)
-    for batch, translation_tokens in spread(batches, write, on=model, tick=evaluator.tick):
+    batches = length_sorted_batches(sources, all_rows, token_budget(model), max_rows)
+    for batch, translation_tokens in run_in_parallel(
+        batches, write, model=model, tick=evaluator.tick
+    ):
         evaluator.forwards += len(translation_tokens)
         tokens_by_row |= zip(batch.rows.tolist(), translation_tokens, strict=True)
     return tuple(_decoded_text(model, tokens_by_row[row]) for row in range(len(tokens_by_row)))
@@ -158,7 +160,7 @@ def translated_bleu(
     references = _references(evaluator.task, evaluator.examples)
     texts = translations(evaluator, gates, ablation=ablation, decoding=decoding)
     groups = [example.cluster for example in evaluator.examples]
-    _, target_language = sides(evaluator.language)
+    _, target_language = languages_of_pair(evaluator.language)
     return bleu(texts, references, language=target_language, groups=groups, seed=seed)
 
 
@@ -171,7 +173,7 @@ def check_bleu(task: Task, language: str, split: Split, decoding: Decoding) -> N
             code="task.not_translation",
         )
     _references(task, task.examples(language, split, 1))
-    sacrebleu_metric(sides(language)[1])
+    sacrebleu_metric(languages_of_pair(language)[1])
 
 
 def _references(task: Task, examples: Sequence[Example]) -> list[str]:
@@ -197,7 +199,7 @@ class TranslationSources:
         self._tokens = encode_sources(model, texts, setup)
         self.lengths: Ints = lengths(self._tokens["input_ids"])
         limits_by_source = TOKENS_PER_SOURCE_TOKEN * self.lengths + EXTRA_TOKENS
-        self.limits: Ints = np.minimum(limits_by_source, longest(model, targets=True) - 1)
+        self.limits: Ints = np.minimum(limits_by_source, max_text_tokens(model, targets=True) - 1)
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Model inputs of some rows, padded to the longest of them."""
@@ -224,7 +226,7 @@ class LengthLimit(LogitsProcessor):
         """Scores of the next token, given the tokens so far with the start, [row, vocabulary]."""
         self.tick()
         if not bool(scores.amax(dim=-1).isfinite().all()):
-            raise not_finite(
+            raise not_finite_error(
                 self.model,
                 "outputs that are not finite while it translates",
                 code="model.answers_not_finite",
@@ -306,7 +308,7 @@ def check_model(model: Model, language: str) -> None:
 
 
 def _gates_of(model: Model, gates: Gates | None) -> torch.Tensor:
-    gate_tensor = as_gates(model, full_mask(model.grid) if gates is None else gates)
+    gate_tensor = as_gate_tensor(model, full_mask(model.grid) if gates is None else gates)
     if gate_tensor.dim() != 2:
         raise HeadlabError(
             "all translations are generated under one mask; give gates of shape [layer, head]",
@@ -379,11 +381,15 @@ def likelihood(
     _, groups = answer_names(evaluator.examples, evaluator.inputs.units)
     pseudo_answers = (0.0, -float(np.log(choice_count)))
     rng = np.random.default_rng([seed, STREAM])
-    low, high, _ = group_bootstrap(nats[None], groups, rng, made_up=pseudo_answers, draws=draws)
+    low, high, _ = group_bootstrap(
+        nats[None], groups, rng, pseudo_values=pseudo_answers, draws=draws
+    )
     return Likelihood(float(nats.mean()), float(low[0]), float(high[0]), nats, groups)
 
 
-def gain(before: Likelihood, after: Likelihood, *, seed: int = 0, draws: int = DRAWS) -> Paired:
+def gain(
+    before: Likelihood, after: Likelihood, *, seed: int = 0, draws: int = DRAWS
+) -> PairedDifference:
     """Gain in nats per answer of one model over another on the same answers, resampled by group.
 
     Args:
@@ -418,16 +424,16 @@ def answer_log_probabilities(evaluator: Evaluator, mask: Mask, ablation: str) ->
         flat_targets = targets.flatten()
         exact_logits = logits if logits.dtype == torch.float64 else logits.float()
         nats_lost = cross_entropy(
-            exact_logits.flatten(0, -2), flat_targets, ignore_index=IGNORED, reduction="none"
+            exact_logits.flatten(0, -2), flat_targets, ignore_index=NO_TARGET, reduction="none"
         )
-        log_probabilities = -nats_lost[flat_targets != IGNORED].double().cpu().numpy()
+        log_probabilities = -nats_lost[flat_targets != NO_TARGET].double().cpu().numpy()
         ends_of_examples = np.cumsum(evaluator.inputs.units[batch.rows])
         return np.split(log_probabilities, ends_of_examples[:-1])
 
     all_rows = np.arange(len(evaluator.examples))
     nats = np.concatenate(evaluator.each(all_rows, mask, ablation, read))
     if not np.isfinite(nats).all():
-        raise not_finite(
+        raise not_finite_error(
             evaluator.model,
             "a right answer no probability at all, so its log-probability is not finite",
             code="model.answers_not_finite",
@@ -472,7 +478,7 @@ def text_rates(
     bits_per_byte = [nats / float(np.log(2)) for nats in nats_per_byte]
     rates |= _with_interval("bits_per_byte", bits_per_byte)
 
-    if unspaced(evaluator.language):
+    if writes_no_spaces(evaluator.language):
         return rates
     word_counts = np.array([float(max(1, len(text.split()))) for text in texts])
     pseudo_token = (word_counts.sum() / token_count, uniform_nats)
@@ -525,7 +531,9 @@ def nats_per_unit(
     return float(nats_lost.sum() / sizes.sum()), float(low), float(high)
 
 
-def normalised(evaluator: Evaluator, mask: Mask | None = None, *, ablation: str = "zero") -> Bools:
+def right_by_bytes(
+    evaluator: Evaluator, mask: Mask | None = None, *, ablation: str = "zero"
+) -> Bools:
     """Whether each right choice has the highest log-probability a byte, bool [example].
 
     This is `acc_norm` of lm-evaluation-harness, with bytes where that counts characters.

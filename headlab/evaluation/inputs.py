@@ -18,10 +18,15 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from headlab.core import HeadlabError, Ints, JsonObject
 from headlab.core.devices import on_device
-from headlab.evaluation.context import OmissionsByExample, default_context, longest, nothing_omitted
+from headlab.evaluation.context import (
+    OmissionsByExample,
+    default_context,
+    max_text_tokens,
+    nothing_omitted,
+)
 from headlab.evaluation.encoding import (
-    IGNORED,
     MASKED_SHARE,
+    NO_TARGET,
     ChoiceAnswers,
     Choices,
     DeviceRows,
@@ -33,43 +38,43 @@ from headlab.evaluation.encoding import (
     check_lengths,
     check_tokens,
     decoder_filler,
+    decoder_inputs_of,
     encode,
     encode_words,
-    first_tokens,
+    labels_of_tokens,
     lengths,
     log_probabilities,
     masks_tokens,
     omitted_from_texts,
     omitted_from_words,
     pad,
-    padded,
+    pad_rows,
     require_kind,
     require_padding,
-    shifted,
 )
 from headlab.hooks import (
-    Active,
+    ActiveGates,
     Model,
-    configured_start,
-    needs_of,
-    not_finite,
+    decoder_start_token,
+    not_finite_error,
     teach_positions,
+    token_needs_of,
     tokens_note,
 )
-from headlab.models import PADDING_MASK, held, tokenise, tokenizer_output
-from headlab.models.special_ids import is_known
+from headlab.models import PADDING_MASK, tokenise, tokenizer_lock, tokenizer_output
+from headlab.models.special_ids import is_known_token
 from headlab.tasks import (
-    FEW,
-    LEVEL,
+    CHANCE_LEVEL,
+    MAX_LABELS_TO_ORDER,
     Example,
     LabelOrder,
     Task,
-    as_stated,
-    by_name,
+    are_nameless,
+    columns_by_map,
+    columns_by_name,
+    first_names_of,
+    languages_of_pair,
     map_hint,
-    nameless,
-    sides,
-    some,
     try_orders,
 )
 
@@ -101,7 +106,7 @@ class LanguageSetup:
     @contextmanager
     def set_up(self, tokenizer: PreTrainedTokenizerBase) -> Iterator[None]:
         """The tokenizer with the two codes set, until the block ends; other threads wait for it."""
-        with held(tokenizer):
+        with tokenizer_lock(tokenizer):
             if not self.source:
                 yield
                 return
@@ -140,7 +145,7 @@ def language_setup(
     Raises:
         HeadlabError: The model needs a prefix or code that it does not have.
     """
-    source, target = sides(language)
+    source, target = languages_of_pair(language)
     if source != target:
         prefixes = _prefixes(config)
         if prefixes:
@@ -164,9 +169,9 @@ def decoder_start(model: Model, setup: LanguageSetup) -> int:
     Raises:
         HeadlabError: Neither they nor the model's configuration say one that the model has.
     """
-    start = configured_start(model) if setup.start_token is None else setup.start_token
+    start = decoder_start_token(model) if setup.start_token is None else setup.start_token
     # The decoder may have more tokens than the encoder.
-    if not is_known(start, model.module.config):
+    if not is_known_token(start, model.module.config):
         check_tokens(model, [[start]])
     return start
 
@@ -299,7 +304,7 @@ class Inputs(Sized, Protocol):
         """The model's scores, [row, label] or [row, token, label], labels in the task's order."""
 
 
-def read(model: Model, task: Task, examples: Sequence[Example], language: str) -> Inputs:
+def read_inputs(model: Model, task: Task, examples: Sequence[Example], language: str) -> Inputs:
     """The examples of a language as model inputs.
 
     Raises:
@@ -375,7 +380,7 @@ class Texts(ClassifierInputs):
         columns: Sequence[int] | None = None,
     ) -> None:
         super().__init__(model, task, columns, "ForSequenceClassification", "sequence classifier")
-        self.note = tokens_note(model, needs_of(model, examples))
+        self.note = tokens_note(model, token_needs_of(model, examples))
         pairs = [example.pair for example in examples]
         second = None
         if any(pair is not None for pair in pairs):
@@ -408,7 +413,7 @@ class Words(ClassifierInputs):
         columns: Sequence[int] | None = None,
     ) -> None:
         super().__init__(model, task, columns, "ForTokenClassification", "token classifier")
-        self.note = tokens_note(model, needs_of(model, examples))
+        self.note = tokens_note(model, token_needs_of(model, examples))
         sentences = [list(example.words) for example in examples]
         labels = [example.labels for example in examples]
         encoded_words = encode_words(model, sentences)
@@ -416,13 +421,13 @@ class Words(ClassifierInputs):
         token_labels = []
         self.words: Rows = []
         for words_of_tokens, word_labels in zip(encoded_words.word_ids, labels, strict=True):
-            token_labels.append(first_tokens(words_of_tokens, word_labels))
+            token_labels.append(labels_of_tokens(words_of_tokens, word_labels))
             self.words.append(answered_words(words_of_tokens, word_labels))
         self._label_rows = DeviceRows(token_labels, model.device)
         token_rows = self._tokens["input_ids"]
         self.omitted = omitted_from_words(model, token_rows, sentences, labels, self.words)
         self.lengths = lengths(token_rows)
-        labels_of_answers = [[label for label in row if label != IGNORED] for row in token_labels]
+        labels_of_answers = [[label for label in row if label != NO_TARGET] for row in token_labels]
         self.units = lengths(labels_of_answers)
         if not self.units.any():
             raise HeadlabError(
@@ -435,7 +440,7 @@ class Words(ClassifierInputs):
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Labels at the words' first tokens, int [row, token]."""
-        return self._label_rows.padded(rows, IGNORED, width)
+        return self._label_rows.padded(rows, NO_TARGET, width)
 
 
 class Pairs:
@@ -460,7 +465,7 @@ class Pairs:
         self._setup = language_setup(model.module.config, model.tokenizer, language)
         self.tokens = encode_sources(model, [example.text for example in examples], self._setup)
         texts = [example.target or "" for example in examples]
-        limit = longest(model, targets=True)
+        limit = max_text_tokens(model, targets=True)
         with self._setup.set_up(model.tokenizer):
             targets = tokenise(model.tokenizer, texts, target=True, max_tokens=limit).columns
         self.omitted = self._omitted(examples, targets["input_ids"], limit)
@@ -501,20 +506,20 @@ class Pairs:
         targets = self._target_tensor(rows)
         start = decoder_start(self.model, self._setup)
         decoder_inputs = {
-            "decoder_input_ids": shifted(targets, start, decoder_filler(self.model)),
+            "decoder_input_ids": decoder_inputs_of(targets, start, decoder_filler(self.model)),
             # Padding changes no answer, but would enter the heads' means.
-            "decoder_attention_mask": (targets != IGNORED).long(),
+            "decoder_attention_mask": (targets != NO_TARGET).long(),
         }
         return pad(self.model, self.tokens, rows) | decoder_inputs
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Tokens of the targets, int [row, token]."""
         targets = self._target_tensor(rows, width)
-        targets[:, : self._given_count] = IGNORED
+        targets[:, : self._given_count] = NO_TARGET
         return targets
 
     def _target_tensor(self, rows: Ints, width: int = 0) -> torch.Tensor:
-        targets = padded([self._targets[row] for row in rows], IGNORED, width)
+        targets = pad_rows([self._targets[row] for row in rows], NO_TARGET, width)
         return on_device(targets, self.model.device)
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -586,9 +591,9 @@ class TargetChoices(ChoiceAnswers):
         """
         targets_of_rows = [self._targets[row] for row in rows]
         width = max(len(tokens) for tokens in chain.from_iterable(targets_of_rows))
-        targets = torch.full((len(rows), self.bytes.shape[1], width), IGNORED)
+        targets = torch.full((len(rows), self.bytes.shape[1], width), NO_TARGET)
         for batch_row, choices in enumerate(targets_of_rows):
-            targets[batch_row, : len(choices)] = padded(choices, IGNORED, width)
+            targets[batch_row, : len(choices)] = pad_rows(choices, NO_TARGET, width)
         right_targets = targets[torch.arange(len(rows)), torch.as_tensor(self.answers[rows])]
         inputs = pad(self.model, self._tokens, rows)
         decoder_inputs = self._decoder_inputs(right_targets) | {"wanted": targets}
@@ -599,10 +604,10 @@ class TargetChoices(ChoiceAnswers):
     def _decoder_inputs(self, targets: torch.Tensor) -> dict[str, torch.Tensor]:
         """The decoder's inputs for continuations, int [row, token]."""
         start = decoder_start(self.model, self._setup)
-        is_target = (targets != IGNORED).long()
+        is_target = (targets != NO_TARGET).long()
         # Also of a continuation that an example lacks: with nothing to attend to, there would be NaN.
         is_target[:, 0] = 1
-        decoder_tokens = shifted(targets, start, decoder_filler(self.model))
+        decoder_tokens = decoder_inputs_of(targets, start, decoder_filler(self.model))
         return {"decoder_input_ids": decoder_tokens, "decoder_attention_mask": is_target}
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -625,7 +630,7 @@ class TargetChoices(ChoiceAnswers):
                     "encoder_outputs": encoder_output,
                 }
             by_token = log_probabilities(output.logits, targets)[:, self._given_count :]
-            is_lacking = (targets == IGNORED).all(dim=-1)
+            is_lacking = (targets == NO_TARGET).all(dim=-1)
             choice_scores = by_token.sum(dim=-1).masked_fill(is_lacking, float("-inf"))
             log_probabilities_of_choices.append(choice_scores)
         return torch.stack(log_probabilities_of_choices, dim=1)
@@ -682,7 +687,7 @@ def label_order(model: Model, task: Task) -> LabelOrder:
     return model.orders[order_key]
 
 
-def classes_of(model: Model, task: Task) -> JsonObject:
+def classes_for_spec(model: Model, task: Task) -> JsonObject:
     """What the task of a spec says of how a model answers.
 
     Returns:
@@ -708,15 +713,17 @@ def _label_order(model: Model, task: Task) -> LabelOrder:
     id2label = model.module.config.id2label or {}
     names = [str(name) for _, name in sorted(id2label.items())]
     if task.label_map is not None:
-        return _stated_order(task, names, as_stated(task.name, task.labels, names, task.label_map))
-    columns = by_name(task.labels, names)
+        return _stated_order(
+            task, names, columns_by_map(task.name, task.labels, names, task.label_map)
+        )
+    columns = columns_by_name(task.labels, names)
     if columns is not None:
         return LabelOrder(columns)
-    if len(names) == len(task.labels) and nameless(names):
+    if len(names) == len(task.labels) and are_nameless(names):
         return _best_order(model, task, names)
     counts = (
-        f"{model.name} distinguishes {len(names)} classes ({some(names)}), task {task.name} has {len(task.labels)} "
-        f"labels ({some(task.labels)})"
+        f"{model.name} distinguishes {len(names)} classes ({first_names_of(names)}), task {task.name} has {len(task.labels)} "
+        f"labels ({first_names_of(task.labels)})"
     )
     if len(names) < len(task.labels):
         raise HeadlabError(
@@ -750,7 +757,7 @@ def _stated_order(
 def _best_order(model: Model, task: Task, names: Sequence[str]) -> LabelOrder:
     """The order of nameless classes that is significantly the best on dev."""
     reason = f"{len(names)} labels have too many orders to try"
-    if len(names) <= FEW:
+    if len(names) <= MAX_LABELS_TO_ORDER:
         counts = np.zeros((len(names), len(names)), dtype=np.int64)
         tried_languages: list[str] = []
         english_first = sorted(task.languages, key=lambda name: name != "en")
@@ -763,17 +770,19 @@ def _best_order(model: Model, task: Task, names: Sequence[str]) -> LabelOrder:
                 f"{best_order.right:.1%} {answers_tried} right, the next best order "
                 f"{best_order.next:.1%}"
             )
-            if best_order.p * TRIED_LANGUAGES <= LEVEL:  # corrected for a look in each language
+            if (
+                best_order.p * TRIED_LANGUAGES <= CHANCE_LEVEL
+            ):  # corrected for a look in each language
                 labels_and_columns = zip(task.labels, best_order.columns, strict=True)
                 meanings = [f"{label} = {names[column]}" for label, column in labels_and_columns]
                 note = (
-                    f"{model.name} names its classes {some(names)}; they are taken for "
+                    f"{model.name} names its classes {first_names_of(names)}; they are taken for "
                     f"{', '.join(meanings)}, which has {shares}; a label map can say otherwise"
                 )
                 return _stated_order(task, names, best_order.columns, note)
         reason = f"no order of them is significantly better than the others: one has {shares}"
     raise HeadlabError(
-        f"{model.name} names its classes {some(names)}, which does not say which label of task {task.name} each is, "
+        f"{model.name} names its classes {first_names_of(names)}, which does not say which label of task {task.name} each is, "
         f"and {reason}; set it with {map_hint(task.labels, names)}",
         code="model.labels_unknown",
     )
@@ -786,12 +795,12 @@ def _answer_counts(model: Model, task: Task, language: str, classes: int) -> Int
     counts = np.zeros((classes, len(task.labels)), dtype=np.int64)
     by_length = np.argsort(inputs.lengths, kind="stable")
     for rows in np.array_split(by_length, max(1, len(examples) // 16)):
-        with torch.inference_mode(), model.active(Active()):
+        with torch.inference_mode(), model.active(ActiveGates()):
             logits = inputs.logits(inputs.tensors(rows))
             targets = inputs.targets(rows)
-        is_target = targets != IGNORED
+        is_target = targets != NO_TARGET
         if not bool(logits[is_target].isfinite().all()):
-            raise not_finite(
+            raise not_finite_error(
                 model,
                 f"outputs that are not finite for dev examples of task {task.name} in {language}",
                 code="model.answers_not_finite",

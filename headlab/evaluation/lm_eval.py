@@ -25,7 +25,7 @@ from headlab.evaluation.harness.continuations import (
 )
 from headlab.evaluation.harness.metrics import Figures, HarnessRun, TaskGroup, figures
 from headlab.evaluation.harness.notes import TaskNotes
-from headlab.hooks import Model, as_gates
+from headlab.hooks import Model, as_gate_tensor
 from headlab.masks import Mask, full_mask
 
 Arguments_co = TypeVar("Arguments_co", covariant=True)
@@ -117,7 +117,7 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
         self.model = model
         self.tokenizer = model.tokenizer
         self.notes = TaskNotes(limit=default_context(model))
-        self._gates = as_gates(model, full_mask(model.grid) if mask is None else mask)
+        self._gates = as_gate_tensor(model, full_mask(model.grid) if mask is None else mask)
 
     @property
     def eot_token_id(self) -> int:
@@ -275,7 +275,7 @@ def _aggregation_name(aggregation: object) -> str:
     return f"{getattr(aggregation, '__name__', aggregation)}, the task's own"
 
 
-def compared(
+def harness_figures(
     model: Model,
     tasks: Sequence[str],
     mask: Mask | None = None,

@@ -29,14 +29,14 @@ from headlab.core import STACKS, HeadGrid, HeadlabError, Stack
 from headlab.hooks.state import (
     IMPLEMENTATION_NAME,
     SITE_ATTRIBUTE,
-    Active,
+    ActiveGates,
     Owner,
     Site,
     activate,
     register,
 )
-from headlab.models import alone, home
-from headlab.models.shrunk_cut import Headless
+from headlab.models import building_alone, input_device
+from headlab.models.shrunk_cut import HeadlessAttention
 
 PROBE_TOKENS = 6
 # Rows of the probe; a token differs in CHANGED_ROW, which shows who looks ahead.
@@ -62,7 +62,7 @@ HEAD_COUNT_FIELDS = (
 )
 # What a model raises that was made for other input, or whose configuration is not that of its
 # weights.
-FAILURES = (
+MODEL_ERRORS = (
     ValueError,
     TypeError,
     RuntimeError,
@@ -103,7 +103,9 @@ class Call:
 def probe_inputs(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """A short artificial input that any text model accepts."""
     vocabulary_size = int(getattr(model.config.get_text_config(), "vocab_size", 100))
-    token_ids = (torch.arange(PROBE_TOKENS, device=home(model)) * 7 + 5)[None] % vocabulary_size
+    token_ids = (torch.arange(PROBE_TOKENS, device=input_device(model)) * 7 + 5)[
+        None
+    ] % vocabulary_size
     # Some classifiers read the state at the end of the sentence.
     end_of_sentence = getattr(model.config, "eos_token_id", None)
     if (
@@ -271,7 +273,7 @@ def find_heads(model: PreTrainedModel, baseline_logits: torch.Tensor) -> list[Ca
         try:
             with torch.inference_mode(), probe:
                 output = first_output(_run_probe(model, probe))
-        except FAILURES as error:
+        except MODEL_ERRORS as error:
             raise _not_gateable(
                 model, f"its heads could not be probed ({error})", "model.heads_not_found"
             ) from error
@@ -302,14 +304,14 @@ def _use_gated_attention(model: PreTrainedModel, baseline_logits: torch.Tensor) 
     register()
     own_implementation = model.config._attn_implementation
     gives_same_logits = False
-    with alone():
-        with suppress(*FAILURES):  # else it computes attention by itself
+    with building_alone():
+        with suppress(*MODEL_ERRORS):  # else it computes attention by itself
             model.set_attn_implementation(IMPLEMENTATION_NAME)
             gives_same_logits = is_close(
                 logits(model), baseline_logits
             )  # else it hands over less than it does itself
         if not gives_same_logits:
-            with suppress(*FAILURES):
+            with suppress(*MODEL_ERRORS):
                 model.set_attn_implementation(own_implementation)
 
 
@@ -343,14 +345,14 @@ def _watching(model: PreTrainedModel, probe: Probe) -> Iterator[None]:
         for number, module in enumerate(modules):
             setattr(module, SITE_ATTRIBUTE, Site(owner, (number,), 0))
             undo.callback(delattr, module, SITE_ATTRIBUTE)
-            if isinstance(module, Headless):
+            if isinstance(module, HeadlessAttention):
                 undo.callback(
                     module.register_forward_pre_hook(lambda module, _: probe.passes(module)).remove
                 )
             if isinstance(module, nn.Linear | Conv1D):
                 undo.callback(module.register_forward_pre_hook(probe.enters).remove)
         undo.enter_context(
-            activate(owner, Active(contexts=lambda number, _: probe.attends(modules[number])))
+            activate(owner, ActiveGates(contexts=lambda number, _: probe.attends(modules[number])))
         )
         yield
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headlab.hooks.model import Model, attach
-from headlab.masks import UNVERSIONED, Place, architecture_of
+from headlab.hooks.model import Model, make_gateable
+from headlab.masks import FOLDER_REVISION, ScriptModel, architecture_of
 from headlab.models import EMBEDDED, is_delta
-from headlab.models.load import DeviceMap, read
+from headlab.models.load import DeviceMap, read_model
 
 
 def load(
@@ -33,22 +33,26 @@ def load(
     Raises:
         HeadlabError: For an unknown or unsupported model.
     """
-    return attach(read(name, revision=revision, device=device, dtype=dtype, device_map=device_map))
+    return make_gateable(
+        read_model(name, revision=revision, device=device, dtype=dtype, device_map=device_map)
+    )
 
 
 # The output projections of a loaded model's heads, by the module paths of transformers.
 
 
-def place_of(model: Model) -> Place:
+def script_model_of(model: Model) -> ScriptModel:
     """Paths, class and source of a model, for scripts that run without headlab."""
     name = model.name
     revision = model.checkpoint.revision
     paths = {module: path for path, module in model.module.named_modules()}
     projections = [paths[projection] for projection in model.projections]
     architecture = architecture_of(model.module)
-    if revision == UNVERSIONED:  # in another directory, a relative path would be taken for a hub id
+    if (
+        revision == FOLDER_REVISION
+    ):  # in another directory, a relative path would be taken for a hub id
         folder = str(Path(name).resolve())
         source = None if is_delta(Path(name)) else folder
-        return Place(projections, architecture, source, revision, folder)
+        return ScriptModel(projections, architecture, source, revision, folder)
     source = None if name in EMBEDDED else name
-    return Place(projections, architecture, source, revision, name)
+    return ScriptModel(projections, architecture, source, revision, name)

@@ -17,9 +17,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.core import Head, HeadGrid, HeadlabError, require_flag, require_type
 from headlab.core.devices import on_device
-from headlab.core.parallel import Rows, halving, memory_errors_explained
+from headlab.core.parallel import Rows, memory_errors_explained, run_halving
 from headlab.hooks.find import (
-    FAILURES,
+    MODEL_ERRORS,
     PROBE_TOKENS,
     Call,
     WeightsThere,
@@ -30,10 +30,10 @@ from headlab.hooks.find import (
     probe_inputs,
 )
 from headlab.hooks.positions import excluded_ids as excluded_ids
-from headlab.hooks.positions import sides as sides
+from headlab.hooks.positions import query_and_key_tokens as query_and_key_tokens
 from headlab.hooks.state import (
     SITE_ATTRIBUTE,
-    Active,
+    ActiveGates,
     FanOut,
     LayerStates,
     Owner,
@@ -52,7 +52,7 @@ from headlab.models import (
     SegmentIds,
     WordSpaces,
     classifies_words,
-    home,
+    input_device,
     missing_segment_ids,
     word_spaces,
 )
@@ -62,7 +62,7 @@ from headlab.tasks import LabelOrder
 
 Gates = torch.Tensor | npt.NDArray[np.generic] | Mask
 GATE_TYPES = (torch.Tensor, np.ndarray, Mask, list, tuple)  # nested lists are taken as arrays
-MODEL = "a model that headlab.load returns"
+MODEL_WORDS = "a model that headlab.load returns"
 
 
 @dataclass(eq=False)
@@ -125,7 +125,7 @@ class Model:
     @property
     def device(self) -> torch.device:
         """The device of its inputs and outputs; its weights may be spread over several."""
-        return home(self.module)
+        return input_device(self.module)
 
     @property
     def offloaded(self) -> bool:
@@ -171,7 +171,7 @@ class Model:
         return fields
 
     @contextmanager
-    def active(self, active: Active) -> Iterator[Active]:
+    def active(self, active: ActiveGates) -> Iterator[ActiveGates]:
         """Apply gates and observers to this thread's forward passes of this model."""
         with activate(self.owner, active):
             yield active
@@ -214,7 +214,7 @@ def gated(
 
 
 @contextmanager
-def gated_here(
+def gated_in_this_thread(
     model: Model, gates: Gates, *, ablation: str = "zero", means: torch.Tensor | None = None
 ) -> Iterator[Model]:
     """`gated` for headlab's own passes: of this thread alone, without warnings in other threads."""
@@ -222,7 +222,9 @@ def gated_here(
         yield model
 
 
-def _active_of(model: Model, gates: Gates, ablation: str, means: torch.Tensor | None) -> Active:
+def _active_of(
+    model: Model, gates: Gates, ablation: str, means: torch.Tensor | None
+) -> ActiveGates:
     """The gates of a block, checked; arguments as in `gated`."""
     if (ablation == "mean") != (means is not None) or ablation not in ("zero", "mean"):
         raise HeadlabError(
@@ -230,10 +232,10 @@ def _active_of(model: Model, gates: Gates, ablation: str, means: torch.Tensor | 
             "...)",
             code="ablation.needs_means",
         )
-    return Active(gates=as_gates(model, gates), fill=means)
+    return ActiveGates(gates=as_gate_tensor(model, gates), fill=means)
 
 
-def as_gates(model: Model, gates: Gates) -> torch.Tensor:
+def as_gate_tensor(model: Model, gates: Gates) -> torch.Tensor:
     """A float tensor [layer, head] or [row, layer, head] on the model's device, checked."""
     require_type("gates", gates, GATE_TYPES, "an array, or a mask from headlab.load_mask")
     if isinstance(gates, Mask):
@@ -253,7 +255,7 @@ def as_gates(model: Model, gates: Gates) -> torch.Tensor:
 # The self-test on a probe input: gates have the effect that they should.
 
 
-def not_finite(model: Model | Checkpoint, outputs: str, *, code: str) -> HeadlabError:
+def not_finite_error(model: Model | Checkpoint, outputs: str, *, code: str) -> HeadlabError:
     """The error for outputs of a model that are not finite.
 
     Args:
@@ -270,7 +272,7 @@ def check_gates(model: Model, baseline_logits: torch.Tensor) -> None:
     grid = model.grid
     module = model.module
     gates = np.ones((grid.layers, grid.width))
-    with gated_here(model, gates):
+    with gated_in_this_thread(model, gates):
         _require_close(
             model,
             logits(module),
@@ -287,7 +289,7 @@ def check_gates(model: Model, baseline_logits: torch.Tensor) -> None:
         # Rows may share a projection: close the same head in all of them.
         head = closed_head.setdefault(id(model.projections[row]), int(rng.integers(heads)))
         gates[row, head] = 0
-    with gated_here(model, gates):
+    with gated_in_this_thread(model, gates):
         gated_logits = logits(module)
     with _with_zeroed_columns(model, gates, heads_by_row):
         _require_close(
@@ -319,7 +321,7 @@ def _require_close(
     if _is_close(tensor, reference):
         return
     if not bool(reference.isfinite().all()):
-        raise not_finite(
+        raise not_finite_error(
             model,
             "outputs that are not finite once a head is closed",
             code="model.answers_not_finite",
@@ -370,15 +372,15 @@ def _test_resume(
     Otherwise the model is marked as not resumable.
     """
     middle_layer = model.grid.layers // 2
-    gates = as_gates(model, head_gates)[None].repeat(1, 1, 1)
+    gates = as_gate_tensor(model, head_gates)[None].repeat(1, 1, 1)
     lower_gates = gates.clone()
     lower_gates[:, middle_layer:] = 1
     states = LayerStates(model.grid.layers)
     try:
-        with model.active(Active(gates=lower_gates, states=states)):
+        with model.active(ActiveGates(gates=lower_gates, states=states)):
             logits(model.module)
         states.begin(torch.tensor([middle_layer]))
-        with model.active(Active(gates=gates, states=states)):
+        with model.active(ActiveGates(gates=gates, states=states)):
             resumed_logits = logits(model.module)
         _require_close(
             model,
@@ -426,7 +428,7 @@ def _branched_output(
         name: value[torch.as_tensor(origin, device=value.device)] for name, value in inputs.items()
     }
     fan_out = FanOut(start, origin, model.grid.layers, first_token=first_token)
-    with model.active(Active(gates=all_gates, states=fan_out)), torch.inference_mode():
+    with model.active(ActiveGates(gates=all_gates, states=fan_out)), torch.inference_mode():
         outputs = model.module(**doubled_inputs)
     return first_output(outputs)[rows:].clone()
 
@@ -434,7 +436,7 @@ def _branched_output(
 # Finding the heads of a checkpoint and making them gateable.
 
 
-def attach(checkpoint: Checkpoint) -> Model:
+def make_gateable(checkpoint: Checkpoint) -> Model:
     """Find the heads of a checkpoint, make them gateable, and check this on a probe input.
 
     Raises HeadlabError naming the architecture when the heads cannot be found or a gate does not
@@ -445,7 +447,7 @@ def attach(checkpoint: Checkpoint) -> Model:
     try:
         with WeightsThere() if is_spread else nullcontext():  # type: ignore[no-untyped-call] # torch's own
             baseline_logits = logits(module)
-    except FAILURES as error:
+    except MODEL_ERRORS as error:
         if is_spread:
             raise HeadlabError(
                 f"{type(module).__name__} cannot be run with its weights where the device_map puts "
@@ -458,7 +460,7 @@ def attach(checkpoint: Checkpoint) -> Model:
             code="model.not_for_text",
         ) from error
     if not bool(baseline_logits.isfinite().all()):
-        raise not_finite(
+        raise not_finite_error(
             checkpoint,
             "outputs that are not finite on a short made-up text",
             code="model.answers_not_finite",
@@ -563,7 +565,7 @@ def _layers_give_tensors(model: Model, layers: Sequence[nn.Module]) -> bool:
 # Decoder inputs where only the encoder is used.
 
 
-def configured_start(model: Model) -> int:
+def decoder_start_token(model: Model) -> int:
     """The token that a model's decoder begins with.
 
     Raises:
@@ -580,12 +582,12 @@ def configured_start(model: Model) -> int:
     return start
 
 
-def started(model: Model, rows: int) -> dict[str, torch.Tensor]:
+def minimal_decoder_inputs(model: Model, rows: int) -> dict[str, torch.Tensor]:
     """Minimal decoder inputs, one token, [row, 1].
 
     They are for a sequence-to-sequence model of which only the encoder is used.
     """
-    ids = torch.full((rows, 1), configured_start(model), device=model.device)
+    ids = torch.full((rows, 1), decoder_start_token(model), device=model.device)
     return {"decoder_input_ids": ids, "decoder_attention_mask": torch.ones_like(ids)}
 
 
@@ -621,7 +623,7 @@ def sum_weights(
         if not model.observed:
             _eager_weights(model, inputs, at_home, observed_rows)
             return
-        with model.active(Active(weights=at_home, weight_layers=observed_rows)):
+        with model.active(ActiveGates(weights=at_home, weight_layers=observed_rows)):
             model.module(**inputs)
 
 
@@ -648,7 +650,7 @@ def _eager_weights(
 
 def _own_weights(model: Model, inputs: Inputs) -> list[torch.Tensor]:
     """What a model itself gives as the attention weights of all layers, in the grid's order."""
-    with model.active(Active()):
+    with model.active(ActiveGates()):
         outputs = model.module(**inputs, output_attentions=True)
     stacks = model.grid.stacks
     names = ["attentions"] if len(stacks) == 1 else [f"{stack.name}_attentions" for stack in stacks]
@@ -663,7 +665,7 @@ def _gives_weights(model: Model) -> bool:
     try:
         with torch.inference_mode():
             weights_by_layer = _own_weights(model, probe_inputs(model.module))
-    except FAILURES:
+    except MODEL_ERRORS:
         return False
     expected_shapes = [
         (1, heads, PROBE_TOKENS, PROBE_TOKENS)
@@ -674,7 +676,9 @@ def _gives_weights(model: Model) -> bool:
     return shapes == expected_shapes
 
 
-def attention(model: Model, inputs: Inputs, heads: Sequence[Head]) -> dict[Head, torch.Tensor]:
+def attention_of_heads(
+    model: Model, inputs: Inputs, heads: Sequence[Head]
+) -> dict[Head, torch.Tensor]:
     """Attention weights of the given heads, {head: float32 [query, key]}.
 
     They are those of the first row, on the CPU.
@@ -696,7 +700,7 @@ def attention(model: Model, inputs: Inputs, heads: Sequence[Head]) -> dict[Head,
     for head, weights in weights_by_head.items():
         if not bool(weights.isfinite().all()):
             head_text = f"layer {head.layer}, head {head.head}"
-            raise not_finite(
+            raise not_finite_error(
                 model,
                 f"attention weights that are not finite for this sentence, in {head_text}",
                 code="model.answers_not_finite",
@@ -722,7 +726,7 @@ def head_means(model: Model, batches: Iterable[Inputs]) -> torch.Tensor:
                 sums[row] = sums[row] + total if row in sums else total
                 counts[row] = counts.get(row, 0.0) + count
 
-        halving([Rows(np.arange(len(inputs["attention_mask"])))], run)
+        run_halving([Rows(np.arange(len(inputs["attention_mask"])))], run)
     if not sums:
         raise HeadlabError(
             "no examples to take the heads' means over; give at least one",
@@ -758,6 +762,6 @@ def _head_sums(model: Model, inputs: Inputs) -> dict[int, tuple[torch.Tensor, fl
         total = torch.einsum("bqhd,bq->hd", context.to(torch.float64), is_token)
         sums_by_row[row] = (total, float(is_token.sum()))
 
-    with torch.inference_mode(), model.active(Active(contexts=add)):
+    with torch.inference_mode(), model.active(ActiveGates(contexts=add)):
         model.module(**inputs)
     return sums_by_row

@@ -33,7 +33,7 @@ def excluded_ids(tokenizer: PreTrainedTokenizerBase, exclude: str) -> list[int]:
     return sorted({token_id for token_id in separators if token_id is not None})
 
 
-def sides(inputs: Mapping[str, torch.Tensor], stack: str) -> tuple[Tokens, Tokens]:
+def query_and_key_tokens(inputs: Mapping[str, torch.Tensor], stack: str) -> tuple[Tokens, Tokens]:
     """Query and key tokens of a stack.
 
     Each are ids, int [row, token], and whether they are real, bool [row, token].
@@ -79,15 +79,15 @@ def teach_positions(module: PreTrainedModel) -> None:
 
 
 UNREAD_INPUTS = ("wanted", "choice")  # inputs that only headlab reads
-OWN = ("asked", "segments", *UNREAD_INPUTS)
+POSITION_INPUTS = ("asked", "segments", *UNREAD_INPUTS)
 
 
-def plain(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def plain_inputs(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Inputs without those that only `teach_positions` makes known to a model.
 
     Every row is then one text.
     """
-    return {name: tensor for name, tensor in inputs.items() if name not in OWN}
+    return {name: tensor for name, tensor in inputs.items() if name not in POSITION_INPUTS}
 
 
 def _require_positions_read(module: nn.Module, _args: object, _output: object) -> None:
@@ -107,7 +107,7 @@ def _positions_unread_error(module: nn.Module) -> HeadlabError:
 def _take_own_inputs(
     _module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[tuple[object, ...], dict[str, object]]:
-    module_inputs = {name: value for name, value in kwargs.items() if name not in OWN}
+    module_inputs = {name: value for name, value in kwargs.items() if name not in POSITION_INPUTS}
     _answer_positions.set(_tensor_or_none(kwargs, "asked"))
     segments = _tensor_or_none(kwargs, "segments")
     if segments is not None:

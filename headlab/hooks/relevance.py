@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from headlab.core import HeadlabError
 from headlab.hooks.model import Model
-from headlab.hooks.state import Active
+from headlab.hooks.state import ActiveGates
 
 Operation = Callable[..., object]
 TensorOperation = Callable[..., torch.Tensor]
@@ -185,7 +185,7 @@ class HeadRelevance:
         """
         self.contexts[row] = context if context.requires_grad else context.requires_grad_()
 
-    def of(self, outputs: torch.Tensor, *, again: bool = False) -> torch.Tensor:
+    def of(self, outputs: torch.Tensor, *, keep_graph: bool = False) -> torch.Tensor:
         """Relevance of every head for outputs of the pass, float64 [row, layer, head].
 
         It is in the unit of the outputs.
@@ -203,7 +203,7 @@ class HeadRelevance:
         gradients = torch.autograd.grad(
             outputs.sum(),
             [self.contexts[layer] for layer in layers],
-            retain_graph=again,
+            retain_graph=keep_graph,
             allow_unused=True,
         )
         grid = self.model.grid
@@ -239,7 +239,7 @@ def relevance(model: Model, *, attention_constant: bool = True) -> Iterator[Head
     """
     head_relevance = HeadRelevance(model)
     rules = Rules(type(model.module).__name__, attention_constant=attention_constant)
-    with torch.enable_grad(), model.active(Active(contexts=head_relevance.keep)), rules:
+    with torch.enable_grad(), model.active(ActiveGates(contexts=head_relevance.keep)), rules:
         yield head_relevance
 
 
@@ -249,11 +249,11 @@ def _kind_by_operation() -> dict[str, str]:
     return {name: kind for kind, names in OPERATIONS_BY_KIND.items() for name in names.split()}
 
 
-Change = Callable[[torch.Tensor], torch.Tensor]
+TensorChange = Callable[[torch.Tensor], torch.Tensor]
 
 
 def _change_arguments(
-    args: tuple[object, ...], keywords: Mapping[str, object], change: Change
+    args: tuple[object, ...], keywords: Mapping[str, object], change: TensorChange
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """An operation's arguments with each tensor changed.
 
@@ -263,7 +263,7 @@ def _change_arguments(
     return changed_args, {name: _change_tensors(value, change) for name, value in keywords.items()}
 
 
-def _change_tensors(value: object, change: Change) -> object:
+def _change_tensors(value: object, change: TensorChange) -> object:
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, dict):

@@ -347,7 +347,7 @@ Observer = Callable[[int, torch.Tensor], None]
 
 
 @dataclass(eq=False)
-class Active:
+class ActiveGates:
     """Gates and observers of one `with` block.
 
     Attributes:
@@ -382,7 +382,7 @@ class Block:
         warned: Whether a pass that it does not gate has been warned of.
     """
 
-    active: Active
+    active: ActiveGates
     model: str
     thread: int
     everywhere: bool
@@ -402,8 +402,8 @@ class PassesOfThread(threading.local):
 
     block: Block | None = None
     running = False
-    begun_with: Active | None = None
-    pinned: Active | None = None
+    begun_with: ActiveGates | None = None
+    pinned: ActiveGates | None = None
 
     def __init__(self) -> None:
         self.calls: dict[int, int] = {}
@@ -489,7 +489,7 @@ class Owner:
             self._pinned_passes += change
             self.is_quiet = not self.blocks and not self._pinned_passes
 
-    def from_elsewhere(self) -> Active | None:
+    def from_elsewhere(self) -> ActiveGates | None:
         """Gates that another thread's block puts on this thread, which has none of its own.
 
         None if there are none.
@@ -528,10 +528,13 @@ class Owner:
                 )
 
 
-_active: ContextVar[Mapping[int, tuple[Active, ...]]] = ContextVar("headlab_active", default={})  # noqa: B039 - never mutated
+_active: ContextVar[Mapping[int, tuple[ActiveGates, ...]]] = ContextVar(
+    "headlab_active",
+    default={},  # noqa: B039 - never mutated
+)
 
 
-def gates_of_thread(owner: Owner) -> Active | None:
+def gates_of_thread(owner: Owner) -> ActiveGates | None:
     """Gates and observers that this thread itself has put on the owner's model, or None."""
     stack = _active.get().get(id(owner))
     if not stack:
@@ -544,7 +547,7 @@ def gates_of_thread(owner: Owner) -> Active | None:
     )
 
 
-def active_for(owner: Owner) -> Active | None:
+def active_for(owner: Owner) -> ActiveGates | None:
     """Gates and observers that hold for this thread's passes of the owner's model, or None."""
     active = gates_of_thread(owner)
     if active is None and not owner.is_quiet:
@@ -553,7 +556,7 @@ def active_for(owner: Owner) -> Active | None:
 
 
 @contextmanager
-def activate(owner: Owner, active: Active) -> Iterator[Active]:
+def activate(owner: Owner, active: ActiveGates) -> Iterator[ActiveGates]:
     """Apply `active` to this thread and this model until the block ends.
 
     Blocks may end in any order, as those of generators do, and in another thread than they began
@@ -573,7 +576,9 @@ def activate(owner: Owner, active: Active) -> Iterator[Active]:
 
 
 @contextmanager
-def open_block(owner: Owner, active: Active, model: str, *, everywhere: bool) -> Iterator[None]:
+def open_block(
+    owner: Owner, active: ActiveGates, model: str, *, everywhere: bool
+) -> Iterator[None]:
     """Apply gates to this thread, or to every thread, and let others' passes be warned of.
 
     Args:
@@ -612,7 +617,7 @@ class Site:
         return self.rows[count % len(self.rows)]
 
 
-def apply_gates(context: torch.Tensor, active: Active, row: int, heads: int) -> torch.Tensor:
+def apply_gates(context: torch.Tensor, active: ActiveGates, row: int, heads: int) -> torch.Tensor:
     """Scale each head's output: context [row, query, head, head_dim] -> the same shape."""
     if active.contexts is not None:
         active.contexts(row, context)
@@ -626,7 +631,7 @@ def apply_gates(context: torch.Tensor, active: Active, row: int, heads: int) -> 
     return gated_context
 
 
-def _gate_of(active: Active, row: int, heads: int, context: torch.Tensor) -> torch.Tensor:
+def _gate_of(active: ActiveGates, row: int, heads: int, context: torch.Tensor) -> torch.Tensor:
     """Gates of one layer, broadcastable to its context [row, query, head, head_dim].
 
     Gates with a column for every query may have more columns than this layer has queries: those of

@@ -18,7 +18,7 @@ from headlab.models.special_ids import pads_otherwise
 from headlab.tasks import Example
 
 
-def needs_of(model: Model, examples: Sequence[Example]) -> TokenNeeds:
+def token_needs_of(model: Model, examples: Sequence[Example]) -> TokenNeeds:
     """What a model is given of labelled examples beyond its tokenizer's output."""
     lacks_mask = lacks_padding_mask(model.tokenizer)
     if any(example.choices for example in examples):
@@ -44,7 +44,7 @@ def tokens_version(model: Model, examples: Sequence[Example]) -> dict[str, bool]
     Earlier versions of headlab gave a tokenizer's own output, so that their results, which do not
     say this, are of other tokens.
     """
-    return needs_of(model, examples).version()
+    return token_needs_of(model, examples).version()
 
 
 def tokens_note(model: Model, needs: TokenNeeds) -> str:

@@ -11,9 +11,9 @@ from headlab.jobs.command import METHOD_OPTIONS_FLAG as METHOD_OPTIONS_FLAG
 from headlab.jobs.command import NO_CONTEXT as NO_CONTEXT
 from headlab.jobs.command import OPTION_FLAG as OPTION_FLAG
 from headlab.jobs.command import SUBJECT_FLAGS as SUBJECT_FLAGS
+from headlab.jobs.command import CommandContext as CommandContext
 from headlab.jobs.command import Flag as Flag
 from headlab.jobs.command import FlagValue as FlagValue
-from headlab.jobs.command import Surroundings as Surroundings
 from headlab.jobs.command import check_about_task as check_about_task
 from headlab.jobs.command import flag_name as flag_name
 from headlab.jobs.command import flag_of as flag_of
@@ -23,8 +23,8 @@ from headlab.jobs.command import languages_of as languages_of
 from headlab.jobs.command import pairs_of as pairs_of
 from headlab.jobs.command import setting_words as setting_words
 from headlab.jobs.command import subject_flags as subject_flags
+from headlab.jobs.command import subject_words as subject_words
 from headlab.jobs.command import unset_flags as unset_flags
-from headlab.jobs.command import where_words as where_words
 from headlab.jobs.fields import ABLATION as ABLATION
 from headlab.jobs.fields import CHOOSING as CHOOSING
 from headlab.jobs.fields import MAX_EXAMPLES as MAX_EXAMPLES
@@ -32,6 +32,8 @@ from headlab.jobs.fields import SEED as SEED
 from headlab.jobs.fields import TESTING as TESTING
 from headlab.jobs.fields import Ablation as Ablation
 from headlab.jobs.fields import BatchSize as BatchSize
+from headlab.jobs.fields import JobPlace as JobPlace
+from headlab.jobs.fields import JobSettings as JobSettings
 from headlab.jobs.fields import LabelMap as LabelMap
 from headlab.jobs.fields import Language as Language
 from headlab.jobs.fields import Languages as Languages
@@ -40,9 +42,7 @@ from headlab.jobs.fields import Name as Name
 from headlab.jobs.fields import NestedOptions as NestedOptions
 from headlab.jobs.fields import OnTask as OnTask
 from headlab.jobs.fields import Options as Options
-from headlab.jobs.fields import Place as Place
 from headlab.jobs.fields import Seed as Seed
-from headlab.jobs.fields import Settings as Settings
 from headlab.jobs.fields import SimpleValue as SimpleValue
 from headlab.jobs.fields import SplitName as SplitName
 from headlab.jobs.fields import Strict as Strict
@@ -62,8 +62,8 @@ from headlab.jobs.job import checked_outcome as checked_outcome
 from headlab.jobs.job import listed_languages as listed_languages
 from headlab.jobs.job import measured_by as measured_by
 from headlab.jobs.job import seed_and_ablation as seed_and_ablation
-from headlab.jobs.job import shown_value as shown_value
 from headlab.jobs.job import spec_fields as spec_fields
+from headlab.jobs.job import value_text as value_text
 from headlab.jobs.job import within_limits as within_limits
 from headlab.jobs.known import Estimate as Estimate
 from headlab.jobs.known import ForecastBasis as ForecastBasis

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headlab.core import HeadlabError, Option
-from headlab.tasks import read_map, write_map
+from headlab.tasks import read_label_map, write_label_map
 
 ALL_EXAMPLES = 100_000
 """More examples than any task has, for commands without a value for "all"."""
@@ -16,7 +16,7 @@ FlagValue = bool | int | float | str | Path | list[str] | list[float] | None
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class CommandContext:
     """What a command names besides its job: where things are, and what no job can ask for.
 
     Attributes:
@@ -45,7 +45,7 @@ class Surroundings:
         return ["--dtype", str(self.dtype)]
 
 
-NO_CONTEXT = Surroundings()
+NO_CONTEXT = CommandContext()
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def text_of(value: object) -> str:
     Entries have commas between them; None is the number of all examples.
     """
     if isinstance(value, Mapping):
-        return write_map(value)
+        return write_label_map(value)
     if value is None:
         return str(ALL_EXAMPLES)
     if isinstance(value, list | tuple):
@@ -183,8 +183,8 @@ def setting_words(
     return words
 
 
-def where_words(
-    context: Surroundings,
+def subject_words(
+    context: CommandContext,
     *,
     model: str | None = None,
     task: str | None = None,
@@ -210,7 +210,7 @@ def where_words(
     if context.data is not None:
         words += ["--data", context.data]
     if label_map:
-        words += ["--label-map", write_map(label_map)]
+        words += ["--label-map", write_label_map(label_map)]
     if languages is not None:
         words += ["--languages", text_of(languages)]
     return words
@@ -234,7 +234,7 @@ def languages_of(text: str) -> list[str] | str:
 
 def label_map_of(text: str | None) -> dict[str, str] | None:
     """A label map as `--label-map` takes it. Raises HeadlabError for a malformed one."""
-    return None if text is None else dict(read_map(text))
+    return None if text is None else dict(read_label_map(text))
 
 
 def check_about_task(values: Mapping[str, object]) -> None:

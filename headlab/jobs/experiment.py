@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from headlab.core import HeadGrid, HeadlabError, content_key, option_words, parse_options, part
+from headlab.core import HeadGrid, HeadlabError, content_key, options_as_words, parse_options, part
 from headlab.jobs import (
     ABLATION,
     CHOOSING,
@@ -22,6 +22,7 @@ from headlab.jobs import (
     SEED,
     TESTING,
     Ablation,
+    CommandContext,
     Details,
     Estimate,
     Flag,
@@ -38,7 +39,6 @@ from headlab.jobs import (
     Refusal,
     RunningJob,
     Seed,
-    Surroundings,
     TaskJob,
     WatchedStore,
     examples_of_dev,
@@ -49,13 +49,13 @@ from headlab.jobs import (
     seed_and_ablation,
     setting,
     setting_words,
-    shown_value,
     spec_fields,
     subject_flags,
+    value_text,
     within_limits,
 )
 from headlab.methods import DEFAULT_METHOD, METHODS, Forecast, method
-from headlab.results import HeadScores, Run, Store
+from headlab.results import HeadScores, Store, StoredRun
 from headlab.studies import (
     EXPERIMENT,
     METHOD,
@@ -188,7 +188,7 @@ class ExperimentJob(TaskJob):
 
         An option of the method that differs from its default shows this too.
         """
-        rows = [(f"Option {name}", shown_value(value)) for name, value in self.options.items()]
+        rows = [(f"Option {name}", value_text(value)) for name, value in self.options.items()]
         method_rows = Job._option_rows(self.model_copy(update={"options": self.method_options}))
         return [*rows, *method_rows]
 
@@ -340,7 +340,7 @@ class ExperimentJob(TaskJob):
             **cls._setting_fields(values),
         )
 
-    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
+    def commands(self, context: CommandContext = NO_CONTEXT) -> list[list[str]]:
         """The command of the experiment; none if it is unknown here."""
         study = self.known_study()
         if study is None:
@@ -348,7 +348,7 @@ class ExperimentJob(TaskJob):
         words = ["headlab", self.key, study.key, *self.subject_words(context)]
         if METHOD in study.options and self.method is not None:
             words += self.method_words("method_options")
-        words += option_words("--option", self._options_to_write(study), study.options)
+        words += options_as_words("--option", self._options_to_write(study), study.options)
         return [[*words, *self.setting_words(context), *context.dtype_words]]
 
     def _options_to_write(self, study: Experiment) -> dict[str, Any]:
@@ -382,8 +382,8 @@ class ExperimentJob(TaskJob):
         return cls.model_construct(
             **spec_fields(spec),
             **seed_and_ablation(spec),
-            dev_size=largest(part(spec, "task", "sizes", "dev")),
-            test_size=largest(part(spec, "task", "sizes", "test")),
+            dev_size=largest_size(part(spec, "task", "sizes", "dev")),
+            test_size=largest_size(part(spec, "task", "sizes", "test")),
             experiment=spec.get("experiment"),
             method=options.pop(METHOD, None),
             method_options=options.pop(METHOD_OPTIONS, {}),
@@ -461,7 +461,7 @@ class FrontJob(ExperimentJob):
             **cls._setting_fields(values),
         )
 
-    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
+    def commands(self, context: CommandContext = NO_CONTEXT) -> list[list[str]]:
         """The command of the front."""
         question = "heads" if self.options.get("heads") is not None else "within"
         words = ["headlab", self.key, *self.subject_words(context)]
@@ -512,7 +512,7 @@ def exact_text(value: Any) -> str:
     return short_text if float(short_text) == value else str(value)
 
 
-def largest(sizes: object) -> int | None:
+def largest_size(sizes: object) -> int | None:
     """The largest number of examples in a report's list of them.
 
     Args:
@@ -558,7 +558,7 @@ class PieceLog:
         self._grid = grid
         self._keys_seen: set[str] = set()
 
-    def __call__(self, run: Run, finished: bool) -> None:
+    def __call__(self, run: StoredRun, finished: bool) -> None:
         """Called when part of a run has been stored. finished: whether all of it has."""
         kind = str(run.spec.get("kind", "scores"))
         language = str(run.spec["task"]["language"])
@@ -576,13 +576,13 @@ class PieceLog:
         self.running.note_stored()
 
 
-def _scores_so_far(run: Run, grid: HeadGrid) -> HeadScores | None:
-    from headlab.methods import peek
+def _scores_so_far(run: StoredRun, grid: HeadGrid) -> HeadScores | None:
+    from headlab.methods import scores_so_far
 
-    return peek(run, grid)
+    return scores_so_far(run, grid)
 
 
-def _run_label(run: Run) -> str:
+def _run_label(run: StoredRun) -> str:
     """The method or the order of a run, and its kind."""
     kind = str(run.spec.get("kind", "scores"))
     method_record = run.spec.get("method") or run.spec.get("order")

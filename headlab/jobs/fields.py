@@ -20,7 +20,7 @@ from pydantic import (
 from headlab.core import Option
 from headlab.tasks import DEV_SIZE
 
-Settings = Mapping[str, Option]
+JobSettings = Mapping[str, Option]
 
 
 def reason_of(error_type: str, message: str) -> str:
@@ -46,7 +46,7 @@ Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,1
 Languages = Annotated[list[Language], Field(min_length=1, max_length=200)] | Literal["all"]
 Ablation = Literal["zero", "mean"]
 SplitName = Literal["train", "dev", "test"]
-Place = Literal["here", "ray"]
+JobPlace = Literal["here", "ray"]
 LabelMap = Annotated[dict[Name, Name], Field(min_length=1, max_length=200)] | None
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 SimpleValue = bool | int | float | str | None

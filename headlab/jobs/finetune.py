@@ -17,6 +17,7 @@ from headlab.jobs import (
     NO_CONTEXT,
     SEED,
     SUBJECT_FLAGS,
+    CommandContext,
     Estimate,
     Flag,
     FlagValue,
@@ -28,7 +29,6 @@ from headlab.jobs import (
     RunningJob,
     Seed,
     StepProgress,
-    Surroundings,
     estimate,
     examples_of_dev,
     flag_of,
@@ -44,7 +44,7 @@ from headlab.jobs.training import (
     judging_part,
 )
 from headlab.methods import Part
-from headlab.results import ADAPTERS
+from headlab.results import ADAPTERS_FOLDER
 from headlab.tasks import DEV_SIZE, Task, task
 from headlab.training import FinetuneOptions, FinetuneStep, default_preset
 from headlab.training.options import options_of
@@ -112,7 +112,7 @@ class FinetuneJob(Job):
             "options": self.training_options().record(),
             "base": BASE_SHA256,
         }
-        return f"{ADAPTERS}/{content_key(adapter_spec)[:24]}"
+        return f"{ADAPTERS_FOLDER}/{content_key(adapter_spec)[:24]}"
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """Train and measure, unless the adapter is in the cache."""
@@ -173,7 +173,7 @@ class FinetuneJob(Job):
         settings = {name: values[name] for name in cls.settings() if values.get(name) is not None}
         return cls.model_construct(_fields_set=None, task=_task_of(values), **settings)
 
-    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
+    def commands(self, context: CommandContext = NO_CONTEXT) -> list[list[str]]:
         """The command; it names the steps and the rate, as its own defaults depend on the task."""
         words = ["headlab", self.key, context.task or self.task]
         return [[*words, *self.setting_words(context, ("steps", "learning_rate"))]]
@@ -422,7 +422,7 @@ def _step_paces(known: ForecastBasis) -> Iterator[float]:
     embedded_models = Path(str(files("headlab"))) / "embedded"
     for path in [
         *embedded_models.glob(f"*/{RECORD}"),
-        *(known.root / ADAPTERS).glob(f"*/{RECORD}"),
+        *(known.root / ADAPTERS_FOLDER).glob(f"*/{RECORD}"),
     ]:
         try:
             record = read_json(path)

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import Field
 
-from headlab.core import HeadlabError, content_key, option_words, parse_options, part
+from headlab.core import HeadlabError, content_key, options_as_words, parse_options, part
 from headlab.jobs import (
     NO_CONTEXT,
     OPTION_FLAG,
     SEED,
     UNITS_A_PART,
+    CommandContext,
     Estimate,
     Flag,
     FlagValue,
     ForecastBasis,
+    JobSettings,
     Lab,
     Options,
     Outcome,
     RunningJob,
     Seed,
-    Settings,
     StepProgress,
-    Surroundings,
     TaskJob,
     Weight,
     estimate,
@@ -40,7 +40,7 @@ from headlab.jobs import (
 )
 from headlab.methods import Part
 from headlab.results import LearnedGates, Result, Store
-from headlab.tasks import Split, Task, same_classes, task
+from headlab.tasks import Split, Task, has_classes_of_map, task
 from headlab.training import ALL, GateOptions, GateStep, learned_on, options_of
 
 if TYPE_CHECKING:  # it imports torch
@@ -228,7 +228,7 @@ class GatesJob(TaskJob):
             task_record.get("size"),
         )
         job_settings = (language, self.seed, self.gate_options(weight).record(), sizes[language])
-        return stored_settings == job_settings and same_classes(task_record, self.label_map)
+        return stored_settings == job_settings and has_classes_of_map(task_record, self.label_map)
 
     # Its command, and back.
 
@@ -284,7 +284,7 @@ class GatesJob(TaskJob):
             **cls._setting_fields(values),
         )
 
-    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
+    def commands(self, context: CommandContext = NO_CONTEXT) -> list[list[str]]:
         """One command per language; weights keep every digit, as another weight is another run."""
         options: dict[str, Any] = dict(self.options)
         stacks = options.pop("stacks", ALL)
@@ -296,7 +296,7 @@ class GatesJob(TaskJob):
             words += ["--stacks", str(stacks)]
         if trained == ALL:
             words.append("--train-model")
-        words += option_words(OPTION_FLAG, options, GateOptions.table())
+        words += options_as_words(OPTION_FLAG, options, GateOptions.table())
         words += [*self.setting_words(context), *context.dtype_words]
         return self.commands_by_language(context, words)
 
@@ -318,7 +318,7 @@ class GatesJob(TaskJob):
             part(spec, "options", WEIGHT_OPTION), int | float
         )
 
-    def options_known(self) -> Settings:
+    def options_known(self) -> JobSettings:
         """The options of the training."""
         return GateOptions.table()
 

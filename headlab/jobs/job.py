@@ -15,27 +15,27 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from pydantic import ValidationError
 
-from headlab.core import HeadlabError, Option, canonical_json, option_words, parse_options, part
+from headlab.core import HeadlabError, Option, canonical_json, options_as_words, parse_options, part
 from headlab.jobs.command import (
     METHOD_OPTIONS_FLAG,
     NO_CONTEXT,
     OPTION_FLAG,
     SUBJECT_FLAGS,
+    CommandContext,
     Flag,
     FlagValue,
-    Surroundings,
     flag_of,
     label_map_of,
     languages_of,
     pairs_of,
     setting_words,
     subject_flags,
-    where_words,
+    subject_words,
 )
-from headlab.jobs.fields import Languages, Name, OnTask, Place, Settings, Strict, reason_of
+from headlab.jobs.fields import JobPlace, JobSettings, Languages, Name, OnTask, Strict, reason_of
 from headlab.jobs.known import Measured, MeasureRequest
 from headlab.methods import DEFAULT_METHOD, METHODS, method
-from headlab.tasks import check_map, declaration_of, language_title, language_titles
+from headlab.tasks import check_label_map, declaration_of, language_title, language_titles
 from headlab.tasks import task as task_named
 
 if TYPE_CHECKING:
@@ -93,10 +93,10 @@ class Job(Strict):
     page: ClassVar[str] = ""
     on_jobs_page: ClassVar[bool] = False
     main_settings: ClassVar[tuple[str, ...]] = ()
-    places: ClassVar[tuple[Place, ...]] = ("here",)
+    places: ClassVar[tuple[JobPlace, ...]] = ("here",)
     refusal_status: ClassVar[int | None] = None
     assembled: ClassVar[bool] = False
-    command_only: ClassVar[Settings] = {}
+    command_only: ClassVar[JobSettings] = {}
     help_order: ClassVar[tuple[str, ...]] = ()
 
     # The work.
@@ -181,7 +181,7 @@ class Job(Strict):
     # What people read.
 
     @classmethod
-    def settings(cls) -> Settings:
+    def settings(cls) -> JobSettings:
         """The fields made by `setting`, by name, as options with their limits, flags and labels."""
         options = {}
         for name, field in cls.model_fields.items():
@@ -191,7 +191,7 @@ class Job(Strict):
         return options
 
     @classmethod
-    def form_settings(cls) -> Settings:
+    def form_settings(cls) -> JobSettings:
         """The settings that the form for new jobs asks for."""
         return cls.settings()
 
@@ -255,7 +255,7 @@ class Job(Strict):
             shown_fields.add("size")
         for field in type(self).model_fields:
             if field not in shown_fields:
-                rows.append((field.capitalize().replace("_", " "), shown_value(self.value(field))))
+                rows.append((field.capitalize().replace("_", " "), value_text(self.value(field))))
         return rows
 
     def _about_rows(self) -> Details:
@@ -269,11 +269,11 @@ class Job(Strict):
         options = self.options_known()
         for name, value in (self.value("options") or {}).items():
             default_value = options[name].default if name in options else value
-            remark = "" if value == default_value else f" (default {shown_value(default_value)})"
-            rows.append((f"Option {name}", shown_value(value) + remark))
+            remark = "" if value == default_value else f" (default {value_text(default_value)})"
+            rows.append((f"Option {name}", value_text(value) + remark))
         return rows
 
-    def options_known(self) -> Settings:
+    def options_known(self) -> JobSettings:
         """What may stand in `options`: by default the options of the method."""
         method = METHODS.get(str(self.value("method")))
         return {} if method is None else method.options
@@ -305,7 +305,7 @@ class Job(Strict):
         )
 
     @classmethod
-    def command_settings(cls) -> Settings:
+    def command_settings(cls) -> JobSettings:
         """The settings in the order of its command."""
         return {**cls.settings(), **cls.command_only}
 
@@ -355,7 +355,7 @@ class Job(Strict):
         """The words that its command begins with."""
         return ["headlab", *cls.key.split()]
 
-    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
+    def commands(self, context: CommandContext = NO_CONTEXT) -> list[list[str]]:
         """The commands that do this work, each as words; none if there are none.
 
         Args:
@@ -371,10 +371,10 @@ class Job(Strict):
         name is known only where $HEADLAB_TASKS or the cache folder is the same.
         """
         declaration = declaration_of(self.value("task")) if self.value("task") else None
-        context = Surroundings(task=None if declaration is None else str(declaration))
+        context = CommandContext(task=None if declaration is None else str(declaration))
         return "\n".join(map(shlex.join, self.commands(context)))
 
-    def commands_by_language(self, context: Surroundings, words: list[str]) -> list[list[str]]:
+    def commands_by_language(self, context: CommandContext, words: list[str]) -> list[list[str]]:
         """A command for each language, for kinds whose command takes one.
 
         Args:
@@ -387,14 +387,14 @@ class Job(Strict):
             for language in self.languages_named
         ]
 
-    def subject_words(self, context: Surroundings, *, languages: bool = True) -> list[str]:
+    def subject_words(self, context: CommandContext, *, languages: bool = True) -> list[str]:
         """The flags of the model, the task, its data, the label map and the languages.
 
         Args:
             context: Paths in place of names.
             languages: Whether the languages are among them.
         """
-        return where_words(
+        return subject_words(
             context,
             model=self.value("model"),
             task=self.value("task"),
@@ -412,10 +412,10 @@ class Job(Strict):
         if key is None:
             return []
         options = METHODS[key].options if key in METHODS else {}
-        words = option_words(OPTION_FLAG, self.value(field) or {}, options)
+        words = options_as_words(OPTION_FLAG, self.value(field) or {}, options)
         return ["--method", str(key), *words]
 
-    def setting_words(self, context: Surroundings, always: Sequence[str] = ()) -> list[str]:
+    def setting_words(self, context: CommandContext, always: Sequence[str] = ()) -> list[str]:
         """The flags of the settings that are not at their defaults.
 
         Args:
@@ -474,7 +474,7 @@ def seed_and_ablation(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {"seed": spec.get("seed", 0), "ablation": spec.get("ablation", "zero")}
 
 
-def shown_value(value: object) -> str:
+def value_text(value: object) -> str:
     """A field's value, for people."""
     if value is None:
         return "none"
@@ -571,7 +571,7 @@ class TaskJob(Job, OnTask):
         """
         task = task_named(self.task, self.languages).mapped(self.label_map)
         if self.label_map is not None:
-            check_map(task.name, task.labels, self.label_map)
+            check_label_map(task.name, task.labels, self.label_map)
         return task
 
     def plain_passes(self) -> MeasureRequest:
@@ -599,12 +599,12 @@ def measured_by(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> 
     if isinstance(request.job, Job):
         return request.job.measure(lab, request, tick)
     from headlab.evaluation import Evaluator  # these import torch
-    from headlab.methods import timed
+    from headlab.methods import seconds_per_forward
 
     model = lab.need(request.model)
     key = (request.task, request.method, canonical_json(request.options))
     if key not in lab.paces:
         evaluator = Evaluator(model, lab.task(request.task, request.label_map), request.language)
         evaluator.tick = tick
-        lab.paces[key] = timed(evaluator, request.method, request.options)
+        lab.paces[key] = seconds_per_forward(evaluator, request.method, request.options)
     return Measured(heads=model.grid.size, seconds=lab.paces[key], resumable=model.resumable)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from headlab.jobs.fields import SimpleValue, Strict
-from headlab.methods import Forecast, Part, method, spec_of, sum_of
+from headlab.methods import Forecast, Part, forecast_of, method, spec_of
 from headlab.results import Curve, HeadScores, Result, Store
 
 
@@ -136,7 +136,7 @@ def estimate(parts: Sequence[Part], measure_request: MeasureRequest | None = Non
         measure_request: Returned with it if a part's time is unknown; None where nothing can be
             timed.
     """
-    forecast = sum_of(parts)
+    forecast = forecast_of(parts)
     return Estimate(forecast, measure_request if forecast.seconds is None else None)
 
 

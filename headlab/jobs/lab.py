@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from headlab.cluster.pool import side_by_side
+from headlab.cluster.pool import run_side_by_side
 from headlab.core import Report, content_key
-from headlab.results import Curve, HeadScores, Run, Store
+from headlab.results import Curve, HeadScores, Store, StoredRun
 
 if TYPE_CHECKING:
     from headlab.core import Progress
@@ -131,8 +131,8 @@ class WatchedStore(Store):
         self,
         root: Path,
         *,
-        on_begin: Callable[[Run], None] = lambda run: None,
-        on_stored: Callable[[Run, bool], None] = lambda run, finished: None,
+        on_begin: Callable[[StoredRun], None] = lambda run: None,
+        on_stored: Callable[[StoredRun, bool], None] = lambda run, finished: None,
     ) -> None:
         """Open the store.
 
@@ -145,7 +145,7 @@ class WatchedStore(Store):
         self._on_begin = on_begin
         self._on_stored = on_stored
 
-    def run(self, spec: Mapping[str, Any]) -> Run:
+    def run(self, spec: Mapping[str, Any]) -> StoredRun:
         """The run of a spec, finished or not."""
         run = super().run(spec)
         self._on_begin(run)
@@ -180,7 +180,7 @@ def result_for_each_language(
         running.progress(place * parts * UNITS_A_PART, total, language, fresh=True)
         return make(place, language, tick)
 
-    results = side_by_side(languages, make_for, lab.languages_at_once, running.tick)
+    results = run_side_by_side(languages, make_for, lab.languages_at_once, running.tick)
     running.progress(total, total, f"{', '.join(languages)} done")
     return results
 

@@ -15,6 +15,7 @@ from headlab.jobs import (
     DEVICE,
     NO_CONTEXT,
     SEED,
+    CommandContext,
     Estimate,
     Flag,
     FlagValue,
@@ -25,7 +26,6 @@ from headlab.jobs import (
     MeasureRequest,
     RunningJob,
     StepProgress,
-    Surroundings,
     estimate,
     flag_of,
     setting,
@@ -216,9 +216,9 @@ class LmJob(TextJob):
 
     def measure(self, lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
         """How long a step takes: made-up text on a model of these sizes."""
-        from headlab.training import sized  # imports torch
+        from headlab.training import model_config_of  # imports torch
 
-        config = sized(self.training, self.training.vocabulary)
+        config = model_config_of(self.training, self.training.vocabulary)
         return timed_windows(config, self.training, lab.device)
 
     @classmethod
@@ -228,7 +228,7 @@ class LmJob(TextJob):
         training = LmOptions.of(by_flag | pairs)
         return cls.model_construct(training=training, **cls.text_fields(values))
 
-    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
+    def commands(self, context: CommandContext = NO_CONTEXT) -> list[list[str]]:
         """The command, with the options that differ from their defaults."""
         return [[*self.program_words(), *self.text_words(), *self.training_words(context)]]
 
@@ -357,7 +357,7 @@ class LmPruneJob(TextJob):
         model = Path(str(values["model"]))
         return cls.model_construct(model=model, training=training, **cls.text_fields(values))
 
-    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
+    def commands(self, context: CommandContext = NO_CONTEXT) -> list[list[str]]:
         """The command, with the options that differ from their defaults."""
         words = self.training_words(context, left_out=(BLOCK, TUNE_RATE))
         if self.training.tune_rate != self.training.model_rate:

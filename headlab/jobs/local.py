@@ -25,7 +25,7 @@ from headlab.jobs import (
 from headlab.methods import Forecast
 from headlab.results import HeadScores, Store
 from headlab.tasks import DATA_VARIABLE, Task, data_root, registry
-from headlab.tasks.resolve import ENDING
+from headlab.tasks.resolve import DECLARATION_ENDING
 from headlab.tasks.resolve import task as task_at
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def task_files(job: AnyJob, data: Path | None) -> Iterator[AnyJob]:
     """
     variables: dict[str, str] = {}
     name = job.value("task")
-    is_declaration = isinstance(name, str) and name.endswith(ENDING)
+    is_declaration = isinstance(name, str) and name.endswith(DECLARATION_ENDING)
     if data is not None:
         data_root(data)  # raises for what is no folder
         variables[DATA_VARIABLE] = str(data)

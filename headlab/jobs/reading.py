@@ -10,8 +10,8 @@ import click
 from headlab.core import HeadlabError
 from headlab.jobs import Flag, FlagValue, Job
 from headlab.jobs.table import JOBS
-from headlab.tasks import declaration_of, names
-from headlab.tasks.resolve import ENDING
+from headlab.tasks import declaration_of, task_names
+from headlab.tasks.resolve import DECLARATION_ENDING
 
 PROGRAM = "headlab"
 
@@ -100,6 +100,6 @@ def _usage_error(
 
 def _task_name(text: str | None) -> str | None:
     """The name of a task; a declaration's path stands for the task that it declares, if known."""
-    if text is None or not text.endswith(ENDING):
+    if text is None or not text.endswith(DECLARATION_ENDING):
         return text
-    return next((name for name in names() if str(declaration_of(name)) == text), text)
+    return next((name for name in task_names() if str(declaration_of(name)) == text), text)

@@ -10,19 +10,21 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from headlab.core import HeadlabError, Option, Report, option_words, parse_options, part
+from headlab.core import HeadlabError, Option, Report, options_as_words, parse_options, part
 from headlab.jobs import (
     DATA,
     MAX_EXAMPLES,
     NO_CONTEXT,
     OPTION_FLAG,
     SUBJECT_FLAGS,
+    CommandContext,
     Estimate,
     Flag,
     FlagValue,
     ForecastBasis,
     Job,
     JobPart,
+    JobSettings,
     Lab,
     Languages,
     Measured,
@@ -31,9 +33,7 @@ from headlab.jobs import (
     Options,
     Outcome,
     RunningJob,
-    Settings,
     SplitName,
-    Surroundings,
     Tick,
     estimate,
     keys_of,
@@ -365,7 +365,7 @@ class RolesJob(Job):
             **cls._setting_fields(values),
         )
 
-    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
+    def commands(self, context: CommandContext = NO_CONTEXT) -> list[list[str]]:
         """One command per language."""
         file_words: list[str] = []
         settings = dict(type(self).settings())
@@ -374,7 +374,7 @@ class RolesJob(Job):
             settings.pop("split")
         values = {name: self.value(name) for name in settings}
         words = [*file_words, *setting_words(values, settings)]
-        words += option_words(OPTION_FLAG, self.options or {}, OPTIONS)
+        words += options_as_words(OPTION_FLAG, self.options or {}, OPTIONS)
         if context.frequencies is not None:
             words += ["--frequencies", context.frequencies]
         words += context.dtype_words
@@ -402,7 +402,7 @@ class RolesJob(Job):
         """Whether the spec has the options too."""
         return super().is_stated(spec) and isinstance(spec.get("options"), Mapping)
 
-    def options_known(self) -> Settings:
+    def options_known(self) -> JobSettings:
         """The thresholds of roles."""
         return OPTIONS
 

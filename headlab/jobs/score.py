@@ -18,20 +18,20 @@ from headlab.jobs import (
     OPTION_LIMITS,
     SEED,
     Ablation,
+    CommandContext,
     Estimate,
     Flag,
     ForecastBasis,
     JobPart,
+    JobPlace,
+    JobSettings,
     Lab,
     Name,
     Options,
     Outcome,
-    Place,
     RunningJob,
     Seed,
-    Settings,
     SplitName,
-    Surroundings,
     TaskJob,
     Tick,
     estimate,
@@ -48,8 +48,8 @@ from headlab.jobs import (
     within_limits,
 )
 from headlab.methods import DEFAULT_METHOD, METHODS, Part, costs, method
-from headlab.results import Curve, HeadScores, counts
-from headlab.tasks import DEV_SIZE, same_classes, task
+from headlab.results import Curve, HeadScores, removed_counts
+from headlab.tasks import DEV_SIZE, has_classes_of_map, task
 
 if TYPE_CHECKING:
     from headlab.hooks import Model
@@ -64,7 +64,7 @@ class MethodJob(TaskJob):
     seed: Seed = setting(SEED)
     ablation: Ablation = setting(ABLATION)
 
-    places: ClassVar[tuple[Place, ...]] = ("here", "ray")
+    places: ClassVar[tuple[JobPlace, ...]] = ("here", "ray")
     on_jobs_page: ClassVar[bool] = True
 
     def resolve(self) -> Self:
@@ -102,7 +102,7 @@ class MethodJob(TaskJob):
         Raises:
             HeadlabError: It has too many.
         """
-        costs.refuse(method(self.method), model.grid.size)
+        costs.require_few_heads(method(self.method), model.grid.size)
 
     def method_title(self) -> str:
         """The method as pages write it; its key if it is unknown here."""
@@ -131,7 +131,7 @@ class ScoreJob(MethodJob):
         return self.method_title()
 
     @classmethod
-    def settings(cls) -> Settings:
+    def settings(cls) -> JobSettings:
         """The size, then how the scores are made."""
         settings = super().settings()
         return {name: settings[name] for name in ("size", "seed", "ablation")}
@@ -199,7 +199,7 @@ class ScoreJob(MethodJob):
             **options,
         )
 
-    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
+    def commands(self, context: CommandContext = NO_CONTEXT) -> list[list[str]]:
         """The command; none for another split than dev, on which Python alone scores."""
         return super().commands(context) if self.split == "dev" else []
 
@@ -254,7 +254,7 @@ class CurveJob(MethodJob):
     summary: ClassVar[str] = (
         "Pruning curves, and where the scores that order the heads are computed."
     )
-    command_only: ClassVar[Settings] = {
+    command_only: ClassVar[JobSettings] = {
         "dev_size": examples_of_dev("dev examples that order the heads")
     }
 
@@ -263,7 +263,7 @@ class CurveJob(MethodJob):
         return f"{self.name}, {self.method_title()}"
 
     @classmethod
-    def form_settings(cls) -> Settings:
+    def form_settings(cls) -> JobSettings:
         """All but the size: the form measures on all examples of the split."""
         return {name: option for name, option in cls.settings().items() if name != "size"}
 
@@ -274,7 +274,7 @@ class CurveJob(MethodJob):
         return replace(super().method_flag(), help=help)
 
     @classmethod
-    def command_settings(cls) -> Settings:
+    def command_settings(cls) -> JobSettings:
         """What is measured, then the scores that order the heads, then how both are made."""
         settings = {**cls.settings(), **cls.command_only}
         order = ("split", "size", "dev_size", "points", "seed", "ablation")
@@ -296,7 +296,7 @@ class CurveJob(MethodJob):
             HeadlabError: It has too many heads for the method, or fewer than there are points.
         """
         super().check_model(model)
-        counts(model.grid.size, self.points)  # raises
+        removed_counts(model.grid.size, self.points)  # raises
 
     def forecast(self, known: ForecastBasis) -> Estimate:
         """Cost of the missing scores and of the points, each one forward pass per example."""
@@ -360,7 +360,7 @@ class CurveJob(MethodJob):
         )
         if not is_about(curve, self.model, self.task) or stored_settings != job_settings:
             return False
-        if not same_classes(curve.spec["task"], self.label_map):
+        if not has_classes_of_map(curve.spec["task"], self.label_map):
             return False
         if (self.points or curve.grid.size + 1) != len(curve.removed):
             return False
@@ -452,12 +452,12 @@ def scores_part(job: ScoreJob, languages: Sequence[str], known: ForecastBasis) -
     if heads is None:
         return Part(None, pace, ("how many heads the model has is not known yet",))
     chosen_method = method(job.method)
-    costs.refuse(chosen_method, heads)
+    costs.require_few_heads(chosen_method, heads)
     examples = task(job.task).examples(missing[0], job.split, job.size)
     similar_scores = [
         result.record
         for result in stored_results
-        if costs.alike(result.record, chosen_method, job.options)
+        if costs.is_alike(result.record, chosen_method, job.options)
     ]
     forwards, forwards_basis = costs.expected_forwards(
         chosen_method,
@@ -490,7 +490,7 @@ def _pace(job: ScoreJob, known: ForecastBasis) -> tuple[float | None, str]:
         if result.meta.get("device") == known.device
         and is_about(result.record, job.model, job.task)
     ]
-    comparable = [scores for scores in on_device if costs.current(scores, chosen_method)]
+    comparable = [scores for scores in on_device if costs.is_current(scores, chosen_method)]
     pace = costs.pace(comparable, job.model, job.task, job.method)
     if pace is None:
         return known.measured_pace(job.method)
@@ -502,7 +502,7 @@ def _pace(job: ScoreJob, known: ForecastBasis) -> tuple[float | None, str]:
 def _would_make(job: ScoreJob, scores: HeadScores) -> bool:
     """Whether a result is what a job would compute, as far as can be known without the model.
 
-    The version of the method does not matter: see `headlab.methods.run.stored`.
+    The version of the method does not matter: see `headlab.methods.run.stored_result`.
     """
     stored_task = scores.spec["task"]
     stored_settings = (
@@ -514,7 +514,7 @@ def _would_make(job: ScoreJob, scores: HeadScores) -> bool:
     )
     options: dict[str, Any] = dict(job.options)
     job_settings = (job.method, options, job.seed, job.ablation, job.split)
-    if stored_settings != job_settings or not same_classes(stored_task, job.label_map):
+    if stored_settings != job_settings or not has_classes_of_map(stored_task, job.label_map):
         return False
     # A split may have fewer examples than were asked for; then all of them were taken.
     examples = task(job.task).examples(stored_task["language"], job.split, job.size)

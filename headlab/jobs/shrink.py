@@ -13,11 +13,13 @@ from headlab.jobs import (
     NO_CONTEXT,
     SEED,
     SUBJECT_FLAGS,
+    CommandContext,
     Estimate,
     Flag,
     FlagValue,
     ForecastBasis,
     Job,
+    JobPlace,
     Lab,
     LabelMap,
     Languages,
@@ -25,10 +27,8 @@ from headlab.jobs import (
     Measured,
     MeasureRequest,
     Name,
-    Place,
     RunningJob,
     Seed,
-    Surroundings,
     check_about_task,
     estimate,
     flag_words,
@@ -41,7 +41,7 @@ from headlab.methods import Part
 if TYPE_CHECKING:
     from headlab.hooks import Model
     from headlab.shrink import ExportRecord, ProofNumbers, Shrunk
-    from headlab.shrink.folder import Written
+    from headlab.shrink.folder import WrittenModel
     from headlab.studies.savings import Ratio
     from headlab.tasks import Task
 
@@ -126,7 +126,7 @@ class ShrinkJob(Job):
     name: ClassVar[str] = "Smaller model"
     about: ClassVar[str] = "A model without a mask's heads, verified to give the same answers."
     summary: ClassVar[str] = "Removal of heads from the weights; from the terminal alone."
-    places: ClassVar[tuple[Place, ...]] = ()
+    places: ClassVar[tuple[JobPlace, ...]] = ()
 
     def subject(self) -> str:
         """What is made smaller, and by which mask."""
@@ -143,12 +143,12 @@ class ShrinkJob(Job):
             HeadlabError: The mask cannot be read, a folder would be lost, a package is missing, the
                 dtype is unknown, or something is said about a task without one.
         """
-        from headlab.shrink.folder import check_out, require_onnx  # these import torch
-        from headlab.shrink.model import check_numbers
+        from headlab.shrink.folder import check_target, require_onnx  # these import torch
+        from headlab.shrink.model import check_dtype
 
         load_mask(self.mask)
-        check_out(self.out, self.model)
-        check_numbers(self.dtype)
+        check_target(self.out, self.model)
+        check_dtype(self.dtype)
         if self.onnx:
             require_onnx("float32")
         self.check_has_task()
@@ -193,7 +193,7 @@ class ShrinkJob(Job):
             shrunk,
             self.out,
             inputs,
-            of={
+            compared_on={
                 "task": self.task,
                 "languages": [] if task is None else list(task.languages),
                 "split": "dev",
@@ -220,10 +220,10 @@ class ShrinkJob(Job):
     def exact_model(self, lab: Lab) -> Model:
         """The model to compute with: in float64 if its weights are, or are to be written so."""
         import headlab
-        from headlab.shrink.model import stored  # imports torch
+        from headlab.shrink.model import checkpoint_dtype  # imports torch
 
         model = lab.need(self.model)
-        if "float64" in (self.dtype, stored(model)) and model.dtype != "float64":
+        if "float64" in (self.dtype, checkpoint_dtype(model)) and model.dtype != "float64":
             return headlab.load(self.model, device=lab.device, dtype="float64")
         return model
 
@@ -309,7 +309,7 @@ class ShrinkJob(Job):
             **cls._setting_fields(values),
         )
 
-    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
+    def commands(self, context: CommandContext = NO_CONTEXT) -> list[list[str]]:
         """The command; it names languages only where some are chosen or a task is."""
         with_languages = self.task is not None or self.languages != "all"
         words = [
@@ -321,7 +321,7 @@ class ShrinkJob(Job):
         return [[*words, *(flag_words(ONNX_FLAG.name, self.onnx) if self.onnx else [])]]
 
 
-def outcome_of(written_folder: Written, time_ratio: Ratio) -> ShrinkOutcome:
+def outcome_of(written_folder: WrittenModel, time_ratio: Ratio) -> ShrinkOutcome:
     """What the smaller model is.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from headlab.core import Registry, other_key, other_kind
+from headlab.core import Registry, wrong_key_text, wrong_kind_text
 from headlab.jobs import Job, Refusal
 from headlab.jobs.experiment import ExperimentJob as ExperimentJob
 from headlab.jobs.experiment import FrontJob as FrontJob
@@ -23,12 +23,12 @@ from headlab.jobs.score import CurveJob as CurveJob
 from headlab.jobs.score import ScoreJob as ScoreJob
 from headlab.jobs.shrink import ShrinkJob as ShrinkJob
 from headlab.jobs.translation import TranslationJob as TranslationJob
-from headlab.jobs.worth import MASK_FILE as MASK_FILE
+from headlab.jobs.worth import MASK_PLACEHOLDER as MASK_PLACEHOLDER
 from headlab.jobs.worth import WorthJob as WorthJob
 
 log = logging.getLogger(__name__)
 
-BUILT_IN: Mapping[str, type[Job]] = {
+BUILT_IN_KINDS: Mapping[str, type[Job]] = {
     job_class.key: job_class
     for job_class in (
         ScoreJob,
@@ -53,10 +53,10 @@ KEY = re.compile(r"[a-z][a-z0-9-]{0,39}")  # it is a command
 def _why_unfit(key: str, entry: object) -> str:
     """Why a package's entry is no kind of job; empty if it is one that can be made and typed."""
     if not (isinstance(entry, type) and issubclass(entry, Job)):
-        return other_kind(entry, "a subclass of headlab.jobs.Job")
+        return wrong_kind_text(entry, "a subclass of headlab.jobs.Job")
     if isabstract(entry):
         return f"{entry.__name__} lacks {' and '.join(sorted(entry.__abstractmethods__))}"
-    wrong_key = other_key(getattr(entry, "key", None), key)
+    wrong_key = wrong_key_text(getattr(entry, "key", None), key)
     if wrong_key:
         return wrong_key
     if not KEY.fullmatch(key):
@@ -101,7 +101,9 @@ COMMANDS = (
     "mask",
 )
 """Commands and groups of commands that are no jobs: a kind of job of such a key would have none."""
-JOBS: Registry[type[Job]] = Registry(BUILT_IN, "headlab.jobs", _why_unfit, taken=COMMANDS)
+JOBS: Registry[type[Job]] = Registry(
+    BUILT_IN_KINDS, "headlab.jobs", _why_unfit, reserved_keys=COMMANDS
+)
 
 
 def job_class(key: str) -> type[Job]:
@@ -132,7 +134,7 @@ def check_queued(key: object) -> None:
         )
 
 
-def job_of(key: str, params: Mapping[str, Any]) -> Job | None:
+def job_from_params(key: str, params: Mapping[str, Any]) -> Job | None:
     """A job of the list, to be shown.
 
     None if its kind is unknown here or its fields are of another version.
@@ -144,7 +146,7 @@ def job_of(key: str, params: Mapping[str, Any]) -> Job | None:
     except ValidationError:
         return None
     except Exception:  # a validator of a package can raise anything
-        if key in BUILT_IN:
+        if key in BUILT_IN_KINDS:
             raise
         log.exception("a job of kind %s cannot be read", key)
         return None

@@ -6,26 +6,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypedDict, TypeVar
 
-from headlab.core import HeadlabError, Options, option_words, parse_options, read_json
+from headlab.core import HeadlabError, Options, options_as_words, parse_options, read_json
 from headlab.jobs import (
     NO_CONTEXT,
     OPTION_FLAG,
     SEED,
+    CommandContext,
     Details,
     Flag,
     FlagValue,
     ForecastBasis,
     Job,
+    JobPlace,
     LocalPath,
     MeasureRequest,
-    Place,
     RunningJob,
     StepProgress,
-    Surroundings,
     flag_of,
     pairs_of,
     setting_words,
-    shown_value,
+    value_text,
 )
 from headlab.methods import Part
 from headlab.training import FinetuneStep
@@ -89,7 +89,7 @@ class TrainingJob(Job):
 
     out: LocalPath
 
-    places: ClassVar[tuple[Place, ...]] = ()
+    places: ClassVar[tuple[JobPlace, ...]] = ()
     options_class: ClassVar[type[Options]]
     flag_names: ClassVar[tuple[str, ...]] = ()
 
@@ -107,7 +107,7 @@ class TrainingJob(Job):
         """The options that differ from their defaults."""
         table = self.options_class.table()
         return [
-            (f"Option {name}", f"{shown_value(value)} (default {shown_value(table[name].default)})")
+            (f"Option {name}", f"{value_text(value)} (default {value_text(table[name].default)})")
             for name, value in self.training_record().items()
             if value != table[name].default
         ]
@@ -153,7 +153,7 @@ class TrainingJob(Job):
         )
 
     def training_words(
-        self, context: Surroundings = NO_CONTEXT, *, left_out: Sequence[str] = ()
+        self, context: CommandContext = NO_CONTEXT, *, left_out: Sequence[str] = ()
     ) -> list[str]:
         """The flags of all settings and options that differ from their defaults, the seed last.
 
@@ -172,7 +172,7 @@ class TrainingJob(Job):
         }
         return [
             *setting_words(values, with_flags),
-            *option_words(OPTION_FLAG, other_flags, table),
+            *options_as_words(OPTION_FLAG, other_flags, table),
             *self.setting_words(context),
             *setting_words({SEED_OPTION: seed}, {SEED_OPTION: SEED}),
         ]

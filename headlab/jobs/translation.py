@@ -16,6 +16,7 @@ from headlab.jobs import (
     DEVICE,
     NO_CONTEXT,
     SEED,
+    CommandContext,
     Estimate,
     Flag,
     FlagValue,
@@ -27,7 +28,6 @@ from headlab.jobs import (
     MeasureRequest,
     Name,
     RunningJob,
-    Surroundings,
     estimate,
     flag_of,
     setting,
@@ -213,7 +213,7 @@ class TranslationJob(TrainingJob):
             **cls._setting_fields(values),
         )
 
-    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
+    def commands(self, context: CommandContext = NO_CONTEXT) -> list[list[str]]:
         """The command, with the options that differ from their defaults."""
         words = [*self.program_words(), "--out", str(self.out)]
         if context.data is not None:

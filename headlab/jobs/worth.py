@@ -15,16 +15,16 @@ from headlab.jobs import (
     SEED,
     SUBJECT_FLAGS,
     BatchSize,
+    CommandContext,
     Estimate,
     Flag,
     FlagValue,
     ForecastBasis,
+    JobSettings,
     Lab,
     Outcome,
     RunningJob,
     Seed,
-    Settings,
-    Surroundings,
     TaskJob,
     estimate,
     listed_languages,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 MODELS = 3  # the untouched, the masked, the shrunk one
 PASSES = 2  # each timed pass follows an untimed one
 ROWS = 32  # examples per pass, as in headlab.studies.savings_run
-MASK_FILE = "MASK.json"  # stands for a mask that is no file of its own
+MASK_PLACEHOLDER = "MASK.json"  # stands for a mask that is no file of its own
 BATCH_SIZES = Option("1,8,32", "examples in a batch, comma-separated")
 
 
@@ -106,7 +106,7 @@ class WorthJob(TaskJob):
             rounds=self.rounds,
             seed=self.seed,
             tick=running.tick,
-            told=on_progress,
+            on_round=on_progress,
         )
 
     def forecast(self, known: ForecastBasis) -> Estimate:
@@ -120,7 +120,7 @@ class WorthJob(TaskJob):
     # Its command, and back.
 
     @classmethod
-    def command_settings(cls) -> Settings:
+    def command_settings(cls) -> JobSettings:
         """The rounds, the batch sizes as its command takes them, and the seed."""
         settings = cls.settings()
         return {"rounds": settings["rounds"], "batch_sizes": BATCH_SIZES, "seed": SEED}
@@ -161,12 +161,12 @@ class WorthJob(TaskJob):
             **cls._setting_fields(values),
         )
 
-    def commands(self, context: Surroundings = NO_CONTEXT) -> list[list[str]]:
+    def commands(self, context: CommandContext = NO_CONTEXT) -> list[list[str]]:
         """The command, with a name that stands for the mask's file."""
-        words = ["headlab", self.key, "--mask", MASK_FILE, *self.subject_words(context)]
+        words = ["headlab", self.key, "--mask", MASK_PLACEHOLDER, *self.subject_words(context)]
         return [[*words, *self.setting_words(context, ("rounds", "batch_sizes"))]]
 
-    def setting_words(self, context: Surroundings, always: Sequence[str] = ()) -> list[str]:
+    def setting_words(self, context: CommandContext, always: Sequence[str] = ()) -> list[str]:
         """The settings, the batch sizes among them."""
         settings = type(self).command_settings()
         values = {name: self.value(name) for name in settings}

@@ -20,7 +20,7 @@ from headlab.core import (
     Table,
     by_layer,
 )
-from headlab.masks.mask import Mask, RecordedAccuracy, common_ablation, is_object, shown
+from headlab.masks.mask import Mask, RecordedAccuracy, as_safe_line, common_ablation, is_object
 
 # Two masks side by side: heads removed by only one of them, and their similarity.
 
@@ -73,7 +73,7 @@ def jaccard(in_a: Bools, in_b: Bools) -> float:
     return int((in_a & in_b).sum()) / union_size
 
 
-def compare(mask_a: Mask, mask_b: Mask) -> Difference:
+def compare_masks(mask_a: Mask, mask_b: Mask) -> Difference:
     """The heads that two masks remove.
 
     Raises:
@@ -104,7 +104,7 @@ def same_grid(masks: Sequence[Mask]) -> HeadGrid:
 COUNT_COLUMNS = ("heads", "off in A", "off in B", "off in both", "only A", "only B", "Jaccard")
 
 
-def by_layer_table(difference: Difference) -> Table:
+def removed_by_layer(difference: Difference) -> Table:
     """Heads off in each mask, in both and in only one, layer by layer."""
     layers_of_a = by_layer(difference.grid, difference.a)
     layers_of_b = by_layer(difference.grid, difference.b)
@@ -120,7 +120,7 @@ def by_layer_table(difference: Difference) -> Table:
     )
 
 
-def by_stack_table(difference: Difference) -> Table:
+def removed_by_stack(difference: Difference) -> Table:
     """Heads off in each mask, in both and in only one, stack by stack and in total."""
     stack_names = np.array([head.stack for head in difference.grid.heads])
     rows: list[tuple[Cell, ...]] = []
@@ -151,14 +151,14 @@ def _overlap_counts(off_a: Bools, off_b: Bools) -> tuple[int | float, ...]:
 
 # Several masks combined: heads that all keep, that any keeps, or that most keep.
 
-WAYS = {
+COMBINATIONS = {
     "and": "keeps the heads that all of them keep",
     "or": "keeps the heads that at least one of them keeps",
     "majority": "removes the heads that more than half of them remove",
 }
 
 
-def combine(masks: Sequence[Mask], way: str) -> Mask:
+def combine_masks(masks: Sequence[Mask], way: str) -> Mask:
     """One mask combined from several of one model; `WAYS` says what each way keeps.
 
     Where some masks name a model by its fingerprint and others do not, `chosen["note"]` says so.
@@ -166,9 +166,10 @@ def combine(masks: Sequence[Mask], way: str) -> Mask:
     Raises HeadlabError for an unknown way, for fewer than two masks, and for masks of more than one
     model.
     """
-    if way not in WAYS:
+    if way not in COMBINATIONS:
         raise HeadlabError(
-            f"unknown way to combine masks {way!r}; use {', '.join(WAYS)}", code="mask.way_unknown"
+            f"unknown way to combine masks {way!r}; use {', '.join(COMBINATIONS)}",
+            code="mask.way_unknown",
         )
     if len(masks) < 2:
         raise HeadlabError(
@@ -235,7 +236,7 @@ def _one_model(masks: Sequence[Mask]) -> JsonRecord:
     model_by_fingerprint = {mask.fingerprint: mask.model for mask in masks if mask.fingerprint}
     if len(model_by_fingerprint) > 1:
         names = ", ".join(
-            f"{shown(str(model.get('name')))} ({shown(fingerprint[:12])})"
+            f"{as_safe_line(str(model.get('name')))} ({as_safe_line(fingerprint[:12])})"
             for fingerprint, model in model_by_fingerprint.items()
         )
         raise HeadlabError(
@@ -251,7 +252,7 @@ def _one_model(masks: Sequence[Mask]) -> JsonRecord:
 # Accuracies recorded in a mask: by split and language, with intervals.
 
 
-class Seen(NamedTuple):
+class RecordedFigure(NamedTuple):
     """One language's figures on one split.
 
     They are accuracy, n, and the others that docs/mask-format.md lists.
@@ -263,10 +264,10 @@ class Seen(NamedTuple):
     figure: RecordedAccuracy
 
 
-def seen(mask: Mask) -> list[Seen]:
+def seen(mask: Mask) -> list[RecordedFigure]:
     """The accuracies recorded in a mask, split by split; empty if there are none."""
     return [
-        Seen(split, split_record["task"], language, figure)
+        RecordedFigure(split, split_record["task"], language, figure)
         for split, split_record in mask.evaluated.items()
         for language, figure in split_record["languages"].items()
     ]
@@ -331,7 +332,15 @@ def accuracy_table(masks: Mapping[str, Mask]) -> Table:
             shares = [figure.get("accuracy"), figure.get("baseline"), figure.get("difference")]
             points = [None if share is None else 100 * share for share in shares]
             rows.append(
-                (name, split, shown(task), shown(language), int(figure["n"]), *points, interval)
+                (
+                    name,
+                    split,
+                    as_safe_line(task),
+                    as_safe_line(language),
+                    int(figure["n"]),
+                    *points,
+                    interval,
+                )
             )
     formats = ("", "", "", "", "d", ".1f", ".1f", "+.1f", "")
     return Table(
@@ -350,9 +359,9 @@ def accuracy_notes(masks: Iterable[Mask]) -> list[str]:
         for _, _, language, figure in seen(mask):
             note = figure.get("note")
             if note:
-                notes.append(shown(note, 500))
+                notes.append(as_safe_line(note, 500))
             if "examples_cut" in figure:
                 sentence = Omissions.from_json(figure).sentence
                 if sentence:
-                    notes.append(shown(f"{language}: {sentence}.", 500))
+                    notes.append(as_safe_line(f"{language}: {sentence}.", 500))
     return list(dict.fromkeys(notes))

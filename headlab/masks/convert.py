@@ -26,7 +26,14 @@ from headlab.core import (
     by_layer,
     parse_json,
 )
-from headlab.masks.mask import LINE, MAX_HEADS, STACK_PATTERN, Mask, mask_from_text, shown
+from headlab.masks.mask import (
+    MAX_HEADS,
+    MAX_LINE_LENGTH,
+    STACK_PATTERN,
+    Mask,
+    as_safe_line,
+    mask_from_text,
+)
 
 # The head grid where a mask's file does not contain it: typed by hand, or from a config.json.
 
@@ -82,7 +89,7 @@ def parse_grid(text: str, stack: str = "encoder") -> HeadGrid:
 def _check_stack(name: str) -> None:
     if not STACK_PATTERN.fullmatch(name):
         raise HeadlabError(
-            f"stack {shown(name)!r} is not a stack name; give encoder, decoder or cross",
+            f"stack {as_safe_line(name)!r} is not a stack name; give encoder, decoder or cross",
             code="stack.name_invalid",
         )
 
@@ -161,7 +168,7 @@ FORMS = {
     "array": "[layer][head] of 0 and 1, as .npy or JSON (TextPruner)",
     "pairs": "(layer, head) pairs as JSON or .npy (TransformerLens)",
 }
-USES: Mapping[str, tuple[str, ...]] = {  # the options of each form
+OPTIONS_BY_FORM: Mapping[str, tuple[str, ...]] = {  # the options of each form
     "headlab": (),
     "pruned-heads": ("count_from",),
     "text": ("count_from",),
@@ -418,14 +425,14 @@ def _nested_lists(raw: bytes, source: str) -> Json:
     try:
         array = np.load(io.BytesIO(raw), allow_pickle=False)
     except NPY_ERRORS as error:
-        reason = shown(str(error), longest=2 * LINE)
+        reason = as_safe_line(str(error), max_length=2 * MAX_LINE_LENGTH)
         raise HeadlabError(
             f"{source} is not a .npy file of numbers ({reason}); save it again with numpy.save",
             code="mask.npy_malformed",
         ) from error
     if array.dtype.kind not in "biuf":
         raise HeadlabError(
-            f"{source} holds {shown(str(array.dtype))}, not numbers; save it again with numpy.save",
+            f"{source} holds {as_safe_line(str(array.dtype))}, not numbers; save it again with numpy.save",
             code="mask.npy_not_numbers",
         )
     if array.dtype.kind == "f":
@@ -484,7 +491,7 @@ def convert_in(
             an option that the form does not use.
     """
     raw = as_utf8(raw)
-    form = form_of(raw, source, form)
+    form = form_of_file(raw, source, form)
     _require_used(form, _given_names(count_from=count_from, lists=lists, stack=stack))
     if form == "headlab":
         mask = mask_from_text(raw, source)
@@ -503,7 +510,7 @@ def convert_in(
     return Mask(settled_grid, kept_heads, dict(mask_model), choice)
 
 
-def form_of(raw: bytes, source: str, form: str | None = None) -> str:
+def form_of_file(raw: bytes, source: str, form: str | None = None) -> str:
     """The form of a file: as given, or detected from its content.
 
     Raises:
@@ -535,7 +542,7 @@ def _require_used(form: str, option_names: Iterable[str]) -> None:
     """Raise HeadlabError for an option that the form does not have."""
     for name in option_names:
         forms_with_option = [
-            user_form for user_form, form_options in USES.items() if name in form_options
+            user_form for user_form, form_options in OPTIONS_BY_FORM.items() if name in form_options
         ]
         if forms_with_option and form not in forms_with_option:
             option_text = name.replace("_", "-")

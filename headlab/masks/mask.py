@@ -47,11 +47,11 @@ TIME_PATTERN = re.compile(  # as in the schema
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
 )
 STACK_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")
-LINE = 80
+MAX_LINE_LENGTH = 80
 # How far a difference may lie from that of two accuracies that were rounded to three digits.
 ROUNDING_ALLOWANCE = 0.002
 # Ablation of a combined mask of which some but not all parts were chosen under mean ablation.
-MIXED = "mixed"
+MIXED_ABLATION = "mixed"
 
 
 def is_string(value: object) -> TypeGuard[str]:
@@ -109,17 +109,17 @@ def is_object_of_counts(value: object) -> bool:
     return is_object(value) and all(map(is_whole_number, value.values()))
 
 
-def shown(value: str, longest: int = LINE) -> str:
+def as_safe_line(value: str, max_length: int = MAX_LINE_LENGTH) -> str:
     """Text from a file as one line of at most `longest` characters.
 
     Control characters, which a terminal would obey, are replaced.
     """
     line = "".join(
-        character if character.isprintable() else "?" for character in value[: longest + 1]
+        character if character.isprintable() else "?" for character in value[: max_length + 1]
     )
-    if len(line) <= longest:
+    if len(line) <= max_length:
         return line
-    return line[: longest - 1] + "…"
+    return line[: max_length - 1] + "…"
 
 
 class FieldRule(NamedTuple):
@@ -137,7 +137,7 @@ COUNT = FieldRule(is_whole_number, "a whole number of 0 or more")
 COUNTS = FieldRule(is_object_of_counts, "an object of whole numbers of 0 or more")
 POSITIVE_COUNT = FieldRule(partial(is_whole_number, low=1), "a whole number of 1 or more")
 ABLATION = FieldRule(("zero", "mean").__contains__, '"zero" or "mean"')
-ABLATIONS = FieldRule(("zero", "mean", MIXED).__contains__, '"zero", "mean" or "mixed"')
+ABLATIONS = FieldRule(("zero", "mean", MIXED_ABLATION).__contains__, '"zero", "mean" or "mixed"')
 OBJECT = FieldRule(is_object, "an object")
 MODEL_FIELDS = {"name": NAME_OR_NULL, "fingerprint": NAME_OR_NULL, "revision": NAME_OR_NULL}
 ARCHITECTURE_FIELDS = {"class": TEXT, "model_type": TEXT}
@@ -347,7 +347,7 @@ def check_recorded_accuracies(accuracies_by_split: JsonRecord, source: str) -> N
         _check_object(split_record, SPLIT_FIELDS, ("task", "languages"), source, f"{place}.")
         languages = _require_object(split_record["languages"], source, f"{place}.languages")
         for language, figures in languages.items():
-            _check_accuracy(figures, source, f"{place}.languages.{shown(language)}")
+            _check_accuracy(figures, source, f"{place}.languages.{as_safe_line(language)}")
 
 
 def _check_accuracy(figures: JsonLike, source: str, place: str) -> None:
@@ -398,20 +398,20 @@ def _problems_for_json(value: JsonLike, place: str, source: str) -> Iterator[Hea
         value, place, depth = pending.pop()
         if isinstance(value, str) and not is_text(value):
             yield HeadlabError(
-                f"{source}: {shown(place)} holds half of a surrogate pair, which is not valid "
+                f"{source}: {as_safe_line(place)} holds half of a surrogate pair, which is not valid "
                 "text; write the character itself",
                 code="mask.text_surrogate",
             )
         elif isinstance(value, float) and not math.isfinite(value):
             yield HeadlabError(
-                f"{source}: {shown(place)} holds infinity or NaN, which JSON does not allow; leave "
+                f"{source}: {as_safe_line(place)} holds infinity or NaN, which JSON does not allow; leave "
                 "it out",
                 code="mask.number_not_finite",
             )
         elif isinstance(value, Mapping | list | tuple):
             if depth == MAX_DEPTH:
                 yield HeadlabError(
-                    f"{source}: {shown(place)} is nested more than {MAX_DEPTH} levels deep; "
+                    f"{source}: {as_safe_line(place)} is nested more than {MAX_DEPTH} levels deep; "
                     "simplify it",
                     code="mask.nested_too_deep",
                 )
@@ -464,7 +464,7 @@ def _check_object(
 # The mask: which heads of which model are kept, and how they were chosen.
 
 MASK_VERSION = 2
-FORMAT = "headlab-mask"
+MASK_FORMAT = "headlab-mask"
 
 
 @dataclass(frozen=True)
@@ -519,7 +519,7 @@ class Mask:
 
         Removed heads do not have that ablation: they output 0.
         """
-        return not {"mean", MIXED}.isdisjoint(_ablations(self.chosen))
+        return not {"mean", MIXED_ABLATION}.isdisjoint(_ablations(self.chosen))
 
     @property
     def digest(self) -> str:
@@ -567,12 +567,12 @@ class Mask:
         for stack in self.grid.stacks:
             if not STACK_PATTERN.fullmatch(stack.name):
                 raise HeadlabError(
-                    f"the mask: {shown(stack.name)!r} is not a stack name, like encoder or "
+                    f"the mask: {as_safe_line(stack.name)!r} is not a stack name, like encoder or "
                     "my_stack",
                     code="stack.name_invalid",
                 )
         value: dict[str, JsonLike] = {
-            "format": FORMAT,
+            "format": MASK_FORMAT,
             "version": MASK_VERSION,
             "model": {"name": None, "fingerprint": None, **self.model},
             "grid": self.grid.to_json(),
@@ -609,9 +609,9 @@ class Mask:
             )
         made_for = self.fingerprint
         if fingerprint and made_for and not is_same_model(made_for, fingerprint):
-            name = shown(str(self.model.get("name") or "another model"))
+            name = as_safe_line(str(self.model.get("name") or "another model"))
             raise HeadlabError(
-                f"the mask was made for {name} (fingerprint {shown(made_for[:12])}); this model's "
+                f"the mask was made for {name} (fingerprint {as_safe_line(made_for[:12])}); this model's "
                 f"is {fingerprint[:12]}. The shapes agree, but heads of one model say nothing "
                 "about those of another",
                 code="mask.other_model",
@@ -649,7 +649,7 @@ def common_ablation(ablations: Set[str | None]) -> str | None:
     """
     if len(ablations) == 1:
         return next(iter(ablations))
-    return MIXED if ablations & {"mean", MIXED} else None
+    return MIXED_ABLATION if ablations & {"mean", MIXED_ABLATION} else None
 
 
 def full_mask(grid: HeadGrid) -> Mask:
@@ -702,7 +702,7 @@ def mask_from_json(value: object, source: str = "mask") -> Mask:
     Raises:
         HeadlabError: It is not a valid mask; the message names the bad part.
     """
-    if not isinstance(value, dict) or value.get("format") != FORMAT:
+    if not isinstance(value, dict) or value.get("format") != MASK_FORMAT:
         raise HeadlabError(
             f'{source} is not a headlab mask: it lacks "format": "headlab-mask". Export one from '
             "the Prune page, or make one of another tool's file with headlab mask convert",

@@ -21,7 +21,7 @@ def removal_order(values: Floats) -> Ints:
     return np.argsort(-values, kind="stable")[::-1].astype(np.int64)
 
 
-def choose(
+def heads_kept_by_rule(
     grid: HeadGrid,
     values: Floats,
     high: Floats | None,

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headlab.core import HeadlabError, by_layer
-from headlab.masks.mask import MIXED, Mask, shown
+from headlab.masks.mask import MIXED_ABLATION, Mask, as_safe_line
 
 MAX_LINES = 40
 WIDTH = 110
 FOLDER = "FOLDER"
-UNVERSIONED = "folder"  # the revision of a model that was read from a folder
+FOLDER_REVISION = "folder"  # the revision of a model that was read from a folder
 LAYER_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 CLASS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SCRIPT = '''"""Switches {off} of {size} attention heads of {shown} off. Needs torch and transformers 5.
@@ -54,7 +54,7 @@ if __name__ == "__main__":
 
 
 @dataclass(frozen=True)
-class Place:
+class ScriptModel:
     """A model's output projections, and how to load it.
 
     Attributes:
@@ -73,7 +73,7 @@ class Place:
     name: str = "MODEL"
 
 
-def snippet(mask: Mask, place: Place) -> str:
+def mask_script(mask: Mask, script_model: ScriptModel) -> str:
     """A script of at most 40 lines that applies the mask to the model as loaded by transformers.
 
     A head that is off outputs 0 there, whatever ablation it was chosen under.
@@ -82,14 +82,14 @@ def snippet(mask: Mask, place: Place) -> str:
         HeadlabError: The paths do not fit the mask, or layers that share a module have different
             heads off.
     """
-    rows = _table_rows(mask, place.projections)
-    class_name = place.architecture.get("class", "")
-    source = repr(place.source or FOLDER)
-    if place.source is not None and place.revision not in (None, UNVERSIONED):
-        source += f", revision={place.revision!r}"
-    if not CLASS_NAME.fullmatch(class_name) or place.architecture.get("model_type", "").startswith(
-        "headlab"
-    ):
+    rows = _table_rows(mask, script_model.projections)
+    class_name = script_model.architecture.get("class", "")
+    source = repr(script_model.source or FOLDER)
+    if script_model.source is not None and script_model.revision not in (None, FOLDER_REVISION):
+        source += f", revision={script_model.revision!r}"
+    if not CLASS_NAME.fullmatch(class_name) or script_model.architecture.get(
+        "model_type", ""
+    ).startswith("headlab"):
         raise HeadlabError(
             f"{class_name[:40] or 'the model'} is not a transformers class, so a script without "
             "headlab cannot load it; use headlab.gated",
@@ -101,9 +101,9 @@ def snippet(mask: Mask, place: Place) -> str:
         text = SCRIPT.format(
             off=len(mask.removed),
             size=mask.grid.size,
-            shown=_without_quotes(shown(mask.name or place.name)),
-            about=_docstring_body(mask, place),
-            before=_folder_comment(place),
+            shown=_without_quotes(as_safe_line(mask.name or script_model.name)),
+            about=_docstring_body(mask, script_model),
+            before=_folder_comment(script_model),
             imports=f"from transformers import {class_name}\n",
             rows="\n".join(lines),
             kind=class_name,
@@ -170,20 +170,20 @@ def _entry_lines(path: str, heads: int, words: list[str], *, width: int) -> list
     return [opening, *(f"     {part}" for part in literals[:-1]), f"     {literals[-1]}),"]
 
 
-def _docstring_body(mask: Mask, place: Place) -> str:
+def _docstring_body(mask: Mask, place: ScriptModel) -> str:
     """What the script's docstring says about the mask."""
     lines = []
     fingerprint = mask.model.get("fingerprint")
     if fingerprint:
-        short_fingerprint = _without_quotes(shown(str(fingerprint)[:12]))
+        short_fingerprint = _without_quotes(as_safe_line(str(fingerprint)[:12]))
         lines.append(f"Made for the weights with headlab's fingerprint {short_fingerprint}.")
-    if mask.ablation in ("mean", MIXED):
+    if mask.ablation in ("mean", MIXED_ABLATION):
         subject = "The heads" if mask.ablation == "mean" else "Some of the heads"
         lines.append(f"{subject} were chosen under mean ablation; here they give 0.")
     return "\n".join(lines) or "Made by headlab."
 
 
-def _folder_comment(place: Place) -> str:
+def _folder_comment(place: ScriptModel) -> str:
     """The code that writes the model's folder, where there is none.
 
     It stands in a comment, since it needs headlab and the script does not. A comment, unlike the

@@ -5,26 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headlab.core import names_on_demand
-from headlab.methods.costs import Chosen as Chosen
-from headlab.methods.costs import alike as alike
+from headlab.methods.costs import ChosenResults as ChosenResults
 from headlab.methods.costs import caution as caution
 from headlab.methods.costs import cautions as cautions
 from headlab.methods.costs import cost_of as cost_of
 from headlab.methods.costs import earlier_order as earlier_order
 from headlab.methods.costs import expected_forwards as expected_forwards
+from headlab.methods.costs import is_alike as is_alike
 from headlab.methods.costs import options_of as options_of
 from headlab.methods.costs import pace as pace
 from headlab.methods.costs import remarks as remarks
 from headlab.methods.costs import remarks_on_choice as remarks_on_choice
+from headlab.methods.costs import renewal_of as renewal_of
 from headlab.methods.costs import renewed_in as renewed_in
 from headlab.methods.costs import select as select
 from headlab.methods.costs import settings as settings
 from headlab.methods.costs import spec_of as spec_of
-from headlab.methods.costs import superseded as superseded
 from headlab.methods.costs import target_of as target_of
 from headlab.methods.forecast import Forecast as Forecast
 from headlab.methods.forecast import Part as Part
-from headlab.methods.forecast import sum_of as sum_of
+from headlab.methods.forecast import forecast_of as forecast_of
 from headlab.methods.method import BACKWARD_PASS_COST as BACKWARD_PASS_COST
 from headlab.methods.method import Method as Method
 from headlab.methods.method import MethodCost as MethodCost
@@ -41,10 +41,10 @@ from headlab.methods.table import method as method
 
 if TYPE_CHECKING:
     from headlab.methods.run import outcome_of as outcome_of
-    from headlab.methods.run import peek as peek
     from headlab.methods.run import score as score
-    from headlab.methods.run import stored as stored
-    from headlab.methods.run import timed as timed
+    from headlab.methods.run import scores_so_far as scores_so_far
+    from headlab.methods.run import seconds_per_forward as seconds_per_forward
+    from headlab.methods.run import stored_result as stored_result
     from headlab.methods.spec import answers_spec as answers_spec
     from headlab.methods.spec import make_spec as make_spec
     from headlab.methods.work import Arrays as Arrays
@@ -52,17 +52,17 @@ if TYPE_CHECKING:
     from headlab.methods.work import Helpers as Helpers
     from headlab.methods.work import Outcome as Outcome
     from headlab.methods.work import Work as Work
-    from headlab.methods.work import saving as saving
+    from headlab.methods.work import saves_of as saves_of
 else:
     __getattr__ = names_on_demand(
         __name__,
         {
             "run": (
                 "outcome_of",
-                "peek",
+                "scores_so_far",
                 "score",
-                "stored",
-                "timed",
+                "stored_result",
+                "seconds_per_forward",
             ),
             "spec": (
                 "answers_spec",
@@ -74,7 +74,7 @@ else:
                 "Helpers",
                 "Outcome",
                 "Work",
-                "saving",
+                "saves_of",
             ),
         },
     )

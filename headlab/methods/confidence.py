@@ -8,7 +8,7 @@ import torch
 from headlab.core import Floats
 from headlab.core.parallel import Tick
 from headlab.evaluation import Batch, Evaluator
-from headlab.hooks import excluded_ids, sides, sum_weights
+from headlab.hooks import excluded_ids, query_and_key_tokens, sum_weights
 from headlab.methods.work import Outcome, Work, mean_outcome
 
 
@@ -32,7 +32,9 @@ def run(work: Work) -> Outcome:
         tokens = torch.zeros(shape[:2], dtype=torch.float64, device=model.device)
 
         def add(layer: int, weights: torch.Tensor) -> None:
-            (_, is_query), (key_ids, is_key) = sides(batch.inputs, model.grid.rows[layer])
+            (_, is_query), (key_ids, is_key) = query_and_key_tokens(
+                batch.inputs, model.grid.rows[layer]
+            )
             counts_as_target = is_key & ~torch.isin(key_ids, excluded_tokens)
             largest = weights.masked_fill(~counts_as_target[:, None, None, :], 0).amax(dim=-1)
             sums = (largest * is_query[:, None, :]).sum(dim=2, dtype=torch.float64)

@@ -17,7 +17,7 @@ from headlab.core import (
     is_number,
     number_in,
     part,
-    value_of,
+    value_function_of,
 )
 from headlab.methods.method import Method, Options, walk_length
 from headlab.methods.table import DEFAULT_METHOD, METHODS
@@ -30,11 +30,13 @@ DIFFERS_BY_LANGUAGE = ("language", "data_hash", "size")
 # Options that set the precision, not the estimand: they may differ between results shown side by side.
 # `round` occurs in results stored before `target` existed.
 PRECISION = ("samples", "target", "stop", "round")
-EARLIER = "earlier version"  # in the names of variants from before their settings were renewed
+EARLIER_VERSION = (
+    "earlier version"  # in the names of variants from before their settings were renewed
+)
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenResults:
     """One result per language, all of one variant, so that languages can be compared.
 
     Attributes:
@@ -71,7 +73,7 @@ def settings(scores: HeadScores) -> dict[str, OptionValue]:
     return {name: value for name, value in options_of(scores).items() if name not in PRECISION}
 
 
-def superseded(spec: Mapping[str, object]) -> str:
+def renewal_of(spec: Mapping[str, object]) -> str:
     """What is different about scores from before their settings were renewed, in a clause.
 
     It is empty for other scores.
@@ -101,7 +103,7 @@ def earlier_order(spec: Mapping[str, object]) -> str:
         "options": order.get("options"),
         "version": order.get("version", 1),
     }
-    return superseded({"method": method})
+    return renewal_of({"method": method})
 
 
 def renewed_in(method: object, options: object) -> int:
@@ -129,7 +131,7 @@ def variant(scores: HeadScores) -> str:
         settings(scores),
     ]
     parts += [scores.estimand, spec_of(scores, "seed"), scores.grid.to_json()]
-    return canonical_json([*parts, EARLIER] if superseded(scores.spec) else parts)
+    return canonical_json([*parts, EARLIER_VERSION] if renewal_of(scores.spec) else parts)
 
 
 def _rank(result: Result[HeadScores]) -> tuple[int, float, str, str]:
@@ -159,7 +161,7 @@ def select(
     results: Iterable[Result[HeadScores]],
     languages: Sequence[str],
     preferred_variant: str | None = None,
-) -> Chosen:
+) -> ChosenResults:
     """The best result of each language, from the variant that covers the most languages.
 
     Between results that differ only in precision (`PRECISION`), the one on more examples wins, then
@@ -183,7 +185,7 @@ def select(
         reverse=True,
     )
     if not ranked_variants:
-        return Chosen()
+        return ChosenResults()
     best_variant = ranked_variants[0]
     best_results: dict[str, Result[HeadScores]] = {}
     other_variants = ranked_variants
@@ -192,7 +194,7 @@ def select(
         other_variants = ranked_variants[1:]
     others = [max(results_by_variant[key].values(), key=_rank) for key in other_variants]
     chosen = {name: best_results[name] for name in languages if name in best_results}
-    return Chosen(chosen, tuple(others))
+    return ChosenResults(chosen, tuple(others))
 
 
 def _merit(
@@ -203,7 +205,7 @@ def _merit(
     return (
         len(results),
         _has_default_settings(best_result),
-        not superseded(best_result.record.spec),
+        not renewal_of(best_result.record.spec),
         _rank(best_result),
     )
 
@@ -216,7 +218,7 @@ FEW_HEADS = 12
 USUAL_SQUARE = 0.02
 
 
-def refuse(method: Method, heads: int) -> None:
+def require_few_heads(method: Method, heads: int) -> None:
     """Raise HeadlabError if a method cannot handle this many heads."""
     if method.most_heads is not None and heads > method.most_heads:
         raise HeadlabError(
@@ -284,7 +286,7 @@ def ended_at_sign(scores: HeadScores) -> bool:
     return int(scores.samples.sum()) < orders * heads_removed
 
 
-def lean(scores: Iterable[HeadScores]) -> str:
+def lean_remark(scores: Iterable[HeadScores]) -> str:
     """Which values lean away from 0 because sampling ended at a decided sign, in a clause.
 
     It is empty if none does.
@@ -320,7 +322,7 @@ def cautions(scores: Iterable[HeadScores]) -> tuple[str, ...]:
     """
     clauses = []
     for result in scores:
-        clauses += [caution(result.method), superseded(result.spec)]
+        clauses += [caution(result.method), renewal_of(result.spec)]
     return tuple(dict.fromkeys(clause for clause in clauses if clause))
 
 
@@ -330,7 +332,7 @@ def remarks(scores: Iterable[HeadScores]) -> tuple[str, ...]:
     Each is a clause without a full stop.
     """
     results = list(scores)
-    return tuple(filter(None, (*cautions(results), lean(results))))
+    return tuple(filter(None, (*cautions(results), lean_remark(results))))
 
 
 def remarks_on_choice(scores: Iterable[HeadScores], rule: str) -> tuple[str, ...]:
@@ -471,26 +473,26 @@ def typical_samples(options: Options, largest_weight: int = 1) -> float:
         options: Resolved options with a target.
         largest_weight: The largest weight of a gain.
     """
-    width = number_in(options, "target") / value_of(str(options["value"])).span
+    width = number_in(options, "target") / value_function_of(str(options["value"])).span
     if width < NARROWEST:
         return math.inf
     price = math.log(2 / (1 - number_in(options, "level"))) + 1
     return price * (2 * USUAL_SQUARE / width**2 + largest_weight / width)
 
 
-def alike(scores: HeadScores, method: Method, options: Options) -> bool:
+def is_alike(scores: HeadScores, method: Method, options: Options) -> bool:
     """Whether a result was made by this version of a method with these options.
 
     The option `samples` may differ.
     """
-    if not current(scores, method):
+    if not is_current(scores, method):
         return False
     stored_options = spec_of(scores, "method", "options") or {}
     names = [name for name in method.options if name != "samples"]
     return all(stored_options.get(name) == options.get(name) for name in names)
 
 
-def current(scores: HeadScores, method: Method) -> bool:
+def is_current(scores: HeadScores, method: Method) -> bool:
     """Whether a result was made by this version of a method.
 
     Earlier versions took different forward passes.

@@ -9,13 +9,13 @@ from math import comb
 import numpy as np
 import numpy.typing as npt
 
-from headlab.core import Bools, Floats, Ints, Progress, value_of
-from headlab.methods.costs import refuse
-from headlab.methods.game import Ask, Game
+from headlab.core import Bools, Floats, Ints, Progress, value_function_of
+from headlab.methods.costs import require_few_heads
+from headlab.methods.game import Game, Query
 from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
 from headlab.methods.table import method
-from headlab.methods.tmab import sizes
+from headlab.methods.tmab import removal_sizes
 from headlab.methods.work import Arrays, Outcome, Work, final_outcome
 
 CHUNK_COALITIONS = 64
@@ -79,7 +79,7 @@ def shapley(values: Floats, players: int, estimand: str) -> Floats:
     """
     coalitions = np.arange(len(values))
     removed_counts = players - np.array([int(c).bit_count() for c in coalitions])
-    sizes_that_count = sizes(estimand, players)
+    sizes_that_count = removal_sizes(estimand, players)
     weight_by_removed = np.zeros(players)
     for removed in range(min(sizes_that_count, players)):
         weight_by_removed[removed] = 1 / (sizes_that_count * comb(players - 1, removed))
@@ -101,9 +101,9 @@ def estimate(game: Game, start: CoalitionValues) -> Iterator[CoalitionValues]:
         end = min(first + CHUNK_COALITIONS, len(values))
         chunks.append(np.arange(first, end))
 
-    def ask(chunk: Ints) -> Ask:
+    def ask(chunk: Ints) -> Query:
         kept = np.repeat(members(chunk, game.players), len(all_examples), axis=0)
-        return Ask("values", {"kept": kept, "examples": np.tile(all_examples, len(chunk))})
+        return Query("values", {"kept": kept, "examples": np.tile(all_examples, len(chunk))})
 
     for chunk, chunk_values in zip(chunks, game.answers(map(ask, chunks)), strict=True):
         values_by_example = chunk_values.reshape(len(chunk), -1)
@@ -129,9 +129,9 @@ def run(work: Work) -> Outcome:
 
 def restore(saved: Arrays, options: Options, players: int) -> CoalitionValues:
     """The snapshot stored in a checkpoint; an empty one if it does not fit."""
-    refuse(method("exact"), players)
+    require_few_heads(method("exact"), players)
     estimand = str(options["estimand"])
-    span = value_of(str(options["value"])).span
+    span = value_function_of(str(options["value"])).span
     values = np.zeros(2**players)
     evaluated = 0
     if {"values", "done"} <= set(saved) and saved["values"].shape == values.shape:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from headlab.core import duration
+from headlab.core import duration_text
 
 Number = TypeVar("Number", int, float)
 
@@ -33,7 +33,7 @@ class Forecast(BaseModel):
         """The forecast as a command prints it."""
         if not self.forwards and not self.seconds:
             return self.basis
-        duration_clause = "" if self.seconds is None else f", about {duration(self.seconds)}"
+        duration_clause = "" if self.seconds is None else f", about {duration_text(self.seconds)}"
         return f"{self.forwards or 0:,} forwards{duration_clause}: {self.basis}"
 
 
@@ -61,7 +61,7 @@ class Part:
         return self.forwards * self.pace
 
 
-def sum_of(parts: Sequence[Part]) -> Forecast:
+def forecast_of(parts: Sequence[Part]) -> Forecast:
     """The forecast of all parts together; a clause that several of them share is said once."""
     forwards = [part.forwards for part in parts]
     seconds = [part.seconds for part in parts]

@@ -16,7 +16,7 @@ Question = Literal["values", "gains", "marginals", "screened"]
 
 
 @dataclass(frozen=True)
-class Ask:
+class Query:
     """One query to a game.
 
     Attributes:
@@ -63,7 +63,7 @@ class Game(Protocol):
 
     @property
     def steps(self) -> int:
-        """Number of levels of a gain of 1 (see `headlab.core.value_functions.Value`)."""
+        """Number of levels of a gain of 1 (see `headlab.core.value_functions.ValueFunction`)."""
 
     @property
     def round(self) -> int:
@@ -83,7 +83,7 @@ class Game(Protocol):
         None where prediction is impossible or would save nothing.
         """
 
-    def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
+    def answers(self, asks: Iterable[Query]) -> Iterator[Floats]:
         """The answers to independent queries, in their order.
 
         A game with several devices reads queries ahead; each is computed on its own, so that the
@@ -91,7 +91,7 @@ class Game(Protocol):
         """
 
 
-def in_turn(game: Game, asks: Iterable[Ask]) -> Iterator[Floats]:
+def in_turn(game: Game, asks: Iterable[Query]) -> Iterator[Floats]:
     """`Game.answers` for a game that handles one query at a time, with a method for each question."""
     for ask in asks:
         yield getattr(game, ask.question)(**ask.arrays)

@@ -9,9 +9,9 @@ import torch
 from torch.nn.functional import cross_entropy, pad
 
 from headlab.core import Floats, HeadGrid, by_layer, integer_in
-from headlab.core.parallel import Tick, halving
-from headlab.evaluation import IGNORED, Batch, Evaluator, Texts
-from headlab.hooks import Active
+from headlab.core.parallel import Tick, run_halving
+from headlab.evaluation import NO_TARGET, Batch, Evaluator, Texts
+from headlab.hooks import ActiveGates
 from headlab.methods.work import Outcome, Work, mean_outcome
 
 TOKEN_INPUTS = ("input_ids", "decoder_input_ids")  # inputs that have a column a token
@@ -41,12 +41,12 @@ def gate_gradients(evaluator: Evaluator, batch: Batch, *, per_token: bool = Fals
         token_inputs = [batch.inputs[name] for name in TOKEN_INPUTS if name in batch.inputs]
         shape.append(max(tokens.shape[1] for tokens in token_inputs))
     gates = torch.ones(shape, dtype=model.module.dtype, device=model.device, requires_grad=True)
-    with torch.enable_grad(), model.active(Active(gates=gates)):
+    with torch.enable_grad(), model.active(ActiveGates(gates=gates)):
         logits = evaluator.logits(batch.inputs)
         labels = evaluator.targets(batch.rows, logits)
         evaluator.require_finite(batch.rows, logits, labels)
         loss = cross_entropy(
-            logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum"
+            logits.flatten(0, -2), labels.flatten(), ignore_index=NO_TARGET, reduction="sum"
         )
         (gradient,) = torch.autograd.grad(loss, gates)
     return gradient.detach().to(torch.float64)
@@ -127,7 +127,7 @@ def real_tokens(evaluator: Evaluator, batch: Batch, width: int) -> torch.Tensor:
     target = source  # a classifier's decoder reads the text itself
     has_several_continuations = "wanted" in inputs and "decoder_input_ids" in inputs
     if has_several_continuations:
-        target = (inputs["wanted"] != IGNORED).any(dim=1)
+        target = (inputs["wanted"] != NO_TARGET).any(dim=1)
     elif "decoder_attention_mask" in inputs:
         target = inputs["decoder_attention_mask"].bool()
     names = evaluator.model.grid.rows
@@ -146,7 +146,7 @@ def _batch_mean(evaluator: Evaluator, batch: Batch) -> torch.Tensor:
     def add(part: Batch) -> None:
         sums.append(gate_gradients(evaluator, part).sum(dim=0))
 
-    halving([batch], add)
+    run_halving([batch], add)
     return torch.stack(sums).sum(dim=0) / len(batch.rows)
 
 

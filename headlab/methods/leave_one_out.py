@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 
 from headlab.core import Floats, Ints, number_in
-from headlab.methods.game import Ask, Game
+from headlab.methods.game import Game, Query
 from headlab.methods.model_game import game_of
-from headlab.methods.work import Outcome, Work, reporting, saving
+from headlab.methods.work import Outcome, Work, reporting, saves_of
 from headlab.stats import group_bootstrap
 
 
@@ -52,11 +52,11 @@ def _gains(work: Work, game: Game) -> Floats:
     for start in range(examples_done, game.examples, game.round):
         parts.append(by_length[start : start + game.round])
 
-    def gains_without_each_head(rows: Ints) -> Ask:
+    def gains_without_each_head(rows: Ints) -> Query:
         all_heads = np.ones((len(rows), game.players), dtype=bool)
-        return Ask("marginals", {"kept": all_heads, "wanted": all_heads, "examples": rows})
+        return Query("marginals", {"kept": all_heads, "wanted": all_heads, "examples": rows})
 
-    with saving(work.save) as saver:
+    with saves_of(work.save) as saver:
         answers = game.answers(map(gains_without_each_head, parts))
         for rows, gains_of_part in zip(parts, answers, strict=True):
             gains[:, rows] = gains_of_part.T

@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Literal
 
-from headlab.core import HeadlabError, Option, OptionValue, check_known, resolved, value_of
+from headlab.core import (
+    HeadlabError,
+    Option,
+    OptionValue,
+    require_known_options,
+    resolve_options,
+    value_function_of,
+)
 
 Options = Mapping[str, OptionValue]
 # When a run looks at its intervals to see whether a head is done.
@@ -185,7 +192,7 @@ class Method:
         if self.raw_unit and options.get("normalise") is False:
             return self.raw_unit
         if "value" in options:
-            return value_of(str(options["value"])).unit
+            return value_function_of(str(options["value"])).unit
         return self.unit
 
     def resolve(self, given_options: Mapping[str, object]) -> dict[str, OptionValue]:
@@ -194,9 +201,9 @@ class Method:
         Raises:
             HeadlabError: An option is unknown or has an invalid value.
         """
-        check_known(
+        require_known_options(
             self.options, given_options, f"method {self.key} has", code="method.option_unknown"
         )
-        return resolved(
+        return resolve_options(
             self.options, given_options, f"method {self.key}", code="method.option_invalid"
         )

@@ -10,12 +10,20 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from headlab.core import FINE, Bools, Floats, Ints, Value, surrogate, value_of
+from headlab.core import (
+    FINE_STEPS,
+    Bools,
+    Floats,
+    Ints,
+    ValueFunction,
+    surrogate,
+    value_function_of,
+)
 from headlab.core.devices import on_device
-from headlab.core.parallel import Tick, one_thread, spread
+from headlab.core.parallel import Tick, one_thread, run_in_parallel
 from headlab.evaluation import Evaluator, token_budget, width_of
-from headlab.hooks import Active, FanOut, LayerStates, Model, Trunk, as_gates
-from headlab.methods.game import Ask, Game, in_turn
+from headlab.hooks import ActiveGates, FanOut, LayerStates, Model, Trunk, as_gate_tensor
+from headlab.methods.game import Game, Query, in_turn
 from headlab.methods.screen import NEARNESS_SCALE, SIZE_SCALE, Scale, feasible, nearness
 from headlab.methods.work import Work
 
@@ -103,7 +111,7 @@ class ModelGame:
 
     evaluator: Evaluator
     ablation: str = "zero"
-    value: Value = field(default_factory=lambda: value_of("accuracy"))
+    value: ValueFunction = field(default_factory=lambda: value_function_of("accuracy"))
     tokens: int | None = None
 
     def __post_init__(self) -> None:
@@ -138,7 +146,7 @@ class ModelGame:
     def steps(self) -> int:
         """Number of levels of a gain of 1: a share of several answers needs fine ones."""
         has_one_answer_each = (self.evaluator.inputs.units == 1).all()
-        return self.value.steps if has_one_answer_each else FINE
+        return self.value.steps if has_one_answer_each else FINE_STEPS
 
     @property
     def round(self) -> int:
@@ -175,8 +183,8 @@ class ModelGame:
         model = self.evaluator.model
 
         def run(lane: ModelGame, batch: CoalitionBatch) -> Floats:
-            gates = as_gates(model, model.grid.gates(kept[batch.rows]))
-            return lane._worth(examples[batch.rows], Active(gates=gates, fill=lane._fill()))
+            gates = as_gate_tensor(model, model.grid.gates(kept[batch.rows]))
+            return lane._worth(examples[batch.rows], ActiveGates(gates=gates, fill=lane._fill()))
 
         row_weights = np.ones(len(kept), np.int64)
         for batch, batch_values in self._in_batches(examples, kept, row_weights, run):
@@ -212,7 +220,7 @@ class ModelGame:
         rows = np.arange(len(orders))
         steps = orders.shape[1]
         layers = model.grid.layers
-        gates = as_gates(model, np.ones((len(orders), layers, model.grid.width), dtype=bool))
+        gates = as_gate_tensor(model, np.ones((len(orders), layers, model.grid.width), dtype=bool))
         states = LayerStates(layers) if model.resumable else None
         values = np.zeros((len(orders), steps + 1))
         # The value at step s is needed if the head removed at s or the next one is wanted.
@@ -232,7 +240,7 @@ class ModelGame:
             computes_all_rows = states is None or states.inputs[-1] is None
             if states is not None and not computes_all_rows:
                 states.begin(torch.as_tensor(np.where(is_due, first_changed, layers)))
-            active = Active(gates=gates, fill=self._fill(), states=states)
+            active = ActiveGates(gates=gates, fill=self._fill(), states=states)
             values_at_step = self._worth(examples, active, inputs, computed_rows=int(is_due.sum()))
             values[is_due, step] = values_at_step[is_due]
             first_changed = np.where(is_due | computes_all_rows, layers, first_changed)
@@ -273,9 +281,9 @@ class ModelGame:
         row, player = np.nonzero(wanted)
         trunk = Trunk(model.grid.layers, first_token=model.first_token)
         inputs = self.evaluator.tensors(examples)
-        gates = as_gates(model, model.grid.gates(kept))
+        gates = as_gate_tensor(model, model.grid.gates(kept))
         states = trunk if model.resumable else None
-        active = Active(gates=gates, fill=self._fill(), states=states)
+        active = ActiveGates(gates=gates, fill=self._fill(), states=states)
         values = self._worth(examples, active, inputs)
         toggled_values = self._branch_values(gates, examples, inputs, trunk, row, player)
         gains = np.zeros(kept.shape)
@@ -318,7 +326,7 @@ class ModelGame:
         gates = trunk_gates.detach()[copied_rows]
         toggled = torch.arange(len(row), device=model.device), layers, heads
         gates[toggled] = 1 - gates[toggled]
-        active = Active(gates=gates, fill=self._fill(), states=states)
+        active = ActiveGates(gates=gates, fill=self._fill(), states=states)
         copied_inputs = {name: tensor[copied_rows] for name, tensor in inputs.items()}
         return self._worth(examples[row], active, copied_inputs)
 
@@ -367,7 +375,7 @@ class ModelGame:
         # The caller may be in inference mode, which forbids gradients.
         with torch.inference_mode(False):
             inputs = self.evaluator.tensors(examples)
-            gates = as_gates(model, model.grid.gates(kept)).requires_grad_()
+            gates = as_gate_tensor(model, model.grid.gates(kept)).requires_grad_()
             values, bins, foreseen = self._foreseen(gates, kept, examples, inputs, trunk)
         probability = 2.0 ** -halvings[bins, np.arange(kept.shape[1])]
         row, player = np.nonzero(wanted & (uniforms < probability))
@@ -399,7 +407,7 @@ class ModelGame:
         evaluator = self.evaluator
         model = evaluator.model
         fill = self._fill()
-        active = Active(gates=gates, fill=None if fill is None else fill.clone(), states=trunk)
+        active = ActiveGates(gates=gates, fill=None if fill is None else fill.clone(), states=trunk)
         with torch.enable_grad(), model.active(active):
             logits = evaluator.logits(inputs)
             objective, level = surrogate(self.value, logits, evaluator.targets(examples, logits))
@@ -446,7 +454,7 @@ class ModelGame:
             self.evaluator.tick()
         return values
 
-    def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
+    def answers(self, asks: Iterable[Query]) -> Iterator[Floats]:
         """See `Game.answers`; one query at a time."""
         return in_turn(self, asks)
 
@@ -456,7 +464,7 @@ class ModelGame:
     def _worth(
         self,
         rows: Ints,
-        active: Active,
+        active: ActiveGates,
         inputs: dict[str, torch.Tensor] | None = None,
         computed_rows: int | None = None,
     ) -> Floats:
@@ -503,8 +511,8 @@ class ModelGame:
 
         parts = self._parts(examples, row_weights, max_rows)
         batches = [CoalitionBatch(part, wanted[part]) for part in parts]
-        for batch, (results, forwards) in spread(
-            batches, compute_batch, on=self.evaluator.model, tick=evaluator_tick
+        for batch, (results, forwards) in run_in_parallel(
+            batches, compute_batch, model=self.evaluator.model, tick=evaluator_tick
         ):
             self.evaluator.forwards += forwards
             batches_done += 1
@@ -553,7 +561,7 @@ def game_of(work: Work) -> Game:
     """The game of a piece of work, on this device or on its helpers."""
     if work.saved is not None:
         work.evaluator.forwards = int(work.saved.get("forwards", 0))
-    value = value_of(str(work.options.get("value", "accuracy")))
+    value = value_function_of(str(work.options.get("value", "accuracy")))
     local_game = ModelGame(work.evaluator, work.ablation, value)
     if work.helpers is None:
         return local_game

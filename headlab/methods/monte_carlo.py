@@ -7,11 +7,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from headlab.core import Floats, Ints
-from headlab.methods.game import Ask, Game
+from headlab.methods.game import Game, Query
 from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
-from headlab.methods.sampling import Plan, Tally, even, free_example, order, placed, plan_of
-from headlab.methods.tmab import FULL, sizes
+from headlab.methods.sampling import (
+    SamplingPlan,
+    Tally,
+    even_support,
+    free_example,
+    level_indices_of,
+    plan_of,
+    random_order,
+)
+from headlab.methods.tmab import ALL_SIZES, removal_sizes
 from headlab.methods.work import Arrays, Outcome, Work, final_outcome
 
 # Draws between two checks of the intervals: the same on every device, whatever its round size.
@@ -19,7 +27,12 @@ CHECK_INTERVAL = 64
 
 
 def estimate(
-    game: Game, plan: Plan, *, seed: int, estimand: str = FULL, saved: Tally | None = None
+    game: Game,
+    plan: SamplingPlan,
+    *,
+    seed: int,
+    estimand: str = ALL_SIZES,
+    saved: Tally | None = None,
 ) -> Iterator[Tally]:
     """Tallies that grow by a round of orders each (Castro et al. 2009; Held & Yang 2023, equation 3).
 
@@ -34,8 +47,8 @@ def estimate(
         estimand: Which coalitions count.
         saved: The tally to go on from.
     """
-    steps = sizes(estimand, game.players)  # heads removed in one walk
-    tally = saved or Tally.start(game.players, even(game.steps), plan)
+    steps = removal_sizes(estimand, game.players)  # heads removed in one walk
+    tally = saved or Tally.start(game.players, even_support(game.steps), plan)
     if tally.finished:
         return
     ranges = _draw_ranges(tally.draws, plan.samples, game.round)
@@ -61,7 +74,7 @@ def _draw_ranges(start: int, end: int, size: int) -> Iterator[range]:
 
 def _orders(numbers: range, players: int, steps: int, seed: int) -> Ints:
     """The heads that some draws remove, in their order, int [draw, step]."""
-    return np.stack([order(seed, number, players)[:steps] for number in numbers])
+    return np.stack([random_order(seed, number, players)[:steps] for number in numbers])
 
 
 def _examples(game: Game, numbers: range, seed: int) -> Ints:
@@ -70,10 +83,10 @@ def _examples(game: Game, numbers: range, seed: int) -> Ints:
     return np.array(examples)
 
 
-def _ask(game: Game, numbers: range, steps: int, seed: int) -> Ask:
+def _ask(game: Game, numbers: range, steps: int, seed: int) -> Query:
     """The query for the gains of some draws."""
     orders = _orders(numbers, game.players, steps, seed)
-    return Ask("gains", {"orders": orders, "examples": _examples(game, numbers, seed)})
+    return Query("gains", {"orders": orders, "examples": _examples(game, numbers, seed)})
 
 
 def _add(tally: Tally, game: Game, numbers: range, gains: Floats, seed: int) -> Tally:
@@ -81,7 +94,7 @@ def _add(tally: Tally, game: Game, numbers: range, gains: Floats, seed: int) -> 
     orders = _orders(numbers, game.players, gains.shape[1], seed)
     levels_of_steps = []
     for number, gains_of_draw in zip(numbers, gains, strict=True):
-        levels_of_steps.append(placed(gains_of_draw, tally.support, seed, number))
+        levels_of_steps.append(level_indices_of(gains_of_draw, tally.support, seed, number))
     level_indices = np.zeros((len(orders), game.players), np.int64)
     is_drawn = np.zeros((len(orders), game.players), bool)
     np.put_along_axis(level_indices, orders, np.stack(levels_of_steps), axis=1)
@@ -110,4 +123,4 @@ def restore(saved: Arrays, options: Options, players: int, steps: int | None = N
     """
     if steps is None:
         steps = max(1, len(saved.get("counts", ())) // 2)
-    return Tally.restore(saved, players, even(steps), plan_of(options))
+    return Tally.restore(saved, players, even_support(steps), plan_of(options))

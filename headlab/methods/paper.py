@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headlab.core import Bools, Floats, Ints, Progress, integer_in, number_in, value_of
-from headlab.methods.game import Ask, Game
+from headlab.core import Bools, Floats, Ints, Progress, integer_in, number_in, value_function_of
+from headlab.methods.game import Game, Query
 from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
-from headlab.methods.sampling import order
-from headlab.methods.tmab import sizes
+from headlab.methods.sampling import random_order
+from headlab.methods.tmab import removal_sizes
 from headlab.methods.work import Arrays, Outcome, Work, final_outcome
 from headlab.stats import bernstein_width
 
@@ -108,15 +108,15 @@ def estimate(game: Game, start: Moments, *, seed: int, estimand: str) -> Iterato
     by_length = np.argsort(game.lengths, kind="stable")
     part_starts = range(BATCH_EXAMPLES, game.examples, BATCH_EXAMPLES)
     parts = np.array_split(by_length, part_starts)
-    steps = sizes(estimand, game.players)
+    steps = removal_sizes(estimand, game.players)
     while not moments.finished:
-        removed_heads = order(seed, moments.draws, game.players)[:steps]
+        removed_heads = random_order(seed, moments.draws, game.players)[:steps]
         active = moments.active
         gains_by_example = np.empty((game.examples, len(removed_heads)))
         asks = []
         for part in parts:
             orders = np.tile(removed_heads, (len(part), 1))
-            asks.append(Ask("gains", {"orders": orders, "examples": part, "wanted": active}))
+            asks.append(Query("gains", {"orders": orders, "examples": part, "wanted": active}))
         for part, gains_of_part in zip(parts, game.answers(asks), strict=True):
             gains_by_example[part] = gains_of_part
         head_gains = np.zeros(game.players)
@@ -151,7 +151,7 @@ def restore(saved: Arrays, options: Options, players: int) -> Moments:
         draws=0,
         samples=integer_in(options, "samples"),
         delta=float(number_in(options, "delta")),
-        span=value_of(str(options["value"])).span,
+        span=value_function_of(str(options["value"])).span,
     )
     if not {"count", "total", "square", "draws"} <= set(saved):
         return empty

@@ -9,7 +9,7 @@ import torch
 
 from headlab.core import Bools, Floats, HeadlabError
 from headlab.core.parallel import Tick
-from headlab.evaluation import IGNORED, Batch, Evaluator
+from headlab.evaluation import NO_TARGET, Batch, Evaluator
 from headlab.hooks.relevance import relevance
 from headlab.methods.work import Outcome, Work, mean_outcome
 
@@ -48,7 +48,7 @@ def answer_relevance(
     if targets.dim() == 1:
         targets = targets[:, None]
         logits = logits[:, None]
-    is_answer = targets != IGNORED
+    is_answer = targets != NO_TARGET
     answer_counts = is_answer.sum(dim=1)
     answer_positions = torch.argsort(~is_answer, dim=1, stable=True)
     with torch.enable_grad():
@@ -58,7 +58,7 @@ def answer_relevance(
         tick()
         has_answer = answer_counts > answer_number
         is_last = answer_number + 1 == max_answers
-        relevance_of_rows = heads.of(highest[has_answer, answer_number], again=not is_last)
+        relevance_of_rows = heads.of(highest[has_answer, answer_number], keep_graph=not is_last)
         yield has_answer.cpu().numpy(), relevance_of_rows[has_answer]
 
 

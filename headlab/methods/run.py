@@ -19,20 +19,20 @@ from headlab.core import (
     Json,
     Progress,
     RunSpec,
-    implementation,
+    import_implementation,
     require_seed,
     require_type,
 )
 from headlab.evaluation import Evaluator
-from headlab.hooks import Model, not_finite
+from headlab.hooks import Model, not_finite_error
 from headlab.methods.method import Method
 from headlab.methods.spec import make_spec, recorded_version
 from headlab.methods.table import DEFAULT_METHOD, HOME
 from headlab.methods.table import method as method_of
 from headlab.methods.work import Arrays, Helpers, Snapshot, Work
 from headlab.methods.work import Outcome as Outcome
-from headlab.models import made_now
-from headlab.results import HeadScores, Result, Run, Store, read_arrays
+from headlab.models import origin_now
+from headlab.results import HeadScores, Result, Store, StoredRun, read_arrays
 from headlab.tasks import DEV_SIZE, Split, Task, equal_texts_record, only_language
 
 # Running a method: spec, checkpoint, progress, record. Used by library, command line and worker.
@@ -85,7 +85,7 @@ def score(
     if store is not None:
         stored_run = store.run(spec)
         store.note_places(spec, model, task)
-        finished = stored(stored_run, model.grid)
+        finished = stored_result(stored_run, model.grid)
         if finished is not None:
             # Older results do not hold the omissions.
             return replace(finished.record, omissions=evaluator.omissions)
@@ -94,7 +94,7 @@ def score(
     return _compute(evaluator, method_row, spec, stored_run, report, helpers)
 
 
-def stored(run: Run, grid: HeadGrid) -> Result[HeadScores] | None:
+def stored_result(run: StoredRun, grid: HeadGrid) -> Result[HeadScores] | None:
     """The finished result of a run, or that of an earlier version of its method.
 
     An earlier version's result has the same settings. It does not count if it has no intervals, or
@@ -114,7 +114,7 @@ def stored(run: Run, grid: HeadGrid) -> Result[HeadScores] | None:
     for version in range(requested_version, oldest - 1, -1):
         earlier_method = replace(method, version=recorded_version(version))
         spec = replace(run.spec, method=earlier_method)
-        earlier_run = Run(run.folder.parent / spec.key, spec)
+        earlier_run = StoredRun(run.folder.parent / spec.key, spec)
         result = earlier_run.result(HeadScores)
         if result is None:
             continue
@@ -134,7 +134,7 @@ def _compute(
     evaluator: Evaluator,
     method: Method,
     spec: RunSpec,
-    stored_run: Run | None,
+    stored_run: StoredRun | None,
     on_progress: Callable[[Progress], None],
     helpers: Helpers | None,
 ) -> HeadScores:
@@ -170,7 +170,7 @@ def _compute(
     if not is_finite.all():
         head = evaluator.model.grid.heads[int(np.flatnonzero(~is_finite)[0])]
         head_name = f"layer {head.layer}, head {head.head}, in {evaluator.language}"
-        raise not_finite(
+        raise not_finite_error(
             evaluator.model,
             f"a {method.key} score that is not finite for {head_name}",
             code="model.answers_not_finite",
@@ -179,7 +179,7 @@ def _compute(
     scores = replace(scores, omissions=evaluator.omissions)
     if stored_run is not None:
         device = evaluator.model.device.type if helpers is None else helpers.kind
-        stored_run.finish(scores, made_now(device) | equal_texts_record(evaluator.equal_texts))
+        stored_run.finish(scores, origin_now(device) | equal_texts_record(evaluator.equal_texts))
     return scores
 
 
@@ -187,14 +187,14 @@ def outcome_of(method: Method, work: Work) -> Outcome:
     """The outcome of a method; one that uses no game runs on a helper if there is one."""
     if method.whole and work.helpers is not None:
         return work.helpers.outcome(method.key, work)
-    outcome: Outcome = implementation(method.module, HOME).run(work)
+    outcome: Outcome = import_implementation(method.module, HOME).run(work)
     return outcome
 
 
 # Inspecting a run in progress, from its last checkpoint.
 
 
-def peek(run: Run, grid: HeadGrid) -> HeadScores | None:
+def scores_so_far(run: StoredRun, grid: HeadGrid) -> HeadScores | None:
     """Scores from a run's last checkpoint, or None if it has none yet.
 
     Intervals of a run that checks them after whole cycles of examples only (`shapley`) are
@@ -220,10 +220,10 @@ def peek(run: Run, grid: HeadGrid) -> HeadScores | None:
     return outcome.scores(grid, run.spec, forwards, seconds)
 
 
-def _saved_outcome(run: Run, saved: Arrays, players: int) -> Outcome | None:
+def _saved_outcome(run: StoredRun, saved: Arrays, players: int) -> Outcome | None:
     """The outcome of the saved snapshot; None if the method's module cannot restore one."""
     method = run.spec.method
-    module = implementation(method_of(method.name).module, HOME)
+    module = import_implementation(method_of(method.name).module, HOME)
     restore = getattr(module, "restore", None)
     if restore is None:
         return None
@@ -297,7 +297,7 @@ class Stopwatch:
         return self.seconds / max(1, self.forwards)
 
 
-def timed(
+def seconds_per_forward(
     evaluator: Evaluator,
     method: str | None = None,
     options: Mapping[str, Json] = MappingProxyType({}),

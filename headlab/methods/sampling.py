@@ -7,16 +7,16 @@ from typing import Self
 
 import numpy as np
 
-from headlab.core import Bools, Floats, Ints, Progress, integer_in, number_in, value_of
+from headlab.core import Bools, Floats, Ints, Progress, integer_in, number_in, value_function_of
 from headlab.methods.method import Options
 from headlab.methods.work import Arrays, Outcome
-from headlab.stats import Interval, Learned, betting_interval, betting_p, sample_mean
+from headlab.stats import Interval, LearnedStakes, betting_interval, betting_p, sample_mean
 
 # The randomness of a run: every draw is a function of (seed, number), so that a run can be resumed at
 # any point.
 
 
-def order(seed: int, number: int, players: int) -> Ints:
+def random_order(seed: int, number: int, players: int) -> Ints:
     """A random order of the players, int [player]."""
     return np.random.default_rng([seed, 1, number]).permutation(players)
 
@@ -61,7 +61,9 @@ def _example_rng(seed: int, kind: int, number: int, stream: int) -> np.random.Ge
     return np.random.default_rng([seed, kind, number] + [stream] * (stream > 0))
 
 
-def gone(seed: int, number: int, players: int, max_removed: int) -> tuple[Bools, Bools]:
+def removed_and_measured(
+    seed: int, number: int, players: int, max_removed: int
+) -> tuple[Bools, Bools]:
     """Players removed in a draw, and players measured in it, both bool [player].
 
     The number of removed players is uniform on 0 ... max_removed. Each player's gain is measured by
@@ -72,7 +74,7 @@ def gone(seed: int, number: int, players: int, max_removed: int) -> tuple[Bools,
     """
     removed_count = int(np.random.default_rng([seed, 5, number]).integers(max_removed + 1))
     is_removed = np.zeros(players, bool)
-    is_removed[order(seed, number, players)[:removed_count]] = True
+    is_removed[random_order(seed, number, players)[:removed_count]] = True
     is_measured = np.ones(players, bool)
     if removed_count == max_removed:
         is_measured = is_removed
@@ -87,7 +89,7 @@ def uniforms(seed: int, number: int, players: int) -> Floats:
     return np.random.default_rng([seed, 8, number]).random(players)
 
 
-def placed(values: Floats, support: Floats, seed: int, number: int) -> Ints:
+def level_indices_of(values: Floats, support: Floats, seed: int, number: int) -> Ints:
     """Indices of values in a support, rounded at random to a neighbour so that the mean is unchanged.
 
     A value that is in the support already is not changed.
@@ -115,7 +117,7 @@ PRIOR_SAMPLES = 8
 
 
 @dataclass(frozen=True)
-class Plan:
+class SamplingPlan:
     """When to stop sampling, and the level and unit of the intervals.
 
     Attributes:
@@ -134,24 +136,24 @@ class Plan:
     span: float
 
 
-def plan_of(options: Options) -> Plan:
+def plan_of(options: Options) -> SamplingPlan:
     """The plan given by a method's options."""
     target = None if options["target"] is None else float(number_in(options, "target"))
-    return Plan(
+    return SamplingPlan(
         samples=integer_in(options, "samples"),
         target=target,
         stop=str(options["stop"]),
         level=float(number_in(options, "level")),
-        span=value_of(str(options["value"])).span,
+        span=value_function_of(str(options["value"])).span,
     )
 
 
-def even(steps: int) -> Floats:
+def even_support(steps: int) -> Floats:
     """Support of gains: the multiples of 1 / steps in [-1, 1]."""
     return np.arange(-steps, steps + 1) / steps
 
 
-def reaching(steps: int, reach: int) -> Floats:
+def weighted_support(steps: int, reach: int) -> Floats:
     """Support of gains with weights up to `reach`: as `even` up to 1, then ever coarser.
 
     Each doubling above 1 has a quarter as many levels as there are from 0 to 1, and at least one,
@@ -187,18 +189,20 @@ class Tally:
     counts: Ints
     draws: int
     active: Bools
-    plan: Plan
+    plan: SamplingPlan
     second: Ints
     support: Floats
 
     @classmethod
-    def start(cls, players: int, support: Floats, plan: Plan) -> Self:
+    def start(cls, players: int, support: Floats, plan: SamplingPlan) -> Self:
         """Nothing drawn yet."""
         no_counts = np.zeros((len(support), players), np.int64)
         return cls(no_counts, 0, np.ones(players, bool), plan, no_counts, support)
 
     @classmethod
-    def restore(cls, saved: Arrays | None, players: int, support: Floats, plan: Plan) -> Self:
+    def restore(
+        cls, saved: Arrays | None, players: int, support: Floats, plan: SamplingPlan
+    ) -> Self:
         """The snapshot that an earlier run saved; an empty one if it saved nothing that fits."""
         empty = cls.start(players, support, plan)
         if saved is None or not {"counts", "draws", "active", "second"} <= set(saved):
@@ -291,7 +295,7 @@ class Tally:
         """The largest possible sample."""
         return float(self.support[-1])
 
-    def stakes(self) -> Learned | None:
+    def stakes(self) -> LearnedStakes | None:
         """Stakes learned from early samples, for the samples after them; None if none were learned."""
         return None
 

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headlab.core import FORMAT, JsonRecord, MethodSpec, ModelSpec, RunSpec, TaskSpec, plain_object
-from headlab.evaluation import Dataset, classes_of
+from headlab.core import (
+    RESULT_FORMAT,
+    JsonRecord,
+    MethodSpec,
+    ModelSpec,
+    RunSpec,
+    TaskSpec,
+    as_plain_object,
+)
+from headlab.evaluation import Dataset, classes_for_spec
 from headlab.hooks import tokens_version
 from headlab.methods.method import Method
-from headlab.results import ANSWERS
+from headlab.results import ANSWERS_KIND
 from headlab.tasks import DEV_SIZE
 
 
@@ -25,7 +33,7 @@ def make_spec(
         ablation: What stands in the place of a removed head.
     """
     version = recorded_version(method_row.version_of(options))
-    method = MethodSpec(method_row.key, plain_object(options), version)
+    method = MethodSpec(method_row.key, as_plain_object(options), version)
     return replace(_evaluation_spec(dataset, ablation), method=method, seed=seed)
 
 
@@ -38,7 +46,7 @@ def answers_spec(dataset: Dataset, ablation: str = "zero") -> RunSpec:
     device = dataset.model.device.type
     return replace(
         _evaluation_spec(dataset, ablation),
-        kind=ANSWERS,
+        kind=ANSWERS_KIND,
         device="" if device == "cpu" else device,
     )
 
@@ -54,7 +62,7 @@ def _evaluation_spec(dataset: Dataset, ablation: str) -> RunSpec:
         seed=task.seed,
         data_hash=task.data_hash(dataset.examples),
         more={
-            **classes_of(dataset.model, task),
+            **classes_for_spec(dataset.model, task),
             **tokens_version(dataset.model, dataset.examples),
         },
     )
@@ -62,7 +70,7 @@ def _evaluation_spec(dataset: Dataset, ablation: str) -> RunSpec:
     if ablation == "mean":  # over these examples, whichever split is scored or evaluated
         means = task.data_hash(task.examples(dataset.language, "dev", DEV_SIZE))
     return RunSpec(
-        format=FORMAT,
+        format=RESULT_FORMAT,
         model=ModelSpec.from_json(dataset.model.recorded()),
         task=examples,
         ablation=ablation,

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headlab.core import VALUES, HeadlabError, Option, Registry, integer_in, other_key, other_kind
+from headlab.core import (
+    VALUE_FUNCTIONS,
+    HeadlabError,
+    Option,
+    Registry,
+    integer_in,
+    wrong_key_text,
+    wrong_kind_text,
+)
 from headlab.methods.method import (
     BACKWARD_PASS_COST,
     Method,
@@ -65,7 +73,7 @@ STOP = Option(
     "a head is done when its sign is decided or it is narrow enough, or only then",
     ("sign", "width"),
 )
-VALUE = Option("accuracy", "how an answer is valued", tuple(VALUES))
+VALUE = Option("accuracy", "how an answer is valued", tuple(VALUE_FUNCTIONS))
 COALITIONS = "coalitions with fewer than half the heads removed, or of all sizes"
 TOP50 = Option("shapley-top50", COALITIONS, ("shapley-top50", "shapley"))
 FULL = Option("shapley", COALITIONS, ("shapley-top50", "shapley"))
@@ -348,13 +356,13 @@ RIVALS: Mapping[str, tuple[str, Options]] = {
 def _misfit(key: str, entry: object) -> str:
     """Why a package's entry is no method of this key; empty if it is one."""
     if not isinstance(entry, Method):
-        return other_kind(entry, "a Method of headlab.methods.table")
+        return wrong_kind_text(entry, "a Method of headlab.methods.table")
     if key in ALIASES:
         return f"{key} is another name of {ALIASES[key]}"
     cost: object = entry.cost  # a package may give anything
     if not isinstance(cost, MethodCost | str):
         return f"its cost, {cost!r:.60}, is neither a MethodCost nor a text"
-    return other_key(entry.key, key)
+    return wrong_key_text(entry.key, key)
 
 
 METHODS: Mapping[str, Method] = Registry(BUILT_IN, "headlab.methods", _misfit)

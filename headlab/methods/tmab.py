@@ -8,27 +8,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headlab.core import FINE, Bools, Floats, HeadlabError, Ints
-from headlab.methods.game import Ask, Game
+from headlab.core import FINE_STEPS, Bools, Floats, HeadlabError, Ints
+from headlab.methods.game import Game, Query
 from headlab.methods.method import Options
 from headlab.methods.model_game import game_of
 from headlab.methods.sampling import (
-    Plan,
+    SamplingPlan,
     Tally,
     cycled_example,
-    gone,
-    placed,
+    level_indices_of,
     plan_of,
-    reaching,
+    removed_and_measured,
     uniforms,
+    weighted_support,
 )
 from headlab.methods.screen import Scale, Screen, weighted_samples
 from headlab.methods.work import Arrays, Outcome, Work, final_outcome
-from headlab.stats import Learned, learn
+from headlab.stats import LearnedStakes, learn_stakes
 
 TOP50 = "shapley-top50"
-FULL = "shapley"
-ESTIMANDS = (TOP50, FULL)
+ALL_SIZES = "shapley"
+ESTIMANDS = (TOP50, ALL_SIZES)
 # Rounds of draws that are asked for at once while all heads are sampled.
 ROUNDS_AT_ONCE = 4
 # Minimum number of parts of a cycle of examples, so that several devices can share it.
@@ -55,10 +55,10 @@ def is_full(estimand: str) -> bool:
             f"unknown estimand {estimand!r}; use {' or '.join(ESTIMANDS)}",
             code="method.estimand_unknown",
         )
-    return estimand == FULL
+    return estimand == ALL_SIZES
 
 
-def sizes(estimand: str, players: int) -> int:
+def removal_sizes(estimand: str, players: int) -> int:
     """How many numbers of removed heads count, starting at 0.
 
     Raises:
@@ -67,12 +67,12 @@ def sizes(estimand: str, players: int) -> int:
     return players if is_full(estimand) else (players + 1) // 2
 
 
-def max_halvings(plan: Plan) -> int:
+def max_halvings(plan: SamplingPlan) -> int:
     """Halvings of the smallest probability of computing a gain, 2 ** -halvings."""
     return MAX_HALVINGS if plan.target is None else MAX_HALVINGS_WITH_TARGET
 
 
-def support_of(plan: Plan, steps: int, screened: bool) -> Floats:
+def support_of(plan: SamplingPlan, steps: int, screened: bool) -> Floats:
     """The values that samples take, float [level].
 
     Args:
@@ -81,11 +81,11 @@ def support_of(plan: Plan, steps: int, screened: bool) -> Floats:
         screened: Whether gains are predicted; otherwise none is weighted.
     """
     largest_weight = 1 << max_halvings(plan) if screened else 1
-    return reaching(steps, largest_weight)
+    return weighted_support(steps, largest_weight)
 
 
 @dataclass(frozen=True)
-class Screened(Tally):
+class ScreenedTally(Tally):
     """A tally with a screen, and with the samples from which stakes were learned.
 
     Attributes:
@@ -101,16 +101,16 @@ class Screened(Tally):
         """What `restored` needs."""
         return {**super().arrays(), "early": self.early, **self.screen.arrays()}
 
-    def of(self, heads: Bools) -> Screened:
+    def of(self, heads: Bools) -> ScreenedTally:
         """The tally restricted to some heads; the screen is unchanged."""
         return replace(super().of(heads), early=self.early[:, heads])
 
-    def learned(self) -> Screened:
+    def learned(self) -> ScreenedTally:
         """The snapshot with stakes learned for later samples; done once, at the end of a cycle."""
         is_due = self.draws >= MIN_LEARNING_DRAWS and not self.early.any()
         return replace(self, early=self.counts) if is_due else self
 
-    def stakes(self) -> Learned | None:
+    def stakes(self) -> LearnedStakes | None:
         """Stakes learned from early samples, for the samples after them.
 
         They are tuned to the target half-width, or to the one expected after the plan's samples if
@@ -120,10 +120,10 @@ class Screened(Tally):
             return None
         target = (self.plan.target or 0.0) / self.plan.span
         width = np.maximum(target, self.reachable(self.early))
-        return learn(self.support / self.reach, self.early, width / self.reach)
+        return learn_stakes(self.support / self.reach, self.early, width / self.reach)
 
 
-def empty_tally(players: int, support: Floats, plan: Plan, bins: int) -> Screened:
+def empty_tally(players: int, support: Floats, plan: SamplingPlan, bins: int) -> ScreenedTally:
     """An empty snapshot.
 
     Args:
@@ -134,12 +134,17 @@ def empty_tally(players: int, support: Floats, plan: Plan, bins: int) -> Screene
     """
     empty = Tally.start(players, support, plan)
     screen = Screen.start(bins, players)
-    return Screened(**vars(empty), screen=screen, early=np.zeros_like(empty.counts))
+    return ScreenedTally(**vars(empty), screen=screen, early=np.zeros_like(empty.counts))
 
 
 def estimate(
-    game: Game, plan: Plan, *, seed: int, estimand: str = TOP50, saved: Screened | None = None
-) -> Iterator[Screened]:
+    game: Game,
+    plan: SamplingPlan,
+    *,
+    seed: int,
+    estimand: str = TOP50,
+    saved: ScreenedTally | None = None,
+) -> Iterator[ScreenedTally]:
     """Tallies that grow by a round each, until every head is satisfied or has all its samples.
 
     A sample of a head is its gain at one random coalition on one example. A draw picks an example
@@ -160,7 +165,7 @@ def estimate(
         estimand: Which coalitions count.
         saved: The tally to go on from, if it fits.
     """
-    max_removed = sizes(estimand, game.players)
+    max_removed = removal_sizes(estimand, game.players)
     scale = game.scale
     bins = 0 if scale is None else scale.bins
     tally = saved
@@ -190,7 +195,7 @@ def _update_is_due(draws: int, examples: int) -> bool:
     return rest == 0 and multiple.bit_count() == 1
 
 
-def _updated_screen(tally: Screened, scale: Scale, costs: Floats) -> Screen:
+def _updated_screen(tally: ScreenedTally, scale: Scale, costs: Floats) -> Screen:
     """The tally's screen with the best probabilities by its gains so far."""
     plan = tally.plan
     slack = 0.0
@@ -202,7 +207,7 @@ def _updated_screen(tally: Screened, scale: Scale, costs: Floats) -> Screen:
 
 
 def _draws_until_update(
-    game: Game, tally: Screened, seed: int, max_removed: int
+    game: Game, tally: ScreenedTally, seed: int, max_removed: int
 ) -> Iterator[tuple[range, Draws, Floats]]:
     """The draws until the next update of the probabilities, in parts.
 
@@ -239,33 +244,33 @@ class Draws(NamedTuple):
     examples: Ints
 
 
-def _draw(game: Game, tally: Screened, numbers: range, seed: int, max_removed: int) -> Draws:
+def _draw(game: Game, tally: ScreenedTally, numbers: range, seed: int, max_removed: int) -> Draws:
     """The draws of these numbers; only active heads are measured."""
     removed = []
     measured = []
     examples = []
     for number in numbers:
-        is_removed, is_measured = gone(seed, number, game.players, max_removed)
+        is_removed, is_measured = removed_and_measured(seed, number, game.players, max_removed)
         removed.append(is_removed)
         measured.append(is_measured)
         examples.append(cycled_example(seed, number, game.examples, game.weights))
     return Draws(~np.stack(removed), np.stack(measured) & tally.active, np.array(examples))
 
 
-def _ask(game: Game, tally: Screened, numbers: range, draws: Draws, seed: int) -> Ask:
+def _ask(game: Game, tally: ScreenedTally, numbers: range, draws: Draws, seed: int) -> Query:
     """The query for the gains of some draws."""
     if tally.screen.whole:
-        return Ask("marginals", draws._asdict())
+        return Query("marginals", draws._asdict())
     chances = {
         "halvings": tally.screen.halvings,
         "uniforms": np.stack([uniforms(seed, number, game.players) for number in numbers]),
     }
-    return Ask("screened", {**draws._asdict(), **chances})
+    return Query("screened", {**draws._asdict(), **chances})
 
 
 def _with_answers(
-    tally: Screened, game: Game, numbers: range, draws: Draws, answers: Floats, seed: int
-) -> Screened:
+    tally: ScreenedTally, game: Game, numbers: range, draws: Draws, answers: Floats, seed: int
+) -> ScreenedTally:
     """The snapshot with the answers to some draws added."""
     is_measured = draws.wanted
     screen = tally.screen
@@ -278,7 +283,7 @@ def _with_answers(
         screen = screen.add(bins, is_measured, foreseen, computed)
     level_indices = []
     for number, gains_of_draw in zip(numbers, gains, strict=True):
-        level_indices.append(placed(gains_of_draw, tally.support, seed, number))
+        level_indices.append(level_indices_of(gains_of_draw, tally.support, seed, number))
     in_second_half = draws.examples >= game.examples / 2
     tally = tally.add(np.stack(level_indices), is_measured, len(numbers), in_second_half)
     return replace(tally, screen=screen)
@@ -293,7 +298,9 @@ def run(work: Work) -> Outcome:
     return final_outcome(work, tally, tallies)
 
 
-def restore(saved: Arrays, options: Options, players: int, steps: int | None = None) -> Screened:
+def restore(
+    saved: Arrays, options: Options, players: int, steps: int | None = None
+) -> ScreenedTally:
     """The snapshot stored in a checkpoint.
 
     Args:
@@ -302,11 +309,13 @@ def restore(saved: Arrays, options: Options, players: int, steps: int | None = N
         players: Number of players.
         steps: Number of levels of a gain of 1 in the game; None infers it from the checkpoint.
     """
-    possible_steps = (1, FINE) if steps is None else (steps,)
-    return restored(saved, plan_of(options), players, possible_steps)
+    possible_steps = (1, FINE_STEPS) if steps is None else (steps,)
+    return tally_from(saved, plan_of(options), players, possible_steps)
 
 
-def restored(saved: Arrays, plan: Plan, players: int, steps: Sequence[int]) -> Screened:
+def tally_from(
+    saved: Arrays, plan: SamplingPlan, players: int, steps: Sequence[int]
+) -> ScreenedTally:
     """The snapshot stored in arrays; an empty one if they do not fit.
 
     Args:
@@ -329,4 +338,4 @@ def restored(saved: Arrays, plan: Plan, players: int, steps: Sequence[int]) -> S
     early_counts = saved["early"]
     if screen is None or not tally.draws or early_counts.shape != tally.counts.shape:
         return empty
-    return Screened(**vars(tally), screen=screen, early=early_counts.astype(np.int64))
+    return ScreenedTally(**vars(tally), screen=screen, early=early_counts.astype(np.int64))

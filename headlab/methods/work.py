@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from headlab.core import Floats, HeadGrid, HeadlabError, Ints, Progress, RunSpec, Value
-from headlab.core.parallel import Tick, spread
+from headlab.core import Floats, HeadGrid, HeadlabError, Ints, Progress, RunSpec, ValueFunction
+from headlab.core.parallel import Tick, run_in_parallel
 from headlab.evaluation import Batch, Evaluator
 from headlab.methods.game import Game
 from headlab.methods.table import method as method_of
@@ -32,7 +32,7 @@ class HeadGame(Game, Protocol):
 
     evaluator: Evaluator
     ablation: str
-    value: Value
+    value: ValueFunction
     tokens: int | None
 
 
@@ -166,8 +166,8 @@ def mean_outcome(
         return batch_sums, batch_weights, lane.forwards
 
     examples_done = 0
-    for batch, (batch_sums, batch_weights, forwards) in spread(
-        batches, sums_of, on=evaluator.model, tick=evaluator.tick
+    for batch, (batch_sums, batch_weights, forwards) in run_in_parallel(
+        batches, sums_of, model=evaluator.model, tick=evaluator.tick
     ):
         rows = batch.rows[: len(batch_weights)]
         sums[rows] = batch_sums[:, layers, columns]
@@ -178,7 +178,10 @@ def mean_outcome(
         evaluator.forwards += forwards
         examples_done += len(batch.rows)
         work.report(Progress(examples_done, len(examples), "examples"))
-    low, high = jackknife_interval(sums, weights, groups, to_size, most=max_size) or (None, None)
+    low, high = jackknife_interval(sums, weights, groups, to_size, upper_limit=max_size) or (
+        None,
+        None,
+    )
     return Outcome(
         values=to_size(sums.sum(axis=0) / weights.sum(axis=0)),
         low=low,
@@ -268,7 +271,7 @@ class Saver:
 
 
 @contextmanager
-def saving(
+def saves_of(
     save: Callable[[Arrays], None], clock: Callable[[], float] = time.perf_counter
 ) -> Iterator[Saver]:
     """A `Saver` for a run; if the run ends with an exception, its last state is saved."""
@@ -285,7 +288,7 @@ def final_outcome(work: Work, start: S, snapshots: Iterable[S]) -> Outcome:
     """Save and report every snapshot; returns the outcome of the last one."""
     last_snapshot = start
     work.report(last_snapshot.progress())
-    with saving(work.save) as saver:
+    with saves_of(work.save) as saver:
         for snapshot in snapshots:
             saver.offer(partial(_arrays, snapshot, work.evaluator.forwards))
             work.report(snapshot.progress())

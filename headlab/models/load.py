@@ -25,20 +25,20 @@ from transformers import (
 from headlab.core import (
     HeadlabError,
     as_sentence,
+    errors_as_headlab_errors,
     first_line,
     is_folder,
-    library_errors,
-    out_of_memory,
+    is_out_of_memory,
     read_json,
     require_type,
 )
-from headlab.masks import UNVERSIONED
+from headlab.masks import FOLDER_REVISION
 from headlab.models.allattention.modelling import OWN_CLASSES, make_known
-from headlab.models.checkpoint import Checkpoint, alone
+from headlab.models.checkpoint import Checkpoint, building_alone
 from headlab.models.embedded import (
-    DELTA,
+    DELTA_FILE,
     EMBEDDED,
-    TRAINING,
+    TRAINING_FILE,
     adapter_folder,
     base_of,
     fingerprint_delta,
@@ -51,25 +51,25 @@ from headlab.models.embedded import (
 from headlab.models.files import (
     LIGHT,
     SAFETENSORS,
-    families,
     hub_folder,
     hub_shapes,
     hub_sizes,
     no_safetensors,
     require_safetensors,
+    tried_families,
 )
 from headlab.models.quantised import (
     DeviceOptions,
-    dequantised,
+    dequantise_module,
     dequantising_options,
     quantisation_of,
-    reading,
+    quantised_reading,
     require_described,
     shows_fit_in_headers,
 )
 from headlab.models.shrunk_classes import class_named, make_known_folder
 from headlab.models.shrunk_cut import PREFIX as SHRUNK
-from headlab.models.special_ids import check_named_tokens, generation_padding, is_known
+from headlab.models.special_ids import check_named_tokens, generation_padding, is_known_token
 from headlab.models.tokenising import classifies_words, state_earlier_training
 from headlab.models.untrusted import (
     can_be_built,
@@ -92,7 +92,7 @@ from headlab.models.weights import (
     weight_files,
     with_loading_info,
 )
-from headlab.tasks import Task, told_by_names
+from headlab.tasks import Task, match_before_examples
 
 ADAPTER = "adapter_config.json"
 MAX_BYTES_A_NUMBER = 4  # of a number in a file of weights that headlab loads
@@ -108,7 +108,7 @@ STRATEGIES = ("auto", "balanced", "balanced_low_0", "sequential")
 DeviceMap = str | Mapping[str, str | int]
 
 
-def read(
+def read_model(
     name: str | Path,
     *,
     revision: str | None = None,
@@ -143,7 +143,7 @@ def read(
         moved_to = None if device_options else target_device
         torch.nn.Module.to(checkpoint.module, device=moved_to, dtype=DTYPES[dtype])
     except (RuntimeError, MemoryError, OSError, HeadlabError) as error:
-        if not out_of_memory(error) and not out_of_memory(error.__cause__):
+        if not is_out_of_memory(error) and not is_out_of_memory(error.__cause__):
             raise
         devices = "the devices of its device_map" if device_options else target_device
         raise HeadlabError(
@@ -213,7 +213,7 @@ def pick_device(device: str | int | None) -> torch.device:
 
 def _folder_of(name: str, revision: str | None) -> tuple[Path, str]:
     if is_folder(name):
-        return Path(name), UNVERSIONED
+        return Path(name), FOLDER_REVISION
     try:
         folder = hub_folder(name, revision)
     except HeadlabError as error:
@@ -226,7 +226,7 @@ def _folder_of(name: str, revision: str | None) -> tuple[Path, str]:
 
 
 def read_folder(
-    folder: Path, revision: str, name: str, **spread: Unpack[DeviceOptions]
+    folder: Path, revision: str, name: str, **device_options: Unpack[DeviceOptions]
 ) -> Checkpoint:
     """Load a Hugging Face folder with the class its config names.
 
@@ -249,7 +249,7 @@ def read_folder(
             code="model.is_adapter",
         )
     is_changes_only = is_delta(folder)
-    with library_errors(partial(_unreadable, name)):
+    with errors_as_headlab_errors(partial(_unreadable, name)):
         require_readable_names(folder, name)
         config = _config(folder, name)
         tokenizer = None
@@ -261,15 +261,15 @@ def read_folder(
         model_class = _class_of(config, name)
         check_named_tokens(model_class, config, name)
         _undo_local_settings(config, tokenizer, folder)
-        with alone(), growing_no_larger(_stored_bytes(folder), name):
-            module, note = _load_complete(model_class, config, folder, name, spread)
-        if tokenizer is not None and (folder / TRAINING).is_file():
+        with building_alone(), growing_no_larger(_stored_bytes(folder), name):
+            module, note = _load_complete(model_class, config, folder, name, device_options)
+        if tokenizer is not None and (folder / TRAINING_FILE).is_file():
             state_earlier_training(tokenizer, config, labels_words=classifies_words(module))
     if problem is not None:
         raise problem
     assert tokenizer is not None
     identity = fingerprint_delta(folder) if is_changes_only else identity_of(folder).fingerprint
-    named_folder = folder.absolute() if revision == UNVERSIONED else None
+    named_folder = folder.absolute() if revision == FOLDER_REVISION else None
     return Checkpoint(str(name), revision, identity, module, tokenizer, note, named_folder)
 
 
@@ -283,7 +283,7 @@ def read_config(folder: Path) -> PretrainedConfig:
         HeadlabError: It cannot be read.
     """
     name = str(folder)
-    with library_errors(partial(_unreadable, name)):
+    with errors_as_headlab_errors(partial(_unreadable, name)):
         return _config(folder, name)
 
 
@@ -352,7 +352,7 @@ def _undo_local_settings(
     for part in {id(part): part for part in (config, config.get_text_config())}.values():
         if getattr(part, "pad_token_id", None) is None and tokenizer is not None:
             padding = tokenizer.pad_token_id
-            if not is_known(padding, config):
+            if not is_known_token(padding, config):
                 padding = generation_padding(folder, config)
             part.pad_token_id = padding
         if part._attn_implementation not in KERNELS:
@@ -506,7 +506,7 @@ def _shapes_of(folder: Path, config: PretrainedConfig) -> dict[str, tuple[int, .
     if not is_delta(folder):
         return folder_shapes(folder, config)
     base = stored_shapes(base_of(folder), [SINGLE])
-    return named_as_in_classifier(base) | stored_shapes(folder, [DELTA])
+    return named_as_in_classifier(base) | stored_shapes(folder, [DELTA_FILE])
 
 
 def _load_module(
@@ -535,7 +535,7 @@ def _load_module(
     source = None if is_delta(folder) else folder
     quantisation = quantisation_of(config, name)
     devices: DeviceOptions = {**dequantising_options(config, name), **spread}
-    with reading(quantisation, name):
+    with quantised_reading(quantisation, name):
         try:
             if spread:
                 model_and_info = _spread_out(kind, source, options, devices)
@@ -546,7 +546,7 @@ def _load_module(
         except HeadlabError as error:
             raise _written_wrongly(name, error) from error
         if quantisation is not None:
-            module = dequantised(module)
+            module = dequantise_module(module)
     return module, LoadReport.of(loading_info)
 
 
@@ -625,8 +625,8 @@ def _tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
     Args:
         name: The model, in messages.
     """
-    with library_errors(partial(_no_tokenizer, name)):
-        with alone():
+    with errors_as_headlab_errors(partial(_no_tokenizer, name)):
+        with building_alone():
             tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         if not isinstance(tokenizer, PreTrainedTokenizerBase):
             raise TypeError(f"its tokenizer_class is {type(tokenizer).__name__}, which is none")
@@ -672,7 +672,7 @@ class Fact(NamedTuple):
     classes: tuple[str, ...] = ()
 
 
-def examine(name: str, task: Task | None = None) -> list[Fact]:
+def examine_model(name: str, task: Task | None = None) -> list[Fact]:
     """Whether a model can be used, as far as its files tell.
 
     Of a hub model, all but the weights are fetched. The list ends with the first check without
@@ -690,7 +690,7 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
         return [Fact("Found", False, as_sentence(error))]
     facts = [Fact("Found", True, location)]
     try:
-        with library_errors(partial(_unreadable, name)):
+        with errors_as_headlab_errors(partial(_unreadable, name)):
             require_readable_names(folder, name)
             config = _config(folder, name)
             class_names = _class_names(config)
@@ -708,7 +708,7 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
     except HeadlabError as error:
         return [*facts, weights, Fact("Architecture", False, as_sentence(error))]
     try:
-        with library_errors(partial(_unreadable, name)):
+        with errors_as_headlab_errors(partial(_unreadable, name)):
             check_named_tokens(model_class, config, name)
     except HeadlabError as error:
         return [*facts, weights, Fact("Special tokens", False, as_sentence(error))]
@@ -801,7 +801,7 @@ def _weights_fact(
     except HeadlabError as error:
         return Fact("Weights", False, as_sentence(error))
     try:
-        files = [DELTA]
+        files = [DELTA_FILE]
         if not is_delta(folder):
             files = weight_files(folder, sizes, named_weight_file(config))
         if not files:
@@ -817,7 +817,7 @@ def _weights_fact(
                 "them."
             )
             return Fact("Weights", True, sentence)
-        with library_errors(_torn_weights):
+        with errors_as_headlab_errors(_torn_weights):
             count = sum(map(math.prod, stored_shapes(folder, files).values()))
     except HeadlabError as error:
         return Fact("Weights", False, f"{name}: {as_sentence(error)}")
@@ -886,7 +886,7 @@ def _weights_fit_fact(
         name: a folder, or the hub id under which headers are read where the files are not here.
     """
     try:
-        with library_errors(partial(_unreadable, name)):
+        with errors_as_headlab_errors(partial(_unreadable, name)):
             dequantising_options(config, name)  # raises where they cannot be read
             if not shows_fit_in_headers(config, name):
                 words = f"{weights.words} Loading it compares them with the class."
@@ -921,7 +921,7 @@ def _capitalise(sentence: str) -> str:
 
 
 def _architecture_fact(kind: str, model_type: str) -> Fact:
-    tried_family = families()["families"].get(model_type.removeprefix(SHRUNK))
+    tried_family = tried_families()["families"].get(model_type.removeprefix(SHRUNK))
     if tried_family is None:
         sentence = (
             f"{kind}: model type {model_type} has not been tried yet; loading it tries whether "
@@ -1009,6 +1009,6 @@ def _labels_fact(kind: str, config: PretrainedConfig, task: Task) -> Fact:
         )
     names = [str(label) for _, label in sorted((config.id2label or {}).items())]
     try:
-        return Fact("Labels", *told_by_names(task.name, task.labels, names, task.label_map))
+        return Fact("Labels", *match_before_examples(task.name, task.labels, names, task.label_map))
     except HeadlabError as error:
         return Fact("Labels", False, as_sentence(error))

@@ -32,7 +32,7 @@ from tokenizers import (
 )
 
 from headlab.core import CHOOSE_MODEL_CACHE, HeadlabError, sync_file, write_json
-from headlab.models.files import built, check_file
+from headlab.models.files import check_file, replacing_folder
 
 # SentencePiece's compiled character map, built from a {character: replacement} map.
 
@@ -505,7 +505,7 @@ def write_folder(file: E5File, target: Path, sha256: str) -> Path:
         sha256: Of the file.
     """
     if not is_complete(target):
-        with built(target, is_complete, CHOOSE_MODEL_CACHE) as folder:
+        with replacing_folder(target, is_complete, CHOOSE_MODEL_CACHE) as folder:
             write_files(file, folder, sha256)
     return target
 

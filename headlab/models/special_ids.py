@@ -23,16 +23,16 @@ def vocabulary_size(config: PretrainedConfig) -> int | None:
     return max((size for size in sizes if isinstance(size, int)), default=None)
 
 
-def is_known(token_id: object, config: PretrainedConfig) -> TypeGuard[int]:
+def is_known_token(token_id: object, config: PretrainedConfig) -> TypeGuard[int]:
     """Whether something is the id of a token that a model with this configuration has."""
     size = vocabulary_size(config)
     return type(token_id) is int and token_id >= 0 and (size is None or token_id < size)
 
 
-def named_padding(config: PretrainedConfig) -> int | None:
+def config_padding_id(config: PretrainedConfig) -> int | None:
     """The padding token that a configuration names, also in its part for texts; None for none that the model has."""
     padding_ids = [getattr(part, PAD, None) for part in (config.get_text_config(), config)]
-    return next((token_id for token_id in padding_ids if is_known(token_id, config)), None)
+    return next((token_id for token_id in padding_ids if is_known_token(token_id, config)), None)
 
 
 def generation_padding(folder: Path, config: PretrainedConfig) -> int | None:
@@ -40,7 +40,7 @@ def generation_padding(folder: Path, config: PretrainedConfig) -> int | None:
     path = folder / GENERATION
     settings = read_json(path) if path.is_file() else None
     token_id = settings.get(PAD) if isinstance(settings, dict) else None
-    return token_id if is_known(token_id, config) else None
+    return token_id if is_known_token(token_id, config) else None
 
 
 def reads_last_token(kind: type[PreTrainedModel]) -> bool:
@@ -68,10 +68,10 @@ def padding_id(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> i
         None if neither names one.
     """
     tokenizer_padding: int | None = tokenizer.pad_token_id
-    config_padding = named_padding(module.config)
+    config_padding = config_padding_id(module.config)
     if config_padding is None:
         return tokenizer_padding
-    if not is_known(tokenizer_padding, module.config) or reads_last_token(type(module)):
+    if not is_known_token(tokenizer_padding, module.config) or reads_last_token(type(module)):
         return config_padding
     return tokenizer_padding
 
@@ -99,11 +99,11 @@ def check_named_tokens(kind: type[PreTrainedModel], config: PretrainedConfig, na
         name: The model, in messages.
     """
     padding = getattr(config.get_text_config(), PAD, None)
-    is_unknown = padding is not None and not is_known(padding, config)
+    is_unknown = padding is not None and not is_known_token(padding, config)
     if is_unknown and (reads_last_token(kind) or not can_be_built(kind, config, AssertionError)):
         raise _unknown_token(PAD, padding, config, name)
     start = getattr(config, START, None)
-    if config.is_encoder_decoder and start is not None and not is_known(start, config):
+    if config.is_encoder_decoder and start is not None and not is_known_token(start, config):
         raise _unknown_token(START, start, config, name)
 
 

@@ -27,7 +27,7 @@ OF_BYTES = frozenset({"ByT5Tokenizer", "DiaTokenizer", "PerceiverTokenizer"})
 BytesOfToken = Callable[[str], bytes | None]
 
 
-def readable(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
+def readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
     """The text of every token of a sentence.
 
     Bytes become the characters that they encode, whatever the tokenizer writes for them. Of a

@@ -18,7 +18,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from headlab.core import HeadlabError, first_line, library_errors
+from headlab.core import HeadlabError, errors_as_headlab_errors, first_line
 from headlab.models.shrunk_cut import PREFIX as SHRUNK
 
 Rows = list[list[int]]
@@ -72,7 +72,7 @@ class TokenizerLocks:
 LOCKS = TokenizerLocks()
 
 
-def held(tokenizer: PreTrainedTokenizerBase) -> AbstractContextManager[bool]:
+def tokenizer_lock(tokenizer: PreTrainedTokenizerBase) -> AbstractContextManager[bool]:
     """A block during which no other thread uses the tokenizer through headlab."""
     return LOCKS.lock_of(tokenizer)
 
@@ -87,7 +87,7 @@ def tokenizer_output(
     Raises:
         HeadlabError: its files cannot be used, which some packages notice only at the first text.
     """
-    with library_errors(partial(_cannot_tokenise, tokenizer)):
+    with errors_as_headlab_errors(partial(_cannot_tokenise, tokenizer)):
         output: BatchEncoding = tokenizer(*texts, **options)
     return output
 
@@ -170,7 +170,7 @@ def missing_segment_ids(tokenizer: PreTrainedTokenizerBase, config: PretrainedCo
         return SegmentIds()
     if stated_names is not None and SEGMENT_IDS not in stated_names:
         return SegmentIds()
-    with held(tokenizer):
+    with tokenizer_lock(tokenizer):
         segment_ids = tokenizer_output(tokenizer, ["a"], ["a"], verbose=False).get(SEGMENT_IDS)
         if segment_ids is not None and any(segment_ids[0]):
             return SegmentIds()
@@ -256,7 +256,7 @@ def word_spaces(tokenizer: PreTrainedTokenizerBase, *, labels_words: bool) -> Wo
     """
     if tokenizer.init_kwargs.get(SPACED_WORDS) is False and labels_words:
         return "none"
-    with held(tokenizer):
+    with tokenizer_lock(tokenizer):
         if not loses_spaces(tokenizer):
             return "none"
     return "every" if labels_words else "inner"
@@ -405,7 +405,7 @@ def tokenise(
     options: TokenizerOptions = {"is_split_into_words": split, "verbose": False}
     if not tokenizer.is_fast and max_tokens is not None:  # truncates without changing itself
         options |= {"truncation": True, "max_length": max_tokens}
-    with held(tokenizer):
+    with tokenizer_lock(tokenizer):
         if target:
             options["text_target"] = _as_list(texts)
             batch = tokenizer_output(tokenizer, **options)

@@ -2,7 +2,7 @@
 
 What is looked at before they are read: that each is a file, that their numbers are those of a
 model, and that the class which they name does not grow beyond the weights that are there. What
-libraries raise meanwhile is made a sentence by `headlab.core.errors.library_errors`.
+libraries raise meanwhile is made a sentence by `headlab.core.errors.errors_as_headlab_errors`.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ import torch
 from safetensors import safe_open
 from transformers import PretrainedConfig, PreTrainedModel
 
-from headlab.core import HeadlabError, read_json, remember_former
-from headlab.models.checkpoint import LoadingInfo, alone
+from headlab.core import HeadlabError, read_json, remember_former_fingerprints
+from headlab.models.checkpoint import LoadingInfo, building_alone
 from headlab.models.files import FolderIdentity, identify_folder
 from headlab.models.quantised import quantised_clause
 
@@ -78,7 +78,7 @@ def identity_of(folder: Path) -> FolderIdentity:
     """
     file_names = [path.name for path in folder.iterdir()]
     identity = identify_folder(folder, weight_files(folder, file_names, _stated_file(folder)))
-    remember_former(identity.fingerprint, identity.former)
+    remember_former_fingerprints(identity.fingerprint, identity.former)
     return identity
 
 
@@ -185,7 +185,7 @@ def load_without_memory(
         what transformers raises for a configuration that it cannot build.
     """
     numbers = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
-    with alone():
+    with building_alone():
         model_and_info: object = kind.from_pretrained(
             None,
             config=config,

@@ -101,7 +101,7 @@ def moments(times: int) -> list[int]:
     )
 
 
-def open_map(gates: LearnedGates) -> go.Figure:
+def open_probability_map(gates: LearnedGates) -> go.Figure:
     """P(open) of every gate, stacks side by side; a slider and a button step through the training.
 
     The end is shown first.  Heads without a gate are blank.
@@ -164,7 +164,7 @@ def rectangles(grid: HeadGrid, flat: Floats) -> list[Floats]:
     return values_by_stack
 
 
-def course(gates: LearnedGates) -> go.Figure:
+def training_figure(gates: LearnedGates) -> go.Figure:
     """Mean task loss and penalty during training, and below them how many heads are open.
 
     Args:
@@ -176,7 +176,7 @@ def course(gates: LearnedGates) -> go.Figure:
     return plotly_rows([loss_chart([gates]), open_heads_chart(gates)], COURSE_HEIGHT)
 
 
-def kept_by_layer(rows: Sequence[str], kept: Sequence[Bools], grid: HeadGrid) -> go.Figure:
+def kept_by_layer_figure(rows: Sequence[str], kept: Sequence[Bools], grid: HeadGrid) -> go.Figure:
     """How many heads each layer keeps, one row per run; colours are shares of the layer.
 
     Args:
@@ -217,7 +217,7 @@ def kept_by_layer(rows: Sequence[str], kept: Sequence[Bools], grid: HeadGrid) ->
     return finish(figure, height=max(170, 110 + ROW_PIXELS * len(rows)))
 
 
-def kept_by_stack(
+def kept_by_stack_figure(
     weights: Sequence[float], kept: Mapping[str, Sequence[int]], sizes: Mapping[str, int]
 ) -> go.Figure:
     """The share of each stack's heads kept as the weight grows: which stack loses heads first.

@@ -10,19 +10,19 @@ import plotly.graph_objects as go
 from headlab.charts.chart import Axis, Chart
 from headlab.charts.dots import ROW_PIXELS
 from headlab.charts.matrices import marked_cells
-from headlab.core import NOTHING, Bools, Floats, HeadGrid, shown_unit
+from headlab.core import EMPTY_CELL, Bools, Floats, HeadGrid, display_unit
 from headlab.pictures import (
-    CORRECTED,
     DARK,
     HARMS,
     HELPS,
+    HOLM_CORRECTED,
     LIGHT,
     LOOKS,
     MINUS,
     UNSURE,
-    in_order,
+    in_legend_order,
     look_of,
-    map_of,
+    map_of_scores,
 )
 from headlab.plots.drawing import plotly_figure
 from headlab.plots.style import DOTTED, LEGEND, finish
@@ -45,7 +45,9 @@ def head_map(scores: HeadScores, limit: float | None = None) -> go.Figure:
     Returns:
         A new figure.
     """
-    map_shown = map_of(scores, None if limit is None else shown_unit(scores.unit)[0] * limit)
+    map_shown = map_of_scores(
+        scores, None if limit is None else display_unit(scores.unit)[0] * limit
+    )
     figure = go.Figure()
     tip_texts = np.array([tip.replace("\n", "<br>") for tip in map_shown.tips])
     tips = _rows(map_shown.grid, tip_texts)
@@ -96,7 +98,7 @@ def _marks(rows: Sequence[Sequence[float]]) -> dict[str, object]:
         for head, mark in enumerate(marks):
             if not int(mark):
                 continue
-            is_corrected = abs(int(mark)) == CORRECTED
+            is_corrected = abs(int(mark)) == HOLM_CORRECTED
             x.append(head)
             y.append(layer)
             signs.append("+" if mark > 0 else MINUS)
@@ -208,7 +210,7 @@ def roles_across_languages(
         columns: Names of the languages.
     """
     texts = [
-        [NOTHING if np.isnan(value) else f"{value:.0f}" for value in row_of_shares]
+        [EMPTY_CELL if np.isnan(value) else f"{value:.0f}" for value in row_of_shares]
         for row_of_shares in share.tolist()
     ]
     tip = "{row} in {column}: {details} %, {value:+.1f} points against chance"
@@ -220,7 +222,9 @@ def roles_across_languages(
     return plotly_figure(chart).update_xaxes(dtick=1)
 
 
-def stacked(sizes: Sequence[int], counts: Mapping[str, Sequence[float]], unit: str) -> go.Figure:
+def roles_by_size_figure(
+    sizes: Sequence[int], counts: Mapping[str, Sequence[float]], unit: str
+) -> go.Figure:
     """How many heads have each role at every size, stacked, heads without a role on top.
 
     Args:
@@ -231,7 +235,7 @@ def stacked(sizes: Sequence[int], counts: Mapping[str, Sequence[float]], unit: s
     """
     figure = go.Figure()
     drawn_groups: list[str] = []
-    groups = in_order(map(group_of, counts))
+    groups = in_legend_order(map(group_of, counts))
     for role in sorted(counts, key=lambda role: groups.index(group_of(role))):
         group = group_of(role)
         is_second, colour = (

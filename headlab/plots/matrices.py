@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 
 from headlab.charts.matrices import correlations_chart
 from headlab.core import Floats, HeadlabError
-from headlab.pictures import PART, SEQUENTIAL, picture
+from headlab.pictures import LETTER_PART, SEQUENTIAL, png_of_shares
 from headlab.plots.drawing import plotly_figure
 from headlab.plots.style import bar, finish
 
@@ -42,7 +42,7 @@ SIGNS = {" ": " ", "\n": "↵", "\t": "⇥"}
 CIRCLE = "\u25cc"  # on which Unicode shows a mark that has no letter
 
 
-def visible(text: str) -> str:
+def with_visible_characters(text: str) -> str:
     """A text in which everything can be seen.
 
     Characters that no font draws are written by name, like [U+202E], line breaks as ↵, tabs as ⇥. A
@@ -145,7 +145,7 @@ class Panel:
         Raises:
             HeadlabError: The shape of the weights does not match the tokens.
         """
-        tokens = tuple(map(visible, attention.tokens))
+        tokens = tuple(map(with_visible_characters, attention.tokens))
         weights = {name: np.asarray(rows, float) for name, rows in attention.weights.items()}
         for name, rows in weights.items():
             if rows.shape != (len(tokens), len(tokens)):
@@ -162,7 +162,7 @@ class Panel:
             weights=weights_cut,
             cut=attention.truncated or n < len(tokens),
             special=tuple(position for position in attention.special if position < n),
-            words=tuple(map(visible, attention.words)),
+            words=tuple(map(with_visible_characters, attention.words)),
             places=tuple(attention.places)[:n],
             separators=tuple(position for position in attention.separators if position < n),
             ids=tuple(attention.ids)[:n],
@@ -268,7 +268,7 @@ class Panel:
         The largest weight is darkest.
         """
         rows = self.weights[name]
-        return picture((rows[:, ::-1] if self.rtl else rows) / (rows.max(initial=0.0) or 1.0))
+        return png_of_shares((rows[:, ::-1] if self.rtl else rows) / (rows.max(initial=0.0) or 1.0))
 
     def on_special(self, name: str) -> dict[str, float]:
         """Mean share of a head's weight on each special token, by its text.
@@ -292,7 +292,7 @@ class Panel:
         return alone, tied
 
 
-def special_words(panels: Sequence[Panel], names: Mapping[str, str]) -> list[str]:
+def special_token_texts(panels: Sequence[Panel], names: Mapping[str, str]) -> list[str]:
     """For each head, how much of its weight special tokens get, sentence by sentence.
 
     Args:
@@ -357,7 +357,7 @@ def strongest_link(panel: Panel, name: str, kind: str, token: str = "") -> Link 
         is_same_token |= ids[key] == ids[query]
     bare_token = bare(token)
     is_given = np.array(
-        [bare_token in (text, PART.sub("", text)) for text in texts.tolist()], dtype=bool
+        [bare_token in (text, LETTER_PART.sub("", text)) for text in texts.tolist()], dtype=bool
     )
     fits = {
         PREVIOUS: (key == query - 1) & plain,

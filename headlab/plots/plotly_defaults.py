@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from headlab.pictures import LINES, SEQUENTIAL
+from headlab.pictures import LINE_COLOURS, SEQUENTIAL
 
 Part = Mapping[str, Any]
 MARKED_POINTS = 20
@@ -38,7 +38,7 @@ def with_defaults(traces: Sequence[Part], layout: Part) -> tuple[list[Part], Par
 
 def _trace_colour(number: int, layout: Part) -> str:
     """The colour of a line by its number, where it names none."""
-    colours = layout.get("colorway") or LINES
+    colours = layout.get("colorway") or LINE_COLOURS
     return str(colours[number % len(colours)])
 
 

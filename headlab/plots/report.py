@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from headlab.charts.chart import Chart
 from headlab.charts.report import cannot_draw, study_drawings
-from headlab.core import HEAD, Head, Report, Table
+from headlab.core import HEAD_COLUMNS, Head, Report, Table
 from headlab.plots.drawing import plotly_figure
 from headlab.roles import heads_of
 
@@ -37,4 +37,4 @@ def heads_by_row(table: Table) -> list[Head]:
     Raises:
         HeadlabError: One of them is invalid.
     """
-    return heads_of(table) if {*HEAD} <= {*table.columns} else []
+    return heads_of(table) if {*HEAD_COLUMNS} <= {*table.columns} else []

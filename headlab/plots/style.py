@@ -81,7 +81,7 @@ def finish(figure: go.Figure, **layout: object) -> go.Figure:
     return figure
 
 
-def printed(figure: go.Figure, name: str, title: str = "", about: str = "") -> go.Figure:
+def figure_for_file(figure: go.Figure, name: str, title: str = "", about: str = "") -> go.Figure:
     """The figure as it goes into a file: dark on white, and identical for equal figures.
 
     Args:

@@ -26,7 +26,7 @@ from headlab.core import (
     read_json,
     write_atomic,
 )
-from headlab.masks import FORMAT as MASK
+from headlab.masks import MASK_FORMAT as MASK
 from headlab.masks import Mask, mask_from_json
 from headlab.report.commands import Known
 from headlab.report.parts import (
@@ -45,7 +45,7 @@ from headlab.report.sections.experiments import report_section
 from headlab.report.sections.gates import gates_section
 from headlab.report.sections.masks import mask_section
 from headlab.report.sections.scores import scores_section
-from headlab.results import Curve, HeadScores, LearnedGates, Places, Store
+from headlab.results import Curve, FilePlaces, HeadScores, LearnedGates, Store
 from headlab.results.store.codecs import CODECS, Result, read_result
 from headlab.results.store.folder import check_parts, kind_of
 from headlab.tasks import read_declaration
@@ -62,7 +62,7 @@ FITS = (
 DEEP = 3  # levels of nesting searched for reports: {"reports": {task: {experiment: report}}}
 
 
-def find(words: Sequence[str], store: Store) -> tuple[Item[Any], ...]:
+def find_results(words: Sequence[str], store: Store) -> tuple[Item[Any], ...]:
     """The results that words name, each once.
 
     Args:
@@ -343,7 +343,7 @@ def known_in(store: Store, declarations: Mapping[str, Path] = NONE_NAMED) -> Kno
         declarations: Files that declare tasks, by the tasks' names, where the user has named them.
     """
 
-    def places(spec: Mapping[str, Any]) -> Places:
+    def places(spec: Mapping[str, Any]) -> FilePlaces:
         places_in_store = store.places(spec)
         declaration = declarations.get(str(part(spec, "task", "name")))
         if declaration is None:
@@ -406,7 +406,7 @@ def write_report(
     """Write the report about what the words name, atomically.
 
     Args:
-        words: As in `headlab.report.build.find`.
+        words: As in `headlab.report.build.find_results`.
         out: File to write.
         store: Of the results.
         title: Of the report; names the models by default.
@@ -421,7 +421,7 @@ def write_report(
             be too large, a file that cannot be written, or an existing file that is not HTML.
     """
     by_name = {read_declaration(path).name: path for path in declarations}
-    items = find(words, store)
+    items = find_results(words, store)
     check_replaceable(out)
     if paths:
         known = known_in(store, by_name)
@@ -429,7 +429,7 @@ def write_report(
         items = tuple(replace(item, path="") for item in items)
         known = Known(ordered_on(store), paths=False)
     report = document(items, title=title, known=known)
-    data = html(report)
+    data = html_of_document(report)
     write_atomic(out, data)
     return report, len(data)
 
@@ -458,7 +458,7 @@ def check_replaceable(out: Path) -> None:
         )
 
 
-def html(report: Document) -> bytes:
+def html_of_document(report: Document) -> bytes:
     """The document as an HTML file in UTF-8, at most 5 MB: long tables are cut further to fit.
 
     Raises HeadlabError if it is still too large.

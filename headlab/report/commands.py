@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headlab.core import HeadlabError, part, written
-from headlab.jobs import Job, Surroundings, where_words
+from headlab.core import HeadlabError, as_command_text, part
+from headlab.jobs import CommandContext, Job, subject_words
 from headlab.jobs.table import JOBS, ExperimentJob
-from headlab.masks import UNVERSIONED, Mask
+from headlab.masks import FOLDER_REVISION, Mask
 from headlab.methods import METHODS
 from headlab.report.again import Again, joined
 from headlab.results.store.folder import kind_of
-from headlab.results.store.places import NOT_KNOWN, Places
+from headlab.results.store.places import NO_PLACES, FilePlaces
 from headlab.roles import NAME as ROLES
 from headlab.studies import METHOD, STUDIES
 from headlab.tasks import BUILT_IN, DEV_SIZE, SOURCES, TASKS, TREEBANK, declaration_of
@@ -58,7 +58,7 @@ def again(
     spec: Spec,
     *,
     dev_size: int | None = None,
-    places: Places = NOT_KNOWN,
+    places: FilePlaces = NO_PLACES,
     paths: bool = True,
 ) -> Again:
     """How a run of this kind and spec is made again.
@@ -96,7 +96,7 @@ class Known:
     """
 
     dev_size: Callable[[str], int | None] = lambda _: None
-    places: Callable[[Spec], Places] = lambda _: NOT_KNOWN
+    places: Callable[[Spec], FilePlaces] = lambda _: NO_PLACES
     paths: bool = True
 
     def again(self, kind: str, spec: Spec) -> Again:
@@ -117,7 +117,7 @@ class Known:
 # Names that mean a file, as the path that it has here.
 
 
-def surroundings(spec: Spec, places: Places, *, paths: bool = True) -> Surroundings:
+def surroundings(spec: Spec, places: FilePlaces, *, paths: bool = True) -> CommandContext:
     """What a result's commands name besides its job: paths in place of names, and its precision.
 
     Args:
@@ -135,7 +135,7 @@ def surroundings(spec: Spec, places: Places, *, paths: bool = True) -> Surroundi
     frequencies = None
     if part(spec, "frequencies", "source") not in (None, "none", "wordfreq"):
         frequencies = str(places.corpus or "FILE")
-    return Surroundings(
+    return CommandContext(
         model=None if model is None else model_word(str(model), places.model),
         task=None if declaration is None else str(declaration),
         data=None if places.data is None else str(places.data),
@@ -203,7 +203,7 @@ def _why_no_command(kind: str, spec: Spec) -> str:
     )
 
 
-def _job_notes(job: str, spec: Spec, dev_size: int | None, places: Places) -> Iterator[str]:
+def _job_notes(job: str, spec: Spec, dev_size: int | None, places: FilePlaces) -> Iterator[str]:
     """Notes on what a command of this kind leaves out."""
     methods = (
         part(spec, *path) for path in (("method", "name"), ("order", "method"), ("options", METHOD))
@@ -220,7 +220,7 @@ def _job_notes(job: str, spec: Spec, dev_size: int | None, places: Places) -> It
         yield f"Word frequencies were counted in a text of yours ({source}): name it in place of FILE."
 
 
-def _common_notes(spec: Spec, places: Places, paths: bool) -> Iterator[str]:
+def _common_notes(spec: Spec, places: FilePlaces, paths: bool) -> Iterator[str]:
     """Notes that hold for commands of every kind."""
     yield from _model_notes(spec, places)
     yield from _task_notes(str(part(spec, "task", "name")), places, paths)
@@ -228,12 +228,12 @@ def _common_notes(spec: Spec, places: Places, paths: bool) -> Iterator[str]:
         yield f"The task's own seed was {part(spec, 'task', 'seed')}, which is set from Python alone."
 
 
-def _model_notes(spec: Spec, places: Places) -> Iterator[str]:
+def _model_notes(spec: Spec, places: FilePlaces) -> Iterator[str]:
     """What to know of the model in a command."""
     name, revision = str(part(spec, "model", "name")), part(spec, "model", "revision")
     if COMMIT.fullmatch(str(revision)):
         yield f"The model's revision was {revision}; the commands load the newest one of the hub."
-    if revision != UNVERSIONED:
+    if revision != FOLDER_REVISION:
         return
     if places.model is None:
         yield "The model is a folder: give the path that it has where you are."
@@ -241,7 +241,7 @@ def _model_notes(spec: Spec, places: Places) -> Iterator[str]:
         yield f"The model's path is relative: run the commands in {Path.cwd()}."
 
 
-def _task_notes(task: str, places: Places, paths: bool) -> Iterator[str]:
+def _task_notes(task: str, places: FilePlaces, paths: bool) -> Iterator[str]:
     """What to know of the task in a command: where its files are looked for.
 
     Args:
@@ -351,7 +351,7 @@ def _mask_of_scores(file: MaskFile) -> Again:
     ):
         return Again(scores_again.commands, (*scores_again.notes, NO_COMMAND))
     surroundings_of_spec = surroundings(spec, file.known.places(spec), paths=False)
-    place_flags = where_words(
+    place_flags = subject_words(
         replace(surroundings_of_spec, model=file.model),
         task=part(spec, "task", "name"),
         label_map=part(spec, "task", "classes"),
@@ -385,7 +385,7 @@ def _score_flags(key: str, spec: Spec, dev_size: int | None) -> list[str]:
     words = ["--method", key]
     for name, value in recorded_options.items():
         if name in options:
-            words += ["-o", f"{name}={written(value)}"]
+            words += ["-o", f"{name}={as_command_text(value)}"]
     size = part(spec, "task", "size") if kind_of(spec) == "score" else dev_size
     for flag, value in (
         ("--dev-size", size),

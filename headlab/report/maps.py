@@ -10,18 +10,18 @@ import numpy as np
 
 from headlab.core import Bools, Floats, HeadGrid, Report, Stack
 from headlab.pictures import (
-    CORRECTED,
     DIVERGING,
+    HOLM_CORRECTED,
     SEQUENTIAL,
     HeadMap,
+    colour_on_scale,
+    head_in_words,
     ink_on,
     look_of,
-    named,
-    on_scale,
     role_map_of,
 )
 from headlab.report.svg import element, hint, picture, width_of, words
-from headlab.roles import read
+from headlab.roles import read_roles
 
 CELL, SMALL, FEW = 28, 15, 16  # pixels of a cell; of a cell if a layer has more than FEW heads
 LEFT, TOP, FOOT = 34, 32, 4
@@ -128,7 +128,7 @@ def _mark_of(mark: int, right: float, top: float, size: int, ink: str, ground: s
     """A ring with the head's sign in a cell's upper right corner; filled if the mark is CORRECTED."""
     if not mark:
         return []
-    radius, is_corrected = size / 7.5, abs(mark) == CORRECTED
+    radius, is_corrected = size / 7.5, abs(mark) == HOLM_CORRECTED
     x, y, arm = right - radius - 1, top + radius + 1, 0.55 * radius
     ring = element(
         "circle",
@@ -155,7 +155,7 @@ def scores_cells(head_map: HeadMap) -> list[Cell]:
         Cell(
             colour or BLANK,
             brief(value, head_map.limit),
-            f"{named(head)}: {tip.replace(chr(10), ', ')}",
+            f"{head_in_words(head)}: {tip.replace(chr(10), ', ')}",
             mark,
         )
         for head, colour, value, tip, mark in zip(
@@ -169,7 +169,7 @@ def scores_cells(head_map: HeadMap) -> list[Cell]:
     ]
 
 
-def pictured(head_map: HeadMap, pictures: Sequence[str], label: str) -> str:
+def map_of_pictures(head_map: HeadMap, pictures: Sequence[str], label: str) -> str:
     """A drawing that stands alone: a picture of each head of the first stack, on the head's colour."""
     cells = [
         cell._replace(words="", image=image)
@@ -203,14 +203,14 @@ def share_cells(
     cells = []
     for index, head in enumerate(grid.heads):
         if blank is not None and blank[index]:
-            cells.append(Cell(BLANK, "", f"{named(head)}: no gate"))
+            cells.append(Cell(BLANK, "", f"{head_in_words(head)}: no gate"))
             continue
         share = float(shares[index])
         cells.append(
             Cell(
-                on_scale(DIVERGING, share),
+                colour_on_scale(DIVERGING, share),
                 f"{share:.0%}"[:-1],
-                f"{named(head)}: {what} {share:.1%}",
+                f"{head_in_words(head)}: {what} {share:.1%}",
             )
         )
     return cells
@@ -218,10 +218,13 @@ def share_cells(
 
 def mask_cells(grid: HeadGrid, kept: Bools) -> list[Cell]:
     """Cells of a mask: kept heads blue, removed heads pale with a cross."""
-    looks = {True: (on_scale(DIVERGING, 0.8), "", "kept"), False: ("#f3e3d3", "×", "removed")}
+    looks = {
+        True: (colour_on_scale(DIVERGING, 0.8), "", "kept"),
+        False: ("#f3e3d3", "×", "removed"),
+    }
     looks_by_head = [looks[bool(stays)] for stays in kept.tolist()]
     return [
-        Cell(colour, mark, f"{named(head)}: {state}")
+        Cell(colour, mark, f"{head_in_words(head)}: {state}")
         for head, (colour, mark, state) in zip(grid.heads, looks_by_head, strict=True)
     ]
 
@@ -237,9 +240,9 @@ def order_cells(grid: HeadGrid, order: Sequence[int]) -> list[Cell]:
     turns[list(order)] = np.arange(1, grid.size + 1)
     return [
         Cell(
-            on_scale(SEQUENTIAL, place / grid.size),
+            colour_on_scale(SEQUENTIAL, place / grid.size),
             str(place),
-            f"{named(head)}: leaves as number {place}",
+            f"{head_in_words(head)}: leaves as number {place}",
         )
         for head, place in zip(grid.heads, turns.tolist(), strict=True)
     ]
@@ -263,7 +266,7 @@ def key(scale: Sequence[tuple[float, str]], ends: Sequence[str], unit: str) -> s
             y=2,
             width=step + 0.3,
             height=10,
-            fill=on_scale(scale, i / (SHADES - 1)),
+            fill=colour_on_scale(scale, i / (SHADES - 1)),
         )
         for i in range(SHADES)
     ]
@@ -290,10 +293,10 @@ def roles_map(report: Report) -> tuple[str, ...]:
     Raises:
         HeadlabError: The report is damaged.
     """
-    role_map = role_map_of(read(report))
+    role_map = role_map_of(read_roles(report))
     colours = [look_of(groups[0]).colour if groups else BLANK for groups in role_map.groups]
     cells = [
-        Cell(colour, mark, f"{named(head)}: {tip.replace(chr(10), ', ')}")
+        Cell(colour, mark, f"{head_in_words(head)}: {tip.replace(chr(10), ', ')}")
         for head, colour, mark, tip in zip(
             role_map.grid.heads, colours, role_map.marks, role_map.tips, strict=True
         )

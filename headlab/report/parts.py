@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from headlab.core import NOTHING, Cell, Table, duration, part
+from headlab.core import EMPTY_CELL, Cell, Table, duration_text, part
 from headlab.report.again import Again
 
 Facts = tuple[tuple[str, str], ...]
@@ -202,9 +202,9 @@ def as_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def spent(forwards: int, seconds: float) -> tuple[tuple[str, str], ...]:
+def cost_facts(forwards: int, seconds: float) -> tuple[tuple[str, str], ...]:
     """The cost of a result, as facts."""
-    return (("forward passes of one example", f"{forwards:,}"), ("time", duration(seconds)))
+    return (("forward passes of one example", f"{forwards:,}"), ("time", duration_text(seconds)))
 
 
 # Tables as text; long ones are cut, with a note that says so.
@@ -275,7 +275,7 @@ def shortened(table: Table, most: int) -> Table:
 def cell(value: Cell, form: str) -> str:
     """A cell as text. A file may hold any format: one that does not fit is ignored."""
     if value is None:
-        return NOTHING
+        return EMPTY_CELL
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str) or not FORMAT.fullmatch(form):

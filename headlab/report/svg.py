@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from unicodedata import east_asian_width
 
-from headlab.pictures import ink_on, on_scale
+from headlab.pictures import colour_on_scale, ink_on
 
 # SVG as text: attributes and text are escaped here and nowhere else.
 
@@ -76,7 +76,7 @@ def width_of(text: str, size: float) -> float:
 CHIP, PAGE, PAD = 14, 900, 6  # font size, width of the drawing, and room around a word, in pixels
 
 
-def shaded(
+def shaded_words(
     rows: Sequence[tuple[str, Sequence[tuple[str, float, bool]]]],
     colour: str,
     label: str,
@@ -101,7 +101,7 @@ def shaded(
                 x, y = float(PAD), y + 30
             left, ground = (
                 (PAGE - x - width if rtl else x),
-                on_scale(((0.0, "#ffffff"), (1.0, colour)), 0.7 * share),
+                colour_on_scale(((0.0, "#ffffff"), (1.0, colour)), 0.7 * share),
             )
             line = {
                 "stroke": "#222222" if is_framed else "#cccccc",

@@ -28,14 +28,14 @@ from headlab.reproduce.gates_translation import (
     TranslationWork,
     translation_results,
 )
-from headlab.reproduce.models import opened
+from headlab.reproduce.models import open_model
 from headlab.results import LearnedGates, Store
-from headlab.stats import Paired, holm
-from headlab.studies.remaining import heads_by_role, staying
+from headlab.stats import PairedDifference, holm
+from headlab.studies.remaining import heads_by_role, role_counts
 from headlab.tasks import SPLITS
 from headlab.tasks import task as task_of
 from headlab.training import check_pieces
-from headlab.training.l0_learn import ALONG, ALONG_BEFORE
+from headlab.training.l0_learn import FORMER_JOINT_NOTE, JOINT_NOTE
 
 # The tables of the translation part of `headlab reproduce voita-gates`.
 
@@ -86,7 +86,7 @@ def notes(results: TranslationResults) -> Iterator[str]:
         note
         for run in results.runs
         for note in run.gates.notes
-        if note not in (ALONG, ALONG_BEFORE)
+        if note not in (JOINT_NOTE, FORMER_JOINT_NOTE)
     )
     yield "One training each: intervals and p are over test sentences; what another seed would change is not in them."
     yield (
@@ -102,7 +102,7 @@ def notes(results: TranslationResults) -> Iterator[str]:
     )
 
 
-def _gain_cells(differences: Sequence[Paired]) -> list[Row]:
+def _gain_cells(differences: Sequence[PairedDifference]) -> list[Row]:
     """Cells of differences, with Holm's p at the end."""
     if not differences:
         return []
@@ -323,7 +323,7 @@ def role_table(results: TranslationResults) -> Table:
 def _role_rows(results: TranslationResults) -> Iterator[Row]:
     for run in results.runs:
         gates = run.gates
-        for role_count in staying(
+        for role_count in role_counts(
             heads_by_role(results.roles, gates.grid), gates.kept, gates.gated
         ):
             yield (
@@ -364,7 +364,7 @@ def parts_of(plan: GatesPlan, requested: Sequence[str] | None) -> tuple[str, ...
     return tuple(name for name in all_parts if not requested or name in requested)
 
 
-def given(
+def part_inputs(
     plan: GatesPlan,
     data: Path,
     *,
@@ -382,7 +382,7 @@ def given(
 def _opened_translator(name: str, device: str) -> Model:
     folder = Path(name)
     if folder.is_dir():
-        return opened(folder, folder.resolve().name, device, "float32")
+        return open_model(folder, folder.resolve().name, device, "float32")
     return load(name, device=device, dtype="float32")
 
 
@@ -403,7 +403,9 @@ def check(inputs: PartInputs, parts: Sequence[str]) -> None:
             check_model(inputs.translator, pair)
 
 
-def found(inputs: PartInputs, part: str, store: Store, device: str, seed: int, say: Say) -> Report:
+def part_report(
+    inputs: PartInputs, part: str, store: Store, device: str, seed: int, say: Say
+) -> Report:
     """One part's report."""
     for classifier in inputs.plan.classifiers:
         if classifier.task == part:

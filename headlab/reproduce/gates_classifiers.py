@@ -25,8 +25,8 @@ from headlab.hooks import Model, load
 from headlab.masks import Mask, removal_order
 from headlab.methods import score
 from headlab.models import EMBEDDED
-from headlab.reproduce.models import NLI, nli_folder, opened
-from headlab.results import HeadScores, LearnedGates, Store, kept_without
+from headlab.reproduce.models import NLI, nli_folder, open_model
+from headlab.results import HeadScores, LearnedGates, Store, kept_heads_without
 from headlab.studies.differences import (
     COLUMNS,
     FORMATS,
@@ -36,7 +36,7 @@ from headlab.studies.differences import (
     gain_over,
     holm_of_differences,
 )
-from headlab.tasks import SPLITS, Example, Split, Task, read_table, whole_number
+from headlab.tasks import SPLITS, Example, Split, Task, read_tsv_columns, whole_number
 from headlab.tasks import task as task_of
 from headlab.tasks.xnli import COLUMNS as PAIR
 from headlab.training import GateOptions, GateStep, TranslationOptions, Watch, sweep
@@ -251,7 +251,7 @@ def model_of(plan: Classifier, data: Path, nli: Path | None, device: str | None)
     """The classifier. Raises HeadlabError if its files are missing."""
     if plan.model in EMBEDDED:
         return load(plan.model, device=device)
-    return opened(nli_folder(data, nli), plan.model, device, "float32")
+    return open_model(nli_folder(data, nli), plan.model, device, "float32")
 
 
 def check(plan: Classifier, data: Path, nli: Path | None) -> None:
@@ -288,7 +288,7 @@ def _with_train(task: Task, path: Path, language: str, split: Split, seed: int) 
             code="reproduce.train_missing",
         )
     examples = []
-    for line, (premise, hypothesis, label) in enumerate(read_table(path, PAIR), start=2):
+    for line, (premise, hypothesis, label) in enumerate(read_tsv_columns(path, PAIR), start=2):
         number = whole_number(label, path, line, "label", len(task.labels))
         examples.append(Example(f"train-{line}", premise, number, hypothesis))
     return examples
@@ -346,7 +346,7 @@ def compared_masks(
     masks: dict[str, list[Bools]] = {GATES: [gates.kept]}
     for name, method_scores in scores.items():
         order = removal_order(method_scores.values)
-        kept_heads = kept_without(order[:removed_count], grid.size)
+        kept_heads = kept_heads_without(order[:removed_count], grid.size)
         choice = RANDOM if name.startswith(RANDOM) else name
         masks.setdefault(choice, []).append(kept_heads)
     return ComparedMasks(gates, masks)

@@ -21,10 +21,10 @@ from headlab.core import (
 from headlab.evaluation import Bleu, Evaluator, Likelihood, likelihood, translated_bleu
 from headlab.hooks import Model
 from headlab.masks import Mask
-from headlab.models.embedded import TRAINING
+from headlab.models.embedded import TRAINING_FILE
 from headlab.reproduce.gates_classifiers import ENCODER, Translator
-from headlab.reproduce.models import VERSION, as_written, opened
-from headlab.results import ADAPTERS, LearnedGates, Result, Store, trained_folder
+from headlab.reproduce.models import VERSION, as_written, open_model
+from headlab.results import ADAPTERS_FOLDER, LearnedGates, Result, Store, trained_folder
 from headlab.roles import of_task
 from headlab.roles.study import study
 from headlab.tasks import Example, Split, Task
@@ -168,10 +168,10 @@ def _read_trained(
         start: The model that it started from, whose cost is added.
     """
     with as_written(folder):
-        record = cast("TrainingCost", read_json(folder / TRAINING))
+        record = cast("TrainingCost", read_json(folder / TRAINING_FILE))
         seconds = float(record["seconds"])
         forwards = int(record["example_forwards"])
-    model = opened(folder, name, work.device, "float32")
+    model = open_model(folder, name, work.device, "float32")
     return TrainedModel(
         model,
         seconds + (start.seconds if start else 0),
@@ -184,7 +184,7 @@ def place_of(work: TranslationWork, made_of: JsonLike) -> Path:
     examples = work.limited_task.read(work.plan.pair, "train", 0)
     sentences = [[example.text, example.target] for example in examples]
     key = content_key([VERSION, made_of, sentences, work.device.split(":")[0]])
-    return work.store.root / ADAPTERS / f"mt-{key[:24]}"
+    return work.store.root / ADAPTERS_FOLDER / f"mt-{key[:24]}"
 
 
 def _removed_places(mask: Mask | None) -> list[JsonLike]:
@@ -294,7 +294,7 @@ def learn_and_evaluate(work: TranslationWork, base: Model, series: str, weight: 
             code="reproduce.model_gone",
         )
     trained = TrainedModel(
-        opened(folder, title, work.device, "float32"),
+        open_model(folder, title, work.device, "float32"),
         _step_seconds(stored_gates),
         gates.example_forwards,
     )

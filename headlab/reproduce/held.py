@@ -19,25 +19,28 @@ from headlab.core import (
 from headlab.hooks import Model
 from headlab.methods import Forecast
 from headlab.reproduce.models import nli_folder
-from headlab.results import ADAPTERS, Store
+from headlab.results import ADAPTERS_FOLDER, Store
 from headlab.studies.run import Pieces, forecast, run_experiment
 from headlab.tasks import Task, udpos, xnli
 from headlab.tasks import task as task_of
 from headlab.training import FinetuneStep, find_base
 from headlab.training.finetune import finetune
 from headlab.training.options import options_of
-from headlab.training.steps import facts
+from headlab.training.steps import example_facts
 
 XNLI, UDPOS = "xnli", "udpos"
 TASKS = (XNLI, UDPOS)
 # English is what the models were fine-tuned on; the others are far from it in different ways.
 PAPERS = {XNLI: xnli.LANGUAGES, UDPOS: udpos.LANGUAGES}
-FEW: Mapping[str, tuple[str, ...]] = {XNLI: ("en", "zh", "sw"), UDPOS: ("en", "zh", "tr")}
+SMOKE_LANGUAGES: Mapping[str, tuple[str, ...]] = {
+    XNLI: ("en", "zh", "sw"),
+    UDPOS: ("en", "zh", "tr"),
+}
 CURVES: Mapping[str, tuple[str, ...]] = {XNLI: ("en", "sw"), UDPOS: ("en", "tr")}
 
 
 @dataclass(frozen=True)
-class Plan:
+class HeldPlan:
     """Sizes of a reproduction.
 
     Attributes:
@@ -69,7 +72,7 @@ class Plan:
     def languages(self, task: Task) -> tuple[str, ...]:
         """The paper's languages that the data have; with `few`, the fixed three."""
         if self.few:
-            return FEW[task.name]
+            return SMOKE_LANGUAGES[task.name]
         return tuple(name for name in PAPERS[task.name] if name in task.languages)
 
     def curved(self, task: Task) -> tuple[str, ...]:
@@ -77,7 +80,7 @@ class Plan:
         return CURVES[task.name][:1] if self.few else CURVES[task.name]
 
 
-REAL = Plan(
+REAL = HeldPlan(
     dev=512,
     test={XNLI: 999, UDPOS: 400},
     curve=256,
@@ -90,7 +93,7 @@ REAL = Plan(
     steps=400,
     orders=128,
 )
-SMOKE = Plan(
+SMOKE = HeldPlan(
     dev=64,
     test={XNLI: 128, UDPOS: 128},
     curve=64,
@@ -121,7 +124,7 @@ class Step:
         return f"{self.task}-{self.experiment}" + (f"-{k}" if k else "")
 
 
-def shapley(plan: Plan, task: str) -> dict[str, OptionValue]:
+def shapley(plan: HeldPlan, task: str) -> dict[str, OptionValue]:
     """Options of the Shapley scores that all experiments use.
 
     A coalition's value is the probability of the correct label: its gains vary less than those of accuracy, so that
@@ -130,7 +133,7 @@ def shapley(plan: Plan, task: str) -> dict[str, OptionValue]:
     return {"value": "probability", "samples": plan.samples[task], "target": plan.target}
 
 
-def steps(plan: Plan) -> Iterator[Step]:
+def steps(plan: HeldPlan) -> Iterator[Step]:
     """All experiments, in an order in which pieces made earlier are reused."""
     orders: dict[str, OptionValue] = {
         "value": "probability",
@@ -173,8 +176,8 @@ def tagger_folder(
     """
     examples, base = task.examples("en", "train"), find_base()
     options = options_of("small", "full", len(examples), steps=steps)
-    key = content_key([facts(examples, task.labels), options.record(), base.sha256])
-    folder = root / ADAPTERS / f"{TAGGER}-{key[:12]}"
+    key = content_key([example_facts(examples, task.labels), options.record(), base.sha256])
+    folder = root / ADAPTERS_FOLDER / f"{TAGGER}-{key[:12]}"
     if not (folder / "config.json").is_file():
         finetune(
             base,
@@ -188,7 +191,7 @@ def tagger_folder(
     return folder
 
 
-def check(plan: Plan, data: Path, given: Mapping[str, Path | None]) -> None:
+def check(plan: HeldPlan, data: Path, given: Mapping[str, Path | None]) -> None:
     """Raise HeadlabError, before hours are spent, for a missing model or missing examples."""
     nli_folder(data, given[XNLI])
     for name in TASKS:
@@ -210,7 +213,7 @@ def check(plan: Plan, data: Path, given: Mapping[str, Path | None]) -> None:
 
 
 @dataclass(frozen=True)
-class Found:
+class FinishedStep:
     """A finished step."""
 
     step: Step
@@ -218,12 +221,12 @@ class Found:
 
 
 @dataclass
-class Held:
+class HeldTask:
     """The steps of one task: its model, its data, and the store of finished pieces."""
 
     model: Model
     task: Task
-    plan: Plan
+    plan: HeldPlan
     store: Store
     seed: int = 0
 
@@ -249,15 +252,15 @@ class Held:
         """Forecast cost of a step, given what is in the store."""
         return forecast(step.experiment, self.pieces(step), step.options)
 
-    def done(self, step: Step, on_progress: Callable[[Progress], None]) -> Found:
+    def done(self, step: Step, on_progress: Callable[[Progress], None]) -> FinishedStep:
         """Run a step, or load its stored report."""
         report = run_experiment(
             step.experiment, self.pieces(step), options=step.options, on_progress=on_progress
         )
-        return Found(step, report)
+        return FinishedStep(step, report)
 
 
-def keep(finished: Found, folder: Path, command: str) -> Path:
+def write_finished(finished: FinishedStep, folder: Path, command: str) -> Path:
     """Write a report as JSON with the command that made it, and its tables as CSV beside it."""
     path = folder / f"{finished.step.name}.json"
     write_json(path, {"command": command, **finished.report.to_json()})
@@ -266,14 +269,16 @@ def keep(finished: Found, folder: Path, command: str) -> Path:
     return path
 
 
-def texts(finished: Found) -> Iterator[str]:
+def markdown_texts(finished: FinishedStep) -> Iterator[str]:
     """A report as Markdown, one table or note at a time."""
     for table in finished.report.tables:
         yield f"### {finished.step.task}: {table.title}\n\n{table.markdown()}"
     yield from (f"note: {note}" for note in finished.report.notes)
 
 
-def as_json(command: str, plan: Plan, finished_steps: list[Found]) -> dict[str, JsonLike]:
+def plan_to_json(
+    command: str, plan: HeldPlan, finished_steps: list[FinishedStep]
+) -> dict[str, JsonLike]:
     """All reports of a run as one JSON object, by task and experiment."""
     reports: dict[str, dict[str, JsonLike]] = {}
     for finished in finished_steps:

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from headlab.core import HeadlabError
-from headlab.hooks import Model, attach
-from headlab.models.load import pick_device, read
+from headlab.hooks import Model, make_gateable
+from headlab.models.load import pick_device, read_model
 
 # Models that a reproduction stores in the cache; their files may be damaged or outdated by the time they are read.
 
@@ -49,10 +49,10 @@ def nli_folder(data: Path, named_folder: Path | None) -> Path:
     return folder
 
 
-def opened(folder: Path, name: str, device: str | None, dtype: str) -> Model:
+def open_model(folder: Path, name: str, device: str | None, dtype: str) -> Model:
     """A model under a name that does not depend on its folder's path, so that cached results are found again."""
-    return attach(
-        replace(read(str(folder), device=device, dtype=dtype), name=name, revision="folder")
+    return make_gateable(
+        replace(read_model(str(folder), device=device, dtype=dtype), name=name, revision="folder")
     )
 
 

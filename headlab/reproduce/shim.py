@@ -21,11 +21,11 @@ from headlab.core import (
     content_key,
     read_json,
 )
-from headlab.models.allattention.modelling import AllAttentionForCausalLM, parameters
-from headlab.models.embedded import TRAINING
-from headlab.models.load import read
+from headlab.models.allattention.modelling import AllAttentionForCausalLM, parameter_counts
+from headlab.models.embedded import TRAINING_FILE
+from headlab.models.load import read_model
 from headlab.reproduce.models import VERSION, as_written
-from headlab.results import ADAPTERS
+from headlab.results import ADAPTERS_FOLDER
 from headlab.training import (
     TRANSFORMER,
     AllClosed,
@@ -33,15 +33,15 @@ from headlab.training import (
     LmOptions,
     LmStep,
     Speed,
+    model_config_of,
     perplexity_ratio,
     prune_lm,
     read_sums,
-    sized,
     speeds,
     train_lm,
 )
 from headlab.training.lm_text import Lines, data_hash, read_lines
-from headlab.training.steps import Watch, nothing
+from headlab.training.steps import Watch, do_nothing
 
 # What `headlab reproduce shim` trains and prunes, at which sizes, and what each model is called.
 
@@ -52,7 +52,7 @@ SPLIT = "test"
 
 
 @dataclass(frozen=True)
-class Plan:
+class ShimPlan:
     """Sizes of a reproduction.
 
     Attributes:
@@ -79,7 +79,7 @@ class Plan:
         return self.model.steps + self.gates.steps + self.gates.tune_steps
 
 
-REAL = Plan(
+REAL = ShimPlan(
     words=None,
     held_words=40_000,
     model=LmOptions(vocabulary=5000, width=192, persistent=256, block=64, batch=16, steps=1000),
@@ -88,7 +88,7 @@ REAL = Plan(
     ablated=0.01,
     rounds=15,
 )
-SMOKE = Plan(
+SMOKE = ShimPlan(
     words=40_000,
     held_words=5_000,
     model=LmOptions(
@@ -220,7 +220,7 @@ class MadeModels:
         folders: By model name; None if every gate closed.
     """
 
-    plan: Plan
+    plan: ShimPlan
     data: str
     folders: dict[str, Path | None] = field(default_factory=dict)
 
@@ -230,7 +230,7 @@ class MadeModels:
         if folder is None:
             return {}
         with as_written(folder):
-            record = cast("LmRecord", read_json(folder / TRAINING))
+            record = cast("LmRecord", read_json(folder / TRAINING_FILE))
             _check_record(record)
         return record
 
@@ -323,7 +323,7 @@ def large_name(weight: float) -> str:
     return f"{TRANSFORMER} as large as λ = {weight:g}"
 
 
-def settings(plan: Plan) -> dict[str, LmGateOptions]:
+def settings(plan: ShimPlan) -> dict[str, LmGateOptions]:
     """Options of each pruned model, by name.
 
     There is each λ with all techniques, and one λ without each of them and without all.
@@ -341,7 +341,7 @@ def settings(plan: Plan) -> dict[str, LmGateOptions]:
     return options_by_name
 
 
-def check(plan: Plan) -> None:
+def check(plan: ShimPlan) -> None:
     """Raise HeadlabError, before hours are spent, if some model of the plan has unusable options."""
     for options in trained_options(plan).values():
         options.check()
@@ -349,7 +349,7 @@ def check(plan: Plan) -> None:
         gates.check()
 
 
-def trained_options(plan: Plan) -> dict[str, LmOptions]:
+def trained_options(plan: ShimPlan) -> dict[str, LmOptions]:
     """Options of the models trained from scratch before any pruning, by name.
 
     The first model is the one to prune.
@@ -358,7 +358,7 @@ def trained_options(plan: Plan) -> dict[str, LmOptions]:
     return {START: plan.model, AS_LONG: longer, TRANSFORMER: replace(longer, kind=TRANSFORMER)}
 
 
-def as_large(plan: Plan, layers: int) -> LmOptions:
+def as_large(plan: ShimPlan, layers: int) -> LmOptions:
     """An ordinary Transformer with about so many parameters in its layers.
 
     Heads and inner width shrink alike. It also has fewer layers if too little of either would be
@@ -398,13 +398,13 @@ def layer_parameters(options: LmOptions, heads: list[int] | None = None) -> int:
         options: Of the model.
         heads: Per layer, in place of the options' own.
     """
-    config = sized(options, vocabulary=2)
+    config = model_config_of(options, vocabulary=2)
     if heads is not None:
         config.heads_per_layer = heads
-    return parameters(config).layers
+    return parameter_counts(config).layers
 
 
-def shown_models(plan: Plan) -> list[str]:
+def shown_models(plan: ShimPlan) -> list[str]:
     """Models of the main table, in its order; speeds are relative to the first."""
     return [
         START,
@@ -699,27 +699,27 @@ def _ratio_cells(models: MadeModels, base: str, name: str) -> tuple[Cell, ...]:
 # Shim et al. (2021) reproduced: the text, the models and the report.
 
 FOLDER = "wikitext2"  # below the data
-Show = Callable[[str, LmStep], None]
+ShowStep = Callable[[str, LmStep], None]
 
 
-def text(plan: Plan, data: Path) -> dict[str, list[str]]:
+def text_lines(plan: ShimPlan, data: Path) -> dict[str, list[str]]:
     """The lines that the plan trains and evaluates on. Raises HeadlabError if they are missing."""
     return read_lines(data / FOLDER, plan.words, plan.held_words)
 
 
-class Work:
+class ShimWork:
     """Trains and prunes the models missing below `root`, a folder each. Resumes where it was stopped."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: ShimPlan,
         lines: Lines,
         root: Path,
         *,
         device: str,
         seed: int,
-        show: Show,
-        tick: Callable[[], None] = nothing,
+        show: ShowStep,
+        tick: Callable[[], None] = do_nothing,
     ) -> None:
         self.plan = plan
         self.lines = lines
@@ -768,23 +768,27 @@ class Work:
     def place_of(self, made_of: JsonLike) -> Path:
         """Folder of a training, named by everything it depends on."""
         key = content_key([VERSION, self.found.data, made_of, self.device.split(":")[0]])
-        return self.root / ADAPTERS / f"lm-{key[:24]}"
+        return self.root / ADAPTERS_FOLDER / f"lm-{key[:24]}"
 
     def _watch(self, name: str) -> Watch[LmStep]:
         title = f"{len(self.found.folders) + 1} of {self.models}, {name}"
         return Watch(lambda step: self.show(title, step), self.tick)
 
 
-def loaded(names: Mapping[str, Path], device: str) -> dict[str, AllAttentionForCausalLM]:
+def loaded_models(names: Mapping[str, Path], device: str) -> dict[str, AllAttentionForCausalLM]:
     """Models by name."""
-    models = {name: read(str(folder), device=device).module for name, folder in names.items()}
+    models = {name: read_model(str(folder), device=device).module for name, folder in names.items()}
     return {
         name: model for name, model in models.items() if isinstance(model, AllAttentionForCausalLM)
     }
 
 
 def report(
-    models: MadeModels, *, device: str, spec: Mapping[str, Json], tick: Callable[[], None] = nothing
+    models: MadeModels,
+    *,
+    device: str,
+    spec: Mapping[str, Json],
+    tick: Callable[[], None] = do_nothing,
 ) -> Report:
     """The results as tables; speeds are measured now, side by side."""
     plan = models.plan
@@ -794,7 +798,7 @@ def report(
         if folder is not None:
             folders[name] = folder
     speed_by_model = speeds(
-        loaded(folders, device), tokens=plan.model.block, rounds=plan.rounds, tick=tick
+        loaded_models(folders, device), tokens=plan.model.block, rounds=plan.rounds, tick=tick
     )
     tables = (
         model_table(models, speed_by_model),

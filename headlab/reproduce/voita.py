@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headlab.core import (
-    HEAD,
+    HEAD_COLUMNS,
     HEAD_FORMATS,
     Cell,
     Head,
@@ -20,24 +20,33 @@ from headlab.core import (
 )
 from headlab.hooks import Model
 from headlab.models import base_folder, cache_folder
-from headlab.reproduce.models import NLI, nli_folder, opened
+from headlab.reproduce.models import NLI, nli_folder, open_model
 from headlab.results import Store
-from headlab.roles import HAS, RARE, SHARES, SYNTACTIC, having, kind_of, of_trees, read
+from headlab.roles import (
+    HAS,
+    RARE,
+    SHARES,
+    SYNTACTIC,
+    kind_of,
+    of_trees,
+    read_roles,
+    rows_with_role,
+)
 from headlab.roles.study import study
 from headlab.tasks import treebank, treebank_languages
 
 BASE, TUNED_BASE = "multilingual-e5-small", "e5-small-intents"
 MODELS = (BASE, TUNED_BASE, NLI)
-FEW = ("en", "zh", "hi")
+SMOKE_LANGUAGES = ("en", "zh", "hi")
 SOURCE = "en"  # its heads are looked up in the other languages
 SHARE_FORMATS = (".1f", ".1f", ".1f", ".1f", "+.1f", "+.1f", "+.1f")
-SHARE_COLUMNS = ("model", "language", "role", *HEAD, *SHARES, HAS)
+SHARE_COLUMNS = ("model", "language", "role", *HEAD_COLUMNS, *SHARES, HAS)
 SHARE_COLUMN_FORMATS = ("", "", "", *HEAD_FORMATS, *SHARE_FORMATS, "")
 Reports = Mapping[tuple[str, str], Report]  # by model and language
 
 
 @dataclass(frozen=True)
-class Plan:
+class VoitaPlan:
     """Sizes of a reproduction. trees: per language, from its dev treebank; few: three languages and two models."""
 
     trees: int
@@ -49,13 +58,15 @@ class Plan:
         return MODELS[:2] if self.few else MODELS
 
 
-REAL, SMOKE = Plan(1000), Plan(60, True)
+REAL, SMOKE = VoitaPlan(1000), VoitaPlan(60, True)
 
 
-def languages(plan: Plan, data: Path) -> tuple[str, ...]:
+def languages(plan: VoitaPlan, data: Path) -> tuple[str, ...]:
     """Languages with a treebank, English first. Raises HeadlabError if a required one is missing."""
     treebanks = treebank_languages(data)
-    requested = FEW if plan.few else (SOURCE, *(name for name in treebanks if name != SOURCE))
+    requested = (
+        SMOKE_LANGUAGES if plan.few else (SOURCE, *(name for name in treebanks if name != SOURCE))
+    )
     missing = [name for name in requested if name not in treebanks]
     if missing:
         raise HeadlabError(
@@ -69,17 +80,17 @@ def languages(plan: Plan, data: Path) -> tuple[str, ...]:
 def model_of(name: str, data: Path, nli: Path | None, device: str | None, dtype: str) -> Model:
     """One of MODELS. Raises HeadlabError if its files are missing."""
     if name == BASE:
-        return opened(base_folder(cache_folder()), BASE, device, dtype)
+        return open_model(base_folder(cache_folder()), BASE, device, dtype)
     if name == NLI:
-        return opened(nli_folder(data, nli), NLI, device, dtype)
+        return open_model(nli_folder(data, nli), NLI, device, dtype)
     from headlab.hooks import load
 
     return load(name, device=device, dtype=dtype)
 
 
-def studied(
+def role_reports(
     model: Model,
-    plan: Plan,
+    plan: VoitaPlan,
     data: Path,
     store: Store | None,
     seed: int,
@@ -133,10 +144,10 @@ def summary(reports: Reports, spec: Mapping[str, Json]) -> Report:
     )
 
 
-def had(report: Report) -> Report:
+def with_roles_only(report: Report) -> Report:
     """A shortened report: its table "roles" has only the rows of heads that have the role."""
     all_roles = report.table("roles")
-    roles_had = having(all_roles)
+    roles_had = rows_with_role(all_roles)
     note = f"{len(roles_had.rows)} of {len(all_roles.rows)} rows: heads that have the role."
     roles_had = replace(roles_had, notes=(*all_roles.notes, note))
     tables = tuple(roles_had if table is all_roles else table for table in report.tables)
@@ -297,7 +308,7 @@ def _axes(reports: Reports) -> tuple[list[str], list[str]]:
 
 def _rows(report: Report) -> Iterator[tuple[str, Head, tuple[float | None, ...]]]:
     """Kind of role, head, and shares and whether it has the role, of every row of a report."""
-    for row in read(report).rows:
+    for row in read_roles(report).rows:
         yield kind_of(row.role), row.head, (*(row.numbers[name] for name in SHARES), row.has)
 
 

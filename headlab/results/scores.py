@@ -25,8 +25,8 @@ from headlab.core import (
     as_object,
     require_type,
 )
-from headlab.masks import Mask, choose
-from headlab.stats import Paired, benjamini_hochberg, holm, paired_bootstrap
+from headlab.masks import Mask, heads_kept_by_rule
+from headlab.stats import PairedDifference, benjamini_hochberg, holm, paired_bootstrap
 
 # How scores are written down, in a file of the store, as JSON, over HTTP, by the command line:
 # grid, spec and these.
@@ -85,15 +85,15 @@ SCORE_VALUES: Mapping[str, PlainType] = {
     "seconds": float,
     "level": float,
 }
-SIGNED = "signed"  # bool, which older results lack
+SIGNED_FIELD = "signed"  # bool, which older results lack
 OMISSIONS = "omissions"  # of the examples, which older results lack
 
 
 # Corrections for testing many heads: of p-values [test], or None where each head's own interval
 # decides.
-RAW = "raw"
+UNCORRECTED = "raw"
 CORRECTIONS: Mapping[str, Callable[[Floats], Floats] | None] = {
-    RAW: None,
+    UNCORRECTED: None,
     "holm": holm,
     "bh": benjamini_hochberg,
 }
@@ -192,7 +192,7 @@ class HeadScores:
         if self.high is None or self.p_values is None:
             raise HeadlabError(
                 f"correction {correction} needs p-values, which these scores do not have; use "
-                f"{RAW}, or scores of a method that gives them, such as shapley",
+                f"{UNCORRECTED}, or scores of a method that gives them, such as shapley",
                 code="rule.needs_p_values",
             )
         p = self.p_values
@@ -212,7 +212,7 @@ class HeadScores:
 
     def plain_values(self) -> dict[str, Plain]:
         """Every value of `SCORE_VALUES` by its name, and whether the scores are signed."""
-        return {name: getattr(self, name) for name in (*SCORE_VALUES, SIGNED)}
+        return {name: getattr(self, name) for name in (*SCORE_VALUES, SIGNED_FIELD)}
 
     @staticmethod
     def from_fields(
@@ -271,9 +271,9 @@ class HeadScores:
             if arrays[name].shape != array_field.shape(grid):
                 raise ValueError("another size than the grid's")
         plain_values = {name: _as_plain(value[name]) for name in SCORE_VALUES}
-        signed_value = value.get(SIGNED)
+        signed_value = value.get(SIGNED_FIELD)
         if signed_value is not None:
-            plain_values[SIGNED] = _as_plain(signed_value)
+            plain_values[SIGNED_FIELD] = _as_plain(signed_value)
         omissions = value.get(OMISSIONS)
         return HeadScores.from_fields(
             grid=grid,
@@ -289,29 +289,31 @@ class HeadScores:
         *,
         k: int | None = None,
         threshold: float | None = None,
-        correction: str = RAW,
+        correction: str = UNCORRECTED,
     ) -> Mask:
         """The mask that a rule derives from these scores.
 
         Args:
-            rule: As in `headlab.masks.choose`.
-            k: As in `headlab.masks.choose`.
-            threshold: As in `headlab.masks.choose`.
+            rule: As in `headlab.masks.heads_kept_by_rule`.
+            k: As in `headlab.masks.heads_kept_by_rule`.
+            threshold: As in `headlab.masks.heads_kept_by_rule`.
             correction: Correction of rule harmful for testing all heads: "raw" (none), "holm" or
                 "bh" (Benjamini–Hochberg).
 
         Raises:
-            HeadlabError: As `headlab.masks.choose`, and for an unknown correction, one of another
+            HeadlabError: As `headlab.masks.heads_kept_by_rule`, and for an unknown correction, one of another
                 rule, and one without p-values.
         """
         high = self._high(rule, correction)
-        kept_heads = choose(self.grid, self.values, high, rule, k=k, threshold=threshold)
+        kept_heads = heads_kept_by_rule(
+            self.grid, self.values, high, rule, k=k, threshold=threshold
+        )
         choice: dict[str, Json] = {"rule": rule}
         if k is not None:
             choice["k"] = int(k)
         if threshold is not None:
             choice["threshold"] = float(threshold)
-        if correction != RAW:
+        if correction != UNCORRECTED:
             choice["correction"] = correction
         choice |= {
             "method": self.method,
@@ -343,7 +345,7 @@ def omission_notes(results: Iterable[HeadScores | Curve]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sentences))
 
 
-def coarse(scores: Iterable[HeadScores]) -> str:
+def why_holm_rejects_none(scores: Iterable[HeadScores]) -> str:
     """Why no head of several scores can survive Holm's correction, in a sentence.
 
     Empty where one may.
@@ -546,7 +548,7 @@ class Curve:
             "languages": [order.get("language", self.language)],
             "score": self.spec.to_json(),
         }
-        kept_heads = kept_without(self.order[:k], self.grid.size)
+        kept_heads = kept_heads_without(self.order[:k], self.grid.size)
         return Mask(self.grid, kept_heads, self.spec.model.to_json(), choice)
 
     def values_sha256(self) -> str:
@@ -562,7 +564,7 @@ class Curve:
         )
 
 
-def kept_without(removed_indices: Ints, size: int) -> Bools:
+def kept_heads_without(removed_indices: Ints, size: int) -> Bools:
     """Heads kept, bool [head], when those with the flat indices `gone` are removed."""
     kept_heads = np.ones(size, dtype=bool)
     kept_heads[removed_indices] = False
@@ -617,7 +619,7 @@ def band(curves: Sequence[Curve]) -> Band:
     )
 
 
-def counts(heads: int, points: int | None = None) -> list[int]:
+def removed_counts(heads: int, points: int | None = None) -> list[int]:
     """Number of removed heads at each point of a curve, from 0 to all.
 
     Args:
@@ -640,7 +642,7 @@ def counts(heads: int, points: int | None = None) -> list[int]:
 
 # Curves as tables, with names that tell them apart.
 
-POINT = 0.01
+ONE_POINT = 0.01
 
 
 def curve_names(curves: Sequence[Curve]) -> list[str]:
@@ -699,8 +701,8 @@ def curve_summary(curves: Sequence[Curve]) -> Table:
             curve.n,
             100 * float(curve.accuracy[0]),
             100 * curve.area,
-            curve.heads_until(POINT),
-            curve.heads_until(POINT, "interval"),
+            curve.heads_until(ONE_POINT),
+            curve.heads_until(ONE_POINT, "interval"),
             curve.grid.size,
         )
         rows.append(row)
@@ -742,7 +744,7 @@ def curve_points(curve: Curve, name: str) -> Table:
 # Two curves side by side.
 
 
-def compare_areas(curve: Curve, reference_curve: Curve, seed: int = 0) -> Paired:
+def compare_areas(curve: Curve, reference_curve: Curve, seed: int = 0) -> PairedDifference:
     """Area of one curve minus that of the other, paired over the answers and resampled by group.
 
     Raises HeadlabError unless both are of the same examples.
@@ -756,11 +758,14 @@ def compare_areas(curve: Curve, reference_curve: Curve, seed: int = 0) -> Paired
             code="curve.other_examples",
         )
     return paired_bootstrap(
-        areas(reference_curve), areas(curve), labels(curve.groups), np.random.default_rng(seed)
+        areas_by_answer(reference_curve),
+        areas_by_answer(curve),
+        group_labels(curve.groups),
+        np.random.default_rng(seed),
     )
 
 
-def areas(curve: Curve) -> Floats:
+def areas_by_answer(curve: Curve) -> Floats:
     """Each answer's contribution to the area under a curve, float [answer].
 
     Their mean is `Curve.area`.
@@ -770,6 +775,6 @@ def areas(curve: Curve) -> Floats:
     )
 
 
-def labels(groups: Ints) -> tuple[str, ...]:
+def group_labels(groups: Ints) -> tuple[str, ...]:
     """Labels that sort like the numbers of groups; draws are then as with their names."""
     return tuple(f"{group:012d}" for group in groups.tolist())

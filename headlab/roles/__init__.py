@@ -4,12 +4,12 @@ from headlab.roles.report import EXAMPLE_TOKENS as EXAMPLE_TOKENS
 from headlab.roles.report import EXAMPLES as EXAMPLES
 from headlab.roles.report import HAS as HAS
 from headlab.roles.report import SHARES as SHARES
-from headlab.roles.report import Found as Found
+from headlab.roles.report import RoleResult as RoleResult
 from headlab.roles.report import Roles as Roles
-from headlab.roles.report import having as having
 from headlab.roles.report import heads_of as heads_of
-from headlab.roles.report import judged as judged
-from headlab.roles.report import read as read
+from headlab.roles.report import judged_rows as judged_rows
+from headlab.roles.report import read_roles as read_roles
+from headlab.roles.report import rows_with_role as rows_with_role
 from headlab.roles.sentences import Frequencies as Frequencies
 from headlab.roles.sentences import Sentences as Sentences
 from headlab.roles.sentences import corpus_frequencies as corpus_frequencies

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from headlab.core import Floats
-from headlab.core.parallel import Tick, spread
-from headlab.evaluation import Batch, cut, token_budget
+from headlab.core.parallel import Tick, run_in_parallel
+from headlab.evaluation import Batch, length_sorted_batches, token_budget
 from headlab.hooks import Model, sum_weights
 from headlab.roles.tokenised import Question, StackView, TokenisedSentences, stack_view
 from headlab.stats import TERMS, ratio_sums
@@ -87,14 +87,16 @@ def sums_by_batch(
         lane_tick()
         return sums_of(model, tokenised, batch, exclude, offsets)
 
-    for batch, batch_sums in spread(batches(model, tokenised), run, on=model, tick=tick):
+    for batch, batch_sums in run_in_parallel(
+        batches(model, tokenised), run, model=model, tick=tick
+    ):
         yield len(batch.rows), batch_sums
 
 
 def batches(model: Model, tokenised: TokenisedSentences) -> list[Batch]:
     """All sentences, sorted by length."""
     max_tokens = min(token_budget(model), BATCH_TOKENS)
-    return list(cut(tokenised, np.arange(len(tokenised)), max_tokens))
+    return list(length_sorted_batches(tokenised, np.arange(len(tokenised)), max_tokens))
 
 
 def evaluated_layers(model: Model, tokenised: TokenisedSentences) -> dict[int, str]:

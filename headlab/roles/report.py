@@ -8,7 +8,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeGuard
 
-from headlab.core import HEAD, Cell, Head, HeadGrid, HeadlabError, Report, Stack, Table, is_number
+from headlab.core import (
+    HEAD_COLUMNS,
+    Cell,
+    Head,
+    HeadGrid,
+    HeadlabError,
+    Report,
+    Stack,
+    Table,
+    is_number,
+)
 from headlab.roles.table import IDLE, NAME, group_of
 
 SHARES = (
@@ -22,14 +32,14 @@ SHARES = (
 )
 NUMBERS = (*SHARES, "hits", "asked", "sentences", "p", "p (Benjamini-Hochberg)")
 HAS = "has it"
-COLUMNS = (*HEAD, "role", *NUMBERS, HAS)  # of the table `roles`
+COLUMNS = (*HEAD_COLUMNS, "role", *NUMBERS, HAS)  # of the table `roles`
 EXAMPLES = "role-examples"  # a table
 EXAMPLE_TOKENS = ("word", "looks at", "should look at")  # its columns of tokens
 MAX_INDEX = 1000  # layers of a stack, heads of a layer: no model has more
 
 
 @dataclass(frozen=True)
-class Found:
+class RoleResult:
     """One head's result for one role.
 
     Attributes:
@@ -70,24 +80,24 @@ class Roles:
     report: Report
     grid: HeadGrid
     measures: Mapping[Head, Mapping[str, float | None]]
-    rows: tuple[Found, ...]
+    rows: tuple[RoleResult, ...]
 
     @cached_property
-    def by_head(self) -> Mapping[Head, tuple[Found, ...]]:
+    def by_head(self) -> Mapping[Head, tuple[RoleResult, ...]]:
         """The results of each head, farthest above chance first.
 
         Separator and first-token roles come last.
         """
-        rows_by_head: dict[Head, list[Found]] = {}
+        rows_by_head: dict[Head, list[RoleResult]] = {}
         for row in self.rows:
             rows_by_head.setdefault(row.head, []).append(row)
-        sorted_rows: dict[Head, tuple[Found, ...]] = {}
+        sorted_rows: dict[Head, tuple[RoleResult, ...]] = {}
         for head, rows in rows_by_head.items():
             rows.sort(key=lambda row: (row.group in IDLE, -row.above))
             sorted_rows[head] = tuple(rows)
         return sorted_rows
 
-    def having(self, head: Head) -> list[Found]:
+    def having(self, head: Head) -> list[RoleResult]:
         """The roles that a head has, the clearest first."""
         return [row for row in self.by_head.get(head, ()) if row.has]
 
@@ -118,7 +128,7 @@ class Roles:
         return None
 
 
-def read(report: Report) -> Roles:
+def read_roles(report: Report) -> Roles:
     """A roles report, read head by head.
 
     Raises:
@@ -126,7 +136,7 @@ def read(report: Report) -> Roles:
     """
     measures = report.table("measures")
     roles = report.table(NAME)
-    measure_names = [name for name in measures.columns if name not in HEAD]
+    measure_names = [name for name in measures.columns if name not in HEAD_COLUMNS]
     measure_columns = {name: measures.column(name) for name in measure_names}
     measures_by_head = {}
     for row_index, head in enumerate(heads_of(measures)):
@@ -135,8 +145,8 @@ def read(report: Report) -> Roles:
         raise HeadlabError("its table measures has no heads", code="roles.no_heads")
     number_columns = {name: roles.column(name) for name in NUMBERS}
     rows = []
-    for row_index, (head, role, has) in enumerate(judged(roles)):
-        rows.append(Found(head, role, _numbers_of_row(number_columns, row_index), has))
+    for row_index, (head, role, has) in enumerate(judged_rows(roles)):
+        rows.append(RoleResult(head, role, _numbers_of_row(number_columns, row_index), has))
     grid = _grid([*measures_by_head, *(row.head for row in rows)])
     return Roles(report, grid, measures_by_head, tuple(rows))
 
@@ -148,7 +158,7 @@ def _numbers_of_row(
     return {name: _number(column[row_index], name) for name, column in columns.items()}
 
 
-def judged(table: Table) -> list[tuple[Head, str, bool]]:
+def judged_rows(table: Table) -> list[tuple[Head, str, bool]]:
     """Each row's head, its role, and whether the head has it.
 
     Raises:
@@ -165,14 +175,14 @@ def judged(table: Table) -> list[tuple[Head, str, bool]]:
     return rows
 
 
-def having(table: Table) -> Table:
+def rows_with_role(table: Table) -> Table:
     """The table with only the rows of heads that have the role.
 
     Raises:
         HeadlabError: As `judged`.
     """
     rows = []
-    for row, (_, _, has) in zip(table.rows, judged(table), strict=True):
+    for row, (_, _, has) in zip(table.rows, judged_rows(table), strict=True):
         if has:
             rows.append(row)
     return replace(table, rows=tuple(rows))
@@ -184,7 +194,7 @@ def heads_of(table: Table) -> list[Head]:
     Raises:
         HeadlabError: A head is invalid.
     """
-    return [_head(*row) for row in zip(*map(table.column, HEAD), strict=True)]
+    return [_head(*row) for row in zip(*map(table.column, HEAD_COLUMNS), strict=True)]
 
 
 def _head(stack: Cell, layer: Cell, head: Cell) -> Head:

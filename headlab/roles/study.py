@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from headlab.core import (
-    FORMAT,
-    HEAD,
+    HEAD_COLUMNS,
     HEAD_FORMATS,
+    RESULT_FORMAT,
     Cell,
     Floats,
     Head,
@@ -28,11 +28,11 @@ from headlab.core import (
     integer_in,
     number_in,
 )
-from headlab.core.parallel import Tick, spread
+from headlab.core.parallel import Tick, run_in_parallel
 from headlab.evaluation import Batch
-from headlab.hooks import Model, not_finite, sides, sum_weights
-from headlab.models import made_now, readable
-from headlab.results import REPORT, Store
+from headlab.hooks import Model, not_finite_error, query_and_key_tokens, sum_weights
+from headlab.models import origin_now, readable_tokens
+from headlab.results import REPORT_KIND, Store
 from headlab.roles.attention_statistics import (
     MEASURES,
     Sums,
@@ -192,7 +192,7 @@ def measures_table(sums: Sums, grid: HeadGrid, stacks: Sequence[str]) -> Table:
     return Table(
         "measures",
         "How sharply and how far heads look: means over the tokens that look",
-        (*HEAD, *MEASURES, "tokens"),
+        (*HEAD_COLUMNS, *MEASURES, "tokens"),
         (*HEAD_FORMATS, ".3f", ".2f", ".2f", ".3f", ".3f", "d"),
         tuple(rows),
     )
@@ -242,7 +242,7 @@ def relations_table(rows: Sequence[RoleTest], offsets: Mapping[str, int]) -> Tab
         (
             "relation",
             "direction",
-            *HEAD,
+            *HEAD_COLUMNS,
             "best, %",
             "low, %",
             "high, %",
@@ -324,7 +324,7 @@ def examples_table(
     return Table(
         "role-examples",
         "Where the best head of each role looks as the role wants, and where it does not",
-        ("role", *HEAD, "right", "sentence", "word", "looks at", "should look at"),
+        ("role", *HEAD_COLUMNS, "right", "sentence", "word", "looks at", "should look at"),
         ("", *HEAD_FORMATS, "", "", "", "", ""),
         tuple(chain.from_iterable(example_rows.values())),
     )
@@ -384,7 +384,7 @@ class _ExampleFinder:
             return self._look(batch, roles_missing())
 
         batches_to_search = _batches_to_search(self.model, self.tokenised)
-        for _, batch_rows in spread(batches_to_search, run, on=self.model, tick=tick):
+        for _, batch_rows in run_in_parallel(batches_to_search, run, model=self.model, tick=tick):
             for key, rows in batch_rows.items():
                 rows_wanted = self.count - len(example_rows[key])
                 example_rows[key].extend(rows[:rows_wanted])
@@ -473,8 +473,10 @@ class _ExampleFinder:
         """
         if question.key_kind == "words":
             return self.tokenised.words[int(batch.rows[row])][index]
-        ids, _ = sides(batch.inputs, self.head_by_role[question.role].stack)[side_index]
-        return readable(self.model.tokenizer, ids[row].tolist())[index]
+        ids, _ = query_and_key_tokens(batch.inputs, self.head_by_role[question.role].stack)[
+            side_index
+        ]
+        return readable_tokens(self.model.tokenizer, ids[row].tolist())[index]
 
 
 # Roles of a model's heads in one language: loaded from the store, or computed in one pass and stored.
@@ -525,7 +527,7 @@ def study(
     tables, notes, passes = _tables_and_notes(model, tokenised, resolved_options, on_progress, tick)
     report = Report(NAME, tables, notes, spec, passes, time.perf_counter() - started_at)
     if run is not None:
-        run.finish(report, made_now())
+        run.finish(report, origin_now())
     return report
 
 
@@ -542,8 +544,8 @@ def report_spec(
 ) -> RunSpec:
     """Everything a report depends on; its key names the run."""
     return RunSpec(
-        format=FORMAT,
-        kind=REPORT,
+        format=RESULT_FORMAT,
+        kind=REPORT_KIND,
         experiment=NAME,
         version=VERSION,
         model=ModelSpec.from_json(model.recorded()),
@@ -574,7 +576,7 @@ def _tables_and_notes(
         for count, batch_sums in sums_by_batch(model, part, exclude, offsets, tick):
             if not np.isfinite(batch_sums.measures).all():
                 place = f"sentences {sentences_done + 1} to {sentences_done + count} of {total}"
-                raise not_finite(
+                raise not_finite_error(
                     model,
                     f"attention weights that are not finite in {place}",
                     code="model.answers_not_finite",

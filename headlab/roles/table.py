@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from headlab.core import Option, OptionValue, check_known, resolved
+from headlab.core import Option, OptionValue, require_known_options, resolve_options
 
 NAME = "roles"
 FILE = "file"  # split name of trees read from a given file
@@ -110,5 +110,7 @@ def resolve(options: Mapping[str, object]) -> dict[str, OptionValue]:
     Raises:
         HeadlabError: An option is unknown or has an invalid value.
     """
-    check_known(OPTIONS, options, "roles have", code="roles.option_unknown", they="they have")
-    return resolved(OPTIONS, options, "roles", code="roles.option_invalid")
+    require_known_options(
+        OPTIONS, options, "roles have", code="roles.option_unknown", it_has="they have"
+    )
+    return resolve_options(OPTIONS, options, "roles", code="roles.option_invalid")

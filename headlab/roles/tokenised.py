@@ -18,11 +18,18 @@ from headlab.evaluation import (
     encode,
     encode_words,
     lengths,
-    longest,
+    max_text_tokens,
     omitted_from_texts,
     pad,
 )
-from headlab.hooks import Model, excluded_ids, needs_of, sides, started, tokens_note
+from headlab.hooks import (
+    Model,
+    excluded_ids,
+    minimal_decoder_inputs,
+    query_and_key_tokens,
+    token_needs_of,
+    tokens_note,
+)
 from headlab.models import TokenNeeds, lacks_padding_mask, spaced, token_needs, tokenise
 from headlab.roles.sentences import Frequencies, Sentences, TargetWords, correct_targets
 from headlab.roles.table import (
@@ -115,7 +122,7 @@ def needs_of_sentences(model: Model, sentences: Sentences) -> TokenNeeds:
             words=True,
             mask=lacks_padding_mask(model.tokenizer),
         )
-    return needs_of(model, sentences.examples)
+    return token_needs_of(model, sentences.examples)
 
 
 def causal(stack: str) -> bool:
@@ -142,12 +149,12 @@ def _tokenise_trees(
     def make_inputs(rows: Ints) -> dict[str, torch.Tensor]:
         inputs = pad(model, tokens, rows)
         if is_encoder_decoder:
-            inputs |= started(model, len(rows))
+            inputs |= minimal_decoder_inputs(model, len(rows))
         return inputs
 
     is_rarest, rare_notes = _rarest_words(words, complete_words, frequencies)
     names = [tree.id for tree in sentences.trees]
-    notes = [*_lost_words(names, complete_words, longest(model)), *rare_notes]
+    notes = [*_lost_words(names, complete_words, max_text_tokens(model)), *rare_notes]
     if is_encoder_decoder:
         notes.append(
             "Trees are of one language, so of this sequence-to-sequence model the encoder is judged "
@@ -199,7 +206,7 @@ def _tokenise_examples(
     complete_words = _complete_words_of(words, words_of_tokens, cut_words)
     is_rarest, rare_notes = _rarest_words(words, complete_words, frequencies)
     names = [example.id for example in examples]
-    omission_notes = _lost_words(names, complete_words, longest(model))
+    omission_notes = _lost_words(names, complete_words, max_text_tokens(model))
     if omissions is not None:
         omission_notes = omissions.notes()
     notes = ["No trees were given: syntactic roles are not judged."]
@@ -242,7 +249,7 @@ def repeated_sentences(model: Model, tokenised: TokenisedSentences) -> Tokenised
     repeated_ids: Rows = []
     is_special: Rows = []
     repetition_starts: list[int] = []
-    limit = longest(model)
+    limit = max_text_tokens(model)
     for row, flags in zip(tokenised.ids, tokenised.is_special, strict=True):
         special_before = flags.index(0) if 0 in flags else len(flags)
         text_tokens = [token for token, flag in zip(row, flags, strict=True) if not flag]
@@ -298,7 +305,7 @@ def _cut_words(model: Model, words: Sequence[Sequence[str]], words_of_tokens: Ro
     """The word at which each sentence was cut; -1 for those that were not."""
     cut_words = [NO_WORD] * len(words_of_tokens)
     # A sentence with the maximum number of tokens was cut, or fits exactly.
-    limit = longest(model)
+    limit = max_text_tokens(model)
     full_rows = [
         row for row, token_words in enumerate(words_of_tokens) if len(token_words) >= limit
     ]
@@ -486,7 +493,7 @@ def stack_view(
         exclude: Tokens that do not count as targets of confidence (see `excluded_ids`).
         offsets: The fixed offset that each syntactic role is compared with.
     """
-    (ids, is_query), (keys, is_key) = sides(batch.inputs, stack)
+    (ids, is_query), (keys, is_key) = query_and_key_tokens(batch.inputs, stack)
     within_stack = stack != "cross"
     is_visible = (is_query[:, :, None] & is_key[:, None, :]).clone()
     if causal(stack):

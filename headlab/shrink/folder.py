@@ -25,7 +25,7 @@ from headlab.core import (
     is_folder,
     set_mode,
     sync_file,
-    unwritable,
+    unwritable_error,
     write_atomic,
     write_json,
 )
@@ -36,23 +36,23 @@ from headlab.models import (
     SAFETENSORS,
     Checkpoint,
     Writer,
-    alone,
-    built,
+    building_alone,
     check_replaced,
-    files_of,
+    file_hashes,
     pick_device,
     read_folder,
+    replacing_folder,
     require_folder,
     resolve_folder,
-    versions,
+    software_versions,
 )
 from headlab.shrink.model import (
     Shrunk,
     bytes_in,
-    check_numbers,
+    check_dtype,
+    checkpoint_dtype,
     dtype_to_write,
     rounded_weights,
-    stored,
 )
 from headlab.shrink.proof import (
     ExportRecord,
@@ -83,7 +83,7 @@ SHRINK = Writer(
 )
 
 
-def check_out(target: Path, model: str | None = None) -> None:
+def check_target(target: Path, model: str | None = None) -> None:
     """Raise HeadlabError unless `target` is a new name, an empty folder, or a shrunk model as it was written.
 
     Args:
@@ -115,7 +115,7 @@ PROOF_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenModel:
     """A folder that was written: its path, the proof, the model's fingerprint, and the contents of proof.json."""
 
     folder: Path
@@ -130,11 +130,11 @@ def write_shrunk(
     target: Path,
     inputs: Inputs,
     *,
-    of: JsonRecord,
+    compared_on: JsonRecord,
     speed: Speed | None = None,
     onnx: bool = False,
     dtype: str | None = None,
-) -> Written:
+) -> WrittenModel:
     """Write model, tokenizer, mask, model card and proof atomically.
 
     Before the folder gets its name, the model is read back from it and compared with the masked
@@ -148,11 +148,11 @@ def write_shrunk(
         onnx: Also write model.onnx, compared with the masked model on the same inputs.
         dtype: Of the written weights; None: the checkpoint's own.
     """
-    check_out(target, model.name if model.checkpoint.revision == "folder" else None)
-    check_numbers(dtype)
+    check_target(target, model.name if model.checkpoint.revision == "folder" else None)
+    check_dtype(dtype)
     written_dtype = dtype or dtype_to_write(model)
     try:
-        with built(target) as build:
+        with replacing_folder(target) as build:
             _save(shrunk, model, build, written_dtype)
             read_back = read_folder(build, "folder", target.name)
             proof, removal_proof = _prove_written(
@@ -161,7 +161,7 @@ def write_shrunk(
             sizes = _sizes(model, shrunk, build, written_dtype)
             record = cast(
                 "WrittenRecord",
-                _record(model, shrunk, (proof, removal_proof), read_back, of, sizes),
+                _record(model, shrunk, (proof, removal_proof), read_back, compared_on, sizes),
             )
             if onnx:
                 with rounded_weights(model.module, written_dtype):
@@ -170,11 +170,11 @@ def write_shrunk(
                     ).record()
             shrunk.mask.save(build / MASK)
             write_atomic(build / CARD, model_card(model, shrunk, record, speed).encode())
-            write_json(build / PROOF, record | {"files": files_of(build, PROOF)})
+            write_json(build / PROOF, record | {"files": file_hashes(build, PROOF)})
             finish_folder(build)
     except SafetensorError as error:
-        raise unwritable(target, OSError(0, str(error))) from error
-    return Written(target, proof, read_back.fingerprint, record)
+        raise unwritable_error(target, OSError(0, str(error))) from error
+    return WrittenModel(target, proof, read_back.fingerprint, record)
 
 
 def load_shrunk(folder: str | Path, device: str | None = None) -> PreTrainedModel:
@@ -204,7 +204,7 @@ def _save(shrunk: Shrunk, model: Model, build: Path, dtype: str) -> None:
     if module.dtype != DTYPES[dtype]:
         module = copy.deepcopy(module)
         torch.nn.Module.to(module, dtype=DTYPES[dtype])
-    with alone():
+    with building_alone():
         module.save_pretrained(build)
         model.tokenizer.save_pretrained(str(build))
 
@@ -257,14 +257,14 @@ def _record(
         "model": model.identity() | {"name": short_name(model)},
         "mask": shrunk.mask.digest,
         "fingerprint": read_back.fingerprint,
-        "versions": versions(),
+        "versions": software_versions(),
         **sizes,
     }
 
 
 def _sizes(model: Model, shrunk: Shrunk, build: Path, dtype_after: str) -> WeightSizes:
     """Dtype and size of the weights, before and after; bytes before are computed from the number of parameters."""
-    dtype_before = stored(model)
+    dtype_before = checkpoint_dtype(model)
     return {
         "dtype_before": dtype_before,
         "dtype_after": dtype_after,

@@ -16,7 +16,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from headlab.core import Bools, Head, HeadlabError
 from headlab.hooks import Model
 from headlab.masks import Mask
-from headlab.models import DTYPES, alone
+from headlab.models import DTYPES, building_alone
 from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads
 from headlab.models.shrunk_classes import (
     is_shrunk,
@@ -40,7 +40,7 @@ from headlab.models.shrunk_cut import (
 # The dtype that weights are written in: the checkpoint's own, unless another is given.
 
 
-def check_numbers(name: str | None) -> None:
+def check_dtype(name: str | None) -> None:
     """Raise HeadlabError unless weights can be written in this dtype; None is the checkpoint's own."""
     if name is not None and name not in DTYPES:
         raise HeadlabError(
@@ -50,7 +50,7 @@ def check_numbers(name: str | None) -> None:
         )
 
 
-def stored(model: Model) -> str:
+def checkpoint_dtype(model: Model) -> str:
     """Dtype of a model's checkpoint, whatever it was loaded in."""
     name = str(model.module.config.dtype).removeprefix("torch.")
     return name if name in DTYPES else model.dtype
@@ -58,7 +58,7 @@ def stored(model: Model) -> str:
 
 def dtype_to_write(model: Model) -> str:
     """The dtype to write a model in: its checkpoint's, if that holds its weights exactly and is no wider."""
-    own_dtype = stored(model)
+    own_dtype = checkpoint_dtype(model)
     if DTYPES[own_dtype].itemsize > DTYPES[model.dtype].itemsize:
         return model.dtype
     if any(_changes_in(weight, own_dtype) for weight in _weights(model.module)):
@@ -236,7 +236,7 @@ def _build(
         module.config, family, remaining, switched_off
     )
     kind = shrunk_class(_transformers_class(module), family) if is_shrunk(config) else type(module)
-    with alone():
+    with building_alone():
         model_and_info = kind.from_pretrained(
             None,
             config=config,

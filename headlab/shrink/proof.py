@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from headlab.core import HeadlabError, JsonRecord
-from headlab.hooks import Active, Model, gated_here, plain
+from headlab.hooks import ActiveGates, Model, gated_in_this_thread, plain_inputs
 from headlab.masks import Mask, RecordedAccuracy
 from headlab.models.allattention.modelling import MODEL_TYPE
 from headlab.models.shrunk_classes import is_shrunk
@@ -199,11 +199,11 @@ def compare(
     other_answers = 0
     digest = hashlib.sha256()
     distinct_rows = set[bytes]()
-    for batch in map(plain, inputs):
+    for batch in map(plain_inputs, inputs):
         with torch.inference_mode():
-            with model.active(Active()):
+            with model.active(ActiveGates()):
                 baseline_logits = logits_of(model.module, batch)
-            with gated_here(model, mask):
+            with gated_in_this_thread(model, mask):
                 masked_logits = logits_of(model.module, batch)
         is_real = real_tokens(batch, masked_logits)
         other_logits = logits_of_other(batch).to(masked_logits.device)[is_real].double()
@@ -344,7 +344,7 @@ def _rounding_clause(record: ProofRecord) -> str:
     return f"the others are the same, written in {dtype_after} and not {dtype_before}"
 
 
-def size_words(count: int) -> str:
+def size_text(count: int) -> str:
     """A number of bytes in MB or kB."""
     if count >= 1e6:
         return f"{count / 1e6:,.1f} MB"
@@ -363,8 +363,8 @@ def _before_after(
         f"({(parameters_after - parameters_before) / parameters_before:+.1%}) |"
     )
     yield f"| dtype of the weights | {record['dtype_before']} | {record['dtype_after']} |"
-    size_before = size_words(record["bytes_before"])
-    size_after = size_words(record["bytes_after"])
+    size_before = size_text(record["bytes_before"])
+    size_after = size_text(record["bytes_after"])
     yield f"| weights | {size_before} | {size_after} |"
     yield f"| attention heads | {model.grid.size} | {model.grid.size - shrunk.removed_count} |"
     layers = [n for stack in model.grid.stacks for n in stack.heads]

@@ -112,17 +112,17 @@ def _weighted_spearman(sorted_rows: _SortedRows, counts: Floats) -> Floats:
     return np.asarray(rho)
 
 
-def resamples(items: int, rng: np.random.Generator, draws: int = DRAWS) -> Ints:
+def resample_counts(items: int, rng: np.random.Generator, draws: int = DRAWS) -> Ints:
     """How often each item is drawn in each resample with replacement, int [draw, item]."""
     return np.asarray(rng.multinomial(items, np.full(items, 1 / items), size=draws), dtype=np.int64)
 
 
-def left_out(items: int) -> Ints:
+def jackknife_counts(items: int) -> Ints:
     """Jackknife counts, each leaving out one item: int [item, item]."""
     return 1 - np.eye(items, dtype=np.int64)
 
 
-def bca(point: Floats, resamples_of_point: Floats, jackknife: Floats) -> Interval:
+def bca_interval(point: Floats, resamples_of_point: Floats, jackknife: Floats) -> Interval:
     """95 % bias-corrected and accelerated bootstrap interval of any statistic (Efron 1987).
 
     It is computed elementwise, and is NaN where the point is.
@@ -171,9 +171,9 @@ def spearman_interval(
     """
     rho = spearman(values)
     items = values.shape[1]
-    rho_of_resamples = spearman_of_counts(values, resamples(items, rng, draws))
-    rho_of_jackknife = spearman_of_counts(values, left_out(items))
-    return rho, bca(rho, rho_of_resamples, rho_of_jackknife)
+    rho_of_resamples = spearman_of_counts(values, resample_counts(items, rng, draws))
+    rho_of_jackknife = spearman_of_counts(values, jackknife_counts(items))
+    return rho, bca_interval(rho, rho_of_resamples, rho_of_jackknife)
 
 
 def cluster_tree(rho: Floats) -> Floats:
@@ -201,7 +201,7 @@ def cluster_order(rho: Floats) -> Ints:
     return np.asarray(leaves_list(cluster_tree(rho)), dtype=np.int64)
 
 
-def clusters(tree: Floats) -> list[frozenset[int]]:
+def clusters_of_tree(tree: Floats) -> list[frozenset[int]]:
     """The rows below each merge of a tree, in merge order."""
     rows_below = [frozenset({row}) for row in range(len(tree) + 1)]
     for left_row, right_row, *_ in tree:
@@ -217,10 +217,10 @@ def cluster_support(tree: Floats, rho_of_resamples: Floats) -> Floats:
     Args:
         rho_of_resamples: float [draw, row, row], correlations.
     """
-    tree_clusters = clusters(tree)
+    tree_clusters = clusters_of_tree(tree)
     times_seen = np.zeros(len(tree))
     for rho in rho_of_resamples:
-        resample_clusters = set(clusters(linkage(_distances(rho), "average")))
+        resample_clusters = set(clusters_of_tree(linkage(_distances(rho), "average")))
         times_seen += [cluster in resample_clusters for cluster in tree_clusters]
     return np.asarray(times_seen / len(rho_of_resamples))
 
@@ -343,7 +343,7 @@ class _Resampled(NamedTuple):
 
     def estimate(self) -> Estimate:
         """The statistic of the data with its BCa interval."""
-        return Estimate(self.point[0], *bca(self.point[0], self.resamples, self.jackknife))
+        return Estimate(self.point[0], *bca_interval(self.point[0], self.resamples, self.jackknife))
 
 
 def reliability(halves: Floats, rng: np.random.Generator, draws: int = DRAWS) -> Estimate:
@@ -368,7 +368,7 @@ def agreement(
     rng: np.random.Generator,
     draws: int = DRAWS,
     *,
-    matched: Bools | None = None,
+    halves_match: Bools | None = None,
 ) -> Agreement:
     """Agreement of rows, with intervals by resampling items.
 
@@ -379,7 +379,11 @@ def agreement(
             share no draws; None if this holds for all.
     """
     rows = len(values)
-    matched = np.ones((rows, rows), bool) if matched is None else matched | np.eye(rows, dtype=bool)
+    halves_match = (
+        np.ones((rows, rows), bool)
+        if halves_match is None
+        else halves_match | np.eye(rows, dtype=bool)
+    )
     rows_and_halves = (
         values if halves is None else np.concatenate([values, halves.reshape(2 * rows, -1)])
     )
@@ -389,7 +393,7 @@ def agreement(
     noise = None
     if halves is not None:
         half_correlations = correlations.apply(lambda part: part[:, rows:, rows:])
-        noise = _noise(rho, half_correlations, matched)
+        noise = _noise(rho, half_correlations, halves_match)
     return Agreement(
         rho.estimate(),
         rho.apply(_mean_to_others).estimate(),
@@ -403,7 +407,11 @@ def agreement(
 def _correlations(values: Floats, rng: np.random.Generator, draws: int) -> _Resampled:
     """Correlations of all rows, [..., row, row]; NaN in the data where a row is constant."""
     items = values.shape[1]
-    counts = (np.ones((1, items), np.int64), resamples(items, rng, draws), left_out(items))
+    counts = (
+        np.ones((1, items), np.int64),
+        resample_counts(items, rng, draws),
+        jackknife_counts(items),
+    )
     correlations = _Resampled(
         *(spearman_of_counts(values, sample_counts) for sample_counts in counts)
     )
@@ -496,7 +504,7 @@ def _fill_missing_resamples(draws: _Resampled) -> _Resampled:
 # Number of heads that two selections share by chance: the hypergeometric distribution.
 
 
-class Chance(NamedTuple):
+class ExpectedOverlap(NamedTuple):
     """Number of heads shared with a random choice: its mean, and a range.
 
     The range from `low` to `high` covers at least 95 % of all choices.
@@ -507,7 +515,7 @@ class Chance(NamedTuple):
     high: int
 
 
-def by_chance(heads: int, first_size: int, second_size: int) -> Chance:
+def expected_overlap(heads: int, first_size: int, second_size: int) -> ExpectedOverlap:
     """Overlap of `first_size` chosen and `second_size` random heads (Feller 1968, section II.6).
 
     Args:
@@ -517,10 +525,10 @@ def by_chance(heads: int, first_size: int, second_size: int) -> Chance:
     """
     distribution = hypergeom(heads, first_size, second_size)
     low, high = (int(distribution.ppf(share)) for share in TAILS)
-    return Chance(first_size * second_size / heads, low, high)
+    return ExpectedOverlap(first_size * second_size / heads, low, high)
 
 
-def chance_of_more(heads: int, first_size: int, second_size: int, shared_heads: int) -> float:
+def overlap_p_value(heads: int, first_size: int, second_size: int, shared_heads: int) -> float:
     """Probability that chosen and random heads share `shared_heads` or more (Fisher 1935).
 
     Args:

@@ -29,7 +29,7 @@ class Interval(NamedTuple):
     high: Floats
 
 
-class Learned(NamedTuple):
+class LearnedStakes(NamedTuple):
     """Early draws, and the stakes learned from them for the draws after them.
 
     Attributes:
@@ -40,12 +40,12 @@ class Learned(NamedTuple):
     counts: Ints
     shares: Floats
 
-    def of(self, heads: Ints) -> Learned:
+    def of(self, heads: Ints) -> LearnedStakes:
         """The early draws and stakes of some heads, int [index]."""
-        return Learned(self.counts[:, heads], self.shares[:, heads])
+        return LearnedStakes(self.counts[:, heads], self.shares[:, heads])
 
 
-def learn(support: Floats, counts: Ints, width: float | Floats) -> Learned:
+def learn_stakes(support: Floats, counts: Ints, width: float | Floats) -> LearnedStakes:
     """Stakes for later draws, tuned to draws like these with a target half-width of `width`.
 
     A fraction's share decreases with how much less its wealth would grow against a mean that is
@@ -64,11 +64,11 @@ def learn(support: Floats, counts: Ints, width: float | Floats) -> Learned:
     default_shares = np.array(SHARES)[:, None]
     shares = np.where(best_growth > 0, np.exp(SHARPNESS * (relative_growth - 1)), default_shares)
     learned_shares = (1 - RESERVED_SHARE) * shares / shares.sum(axis=0)
-    return Learned(counts, learned_shares + RESERVED_SHARE * default_shares)
+    return LearnedStakes(counts, learned_shares + RESERVED_SHARE * default_shares)
 
 
 def log_capital(
-    support: Floats, counts: Ints, mean: Floats, stakes: Learned | None = None
+    support: Floats, counts: Ints, mean: Floats, stakes: LearnedStakes | None = None
 ) -> Floats:
     """Log wealth of a bettor against "the mean is at most `mean`", float [head].
 
@@ -113,7 +113,9 @@ def sample_mean(support: Floats, counts: Ints) -> Floats:
     return np.asarray(support @ counts / np.maximum(counts.sum(axis=0), 1), dtype=np.float64)
 
 
-def _lower_bounds(support: Floats, counts: Ints, alpha: float, stakes: Learned | None) -> Floats:
+def _lower_bounds(
+    support: Floats, counts: Ints, alpha: float, stakes: LearnedStakes | None
+) -> Floats:
     """Smallest mean that the draws do not reject at `alpha`, one-sided, [head].
 
     It is -1 where they reject no mean.
@@ -144,7 +146,7 @@ def _lower_bounds(support: Floats, counts: Ints, alpha: float, stakes: Learned |
 
 
 def betting_interval(
-    support: Floats, counts: Ints, level: float = 0.95, stakes: Learned | None = None
+    support: Floats, counts: Ints, level: float = 0.95, stakes: LearnedStakes | None = None
 ) -> Interval:
     """Anytime-valid interval for the mean of draws in [-1, 1].
 
@@ -166,7 +168,7 @@ def betting_interval(
     return Interval(np.where(empty, -1.0, low), np.where(empty, 1.0, high))
 
 
-def betting_p(support: Floats, counts: Ints, stakes: Learned | None = None) -> Floats:
+def betting_p(support: Floats, counts: Ints, stakes: LearnedStakes | None = None) -> Floats:
     """Anytime-valid two-sided p-value of "the mean is 0", [head].
 
     The arguments are as in `betting_interval`.

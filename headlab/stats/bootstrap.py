@@ -35,7 +35,7 @@ def group_bootstrap(
     groups: tuple[str, ...],
     rng: np.random.Generator,
     *,
-    made_up: tuple[float, float] = (1.0, -1.0),
+    pseudo_values: tuple[float, float] = (1.0, -1.0),
     draws: int = DRAWS,
     level: float = 0.95,
     answers: Ints | None = None,
@@ -50,8 +50,11 @@ def group_bootstrap(
         answers: int [example], of which `values` are the sums, and the result is their mean; by
             default one each.
     """
-    return summary(
-        resampled_means(values, groups, rng, made_up=made_up, draws=draws, answers=answers), level
+    return bootstrap_summary(
+        resampled_means(
+            values, groups, rng, pseudo_values=pseudo_values, draws=draws, answers=answers
+        ),
+        level,
     )
 
 
@@ -59,7 +62,7 @@ def stratified_bootstrap(
     strata: Sequence[tuple[Floats, tuple[str, ...]]],
     rng: np.random.Generator,
     *,
-    made_up: tuple[float, float] = (1.0, -1.0),
+    pseudo_values: tuple[float, float] = (1.0, -1.0),
     draws: int = DRAWS,
     level: float = 0.95,
 ) -> Bootstrap:
@@ -73,10 +76,10 @@ def stratified_bootstrap(
         strata: values [row, example] and groups [example] of each, all with the same rows.
     """
     means_of_strata = [
-        resampled_means(values, groups, rng, made_up=made_up, draws=draws)
+        resampled_means(values, groups, rng, pseudo_values=pseudo_values, draws=draws)
         for values, groups in strata
     ]
-    return summary(np.mean(means_of_strata, axis=0), level)
+    return bootstrap_summary(np.mean(means_of_strata, axis=0), level)
 
 
 def resampled_means(
@@ -84,7 +87,7 @@ def resampled_means(
     groups: tuple[str, ...],
     rng: np.random.Generator,
     *,
-    made_up: tuple[float, float],
+    pseudo_values: tuple[float, float],
     draws: int,
     answers: Ints | None = None,
 ) -> Floats:
@@ -98,7 +101,7 @@ def resampled_means(
     sums = []
     for row in values:
         group_sums = np.bincount(group_indices, row, minlength=len(group_sizes))
-        sums.append(np.append(group_sums, made_up))
+        sums.append(np.append(group_sums, pseudo_values))
     seed = int(rng.integers(2**63))
     with np.errstate(invalid="ignore"):
         means = np.array(_means_of_resamples(sums, sizes, seed, draws))
@@ -110,7 +113,7 @@ def resampled_means(
     return means
 
 
-def summary(resampled_statistics: Floats, level: float) -> Bootstrap:
+def bootstrap_summary(resampled_statistics: Floats, level: float) -> Bootstrap:
     """Interval and two-sided p of resampled means, or other statistics, float [row, draw]."""
     rows = np.round(resampled_statistics, DIGITS)
     draws = resampled_statistics.shape[1]
@@ -178,7 +181,7 @@ def resampled_sums(columns: Floats, seed: int | Sequence[int], draws: int) -> Fl
     return sums
 
 
-class Paired(NamedTuple):
+class PairedDifference(NamedTuple):
     """Mean paired difference, its interval, and a two-sided p-value."""
 
     difference: float
@@ -193,7 +196,7 @@ def paired_bootstrap(
     groups: tuple[str, ...],
     rng: np.random.Generator,
     draws: int = DRAWS,
-) -> Paired:
+) -> PairedDifference:
     """Difference in accuracy on the same examples, by resampling whole groups (Koehn 2004).
 
     Args:
@@ -205,7 +208,7 @@ def paired_bootstrap(
     """
     gain = values_after.astype(np.float64) - values_before.astype(np.float64)
     low, high, p = group_bootstrap(gain[None], groups, rng, draws=draws)
-    return Paired(float(gain.mean()), float(low[0]), float(high[0]), float(p[0]))
+    return PairedDifference(float(gain.mean()), float(low[0]), float(high[0]), float(p[0]))
 
 
 def share_interval(
@@ -216,14 +219,14 @@ def share_interval(
     One right and one wrong pseudo-example are added.
     """
     low, high, _ = group_bootstrap(
-        correct[None].astype(np.float64), groups, rng, made_up=(1.0, 0.0)
+        correct[None].astype(np.float64), groups, rng, pseudo_values=(1.0, 0.0)
     )
     return float(low[0]), float(high[0])
 
 
 # Means of sizes, such as those of gradients: leaving out one group of examples at a time.
 
-FEW = 8  # groups below which there is no interval: the error is not known well enough
+MIN_GROUPS = 8  # groups below which there is no interval: the error is not known well enough
 
 
 def jackknife_interval(
@@ -232,7 +235,7 @@ def jackknife_interval(
     groups: Sequence[str],
     statistic: Callable[[Floats], Floats] = np.asarray,
     level: float = 0.95,
-    most: float = np.inf,
+    upper_limit: float = np.inf,
 ) -> tuple[Floats, Floats] | None:
     """Lower and upper bounds of `statistic(sum of sums / sum of weights)`, float [item] each.
 
@@ -251,7 +254,7 @@ def jackknife_interval(
     """
     has_weight = weights.any(axis=1)
     group_names, group_indices = np.unique(np.asarray(groups)[has_weight], return_inverse=True)
-    if len(group_names) < FEW:
+    if len(group_names) < MIN_GROUPS:
         return None
     group_totals = np.zeros((len(group_names), 2, sums.shape[1]))  # sums and weights of each group
     np.add.at(group_totals, group_indices, np.stack([sums, weights], axis=1)[has_weight])
@@ -266,7 +269,7 @@ def jackknife_interval(
     error = np.sqrt((len(group_names) - 1) * leave_one_out.var(axis=0))
     relative_error = np.divide(error, value, out=np.zeros_like(error), where=value > 0)
     log_half_width = t.ppf((1 + level) / 2, len(group_names) - 1) * relative_error
-    return value * np.exp(-log_half_width), np.minimum(value * np.exp(log_half_width), most)
+    return value * np.exp(-log_half_width), np.minimum(value * np.exp(log_half_width), upper_limit)
 
 
 # Shares of answers that are clustered by sentence: ratios of sums, with the sentence as the

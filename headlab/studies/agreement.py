@@ -11,9 +11,9 @@ import numpy as np
 
 from headlab.core import Floats, OptionValue
 from headlab.results import HeadScores
-from headlab.stats import LOWEST_CEILING, Agreement, Estimate, Outlier, agreement, clusters
+from headlab.stats import LOWEST_CEILING, Agreement, Estimate, Outlier, agreement, clusters_of_tree
 from headlab.studies.result import Column, Columns, Records, StudyResult, TableName
-from headlab.studies.table import Say
+from headlab.studies.table import SaySentence
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
@@ -194,7 +194,7 @@ class AgreementResult(StudyResult):
 
 
 @dataclass(frozen=True)
-class Compared:
+class RankAgreement:
     """The rank agreement of several languages' scores.
 
     Attributes:
@@ -218,7 +218,7 @@ class Compared:
         return len(set(self.sizes)) > 1
 
 
-def compare_languages(scores: Mapping[str, HeadScores], seed: int = 0) -> Compared:
+def rank_agreement_of(scores: Mapping[str, HeadScores], seed: int = 0) -> RankAgreement:
     """Rank agreement of every pair of languages, with intervals by resampling heads."""
     all_scores = list(scores.values())
     values = np.stack([scores_of_language.values for scores_of_language in all_scores])
@@ -237,14 +237,16 @@ def compare_languages(scores: Mapping[str, HeadScores], seed: int = 0) -> Compar
     )
     # Which half a draw falls into depends on the number of examples.
     is_same_size = np.array([[size == other_size for other_size in sizes] for size in sizes])
-    statistics = agreement(values, halves, np.random.default_rng([seed, 5]), matched=is_same_size)
-    return Compared(tuple(scores), values.shape[1], statistics, sizes)
+    statistics = agreement(
+        values, halves, np.random.default_rng([seed, 5]), halves_match=is_same_size
+    )
+    return RankAgreement(tuple(scores), values.shape[1], statistics, sizes)
 
 
-def agreement_result(rank_agreement: Compared) -> AgreementResult:
+def agreement_result(rank_agreement: RankAgreement) -> AgreementResult:
     """What the agreement is: pairs, languages, the tree and, for three languages or more, the outlier."""
     outliers = outlier_records(rank_agreement) if rank_agreement.found.outlier else None
-    sentence = outlier_words(rank_agreement)
+    sentence = outlier_sentences(rank_agreement)
     return AgreementResult(
         pairs=pair_records(rank_agreement),
         languages=language_records(rank_agreement),
@@ -260,7 +262,7 @@ def number_at(values: Floats, *index: int) -> float | None:
     return None if np.isnan(value) else value
 
 
-def correlation_at(rank_agreement: Compared, row: int, column: int) -> Correlation:
+def correlation_at(rank_agreement: RankAgreement, row: int, column: int) -> Correlation:
     """The correlation of two names, by their indices."""
     rho, noise = rank_agreement.found.rho, rank_agreement.found.noise
     value, low, high = (number_at(part, row, column) for part in rho)
@@ -283,7 +285,7 @@ def correlation_at(rank_agreement: Compared, row: int, column: int) -> Correlati
     )
 
 
-def correlations(rank_agreement: Compared) -> list[tuple[str, str, Correlation]]:
+def correlations(rank_agreement: RankAgreement) -> list[tuple[str, str, Correlation]]:
     """Every pair of names with their correlation, each pair once."""
     return [
         (
@@ -295,7 +297,7 @@ def correlations(rank_agreement: Compared) -> list[tuple[str, str, Correlation]]
     ]
 
 
-def pair_records(rank_agreement: Compared) -> Records[PairAgreement]:
+def pair_records(rank_agreement: RankAgreement) -> Records[PairAgreement]:
     """Every pair of languages, each once."""
     return Records(
         f"Spearman correlation of the scores of {rank_agreement.heads} heads, every pair of "
@@ -305,12 +307,12 @@ def pair_records(rank_agreement: Compared) -> Records[PairAgreement]:
     )
 
 
-def pair_notes(rank_agreement: Compared) -> tuple[str, ...]:
+def pair_notes(rank_agreement: RankAgreement) -> tuple[str, ...]:
     """Notes that explain the correlations of pairs."""
     interval_note = "low, high: 95 % interval by resampling heads (2,000 times)."
     noise = rank_agreement.found.noise
     if noise is None:
-        return (interval_note, no_halves())
+        return (interval_note, no_halves_note())
     notes = [
         interval_note,
         "ceiling: the correlation that two languages of the same true ranking would show, given "
@@ -324,11 +326,11 @@ def pair_notes(rank_agreement: Compared) -> tuple[str, ...]:
     is_without_halves = np.isnan(noise.reliability.value)
     without_halves = list(compress(rank_agreement.names, is_without_halves))
     if without_halves:
-        notes.append(no_halves(without_halves))
+        notes.append(no_halves_note(without_halves))
     return tuple(notes)
 
 
-def unmatched_halves(rank_agreement: Compared) -> str:
+def unmatched_halves(rank_agreement: RankAgreement) -> str:
     """How many examples each language has, and why some pairs have no value across halves."""
     names_and_sizes = zip(rank_agreement.names, rank_agreement.sizes, strict=True)
     counts = ", ".join(f"{name} {size or 'unknown'}" for name, size in names_and_sizes)
@@ -339,7 +341,7 @@ def unmatched_halves(rank_agreement: Compared) -> str:
     )
 
 
-def no_halves(names: Sequence[str] = ()) -> str:
+def no_halves_note(names: Sequence[str] = ()) -> str:
     """Why there is no noise ceiling, and how to get one.
 
     Args:
@@ -353,7 +355,7 @@ def no_halves(names: Sequence[str] = ()) -> str:
     )
 
 
-def language_records(rank_agreement: Compared) -> Records[LanguageAgreement]:
+def language_records(rank_agreement: RankAgreement) -> Records[LanguageAgreement]:
     """Each language, similar ones side by side."""
     statistics = rank_agreement.found
     noise = statistics.noise
@@ -390,7 +392,7 @@ def language_records(rank_agreement: Compared) -> Records[LanguageAgreement]:
     )
 
 
-def leaf_order(rank_agreement: Compared) -> list[int]:
+def leaf_order(rank_agreement: RankAgreement) -> list[int]:
     """Row indices in the order of the tree's leaves."""
     tree = rank_agreement.found.tree
     leaves_by_node: list[list[int]] = [[index] for index in range(len(rank_agreement.names))]
@@ -404,12 +406,12 @@ def _outlier_percent(outlier: Outlier | None, row: int) -> float | None:
     return None if outlier is None else 100 * float(outlier.share[row])
 
 
-def merge_records(rank_agreement: Compared) -> Records[Merge]:
+def merge_records(rank_agreement: RankAgreement) -> Records[Merge]:
     """The merges of the tree, nearest first."""
     tree = rank_agreement.found.tree
     names = rank_agreement.names
     order = leaf_order(rank_agreement)
-    merges = zip(tree, clusters(tree), rank_agreement.found.support, strict=True)
+    merges = zip(tree, clusters_of_tree(tree), rank_agreement.found.support, strict=True)
     rows = []
     for number, (merge, members, share) in enumerate(merges, len(names)):
         first_child, second_child, height, _ = merge
@@ -437,7 +439,7 @@ def merge_records(rank_agreement: Compared) -> Records[Merge]:
 RHO_ITSELF, ACROSS_HALVES = "rho", "across halves"
 
 
-def outlier_records(rank_agreement: Compared) -> Records[OutlierRecord]:
+def outlier_records(rank_agreement: RankAgreement) -> Records[OutlierRecord]:
     """The language that agrees least with the others, by rho and by rho corrected for noise."""
     noise = rank_agreement.found.noise
     outliers = {
@@ -469,7 +471,7 @@ def outlier_records(rank_agreement: Compared) -> Records[OutlierRecord]:
     )
 
 
-def outlier_words(rank_agreement: Compared) -> str:
+def outlier_sentences(rank_agreement: RankAgreement) -> str:
     """One or two sentences on which language stands apart, and how sure that is.
 
     Empty for fewer than three languages.
@@ -497,7 +499,7 @@ def outlier_words(rank_agreement: Compared) -> str:
     return " ".join(sentences)
 
 
-def square(rank_agreement: Compared, estimate: Estimate) -> Floats:
+def similarity_ordered(rank_agreement: RankAgreement, estimate: Estimate) -> Floats:
     """An estimate's values, ordered so that similar languages are adjacent.
 
     Returns:
@@ -507,7 +509,7 @@ def square(rank_agreement: Compared, estimate: Estimate) -> Floats:
     return np.asarray(estimate.value[np.ix_(indices, indices)])
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> AgreementResult:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence) -> AgreementResult:
     """Rank correlations of pairs of languages with noise ceilings, the clusters and the outlier.
 
     options: method, method_options.
@@ -517,7 +519,7 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Agre
         for language in pieces.languages_in_turn("agreement", report)
     }
     report("agreement: resampling heads")
-    return agreement_result(compare_languages(scores, pieces.seed))
+    return agreement_result(rank_agreement_of(scores, pieces.seed))
 
 
 def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:

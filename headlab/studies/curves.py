@@ -24,28 +24,28 @@ from headlab.core import (
     require_type,
 )
 from headlab.evaluation import STATE_BYTES, Dataset, Evaluator, width_of
-from headlab.hooks import MODEL, Model
+from headlab.hooks import MODEL_WORDS, Model
 from headlab.masks import Mask, removal_order
 from headlab.methods import (
     METHODS,
     RANDOM_METHOD,
     Arrays,
     make_spec,
+    renewal_of,
     renewed_in,
-    saving,
+    saves_of,
     spec_of,
-    superseded,
 )
-from headlab.models import made_now
+from headlab.models import origin_now
 from headlab.results import (
     Curve,
     HeadScores,
-    Run,
     Store,
-    counts,
-    kept_without,
-    labels,
+    StoredRun,
+    group_labels,
+    kept_heads_without,
     pack_answers,
+    removed_counts,
     unpack_answers,
 )
 from headlab.stats import group_bootstrap
@@ -101,10 +101,10 @@ def curve_spec(
         "run": scores.spec.key,
     }
     version = renewed_in(scores.method, order["options"])
-    if version > 1 and not superseded(scores.spec):
+    if version > 1 and not renewal_of(scores.spec):
         order["version"] = version
-    removed_counts = tuple(counts(scores.grid.size, points))
-    return replace(base, method=MethodSpec(), kind="curve", order=order, removed=removed_counts)
+    counts = tuple(removed_counts(scores.grid.size, points))
+    return replace(base, method=MethodSpec(), kind="curve", order=order, removed=counts)
 
 
 def caution_of(spec: RunSpec) -> str:
@@ -156,7 +156,7 @@ class Walk:
     evaluator: Evaluator
     spec: RunSpec
     order: Ints
-    run: Run | None
+    run: StoredRun | None
     done: int = 0
     seconds: float = 0.0
     correct: Bools = field(init=False)
@@ -196,7 +196,7 @@ class Walk:
         """Run the remaining steps and return the curve."""
         seconds_before, start = self.seconds, time.perf_counter()
         report(self._progress(self._forwards))
-        with saving(self.save) as saver:
+        with saves_of(self.save) as saver:
             for number in range(self.done // len(self.removed), len(self.blocks)):
                 block_evaluator = self._block_evaluator(self.blocks[number], report, tick)
                 for point in range(self.done % len(self.removed), len(self.removed)):
@@ -242,7 +242,7 @@ class Walk:
 
     def _measure(self, block_evaluator: Evaluator, block: slice, point: int) -> None:
         model = block_evaluator.model
-        kept_heads = kept_without(self.order[: self.removed[point]], model.grid.size)
+        kept_heads = kept_heads_without(self.order[: self.removed[point]], model.grid.size)
         evaluation = block_evaluator.evaluate(
             Mask(model.grid, kept_heads, model.identity()), ablation=self.spec.ablation
         )
@@ -304,7 +304,7 @@ class Walk:
         names = np.array([example.cluster for example, n in units for _ in range(n)])
         groups = np.unique(names, return_inverse=True)[1].astype(np.int64)
         gain = self.correct.astype(np.float64) - self.correct[0]
-        low, high, p = group_bootstrap(gain, labels(groups), np.random.default_rng(spec.seed))
+        low, high, p = group_bootstrap(gain, group_labels(groups), np.random.default_rng(spec.seed))
         # by definition, where no head is removed
         low[0] = 0.0
         high[0] = 0.0
@@ -369,7 +369,7 @@ def prune_curve(
     Raises:
         HeadlabError: The scores are of another model, or another argument is invalid.
     """
-    require_type("model", model, Model, MODEL)
+    require_type("model", model, Model, MODEL_WORDS)
     require_type("scores", scores, HeadScores, "what headlab.score returns")
     check_scores(scores, model)
     require_type("points", points, (Integral, NoneType), "a whole number, or None for every count")
@@ -401,6 +401,7 @@ def measured_curve(
     curve = Walk(evaluator, spec, order, curve_run).go(report, tick)
     if curve_run is not None:
         curve_run.finish(
-            curve, made_now(evaluator.model.device.type) | equal_texts_record(evaluator.equal_texts)
+            curve,
+            origin_now(evaluator.model.device.type) | equal_texts_record(evaluator.equal_texts),
         )
     return curve

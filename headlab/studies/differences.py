@@ -10,7 +10,7 @@ import numpy as np
 
 from headlab.core import Bools, Evaluation, Floats, HeadlabError
 from headlab.masks import RISKY_SHARE, removal_order
-from headlab.results import HeadScores, kept_without
+from headlab.results import HeadScores, kept_heads_without
 from headlab.stats import holm, stratified_bootstrap
 from headlab.studies.result import Columns
 
@@ -29,7 +29,7 @@ def without_lowest(scores: HeadScores, k: int) -> Bools:
             f"k is {k}; the model has {scores.grid.size} heads ({scores.grid})",
             code="head.count_out_of_range",
         )
-    return kept_without(removal_order(scores.values)[:k], scores.grid.size)
+    return kept_heads_without(removal_order(scores.values)[:k], scores.grid.size)
 
 
 def kept_heads_of(scores: HeadScores, k: int | None) -> Bools:
@@ -216,7 +216,7 @@ def _mean_of_strata(gains: Sequence[Gain], seed: int) -> Difference:
     ]
     rng = np.random.default_rng(seed)
     made_up = (float(scale), float(-scale))
-    low, high, p = stratified_bootstrap(strata, rng, made_up=made_up, draws=DRAWS)
+    low, high, p = stratified_bootstrap(strata, rng, pseudo_values=made_up, draws=DRAWS)
     mean = float(np.mean([values.mean() for values in scaled_values])) / scale
     return Difference(mean, float(low[0]) / scale, float(high[0]) / scale, float(p[0]))
 

@@ -25,7 +25,7 @@ from headlab.studies.differences import (
     without_lowest,
 )
 from headlab.studies.result import Column, Columns, Records, StudyResult, TableName
-from headlab.studies.table import METHOD, Say
+from headlab.studies.table import METHOD, SaySentence
 from headlab.tasks import Split
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class MeasuredMask(NamedTuple):
         return removed_count(self.kept_heads)
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> GapResult:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence) -> GapResult:
     """Gains on dev and on test, and the heads that stay harmful when all are tested together."""
     scores: dict[str, HeadScores] = {}
     measured_masks: list[MeasuredMask] = []

@@ -41,7 +41,7 @@ HeadLists = Mapping[HeadKind, Sequence[Sequence[DataClass]]]
 """Lists of records of heads, by the kind of heads; of one kind the more certain list first."""
 
 
-def head_lists(result: StudyResult | None) -> HeadLists:
+def heads_listed_by_kind(result: StudyResult | None) -> HeadLists:
     """The records of a result that are marked as of heads of a kind. result: None has none."""
     lists: dict[HeadKind, list[Sequence[DataClass]]] = {}
     if result is not None:

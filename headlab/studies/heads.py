@@ -16,12 +16,12 @@ from headlab.core import (
     OptionValue,
     Report,
     Table,
+    display_unit,
     integer_in,
     part,
-    shown_unit,
 )
 from headlab.methods import remarks
-from headlab.results import HeadScores, coarse
+from headlab.results import HeadScores, why_holm_rejects_none
 from headlab.stats import benjamini_hochberg, holm
 from headlab.studies.head_kinds import HeadKind
 from headlab.studies.result import (
@@ -32,7 +32,7 @@ from headlab.studies.result import (
     TableName,
     table_of,
 )
-from headlab.studies.table import Say
+from headlab.studies.table import SaySentence
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
@@ -280,7 +280,7 @@ def count_notes(scores: Scores) -> tuple[str, ...]:
         "claims, or the chance of any."
     )
     if all(scores_of_language.p_values is not None for scores_of_language in scores.values()):
-        coarse_note = coarse(scores.values())
+        coarse_note = why_holm_rejects_none(scores.values())
         if coarse_note:
             notes.append(coarse_note)
     return tuple(notes)
@@ -305,7 +305,7 @@ def _helps_in_few(signs: Signs, max_positive: int) -> Bools:
 
 def _values(scores: Scores) -> tuple[Floats, str]:
     """Values of all languages, float [language, head], in the unit shown, and that unit."""
-    factor, unit = shown_unit(next(iter(scores.values())).unit)
+    factor, unit = display_unit(next(iter(scores.values())).unit)
     values = np.stack([scores_of_language.values for scores_of_language in scores.values()])
     return factor * values, unit
 
@@ -465,7 +465,7 @@ def few_table(heads: Records[FewHead]) -> Table:
     return table_of(heads, FewHead, "heads-few")
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> HeadsResult:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence) -> HeadsResult:
     """Counts and lists of language-agnostic and language-specific heads.
 
     options: method, method_options, top (20 in the paper), few (languages that a head may be positive in).

@@ -19,12 +19,12 @@ from headlab.core import (
     text_in,
 )
 from headlab.methods import ORDERINGS
-from headlab.results import Curve, areas, band, labels
+from headlab.results import Curve, areas_by_answer, band, group_labels
 from headlab.stats import Bootstrap, holm, stratified_bootstrap
 from headlab.studies.curve_records import AreaDifference, CurveArea, CurvePoint
 from headlab.studies.differences import Gain, Groups, pool_gains
 from headlab.studies.result import Records, StudyResult, TableName
-from headlab.studies.table import METHOD_OPTIONS, Say
+from headlab.studies.table import METHOD_OPTIONS, SaySentence
 
 if TYPE_CHECKING:
     from headlab.results import HeadScores
@@ -85,12 +85,12 @@ class IterativeResult(StudyResult):
 def grouped_by_number(curves: Curves) -> GroupedCurves:
     """Curves of one language, with their groups' numbers as labels."""
     (first_curve, *_), *_ = curves.values()
-    return GroupedCurves(curves, labels(first_curve.groups))
+    return GroupedCurves(curves, group_labels(first_curve.groups))
 
 
 def mean_areas(curves: Sequence[Curve]) -> Floats:
     """`areas`, as the mean over several curves."""
-    return np.asarray(np.mean([areas(curve) for curve in curves], axis=0))
+    return np.asarray(np.mean([areas_by_answer(curve) for curve in curves], axis=0))
 
 
 def point_records(curves_by_language: Mapping[str, Curves]) -> Records[CurvePoint]:
@@ -249,7 +249,7 @@ def _means_and_bootstrap(
         strata.append((values_by_row, gain.groups))
     mean = np.mean([values.mean(axis=1) for values, _ in strata], axis=0)
     rng = np.random.default_rng(seed)
-    return mean, stratified_bootstrap(strata, rng, made_up=made_up, level=level)
+    return mean, stratified_bootstrap(strata, rng, pseudo_values=made_up, level=level)
 
 
 def _random_orders_below(
@@ -338,7 +338,12 @@ def plan_of(
 
 
 def orders_of(
-    pieces: Pieces, language: str, plan: OrderingPlan, points: int | None, report: Say, title: str
+    pieces: Pieces,
+    language: str,
+    plan: OrderingPlan,
+    points: int | None,
+    report: SaySentence,
+    title: str,
 ) -> dict[str, list[ScoredCurve]]:
     """Every run's scores and curve in one language, by ordering.
 
@@ -374,7 +379,7 @@ def asks_of(pieces: Pieces, plan: OrderingPlan, points: int | None) -> list[Ask]
     return asks
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> IterativeResult:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence) -> IterativeResult:
     """Every ordering's curve in every language: points, areas and the number of heads that can be removed.
 
     options: orderings, runs, points, loss, method_options (of shapley), monte_carlo_options.

@@ -22,23 +22,23 @@ from headlab.core import (
 from headlab.results import Curve, HeadScores
 from headlab.stats import (
     Estimate,
-    bca,
-    by_chance,
-    chance_of_more,
+    bca_interval,
+    expected_overlap,
     holm,
-    left_out,
-    resamples,
+    jackknife_counts,
+    overlap_p_value,
+    resample_counts,
     spearman,
     spearman_of_counts,
 )
 from headlab.stats.agreement import DRAWS
 from headlab.studies.agreement import (
     CORRELATION,
-    Compared,
     Correlation,
-    compare_languages,
+    RankAgreement,
     correlations,
     number_at,
+    rank_agreement_of,
 )
 from headlab.studies.curve_records import AreaDifference, CurveArea, CurvePoint
 from headlab.studies.iterative import (
@@ -64,7 +64,7 @@ from headlab.studies.result import (
     StudyResult,
     TableName,
 )
-from headlab.studies.table import Say
+from headlab.studies.table import SaySentence
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
@@ -182,7 +182,7 @@ class MethodsResult(StudyResult):
 def agreement_records(scores: Scores, seed: int) -> Records[MethodAgreement]:
     """Every pair of methods in each language, and its mean over the languages."""
     agreement_by_language = {
-        language: compare_languages(scores_by_method, seed)
+        language: rank_agreement_of(scores_by_method, seed)
         for language, scores_by_method in scores.items()
     }
     rows = [
@@ -206,7 +206,7 @@ def agreement_records(scores: Scores, seed: int) -> Records[MethodAgreement]:
     )
 
 
-def agreement_notes(scores: Scores, any_agreement: Compared) -> tuple[str, ...]:
+def agreement_notes(scores: Scores, any_agreement: RankAgreement) -> tuple[str, ...]:
     """Notes that explain the columns, and name the methods without halves or without a sign."""
     methods_with_halves = set()
     for scores_by_method in scores.values():
@@ -262,9 +262,9 @@ def mean_rho(scores: Scores, seed: int, draws: int = DRAWS) -> Estimate:
         return np.asarray(np.mean(correlations, axis=0))
 
     estimate = np.mean([spearman(values) for values in values_by_language], axis=0)
-    resampled = mean_over_languages(resamples(head_count, rng, draws))
-    jackknifed = mean_over_languages(left_out(head_count))
-    return Estimate(estimate, *bca(estimate, resampled, jackknifed))
+    resampled = mean_over_languages(resample_counts(head_count, rng, draws))
+    jackknifed = mean_over_languages(jackknife_counts(head_count))
+    return Estimate(estimate, *bca_interval(estimate, resampled, jackknifed))
 
 
 def overlap_records(scores: Scores, k: int) -> Records[Overlap]:
@@ -273,13 +273,13 @@ def overlap_records(scores: Scores, k: int) -> Records[Overlap]:
     for language, scores_by_method in scores.items():
         head_count = next(iter(scores_by_method.values())).grid.size
         count = min(k, head_count)
-        chance = by_chance(head_count, count, count)
+        chance = expected_overlap(head_count, count, count)
         for method, other_method in combinations(scores_by_method, 2):
             for end in (HIGHEST, LOWEST):
                 heads = _heads_at_end(scores_by_method[method], k, end)
                 other_heads = _heads_at_end(scores_by_method[other_method], k, end)
                 shared = int((heads & other_heads).sum())
-                p = chance_of_more(head_count, count, count, shared)
+                p = overlap_p_value(head_count, count, count, shared)
                 overlap = Overlap(language, method, other_method, end, shared, *chance, p, p_holm=p)
                 rows.append(overlap)
     adjusted_p_values = holm(np.array([row.p for row in rows], float)).tolist()
@@ -515,7 +515,7 @@ def requested_methods(options: Mapping[str, OptionValue]) -> tuple[str, ...]:
     return tuple(text_in(options, "methods").split(","))
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> MethodsResult:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence) -> MethodsResult:
     """How the methods' rankings agree, each method's curve against random orders, and which keeps most accuracy.
 
     options: methods, top, points, runs, loss, method_options (of shapley), monte_carlo_options.

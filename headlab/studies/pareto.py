@@ -23,7 +23,7 @@ from headlab.core import (
     part,
 )
 from headlab.masks import Mask, removal_order
-from headlab.results import Curve, HeadScores, counts, kept_without
+from headlab.results import Curve, HeadScores, kept_heads_without, removed_counts
 from headlab.stats import group_bootstrap, resampled_means
 from headlab.studies.differences import (
     NO_DIFFERENCE,
@@ -284,10 +284,10 @@ def counts_of(size: int, points: int | None, heads: int | None) -> list[int]:
     """
     if points is not None and points > size:
         points = None
-    removed_counts = set(counts(size, points))
+    counts = set(removed_counts(size, points))
     if heads is not None:
-        removed_counts.add(size - heads)
-    return sorted(removed_counts)
+        counts.add(size - heads)
+    return sorted(counts)
 
 
 # Points of a front, from the answers along each order paired with those of the untouched model.
@@ -347,7 +347,7 @@ def points_of(key: str, curves: Mapping[str, Curve], test: PointTest, costs: Cos
                 for language in languages
             }
             mean = over_languages(gains_at_point, test.seed, are_aligned=test.are_aligned)
-        kept_heads = kept_without(any_curve.order[:removed], any_curve.grid.size)
+        kept_heads = kept_heads_without(any_curve.order[:removed], any_curve.grid.size)
         point = Point(
             order=key,
             removed=removed,
@@ -448,7 +448,7 @@ def language_verdict(
     """
     gains = correct.astype(np.float64) - baseline_correct
     rng = np.random.default_rng(seed)
-    (means,) = resampled_means(gains[None], groups, rng, made_up=MADE_UP, draws=DRAWS)
+    (means,) = resampled_means(gains[None], groups, rng, pseudo_values=MADE_UP, draws=DRAWS)
     means = np.round(means, DIGITS)
     low, bound, high = np.quantile(means, [ALPHA / 2, ALPHA, 1 - ALPHA / 2])
     smaller_tail = min((means <= 0).sum(), (means >= 0).sum())
@@ -505,11 +505,11 @@ def p_of_any_loss(verdicts: Sequence[LanguageVerdict]) -> float:
 
 # What a front found: its models, the orders, the answer and its confirmation, as records that are shown as tables.
 
-FRONT = "front"
-LANGUAGES = "front-languages"
+FRONT_TABLE = "front"
+LANGUAGES_TABLE = "front-languages"
 ORDERS_TABLE = "front-orders"
-CHOICE = "front-choice"
-CONFIRMED = "front-confirmed"
+CHOICE_TABLE = "front-choice"
+CONFIRMED_TABLE = "front-confirmed"
 MEAN = "mean"
 PERCENT, POINTS = ".1f", "+.2f"
 P_VALUE = ".4f"
@@ -666,10 +666,10 @@ class FrontResult(StudyResult):
         loss: Points that may be lost; None if the question was another.
     """
 
-    answers: Annotated[Records[FrontAnswer], TableName(CHOICE)]
-    confirmed: Annotated[Records[TestedLanguage], TableName(CONFIRMED)]
-    models: Annotated[Records[SmallerModel], TableName(FRONT)]
-    languages: Annotated[Records[ModelInLanguage], TableName(LANGUAGES)]
+    answers: Annotated[Records[FrontAnswer], TableName(CHOICE_TABLE)]
+    confirmed: Annotated[Records[TestedLanguage], TableName(CONFIRMED_TABLE)]
+    models: Annotated[Records[SmallerModel], TableName(FRONT_TABLE)]
+    languages: Annotated[Records[ModelInLanguage], TableName(LANGUAGES_TABLE)]
     orders: Annotated[Records[OrderedHead], TableName(ORDERS_TABLE)]
     loss: float | None = None
 
@@ -692,7 +692,7 @@ class FrontResult(StudyResult):
                 raise
             raise unreadable(str(error)) from error
         if not records["answers"].rows:
-            raise unreadable(f"table {CHOICE} is empty")
+            raise unreadable(f"table {CHOICE_TABLE} is empty")
         loss = part(report.spec, "options", "within")
         return cls(notes=report.notes, loss=loss if is_number(loss) else None, **records)
 
@@ -960,7 +960,7 @@ def _mask_of(result: FrontResult, report: Report, order: str, removed: int, grid
         "front": dict(spec),
     }
     model = {name: value for name, value in spec.get("model", {}).items() if name != "dtype"}
-    return Mask(grid, kept_without(removed_heads, grid.size), model, how_chosen)
+    return Mask(grid, kept_heads_without(removed_heads, grid.size), model, how_chosen)
 
 
 def chosen_mask(report: Report, grid: HeadGrid) -> Mask:

@@ -22,7 +22,7 @@ from headlab.core import (
     text_in,
 )
 from headlab.evaluation import Evaluator
-from headlab.results import Curve, HeadScores, kept_without
+from headlab.results import Curve, HeadScores, kept_heads_without
 from headlab.studies.curves import curve_spec, measured_curve
 from headlab.studies.differences import NO_DIFFERENCE, Difference, Gain, over_languages
 from headlab.studies.pareto import (
@@ -51,7 +51,7 @@ from headlab.studies.pareto import (
 from headlab.studies.run import Ask, Pieces
 from headlab.studies.savings import Costs
 from headlab.studies.savings_run import costs_of
-from headlab.studies.table import BOUND, ESTIMATE, Say
+from headlab.studies.table import BOUND, ESTIMATE, SaySentence
 from headlab.tasks import Split
 
 # Accuracy on dev along an order, one language at a time: curves that are stored and resumed after an interruption.
@@ -183,7 +183,7 @@ class FrontPlan:
     costs: Costs
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> FrontResult:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence) -> FrontResult:
     """The front, the choice that answers the question and the chosen mask's results on test."""
     scores = {language: pieces.study_scores(language, options) for language in pieces.languages}
     plan = plan_of(pieces, options, scores)
@@ -283,7 +283,7 @@ def confirm(
 ) -> tuple[list[LanguageVerdict], Difference]:
     """The chosen mask on test: a verdict per language, and the mean difference over them."""
     order = next(candidate for candidate in plan.orders if candidate.key == chosen_point.order)
-    kept_heads = kept_without(order.order[: chosen_point.removed], pieces.model.grid.size)
+    kept_heads = kept_heads_without(order.order[: chosen_point.removed], pieces.model.grid.size)
     within_points = optional_number_in(plan.options, "within")
     loss = None if within_points is None else within_points / 100
     verdicts = []

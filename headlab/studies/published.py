@@ -74,11 +74,11 @@ class ReportColumns(NamedTuple):
 
 def with_paper(report: Report) -> tuple[Table, ...]:
     """A report's tables, the comparison with its paper first, where there is one."""
-    comparison = beside(report)
+    comparison = comparison_with_paper(report)
     return report.tables if comparison is None else (comparison, *report.tables)
 
 
-def beside(report: Report) -> Table | None:
+def comparison_with_paper(report: Report) -> Table | None:
     """The paper's changes beside a report's, a row a language.
 
     For `targeted` and, with English as the source, `transfer`, on xnli and udpos. Rows of a stored

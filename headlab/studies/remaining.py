@@ -9,9 +9,9 @@ import numpy as np
 
 from headlab.core import Bools, Cell, HeadGrid, HeadlabError, Json, Report, Table, is_same_model
 from headlab.masks import removal_order
-from headlab.results import HeadScores, kept_without
-from headlab.roles import KINDS, NAME, judged, kind_of
-from headlab.stats import Chance, by_chance
+from headlab.results import HeadScores, kept_heads_without
+from headlab.roles import KINDS, NAME, judged_rows, kind_of
+from headlab.stats import ExpectedOverlap, expected_overlap
 
 NO_ROLE = "none of these"
 COLUMNS = (
@@ -45,8 +45,8 @@ def remaining(report: Report, scores: HeadScores, sizes: Sequence[int]) -> Table
     order = removal_order(scores.values)
     rows: list[tuple[Cell, ...]] = []
     for kept_count in sizes:
-        kept_heads = kept_without(order[: size - kept_count], size)
-        for role_count in staying(role_heads, kept_heads, np.ones(size, bool)):
+        kept_heads = kept_heads_without(order[: size - kept_count], size)
+        for role_count in role_counts(role_heads, kept_heads, np.ones(size, bool)):
             rows.append((kept_count, *role_count.cells))
     return Table(
         "roles-remaining",
@@ -62,7 +62,7 @@ def remaining(report: Report, scores: HeadScores, sizes: Sequence[int]) -> Table
     )
 
 
-class Staying(NamedTuple):
+class RoleCount(NamedTuple):
     """How many heads with a role are kept.
 
     Attributes:
@@ -75,7 +75,7 @@ class Staying(NamedTuple):
     role: str
     heads: int
     of: int
-    chance: Chance
+    chance: ExpectedOverlap
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -83,7 +83,7 @@ class Staying(NamedTuple):
         return (self.role, self.heads, self.of, 100 * self.heads / self.of, *self.chance)
 
 
-def staying(having: Mapping[str, Bools], kept: Bools, free: Bools) -> Iterator[Staying]:
+def role_counts(having: Mapping[str, Bools], kept: Bools, free: Bools) -> Iterator[RoleCount]:
     """How many heads are kept of each role that a free head has.
 
     Args:
@@ -96,8 +96,8 @@ def staying(having: Mapping[str, Bools], kept: Bools, free: Bools) -> Iterator[S
         removable_heads = heads & free
         if removable_heads.any():
             removable_count = int(removable_heads.sum())
-            chance = by_chance(int(free.sum()), removable_count, int((kept & free).sum()))
-            yield Staying(role, int((removable_heads & kept).sum()), removable_count, chance)
+            chance = expected_overlap(int(free.sum()), removable_count, int((kept & free).sum()))
+            yield RoleCount(role, int((removable_heads & kept).sum()), removable_count, chance)
 
 
 def heads_by_role(report: Report, grid: HeadGrid) -> Mapping[str, Bools]:
@@ -109,7 +109,7 @@ def heads_by_role(report: Report, grid: HeadGrid) -> Mapping[str, Bools]:
     is_judged = np.zeros(grid.size, bool)
     role_heads = {kind: np.zeros(grid.size, bool) for kind in KINDS}
     indices = {head: index for index, head in enumerate(grid.heads)}
-    for head, role, has in judged(report.table(NAME)):
+    for head, role, has in judged_rows(report.table(NAME)):
         if head not in indices:
             raise HeadlabError(
                 f"the roles are of head {head}; the model has {grid}", code="roles.head_unknown"
@@ -120,7 +120,7 @@ def heads_by_role(report: Report, grid: HeadGrid) -> Mapping[str, Bools]:
     return {role: heads for role, heads in role_heads.items() if heads.any()}
 
 
-def same_model(report: Report, spec: Mapping[str, Json], what: str) -> None:
+def check_same_model(report: Report, spec: Mapping[str, Json], what: str) -> None:
     """Check that a report is of roles, and of the same model as a spec.
 
     Args:
@@ -156,7 +156,7 @@ def _model_of(spec: Mapping[str, Json]) -> Mapping[str, Json]:
 
 
 def _check(report: Report, scores: HeadScores, sizes: Sequence[int]) -> None:
-    same_model(report, scores.spec, "scores")
+    check_same_model(report, scores.spec, "scores")
     bad_sizes = [kept_count for kept_count in sizes if not 0 <= kept_count <= scores.grid.size]
     if bad_sizes or not sizes:
         bad_size = bad_sizes[0] if bad_sizes else "none"

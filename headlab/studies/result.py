@@ -25,14 +25,14 @@ from typing import (
 )
 
 from headlab.core import (
-    HEAD,
+    HEAD_COLUMNS,
     HEAD_FORMATS,
     Cell,
     Head,
     HeadlabError,
     Report,
     Table,
-    implementation,
+    import_implementation,
     is_number,
 )
 from headlab.studies.table import HOME, STUDIES
@@ -89,7 +89,7 @@ class TableName(NamedTuple):
     name: str
 
 
-HeadCells = Annotated[Head, Columns(HEAD, HEAD_FORMATS)]
+HeadCells = Annotated[Head, Columns(HEAD_COLUMNS, HEAD_FORMATS)]
 """The head that a record is of, in the columns by which pages and figures know a head."""
 
 
@@ -576,7 +576,7 @@ def result_of(report: Report) -> StudyResult | None:
         return None
     module, _, name = study.result.partition(":")
     try:
-        kind: type[StudyResult] = getattr(implementation(module, HOME), name)
+        kind: type[StudyResult] = getattr(import_implementation(module, HOME), name)
         return typed_result(report, kind)
     except HeadlabError:
         raise

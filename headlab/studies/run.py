@@ -24,12 +24,12 @@ from headlab.core import (
     Report,
     RunSpec,
     TaskSpec,
+    as_plain_object,
     content_key,
-    implementation,
-    plain_object,
+    import_implementation,
     require_seed,
 )
-from headlab.evaluation import Dataset, Evaluator, classes_of, compare
+from headlab.evaluation import Dataset, Evaluator, classes_for_spec, compare
 from headlab.hooks import Model, tokens_version
 from headlab.masks import Mask
 from headlab.methods import (
@@ -39,23 +39,31 @@ from headlab.methods import (
     Forecast,
     Part,
     Work,
-    alike,
     answers_spec,
     expected_forwards,
+    forecast_of,
+    is_alike,
     make_spec,
     outcome_of,
     score,
-    stored,
-    sum_of,
-    timed,
+    seconds_per_forward,
+    stored_result,
 )
 from headlab.methods import method as method_of
 from headlab.methods import pace as pace_of
-from headlab.models import made_now
-from headlab.results import FORMAT, REPORT, Curve, HeadScores, Run, Store, counts
+from headlab.models import origin_now
+from headlab.results import (
+    REPORT_KIND,
+    RESULT_FORMAT,
+    Curve,
+    HeadScores,
+    Store,
+    StoredRun,
+    removed_counts,
+)
 from headlab.studies.curves import curve_spec, prune_curve
 from headlab.studies.result import shown_parts
-from headlab.studies.table import HOME, Experiment, Say, scored_with, study
+from headlab.studies.table import HOME, Experiment, SaySentence, method_with_options, study
 from headlab.tasks import DEV_SIZE, Example, Split, Task, notes_by_language
 
 # The pieces: scores, answers and curves, from the store or computed and stored.
@@ -224,7 +232,7 @@ class Pieces:
             outcome = outcome_of(METHODS[RANDOM_METHOD], work)
             self._scores[key] = outcome.scores(self.model.grid, spec, 0, 0.0)
         elif self.store is not None:
-            stored_scores = stored(self.store.run(spec), self.model.grid)
+            stored_scores = stored_result(self.store.run(spec), self.model.grid)
             if stored_scores is not None:
                 self._scores[key] = stored_scores.record
         return self._scores.get(key)
@@ -236,7 +244,7 @@ class Pieces:
         similar_scores = [
             scores
             for scores in self.stored_scores()
-            if alike(scores, scoring_method, resolved_options)
+            if is_alike(scores, scoring_method, resolved_options)
         ]
         forwards, *_ = expected_forwards(
             scoring_method,
@@ -248,7 +256,7 @@ class Pieces:
         )
         return forwards
 
-    def languages_in_turn(self, title: str, say: Say) -> Iterator[str]:
+    def languages_in_turn(self, title: str, say: SaySentence) -> Iterator[str]:
         """The languages in turn; before each one `say` is given its code and its number."""
         for number, language in enumerate(self.languages, 1):
             say(f"{title}, {language} ({number} of {len(self.languages)})")
@@ -256,14 +264,14 @@ class Pieces:
 
     def study_scores(self, language: str, options: Mapping[str, OptionValue]) -> HeadScores:
         """Scores by the method that a study's options name."""
-        method, method_options = scored_with(options)
+        method, method_options = method_with_options(options)
         return self.scores(language, method, seed=None, **method_options)
 
     def available_study_scores(
         self, options: Mapping[str, OptionValue]
     ) -> dict[str, HeadScores | None]:
         """As `study_scores`, of every language; None where they are not computed yet."""
-        method, method_options = scored_with(options)
+        method, method_options = method_with_options(options)
         return {
             language: self.available_scores(language, method, seed=None, **method_options)
             for language in self.languages
@@ -479,7 +487,7 @@ class Pieces:
             )
         return self._specs[language, split]
 
-    def _answers_run(self, language: str, split: Split) -> Run | None:
+    def _answers_run(self, language: str, split: Split) -> StoredRun | None:
         return None if self.store is None else self.store.run(self._spec(language, split))
 
     def _mask_of(self, kept_heads: Bools | None) -> Mask:
@@ -522,7 +530,7 @@ class Pieces:
 
     def ask_study_scores(self, options: Mapping[str, OptionValue]) -> list[Ask]:
         """The cost of `self.scored` in every language."""
-        method, method_options = scored_with(options)
+        method, method_options = method_with_options(options)
         return [
             self.ask_scores(language, method, options=method_options) for language in self.languages
         ]
@@ -565,7 +573,7 @@ class Pieces:
         """The cost of the curve on test of a method's scores, without that of the scores."""
         scores = self.available_scores(language, method, seed=seed, **dict(options or {}))
         available_curve = None if scores is None else self.available_curve(language, scores, points)
-        point_count = len(counts(self.model.grid.size, points))
+        point_count = len(removed_counts(self.model.grid.size, points))
         description = f"curve of {language} by {method}{_options_text(options or {}, seed)}"
         forwards = 0
         if available_curve is None:
@@ -665,7 +673,7 @@ class Pace:
             paces = self._pieces.paces
             key = (self._pieces.task.name, ask.language, split)
             if not paces.get(key):
-                paces[key] = timed(self._pieces.evaluator(ask.language, split))
+                paces[key] = seconds_per_forward(self._pieces.evaluator(ask.language, split))
             self._seconds_timed = paces[key]
             pace = _milliseconds(self._seconds_timed)
             self._note(f"{pace} a forward, as timed on {split} examples of {ask.language}")
@@ -718,13 +726,15 @@ def run_experiment(
         ask.forwards for ask in _missing_asks(experiment, pieces, resolved_options)
     )
     with _ProgressOfExperiment(pieces, forwards_expected, on_progress) as watch:
-        outcome = implementation(experiment.module, HOME).run(pieces, resolved_options, watch.say)
+        outcome = import_implementation(experiment.module, HOME).run(
+            pieces, resolved_options, watch.say
+        )
     tables, notes = shown_parts(outcome)
     notes = (*notes, *pieces.omission_notes(), *notes_by_language(pieces.task, pieces.dev_size))
     forwards = pieces.forwards - forwards_before
     report = Report(experiment.key, tables, notes, spec, forwards, time.perf_counter() - start)
     if report_run is not None:
-        report_run.finish(report, made_now())
+        report_run.finish(report, origin_now())
     return report
 
 
@@ -734,10 +744,10 @@ def forecast(
     """The expected cost of an experiment; times a few batches if the store has no pace to go by."""
     experiment, resolved_options = experiment_with_options(key, pieces, options)
     if _is_stored(experiment, pieces, resolved_options):
-        return sum_of([Part(0, None, ("the report is in the cache already",))])
+        return forecast_of([Part(0, None, ("the report is in the cache already",))])
     missing = _missing_asks(experiment, pieces, resolved_options)
     if not missing:
-        return sum_of([Part(0, None, ("every piece is in the cache already",))])
+        return forecast_of([Part(0, None, ("every piece is in the cache already",))])
     pace = Pace(pieces)
     paces = [pace.seconds_a_forward(ask) for ask in missing]
     notes = (_missing_text(missing), pace.basis)  # the basis is known once every pace is
@@ -745,7 +755,7 @@ def forecast(
         Part(ask.forwards, seconds_a_forward, notes)
         for ask, seconds_a_forward in zip(missing, paces, strict=True)
     ]
-    return sum_of(parts)
+    return forecast_of(parts)
 
 
 def missing_pieces(
@@ -793,20 +803,23 @@ def report_spec(
         sizes=sizes,
         seed=pieces.task.seed,
         data_hash=content_key(hashes),
-        more={**classes_of(pieces.model, pieces.task), **tokens_version(pieces.model, examples)},
+        more={
+            **classes_for_spec(pieces.model, pieces.task),
+            **tokens_version(pieces.model, examples),
+        },
     )
     versions: dict[str, Json] = {
         name: version for name, (_, version) in experiment.renewed(options).items()
     }
     return RunSpec(
-        format=FORMAT,
-        kind=REPORT,
+        format=RESULT_FORMAT,
+        kind=REPORT_KIND,
         experiment=experiment.key,
         version=experiment.version,
         model=ModelSpec.from_json(pieces.identity()),
         task=task,
         ablation=pieces.ablation,
-        options=plain_object(options),
+        options=as_plain_object(options),
         seed=pieces.seed,
         method_versions=versions or None,
     )
@@ -816,7 +829,7 @@ def _missing_asks(
     experiment: Experiment, pieces: Pieces, options: Mapping[str, OptionValue]
 ) -> list[Ask]:
     """The different pieces that have to be computed."""
-    asks: Sequence[Ask] = implementation(experiment.module, HOME).cost(pieces, options)
+    asks: Sequence[Ask] = import_implementation(experiment.module, HOME).cost(pieces, options)
     asks_by_description = {ask.description: ask for ask in asks}
     return [ask for ask in asks_by_description.values() if ask.is_missing]
 

@@ -13,7 +13,7 @@ from headlab.core import Bools, Cell, Floats, HeadlabError, Json, Report, RunSpe
 
 # What a model costs with and without some of its heads: arithmetic only, without torch or a forward pass.
 
-TOKENS = (
+DEFAULT_TOKENS = (
     32  # length of the text that multiply-accumulates are given for, if no real text is available
 )
 
@@ -64,7 +64,7 @@ class LayerCost:
 
 
 @dataclass(frozen=True)
-class Left:
+class ModelCost:
     """What a model costs.
 
     Attributes:
@@ -95,12 +95,12 @@ class Costs:
     layers: tuple[LayerCost, ...]
     note: str = ""
 
-    def untouched(self, tokens: int = TOKENS) -> Left:
+    def untouched(self, tokens: int = DEFAULT_TOKENS) -> ModelCost:
         """The cost of the untouched model on a text of `tokens` tokens."""
         macs = sum(coefficient * tokens**power for power, coefficient in enumerate(self.macs))
-        return Left(self.parameters, macs, tokens)
+        return ModelCost(self.parameters, macs, tokens)
 
-    def shrunk(self, kept_heads: Bools, tokens: int = TOKENS) -> Left:
+    def shrunk(self, kept_heads: Bools, tokens: int = DEFAULT_TOKENS) -> ModelCost:
         """The cost of the model without the heads that are not kept.
 
         Grouped queries are removed in whole groups.
@@ -130,7 +130,7 @@ class Costs:
             removed_groups = layer.gone(kept_heads)
             parameters -= layer.saved(removed_groups)
             macs -= removed_groups * layer.macs(tokens)
-        return Left(parameters, macs, tokens)
+        return ModelCost(parameters, macs, tokens)
 
     @property
     def even(self) -> bool:
@@ -174,7 +174,7 @@ def _checked_count(value: Any) -> int:
     return value
 
 
-def saved(before: Left, after: Left) -> Mapping[str, float]:
+def saved_shares(before: ModelCost, after: ModelCost) -> Mapping[str, float]:
     """Shares saved, 0 to 1, of parameters and of multiply-accumulates."""
     return {
         "parameters": 1 - after.parameters / before.parameters,
@@ -264,7 +264,7 @@ NOISE = (
 
 
 @dataclass(frozen=True)
-class Speed:
+class MeasuredSpeed:
     """How long a forward pass takes on one device at one batch size, on real examples.
 
     Attributes:
@@ -307,9 +307,9 @@ class Savings:
 
     heads: int
     removed: int
-    untouched: Left
-    shrunk: Left | None
-    speeds: tuple[Speed, ...]
+    untouched: ModelCost
+    shrunk: ModelCost | None
+    speeds: tuple[MeasuredSpeed, ...]
     refused: str = ""
     still: int = 0
     spec: Mapping[str, Json] = field(default_factory=dict)
@@ -320,7 +320,7 @@ class Savings:
         if self.shrunk is None:
             sentences.append(f"Its heads cannot be removed from the weights: {self.refused}.")
         else:
-            shares = saved(self.untouched, self.shrunk)
+            shares = saved_shares(self.untouched, self.shrunk)
             sentences.append(
                 f"Removing {self.removed - self.still} of {self.heads} heads saves "
                 f"{shares['parameters']:.1%} of the parameters and {shares['macs']:.1%} of the "
@@ -346,7 +346,7 @@ class Savings:
         """The counted costs, a row a model."""
         rows: list[tuple[Cell, ...]] = []
         for name, cost, heads in self._models():
-            shares = saved(self.untouched, cost).values()
+            shares = saved_shares(self.untouched, cost).values()
             rows.append((name, heads, cost.parameters, cost.macs, *shares))
         return Table(
             "worth-size",
@@ -364,7 +364,7 @@ class Savings:
             tuple(rows),
         )
 
-    def _models(self) -> Sequence[tuple[str, Left, int]]:
+    def _models(self) -> Sequence[tuple[str, ModelCost, int]]:
         """Each model's name, its cost and its number of heads."""
         kept_count = self.heads - self.removed
         models = [("untouched", self.untouched, self.heads), ("masked", self.untouched, kept_count)]
@@ -441,11 +441,11 @@ class Savings:
             macs = value["macs"]
             shrunk = None
             if parameters["shrunk"] is not None:
-                shrunk = Left(int(parameters["shrunk"]), int(macs["shrunk"]), tokens)
+                shrunk = ModelCost(int(parameters["shrunk"]), int(macs["shrunk"]), tokens)
             return Savings(
                 heads=int(value["heads"]),
                 removed=int(value["removed"]),
-                untouched=Left(int(parameters["untouched"]), int(macs["untouched"]), tokens),
+                untouched=ModelCost(int(parameters["untouched"]), int(macs["untouched"]), tokens),
                 shrunk=shrunk,
                 speeds=tuple(_speed_from_json(row) for row in value["speed"]),
                 refused=str(value["refused"] or ""),
@@ -464,7 +464,7 @@ def _for_each_model(name: str, baseline: int, shrunk: int | None) -> dict[str, J
     return {name: {"untouched": baseline, "masked": baseline, "shrunk": shrunk}}
 
 
-def _speed_to_json(speed: Speed) -> dict[str, Json]:
+def _speed_to_json(speed: MeasuredSpeed) -> dict[str, Json]:
     """The timings at one batch size, as JSON values."""
     return {
         "device": speed.device,
@@ -478,7 +478,7 @@ def _speed_to_json(speed: Speed) -> dict[str, Json]:
     }
 
 
-def _speed_from_json(row: Mapping[str, Any]) -> Speed:
+def _speed_from_json(row: Mapping[str, Any]) -> MeasuredSpeed:
     """Inverse of `_speed_to_json`. Raises KeyError, TypeError or ValueError for malformed values."""
     masked, shrunk = (
         None if row[name] is None else Ratio(**row[name]) for name in ("masked", "shrunk")
@@ -489,7 +489,7 @@ def _speed_from_json(row: Mapping[str, Any]) -> Speed:
     if interval is not None:
         low, high = map(float, interval)
         interval = (low, high)
-    return Speed(
+    return MeasuredSpeed(
         device=str(row["device"]),
         rows=int(row["rows"]),
         tokens=int(row["tokens"]),
@@ -516,7 +516,7 @@ def _timed_on_sentences(spec: Mapping[str, Json]) -> Iterator[str]:
     yield f"Timed: {model.get('name')} on {examples}; {measurement}."
 
 
-def _speed_sentence(speed: Speed) -> str:
+def _speed_sentence(speed: MeasuredSpeed) -> str:
     """The timings at one device and batch size, in words."""
     place = f"On {speed.device} at batch size {speed.rows}"
     clauses = [f"{place}: masked, a pass takes {_ratio_text(speed.masked)}"]

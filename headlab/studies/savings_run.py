@@ -14,12 +14,12 @@ from torch.utils.flop_counter import flop_registry
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from headlab.core import Floats, HeadlabError, Ints, plain_object
+from headlab.core import Floats, HeadlabError, Ints, as_plain_object
 from headlab.core.parallel import timed_pass
-from headlab.evaluation import encode, pad, read
-from headlab.hooks import Active, Model, as_gates, plain
+from headlab.evaluation import encode, pad, read_inputs
+from headlab.hooks import ActiveGates, Model, as_gate_tensor, plain_inputs
 from headlab.masks import Mask
-from headlab.models import home, versions
+from headlab.models import input_device, software_versions
 from headlab.models.allattention import RELATIVE
 from headlab.models.allattention.modelling import AllAttention, AllAttentionForCausalLM
 from headlab.shrink import Shrunk, shrink_model
@@ -27,10 +27,10 @@ from headlab.shrink.model import parameters_of, require_family
 from headlab.studies.savings import (
     Costs,
     LayerCost,
-    Left,
+    MeasuredSpeed,
+    ModelCost,
     Ratio,
     Savings,
-    Speed,
     median_interval,
     ratio_of,
 )
@@ -102,7 +102,7 @@ def made_up_inputs(module: PreTrainedModel, tokens: int) -> dict[str, torch.Tens
     """One made-up text of `tokens` tokens, as keyword arguments of the model."""
     config = module.config
     vocabulary = int(getattr(config.get_text_config(), "vocab_size", 100))
-    ids = (torch.arange(tokens, device=home(module)) * 7 + 5)[None] % vocabulary
+    ids = (torch.arange(tokens, device=input_device(module)) * 7 + 5)[None] % vocabulary
     end = config.eos_token_id
     if config.is_encoder_decoder and isinstance(end, int):
         ids[:, -1] = end  # some classifiers read the state at the end of the sentence
@@ -450,7 +450,7 @@ def _batch(
     """Inputs of the model for some examples in one language."""
     all_rows = np.arange(len(examples))
     if task is not None:
-        return plain(read(model, task, examples, language).tensors(all_rows))
+        return plain_inputs(read_inputs(model, task, examples, language).tensors(all_rows))
     inputs = pad(model, encode(model, [example.text for example in examples]), all_rows)
     if not model.module.config.is_encoder_decoder:
         return inputs
@@ -482,7 +482,7 @@ def measure(
     rounds: int = ROUNDS,
     seed: int = 0,
     tick: Callable[[], None] = lambda: None,
-    told: OnRound = lambda done, total, note: None,
+    on_round: OnRound = lambda done, total, note: None,
 ) -> Savings:
     """Parameters, multiply-accumulates and time of a model untouched, masked and shrunk.
 
@@ -524,9 +524,9 @@ def measure(
         rounds=rounds,
         seed=seed,
         tick=tick,
-        on_round=lambda rounds_done: told(rounds_done, rounds, f"round {rounds_done + 1}"),
+        on_round=lambda rounds_done: on_round(rounds_done, rounds, f"round {rounds_done + 1}"),
     )
-    told(rounds, rounds, "done")
+    on_round(rounds, rounds, "done")
     device = _device_name(untouched.device)
     speeds = [
         _speed(device, batch_size, batches, seconds_at_size)
@@ -534,7 +534,7 @@ def measure(
             batches_by_size.items(), seconds, strict=True
         )
     ]
-    spec = plain_object(
+    spec = as_plain_object(
         {
             "model": untouched.recorded(),
             "mask": mask.digest,
@@ -545,7 +545,7 @@ def measure(
             "rounds": rounds,
             "seed": seed,
             "threads": torch.get_num_threads(),
-            "versions": versions(),
+            "versions": software_versions(),
         }
     )
     return Savings(
@@ -568,7 +568,7 @@ def _shrunk_or_refusal(model: Model, mask: Mask) -> tuple[Shrunk | None, str]:
         return None, str(error).rstrip(".")
 
 
-def _counted_cost(module: nn.Module, model: Model, tokens: int) -> Left:
+def _counted_cost(module: nn.Module, model: Model, tokens: int) -> ModelCost:
     """What a model costs on one text.
 
     Args:
@@ -577,23 +577,23 @@ def _counted_cost(module: nn.Module, model: Model, tokens: int) -> Left:
         tokens: Length of the text.
     """
     inputs = made_up_inputs(model.module, tokens)
-    return Left(parameters_of(module), macs_of(module, inputs), tokens)
+    return ModelCost(parameters_of(module), macs_of(module, inputs), tokens)
 
 
 def _passes(model: Model, mask: Mask, shrunk: nn.Module | None, batches: Batches) -> Sequence[Pass]:
     """Passes of the untouched, the masked and, if there is one, the shrunk model over the batches."""
-    gates = as_gates(model, mask)
+    gates = as_gate_tensor(model, mask)
 
-    def run_under(active: Active) -> None:
+    def run_under(active: ActiveGates) -> None:
         with model.active(active):
             for batch in batches:
                 model.module(**batch)
 
     def run_baseline() -> None:
-        run_under(Active())
+        run_under(ActiveGates())
 
     def run_masked() -> None:
-        run_under(Active(gates=gates))
+        run_under(ActiveGates(gates=gates))
 
     def run_shrunk() -> None:
         assert shrunk is not None
@@ -603,7 +603,7 @@ def _passes(model: Model, mask: Mask, shrunk: nn.Module | None, batches: Batches
     return [run_baseline, run_masked] if shrunk is None else [run_baseline, run_masked, run_shrunk]
 
 
-def _speed(device: str, rows: int, batches: Batches, seconds: Floats) -> Speed:
+def _speed(device: str, rows: int, batches: Batches, seconds: Floats) -> MeasuredSpeed:
     """The timings at one batch size.
 
     Args:
@@ -616,7 +616,7 @@ def _speed(device: str, rows: int, batches: Batches, seconds: Floats) -> Speed:
     baseline, *others = seconds.T
     ratios = [ratio_of(baseline, other) for other in others]
     milliseconds = 1000 * baseline / len(batches)
-    return Speed(
+    return MeasuredSpeed(
         device=device,
         rows=rows,
         tokens=tokens_of(batches),

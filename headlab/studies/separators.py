@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from headlab.core import Bools, Floats, HeadGrid, OptionValue, Progress, integer_in, text_in
-from headlab.core.parallel import Tick, spread
+from headlab.core.parallel import Tick, run_in_parallel
 from headlab.evaluation import Batch, Evaluator
-from headlab.hooks import Model, excluded_ids, sides, sum_weights
+from headlab.hooks import Model, excluded_ids, query_and_key_tokens, sum_weights
 from headlab.stats import group_bootstrap, stratified_bootstrap
 from headlab.studies.heads import RAW, claimed_signs, in_every_top
 from headlab.studies.result import Records
 from headlab.studies.separators_result import HeadLooks, KindLooks, SeparatorsResult
-from headlab.studies.table import Say
+from headlab.studies.table import SaySentence
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
@@ -71,7 +71,9 @@ def measure_looks(
         return shares_of(model, batch, ids)[:, layer, head]
 
     batches = evaluator.batches(np.arange(len(evaluator.examples)))
-    for batch, batch_shares in spread(batches, shares_of_batch, on=model, tick=evaluator.tick):
+    for batch, batch_shares in run_in_parallel(
+        batches, shares_of_batch, model=model, tick=evaluator.tick
+    ):
         token_shares[batch.rows] = batch_shares
         sentences_done += len(batch.rows)
         evaluator.forwards += len(batch.rows)
@@ -85,7 +87,9 @@ def shares_of(model: Model, batch: Batch, ids: torch.Tensor) -> Floats:
 
     def add(row: int, weights: torch.Tensor) -> None:
         """Fill in one row of the grid. weights: [sentence, head, token, token attended to]."""
-        (_, is_looking), (target_ids, is_target) = sides(batch.inputs, model.grid.rows[row])
+        (_, is_looking), (target_ids, is_target) = query_and_key_tokens(
+            batch.inputs, model.grid.rows[row]
+        )
         is_target = is_target[:, None, None, :]
         is_separator = torch.isin(target_ids, ids)[:, None, None, :] & is_target
         is_other = ~is_separator & is_target
@@ -100,7 +104,9 @@ def shares_of(model: Model, batch: Batch, ids: torch.Tensor) -> Floats:
     return shares
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> SeparatorsResult:
+def run(
+    pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence
+) -> SeparatorsResult:
     """Share of sentences in which every token attends to a separator, per head and per kind of head, by language.
 
     options: method, method_options (of the scores that define the kinds of heads), tokens, top.
@@ -179,7 +185,7 @@ def head_records(
     rows = []
     for language, looks in looks_by_language.items():
         share = looks.is_whole_sentence.astype(np.float64).T
-        low, high, _ = group_bootstrap(share, looks.groups, rng, made_up=(1.0, 0.0))
+        low, high, _ = group_bootstrap(share, looks.groups, rng, pseudo_values=(1.0, 0.0))
         tokens = looks.tokens.mean(axis=0)
         for index, head in enumerate(grid.heads):
             row = HeadLooks(
@@ -248,7 +254,7 @@ def _figures_of_kind(
         (looks.is_whole_sentence[:, heads_of_kind].mean(axis=1)[None], looks.groups)
         for looks in strata
     ]
-    low, high, _ = stratified_bootstrap(kind_strata, rng, made_up=(1.0, 0.0))
+    low, high, _ = stratified_bootstrap(kind_strata, rng, pseudo_values=(1.0, 0.0))
     tokens = np.mean([looks.tokens[:, heads_of_kind].mean() for looks in strata])
     share = _mean_of_strata(kind_strata)
     percents = [100 * float(value) for value in (share, low[0], high[0], tokens)]

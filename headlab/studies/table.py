@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from headlab.core import (
     HeadlabError,
     Json,
-    Keys,
+    KeysWhere,
     Option,
     OptionValue,
     Registry,
-    check_known,
     options_in,
-    other_key,
-    other_kind,
-    resolved,
+    require_known_options,
+    resolve_options,
     text_in,
+    wrong_key_text,
+    wrong_kind_text,
 )
 from headlab.methods import DEFAULT_METHOD, METHODS, ORDERINGS, RANDOM_METHOD, RIVALS, Method
 from headlab.methods import method as method_of
@@ -30,7 +30,7 @@ METHOD_VERSIONS = (
 EXPERIMENT = (
     "experiment"  # the kind of job, and the command, that runs a study without one of its own
 )
-Say = Callable[[str], None]  # takes a sentence on where the work is
+SaySentence = Callable[[str], None]  # takes a sentence on where the work is
 
 
 @dataclass(frozen=True)
@@ -124,10 +124,10 @@ class Experiment:
         Raises:
             HeadlabError: An option is unknown, a value is invalid, or options exclude each other.
         """
-        check_known(
+        require_known_options(
             self.options, given, f"experiment {self.key} has", code="experiment.option_unknown"
         )
-        options: dict[str, OptionValue] = resolved(
+        options: dict[str, OptionValue] = resolve_options(
             self.options, given, f"experiment {self.key}", code="experiment.option_invalid"
         )
         if METHOD in options:
@@ -163,9 +163,9 @@ class Experiment:
 WITH_SIGN = Option(
     DEFAULT_METHOD,
     "method whose scores are used; it needs a sign and intervals",
-    Keys(METHODS, lambda m: m.signed),
+    KeysWhere(METHODS, lambda m: m.signed),
 )
-ANY_METHOD = Option(DEFAULT_METHOD, "method whose scores are used", Keys(METHODS))
+ANY_METHOD = Option(DEFAULT_METHOD, "method whose scores are used", KeysWhere(METHODS))
 OF_METHOD = Option({}, "the method's own options", kind=dict)
 HARMFUL_OR_K = Option(
     None,
@@ -181,7 +181,7 @@ LOSS = Option(1.0, "points of accuracy that may be lost", kind=float, low=0)
 HELD_AND_YANG = "Held & Yang, EACL 2023"
 
 BOUND, ESTIMATE = "bound", "estimate"  # by which a front measures a loss
-WITHIN = (
+DEFAULT_WITHIN = (
     1.0  # points that a front may lose, where it is asked neither that nor for a number of heads
 )
 ORDERS: Mapping[str, str] = {
@@ -206,7 +206,7 @@ def one_question(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
             code="front.two_questions",
         )
     if options_with_default["within"] is None and options_with_default["heads"] is None:
-        options_with_default["within"] = WITHIN
+        options_with_default["within"] = DEFAULT_WITHIN
     return options_with_default
 
 
@@ -372,7 +372,7 @@ BUILT_IN: dict[str, Experiment] = {
                 ),
                 "within": Option(
                     None,
-                    f"points of accuracy that may be lost in any language ({WITHIN} if heads is "
+                    f"points of accuracy that may be lost in any language ({DEFAULT_WITHIN} if heads is "
                     "not given)",
                     kind=float,
                     low=0,
@@ -406,13 +406,15 @@ TAKEN_NAMES = ("roles",)  # names of reports that are of no study
 def _misfit(key: str, entry: object) -> str:
     """Why a package's entry is no study of this key that `headlab experiment` runs; empty if it is one."""
     if not isinstance(entry, Experiment):
-        return other_kind(entry, "an Experiment of headlab.studies.table")
+        return wrong_kind_text(entry, "an Experiment of headlab.studies.table")
     if entry.job != EXPERIMENT:
         return f"its job is {entry.job!r:.60}, and only headlab's own studies have another than {EXPERIMENT!r}"
-    return other_key(entry.key, key)
+    return wrong_key_text(entry.key, key)
 
 
-STUDIES: Registry[Experiment] = Registry(BUILT_IN, "headlab.studies", _misfit, taken=TAKEN_NAMES)
+STUDIES: Registry[Experiment] = Registry(
+    BUILT_IN, "headlab.studies", _misfit, reserved_keys=TAKEN_NAMES
+)
 
 
 def studies_of(job: str) -> dict[str, Experiment]:
@@ -458,7 +460,7 @@ def study_run_by(job: str, key: str) -> Experiment:
     return experiment
 
 
-def earlier_scores(spec: Mapping[str, Json]) -> str:
+def earlier_scores_sentence(spec: Mapping[str, Json]) -> str:
     """Which scores of a stored report are from before their settings were renewed, and how they differ, in a sentence.
 
     Args:
@@ -486,7 +488,7 @@ def earlier_scores(spec: Mapping[str, Json]) -> str:
     return f"Made with an earlier version of {', '.join(earlier)}: {differences}."
 
 
-def scored_with(
+def method_with_options(
     options: Mapping[str, OptionValue],
 ) -> tuple[str, Mapping[str, OptionValue]]:
     """The method that a study's resolved options name, and the method's own options."""

@@ -38,7 +38,7 @@ from headlab.studies.differences import (
     without_lowest,
 )
 from headlab.studies.result import Column, Records, StudyResult, TableName, table_of
-from headlab.studies.table import METHOD, METHOD_OPTIONS, Say
+from headlab.studies.table import METHOD, METHOD_OPTIONS, SaySentence
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
@@ -183,7 +183,7 @@ class MeasuredLanguage:
         return [evaluation.accuracy for evaluation in self.evaluations[choice]]
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> TargetedResult:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence) -> TargetedResult:
     """Accuracy on test under every choice of heads, and each choice compared with the method's own."""
     rows: list[MeasuredLanguage] = []
     for language in pieces.languages_in_turn("targeted", report):

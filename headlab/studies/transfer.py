@@ -25,7 +25,7 @@ from headlab.studies.differences import (
     removed_count,
 )
 from headlab.studies.result import Column, Columns, Records, StudyResult, TableName
-from headlab.studies.table import Say
+from headlab.studies.table import SaySentence
 
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
@@ -154,7 +154,7 @@ class Transfer(NamedTuple):
         return difference(self.gains[chosen_on, language], seed)
 
 
-def run(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> TransferResult:
+def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence) -> TransferResult:
     """Every mask on every language: the matrix, its means, and the row of the source language."""
     transfer = measured_transfer(pieces, options, report)
     source = text_in(options, "source")
@@ -184,7 +184,9 @@ def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
     return [*pieces.ask_study_scores(options), *answers]
 
 
-def measured_transfer(pieces: Pieces, options: Mapping[str, OptionValue], report: Say) -> Transfer:
+def measured_transfer(
+    pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence
+) -> Transfer:
     """All masks on all languages, one tested language at a time."""
     masks: dict[str, Bools] = {}
     k = optional_integer_in(options, "k")

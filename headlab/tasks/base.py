@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from headlab.core import HeadlabError, Ints, content_key, is_folder, listed, require_type
+from headlab.core import HeadlabError, Ints, comma_list, content_key, is_folder, require_type
 
 Split = Literal["train", "dev", "test"]
 Likelihood = Literal["", "tokens", "choices"]
@@ -157,7 +157,7 @@ class Task:
         if language not in self.languages:
             raise HeadlabError(
                 f"task {self.name} has no language {language!r:.60}; it has "
-                f"{listed(self.languages)}",
+                f"{comma_list(self.languages)}",
                 code="task.language_unknown",
             )
         check_split(split)
@@ -269,7 +269,7 @@ LANGUAGES_WITHOUT_SPACES = (
 )
 
 
-def unspaced(language: str) -> bool:
+def writes_no_spaces(language: str) -> bool:
     """Whether a language puts no space between words."""
     return re.split("[-_]", language)[0].lower() in LANGUAGES_WITHOUT_SPACES
 

@@ -7,7 +7,7 @@ import shlex
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from headlab.tasks.labels import class_text, meaning, nameless, write_map
+from headlab.tasks.labels import are_nameless, class_text, meaning, write_label_map
 from headlab.tasks.labels import plain as plain_name
 
 # Names of columns by what they mean, as `plain_header` writes them: in English, German, French,
@@ -324,7 +324,7 @@ def _are_classes(values: Sequence[object], classes: Sequence[str]) -> bool:
     """Whether every value is the name of one of a model's classes, in any case; at least two of them are there."""
     names = {meaning(plain_name(name)) for name in classes}
     different = {meaning(plain_name(text)) for text in _texts(values)}
-    return not nameless(classes) and len(different) > 1 and different <= names
+    return not are_nameless(classes) and len(different) > 1 and different <= names
 
 
 def _are_numbers(values: Sequence[object], classes: int) -> bool:
@@ -408,14 +408,14 @@ def labels_beside_classes(
         class_names += "…"
     if all(label.isascii() and label.isdigit() and int(label) < len(classes) for label in counts):
         numbers = {label: class_text(classes, int(label)) for label in sorted(counts, key=int)}
-        typed_map = f"--label-map {shlex.quote(write_map(numbers))} into the command"
+        typed_map = f"--label-map {shlex.quote(write_label_map(numbers))} into the command"
         if not any(name.isdigit() for name in numbers.values()):  # the sidebar takes names alone
-            typed_map = f"{write_map(numbers)} into Label map in the sidebar, or {typed_map}"
+            typed_map = f"{write_label_map(numbers)} into Label map in the sidebar, or {typed_map}"
         return False, (
             f"The labels are numbers. If they are the numbers of the classes of {model}, type "
             f"{typed_map}."
         )
-    if nameless(classes):
+    if are_nameless(classes):
         return False, (
             f"The classes of {model} are called {class_names}, which says nothing. Up to six are "
             "matched on examples; of more, say which label each is (Label map in the sidebar, or "

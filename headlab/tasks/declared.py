@@ -23,7 +23,7 @@ from headlab.tasks.base import (
     Task,
     data_root,
     in_random_order,
-    unspaced,
+    writes_no_spaces,
 )
 from headlab.tasks.equal_texts import VERSIONS
 from headlab.tasks.record_files import KINDS, Record, blank_row, read_records, state_of
@@ -752,7 +752,7 @@ def _choice_example(row: DeclaredRow, example_id: str, group: str, language: str
             f"{answer!r:.60} is none of the choices, nor a number from 0 to {len(choices) - 1}",
             code="data.answer_unknown",
         )
-    space = " " if context and not unspaced(language) else ""
+    space = " " if context and not writes_no_spaces(language) else ""
     return Example(
         example_id,
         context,

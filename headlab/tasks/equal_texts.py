@@ -109,7 +109,7 @@ class EqualTexts:
         )
 
 
-def compared_with(
+def count_equal_texts(
     examples: Sequence[Example], split: Split, other_examples: Iterable[Example], other: Split
 ) -> EqualTexts:
     """Count the examples of a split whose texts are in another one."""
@@ -143,7 +143,7 @@ def equal_texts(
     for other_split in OTHER_SPLITS[split]:
         other_examples = _present_examples(task, language, other_split)
         if other_examples:
-            counts.append(compared_with(examples, split, other_examples, other_split))
+            counts.append(count_equal_texts(examples, split, other_examples, other_split))
     return tuple(counts)
 
 
@@ -222,7 +222,7 @@ def notes_of_examples(
         yield from _repeated_texts_note(by_language)
     for language in by_language:
         for split, other_split in COMPARED_SPLITS:
-            count = compared_with(
+            count = count_equal_texts(
                 examples.get((language, split), ()),
                 split,
                 examples.get((language, other_split), ()),

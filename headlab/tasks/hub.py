@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headlab.core import CHOOSE_HUB_CACHE, HeadlabError, below_home, is_of_a_disk, unwritable
+from headlab.core import (
+    CHOOSE_HUB_CACHE,
+    HeadlabError,
+    expanded_home_path,
+    is_disk_error,
+    unwritable_error,
+)
 from headlab.tasks.base import Split
 
 NAMES: Mapping[Split, str] = {"train": "train", "dev": "validation", "test": "test"}
@@ -68,7 +74,7 @@ class HubData:
         from huggingface_hub.constants import HF_HUB_CACHE
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-        below_home(HF_HUB_CACHE, CHOOSE_HUB_CACHE)
+        expanded_home_path(HF_HUB_CACHE, CHOOSE_HUB_CACHE)
         try:
             return self._cached(pattern) or self._fetched(pattern)
         except LocalEntryNotFoundError as error:
@@ -83,8 +89,8 @@ class HubData:
                 code="hub.data_unknown",
             ) from error
         except Exception as error:  # the hub's client has a client of its own, and that another one
-            if is_of_a_disk(error):
-                raise unwritable(Path(HF_HUB_CACHE), error, CHOOSE_HUB_CACHE) from error
+            if is_disk_error(error):
+                raise unwritable_error(Path(HF_HUB_CACHE), error, CHOOSE_HUB_CACHE) from error
             raise HeadlabError(
                 f"{place} could not be fetched completely ({type(error).__name__}); try again, "
                 f"{self._folder_advice()}",

@@ -15,8 +15,10 @@ import numpy as np
 
 from headlab.core import HeadlabError, Ints
 
-FEW = 6  # labels; of more, there are too many orders to try
-LEVEL = 0.001  # probability, at most, that a wrong order is found surely better than the right one
+MAX_LABELS_TO_ORDER = 6  # labels; of more, there are too many orders to try
+CHANCE_LEVEL = (
+    0.001  # probability, at most, that a wrong order is found surely better than the right one
+)
 # A name that is read as one among others, with commas between them.
 ORDINARY = re.compile(r"[\w.+/-]+( [\w.+/-]+)*")
 # What a model is named by default, or by a converter that knew no names.
@@ -57,7 +59,7 @@ class LabelOrder:
         )
 
 
-def by_name(labels: Sequence[str], names: Sequence[str]) -> tuple[int, ...] | None:
+def columns_by_name(labels: Sequence[str], names: Sequence[str]) -> tuple[int, ...] | None:
     """The class of each label by its name: the same, but for case or punctuation, or a known synonym; else None."""
     for key in (str, str.casefold, plain, meaning):
         columns = _matches(labels, names, key)
@@ -100,12 +102,12 @@ def meaning(name: str) -> str:
     return next((words[0] for words in SYNONYMS if plain(name) in words), plain(name))
 
 
-def nameless(names: Sequence[str]) -> bool:
+def are_nameless(names: Sequence[str]) -> bool:
     """Whether a model's names of its classes say nothing, like LABEL_0."""
     return all(NAMELESS.fullmatch(name) for name in names)
 
 
-def read_map(text: str) -> dict[str, str]:
+def read_label_map(text: str) -> dict[str, str]:
     """{"entailment": "LABEL_2", ...} from "entailment=LABEL_2,...", or from a JSON object, for names with commas.
 
     Raises HeadlabError for any other form.
@@ -138,7 +140,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     return [(label.strip(), class_name.strip()) for label, _, class_name in parts]
 
 
-def write_map(label_map: Mapping[str, str]) -> str:
+def write_label_map(label_map: Mapping[str, str]) -> str:
     """A label map as `read_map` takes it, on one line."""
     plain_text = ",".join(f"{label}={name}" for label, name in label_map.items())
     typed_as_it_is = plain_text.isprintable() and not plain_text.lstrip().startswith("{")
@@ -156,7 +158,7 @@ def printable_json(value: object) -> str:
 # How a label map is typed: for an error that asks for one.
 
 PLACEHOLDER = "CLASS"
-LISTED = 20  # labels and classes that a hint lists in full
+MAX_LISTED_LABELS = 20  # labels and classes that a hint lists in full
 
 
 def sure_classes(labels: Sequence[str], names: Sequence[str]) -> dict[str, int]:
@@ -209,12 +211,12 @@ def map_hint(labels: Sequence[str], names: Sequence[str]) -> str:
     placeholder = PLACEHOLDER
     while placeholder.casefold() in {name.casefold() for name in names}:
         placeholder = f"{placeholder}_"
-    shown_labels = labels if len(labels) <= LISTED else labels[:2]
+    shown_labels = labels if len(labels) <= MAX_LISTED_LABELS else labels[:2]
     class_texts = dict.fromkeys(shown_labels, placeholder)
     for label in shown_labels:
         if label in columns:
             class_texts[label] = class_text(names, columns[label])
-    text = write_map(class_texts)
+    text = write_label_map(class_texts)
     remarks = []
     if len(shown_labels) < len(labels):
         remarks.append(f"and so on, for all {len(labels)} labels: {list_names(labels)}")
@@ -247,18 +249,18 @@ def list_names(names: Sequence[str]) -> str:
     """Names that are to be told apart and typed: the odd ones between quotes, the same ones with their numbers."""
     counts = Counter(names)
     texts = []
-    for number, name in enumerate(names[:LISTED]):
+    for number, name in enumerate(names[:MAX_LISTED_LABELS]):
         text = quoted_if_odd(name)
         if counts[name] > 1:
             text += f" (number {number})"
         texts.append(text)
     list_text = ", ".join(texts)
-    if len(names) > LISTED:
+    if len(names) > MAX_LISTED_LABELS:
         list_text += f", … ({len(names)} in all)"
     return list_text
 
 
-def same_classes(stored_task: Mapping[str, Any], label_map: Mapping[str, str] | None) -> bool:
+def has_classes_of_map(stored_task: Mapping[str, Any], label_map: Mapping[str, str] | None) -> bool:
     """Whether a result's classes are those of a label map; without a map, any are.
 
     Args:
@@ -272,7 +274,7 @@ def same_classes(stored_task: Mapping[str, Any], label_map: Mapping[str, str] | 
     return folded_classes == {label: name.casefold() for label, name in label_map.items()}
 
 
-def check_map(task: str, labels: Sequence[str], label_map: Mapping[str, str]) -> None:
+def check_label_map(task: str, labels: Sequence[str], label_map: Mapping[str, str]) -> None:
     """Raise HeadlabError unless a label map names each of a task's labels and nothing else."""
     lacking = [label for label in labels if label not in label_map]
     unknown = [label for label in label_map if label not in labels]
@@ -289,14 +291,14 @@ def check_map(task: str, labels: Sequence[str], label_map: Mapping[str, str]) ->
         )
 
 
-def as_stated(
+def columns_by_map(
     task: str, labels: Sequence[str], names: Sequence[str], label_map: Mapping[str, str]
 ) -> tuple[int, ...]:
     """The class of each label as `label_map` has it, by name or by number.
 
     Raises HeadlabError unless every label has a class of its own.
     """
-    check_map(task, labels, label_map)
+    check_label_map(task, labels, label_map)
     columns = [_class_column(names, label_map[label]) for label in labels]
     if len(set(columns)) < len(columns):
         raise HeadlabError(
@@ -321,7 +323,7 @@ def _class_column(names: Sequence[str], class_name: str) -> int:
     )
 
 
-def told_by_names(
+def match_before_examples(
     task: str, labels: Sequence[str], names: Sequence[str], label_map: Mapping[str, str] | None
 ) -> tuple[bool | None, str]:
     """Whether it is known which class is which label before any example is read.
@@ -338,11 +340,11 @@ def told_by_names(
     Raises:
         HeadlabError: The label map does not fit the labels or the classes.
     """
-    classes = some(names)
+    classes = first_names_of(names)
     if label_map is not None:
-        as_stated(task, labels, names, label_map)
+        columns_by_map(task, labels, names, label_map)
         return True, f"The label map gives each of the {len(labels)} labels of task {task} a class."
-    if by_name(labels, names) is not None:
+    if columns_by_name(labels, names) is not None:
         sentence = f"The model's classes have the names of the {len(labels)} labels of task {task}."
         return True, sentence
     advice = f"Say which is which: {map_hint(labels, names)}."
@@ -352,7 +354,7 @@ def told_by_names(
             f"of task {task}"
         )
         return False, f"{finding}. Choose the task that it was trained on."
-    if len(names) != len(labels) or not nameless(names):
+    if len(names) != len(labels) or not are_nameless(names):
         finding = (
             f"The model has {len(names)} classes ({classes}), task {task} has {len(labels)} labels"
         )
@@ -360,7 +362,7 @@ def told_by_names(
             f"{finding}, and their names do not match. Choose the task that it was trained on. "
             f"{advice}"
         )
-    if len(labels) > FEW:
+    if len(labels) > MAX_LABELS_TO_ORDER:
         return False, (
             f"The model's classes are {classes}, which says nothing, and too many to try all "
             f"orders. {advice}"
@@ -371,18 +373,18 @@ def told_by_names(
     )
 
 
-def some(names: Sequence[str]) -> str:
+def first_names_of(names: Sequence[str]) -> str:
     """The first names of many."""
     first_names = ", ".join(map(quoted_if_odd, names[:4]))
     return f"{first_names}…" if len(names) > 4 else first_names
 
 
-def below_chance(right_answers: int, answers: int, labels: int) -> bool:
+def is_below_chance(right_answers: int, answers: int, labels: int) -> bool:
     """Whether so few right answers are surely worse than guessing one of the labels at random."""
     # takes a second to import, which pages that only read a label map need not wait for
     from scipy.stats import binom
 
-    return labels > 1 and bool(binom.cdf(right_answers, answers, 1 / labels) < LEVEL)
+    return labels > 1 and bool(binom.cdf(right_answers, answers, 1 / labels) < CHANCE_LEVEL)
 
 
 @dataclass(frozen=True)

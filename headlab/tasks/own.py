@@ -21,7 +21,7 @@ from headlab.core import (
     JsonLike,
     is_text,
     make_folder,
-    unwritable,
+    unwritable_error,
     write_atomic,
 )
 from headlab.tasks.base import SPLITS, TREEBANK, Example, Split
@@ -48,7 +48,7 @@ from headlab.tasks.equal_texts import (
     text_of,
 )
 from headlab.tasks.record_files import KINDS, Record, looks_like_tokens, require_columns
-from headlab.tasks.registry import SAVED, names
+from headlab.tasks.registry import SAVED_FOLDER, task_names
 from headlab.tasks.text_files import decode_text, lines_of, require_no_nul
 
 # Files as they were sent, and what is to be made of them.
@@ -209,7 +209,7 @@ def _text(upload: Upload) -> str:
 
 
 @dataclass(frozen=True)
-class Checked:
+class DraftCheck:
     """What was found.
 
     Attributes:
@@ -245,7 +245,7 @@ class UploadedRow(NamedTuple):
     example: Example
 
 
-def check(draft: Draft) -> Checked:
+def check_draft(draft: Draft) -> DraftCheck:
     """Read every row as the task would.
 
     Raises HeadlabError for a name, columns or files that fit no task.
@@ -278,7 +278,7 @@ def check(draft: Draft) -> Checked:
     rows, row_errors = _read_rows(rows_by_upload, labels)
     errors = row_errors or label_errors
     if errors:
-        return Checked(labels, {}, errors, _toml(draft, labels), {})
+        return DraftCheck(labels, {}, errors, _toml(draft, labels), {})
     return _check_divided(draft, rows, labels)
 
 
@@ -296,7 +296,9 @@ def _all_labels(
     return labels, list(_label_errors(is_unlabelled, labels, readable_rows))
 
 
-def _check_divided(draft: Draft, rows: Sequence[UploadedRow], labels: tuple[str, ...]) -> Checked:
+def _check_divided(
+    draft: Draft, rows: Sequence[UploadedRow], labels: tuple[str, ...]
+) -> DraftCheck:
     """What the task has, once every row can be read."""
     splits = _splits(draft, rows)
     examples: dict[tuple[str, Split], list[Example]] = {}
@@ -311,7 +313,7 @@ def _check_divided(draft: Draft, rows: Sequence[UploadedRow], labels: tuple[str,
         for language in dict.fromkeys(language for language, _ in sizes)
         if not sizes.get((language, "dev"))
     ]
-    return Checked(
+    return DraftCheck(
         labels,
         sizes,
         errors,
@@ -612,47 +614,47 @@ def _toml_string(text: str) -> str:
 # Saving: a folder of its own, all of it or nothing, and never over another task.
 
 
-def save(draft: Draft, cache: Path) -> Checked:
+def save_task(draft: Draft, cache: Path) -> DraftCheck:
     """Save a task as `tasks/NAME/` below the cache folder; the same task sent again changes nothing.
 
     Raises HeadlabError for the first error of its rows, for a name that another task has, and for a
     folder that cannot be written.
     """
-    checked = _saved_before(draft, cache) or check(draft)
+    checked = _saved_before(draft, cache) or check_draft(draft)
     if checked.errors:
         remainder = ""
         if len(checked.errors) > 1:
             remainder = f"; and {len(checked.errors) - 1} more errors"
         raise HeadlabError(f"{checked.errors[0]}{remainder}", code=checked.errors[0].code)
-    root = cache / SAVED
+    root = cache / SAVED_FOLDER
     files = {**checked.files, f"{draft.name}.toml": checked.declaration.encode()}
     if _holds_just(root / draft.name, files):
         return checked
-    if draft.name in (*names(), TREEBANK) or (root / draft.name).exists():
+    if draft.name in (*task_names(), TREEBANK) or (root / draft.name).exists():
         raise _name_taken(draft.name)
     if root.is_dir() and sum(1 for _ in root.iterdir()) >= MAX_SAVED_TASKS:
         raise HeadlabError(
             f"{MAX_SAVED_TASKS} tasks have been saved already; whoever runs headlab can remove "
-            f"some from {SAVED}/ below its cache and restart it",
+            f"some from {SAVED_FOLDER}/ below its cache and restart it",
             code="upload.tasks_too_many",
         )
     _write_task(root, draft.name, files, checked)
     return checked
 
 
-def _saved_before(draft: Draft, cache: Path) -> Checked | None:
+def _saved_before(draft: Draft, cache: Path) -> DraftCheck | None:
     """What an earlier version's division made of a draft, if that is saved; else None.
 
     The task then stays as it is.
     """
     if draft.share is None or not NAME.fullmatch(draft.name):
         return None
-    if not (cache / SAVED / draft.name).is_dir():
+    if not (cache / SAVED_FOLDER / draft.name).is_dir():
         return None
     for version in range(FIRST_VERSION, draft.division):
-        earlier = check(replace(draft, division=version))
+        earlier = check_draft(replace(draft, division=version))
         files = {**earlier.files, f"{draft.name}.toml": earlier.declaration.encode()}
-        if not earlier.errors and _holds_just(cache / SAVED / draft.name, files):
+        if not earlier.errors and _holds_just(cache / SAVED_FOLDER / draft.name, files):
             return earlier
     return None
 
@@ -671,7 +673,7 @@ def _holds_just(folder: Path, files: Mapping[str, bytes]) -> bool:
         return False
 
 
-def _write_task(root: Path, name: str, files: Mapping[str, bytes], checked: Checked) -> None:
+def _write_task(root: Path, name: str, files: Mapping[str, bytes], checked: DraftCheck) -> None:
     """Write the files under a temporary name, read them as the task, and move them into place."""
     temporary_folder = root / f".{name}.{token_hex(4)}.tmp"
     try:
@@ -683,12 +685,12 @@ def _write_task(root: Path, name: str, files: Mapping[str, bytes], checked: Chec
     except OSError as error:
         if (root / name).exists():  # saved by someone else meanwhile
             raise _name_taken(name) from error
-        raise unwritable(root / name, error) from error
+        raise unwritable_error(root / name, error) from error
     finally:
         shutil.rmtree(temporary_folder, ignore_errors=True)
 
 
-def _verify(folder: Path, name: str, checked: Checked) -> None:
+def _verify(folder: Path, name: str, checked: DraftCheck) -> None:
     """Raise HeadlabError unless the written task has just the examples that were found."""
     try:
         written_task = declared_task(folder / f"{name}.toml")

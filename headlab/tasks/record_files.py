@@ -13,14 +13,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from headlab.core import HeadlabError, Json, JsonLike, JsonObject, listed
+from headlab.core import HeadlabError, Json, JsonLike, JsonObject, comma_list
 from headlab.tasks.conllu_text import CONLLU, NO_WORD, WORD, ConlluSentence, conllu_sentences
 from headlab.tasks.text_files import FileName, is_blank, lines_of, paragraphs, read_lines, read_text
 
 # Tab-separated files of the tasks that come with headlab.
 
 
-def read_table(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
+def read_tsv_columns(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
     """The named columns of a tab-separated file with one header row and no quoting, one tuple per row.
 
     Row i stands on line i + 2: blank lines may only follow the last row, since rows of several
@@ -120,7 +120,7 @@ def require_columns(record: Record, file_name: FileName, columns: Sequence[str],
     present = [name for name in record.values if name]
     advice = separator_advice(present, kind) or _advice_on_names(absent, present, kind)
     raise HeadlabError(
-        f"{file_name}, line {record.line}: no column {listed(absent)}; it has {listed(present)}"
+        f"{file_name}, line {record.line}: no column {comma_list(absent)}; it has {comma_list(present)}"
         + (f"; {advice}" if advice else ""),
         code="data.column_missing",
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from headlab.core import HeadlabError, Registry, default_root, other_kind, require_type
+from headlab.core import HeadlabError, Registry, default_root, require_type, wrong_kind_text
 from headlab.tasks import generated, texts, translation, udpos, xnli
 from headlab.tasks.base import TREEBANK, Example, Source, Split, Task
 from headlab.tasks.declared import declared_source, declared_task, read_declaration
@@ -21,7 +21,9 @@ from headlab.tasks.slots import slots_task
 # those that the dashboard has saved below the cache folder (`headlab.tasks.own`).
 
 TASKS_VARIABLE = "HEADLAB_TASKS"
-SAVED = "tasks"  # folder below the cache: tasks/NAME/NAME.toml, with the files that it declares
+SAVED_FOLDER = (
+    "tasks"  # folder below the cache: tasks/NAME/NAME.toml, with the files that it declares
+)
 
 
 class DeclaredTasks(NamedTuple):
@@ -63,7 +65,7 @@ def _declarations() -> list[tuple[str, Path]]:
     for text in os.environ.get(TASKS_VARIABLE, "").split(os.pathsep):
         if text.strip():
             declarations.append((TASKS_VARIABLE, Path(text.strip())))
-    root = default_root() / SAVED
+    root = default_root() / SAVED_FOLDER
     for folder in sorted(root.glob("[!.]*")):
         path = folder / f"{folder.name}.toml"
         if path.is_file():
@@ -71,7 +73,7 @@ def _declarations() -> list[tuple[str, Path]]:
     return declarations
 
 
-__all__ = ["TASKS", "Example", "Split", "Task", "names", "problems", "source", "task"]
+__all__ = ["TASKS", "Example", "Split", "Task", "task", "task_names"]
 
 Maker = Callable[[Path | None], Task]
 
@@ -95,7 +97,7 @@ def _misfit(key: str, entry: object) -> str:
     if key == TREEBANK:
         return f"{key} names headlab's treebanks"
     if not callable(entry):
-        return other_kind(entry, "a function that makes a Task")
+        return wrong_kind_text(entry, "a function that makes a Task")
     return ""
 
 
@@ -110,12 +112,12 @@ SOURCES: Mapping[str, Callable[[Path | None], Source]] = MappingProxyType(
 )
 
 
-def names() -> tuple[str, ...]:
+def task_names() -> tuple[str, ...]:
     """Names of the available tasks."""
     return (*TASKS, *declared_tasks(TASKS).makers)
 
 
-def problems() -> list[str]:
+def registry_problems() -> list[str]:
     """Why some entry points and declarations in $HEADLAB_TASKS were left out."""
     entry_point_problems = TASKS.problems if isinstance(TASKS, Registry) else ()
     return [*entry_point_problems, *declared_tasks(TASKS).problems]
@@ -211,7 +213,7 @@ def with_languages(full_task: Task, languages: Sequence[str] | str | None) -> Ta
     return full_task.restricted(codes)
 
 
-def source(name: str, data: Path | None = None) -> Source:
+def source_of(name: str, data: Path | None = None) -> Source:
     """Where a task's examples come from, and whether they are on this machine.
 
     Never raises for a name in `names()`.

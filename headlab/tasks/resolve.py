@@ -10,7 +10,7 @@ from headlab.tasks import registry
 from headlab.tasks.base import TREEBANK, Source, Task, data_root
 from headlab.tasks.declared import declared_source, declared_task
 
-ENDING = ".toml"
+DECLARATION_ENDING = ".toml"
 
 
 def task(
@@ -39,7 +39,7 @@ def _task_named(
 ) -> Task:
     name = str(name)
     folder = None if data is None else data_root(Path(data))
-    if not name.endswith(ENDING):
+    if not name.endswith(DECLARATION_ENDING):
         return registry.task(name, languages, data=folder)
     declared = declared_task(Path(name), folder)
     if declared.name in (*registry.TASKS, TREEBANK):
@@ -56,6 +56,6 @@ def source(name: str, data: Path | None = None) -> Source:
     Args:
         name, data: As given to `task`.
     """
-    if name.endswith(ENDING):
+    if name.endswith(DECLARATION_ENDING):
         return declared_source(Path(name), data)
-    return registry.source(name, data)
+    return registry.source_of(name, data)

@@ -19,7 +19,7 @@ from headlab.tasks.base import (
     languages_in,
     subfolder,
 )
-from headlab.tasks.record_files import read_table
+from headlab.tasks.record_files import read_tsv_columns
 from headlab.tasks.text_files import is_missing
 
 NAME = "translation"
@@ -74,7 +74,7 @@ def examples(path: Path, split: Split) -> list[Example]:
     Raises HeadlabError naming file, line and column.
     """
     sentence_pairs = []
-    for row, sides in enumerate(read_table(path, COLUMNS)):
+    for row, sides in enumerate(read_tsv_columns(path, COLUMNS)):
         for column, text in zip(COLUMNS, sides, strict=True):
             if not _visible(text):
                 raise HeadlabError(
@@ -93,12 +93,12 @@ def _visible(text: str) -> bool:
 
 
 def _check_pair(language: str) -> None:
-    source_language, target_language = sides(language)
+    source_language, target_language = languages_of_pair(language)
     if source_language != target_language:
         return
     lower = language.lower()
     advice = "name two languages, like en-de"
-    if len(set(sides(lower))) > 1:
+    if len(set(languages_of_pair(lower))) > 1:
         advice = f"write {lower}"
     raise HeadlabError(
         f"the pair {language} could be read as one language, {source_language}; {advice}, in the "
@@ -107,7 +107,7 @@ def _check_pair(language: str) -> None:
     )
 
 
-def sides(language: str) -> tuple[str, str]:
+def languages_of_pair(language: str) -> tuple[str, str]:
     """('en', 'de') for the pair en-de; for a single language, like zh or zh-CN, that language twice.
 
     A country (CN), script (Hans) or region code belongs to the language before it.

@@ -19,7 +19,7 @@ from headlab.tasks.base import (
     subfolder,
 )
 from headlab.tasks.hub import HubData
-from headlab.tasks.record_files import read_table, whole_number
+from headlab.tasks.record_files import read_tsv_columns, whole_number
 from headlab.tasks.text_files import is_missing
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -143,7 +143,9 @@ def _read_folder(folder: Path, language: str, split: Split) -> PairRows:
     path = _path(folder, language, split)
     pairs = [
         (premise, hypothesis, whole_number(label, path, number, "label", len(LABELS)))
-        for number, (premise, hypothesis, label) in enumerate(read_table(path, COLUMNS), start=2)
+        for number, (premise, hypothesis, label) in enumerate(
+            read_tsv_columns(path, COLUMNS), start=2
+        )
     ]
     return PairRows(str(path), 2, pairs)
 
@@ -198,7 +200,7 @@ def _groups(folder: Path | None, split: Split, rows: PairRows, reference: PairRo
             group_by_premise.setdefault(premise, f"{split}-{row}")
             for row, (premise, _, _) in enumerate(reference.pairs)
         ]
-    prompts = [prompt for (prompt,) in read_table(meta, ("promptID",))]
+    prompts = [prompt for (prompt,) in read_tsv_columns(meta, ("promptID",))]
     if len(prompts) != len(rows.pairs):
         raise HeadlabError(
             f"{rows.place} has {len(rows.pairs)} rows and {meta} has {len(prompts)}; row i of "

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from headlab.training.lm_prune import check_apart as check_apart
     from headlab.training.lm_prune import config_of as config_of
     from headlab.training.lm_prune import prune_lm as prune_lm
+    from headlab.training.lm_train import model_config_of as model_config_of
     from headlab.training.lm_train import read_sums as read_sums
     from headlab.training.lm_train import seconds_a_window as seconds_a_window
-    from headlab.training.lm_train import sized as sized
     from headlab.training.lm_train import train_lm as train_lm
     from headlab.training.output import EMBEDDED_BASE as EMBEDDED_BASE
     from headlab.training.output import check_out as check_out
@@ -73,7 +73,7 @@ else:
             "lm_train": (
                 "read_sums",
                 "seconds_a_window",
-                "sized",
+                "model_config_of",
                 "train_lm",
             ),
             "output": (

@@ -14,8 +14,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.core import Evaluation, HeadlabError, content_key
 from headlab.evaluation import Evaluator
-from headlab.hooks import Model, attach
-from headlab.models import Checkpoint, alone, checkpoint_beside
+from headlab.hooks import Model, make_gateable
+from headlab.models import Checkpoint, building_alone, checkpoint_beside
 from headlab.tasks import DEV_SIZE, Example, Task
 from headlab.training.options import FinetuneOptions, FinetuneStep
 from headlab.training.output import (
@@ -39,7 +39,7 @@ from headlab.training.steps import (
     State,
     check_examples,
     encode,
-    facts,
+    example_facts,
     own_randomness,
     torch_seed,
     trained_parameters,
@@ -111,7 +111,7 @@ def finetune(
     check_out(out)
     check_examples(examples, labels)
     place = torch.device(device)
-    data = content_key(facts(examples, labels))
+    data = content_key(example_facts(examples, labels))
     words = bool(examples[0].words)
     with own_randomness(place):
         torch.manual_seed(torch_seed(options.seed))
@@ -151,7 +151,7 @@ def trainable(
         modules_to_save=fully_trained_parts(module),
     )
     try:
-        with alone():
+        with building_alone():
             model = get_peft_model(module, lora)
     except ValueError as error:
         raise HeadlabError(
@@ -188,7 +188,7 @@ def finish_training(
     output = None
     if isinstance(model, PeftModel):
         output = adapter_output(model, labels, encoded.words, base.name) if base.embedded else None
-        with alone():
+        with building_alone():
             module: PreTrainedModel = model.merge_and_unload(safe_merge=True)
     else:
         module = model
@@ -199,4 +199,4 @@ def finish_training(
 
 def gateable(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, base: Base) -> Model:
     """The module as a headlab Model, whose heads can be gated."""
-    return attach(Checkpoint(f"{base.name}, tuned", "training", "", module, tokenizer))
+    return make_gateable(Checkpoint(f"{base.name}, tuned", "training", "", module, tokenizer))

@@ -17,7 +17,7 @@ from torch.optim import AdamW
 from transformers import PreTrainedModel
 
 from headlab.core import (
-    FORMAT,
+    RESULT_FORMAT,
     Bools,
     HeadlabError,
     Ints,
@@ -32,29 +32,29 @@ from headlab.core import (
     omission_fields,
 )
 from headlab.evaluation import (
-    IGNORED,
+    NO_TARGET,
     Evaluator,
     Inputs,
     accuracy_interval,
-    classes_of,
+    classes_for_spec,
     compare,
-    read,
+    read_inputs,
 )
-from headlab.hooks import Model, attach, gated_here, needs_of, tokens_version
+from headlab.hooks import Model, gated_in_this_thread, make_gateable, token_needs_of, tokens_version
 from headlab.masks import Mask
 from headlab.models import (
     EMBEDDED,
     Checkpoint,
     TokenNeeds,
-    alone,
+    building_alone,
     checkpoint_beside,
     fingerprint_delta,
     identity_of,
     is_delta,
-    made_now,
+    origin_now,
 )
-from headlab.results import GATES, LearnedGates, Result, Run, Store, trained_folder
-from headlab.tasks import Example, Split, Task, compared_with, equal_texts_notes
+from headlab.results import GATES_KIND, LearnedGates, Result, Store, StoredRun, trained_folder
+from headlab.tasks import Example, Split, Task, count_equal_texts, equal_texts_notes
 from headlab.training.l0_options import VERSION, GateOptions, GateStep, learned_on
 from headlab.training.options import Indices, batches_per_epoch, epoch
 from headlab.training.output import (
@@ -76,7 +76,7 @@ from headlab.training.steps import (
     Keep,
     State,
     Watch,
-    nothing,
+    do_nothing,
     own_randomness,
     trained_parameters,
 )
@@ -122,7 +122,7 @@ class Learner(GateSteps[GateStep]):
         state.extra_tensors[HISTORY] = self.current_log_alpha()
         return state
 
-    def run(self, keep: Keep | None, say: Say | None = None, tick: Tick = nothing) -> None:
+    def run(self, keep: Keep | None, say: Say | None = None, tick: Tick = do_nothing) -> None:
         """See `Steps`. Raises HeadlabError if a trained value is not finite at the end."""
         super().run(keep, say, tick)
         self.model.module.eval()
@@ -176,7 +176,7 @@ class Learner(GateSteps[GateStep]):
         for start in range(0, len(batch), rows):
             part_rows = batch[start : start + rows]
             part_uniform = uniform[start : start + rows] if len(uniform) > 1 else uniform
-            with torch.enable_grad(), gated_here(self.model, self.gates(part_uniform)):
+            with torch.enable_grad(), gated_in_this_thread(self.model, self.gates(part_uniform)):
                 logits = self.inputs.logits(self.inputs.tensors(part_rows))
             loss = self.loss(logits, part_rows) / answers
             # frozen ones may require a gradient
@@ -191,7 +191,7 @@ class Learner(GateSteps[GateStep]):
         return cross_entropy(
             logits_at_least_float32.flatten(0, -2),
             target.flatten(),
-            ignore_index=IGNORED,
+            ignore_index=NO_TARGET,
             reduction="sum",
         )
 
@@ -250,7 +250,7 @@ def trainable_copy(model: Model, frozen_embeddings: bool) -> Model:
             code="training.not_float32",
         )
     # rebuilt, not deep-copied: the original's layers may be wrapped, and copied wrappers would call the originals
-    with alone(), torch.random.fork_rng(devices=[]):
+    with building_alone(), torch.random.fork_rng(devices=[]):
         module = type(original)(type(original.config).from_dict(original.config.to_dict()))
     nn.Module.to(module, device=original.device, dtype=original.dtype)
     module.load_state_dict(original.state_dict())
@@ -258,7 +258,7 @@ def trainable_copy(model: Model, frozen_embeddings: bool) -> Model:
         getattr(original, "generation_config", None) is not None
     ):  # of text generators; not part of the config
         module.generation_config = deepcopy(original.generation_config)
-    copy = attach(Checkpoint(model.name, "trained", "", module, model.tokenizer))
+    copy = make_gateable(Checkpoint(model.name, "trained", "", module, model.tokenizer))
     if frozen_embeddings:
         for part in module.modules():
             if isinstance(part, nn.Embedding):
@@ -350,9 +350,9 @@ def _output_of(model: Model, original: Model, needs: TokenNeeds) -> TrainingOutp
 # Examples that gates are learned and evaluated on, read and evaluated once for a whole sweep.
 
 MEASURED_SPLITS: tuple[Split, ...] = ("dev", "test")
-ALONG = "the mask is of the model that was trained jointly with its gates; it is compared with the untouched model"
+JOINT_NOTE = "the mask is of the model that was trained jointly with its gates; it is compared with the untouched model"
 # The same note, as results stored by earlier versions have it.
-ALONG_BEFORE = (
+FORMER_JOINT_NOTE = (
     "the mask is of the model that was trained along; it is compared with the untouched one"
 )
 
@@ -392,13 +392,13 @@ class GatesDataset:
                 notes.append(f"not measured on {split}: {error}")
         notes += self._equal_texts_notes()
         if self.options.along:
-            notes.append(ALONG)
+            notes.append(JOINT_NOTE)
         self.notes = tuple(notes)
 
     def _equal_texts_notes(self) -> list[str]:
         """What the texts that the gates are judged on have in common with those that they are learned on."""
         counts = [
-            compared_with(examples, split, self.examples, self.split)
+            count_equal_texts(examples, split, self.examples, self.split)
             for split, examples in self.examples_by_split.items()
             if split != self.split
         ]
@@ -406,13 +406,13 @@ class GatesDataset:
 
     @cached_property
     def _inputs(self) -> Inputs:
-        return read(self.model, self.task, self.examples, self.language)
+        return read_inputs(self.model, self.task, self.examples, self.language)
 
     def inputs(self, jointly_trained: Model | None = None) -> Inputs:
         """The examples to learn on, tokenised for this model, or for `other` if one is trained jointly."""
         if jointly_trained is None:
             return self._inputs
-        return read(jointly_trained, self.task, self.examples, self.language)
+        return read_inputs(jointly_trained, self.task, self.examples, self.language)
 
     @cached_property
     def _hashes(self) -> dict[str, str]:
@@ -431,13 +431,13 @@ class GatesDataset:
             seed=self.task.seed,
             data_hash=self._hashes["learned"],
             more={
-                **classes_of(self.model, self.task),
+                **classes_for_spec(self.model, self.task),
                 **tokens_version(self.model, self.examples),
             },
         )
         return RunSpec(
-            format=FORMAT,
-            kind=GATES,
+            format=RESULT_FORMAT,
+            kind=GATES_KIND,
             version=VERSION,
             model=ModelSpec.from_json(self.model.recorded()),
             task=task,
@@ -531,7 +531,7 @@ def learn_gates(
     store: Store | None = None,
     out: Path | None = None,
     on_progress: Say = lambda _: None,
-    tick: Tick = nothing,
+    tick: Tick = do_nothing,
 ) -> LearnedGates:
     """Learn which heads of a model stay open, on a task in one language, and evaluate the resulting mask.
 
@@ -622,7 +622,7 @@ def learn(
             dataset.model,
             model_folder,
             record,
-            needs_of(dataset.model, dataset.examples),
+            token_needs_of(dataset.model, dataset.examples),
         )
         gates = replace(gates, trained=identity)
         trained_copy.checkpoint = replace(
@@ -645,7 +645,7 @@ def learn(
     return gates
 
 
-def _checkpoint_of(stored_run: Run | None, watch: Watch[GateStep]) -> Keep | None:
+def _checkpoint_of(stored_run: StoredRun | None, watch: Watch[GateStep]) -> Keep | None:
     if stored_run is None:
         return None
     return watch.keep(stored_run.folder / CHECKPOINT, stored_run.key, CHECKPOINT_STEPS)
@@ -680,7 +680,7 @@ def _run_facts(learner: Learner) -> JsonObject:
     """How the gates were computed; forecasts use step_seconds."""
     rows = {"rows_that_fitted": learner.state.rows} if learner.state.rows else {}
     pace = {"step_seconds": learner.state.seconds / learner.options.steps}
-    return made_now(learner.model.device.type) | pace | rows
+    return origin_now(learner.model.device.type) | pace | rows
 
 
 # The control for pruning: a model trained exactly as with gates, but without them.
@@ -763,7 +763,9 @@ def train_on(
     keep = Keep(checkpoint_beside(out, key), key, CHECKPOINT_STEPS)
     with own_randomness(model.device):
         trained_copy = trainable_copy(model, options.embeddings == "frozen")
-        learner = Ungated(trained_copy, read(trained_copy, task, examples, language), options, mask)
+        learner = Ungated(
+            trained_copy, read_inputs(trained_copy, task, examples, language), options, mask
+        )
         learner.run(keep, progress)
     freeze_without_heads(trained_copy, mask)
     record = (
@@ -771,6 +773,6 @@ def train_on(
         | {"example_forwards": learner.forwards}
         | how_it_went(learner.state, model.device.type)
     )
-    write_model(trained_copy, model, out, record, needs_of(model, examples))
+    write_model(trained_copy, model, out, record, token_needs_of(model, examples))
     keep.path.unlink(missing_ok=True)
     return out

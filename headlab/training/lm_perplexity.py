@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
 from headlab.core import Floats, HeadlabError, Ints
-from headlab.core.parallel import Rows, halving, timed_pass
+from headlab.core.parallel import Rows, run_halving, timed_pass
 from headlab.models.allattention.modelling import AllAttentionForCausalLM
 from headlab.training.lm_text import Corpus
 
@@ -150,7 +150,7 @@ def token_nats(
             end = min(block, corpus.predicted_tokens - int(window_start))
             nats[window_start + context : window_start + end] = window_nats[context:end]
 
-    halving(
+    run_halving(
         (
             Rows(np.arange(first_row, min(first_row + ROWS, len(starts))))
             for first_row in range(0, len(starts), ROWS)

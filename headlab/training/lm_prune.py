@@ -13,14 +13,14 @@ from torch.optim import AdamW
 from transformers import PreTrainedTokenizerBase
 
 from headlab.core import HeadlabError, Json, JsonLike, RunSpec, content_key
-from headlab.hooks import Model, attach, gated_here
+from headlab.hooks import Model, gated_in_this_thread, make_gateable
 from headlab.models import Checkpoint
 from headlab.models.allattention.modelling import (
     AllAttentionConfig,
     AllAttentionForCausalLM,
     remove_heads,
 )
-from headlab.models.load import read, read_config
+from headlab.models.load import read_config, read_model
 from headlab.results import LearnedGates
 from headlab.training.lm_text import Corpus, Lines, data_hash, encode
 from headlab.training.lm_train import (
@@ -89,7 +89,7 @@ class LmGateSteps(GateSteps[LmStep], LmSteps):
     ) -> tuple[torch.Tensor, torch.Tensor | float]:
         """Loss under the gates sampled for the step, and λ · Σ P(gate ≠ 0)."""
         concrete = self.options.concrete
-        with gated_here(
+        with gated_in_this_thread(
             self.attached,
             self.by_layer(concrete.sample(self.log_alpha, self.uniform_samples(step)[0])),
         ):
@@ -129,7 +129,7 @@ def with_located_heads(
     module: AllAttentionForCausalLM, tokenizer: PreTrainedTokenizerBase, name: str
 ) -> Model:
     """The model with its heads located, so that they can be gated during training."""
-    return attach(Checkpoint(name, "training", "", module, tokenizer))
+    return make_gateable(Checkpoint(name, "training", "", module, tokenizer))
 
 
 class AllClosed(HeadlabError):
@@ -200,7 +200,7 @@ def prune_lm(
     options.check()
     check_out(out)
     check_apart(folder, out)
-    checkpoint = read(str(folder), device=device)
+    checkpoint = read_model(str(folder), device=device)
     if not isinstance(checkpoint.module, AllAttentionForCausalLM):
         raise _other_model(folder)
     texts = {split: encode(checkpoint.tokenizer, part) for split, part in lines.items()}

@@ -26,11 +26,11 @@ from headlab.core import (
     read_json,
 )
 from headlab.core.parallel import timed_pass
-from headlab.models import alone, checkpoint_beside
+from headlab.models import building_alone, checkpoint_beside
 from headlab.models.allattention.modelling import (
     AllAttentionConfig,
     AllAttentionForCausalLM,
-    parameters,
+    parameter_counts,
 )
 from headlab.training.lm_perplexity import Ratio, passages, perplexity, perplexity_ratio, token_nats
 from headlab.training.lm_text import Corpus, Lines, data_hash, encode, make_tokenizer, step_windows
@@ -282,10 +282,10 @@ def config_of(options: LmOptions, tokenizer: PreTrainedTokenizerBase) -> AllAtte
     }
     # Where a text has <unk> or <|end|> as a word, as WikiText has, ids have gaps and exceed the number of entries.
     vocabulary = max(tokenizer.get_vocab().values()) + 1
-    return sized(options, vocabulary, **ends)
+    return model_config_of(options, vocabulary, **ends)
 
 
-def sized(options: LmOptions, vocabulary: int, **ends: int) -> AllAttentionConfig:
+def model_config_of(options: LmOptions, vocabulary: int, **ends: int) -> AllAttentionConfig:
     """The model's configuration, from the options and the vocabulary size."""
     plain = options.kind == TRANSFORMER
     return AllAttentionConfig(
@@ -305,7 +305,7 @@ def sized(options: LmOptions, vocabulary: int, **ends: int) -> AllAttentionConfi
 
 def new_model(config: AllAttentionConfig, device: torch.device) -> AllAttentionForCausalLM:
     """A new model, drawn from torch's generator. Raises HeadlabError if it does not fit in memory."""
-    with alone(), fits_in_memory("the model does", SMALLER):
+    with building_alone(), fits_in_memory("the model does", SMALLER):
         model = AllAttentionForCausalLM(config)
         torch.nn.Module.to(model, device)
     return model
@@ -361,7 +361,7 @@ def training_facts(
 
     before: seconds of training before those of the state.
     """
-    parameter_counts = parameters(model.config)
+    counts = parameter_counts(model.config)
     losses = state.losses if state is not None else []
     seconds = earlier_seconds + (state.seconds if state is not None else 0.0)
     took: JsonObject = {
@@ -376,7 +376,7 @@ def training_facts(
             "threads": torch.get_num_threads(),
             "rows_that_fitted": state.rows if state is not None else 0,
         },
-        "parameters": {"whole": parameter_counts.whole, "layers": parameter_counts.layers},
+        "parameters": {"whole": counts.whole, "layers": counts.layers},
         "heads": list(model.config.heads_per_layer),
         "versions": versions_of(LIBRARIES),
     }

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from headlab.core import HeadlabError, Json, Options, OptionValue, clock, integer_in, option
+from headlab.core import HeadlabError, Json, Options, OptionValue, clock_text, integer_in, option
 from headlab.models.allattention import POSITIONS, RELATIVE
 from headlab.results import HardConcrete
 
@@ -173,7 +173,7 @@ class FinetuneStep(StepMade):
     @property
     def note(self) -> str:
         """The step in words: loss, learning rate, time left."""
-        return f"training, loss {self.loss:.3f}, rate {self.learning_rate:.2g}, {clock(self.left)} left"
+        return f"training, loss {self.loss:.3f}, rate {self.learning_rate:.2g}, {clock_text(self.left)} left"
 
 
 # Hyper-parameters by task, method and base, each with its source.
@@ -524,7 +524,9 @@ class LmStep(StepMade):
     def note(self) -> str:
         """The step in words: its part, loss, open gates, time left in that part."""
         gates = "" if self.open is None else f", {self.open} gates open"
-        return f"{self.part}, loss {self.loss:.3f}{gates}, {clock(self.left)} left of this part"
+        return (
+            f"{self.part}, loss {self.loss:.3f}{gates}, {clock_text(self.left)} left of this part"
+        )
 
 
 # Options of training a translation model: sizes, length, learning rate.

@@ -46,11 +46,10 @@ from headlab.models import (
     LoadReport,
     TokenNeeds,
     Writer,
-    alone,
     base_folder,
-    built,
+    building_alone,
     check_replaced,
-    files_of,
+    file_hashes,
     fit_weights,
     folder_shapes,
     forget_renames,
@@ -58,27 +57,28 @@ from headlab.models import (
     identity_of,
     judge_report,
     key_mapping,
+    replacing_folder,
     require_safetensors,
 )
 from headlab.models.embedded import (
-    CONFIG,
-    DELTA,
-    LABELS,
-    TRAINING,
-    WEIGHTS,
-    WORDS,
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    ANSWERS_WORDS,
+    DELTA_FILE,
+    LABELS_FILE,
+    TRAINING_FILE,
     cache_folder,
     is_delta,
     load_classifier,
 )
 from headlab.models.quantised import (
-    dequantised,
+    dequantise_module,
     dequantising_options,
     quantisation_of,
-    reading,
+    quantised_reading,
     shows_fit_in_headers,
 )
-from headlab.models.special_ids import named_padding
+from headlab.models.special_ids import config_padding_id
 from headlab.stats import share_interval
 from headlab.training.options import FinetuneOptions
 from headlab.training.steps import State
@@ -116,7 +116,7 @@ def find_base(name: str | None = None, revision: str | None = None) -> Base:
         return embedded_base()
     is_local = is_folder(name)
     folder = Path(name) if is_local else hub_folder(name, revision)
-    if (folder / CONFIG).exists() or is_delta(folder):
+    if (folder / ADAPTER_CONFIG).exists() or is_delta(folder):
         raise HeadlabError(
             f"{name} holds only the weights that a training changed, not a whole model; give the base model it "
             "started from",
@@ -160,7 +160,7 @@ def load_base(
             label2id={name: i for i, name in enumerate(labels)},
         )
         check_kind(base, config, words)
-        with alone():
+        with building_alone():
             module, info = _read_base(auto, base, config, {})
             report = LoadReport.of(info)
             if not report.is_clean:
@@ -198,7 +198,7 @@ def _read_base(
     """
     devices = dequantising_options(config, base.name)
     quantisation = quantisation_of(config, base.name)
-    with reading(quantisation, base.name):
+    with quantised_reading(quantisation, base.name):
         module, info = auto.from_pretrained(
             base.folder,
             config=config,
@@ -210,7 +210,7 @@ def _read_base(
             **devices,
         )
         if quantisation is not None:
-            module = dequantised(module)
+            module = dequantise_module(module)
     return module, info
 
 
@@ -234,7 +234,7 @@ def check_kind(base: Base, config: PretrainedConfig, words: bool) -> None:
 
 def name_padding(tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> None:
     """Give a tokenizer without a padding token the one that the base's configuration names, if it names one."""
-    padding = named_padding(config)
+    padding = config_padding_id(config)
     if tokenizer.pad_token is None and padding is not None and padding < len(tokenizer):
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(padding)
 
@@ -317,8 +317,8 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 DIGITS = 6  # decimals of accuracy intervals: finer than resampling can resolve
 TRAINER = Writer(
     "a training",
-    ((CONFIG, LABELS, TRAINING), (MODEL_CONFIG, TRAINING)),
-    TRAINING,
+    ((ADAPTER_CONFIG, LABELS_FILE, TRAINING_FILE), (MODEL_CONFIG, TRAINING_FILE)),
+    TRAINING_FILE,
     "give the result a folder of its own, like --out adapter",
 )
 
@@ -347,11 +347,13 @@ def adapter_output(
 ) -> TrainingOutput:
     """An adapter: the LoRA weights and the classification head."""
     weights = get_peft_model_state_dict(model, save_embedding_layers=False)
-    labels_file = {"labels": list(labels), "prefix": ""} | ({"answers": WORDS} if words else {})
+    labels_file = {"labels": list(labels), "prefix": ""} | (
+        {"answers": ANSWERS_WORDS} if words else {}
+    )
     return TrainingOutput(
         independent_copies(weights),
-        WEIGHTS,
-        {CONFIG: adapter_config(model, base_name), LABELS: labels_file},
+        ADAPTER_WEIGHTS,
+        {ADAPTER_CONFIG: adapter_config(model, base_name), LABELS_FILE: labels_file},
     )
 
 
@@ -360,7 +362,7 @@ def changed_output(
 ) -> TrainingOutput:
     """The changed weights of the embedded base."""
     return TrainingOutput(
-        independent_copies(changed_weights), DELTA, {MODEL_CONFIG: model_config(module)}
+        independent_copies(changed_weights), DELTA_FILE, {MODEL_CONFIG: model_config(module)}
     )
 
 
@@ -482,14 +484,14 @@ def measured_record(evaluations: Mapping[str, Evaluation]) -> dict[str, JsonLike
 
 def write_folder(out: Path, output: TrainingOutput, record: JsonRecord) -> None:
     """Write the folder beside its target, then move it there, replacing an older one. Raises HeadlabError."""
-    with built(out) as build:
+    with replacing_folder(out) as build:
         if output.tokenizer is not None:
             output.tokenizer.save_pretrained(str(build))
             _add_settings(build / TOKENIZER_CONFIG, output.tokenizer_settings)
         write_atomic(build / output.file, save(dict(output.weights), metadata={"format": "pt"}))
         for name, value in output.texts.items():
             write_json(build / name, dict(value))
-        write_json(build / TRAINING, {**record, "files": files_of(build, TRAINING)})
+        write_json(build / TRAINING_FILE, {**record, "files": file_hashes(build, TRAINING_FILE)})
 
 
 def _add_settings(file: Path, settings: JsonRecord) -> None:
@@ -501,7 +503,7 @@ def _add_settings(file: Path, settings: JsonRecord) -> None:
 
 def copy_folder(source: Path, out: Path) -> None:
     """Copy a finished folder, as `write_folder` writes one. Raises HeadlabError."""
-    with built(out) as build:
+    with replacing_folder(out) as build:
         shutil.copytree(source, build, dirs_exist_ok=True)
 
 

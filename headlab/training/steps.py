@@ -24,9 +24,17 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlab.core import Floats, HeadlabError, Ints, JsonLike, out_of_memory, write_atomic
-from headlab.core.parallel import TOO_LARGE
-from headlab.evaluation import IGNORED, MAX_TOKENS, PADDED, Rows, first_tokens, padded, positions
+from headlab.core import Floats, HeadlabError, Ints, JsonLike, is_out_of_memory, write_atomic
+from headlab.core.parallel import EXAMPLE_TOO_LARGE
+from headlab.evaluation import (
+    MAX_TOKENS,
+    NO_TARGET,
+    PADDING_SIDE,
+    Rows,
+    labels_of_tokens,
+    pad_rows,
+    position_count,
+)
 from headlab.models import (
     TokenNeeds,
     WordSpaces,
@@ -175,17 +183,17 @@ class Encoded:
 
     def count_answers(self, rows: Ints) -> int:
         """Number of answers in the given examples."""
-        return sum(label != IGNORED for i in rows for label in self.targets[i])
+        return sum(label != NO_TARGET for i in rows for label in self.targets[i])
 
     def inputs(self, rows: Ints, device: torch.device) -> dict[str, torch.Tensor]:
         """Model inputs of the given examples, padded to the longest of them."""
         columns = {name: [values[i] for i in rows] for name, values in self.tokens.items()}
-        padded_batch = self.tokenizer.pad(columns, return_tensors="pt", padding_side=PADDED)
+        padded_batch = self.tokenizer.pad(columns, return_tensors="pt", padding_side=PADDING_SIDE)
         return {name: t.to(device) for name, t in padded_batch.items()}
 
     def labels(self, rows: Ints, device: torch.device) -> torch.Tensor:
         """Correct answers, int [row, 1] or [row, token]."""
-        return padded([self.targets[i] for i in rows], IGNORED).to(device)
+        return pad_rows([self.targets[i] for i in rows], NO_TARGET).to(device)
 
     def loss(self, logits: torch.Tensor, rows: Ints) -> torch.Tensor:
         """Summed cross-entropy of the answers, nats."""
@@ -193,7 +201,7 @@ class Encoded:
         return cross_entropy(
             logits.reshape(-1, logits.shape[-1]),
             target.flatten(),
-            ignore_index=IGNORED,
+            ignore_index=NO_TARGET,
             reduction="sum",
         )
 
@@ -224,14 +232,14 @@ def encode(
         texts = [spaced(example.words, spaces) for example in examples]
     segment_ids = missing_segment_ids(tokenizer, base.config)
     needs = token_needs(segment_ids, spaces, pairs=second_texts is not None, words=words)
-    limit = min(max_length, positions(base) or MAX_TOKENS)
+    limit = min(max_length, position_count(base) or MAX_TOKENS)
     columns_and_words = tokenise(
         tokenizer, texts, second_texts, split=words, segments=needs.segments, max_tokens=limit
     )
     tokens = without_unknown_segments(columns_and_words.columns, base.config)
     if words:
         targets = [
-            first_tokens(columns_and_words.word_ids(row), e.labels)
+            labels_of_tokens(columns_and_words.word_ids(row), e.labels)
             for row, e in enumerate(examples)
         ]
     else:
@@ -268,7 +276,7 @@ def check_examples(examples: Sequence[Example], labels: Sequence[str]) -> None:
         )
 
 
-def facts(examples: Sequence[Example], labels: Sequence[str]) -> Sequence[JsonLike]:
+def example_facts(examples: Sequence[Example], labels: Sequence[str]) -> Sequence[JsonLike]:
     """What the weights depend on in the examples: texts, answers, label names."""
     texts = [
         list(e.words) if e.words else e.text if e.pair is None else [e.text, e.pair]
@@ -316,7 +324,7 @@ class Keep:
         self.step = state.step
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     """Do nothing: the default `tick`."""
 
 
@@ -330,8 +338,8 @@ class Watch(Generic[StepRecord]):
     """
 
     progress: Callable[[StepRecord], None] | None = None
-    tick: Callable[[], None] = nothing
-    measuring: Callable[[], None] = nothing
+    tick: Callable[[], None] = do_nothing
+    measuring: Callable[[], None] = do_nothing
     checkpoint_every: int | None = None
     checkpoint_share: float = CHECKPOINT_SHARE
 
@@ -364,7 +372,7 @@ class Steps(ABC, Generic[StepRecord]):
         self,
         keep: Keep | None,
         say: Callable[[StepRecord], None] | None = None,
-        tick: Callable[[], None] = nothing,
+        tick: Callable[[], None] = do_nothing,
     ) -> None:
         """Run the remaining steps, resuming from the checkpoint of `keep` if there is one of this run.
 
@@ -578,7 +586,7 @@ def fits_in_memory(subject_and_verb: str, advice: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         raise HeadlabError(
             f"{subject_and_verb} not fit in the device's memory; {advice}",
@@ -596,10 +604,10 @@ def fitting(state: State, rows: int, run: Callable[[int], Computed]) -> Computed
         try:
             return run(rows)
         except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             if rows == 1:
-                raise HeadlabError(TOO_LARGE, code="memory.example_too_large") from error
+                raise HeadlabError(EXAMPLE_TOO_LARGE, code="memory.example_too_large") from error
         # outside the handler, so that the failed pass's tensors are free
         halved_rows = -(-rows // 2)
         logging.getLogger(__name__).warning(

@@ -20,10 +20,10 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrain
 
 from headlab.core import HeadlabError, Ints, JsonObject, JsonRecord, content_key, first_line
 from headlab.core.parallel import timed_pass
-from headlab.evaluation import IGNORED, shifted
-from headlab.hooks import Model, attach, gated_here
+from headlab.evaluation import NO_TARGET, decoder_inputs_of
+from headlab.hooks import Model, gated_in_this_thread, make_gateable
 from headlab.masks import Mask
-from headlab.models import Checkpoint, alone, checkpoint_beside
+from headlab.models import Checkpoint, building_alone, checkpoint_beside
 from headlab.tasks import Example
 from headlab.training.options import FinetuneStep, TranslationOptions, batches_per_epoch, epoch
 from headlab.training.output import (
@@ -131,7 +131,7 @@ def marian_tokenizer(
         (folder / name).write_bytes(pieces)
     (folder / VOCABULARY).write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
     source, _, target = pair.partition("-")
-    with alone():
+    with building_alone():
         return MarianTokenizer(
             str(folder / SOURCE),
             str(folder / TARGET),
@@ -170,7 +170,7 @@ class Sentences(Encoded):
 
     def inputs(self, rows: Ints, device: torch.device) -> dict[str, torch.Tensor]:
         """Sources, and targets shifted right by one place; no real token attends past a target's end."""
-        decoder_inputs = shifted(self.labels(rows, device), self.start, self.padding)
+        decoder_inputs = decoder_inputs_of(self.labels(rows, device), self.start, self.padding)
         return super().inputs(rows, device) | {"decoder_input_ids": decoder_inputs}
 
     def loss(self, logits: torch.Tensor, rows: Ints) -> torch.Tensor:
@@ -179,7 +179,7 @@ class Sentences(Encoded):
         return cross_entropy(
             logits.flatten(0, 1),
             target.flatten(),
-            ignore_index=IGNORED,
+            ignore_index=NO_TARGET,
             reduction="sum",
             label_smoothing=self.smoothing,
         )
@@ -276,7 +276,7 @@ def new_model(
     """A model with weights drawn from the seed, its heads located and self-tested."""
     padding = int(tokenizer.pad_token_id)
     config = config_of(options, len(tokenizer), padding, int(tokenizer.eos_token_id))
-    with alone():
+    with building_alone():
         torch.manual_seed(torch_seed(options.seed))
         module = MarianMTModel(config)
     module.generation_config = GenerationConfig(
@@ -289,7 +289,7 @@ def new_model(
         forced_eos_token_id=config.eos_token_id,
     )
     torch.nn.Module.to(module, device)
-    return attach(Checkpoint("trained from scratch", "training", "", module, tokenizer))
+    return make_gateable(Checkpoint("trained from scratch", "training", "", module, tokenizer))
 
 
 def config_of(options: TranslationOptions, vocabulary: int, padding: int, end: int) -> MarianConfig:
@@ -340,7 +340,7 @@ def seconds_a_sentence(options: TranslationOptions, tokens: int, device: str) ->
     padding = options.vocabulary
     with own_randomness(place):
         with (
-            alone(),
+            building_alone(),
             fits_in_memory("the model does", "train a model of less width or fewer layers"),
         ):
             module = MarianMTModel(config_of(options, options.vocabulary + 1, padding, end=0))
@@ -380,7 +380,9 @@ def without_heads(model: Model, mask: Mask | None) -> Iterator[None]:
     """Run the block with a mask's heads removed. Raises HeadlabError if the mask has another shape."""
     check_mask(model, mask)
     # The mask of another model is accepted here: the same architecture, trained from scratch.
-    with nullcontext() if mask is None else gated_here(model, model.grid.gates(mask.kept)):
+    with (
+        nullcontext() if mask is None else gated_in_this_thread(model, model.grid.gates(mask.kept))
+    ):
         yield
 
 

@@ -20,13 +20,13 @@ from headlab.evaluation import (
     answers_to,
     check_tokens,
     compare_as,
-    longest,
+    max_text_tokens,
     word_ids,
 )
-from headlab.hooks import Model, attention, excluded_ids, started
+from headlab.hooks import Model, attention_of_heads, excluded_ids, minimal_decoder_inputs
 from headlab.masks import Mask, full_mask
 from headlab.methods import answers_spec
-from headlab.models import Tokenised, readable, spaced, tokenise, without_unknown_segments
+from headlab.models import Tokenised, readable_tokens, spaced, tokenise, without_unknown_segments
 from headlab.results import Store
 from headlab.roles.tokenised import NO_WORD, special_ids
 from headlab.tasks import Example, Task
@@ -110,7 +110,7 @@ def attention_weights(model: Model, request: AttentionRequest) -> Weights:
     Raises:
         HeadlabError: For unknown heads.
     """
-    limit = min(MAX_TOKENS, longest(model))
+    limit = min(MAX_TOKENS, max_text_tokens(model))
     heads = [Head(*head) for head in request.heads]
     for head in heads:
         model.grid.index(head)
@@ -124,7 +124,7 @@ def attention_weights(model: Model, request: AttentionRequest) -> Weights:
     map_heads = _heads_of_maps(model) if request.maps else []
     # Threads that wait for each other take longer, by far on a busy CPU.
     with one_thread(model.device):
-        attention_by_head = attention(
+        attention_by_head = attention_of_heads(
             model, {**inputs, **_target_inputs(model, heads)}, [*heads, *map_heads]
         )
     weights = {}
@@ -176,8 +176,8 @@ def _token_texts(tokenizer: Any, tokens: Tokenised, all_token_ids: Sequence[int]
     """
     token_ids = tokens.columns["input_ids"][0]
     if not tokenizer.is_fast:  # it does not say which tokens are left
-        return readable(tokenizer, token_ids)
-    return tokens.of_row(0, readable(tokenizer, all_token_ids))
+        return readable_tokens(tokenizer, token_ids)
+    return tokens.of_row(0, readable_tokens(tokenizer, all_token_ids))
 
 
 def _given_words(model: Model, request: AttentionRequest) -> list[str]:
@@ -310,4 +310,4 @@ def _target_inputs(model: Model, heads: list[Head]) -> dict[str, torch.Tensor]:
                 "choose encoder heads",
                 code="head.of_translation",
             )
-    return started(model, 1)
+    return minimal_decoder_inputs(model, 1)

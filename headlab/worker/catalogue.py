@@ -14,11 +14,11 @@ from fastapi import FastAPI
 from pydantic import Field, create_model
 
 from headlab.core import HeadlabError
-from headlab.jobs import Job, Place, Strict
+from headlab.jobs import Job, JobPlace, Strict
 from headlab.jobs.table import JOBS, queued_kinds
 from headlab.methods import METHODS
 from headlab.studies import STUDIES
-from headlab.tasks import SAVED, TASKS, Draft, Upload, names, save, source, task
+from headlab.tasks import SAVED_FOLDER, TASKS, Draft, Upload, save_task, source_of, task, task_names
 from headlab.worker.schemas import (
     CheckRequest,
     ExampleCard,
@@ -38,7 +38,7 @@ class Submission(Strict):
 
     kind: str
     spec: Job
-    place: Place = "here"
+    place: JobPlace = "here"
 
 
 def submission_type() -> Any:
@@ -120,7 +120,7 @@ def _draft_of(request: TaskRequest) -> Draft:
 
 def tasks() -> list[TaskCard]:
     """Every task, with its labels and languages; one that cannot be read raises nothing."""
-    return [_task_card(name) for name in names()]
+    return [_task_card(name) for name in task_names()]
 
 
 def _task_card(name: str) -> TaskCard:
@@ -135,7 +135,7 @@ def _task_card(name: str) -> TaskCard:
         labels=list(loaded_task.labels),
         languages=languages,
         aligned=loaded_task.aligned,
-        advice=source(name).advice,
+        advice=source_of(name).advice,
     )
 
 
@@ -188,12 +188,12 @@ def add_catalogue(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> Non
         """Whether a model can be used, as far as its files tell; its weights are neither fetched nor read."""
         admit(request.model)
         with IMPORTING:
-            from headlab.models import examine  # imports torch
+            from headlab.models import examine_model  # imports torch
 
         chosen_task = None if request.task is None else task(request.task).mapped(request.label_map)
         return [
             Finding(what=fact.what, ok=fact.ok, words=fact.words, classes=list(fact.classes))
-            for fact in examine(request.model, chosen_task)
+            for fact in examine_model(request.model, chosen_task)
         ]
 
     @app.post("/tasks")
@@ -203,13 +203,13 @@ def add_catalogue(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> Non
         No other task is written over, and the names of the files are the declaration's, not the sender's.
         """
         draft = _draft_of(request)
-        declared = save(draft, cache)
+        declared = save_task(draft, cache)
         sizes: dict[str, dict[str, int]] = {}
         for (language, split), count in declared.sizes.items():
             sizes.setdefault(language, {})[split] = count
         return SavedTask(
             name=draft.name,
-            path=f"{SAVED}/{draft.name}/{draft.name}.toml",
+            path=f"{SAVED_FOLDER}/{draft.name}/{draft.name}.toml",
             declaration=declared.declaration,
             labels=list(declared.labels),
             sizes=sizes,

@@ -13,7 +13,7 @@ import httpx
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from headlab.core import HeadlabError, JsonRecord
-from headlab.jobs import Place
+from headlab.jobs import JobPlace
 from headlab.masks import Mask
 from headlab.methods import Forecast
 from headlab.results import HeadScores
@@ -194,7 +194,7 @@ class Client:
         return scores_of(self._answer(JSON_OBJECT, "POST", "/gradient", request, LOAD_SECONDS))
 
     @overload
-    def submit(self, kind: Job, *, place: Place = "here") -> Submitted: ...
+    def submit(self, kind: Job, *, place: JobPlace = "here") -> Submitted: ...
 
     @overload
     def submit(

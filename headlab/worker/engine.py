@@ -14,7 +14,7 @@ from cachetools import FIFOCache
 from pydantic import BaseModel
 
 from headlab.core import HeadlabError
-from headlab.jobs import Job, Place, Refusal
+from headlab.jobs import Job, JobPlace, Refusal
 from headlab.results import HeadScores, Store
 from headlab.worker.jobs import JobList
 from headlab.worker.runner import Bench, Runner, Stopping
@@ -460,7 +460,7 @@ class Engine:
             LiveRequest(lambda: self._ready_bench.evaluate(request), send, request.model, key)
         )
 
-    def submit(self, job: Job, place: Place = "here") -> Submitted:
+    def submit(self, job: Job, place: JobPlace = "here") -> Submitted:
         """Queue a job. Raises HeadlabError if its fields are invalid or cannot be kept."""
         if place == "ray" and not self.ray:
             raise Refusal(

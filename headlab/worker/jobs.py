@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from headlab.core import CHOOSE_CACHE, HeadlabError, canonical_json, unwritable
-from headlab.jobs import Place, Refusal
+from headlab.core import CHOOSE_CACHE, HeadlabError, canonical_json, unwritable_error
+from headlab.jobs import JobPlace, Refusal
 from headlab.worker.schemas import JobRow, Submitted
 
 # The file of the job list: its tables, and how an earlier version is upgraded.
@@ -77,7 +77,7 @@ class Database:
         try:
             self._db = _open(path, without_locks=without_locks)
         except OSError as error:
-            raise unwritable(path, error, CHOOSE_CACHE) from error
+            raise unwritable_error(path, error, CHOOSE_CACHE) from error
         except sqlite3.DatabaseError as error:
             if not path.exists() or isinstance(error, sqlite3.OperationalError):
                 raise _file_failure(error) from error
@@ -299,7 +299,7 @@ class JobList:
             [(log_death, now), (fail, DIED_MESSAGE, now, MAX_ATTEMPTS), (cancel, now), (requeue,)]
         )
 
-    def submit(self, kind: str, params: Mapping[str, Any], place: Place = "here") -> Submitted:
+    def submit(self, kind: str, params: Mapping[str, Any], place: JobPlace = "here") -> Submitted:
         """Queue a job, or find the queued or running one with the same kind and params.
 
         Args:

@@ -19,7 +19,7 @@ import torch
 from cachetools import LRUCache
 
 from headlab.core import (
-    THREADS,
+    THREADS_VARIABLE,
     HeadlabError,
     LockedFile,
     allowed_processors,
@@ -27,10 +27,10 @@ from headlab.core import (
     former_fingerprints,
     is_folder,
     lock_file,
-    unwritable,
+    unwritable_error,
 )
 from headlab.evaluation import Evaluator, changes, label_order
-from headlab.hooks import Model, load, place_of
+from headlab.hooks import Model, load, script_model_of
 from headlab.jobs import (
     MAX_PACES,
     Measured,
@@ -42,9 +42,9 @@ from headlab.jobs import (
     measured_by,
 )
 from headlab.jobs.table import job_class
-from headlab.methods import LIVE_METHOD, Helpers, peek, score
+from headlab.methods import LIVE_METHOD, Helpers, score, scores_so_far
 from headlab.models import base_folder, cache_folder, pick_device
-from headlab.results import Run, Store
+from headlab.results import Store, StoredRun
 from headlab.studies.savings import Costs
 from headlab.studies.savings_run import costs_of
 from headlab.tasks import Task, equal_texts_record, task
@@ -103,7 +103,7 @@ def hold(name: str, device: str, folder: Path | None = None) -> LockedFile:
         file.truncate(0)
         file.write(str(os.getpid()).encode())
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise unwritable_error(path, error) from error
     if file.notice:
         log.warning("%s", file.notice)
     return file
@@ -281,7 +281,7 @@ class ModelHost:
             fetch: Brings a model's files to this machine, in its own thread.
             make_helpers: Gives the devices of Ray jobs, for one model; None without Ray.
         """
-        if not os.environ.get(THREADS):
+        if not os.environ.get(THREADS_VARIABLE):
             torch.set_num_threads(allowed_processors())
         self._device = pick_device(device)
         self._lock = hold_device(self._device)
@@ -308,7 +308,7 @@ class ModelHost:
     def load(self, model: str) -> LoadedModel:
         """Load a model as the resident one, freeing the previous one."""
         model_in_memory = self.need(model)
-        place = place_of(model_in_memory)
+        place = script_model_of(model_in_memory)
         self._costs = self._costs or costs_of(model_in_memory)
         return LoadedModel(
             **model_in_memory.identity(),
@@ -502,7 +502,7 @@ class ModelHost:
         Its scores so far can be looked at from then on.
         """
 
-        def note_run(run: Run) -> None:
+        def note_run(run: StoredRun) -> None:
             kind = str(run.spec.get("kind", "scores"))
             if run.finished:
                 running.log(f"{language}: {kind} in the cache already")
@@ -511,7 +511,7 @@ class ModelHost:
             running.log(f"{language}: {kind} started")
             grid = None if self._model is None else self._model.grid
             running.scores_so_far = lambda: (
-                None if grid is None or "method" not in run.spec else peek(run, grid)
+                None if grid is None or "method" not in run.spec else scores_so_far(run, grid)
             )
 
         return WatchedStore(

@@ -22,7 +22,7 @@ from headlab.core import (
     holder_of,
     lock_file,
     read_json,
-    unwritable,
+    unwritable_error,
     write_json,
 )
 from headlab.results import default_root
@@ -140,7 +140,7 @@ def _lock_folder(folder: Path, patient: bool) -> LockedFile | None:
                 return None
             time.sleep(0.1)
     except OSError as error:
-        raise unwritable(folder / LOCK_NAME, error, CHOOSE_CACHE) from error
+        raise unwritable_error(folder / LOCK_NAME, error, CHOOSE_CACHE) from error
 
 
 def _holder_is_orphaned(folder: Path) -> bool:
@@ -305,7 +305,7 @@ def _output_file(cache: Path) -> IO[bytes]:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return path.open("wb")
     except OSError as error:
-        raise unwritable(path, error, CHOOSE_CACHE) from error
+        raise unwritable_error(path, error, CHOOSE_CACHE) from error
 
 
 def _wait_for_url(process: subprocess.Popen[bytes], address_file: Path) -> str:

@@ -14,10 +14,10 @@ from contextvars import Context
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from headlab.core import HeadlabError, Progress, unwritable
+from headlab.core import HeadlabError, Progress, unwritable_error
 from headlab.jobs import JobPart, Measured, MeasureRequest, checked_outcome, report_part
 from headlab.jobs.table import JOBS
-from headlab.results import CHECKPOINTS, HeadScores
+from headlab.results import CHECKPOINT_NAMES, HeadScores
 from headlab.worker.jobs import JobList
 from headlab.worker.schemas import (
     AttentionRequest,
@@ -234,11 +234,11 @@ def clear_checkpoint(root: Path, folder: str) -> None:
             for path in (root / folder).parent.glob(f".{name}-*.checkpoint.safetensors"):
                 path.unlink(missing_ok=True)
     except OSError as error:
-        raise unwritable(root / folder, error) from error
+        raise unwritable_error(root / folder, error) from error
 
 
 def _clear_run(folder: Path) -> None:
-    for name in CHECKPOINTS:
+    for name in CHECKPOINT_NAMES:
         (folder / name).unlink(missing_ok=True)
     if (folder / "result.npz").exists():
         return

@@ -21,26 +21,26 @@ from pydantic import (
 
 from headlab.core import (
     MAX_SENT_BYTES,
-    MEMORY_FULL,
+    MEMORY_FULL_WORDS,
     Change,
     HeadGrid,
     HeadlabError,
     Omissions,
-    out_of_memory,
+    is_out_of_memory,
 )
 from headlab.jobs import (
     MAX_EXAMPLES,
     Ablation,
+    JobPlace,
     LabelMap,
     Language,
     Name,
     OnTask,
-    Place,
     SplitName,
     Strict,
 )
 from headlab.masks import Mask, mask_from_json
-from headlab.results import SCORE_ARRAYS, SCORE_VALUES, SIGNED, HeadScores
+from headlab.results import SCORE_ARRAYS, SCORE_VALUES, SIGNED_FIELD, HeadScores
 from headlab.studies.savings import Costs
 
 # The description of the resident model.
@@ -403,7 +403,7 @@ class JobRow(Strict):
     id: int
     kind: str
     params: dict[str, Any]
-    place: Place
+    place: JobPlace
     state: State
     done: int
     total: int
@@ -428,7 +428,7 @@ SCORE_FIELDS: dict[str, Any] = {
         for name, about in SCORE_ARRAYS.items()
         if not about.in_files_only
     },
-    SIGNED: (bool, ...),
+    SIGNED_FIELD: (bool, ...),
 }
 ScoreFields = create_model("ScoreFields", __base__=Strict, **SCORE_FIELDS)
 
@@ -487,8 +487,8 @@ def sentence_of(error: BaseException) -> str:
     """The message that the client receives."""
     if isinstance(error, HeadlabError):
         return str(error)
-    if out_of_memory(error):
-        return MEMORY_FULL
+    if is_out_of_memory(error):
+        return MEMORY_FULL_WORDS
     return f"the worker failed ({type(error).__name__}); see the worker's log, .worker/{LOG_NAME} below the cache"
 
 

@@ -33,12 +33,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headlab import __version__
 from headlab.core import (
-    CACHE,
+    CACHE_VARIABLE,
     CHOOSE_CACHE,
     HeadlabError,
     LockedFile,
     set_mode,
-    unwritable,
+    unwritable_error,
     write_json,
 )
 from headlab.jobs import Estimate, ForecastBasis, Measured, Refusal, reason_of
@@ -558,7 +558,7 @@ def serve(settings: WorkerSettings, make_bench: Callable[[], Bench] | None = Non
             write_json(settings.told, {"error": str(error), "code": error.code})
         raise
     catalogue.read_entry_points()
-    os.environ[CACHE] = str(settings.cache)  # tasks are looked up where they are saved
+    os.environ[CACHE_VARIABLE] = str(settings.cache)  # tasks are looked up where they are saved
     if settings.told is not None:
         write_json(settings.told, {"url": entrance.url})
     try:
@@ -743,7 +743,7 @@ def _start_log(path: Path) -> None:
     try:
         file = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
     except OSError as error:
-        raise unwritable(path, error, CHOOSE_CACHE) from error
+        raise unwritable_error(path, error, CHOOSE_CACHE) from error
     set_mode(path, 0o600)
     handlers: list[logging.Handler] = [file]
     if sys.stderr is not None and sys.stderr.isatty():

@@ -14,7 +14,7 @@ from cached_scores import made_up
 from playwright.sync_api import expect
 from saved import save_classifier
 
-from headlab.pictures import maps_of, rgb
+from headlab.pictures import maps_of_scores, rgb
 
 
 def head(page, language, place, which=0):
@@ -66,7 +66,7 @@ def test_a_head_has_the_same_colour_and_mark_on_the_page_as_in_the_figure_and_th
         """cells => cells.map(c => [c.dataset.c, getComputedStyle(c).backgroundColor,
         c.classList.contains('mark') * (c.classList.contains('plus') ? 1 : -1) * (1 + c.classList.contains('sure'))])"""
     )
-    shown = maps_of(scores)["th"]
+    shown = maps_of_scores(scores)["th"]
     assert [place for place, _, _ in drawn] == [
         f"{head.layer}.{head.head}" for head in shown.grid.heads
     ]

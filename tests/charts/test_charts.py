@@ -178,7 +178,7 @@ def test_text_and_lines_take_the_colours_of_the_document_only_inside_one():
 
 def test_a_cell_has_the_colour_of_its_value_and_a_legible_text():
     root = parsed(matrix())
-    want = {pictures.on_scale(pictures.DIVERGING, (value + 1) / 2) for value in RHO.ravel()}
+    want = {pictures.colour_on_scale(pictures.DIVERGING, (value + 1) / 2) for value in RHO.ravel()}
     fills = " ".join(str(path.get("style")) for path in root.iter(f"{SVG}path"))
     assert [colour for colour in want if colour not in fills] == []
     dark = next(text for text in root.iter(f"{SVG}text") if text.text == "1.00")

@@ -14,7 +14,7 @@ from saved import save_classifier
 
 from headlab.cli.main import build, main
 from headlab.jobs.reading import read_command
-from headlab.jobs.table import BUILT_IN, COMMANDS, JOBS
+from headlab.jobs.table import BUILT_IN_KINDS, COMMANDS, JOBS
 
 MODULE = '''
 """How long the texts of a task are."""
@@ -225,5 +225,5 @@ def test_every_command_is_of_a_job_or_taken() -> None:
     app = build()
     names = {command.name for command in app.registered_commands}
     names |= {group.name for group in app.registered_groups}
-    of_jobs = {key.split()[0] for key in BUILT_IN}
+    of_jobs = {key.split()[0] for key in BUILT_IN_KINDS}
     assert names == {*of_jobs, *COMMANDS, "lengths"}

@@ -19,7 +19,7 @@ from waiting import until
 
 from headlab import __version__, load
 from headlab.cluster.distributed_game import Origin, Replica, Team
-from headlab.cluster.pool import Call, Ended, Lost, Pool, side_by_side
+from headlab.cluster.pool import Call, Ended, Lost, Pool, run_side_by_side
 from headlab.cluster.rays import Shares, shares, with_translated_errors
 from headlab.core import HeadlabError
 from headlab.hooks import Model
@@ -316,7 +316,7 @@ def test_whoever_stops_waiting_leaves_the_pool_to_others() -> None:
 
 def test_several_may_ask_at_once() -> None:
     with pool_of(lambda: Thread(Echo), 3) as pool:
-        found = side_by_side(
+        found = run_side_by_side(
             "abcde", lambda name, tick: (name, list(pool.ask(calls(20), tick))), 5, nothing
         )
     assert found == {name: (name, [n * n for n in range(20)]) for name in "abcde"}
@@ -354,7 +354,7 @@ def test_runs_side_by_side_end_together_when_one_fails() -> None:
             raise
 
     with raises("task.no_examples", "b"):
-        side_by_side("abc", run, 3, nothing)
+        run_side_by_side("abc", run, 3, nothing)
     assert sorted(ended) == ["a", "c"]
 
 

@@ -10,8 +10,8 @@ import transformers
 from numpy.testing import assert_allclose
 from tiny import VOCAB, tiny_batch
 
-from headlab.hooks import attach, sum_weights
-from headlab.models.checkpoint import Checkpoint, alone
+from headlab.hooks import make_gateable, sum_weights
+from headlab.models.checkpoint import Checkpoint, building_alone
 
 SMALL = {
     "vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -34,7 +34,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 def made(kind: str) -> transformers.PreTrainedModel:
     name, more = KINDS[kind]
     config = getattr(transformers, f"{kind}Config")(**SMALL, **more)
-    with alone(), torch.no_grad():
+    with building_alone(), torch.no_grad():
         torch.manual_seed(0)
         module: transformers.PreTrainedModel = getattr(transformers, name)(config)
         for parameter in module.parameters():
@@ -49,7 +49,7 @@ def test_weights_and_outputs_are_those_of_transformers(kind: str) -> None:
     plain.set_attn_implementation("eager")
     with torch.inference_mode():
         want = plain(**batch, output_attentions=True)
-    model = attach(Checkpoint(kind, "test", kind, made(kind), None))
+    model = make_gateable(Checkpoint(kind, "test", kind, made(kind), None))
     assert model.grid.to_json() == {"decoder": [4, 4, 4]}
     found: dict[int, torch.Tensor] = {}
     sum_weights(model, batch, lambda layer, weights: found.update({layer: weights}))

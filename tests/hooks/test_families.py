@@ -17,7 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headlab.cli import main
-from headlab.hooks import Model, attention, gated, head_means
+from headlab.hooks import Model, attention_of_heads, gated, head_means
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 import families
@@ -126,9 +126,9 @@ def test_weights_of_heads_are_those_of_the_model_or_refused(
     one = {name: value[:1] for name, value in batch.items()}
     if kind in WITHOUT_WEIGHTS:
         with raises("model.no_attention_weights"):
-            attention(model, one, [head])
+            attention_of_heads(model, one, [head])
         return
-    weights = attention(model, one, [head])[head]
+    weights = attention_of_heads(model, one, [head])[head]
     assert_allclose(weights.sum(-1), np.ones(len(weights)), atol=1e-4)
 
 

@@ -12,14 +12,14 @@ from numpy.testing import assert_allclose
 from tiny import FAMILIES, tiny_batch, tiny_model, tiny_module
 
 from headlab.hooks import (
-    Active,
+    ActiveGates,
     FanOut,
     LayerStates,
     Model,
-    attach,
-    attention,
+    attention_of_heads,
     gated,
     head_means,
+    make_gateable,
     sum_weights,
 )
 from headlab.hooks.state import Owner
@@ -160,7 +160,7 @@ def test_weights_equal_eager_attention(
         assert_allclose(found[row][0], weights[0], atol=1e-6)
     head = model.grid.heads[-1]
     one = {k: v[:1] for k, v in batch.items()}
-    assert_allclose(attention(model, one, [head])[head], want[-1][0, head.head], atol=1e-6)
+    assert_allclose(attention_of_heads(model, one, [head])[head], want[-1][0, head.head], atol=1e-6)
 
 
 def test_mean_ablation_of_a_constant_head_changes_nothing(
@@ -187,13 +187,13 @@ def test_resumed_rows_equal_full_passes(
         )
     states = LayerStates(model.grid.layers)
     gates = torch.ones(3, *ones(model).shape, dtype=torch.float64)
-    with torch.no_grad(), model.active(Active(gates=gates, states=states)):
+    with torch.no_grad(), model.active(ActiveGates(gates=gates, states=states)):
         model.module(**batch)
     for _ in range(6):
         flat = model.grid.flat[rng.integers(model.grid.size, size=3)]
         gates[np.arange(3), flat[:, 0], flat[:, 1]] = 0
         states.begin(torch.as_tensor(flat[:, 0]))
-        with torch.no_grad(), model.active(Active(gates=gates, states=states)):
+        with torch.no_grad(), model.active(ActiveGates(gates=gates, states=states)):
             resumed = model.module(**batch).logits
         with gated(model, gates):
             assert_allclose(resumed, logits(model, batch), atol=1e-10)
@@ -231,7 +231,7 @@ def test_branching_rows_equal_full_passes(
         want = logits(model, inputs)
     for first_token in {False, model.first_token}:
         how = FanOut(start, origin, model.grid.layers, first_token=first_token)
-        with torch.no_grad(), model.active(Active(gates=torch.as_tensor(gates), states=how)):
+        with torch.no_grad(), model.active(ActiveGates(gates=torch.as_tensor(gates), states=how)):
             assert_allclose(model.module(**inputs).logits, want, atol=1e-12)
         assert how.rows is None
 
@@ -250,7 +250,9 @@ def test_a_branching_pass_runs_each_row_from_its_own_layer_on(rng: np.random.Gen
     gates = torch.ones(6, 3, 4, dtype=torch.float64)
     with (
         torch.no_grad(),
-        model.active(Active(gates=gates, states=FanOut(start, np.array([0, 1, 0, 0, 1, 4]), 3))),
+        model.active(
+            ActiveGates(gates=gates, states=FanOut(start, np.array([0, 1, 0, 0, 1, 4]), 3))
+        ),
     ):
         model.module(**batch)
     for hook in hooks:
@@ -263,7 +265,7 @@ def test_a_branching_pass_that_fails_leaves_the_model_as_it_was() -> None:
     batch = tiny_batch(model.module)
     whole = logits(model, batch)
     how, gates = FanOut(np.zeros(3, int), np.arange(3), 3), torch.ones(2, 3, 4, dtype=torch.float64)
-    with raises("gate.rows_mismatch", 2), model.active(Active(gates=gates, states=how)):
+    with raises("gate.rows_mismatch", 2), model.active(ActiveGates(gates=gates, states=how)):
         logits(model, batch)
     assert how.rows is None
     assert torch.equal(logits(model, batch), whole)
@@ -284,14 +286,16 @@ def test_shapes_are_refused_before_anything_is_touched() -> None:
 
 
 def test_self_test_stops_a_model_whose_gates_do_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    def watch_only(context: torch.Tensor, active: Active, row: int, _heads: int) -> torch.Tensor:
+    def watch_only(
+        context: torch.Tensor, active: ActiveGates, row: int, _heads: int
+    ) -> torch.Tensor:
         if active.contexts is not None:
             active.contexts(row, context)
         return context
 
     monkeypatch.setattr("headlab.hooks.state.apply_gates", watch_only)
     with raises("model.closed_gate_differs", "BertFor"):
-        attach(Checkpoint("x", "", "x", tiny_module("bert"), None))
+        make_gateable(Checkpoint("x", "", "x", tiny_module("bert"), None))
 
 
 def test_gates_of_one_model_leave_another_alone() -> None:

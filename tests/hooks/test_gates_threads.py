@@ -25,7 +25,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 import headlab
 from headlab.core import Head, UngatedPassWarning
 from headlab.evaluation import Evaluator
-from headlab.hooks import Model, attach, attention
+from headlab.hooks import Model, attention_of_heads, make_gateable
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint
 
@@ -287,7 +287,7 @@ def test_reported_08_generate_in_a_streamers_thread_is_gated() -> None:
         eos_token_id=None,
     )
     module = transformers.LlamaForCausalLM(config)
-    model = attach(Checkpoint("tiny", "none", "0", module, tiny_tokenizer()))
+    model = make_gateable(Checkpoint("tiny", "none", "0", module, tiny_tokenizer()))
     ids = torch.tensor([[5, 9, 13, 21]])
     options = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 12, "do_sample": False}
 
@@ -473,9 +473,11 @@ def test_reported_08_headlabs_own_threads_neither_warn_nor_follow_anothers_gates
 def test_reported_08_attention_weights_of_another_thread_are_its_own(bert: Model) -> None:
     inputs = tiny_batch(bert.module)
     head = Head("encoder", 1, 0)
-    expected = attention(bert, inputs, [head])[head]
+    expected = attention_of_heads(bert, inputs, [head])[head]
     with headlab.gated(bert, closed(bert), threads=True):
-        assert torch.equal(in_thread(lambda: attention(bert, inputs, [head])[head]), expected)
+        assert torch.equal(
+            in_thread(lambda: attention_of_heads(bert, inputs, [head])[head]), expected
+        )
 
 
 def test_reported_08_headlabs_own_gates_are_no_block_that_others_are_warned_of(

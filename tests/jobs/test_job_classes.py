@@ -11,7 +11,7 @@ from checked_jobs import checked
 from errors import raises
 
 from headlab.jobs import Refusal
-from headlab.jobs.table import BUILT_IN, JOBS, job_class, job_of
+from headlab.jobs.table import BUILT_IN_KINDS, JOBS, job_class, job_from_params
 
 # As the version before this package stored them, with what its pages said of them.
 QUEUED: dict[str, dict[str, Any]] = json.loads(
@@ -22,7 +22,7 @@ QUEUED: dict[str, dict[str, Any]] = json.loads(
 @pytest.mark.parametrize("kind", QUEUED)
 def test_a_job_that_an_earlier_version_queued_is_the_same_job(kind: str) -> None:
     row = QUEUED[kind]
-    job = job_of(kind, row["params"])
+    job = job_from_params(kind, row["params"])
     assert job is not None
     assert job.model_dump() == row["params"]
     assert checked(kind, row["params"]) == row["params"]
@@ -31,8 +31,8 @@ def test_a_job_that_an_earlier_version_queued_is_the_same_job(kind: str) -> None
 
 
 def test_a_job_of_another_package_or_version_has_no_class_but_raises_nothing() -> None:
-    assert job_of("no-such", {}) is None
-    assert job_of("score", {"model": "m", "from_the_future": 1}) is None
+    assert job_from_params("no-such", {}) is None
+    assert job_from_params("score", {"model": "m", "from_the_future": 1}) is None
     with raises("job.kind_unknown", "no-such", "score", kind=Refusal):
         job_class("no-such")
 
@@ -43,7 +43,7 @@ def test_scores_of_another_split_than_dev_have_no_command() -> None:
     assert JOBS["score"].model_validate({**fields, "split": "test"}).terminal_lines() == ""
 
 
-@pytest.mark.parametrize("kind", BUILT_IN)
+@pytest.mark.parametrize("kind", BUILT_IN_KINDS)
 def test_every_kind_says_what_it_is(kind: str) -> None:
     job = JOBS[kind]
     assert job.key == kind

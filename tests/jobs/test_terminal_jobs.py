@@ -17,7 +17,7 @@ from headlab.jobs.lm import LmJob, LmPruneJob
 from headlab.jobs.local import LocalLab, forecast_here
 from headlab.jobs.reading import read_command
 from headlab.jobs.shrink import ShrinkJob
-from headlab.jobs.table import BUILT_IN, JOBS, check_queued, queued_kinds
+from headlab.jobs.table import BUILT_IN_KINDS, JOBS, check_queued, queued_kinds
 from headlab.jobs.translation import TranslationJob
 from headlab.results import Store
 from headlab.training import LmGateOptions, LmOptions, TranslationOptions
@@ -54,7 +54,7 @@ def text_file(folder: Path) -> Path:
 
 
 def test_only_they_are_not_taken_by_a_worker() -> None:
-    assert tuple(key for key, kind in BUILT_IN.items() if not kind.places) == TERMINAL
+    assert tuple(key for key, kind in BUILT_IN_KINDS.items() if not kind.places) == TERMINAL
     assert not set(TERMINAL) & (set(queued_kinds()) | set(offered_kinds()))
     schema = json.dumps(TypeAdapter(submission_type()).json_schema())
     assert "ScoreSubmission" in schema

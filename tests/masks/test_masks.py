@@ -26,10 +26,10 @@ from headlab.masks import (
     Mask,
     accuracy_notes,
     accuracy_table,
-    choose,
-    combine,
+    combine_masks,
     convert_out,
     full_mask,
+    heads_kept_by_rule,
     load_mask,
     mask_from_json,
     mask_from_text,
@@ -49,18 +49,18 @@ def removed(kept: np.ndarray) -> list[int]:
 
 
 def test_rules() -> None:
-    assert removed(choose(GRID, VALUES, HIGH, "harmful")) == [1]
-    assert removed(choose(GRID, VALUES, HIGH, "threshold", threshold=0.0)) == [1, 4]
-    assert removed(choose(GRID, VALUES, None, "bottom", k=1)) == [
+    assert removed(heads_kept_by_rule(GRID, VALUES, HIGH, "harmful")) == [1]
+    assert removed(heads_kept_by_rule(GRID, VALUES, HIGH, "threshold", threshold=0.0)) == [1, 4]
+    assert removed(heads_kept_by_rule(GRID, VALUES, None, "bottom", k=1)) == [
         4
     ]  # a tie keeps the lower (layer, head)
-    assert removed(choose(GRID, VALUES, None, "bottom", k=3)) == [1, 4, 6]
+    assert removed(heads_kept_by_rule(GRID, VALUES, None, "bottom", k=3)) == [1, 4, 6]
 
 
 def test_bottom_removes_exactly_k_and_nests(rng: np.random.Generator) -> None:
     values = rng.integers(0, 3, 7).astype(float)  # many ties
     with pytest.warns(UserWarning, match="removes"):
-        masks = [choose(GRID, values, None, "bottom", k=k) for k in range(8)]
+        masks = [heads_kept_by_rule(GRID, values, None, "bottom", k=k) for k in range(8)]
     for k, mask in enumerate(masks):
         assert (~mask).sum() == k
     assert all((later <= earlier).all() for earlier, later in pairwise(masks))
@@ -81,7 +81,7 @@ def test_unfitting_options_are_refused(
     rule: str, options: dict[str, float], expected: tuple[object, ...]
 ) -> None:
     with raises(*expected):
-        choose(GRID, VALUES, HIGH, rule, **options)  # type: ignore[arg-type]
+        heads_kept_by_rule(GRID, VALUES, HIGH, rule, **options)  # type: ignore[arg-type]
 
 
 def test_a_correction_that_cannot_be_had_is_refused() -> None:
@@ -137,7 +137,7 @@ def test_few_of_the_heads_removed_with_benjamini_hochberg_are_false_though_many_
 
 def test_harmful_needs_intervals() -> None:
     with raises("rule.needs_intervals"):
-        choose(GRID, VALUES, None, "harmful")
+        heads_kept_by_rule(GRID, VALUES, None, "harmful")
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -304,7 +304,11 @@ def can_be_used(mask: Mask) -> None:
         *accuracy_table({"m": mask}).markdown().splitlines()[2:],
     ]
     assert all(line.encode() and line.isprintable() for line in told)
-    for made in (mask, combine([mask, mask], "and"), combine([mask, full_mask(mask.grid)], "or")):
+    for made in (
+        mask,
+        combine_masks([mask, mask], "and"),
+        combine_masks([mask, full_mask(mask.grid)], "or"),
+    ):
         written = convert_out(made, "headlab")
         assert mask_from_text(written).to_json()["chosen"] == made.chosen
     convert_out(mask, "pairs")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headlab.core import Head, HeadGrid, HeadlabError, Stack
-from headlab.masks import FORMS, USES, Mask, convert_in, convert_out, parse_grid
+from headlab.masks import FORMS, OPTIONS_BY_FORM, Mask, convert_in, convert_out, parse_grid
 
 ENCODER = parse_grid("12x12")
 THREE = parse_grid("encoder=2x4,decoder=3/3/2,cross=3x3")
@@ -47,8 +47,11 @@ def test_a_mask_comes_back_from_every_form_that_can_say_it(form, grid, count_fro
         with raises("mask.several_stacks"):
             convert_out(mask, form)
         return
-    for lists in ("kept", "removed") if "lists" in USES[form] else (None,):
-        how = {"count_from": count_from if "count_from" in USES[form] else None, "lists": lists}
+    for lists in ("kept", "removed") if "lists" in OPTIONS_BY_FORM[form] else (None,):
+        how = {
+            "count_from": count_from if "count_from" in OPTIONS_BY_FORM[form] else None,
+            "lists": lists,
+        }
         raw = convert_out(mask, form, **how)
         back = convert_in(raw, "there", form, grid=grid, model=MODEL, **how)
         assert (back.kept == mask.kept).all()
@@ -127,7 +130,7 @@ def test_a_count_or_list_that_a_form_does_not_have_is_refused():
     for form in FORMS:
         raw = convert_out(mask, form)
         for name, value in {"count_from": 1, "lists": "kept"}.items():
-            if name not in USES[form]:
+            if name not in OPTIONS_BY_FORM[form]:
                 words = name.replace("_", "-")
                 with raises("mask.form_option_unused", form, words):
                     convert_in(raw, "there", form, grid=ENCODER, **{name: value})

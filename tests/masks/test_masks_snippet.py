@@ -13,9 +13,9 @@ import torch
 from errors import raises
 from tiny import tiny_batch, tiny_model, tiny_module
 
-from headlab.hooks import attach, gated, place_of
-from headlab.masks import Mask, Place, parse_grid, snippet
-from headlab.models.checkpoint import Checkpoint, alone
+from headlab.hooks import gated, make_gateable, script_model_of
+from headlab.masks import Mask, ScriptModel, mask_script, parse_grid
+from headlab.models.checkpoint import Checkpoint, building_alone
 
 FAMILIES = ("bert", "marian", "gpt2", "llama")
 # Runs a snippet as a script where headlab cannot be imported, and keeps what its model then answers.
@@ -41,15 +41,15 @@ def prepared(family, folder, rng):
     from safetensors.torch import save_file
 
     module = tiny_module(family)
-    with alone():
+    with building_alone():
         module.save_pretrained(folder)
         again = type(module).from_pretrained(
             folder
         )  # Marian does not save its positions: they are a formula
-    model = attach(Checkpoint(str(folder), "test", family, again, None))
+    model = make_gateable(Checkpoint(str(folder), "test", family, again, None))
     mask = Mask(model.grid, rng.random(model.grid.size) > 0.4, model.identity())
-    place = replace(place_of(model), source=str(folder))
-    text = snippet(mask, place)
+    place = replace(script_model_of(model), source=str(folder))
+    text = mask_script(mask, place)
     assert len(text.splitlines()) <= 40
     (folder / "apply.py").write_text(text, encoding="utf-8")
     inputs = tiny_batch(model.module)
@@ -83,7 +83,7 @@ def test_the_script_run_here_gives_the_same_logits(family, rng):
     model = tiny_model(family)
     mask = Mask(model.grid, rng.random(model.grid.size) > 0.4, model.identity())
     names: dict[str, object] = {}
-    exec(compile(snippet(mask, place_of(model)), "apply.py", "exec"), names)
+    exec(compile(mask_script(mask, script_model_of(model)), "apply.py", "exec"), names)
     inputs = tiny_batch(model.module)
     with torch.inference_mode():
         untouched = model.module(**inputs).logits
@@ -101,7 +101,7 @@ def test_the_script_run_here_gives_the_same_logits(family, rng):
 
 def place(layers=12, **more):
     kind = {"class": "BertForMaskedLM", "model_type": "bert"}
-    return Place(
+    return ScriptModel(
         [f"bert.encoder.layer.{i}.attention.output.dense" for i in range(layers)], kind, **more
     )
 
@@ -110,7 +110,7 @@ def place(layers=12, **more):
 def test_the_script_has_at_most_40_lines_however_large_the_model(size, rng):
     grid = parse_grid(size)
     mask = Mask(grid, rng.random(grid.size) > 0.5, {"name": "m", "fingerprint": "f" * 64})
-    text = snippet(mask, place(len(grid.stacks[0].heads)))
+    text = mask_script(mask, place(len(grid.stacks[0].heads)))
     assert len(text.splitlines()) <= 40
     names: dict[str, object] = {}
     exec(compile(text, "apply.py", "exec"), names)
@@ -131,34 +131,39 @@ def test_the_script_says_what_a_reader_must_know():
         {"name": "e5", "fingerprint": "ab" * 32},
         {"ablation": "mean"},
     )
-    text = snippet(mask, place())
+    text = mask_script(mask, place())
     assert "headlab.load('MODEL').module.save_pretrained('FOLDER')" in text
-    assert "headlab.load('e5').module.save_pretrained('FOLDER')" in snippet(mask, place(name="e5"))
+    assert "headlab.load('e5').module.save_pretrained('FOLDER')" in mask_script(
+        mask, place(name="e5")
+    )
     assert "chosen under mean ablation" in text
     assert "abababababab" in text
-    assert "save_pretrained" not in snippet(mask, place(source="owner/bert"))
+    assert "save_pretrained" not in mask_script(mask, place(source="owner/bert"))
     mixed = replace(mask, chosen={"combined": [{"ablation": "mean"}, {"ablation": "zero"}]})
-    assert "Some of the heads were chosen under mean ablation" in snippet(mixed, place())
+    assert "Some of the heads were chosen under mean ablation" in mask_script(mixed, place())
     nothing = Mask(parse_grid("12x12"), np.ones(144, bool))
-    exec(compile(snippet(nothing, place()), "apply.py", "exec"), {})
+    exec(compile(mask_script(nothing, place()), "apply.py", "exec"), {})
 
 
 def test_the_script_loads_the_same_weights_wherever_it_is_started(tmp_path, monkeypatch):
     mask = Mask(parse_grid("12x12"), np.arange(144) > 3)
-    text = snippet(mask, place(source="owner/bert", revision="c0ffee"))
+    text = mask_script(mask, place(source="owner/bert", revision="c0ffee"))
     assert "BertForMaskedLM.from_pretrained('owner/bert', revision='c0ffee').eval()" in text
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     tiny = tiny_model("bert")
     folder = replace(tiny, checkpoint=replace(tiny.checkpoint, name="mine", revision="folder"))
-    here = place_of(folder)
+    here = script_model_of(folder)
     assert (here.source, here.name) == (str(tmp_path / "mine"), str(tmp_path / "mine"))
     some = Mask(tiny.grid, np.arange(tiny.grid.size) > 0)
-    assert f"from_pretrained({str(tmp_path / 'mine')!r}).eval()" in snippet(some, here)
+    assert f"from_pretrained({str(tmp_path / 'mine')!r}).eval()" in mask_script(some, here)
     (tmp_path / "mine" / "delta.safetensors").write_bytes(b"")
-    assert (place_of(folder).source, place_of(folder).name) == (None, str(tmp_path / "mine"))
+    assert (script_model_of(folder).source, script_model_of(folder).name) == (
+        None,
+        str(tmp_path / "mine"),
+    )
     hub = replace(tiny, checkpoint=replace(tiny.checkpoint, name="owner/bert", revision="c0ffee"))
-    assert (place_of(hub).source, place_of(hub).revision) == ("owner/bert", "c0ffee")
+    assert (script_model_of(hub).source, script_model_of(hub).revision) == ("owner/bert", "c0ffee")
 
 
 MASK_OF_TWELVE = Mask(parse_grid("12x12"), np.arange(144) > 3)
@@ -178,7 +183,7 @@ def test_names_cannot_break_out_of_the_script(hostile):
         place(source=hostile),
         place(source=hostile, revision=hostile),
     ):
-        text = snippet(mask, here)
+        text = mask_script(mask, here)
         assert text.encode()
         assert len(text.splitlines()) <= 40
         names: dict[str, object] = {}
@@ -187,7 +192,7 @@ def test_names_cannot_break_out_of_the_script(hostile):
         first = text.split('"""')[1]
         assert names["__doc__"] == first
     bare = replace(mask, model={"fingerprint": None, "name": hostile})
-    exec(compile(snippet(bare, place()), "apply.py", "exec"), {})
+    exec(compile(mask_script(bare, place()), "apply.py", "exec"), {})
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, '/home/a/it\'s "best" model', "C:\\models"])
@@ -195,32 +200,34 @@ def test_reported_20_the_code_in_a_script_names_the_model_as_it_is(name):
     """What writes the model's folder, and what reads it, can be run as they stand."""
     (comment,) = [
         line
-        for line in snippet(MASK_OF_TWELVE, place(name=name)).splitlines()
+        for line in mask_script(MASK_OF_TWELVE, place(name=name)).splitlines()
         if line.startswith("# Write")
     ]
     call = ast.parse(comment.split("first: ")[1].removesuffix("."), mode="eval")
     names = [node.value for node in ast.walk(call) if isinstance(node, ast.Constant)]
     assert names == ["FOLDER", name] or names == [name, "FOLDER"]
-    script = ast.parse(snippet(MASK_OF_TWELVE, place(source=name)))
+    script = ast.parse(mask_script(MASK_OF_TWELVE, place(source=name)))
     assert name in [node.value for node in ast.walk(script) if isinstance(node, ast.Constant)]
 
 
 def test_what_a_script_cannot_do_is_said():
     grid = parse_grid("2x2")
     uneven = Mask(grid, np.array([True, False, True, True]))
-    shared = Place(["albert.group.0.dense"] * 2, {"class": "AlbertModel", "model_type": "albert"})
+    shared = ScriptModel(
+        ["albert.group.0.dense"] * 2, {"class": "AlbertModel", "model_type": "albert"}
+    )
     with raises("snippet.module_shared"):
-        snippet(uneven, shared)
-    even = snippet(Mask(grid, np.array([True, False, True, False])), shared)
+        mask_script(uneven, shared)
+    even = mask_script(Mask(grid, np.array([True, False, True, False])), shared)
     assert '"albert.group.{}.dense", 2, "0:1"' in even
     with raises("snippet.layers_mismatch"):
-        snippet(uneven, place(3))
+        mask_script(uneven, place(3))
     own = replace(
         place(2),
         architecture={"class": "AllAttentionForCausalLM", "model_type": "headlab-all-attention"},
     )
     with raises("snippet.class_unknown"):
-        snippet(uneven, own)
+        mask_script(uneven, own)
 
 
 def test_the_worker_tells_where_a_model_has_its_projections(tmp_path):
@@ -233,4 +240,4 @@ def test_the_worker_tells_where_a_model_has_its_projections(tmp_path):
     assert told.architecture == {"class": "MarianMTModel", "model_type": "marian"}
     assert told.source == "tiny-marian"
     embedded = replace(model, checkpoint=replace(model.checkpoint, name="e5-small-intents"))
-    assert place_of(embedded).source is None  # it is no folder of its own
+    assert script_model_of(embedded).source is None  # it is no folder of its own

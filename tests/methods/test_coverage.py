@@ -17,11 +17,11 @@ from tiny_task import tiny_task, tiny_tokenizer
 from benchmarks.intervals import DISTRIBUTIONS, Gains, peeking, ternary
 from headlab.evaluation import Evaluator
 from headlab.methods import exact
-from headlab.methods.game import Ask, in_turn
+from headlab.methods.game import Query, in_turn
 from headlab.methods.model_game import ModelGame
-from headlab.methods.sampling import Plan, Tally
-from headlab.methods.tmab import ESTIMANDS, FULL, TOP50, Screened, estimate
-from headlab.stats import Interval, Learned, benjamini_hochberg, holm, sample_mean
+from headlab.methods.sampling import SamplingPlan, Tally
+from headlab.methods.tmab import ALL_SIZES, ESTIMANDS, TOP50, ScreenedTally, estimate
+from headlab.stats import Interval, LearnedStakes, benjamini_hochberg, holm, sample_mean
 
 LEVEL = 0.95
 RUNS, EXAMPLES = 200, 64
@@ -69,7 +69,7 @@ class DrawnGame:
     def lengths(self) -> np.ndarray:
         return np.ones(self.examples, np.int64)
 
-    def answers(self, asks: Iterable[Ask]) -> Iterator[np.ndarray]:
+    def answers(self, asks: Iterable[Query]) -> Iterator[np.ndarray]:
         return in_turn(self, asks)
 
     def marginals(self, kept: np.ndarray, wanted: np.ndarray, examples: np.ndarray) -> np.ndarray:
@@ -97,11 +97,11 @@ class DrawnGame:
         return np.stack([bins, np.zeros(gains.shape), np.where(ran, gains, np.nan)])
 
 
-def played(gains: Gains, seed: int, kind: str = "alike") -> tuple[np.ndarray, Screened]:
+def played(gains: Gains, seed: int, kind: str = "alike") -> tuple[np.ndarray, ScreenedTally]:
     """Which of 200 runs missed the truth where they stopped: at whole cycles, with a decided sign or ±0.04."""
     game = DrawnGame(gains, seed, kind)
-    plan = Plan(16 * EXAMPLES, 0.04, "sign", LEVEL, 1.0)
-    tally = last(estimate(game, plan, seed=seed, estimand=FULL if gains.two else TOP50))
+    plan = SamplingPlan(16 * EXAMPLES, 0.04, "sign", LEVEL, 1.0)
+    tally = last(estimate(game, plan, seed=seed, estimand=ALL_SIZES if gains.two else TOP50))
     return missed(tally, np.full(RUNS, game.truth)), tally
 
 
@@ -135,7 +135,7 @@ def test_runs_stop_at_different_cycles_and_only_there() -> None:
     game = DrawnGame(ternary(0.06, 0.02), 1, "alike")
     stopped, active = set(), np.ones(RUNS, bool)
     for tally in estimate(
-        game, Plan(16 * EXAMPLES, 0.04, "sign", LEVEL, 1.0), seed=1, estimand=FULL
+        game, SamplingPlan(16 * EXAMPLES, 0.04, "sign", LEVEL, 1.0), seed=1, estimand=ALL_SIZES
     ):
         if (active & ~tally.active).any():
             stopped.add(tally.draws)
@@ -155,7 +155,7 @@ def normal_interval(
     support: np.ndarray,
     counts: np.ndarray,
     level: float,
-    _: Learned | None,
+    _: LearnedStakes | None,
     *,
     errors: float = 1.959964,
 ) -> Interval:
@@ -227,7 +227,7 @@ def truth_of(game: TableGame, estimand: str) -> np.ndarray:
     return exact.shapley(game.table.mean(axis=0), game.players, estimand)
 
 
-PLAN = Plan(20 * 24, 0.1, "sign", LEVEL, 1.0)
+PLAN = SamplingPlan(20 * 24, 0.1, "sign", LEVEL, 1.0)
 
 
 @cache
@@ -237,8 +237,8 @@ def tallies(family: str, estimand: str) -> list[Tally]:
     return [last(estimate(game, PLAN, seed=seed, estimand=estimand)) for seed in range(SEEDS)]
 
 
-CASES = [("bert", TOP50), ("bert", FULL), ("distilbert", TOP50)]
-MORE = [("distilbert", FULL), ("gpt2", TOP50), ("gpt2", FULL)]
+CASES = [("bert", TOP50), ("bert", ALL_SIZES), ("distilbert", TOP50)]
+MORE = [("distilbert", ALL_SIZES), ("gpt2", TOP50), ("gpt2", ALL_SIZES)]
 
 
 def test_the_table_is_the_model(rng: np.random.Generator) -> None:
@@ -332,7 +332,7 @@ def test_corrections_hold_back_false_claims_of_heads_without_effect(
     for seed in range(families):
         game = DrawnGame(alone, seed, "alike")
         outcome = last(
-            estimate(game, Plan(8 * EXAMPLES, None, "sign", LEVEL, 1.0), seed=seed)
+            estimate(game, SamplingPlan(8 * EXAMPLES, None, "sign", LEVEL, 1.0), seed=seed)
         ).outcome()
         any_raw += bool(((outcome.low > 0) | (outcome.high < 0)).any())
         any_holm += bool((holm(outcome.p_values) <= 1 - LEVEL).any())

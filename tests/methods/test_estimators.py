@@ -24,10 +24,10 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.core import Floats, Progress
-from headlab.hooks import Model, attach
+from headlab.hooks import Model, make_gateable
 from headlab.methods import METHODS, exact, monte_carlo, paper, sampling, tmab
 from headlab.methods.run import score
-from headlab.methods.sampling import Plan, Tally, even, plan_of, reaching
+from headlab.methods.sampling import SamplingPlan, Tally, even_support, plan_of, weighted_support
 from headlab.methods.work import Arrays, Outcome
 from headlab.models.checkpoint import Checkpoint
 from headlab.results import Store
@@ -54,8 +54,8 @@ def truth(game: TableGame, estimand: str) -> Floats:
 
 def planned(
     samples: int, target: float | None = None, stop: str = "sign", level: float = 0.95
-) -> Plan:
-    return Plan(samples, target, stop, level, 1.0)
+) -> SamplingPlan:
+    return SamplingPlan(samples, target, stop, level, 1.0)
 
 
 def options_of(method: str, **given: Any) -> dict[str, Any]:
@@ -229,9 +229,10 @@ def test_every_draw_gives_every_head_one_gain_on_every_example(estimand: str, pl
 
 def measured(players: int, estimand: str, numbers: Iterable[int], seed: int = 0) -> Any:
     """How many of these draws measure each head, int [head]."""
-    most = tmab.sizes(estimand, players)
+    most = tmab.removal_sizes(estimand, players)
     return sum(
-        (sampling.gone(seed, n, players, most)[1] for n in numbers), np.zeros(players, np.int64)
+        (sampling.removed_and_measured(seed, n, players, most)[1] for n in numbers),
+        np.zeros(players, np.int64),
     )
 
 
@@ -327,7 +328,7 @@ def test_the_papers_intervals_are_equation_4() -> None:
     for draw in range(30):
         present = set(range(5))
         width = [reference_width(g, 0.1) for g in gains]
-        for player in sampling.order(0, draw, 5):
+        for player in sampling.random_order(0, draw, 5):
             before = game.mean(frozenset(present))
             present.remove(int(player))
             if abs(np.mean(gains[player] or [0])) <= width[player]:
@@ -464,7 +465,7 @@ def test_over_all_orders_and_cuts_every_coalition_has_its_weight(
 ) -> None:
     """The law of what a head is measured at, counted out: the number gone is uniform, and so is who they are."""
     line: tuple[int, ...] = ()
-    count, most = 0, tmab.sizes(estimand, players)
+    count, most = 0, tmab.removal_sizes(estimand, players)
 
     class Chosen:
         def integers(self, high: int) -> int:
@@ -476,7 +477,7 @@ def test_over_all_orders_and_cuts_every_coalition_has_its_weight(
     found: Counter[tuple[int, frozenset[int]]] = Counter()
     for line in permutations(range(players)):  # noqa: B007 - read by `order` above
         for count in range(most + 1):  # noqa: B007 - read by `Chosen` above
-            away, measured = sampling.gone(0, 0, players, most)
+            away, measured = sampling.removed_and_measured(0, 0, players, most)
             for player in np.flatnonzero(measured):
                 found[int(player), frozenset(np.flatnonzero(away).tolist()) - {int(player)}] += 1
     total = sum(found.values())
@@ -488,10 +489,10 @@ def test_over_all_orders_and_cuts_every_coalition_has_its_weight(
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 @pytest.mark.parametrize("players", [4, 5, 6, 7])
 def test_the_draws_that_are_made_follow_that_law(players: int, estimand: str) -> None:
-    most = tmab.sizes(estimand, players)
+    most = tmab.removal_sizes(estimand, players)
     sets: list[Counter[frozenset[int]]] = [Counter() for _ in range(players)]
     for number in range(2000):
-        away, measured = sampling.gone(11, number, players, most)
+        away, measured = sampling.removed_and_measured(11, number, players, most)
         for player in np.flatnonzero(measured):
             sets[player][frozenset(np.flatnonzero(away).tolist()) - {int(player)}] += 1
     for counter in sets:
@@ -523,18 +524,26 @@ def test_free_draws_of_examples_follow_their_weights(weights: Floats | None) -> 
         )
 
 
-SUPPORTS = {"even": even(10), "fine": even(64), "turns": reaching(1, 64), "far": reaching(64, 4)}
+SUPPORTS = {
+    "even": even_support(10),
+    "fine": even_support(64),
+    "turns": weighted_support(1, 64),
+    "far": weighted_support(64, 4),
+}
 
 
 @pytest.mark.parametrize("support", SUPPORTS.values(), ids=SUPPORTS)
 def test_rounding_leaves_what_is_in_the_support_alone(support: Floats) -> None:
     for number in range(50):
-        assert_array_equal(sampling.placed(support, support, 5, number), np.arange(len(support)))
+        assert_array_equal(
+            sampling.level_indices_of(support, support, 5, number), np.arange(len(support))
+        )
     sums = np.array(
         [0.1 + 0.2, 0.3 - 0.1, 1 - 0.9, 0.7 + 0.1]
     )  # multiples of 0.1, were it not for their last bits
     assert all(
-        (sampling.placed(sums, even(10), 5, n) == [13, 12, 11, 18]).all() for n in range(200)
+        (sampling.level_indices_of(sums, even_support(10), 5, n) == [13, 12, 11, 18]).all()
+        for n in range(200)
     )
 
 
@@ -542,7 +551,7 @@ def test_rounding_leaves_what_is_in_the_support_alone(support: Floats) -> None:
 def test_rounding_is_right_on_average(support: Floats) -> None:
     gains = np.array([-1.0, -0.777, -0.5, -1 / 128, 0.0, 1e-4, 0.3333, 0.999, 1.0]) * support[-1]
     found = support[
-        np.array([sampling.placed(gains, support, 1, number) for number in range(5000)])
+        np.array([sampling.level_indices_of(gains, support, 1, number) for number in range(5000)])
     ]
     below = support[np.maximum(0, np.searchsorted(support, gains, side="right") - 1)]
     above = support[np.searchsorted(support, gains)]
@@ -552,11 +561,12 @@ def test_rounding_is_right_on_average(support: Floats) -> None:
 
 
 def test_supports_reach_what_they_say() -> None:
-    assert_array_equal(even(2), [-1, -0.5, 0, 0.5, 1])
-    assert_array_equal(reaching(1, 1), even(1))
-    assert_array_equal(reaching(1, 8), [-8, -4, -2, -1, 0, 1, 2, 4, 8])
+    assert_array_equal(even_support(2), [-1, -0.5, 0, 0.5, 1])
+    assert_array_equal(weighted_support(1, 1), even_support(1))
+    assert_array_equal(weighted_support(1, 8), [-8, -4, -2, -1, 0, 1, 2, 4, 8])
     assert_array_equal(
-        reaching(8, 4), [*-reaching(8, 4)[:12:-1], 0, *np.arange(1, 9) / 8, 1.5, 2, 3, 4]
+        weighted_support(8, 4),
+        [*-weighted_support(8, 4)[:12:-1], 0, *np.arange(1, 9) / 8, 1.5, 2, 3, 4],
     )
     for support in SUPPORTS.values():
         assert (np.diff(support) > 0).all()
@@ -579,7 +589,9 @@ def attached(**sizes: int) -> Model:
         for parameter in module.parameters():
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.25)
-    return attach(Checkpoint("tiny", "test", "tiny", module.double().eval(), tiny_tokenizer()))
+    return make_gateable(
+        Checkpoint("tiny", "test", "tiny", module.double().eval(), tiny_tokenizer())
+    )
 
 
 class Interrupted(Exception):
@@ -713,7 +725,7 @@ def test_halves_are_of_different_examples() -> None:
 
 
 def test_a_tally_counts_what_it_is_given() -> None:
-    tally = Tally.start(2, even(2), planned(10))
+    tally = Tally.start(2, even_support(2), planned(10))
     places = 2 + np.array([[-2, 0], [1, 2], [1, -1]])
     drawn = np.array([[True, True], [True, False], [True, True]])
     more = tally.add(places, drawn, 3, np.array([False, True, True]))

@@ -16,14 +16,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.core import VALUES, Bools, Ints, out_of_memory, value_of
+from headlab.core import VALUE_FUNCTIONS, Bools, Ints, is_out_of_memory, value_function_of
 from headlab.evaluation import Evaluator
 from headlab.hooks import gated
 from headlab.methods.model_game import CoalitionBatch, ModelGame
 
 RESUMABLE = ("bert", "xlm-roberta", "gpt2", "llama", "modernbert", "distilbert")
 IN_FULL = ("deberta-v2", "albert")
-KEYS = tuple(VALUES)
+KEYS = tuple(VALUE_FUNCTIONS)
 # Batches of one row each, of some, and of all; the first and the last for two ways of asking only.
 FEW = [("mean", "probability"), ("zero", "log-probability")]
 WAYS = {8: FEW, 50: [(ablation, key) for ablation in ("zero", "mean") for key in KEYS], 10**6: FEW}
@@ -76,7 +76,7 @@ def bert(size: int = 12) -> Evaluator:
 
 
 def game_of(evaluator: Evaluator, key: str, ablation: str, tokens: int | None) -> ModelGame:
-    return ModelGame(evaluator, ablation, value_of(key), tokens)
+    return ModelGame(evaluator, ablation, value_function_of(key), tokens)
 
 
 def coalitions(rng: np.random.Generator, players: int) -> tuple[Bools, Bools, Ints]:
@@ -296,20 +296,22 @@ def test_other_errors_pass(what: str) -> None:
 
 
 def test_only_full_memory_counts_as_full_memory() -> None:
-    assert out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
-    assert out_of_memory(MemoryError())
-    assert out_of_memory(OSError(errno.ENOMEM, "Cannot allocate memory"))
-    assert out_of_memory(RuntimeError("std::bad_alloc"))
-    assert out_of_memory(RuntimeError("could not create a primitive"))
-    assert not out_of_memory(
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(OSError(errno.ENOMEM, "Cannot allocate memory"))
+    assert is_out_of_memory(RuntimeError("std::bad_alloc"))
+    assert is_out_of_memory(RuntimeError("could not create a primitive"))
+    assert not is_out_of_memory(
         RuntimeError("could not create a primitive descriptor for a matmul primitive")
     )
-    assert not out_of_memory(OSError(errno.ENOENT, "No such file"))
-    assert out_of_memory(ImportError("libtorch_cpu.so: failed to map segment from shared object"))
-    assert not out_of_memory(ImportError("No module named 'torch'"))
-    assert not out_of_memory(None)
-    assert not out_of_memory(RuntimeError("CUDA error: device-side assert triggered"))
-    assert not out_of_memory(ValueError("can't allocate memory"))
+    assert not is_out_of_memory(OSError(errno.ENOENT, "No such file"))
+    assert is_out_of_memory(
+        ImportError("libtorch_cpu.so: failed to map segment from shared object")
+    )
+    assert not is_out_of_memory(ImportError("No module named 'torch'"))
+    assert not is_out_of_memory(None)
+    assert not is_out_of_memory(RuntimeError("CUDA error: device-side assert triggered"))
+    assert not is_out_of_memory(ValueError("can't allocate memory"))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])

@@ -13,10 +13,10 @@ from headlab.dashboard.pages.heads.tables import table_of_heads
 from headlab.dashboard.widgets import how_to_read_maps
 from headlab.methods import costs, monte_carlo, paper
 from headlab.methods.costs import remarks, remarks_on_choice, stopped_at_sign
-from headlab.methods.sampling import Plan, Tally, even, reaching
+from headlab.methods.sampling import SamplingPlan, Tally, even_support, weighted_support
 from headlab.methods.tmab import empty_tally
 from headlab.methods.work import Outcome
-from headlab.report.build import document, html
+from headlab.report.build import document, html_of_document
 from headlab.report.parts import Item
 from headlab.results import HeadScores
 
@@ -31,8 +31,8 @@ def played(up: float, down: float, stop: str, weight: int = WEIGHT) -> Outcome:
     rarely.
     """
     rng = np.random.default_rng([7, weight])
-    support = reaching(1, weight)
-    tally = empty_tally(HEADS, support, Plan(CYCLE * CYCLES, TARGET, stop, 0.95, 1.0), 0)
+    support = weighted_support(1, weight)
+    tally = empty_tally(HEADS, support, SamplingPlan(CYCLE * CYCLES, TARGET, stop, 0.95, 1.0), 0)
     zero, top = len(support) // 2, len(support) - 1
     while not tally.finished:
         drawn = rng.random((CYCLE, HEADS))
@@ -83,7 +83,7 @@ def test_reported_14_a_run_that_ends_for_all_heads_leans_by_a_head_s_lean_over_t
     rng, truth = np.random.default_rng(heads), 0.05
     leans = []
     for _ in range(runs):
-        tally = Tally.start(heads, even(1), Plan(8192, TARGET, "sign", 0.95, 1.0))
+        tally = Tally.start(heads, even_support(1), SamplingPlan(8192, TARGET, "sign", 0.95, 1.0))
         while not tally.finished:
             drawn = rng.random((monte_carlo.CHECK_INTERVAL, heads))
             places = np.where(drawn < 0.08, 2, np.where(drawn > 0.97, 0, 1))
@@ -195,5 +195,5 @@ def test_reported_14_it_stands_beside_the_values_on_pages_in_the_report_and_in_c
     assert set(table.loc[table["language"] == "de", "note"]) == set(remarks([scores["de"]]))
     assert table.loc[table["language"] == "th", "note"].isna().all()
     assert "note" not in table_of_heads({"th": scores["th"]})
-    page = html(document([Item(one, name) for name, one in scores.items()])).decode()
+    page = html_of_document(document([Item(one, name) for name, one in scores.items()])).decode()
     assert remark[10:60] in page

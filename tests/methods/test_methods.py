@@ -23,12 +23,12 @@ from headlab.core import HeadGrid, HeadlabError, Progress, content_key
 from headlab.dashboard.frame.stored_scores import variants
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model, gated
-from headlab.methods import METHODS, costs, gradient, method, remarks, superseded
+from headlab.methods import METHODS, costs, gradient, method, remarks, renewal_of
 from headlab.methods.model_game import ROUND
 from headlab.methods.run import score
 from headlab.methods.spec import make_spec
 from headlab.methods.table import ALIASES, BUILT_IN
-from headlab.methods.work import Arrays, Saver, Work, saving
+from headlab.methods.work import Arrays, Saver, Work, saves_of
 from headlab.results import HeadScores, Store
 from headlab.tasks import Example, Split, Task
 
@@ -133,14 +133,14 @@ def test_normalised_layers_have_length_one(model: Model) -> None:
 
 
 def test_confidence_equals_a_loop(model: Model, evaluator: Evaluator) -> None:
-    from headlab.hooks import attention
+    from headlab.hooks import attention_of_heads
 
     got = score(model, tiny_task(), language="xx", method="confidence", size=16).values
     totals, tokens = np.zeros(model.grid.size), 0
     for row in range(16):
         inputs = evaluator.tensors(np.array([row]))
         ids = inputs["input_ids"][0].tolist()
-        found = attention(model, inputs, model.grid.heads)
+        found = attention_of_heads(model, inputs, model.grid.heads)
         for i, head in enumerate(model.grid.heads):
             part, _ = reference.confidence(found[head], ids, {2})
             totals[i] += part
@@ -358,7 +358,7 @@ def test_unknown_names_are_refused(model: Model) -> None:
 
 def break_off(work: Work, first: int, second: int) -> None:
     """A run with a second checkpoint right after the first: too soon, and its last."""
-    with saving(
+    with saves_of(
         work.save, clock=count().__next__
     ) as saver:  # every look at the clock is a second later
         saver.offer(lambda: {"n": np.array(first)})
@@ -401,7 +401,7 @@ def test_a_run_broken_off_with_a_full_disk_says_why_it_ended(model: Model) -> No
     with pytest.raises(Interrupted):
         break_off(work, 0, 1)
     assert tried == [0, 1]
-    with raises("file.no_space"), saving(work.save) as saver:
+    with raises("file.no_space"), saves_of(work.save) as saver:
         saver.offer(lambda: {"n": np.array(2)})
 
 
@@ -553,7 +553,7 @@ def test_reported_09_results_of_the_earlier_version_stay_and_never_stand_for_new
     assert computed.seconds != 7.0
     results = store.scan().results
     assert sorted(result.record.spec["method"]["version"] for result in results) == [2, 3]
-    clause = superseded(old.spec)
+    clause = renewal_of(old.spec)
     assert "form token before version 3 of the method" in clause
     assert remarks([old]) == (clause,)
     assert remarks([computed]) == ()
@@ -567,7 +567,7 @@ def test_reported_09_results_of_the_earlier_version_stay_and_never_stand_for_new
 def test_reported_09_other_forms_keep_their_version_and_key(form: str, model: Model) -> None:
     found = score(model, tiny_task(), language="xx", method="gradient", form=form, size=8)
     assert found.spec["method"]["version"] == 2
-    assert superseded(found.spec) == ""
+    assert renewal_of(found.spec) == ""
 
 
 @pytest.mark.parametrize("method", [None, "gradient", {"name": "gradient", "options": {"form": ["token"]}},
@@ -575,4 +575,4 @@ def test_reported_09_other_forms_keep_their_version_and_key(form: str, model: Mo
 def test_reported_09_specs_of_other_programs_are_of_no_earlier_version_unless_they_say_so(
     method: Any,
 ) -> None:
-    assert superseded({"method": method}) == ""
+    assert renewal_of({"method": method}) == ""

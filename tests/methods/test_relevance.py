@@ -23,8 +23,8 @@ from transformers import BertConfig, BertForSequenceClassification
 from transformers.activations import ACT2FN
 from transformers.pytorch_utils import Conv1D
 
-from headlab.evaluation import IGNORED, Evaluator
-from headlab.hooks import Active, Model, attach, gated
+from headlab.evaluation import NO_TARGET, Evaluator
+from headlab.hooks import ActiveGates, Model, gated, make_gateable
 from headlab.hooks.relevance import Rules, relevance
 from headlab.methods import METHODS, method
 from headlab.methods import relevance as relevance_method
@@ -114,7 +114,7 @@ def test_what_the_embeddings_have_and_the_biases_take_is_the_logit(family: str) 
     watched, batch = Watched(model.module), tiny_batch(model.module)
     with watched(), relevance(model) as heads:
         top = highest(forward(model.module, batch))
-    heads.of(top, again=True)
+    heads.of(top, keep_graph=True)
     absorbed = sum(share(top, bias, out) for bias, out in watched.biased)
     passed = sum(share(top, source.detach(), source) for source in watched.sources)
     assert passed + absorbed == pytest.approx(top.item(), abs=close(family))
@@ -132,7 +132,7 @@ def test_relevance_is_conserved_at_every_layer(family: str) -> None:
     watched, batch = Watched(model.module), tiny_batch(model.module)
     with watched(), relevance(model) as heads:
         top = highest(forward(model.module, batch))
-    heads.of(top, again=True)
+    heads.of(top, keep_graph=True)
     assert len(watched.layers) == 3
     for layer, before in watched.layers:
         absorbed = sum(share(top, bias, out) for bias, out in watched.biased[before:])
@@ -169,7 +169,7 @@ def small_bert() -> Model:
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.4)  # biases and norms too
-    return attach(Checkpoint("small", "test", "small", module.double().eval(), None))
+    return make_gateable(Checkpoint("small", "test", "small", module.double().eval(), None))
 
 
 def dense(part: nn.Module, inputs: list[Neuron]) -> list[Neuron]:
@@ -413,7 +413,7 @@ def one_by_one(evaluator: Evaluator, constant: bool) -> np.ndarray:
     for row in range(len(evaluator.examples)):
         rows = np.array([row])
         targets = evaluator.inputs.targets(rows)
-        for place in torch.nonzero(targets.reshape(1, -1)[0] != IGNORED).flatten().tolist():
+        for place in torch.nonzero(targets.reshape(1, -1)[0] != NO_TARGET).flatten().tolist():
             with relevance(model, attention_constant=constant) as heads:
                 logits = (
                     evaluator.logits(evaluator.tensors(rows)).reshape(-1, 1)
@@ -489,7 +489,7 @@ def test_weights_get_no_gradient_and_gates_of_others_stay() -> None:
     with pytest.raises(ZeroDivisionError), relevance(model):
         _ = 1 / 0
     seen: list[int] = []
-    with torch.no_grad(), model.active(Active(contexts=lambda row, context: seen.append(row))):
+    with torch.no_grad(), model.active(ActiveGates(contexts=lambda row, context: seen.append(row))):
         model.module(**batch)
     assert seen == [0, 1, 2]
 

@@ -16,12 +16,12 @@ from table_game import BINS, SCREENS, TableGame, last, majority, members, right,
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.core import VALUES, surrogate, value_of
+from headlab.core import VALUE_FUNCTIONS, surrogate, value_function_of
 from headlab.evaluation import Evaluator
-from headlab.hooks import Active
+from headlab.hooks import ActiveGates
 from headlab.methods import screen, tmab
 from headlab.methods.model_game import ModelGame, graded_share
-from headlab.methods.sampling import Plan
+from headlab.methods.sampling import SamplingPlan
 from headlab.methods.screen import (
     ALWAYS_COMPUTED_COST,
     NEARNESS_SCALE,
@@ -38,8 +38,8 @@ ESTIMANDS = tmab.ESTIMANDS
 GAMES = {"majority": (majority, 1), "smooth": (smooth, 64)}
 
 
-def plan(draws: int, target: float | None = None) -> Plan:
-    return Plan(draws, target, "width", 0.95, 1.0)
+def plan(draws: int, target: float | None = None) -> SamplingPlan:
+    return SamplingPlan(draws, target, "width", 0.95, 1.0)
 
 
 def table(name: str, players: int, examples: int, screen: str | None) -> TableGame:
@@ -98,7 +98,7 @@ def test_where_nothing_is_foreseen_no_interval_pays_for_weights(target: float | 
     game = table("majority", 5, 40, None)
     *_, tally = tmab.estimate(game, plan(400, target), seed=1)
     assert tally.reach == 1
-    again = tmab.restored(tally.arrays(), tally.plan, 5, (1, 64))
+    again = tmab.tally_from(tally.arrays(), tally.plan, 5, (1, 64))
     assert_array_equal(again.support, tally.support)
     assert_array_equal(again.interval(), tally.interval())
 
@@ -111,7 +111,8 @@ def test_a_sample_is_the_gain_on_average_whatever_was_foreseen(halvings: int) ->
     gains, foreseen = np.array([[0.0, 1.0, -1.0, 0.3]]), np.array([[0.25, 0.5, 0.0, -0.2]])
     p = 2.0**-halvings
     ran, spared = (
-        weighted_samples(foreseen, g, np.full((1, 4), halvings)) for g in (gains, np.full((1, 4), np.nan))
+        weighted_samples(foreseen, g, np.full((1, 4), halvings))
+        for g in (gains, np.full((1, 4), np.nan))
     )
     assert_array_equal(spared, foreseen)
     assert_allclose(p * ran + (1 - p) * spared, gains, atol=1e-12)
@@ -125,7 +126,10 @@ def test_samples_of_feasible_gains_stay_within_their_reach() -> None:
     foreseen = feasible(rng.normal(0, 2, (400, 5)), value, kept)
     assert (np.abs(foreseen) <= 1).all()
     for halvings in range(7):
-        assert np.abs(weighted_samples(foreseen, gains, np.full(kept.shape, halvings))).max() <= 2**halvings
+        assert (
+            np.abs(weighted_samples(foreseen, gains, np.full(kept.shape, halvings))).max()
+            <= 2**halvings
+        )
     assert_array_equal(feasible(gains, value, kept), gains)  # what can be is not changed
     assert_array_equal(feasible(np.array([[np.nan]]), np.array([0.5]), np.array([[True]])), [[0.0]])
 
@@ -288,7 +292,9 @@ def test_where_foresight_costs_more_than_it_spares_every_gain_is_computed() -> N
 def test_what_an_interval_needs_makes_for_more_gains() -> None:
     costs, rates = np.ones(20), np.array([0.5, 0.02, 0.0005])
     many, few = (
-        learned(BINS, rates, costs).with_best_probabilities(BINS, costs, np.ones(20, bool), 6, slack).halvings
+        learned(BINS, rates, costs)
+        .with_best_probabilities(BINS, costs, np.ones(20, bool), 6, slack)
+        .halvings
         for slack in (0.0, 10.0)
     )
     assert (few >= many).all()
@@ -297,7 +303,9 @@ def test_what_an_interval_needs_makes_for_more_gains() -> None:
 
 def test_gains_that_are_cheap_are_computed_always() -> None:
     costs = np.array([1.0, ALWAYS_COMPUTED_COST / 2])
-    found = Screen.start(BINS.bins, 2).with_best_probabilities(BINS, costs, np.ones(2, bool), 6, 0.0)
+    found = Screen.start(BINS.bins, 2).with_best_probabilities(
+        BINS, costs, np.ones(2, bool), 6, 0.0
+    )
     assert not found.whole
     assert found.halvings[:, 0].max() > 0
     assert found.halvings[:, 1].max() == 0
@@ -342,12 +350,12 @@ def evaluator(request: pytest.FixtureRequest) -> Evaluator:
 
 
 @pytest.mark.parametrize("ablation", ["zero", "mean"])
-@pytest.mark.parametrize("key", VALUES)
+@pytest.mark.parametrize("key", VALUE_FUNCTIONS)
 @pytest.mark.parametrize("tokens", [8, 10**6])
 def test_computed_gains_are_the_models(
     evaluator: Evaluator, key: str, ablation: str, tokens: int
 ) -> None:
-    game = ModelGame(evaluator, ablation, value_of(key), tokens)
+    game = ModelGame(evaluator, ablation, value_function_of(key), tokens)
     scale, rng = game.scale, np.random.default_rng(4)
     assert scale is not None
     kept, wanted = rng.random((7, game.players)) < 0.6, rng.random((7, game.players)) < 0.7
@@ -367,7 +375,7 @@ def test_computed_gains_are_the_models(
 @pytest.mark.parametrize("key", ["probability", "log-probability"])
 def test_foreseen_gains_are_the_gates_slopes(evaluator: Evaluator, key: str) -> None:
     """By differences of full forward passes with a gate a little further open or closed."""
-    model, value, rng = evaluator.model, value_of(key), np.random.default_rng(5)
+    model, value, rng = evaluator.model, value_function_of(key), np.random.default_rng(5)
     game = ModelGame(evaluator, value=value)
     kept, examples = rng.random((4, game.players)) < 0.6, np.array([0, 3, 5, 7])
     table = np.full((SIZE_SCALE.bins, game.players), 6)
@@ -380,7 +388,7 @@ def test_foreseen_gains_are_the_gates_slopes(evaluator: Evaluator, key: str) -> 
         for step in (1e-5, -1e-5):
             gates = torch.as_tensor(model.grid.gates(kept), dtype=torch.float64)
             gates[:, layer, head] += step
-            with torch.no_grad(), model.active(Active(gates=gates)):
+            with torch.no_grad(), model.active(ActiveGates(gates=gates)):
                 ends.append(evaluator.worth(examples, value))
         slopes[:, player] = (ends[0] - ends[1]) / 2e-5
     assert_allclose(foreseen, feasible(slopes, game.values(kept, examples), kept), atol=1e-6)
@@ -397,7 +405,11 @@ def test_flips_are_rarer_the_further_an_answer_is_foreseen_from_its_turn(
     )
     every = np.ones_like(kept)
     bins, _, gains = game.screened(
-        kept, every, examples, np.zeros((NEARNESS_SCALE.bins, game.players), int), np.zeros(kept.shape)
+        kept,
+        every,
+        examples,
+        np.zeros((NEARNESS_SCALE.bins, game.players), int),
+        np.zeros(kept.shape),
     )
     assert_allclose(gains, game.marginals(kept, every, examples), atol=1e-12)
     near, far = (gains[rows] != 0 for rows in (bins <= 8, bins >= 14))
@@ -406,7 +418,7 @@ def test_flips_are_rarer_the_further_an_answer_is_foreseen_from_its_turn(
 
 
 def test_what_is_aimed_at_is_the_distance_from_the_next_turn() -> None:
-    value, rng = value_of("accuracy"), np.random.default_rng(7)
+    value, rng = value_function_of("accuracy"), np.random.default_rng(7)
     logits = torch.tensor(rng.normal(0, 3, (50, 4, 5)))
     labels = torch.tensor(rng.integers(5, size=(50, 4)))
     labels[::2, 3] = -100
@@ -425,7 +437,7 @@ def test_what_is_aimed_at_is_the_distance_from_the_next_turn() -> None:
 
 def test_a_row_that_asks_for_nothing_has_a_gradient_all_the_same() -> None:
     logits = torch.zeros((1, 2, 3), requires_grad=True)
-    aim, _ = surrogate(value_of("accuracy"), logits, torch.full((1, 2), -100))
+    aim, _ = surrogate(value_function_of("accuracy"), logits, torch.full((1, 2), -100))
     (slope,) = torch.autograd.grad(aim.sum(), logits)
     assert_array_equal(slope, np.zeros((1, 2, 3)))
 
@@ -456,7 +468,7 @@ def test_gains_are_foreseen_in_a_callers_inference_mode_too(evaluator: Evaluator
 def test_a_slope_that_is_no_number_surprises_most(
     evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    game = ModelGame(evaluator, value=value_of("probability"))
+    game = ModelGame(evaluator, value=value_function_of("probability"))
     kept = np.ones((2, game.players), bool)
     monkeypatch.setattr(
         torch.autograd, "grad", lambda _, gates: (torch.full_like(gates, torch.nan),)

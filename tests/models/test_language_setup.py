@@ -15,7 +15,7 @@ from tiny_task import tiny_tokenizer
 from transformers import NllbTokenizer
 
 from headlab.evaluation import (
-    IGNORED,
+    NO_TARGET,
     Evaluator,
     LanguageSetup,
     language_setup,
@@ -53,9 +53,9 @@ def test_codes_stand_before_sources_and_translations_and_are_not_asked_for(nllb:
     assert (inputs["input_ids"][:, 0] == source).all()
     assert (inputs["decoder_input_ids"][:, 1] == target).all()
     asked = nllb.inputs.targets(np.arange(3))
-    assert (asked[:, 0] == IGNORED).all()
+    assert (asked[:, 0] == NO_TARGET).all()
     assert (
-        (asked != IGNORED).sum(dim=1).tolist() == nllb.inputs.units.tolist() == [2, 4, 3]
+        (asked != NO_TARGET).sum(dim=1).tolist() == nllb.inputs.units.tolist() == [2, 4, 3]
     )  # words, and the end
     assert len(nllb.inputs.answers) == 9
     assert nllb.evaluate().n == 9

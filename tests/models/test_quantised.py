@@ -22,7 +22,7 @@ from worker_running import running
 
 import headlab
 from headlab.models import quantised as quantised_module
-from headlab.models.load import Fact, examine
+from headlab.models.load import Fact, examine_model
 from headlab.models.quantised import quantisation_of
 from headlab.shrink import shrink_model
 from headlab.training.output import find_base, load_base
@@ -51,7 +51,7 @@ def quantised(folder: Path, settings: object, family: str = "bert") -> Path:
 
 
 def facts_of(folder: Path) -> dict[str, Fact]:
-    return {fact.what: fact for fact in examine(str(folder))}
+    return {fact.what: fact for fact in examine_model(str(folder))}
 
 
 def refused(folder: Path, code: str, *values: object, what: str = "Weights") -> None:

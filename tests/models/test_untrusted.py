@@ -24,11 +24,11 @@ from transformers import AutoConfig
 
 import headlab
 from headlab.core import HeadlabError
-from headlab.evaluation import Evaluator, read
+from headlab.evaluation import Evaluator, read_inputs
 from headlab.hooks import tokens_version
 from headlab.models.files import hub_folder, hub_shapes, hub_sizes
-from headlab.models.load import examine
-from headlab.report.build import find
+from headlab.models.load import examine_model
+from headlab.report.build import find_results
 from headlab.results import Store
 from headlab.training.output import find_base
 
@@ -56,12 +56,12 @@ def change_json(path: Path, **values: Any) -> None:
 
 def refusals(folder: Path) -> list[str]:
     """What the check of a model says is wrong with it."""
-    return [fact.words for fact in examine(str(folder), tiny_task()) if fact.ok is False]
+    return [fact.words for fact in examine_model(str(folder), tiny_task()) if fact.ok is False]
 
 
 def refusals_of_loading(folder: Path) -> list[str]:
     """What the check of a model without a task says is wrong with it."""
-    return [fact.words for fact in examine(str(folder)) if fact.ok is False]
+    return [fact.words for fact in examine_model(str(folder)) if fact.ok is False]
 
 
 @pytest.mark.parametrize("letters", [255, 256, 300, 5_000, 70_000])
@@ -75,12 +75,12 @@ def test_reported_19_a_name_of_many_letters(
         with raises("model.unknown") as caught:
             take(name)
         assert len(str(caught.value)) < 400
-    (fact,) = examine(name)
+    (fact,) = examine_model(name)
     assert fact.ok is False
     with raises("task.unknown"):
         headlab.task(name)
     with raises("report.unknown" if before else "report.key_unknown"):
-        find([name], Store(tmp_path))
+        find_results([name], Store(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_reported_19_a_decoder_that_begins_with_nothing(copied: Callable[[str], 
     model = headlab.load(folder, device="cpu")
     examples = [headlab.tasks.Example("a", "w4 w5", target="w6")]
     with raises("model.decoder_start_missing"):
-        read(model, tiny_task(), examples, "xx").tensors(np.array([0]))
+        read_inputs(model, tiny_task(), examples, "xx").tensors(np.array([0]))
 
 
 def rewrite_header(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -293,10 +293,10 @@ def test_reported_19_a_tokenizer_that_does_not_say_what_is_padding(
         examples = tuple(headlab.tasks.Example(e.id, e.text, target="w6 w7") for e in examples)
     stated = headlab.load(folder, device="cpu")
     assert tokens_version(stated, examples) == {}
-    expected = read(stated, task, examples, "xx")
+    expected = read_inputs(stated, task, examples, "xx")
     change_json(folder / "tokenizer_config.json", model_input_names=["input_ids"])
     model = headlab.load(folder, device="cpu")
-    inputs, rows = read(model, task, examples, "xx"), np.arange(6)
+    inputs, rows = read_inputs(model, task, examples, "xx"), np.arange(6)
     with torch.no_grad():
         together = inputs.logits(inputs.tensors(rows))
         torch.testing.assert_close(together, expected.logits(expected.tensors(rows)))

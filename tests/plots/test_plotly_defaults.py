@@ -9,7 +9,7 @@ import pytest
 from errors import raises
 
 from headlab.charts.chart import Cells, Chart, Line, Points
-from headlab.pictures import LINES, SEQUENTIAL
+from headlab.pictures import LINE_COLOURS, SEQUENTIAL
 from headlab.plots.reading import chart_of
 from headlab.report.figures import inline
 
@@ -46,7 +46,7 @@ def scale(read: Chart) -> tuple[str, str]:
 
 def test_lines_without_a_colour_differ():
     read = chart(*(go.Scatter(x=[0, 1], y=[0, n], name=str(n)) for n in range(3)))
-    assert colours(read) == list(LINES[:3])
+    assert colours(read) == list(LINE_COLOURS[:3])
 
 
 def test_colours_are_those_that_the_figure_names():

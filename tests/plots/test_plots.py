@@ -109,8 +109,8 @@ def test_a_curve_figure_has_a_line_an_interval_and_a_name_for_every_curve():
     np.testing.assert_allclose(line.customdata[2], [-10, -11, -9])
     lines = [trace for trace in figure.data if trace.mode == "lines"]
     assert [trace.name for trace in lines] == ["shapley", "random"]
-    assert [trace.line.color for trace in lines] == [plots.LINES[0], plots.UNSURE]
-    assert len(set(plots.LINES)) == len(plots.LINES)
+    assert [trace.line.color for trace in lines] == [plots.LINE_COLOURS[0], plots.UNSURE]
+    assert len(set(plots.LINE_COLOURS)) == len(plots.LINE_COLOURS)
     assert not figure.layout.showlegend
 
 
@@ -318,18 +318,18 @@ def test_specific_heads_show_where_they_help_and_harm(reports):
 
 def test_a_printed_figure_is_dark_on_white_and_leaves_the_first_as_it_was(reports):
     figure = plots.report_figures(reports["transfer"])["transfer"]
-    out = plots.printed(figure, "transfer")
+    out = plots.figure_for_file(figure, "transfer")
     assert (out.layout.paper_bgcolor, figure.layout.paper_bgcolor) == ("white", "rgba(0,0,0,0)")
     assert figure.data[0].uid is None
-    assert out.to_json() == plots.printed(figure, "transfer").to_json()
-    assert plots.printed(go.Figure(), "none").layout.height
+    assert out.to_json() == plots.figure_for_file(figure, "transfer").to_json()
+    assert plots.figure_for_file(go.Figure(), "none").layout.height
 
 
 def test_a_printed_figure_may_say_what_it_shows_in_two_lines_above_its_legend(reports):
     figure = plots.report_figures(reports["targeted"])["targeted"]
     bare, titled = (
-        plots.printed(figure, "t"),
-        plots.printed(figure, "t", "Gains <on> test", "owner/model on xnli, n = 999"),
+        plots.figure_for_file(figure, "t"),
+        plots.figure_for_file(figure, "t", "Gains <on> test", "owner/model on xnli, n = 999"),
     )
     assert bare.layout.title.text is None
     assert titled.layout.title.text.startswith("Gains &lt;on&gt; test<br>")
@@ -338,12 +338,13 @@ def test_a_printed_figure_may_say_what_it_shows_in_two_lines_above_its_legend(re
     assert added == titled.layout.margin.t > bare.layout.margin.t
     one = go.Figure(go.Scatter(y=[1], name="alone"))
     assert (
-        plots.printed(one, "t", "A title").layout.height - plots.printed(one, "t").layout.height
+        plots.figure_for_file(one, "t", "A title").layout.height
+        - plots.figure_for_file(one, "t").layout.height
         < added
     )  # no legend
     many = go.Figure([go.Scatter(y=[1], name="a rather long name " * 3 + str(i)) for i in range(8)])
     assert (
-        plots.printed(many, "t", "A title").layout.margin.t > titled.layout.margin.t
+        plots.figure_for_file(many, "t", "A title").layout.margin.t > titled.layout.margin.t
     )  # a legend of several rows
 
 

@@ -25,7 +25,7 @@ from headlab.dashboard.pages.jobs import results
 from headlab.dashboard.pages.jobs.results import offer_report
 from headlab.masks import Mask
 from headlab.report import build
-from headlab.report.build import document, find, ordered_on
+from headlab.report.build import document, find_results, ordered_on
 from headlab.report.parts import Item
 from headlab.results import Curve, HeadScores, Store
 from headlab.stats import holm
@@ -101,7 +101,9 @@ def scores(
 
 def read(*records: object) -> Read:
     return Read(
-        build.html(document([Item(record, f"key {at}") for at, record in enumerate(records)]))
+        build.html_of_document(
+            document([Item(record, f"key {at}") for at, record in enumerate(records)])
+        )
     )
 
 
@@ -110,7 +112,7 @@ def read(*records: object) -> Read:
 
 def test_a_key_its_beginning_and_its_folder_name_the_same_run_once(store):
     key = keep(store, scores())
-    (item,) = find([key, key[:6], str(store.root / key)], store)
+    (item,) = find_results([key, key[:6], str(store.root / key)], store)
     assert item.key == key
     assert item.meta["created"] == CREATED["created"]
 
@@ -120,7 +122,7 @@ def test_every_kind_of_run_is_found(store):
         keep(store, scores()), keep(store, made_curve()), keep(store, cached_reports.made_up("heads")),
         made_gates.keep(store.root, made_gates.made_gates()),
     ]  # fmt: skip
-    kinds = [type(item.record).__name__ for item in find(keys, store)]
+    kinds = [type(item.record).__name__ for item in find_results(keys, store)]
     assert kinds == ["HeadScores", "Curve", "Report", "LearnedGates"]
 
 
@@ -129,7 +131,7 @@ def test_a_beginning_of_two_keys_is_refused_and_names_both(store):
     for name in (one, other):
         (store.root / name).mkdir(parents=True)
     with raises("report.key_ambiguous", one[:12], other[:12]):
-        find(["abcd"], store)
+        find_results(["abcd"], store)
 
 
 @pytest.mark.parametrize(
@@ -144,24 +146,24 @@ def test_a_beginning_of_two_keys_is_refused_and_names_both(store):
 )
 def test_what_names_nothing_is_a_sentence(store, word, expected):
     with raises(*expected):
-        find([word], store)
+        find_results([word], store)
 
 
 def test_a_run_that_is_not_finished_or_holds_answers_is_a_sentence(store):
     store.run(scores().spec).open()
     with raises("report.run_unfinished"):
-        find([store.run(scores().spec).key], store)
+        find_results([store.run(scores().spec).key], store)
     answers = store.run({**scores().spec, "kind": "answers"})
     answers.open()
     with raises("report.kind_unknown", "answers"):
-        find([answers.key], store)
+        find_results([answers.key], store)
 
 
 def test_a_torn_run_is_a_sentence(store):
     key = keep(store, scores())
     (store.root / key / "result.npz").write_bytes(b"PK torn")
     with raises("arrays.torn"):
-        find([key], store)
+        find_results([key], store)
 
 
 def test_reports_are_found_in_every_json_that_headlab_writes(store, tmp_path):
@@ -180,7 +182,7 @@ def test_reports_are_found_in_every_json_that_headlab_writes(store, tmp_path):
     }
     for name, value in files.items():
         (tmp_path / name).write_text(json.dumps(value), encoding="utf-8")
-    found = {name: find([str(tmp_path / name)], store) for name in files}
+    found = {name: find_results([str(tmp_path / name)], store) for name in files}
     assert {name: len(items) for name, items in found.items()} == {
         "plain.json": 1, "step.json": 1, "whole.json": 2, "roles.json": 1, "voita.json": 2, "front.json": 2,
     }  # fmt: skip
@@ -195,10 +197,10 @@ def test_a_folder_with_a_report_is_read(store, tmp_path):
     (tmp_path / "out" / "report.json").write_text(
         json.dumps(cached_reports.made_up("gap").to_json()), encoding="utf-8"
     )
-    (item,) = find([str(tmp_path / "out")], store)
+    (item,) = find_results([str(tmp_path / "out")], store)
     assert isinstance(item.record, Report)
     with raises("report.folder_empty"):
-        find([str(tmp_path)], store)
+        find_results([str(tmp_path)], store)
 
 
 @pytest.mark.parametrize(
@@ -215,14 +217,14 @@ def test_a_folder_with_a_report_is_read(store, tmp_path):
 def test_a_file_that_is_none_of_headlabs_is_a_sentence(store, tmp_path, text, code):
     (tmp_path / "x.json").write_text(text, encoding="utf-8")
     with raises(code, "x.json"):
-        find([str(tmp_path / "x.json")], store)
+        find_results([str(tmp_path / "x.json")], store)
 
 
 def test_two_masks_of_one_name_are_two_masks(store, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         scores().mask("bottom", k=3 if name == "a" else 4).save(tmp_path / name / "mask.json")
-    found = find([str(tmp_path / name / "mask.json") for name in "ab"], store)
+    found = find_results([str(tmp_path / name / "mask.json") for name in "ab"], store)
     assert [len(item.record.removed) for item in found if isinstance(item.record, Mask)] == [3, 4]
     assert [(item.key, item.file) for item in found] == [
         ("a/mask.json", "a/mask.json"),
@@ -236,7 +238,7 @@ def test_files_of_one_name_are_told_apart_by_as_much_of_their_paths_as_it_takes(
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         value = {"mask": scores().mask("bottom", k=at + 1).to_json()}
         (tmp_path / place).write_text(json.dumps(value), encoding="utf-8")
-    found = find([str(tmp_path / place) for place in places], store)
+    found = find_results([str(tmp_path / place) for place in places], store)
     assert [item.key for item in found] == [
         "x/de/front.json: mask", "y/de/front.json: mask", "th/front.json: mask", "only.json: mask",
     ]  # fmt: skip
@@ -258,10 +260,10 @@ def test_a_result_that_lies_in_several_places_is_there_once(store, tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(json.dumps(value), encoding="utf-8")
     words = [key, str(tmp_path / "a"), str(tmp_path / "front.json"), str(tmp_path / "mask.json")]
-    assert [type(item.record) for item in find(words, store)] == [Report, Mask]
+    assert [type(item.record) for item in find_results(words, store)] == [Report, Mask]
     other = {**report.to_json(), "notes": ["Of another machine."]}
     (tmp_path / "other.json").write_text(json.dumps(other), encoding="utf-8")
-    assert len(find([key, str(tmp_path / "other.json")], store)) == 2
+    assert len(find_results([key, str(tmp_path / "other.json")], store)) == 2
 
 
 # What is shown.
@@ -430,7 +432,7 @@ def test_reported_24_a_report_says_what_parts_of_letters_are():
 
 def test_where_it_comes_from_names_model_data_options_versions_and_key():
     s = scores()
-    found = Read(build.html(document([Item(s, "the key", CREATED)])))
+    found = Read(build.html_of_document(document([Item(s, "the key", CREATED)])))
     for words in (
         "0" * 64,
         "made-up",
@@ -510,13 +512,13 @@ def test_what_is_folded_is_printed_and_headers_are_repeated():
 def test_a_file_that_would_be_too_large_has_shorter_tables_and_then_is_refused(monkeypatch):
     rows = tuple((f"{at}" * 20, at) for at in range(400))
     report = Report("mine", (Table("t", "T", ("a", "b"), ("", "d"), rows),))
-    whole = len(build.html(document([Item(report, "k")])))
+    whole = len(build.html_of_document(document([Item(report, "k")])))
     monkeypatch.setattr(build, "LIMIT", whole - 1)
-    found = Read(build.html(document([Item(report, "k")])))
+    found = Read(build.html_of_document(document([Item(report, "k")])))
     assert "The first 100 of 400 rows" in found.text
     monkeypatch.setattr(build, "LIMIT", 10)
     with raises("report.too_large"):
-        build.html(document([Item(report, "k")]))
+        build.html_of_document(document([Item(report, "k")]))
 
 
 # The command.

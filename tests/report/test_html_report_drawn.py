@@ -16,11 +16,11 @@ from made_roles import GRID, OWN, made_roles, two_roles
 
 from headlab import pictures
 from headlab.core import HeadGrid, Stack
-from headlab.pictures import named, role_map_of
+from headlab.pictures import head_in_words, role_map_of
 from headlab.plots.reading import chart_of
 from headlab.report import figures, svg
 from headlab.report.maps import brief, mask_cells, scale_key, stack_maps
-from headlab.roles import read
+from headlab.roles import read_roles
 
 ONE = HeadGrid((Stack("encoder", (1,)),))
 SVG = "{http://www.w3.org/2000/svg}"
@@ -98,11 +98,11 @@ def test_a_plotly_figure_that_is_not_known_is_refused_and_not_drawn_in_part():
 
 def test_the_roles_of_a_report_are_the_map_of_the_page():
     report = made_roles()
-    shown = role_map_of(read(report))
+    shown = role_map_of(read_roles(report))
     (drawings,) = figures.drawn(report).values()
     hints = [str(e.text) for e in parsed(drawings[0]).iter(f"{SVG}title")]
     assert hints == [
-        f"{named(h)}: {tip.replace(chr(10), ', ')}"
+        f"{head_in_words(h)}: {tip.replace(chr(10), ', ')}"
         for h, tip in zip(GRID.heads, shown.tips, strict=True)
     ]
     two = hints[GRID.heads.index(two_roles())]

@@ -18,7 +18,7 @@ from test_html_report import Read
 from headlab.core import HeadlabError, Report, Table
 from headlab.masks import mask_from_json
 from headlab.report import build
-from headlab.report.build import document, find
+from headlab.report.build import document, find_results
 from headlab.report.commands import again
 from headlab.report.parts import Item, cell
 from headlab.results import Store
@@ -65,7 +65,7 @@ def test_no_text_becomes_markup(text):
         scores_of(text, [1, -2]).mask("bottom", k=1), model={"name": text}, chosen={text: text}
     )
     items = [Item(report_of(text), text, {text: text}), Item(mask, text)]
-    found = Read(build.html(document(items, title=text)))
+    found = Read(build.html_of_document(document(items, title=text)))
     assert {tag for tag, _ in found.tags} <= TAGS
     for _, attributes in found.tags:
         assert not [name for name in attributes if name.startswith("on")]
@@ -78,14 +78,16 @@ def test_a_scores_names_stay_text(text):
     scores = cached_scores.made_up("de", "shapley")
     spec = {**scores.spec, "model": {"name": text, "revision": "folder", "fingerprint": text}}
     found = Read(
-        build.html(document([Item(replace(scores, spec=spec, language=text, unit=text), text)]))
+        build.html_of_document(
+            document([Item(replace(scores, spec=spec, language=text, unit=text), text)])
+        )
     )
     assert {tag for tag, _ in found.tags} <= TAGS
     assert seen(text) in found.text
 
 
 def test_a_text_that_runs_the_other_way_is_kept_to_itself():
-    data = build.html(document([Item(report_of("עברית"), "k")])).decode()
+    data = build.html_of_document(document([Item(report_of("עברית"), "k")])).decode()
     assert data.count("<bdi>עברית</bdi>") >= 4
 
 
@@ -151,10 +153,10 @@ def test_a_broken_file_is_a_sentence_or_a_page(tmp_path_factory, value, kind):
     path = Path(tmp_path_factory.getbasetemp()) / "broken.json"
     path.write_text(text, encoding="utf-8")
     try:
-        items = find([str(path)], Store(path.parent / "none"))
+        items = find_results([str(path)], Store(path.parent / "none"))
     except HeadlabError:  # a sentence; anything else fails the test
         return
-    assert {tag for tag, _ in Read(build.html(document(items))).tags} <= TAGS
+    assert {tag for tag, _ in Read(build.html_of_document(document(items))).tags} <= TAGS
 
 
 def test_a_files_command_is_passed_on_only_if_it_is_headlabs():
@@ -183,7 +185,7 @@ def test_a_spec_that_says_little_gives_a_note_in_place_of_a_command():
 def test_the_example_mask_is_reported_whatever_its_model_is_called():
     mask = cached_scores.made_up("de", "shapley").mask("bottom", k=1)
     value = {**mask.to_json(), "model": {"name": "</script>", "fingerprint": "f"}}
-    found = Read(build.html(document([Item(mask_from_json(value), "mask.json")])))
+    found = Read(build.html_of_document(document([Item(mask_from_json(value), "mask.json")])))
     assert "--model '</script>'" in " ".join(found.text.split())
 
 

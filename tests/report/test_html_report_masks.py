@@ -20,12 +20,12 @@ from test_html_report_commands import commands_in, given
 from headlab.cli.main import main
 from headlab.masks import Mask, load_mask, noted
 from headlab.report.again import Again
-from headlab.report.build import document, find
+from headlab.report.build import document, find_results
 from headlab.report.parts import Item
 from headlab.results import HeadScores, Store
 from headlab.studies.pareto import chosen_mask, mask_at
 from headlab.studies.table import STUDIES
-from headlab.tasks import read_map
+from headlab.tasks import read_label_map
 
 
 def scores(language: str = "de", method: str = "shapley") -> HeadScores:
@@ -174,7 +174,7 @@ def test_what_no_command_makes_is_told(chosen, words):
 def test_a_mask_inside_another_file_has_a_place_of_its_own_in_the_commands(tmp_path):
     value = {"mask": chosen_mask(made_front(), GRID).to_json(), "report": made_front().to_json()}
     (tmp_path / "front.json").write_text(json.dumps(value), encoding="utf-8")
-    sections = document(find([str(tmp_path / "front.json")], Store(tmp_path))).sections
+    sections = document(find_results([str(tmp_path / "front.json")], Store(tmp_path))).sections
     (found,) = (section.again for section in sections if section.kind == "mask")
     assert [given(line)[1].get("mask") or given(line)[1]["out"] for line in found.lines] == [
         Path("MASK.json")
@@ -186,7 +186,7 @@ def test_several_masks_have_their_own_files_and_their_own_smaller_models(tmp_pat
     for at, name in enumerate(("de", "th"), 1):
         scores().mask("bottom", k=at).save(tmp_path / name / "mask.json")
     sections = document(
-        find([str(tmp_path / name / "mask.json") for name in ("de", "th")], Store(tmp_path))
+        find_results([str(tmp_path / name / "mask.json") for name in ("de", "th")], Store(tmp_path))
     ).sections
     assert [section.title.split(":")[0] for section in sections] == [
         "Mask de/mask.json",
@@ -262,7 +262,7 @@ def test_reported_20_a_masks_figures_are_measured_again_with_their_label_map():
     )
     mask = Mask(GRID, np.ones(GRID.size, bool), IDENTITY, {**chosen, "task": "intents"})
     asked = one(mask, "evaluate")
-    assert read_map(asked["label_map"]) == stated
+    assert read_label_map(asked["label_map"]) == stated
     assert (asked["size"], asked["split"], asked["languages"]) == (9, "test", "de")
 
 

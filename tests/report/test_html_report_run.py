@@ -24,9 +24,9 @@ from headlab.jobs.finetune import FinetuneJob
 from headlab.jobs.score import ScoreJob
 from headlab.masks import load_mask, seen
 from headlab.report.commands import again
-from headlab.results import Places, Store
+from headlab.results import FilePlaces, Store
 from headlab.results.store.places import FOLDER, note_places
-from headlab.tasks import read_map, write_map
+from headlab.tasks import read_label_map, write_label_map
 from headlab.tasks.labels import PLACEHOLDER
 
 LABELS = ("it's so", "no, never", "a = b")
@@ -124,7 +124,7 @@ def reported(tmp_path_factory) -> Iterator[Reported]:
     save_model(folder / "my models" / "tiny")
     declare(folder / "Aufgaben für uns")
     on = ["--model", str(folder / "my models" / "tiny"), "--task", "Aufgaben für uns/mine.toml"]
-    on += ["--label-map", write_map(MAP)]
+    on += ["--label-map", write_label_map(MAP)]
     prune = ["prune", *on, "--method", "shapley", "--languages", "de"]
     commands = [
         ["score", *on, *SCORES, "--seed", "1"],
@@ -306,10 +306,10 @@ def test_reported_20_a_moved_task_is_not_named_by_its_old_path(reported, tmp_pat
     (result, *_) = reported.store.scan().results
     spec, gone = result.record.spec, tmp_path / "gone.toml"
     gone.touch()
-    note_places(store.root, spec, Places(declaration=gone))
+    note_places(store.root, spec, FilePlaces(declaration=gone))
     assert store.places(spec).declaration == gone
     gone.unlink()
-    assert store.places(spec) == Places()
+    assert store.places(spec) == FilePlaces()
 
 
 def test_reported_20_a_relative_model_stays_where_it_leads_there(tmp_path, monkeypatch):
@@ -320,11 +320,11 @@ def test_reported_20_a_relative_model_stays_where_it_leads_there(tmp_path, monke
         "model": {"name": "models/tiny", "revision": "folder"},
     }
     monkeypatch.chdir(tmp_path)
-    found = again("score", spec, places=Places(model=folder))
+    found = again("score", spec, places=FilePlaces(model=folder))
     assert given(found.lines[0])[1]["model"] == "models/tiny"
     assert any(str(tmp_path) in note for note in found.notes)  # that is where to run it
     monkeypatch.chdir(tmp_path / "models")
-    found = again("score", spec, places=Places(model=folder))
+    found = again("score", spec, places=FilePlaces(model=folder))
     assert given(found.lines[0])[1]["model"] == str(folder)
     assert found.notes == ()
 
@@ -336,7 +336,7 @@ def test_reported_20_a_data_folder_is_in_the_command(tmp_path, name):
     data, declaration = tmp_path / "my data", tmp_path / "it's mine.toml"
     data.mkdir()
     declaration.touch()
-    note_places(tmp_path, spec, Places(data=data, declaration=declaration))
+    note_places(tmp_path, spec, FilePlaces(data=data, declaration=declaration))
     found = again("score", spec, places=Store(tmp_path).places(spec))
     _, asked = given(found.lines[0])
     assert asked["data"] == data
@@ -400,7 +400,7 @@ def test_reported_20_the_command_for_missing_scores_makes_them(
     prune = ["prune", "--model", "my models/tiny", "--task", "Aufgaben für uns/mine.toml"]
     prune += [
         "--label-map",
-        write_map(MAP),
+        write_label_map(MAP),
         "--languages",
         "th",
         "--method",
@@ -453,11 +453,11 @@ def test_reported_21_the_label_map_of_an_error_is_typed_and_taken(
     error = capsys.readouterr().err
     typed = error[error.index("--label-map") : error.index(f" (in place of each {PLACEHOLDER}")]
     flag, text = bash_words(f"headlab {typed}")
-    stated = read_map(text)
+    stated = read_label_map(text)
     assert stated == dict.fromkeys(
         sorted(LABELS), PLACEHOLDER
     )  # nothing is paired that nobody knows
     assert all(json.dumps(name, ensure_ascii=False) in error for name in CLASSES)
-    assert main([*score, flag, write_map({label: MAP[label] for label in stated})]) == 0
+    assert main([*score, flag, write_label_map({label: MAP[label] for label in stated})]) == 0
     (result,) = Store(tmp_path / "cache").scan().results
     assert result.record.spec["task"]["classes"] == MAP

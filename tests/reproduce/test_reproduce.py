@@ -49,7 +49,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in ("xnli", "ud"):
         (root / folder).mkdir()
     for split in ("dev", "test"):
-        for language in held.FEW["xnli"]:
+        for language in held.SMOKE_LANGUAGES["xnli"]:
             rows = [
                 f"{' '.join(words())}\t{' '.join(words())}\t{label}"
                 for _ in range(PROMPTS)
@@ -60,7 +60,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             )
         prompts = "".join(f"{prompt}\n" for prompt in range(PROMPTS) for _ in range(3))
         (root / "xnli" / f"meta.{split}.tsv").write_text(f"promptID\n{prompts}")
-        for language in held.FEW["udpos"]:
+        for language in held.SMOKE_LANGUAGES["udpos"]:
             trees = []
             for _ in range(SENTENCES):
                 tags = rng.choice(udpos.LABELS, 9)

@@ -38,7 +38,7 @@ from headlab.reproduce.gates_classifiers import (
 from headlab.reproduce.gates_translation import TranslationWork
 from headlab.results import LearnedGates, Store
 from headlab.training import GateOptions, TranslationOptions
-from headlab.training.l0_learn import ALONG
+from headlab.training.l0_learn import JOINT_NOTE
 from headlab.training.translation import train_translation
 
 WEIGHTS = (0.0, 30.0)
@@ -148,7 +148,7 @@ def test_a_translation_model_is_pruned_by_stack(
     p = [row["p"] for row in rows[1:]]
     assert [row["p, Holm"] for row in rows[1:]] == pytest.approx(reference.holm_by_steps(p))
     assert all(row["trained, s"] >= 0 for row in rows)
-    assert ALONG not in report.notes
+    assert JOINT_NOTE not in report.notes
     assert any("what another seed would change is not in them" in note for note in report.notes)
     assert report.seconds > sum(row["trained, s"] for row in rows)
     assert report.spec["data"]["train"]["sentences"] == 40

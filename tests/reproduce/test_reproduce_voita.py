@@ -38,7 +38,7 @@ def tree(rng: np.random.Generator) -> str:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
     (root / "ud").mkdir()
-    for language in (*voita.FEW, "de"):
+    for language in (*voita.SMOKE_LANGUAGES, "de"):
         (root / "ud" / f"{language}.dev.conllu").write_text(
             "".join(tree(rng) for _ in range(TREES))
         )
@@ -71,7 +71,9 @@ def test_every_model_and_language_is_studied_and_found_again(
     more = ["--out", str(tmp_path / "out"), "--json"]
     assert main([*arguments, *more]) == OK
     first = json.loads(capsys.readouterr().out)
-    names = {f"{model}-{language}" for model in voita.MODELS[:2] for language in voita.FEW}
+    names = {
+        f"{model}-{language}" for model in voita.MODELS[:2] for language in voita.SMOKE_LANGUAGES
+    }
     assert set(first["reports"]) == names
     kept = {path.stem for path in (tmp_path / "out").glob("*.json")}
     assert kept == names | {"voita-roles"}
@@ -111,11 +113,11 @@ def with_roles(report: Report, name: str) -> Report:
 
 @pytest.mark.usefixtures("tiny")
 def test_the_summary_says_what_the_reports_say(data: Path) -> None:
-    plan = voita.Plan(TREES, few=True)
+    plan = voita.VoitaPlan(TREES, few=True)
     reports = {
         (name, language): with_roles(report, name + language)
         for name in plan.models
-        for language, report in voita.studied(
+        for language, report in voita.role_reports(
             voita.model_of(name, data, None, None, ""), plan, data, None, 0, print
         )
     }
@@ -133,7 +135,7 @@ def test_the_summary_says_what_the_reports_say(data: Path) -> None:
                 for row in found.table("voita-excess").rows
                 if row[:3] == (model, relation, direction)
             ]
-            assert points[0][3 + voita.FEW.index(language)] == pytest.approx(
+            assert points[0][3 + voita.SMOKE_LANGUAGES.index(language)] == pytest.approx(
                 float(best or 0) - float(baseline or 0)
             )
         column = found.table("voita-counts").column(language)
@@ -174,7 +176,7 @@ def test_the_summary_says_what_the_reports_say(data: Path) -> None:
     assert {row[2] for row in nearest.rows} >= {"positional", "separator", "first token"}
     across = found.table("voita-across")
     assert {(row[0], row[2], row[3:6]) for row in across.rows if ":" in str(row[2])} == followed
-    assert {row[1] for row in across.rows} == set(voita.FEW)
+    assert {row[1] for row in across.rows} == set(voita.SMOKE_LANGUAGES)
     for row in across.rows:
         model, language, role, *head = row[:6]
         assert (role, tuple(head)) in having[str(model), voita.SOURCE]
@@ -183,7 +185,7 @@ def test_the_summary_says_what_the_reports_say(data: Path) -> None:
 
 def test_all_languages_that_are_there_are_taken_english_first(data: Path, tmp_path: Path) -> None:
     assert voita.languages(voita.REAL, data) == ("en", "de", "hi", "zh")
-    assert voita.languages(voita.SMOKE, data) == voita.FEW
+    assert voita.languages(voita.SMOKE, data) == voita.SMOKE_LANGUAGES
     (tmp_path / "ud").mkdir()
     (tmp_path / "ud" / "de.dev.conllu").write_text(tree(np.random.default_rng(0)))
     with raises("treebank.missing", "en", "dev.conllu"):

@@ -16,7 +16,7 @@ from tiny import tiny_batch, tiny_model
 from tiny_task import tiny_tokenizer
 
 from headlab.hooks import gated
-from headlab.masks import combine, full_mask
+from headlab.masks import combine_masks, full_mask
 from headlab.models.load import read_folder
 from headlab.shrink import shrink_model
 
@@ -120,7 +120,7 @@ def test_query_heads_that_share_a_key_go_together_and_the_others_are_silenced(fa
 
 @pytest.mark.parametrize("family", ["bert", "t5", "llama", "gpt2"])
 def test_shrinking_twice_is_shrinking_once_by_both_masks(family, tmp_path):
-    from headlab.hooks import attach
+    from headlab.hooks import make_gateable
     from headlab.models.checkpoint import Checkpoint
 
     model = model_of(family)
@@ -128,7 +128,7 @@ def test_shrinking_twice_is_shrinking_once_by_both_masks(family, tmp_path):
     if family == "llama":  # whole groups, so that no head is left that was silenced
         first = mask_of(model, np.repeat(first.kept[::2], 2))
     once = shrink_model(model, first)
-    smaller = attach(Checkpoint("once", "test", "once", once.module, None))
+    smaller = make_gateable(Checkpoint("once", "test", "once", once.module, None))
     second = mask_of(smaller, np.arange(smaller.grid.size) % 3 != 0)
     twice = shrink_model(smaller, second)
     both = first.kept.copy()
@@ -196,7 +196,7 @@ def test_a_shrunk_model_has_the_device_and_numbers_of_its_model():
 
 
 def test_an_all_attention_model_shrinks_too():
-    from headlab.hooks import attach
+    from headlab.hooks import make_gateable
     from headlab.models.allattention.modelling import AllAttentionConfig, AllAttentionForCausalLM
     from headlab.models.checkpoint import Checkpoint
 
@@ -205,7 +205,7 @@ def test_an_all_attention_model_shrinks_too():
         97, 24, 6, [4, 4, 4], 5, dropout=0.0, max_position_embeddings=16, pad_token_id=0
     )
     made = AllAttentionForCausalLM(config).double().eval()
-    model = attach(Checkpoint("all", "test", "all", made, None))
+    model = make_gateable(Checkpoint("all", "test", "all", made, None))
     mask, batch = uneven(model), tiny_batch(model.module)
     with gated(model, mask):
         want = logits(model.module, batch)
@@ -264,7 +264,7 @@ def test_a_mask_with_mean_ablation_anywhere_in_its_making_is_refused(chosen):
 def test_masks_combined_under_zero_ablation_are_taken():
     model = model_of("bert")
     parts = [mask_of(model, uneven(model, seed=seed).kept, ablation="zero") for seed in (0, 1)]
-    assert shrink_model(model, combine(parts, "and")).removed_count
-    mixed = combine([parts[0], mask_of(model, parts[1].kept, ablation="mean")], "and")
+    assert shrink_model(model, combine_masks(parts, "and")).removed_count
+    mixed = combine_masks([parts[0], mask_of(model, parts[1].kept, ablation="mean")], "and")
     with raises("shrink.mask_of_means"):
         shrink_model(model, mixed)

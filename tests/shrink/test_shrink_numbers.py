@@ -15,7 +15,7 @@ import headlab
 from headlab.hooks import gated
 from headlab.shrink import shrink_model
 from headlab.shrink.folder import write_shrunk
-from headlab.shrink.model import dtype_to_write, rounded_weights, stored
+from headlab.shrink.model import checkpoint_dtype, dtype_to_write, rounded_weights
 
 
 def on_disk(folder, family, numbers, *, loaded="float32"):
@@ -28,7 +28,9 @@ def on_disk(folder, family, numbers, *, loaded="float32"):
 
 def written(model, out, dtype=None):
     batch = tiny_batch(model.module)
-    return write_shrunk(model, shrink_model(model, uneven(model)), out, [batch], of={}, dtype=dtype)
+    return write_shrunk(
+        model, shrink_model(model, uneven(model)), out, [batch], compared_on={}, dtype=dtype
+    )
 
 
 def numbers_in(folder):
@@ -109,7 +111,7 @@ def test_rounding_that_changes_too_much_is_refused(tmp_path, monkeypatch):
 
 def test_weights_that_were_changed_since_they_were_loaded_are_not_rounded_unasked(tmp_path):
     model = on_disk(tmp_path / "m", "bert", "bfloat16")
-    assert (stored(model), dtype_to_write(model)) == ("bfloat16", "bfloat16")
+    assert (checkpoint_dtype(model), dtype_to_write(model)) == ("bfloat16", "bfloat16")
     with torch.no_grad():
         model.module.classifier.bias.add_(1e-4)
     assert dtype_to_write(model) == "float32"

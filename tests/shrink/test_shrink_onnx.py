@@ -33,7 +33,7 @@ def test_onnxruntime_answers_as_the_masked_model(family, tmp_path):
     mask = uneven(model)
     batches = [tiny_batch(model.module), tiny_batch(model.module, (9, 4), seed=3)]
     out = write_shrunk(
-        model, shrink_model(model, mask), tmp_path / "m", batches, of={}, onnx=True
+        model, shrink_model(model, mask), tmp_path / "m", batches, compared_on={}, onnx=True
     ).folder
     session = onnxruntime.InferenceSession(
         str(out / "model.onnx"), providers=["CPUExecutionProvider"]

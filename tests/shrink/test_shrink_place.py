@@ -18,9 +18,9 @@ from tiny_task import tiny_tokenizer
 
 import headlab
 from headlab.models import files
-from headlab.models.files import built
+from headlab.models.files import replacing_folder
 from headlab.shrink import shrink_model
-from headlab.shrink.folder import check_out, write_shrunk
+from headlab.shrink.folder import check_target, write_shrunk
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def model():
 
 def written(model, out, mask=None):
     shrunk = shrink_model(model, mask or uneven(model))
-    return write_shrunk(model, shrunk, out, [tiny_batch(model.module)], of={"task": None})
+    return write_shrunk(model, shrunk, out, [tiny_batch(model.module)], compared_on={"task": None})
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_what_shrink_did_not_make_is_not_replaced(model, tmp_path):
     with raises("output.not_replaceable", "shrink"):
         written(model, tmp_path / "m")
     with raises("output.not_replaceable"):
-        check_out(tmp_path / "m" / "thesis.tex")
+        check_target(tmp_path / "m" / "thesis.tex")
     assert (tmp_path / "m" / "thesis.tex").read_text() == "years"
 
 
@@ -70,7 +70,7 @@ def test_what_shrink_did_not_make_is_not_replaced(model, tmp_path):
     "name", ["notes.txt", "below/notes.txt", "model.safetensors", "README.md", "proof.json"]
 )
 def test_a_file_that_was_added_or_changed_since_keeps_the_folder(model, folder, name):
-    check_out(folder)
+    check_target(folder)
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text("mine")
     with raises("output.files_changed", name, "shrink"):
@@ -86,17 +86,17 @@ def test_the_model_that_is_read_is_not_replaced_by_its_own_smaller_one(
         written(smaller, folder, mask_of(smaller, np.arange(smaller.grid.size) > 0))
     monkeypatch.chdir(tmp_path)
     with raises("output.is_model"):
-        check_out(Path("m"), str(folder))
-    check_out(Path("m"), "e5-small-intents")
+        check_target(Path("m"), str(folder))
+    check_target(Path("m"), "e5-small-intents")
 
 
 def test_roots_and_the_folder_one_works_in_have_a_sentence_each(tmp_path, monkeypatch):
     with raises("output.is_root", "/", "give the model a folder of its own"):
-        check_out(Path("/"))
+        check_target(Path("/"))
     monkeypatch.chdir(tmp_path)
     for here in (Path(), tmp_path, Path("../") / tmp_path.name):
         with raises("output.is_working_folder", "give the model a folder of its own"):
-            check_out(here)
+            check_target(here)
 
 
 def test_a_link_is_followed(model, tmp_path):
@@ -114,10 +114,10 @@ def test_a_link_is_followed(model, tmp_path):
 def test_a_place_that_cannot_be_written_is_told_before_the_work(tmp_path):
     (tmp_path / "file").write_text("")
     with raises("output.unwritable", "file"):
-        check_out(tmp_path / "file" / "m")
+        check_target(tmp_path / "file" / "m")
     (tmp_path / "round").symlink_to(tmp_path / "round")
     with raises("output.link_broken"):
-        check_out(tmp_path / "round")
+        check_target(tmp_path / "round")
 
 
 def test_every_file_can_be_read_by_those_who_can_read_any(folder):
@@ -130,13 +130,16 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
     out = tmp_path / "m"
     child = os.fork()
     if child == 0:  # killed while it fills its folder
-        with built(out) as build:
+        with replacing_folder(out) as build:
             (build / "half").write_text("")
             os._exit(9)
     os.waitpid(child, 0)
     assert [path.suffix for path in tmp_path.iterdir()] == [".new"]
     (tmp_path / ".m.notours").mkdir()
-    with built(out) as build, built(out) as other:  # neither takes the other's away
+    with (
+        replacing_folder(out) as build,
+        replacing_folder(out) as other,
+    ):  # neither takes the other's away
         (build / "whole").write_text("")
         assert other.is_dir()
         assert len(names(tmp_path)) == 3
@@ -149,15 +152,15 @@ def test_where_two_folders_cannot_be_swapped_the_older_one_is_kept_until_there_i
 ):
     monkeypatch.setattr(files, "exchange_folders", lambda one, other: False)
     out = tmp_path / "m"
-    with built(out) as build:
+    with replacing_folder(out) as build:
         (build / "first").write_text("")
     out.replace(tmp_path / ".m.abcdefgh.old")  # killed between the two names
-    with pytest.raises(KeyboardInterrupt), built(out):
+    with pytest.raises(KeyboardInterrupt), replacing_folder(out):
         raise KeyboardInterrupt
     assert names(tmp_path) == [".m.abcdefgh.old"]
-    with built(out) as build:
+    with replacing_folder(out) as build:
         (build / "second").write_text("")
-    with built(out):
+    with replacing_folder(out):
         pass
     assert names(tmp_path) == ["m"]
 
@@ -165,9 +168,9 @@ def test_where_two_folders_cannot_be_swapped_the_older_one_is_kept_until_there_i
 def test_a_name_that_cannot_be_given_brings_the_older_folder_back(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "exchange_folders", lambda one, other: False)
     out = tmp_path / "m"
-    with built(out) as build:
+    with replacing_folder(out) as build:
         (build / "first").write_text("")
-    with raises("file.unwritable"), built(out) as build:
+    with raises("file.unwritable"), replacing_folder(out) as build:
         shutil.rmtree(build)
     assert names(tmp_path) == ["m"]
     assert names(out) == ["first"]

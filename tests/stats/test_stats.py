@@ -29,7 +29,7 @@ def test_capital_equals_betting_draw_by_draw() -> None:
 
 def test_learned_stakes_are_those_that_would_have_grown_most() -> None:
     counts = np.array([[0, 1, 20], [3, 2, 30], [90, 200, 10], [2, 0, 30], [0, 0, 21]])
-    found = stats.learn(FIVE, counts, 0.04)
+    found = stats.learn_stakes(FIVE, counts, 0.04)
     want = [
         reference.learned_shares(FIVE, counts[:, h], 0.04, stats.FRACTIONS, stats.SHARES)
         for h in range(3)
@@ -42,7 +42,7 @@ def test_learned_stakes_are_those_that_would_have_grown_most() -> None:
 
 def test_capital_with_learned_stakes_equals_betting_draw_by_draw() -> None:
     early, later = np.array([[3], [10], [5]]), np.array([[1], [20], [2]])
-    learned = stats.learn(TERNARY, early, 0.1)
+    learned = stats.learn_stakes(TERNARY, early, 0.1)
     got = stats.log_capital(TERNARY, early + later, np.array([0.1]), learned)
     want = reference.log_capital(TERNARY, early[:, 0], 0.1, stats.FRACTIONS, stats.SHARES)
     want += reference.log_capital(
@@ -55,7 +55,7 @@ def test_capital_with_learned_stakes_equals_betting_draw_by_draw() -> None:
 def test_learned_shares_are_of_one_capital_whatever_came(width: float) -> None:
     """Nothing drawn, only zeros, only extremes, goals that no stake grows at."""
     counts = np.array([[0, 0, 50, 100], [0, 9, 0, 0], [0, 0, 50, 0]])
-    shares = stats.learn(TERNARY, counts, width).shares
+    shares = stats.learn_stakes(TERNARY, counts, width).shares
     assert shares.shape == (len(stats.FRACTIONS), 4)
     assert (shares > 0).all()
     assert_allclose(shares.sum(axis=0), 1, rtol=1e-12)
@@ -109,7 +109,7 @@ def test_expected_capital_is_at_most_one_with_stakes_learned_on_the_way() -> Non
     total = 0.0
     for outcome in np.ndindex(3, 3, 3, 3, 3, 3):
         early, counts = (np.bincount(part, minlength=3)[:, None] for part in (outcome[:3], outcome))
-        capital = stats.log_capital(TERNARY, counts, mean, stats.learn(TERNARY, early, 0.05))
+        capital = stats.log_capital(TERNARY, counts, mean, stats.learn_stakes(TERNARY, early, 0.05))
         total += float(np.prod(p[list(outcome)]) * np.exp(capital[0]))
     assert total == pytest.approx(1.0, abs=1e-12)
 
@@ -118,7 +118,7 @@ def test_stakes_that_refute_even_the_mean_leave_an_interval_at_it() -> None:
     """Early draws that later ones do not resemble: the product of the two capitals may refute every mean."""
     support = np.array([-1.0, -0.25, 0.0, 0.25, 1.0])
     early, later = np.array([[0], [0], [206], [50], [0]]), np.array([[0], [60], [4940], [0], [0]])
-    learned, counts = stats.learn(support, early, 0.0025), early + later
+    learned, counts = stats.learn_stakes(support, early, 0.0025), early + later
     mean = stats.sample_mean(support, counts)
     assert stats.log_capital(support, counts, mean, learned) > np.log(2 / 0.05)
     found = stats.betting_interval(support, counts, stakes=learned)
@@ -135,7 +135,7 @@ def test_learned_stakes_narrow_an_interval_sooner() -> None:
         counts, early = (np.rint(n * weights).astype(np.int64)[:, None] for n in (draws, 512))
         plain, learned = (
             stats.betting_interval(support, counts, stakes=by)
-            for by in (None, stats.learn(support, early, 0.0025))
+            for by in (None, stats.learn_stakes(support, early, 0.0025))
         )
         assert learned.high - learned.low < 0.93 * (plain.high - plain.low)
 
@@ -206,7 +206,7 @@ def test_coverage_with_balanced_cycles(learning: int | None, rng: np.random.Gene
     learned = None
     if learning:
         early = np.minimum(np.arange(cycles), learning - 1)  # while learning goes on, all is early
-        learned = stats.learn(TERNARY, counts[:, :, early].reshape(3, -1), 0.05)
+        learned = stats.learn_stakes(TERNARY, counts[:, :, early].reshape(3, -1), 0.05)
     low, high = (
         b.reshape(runs, cycles)
         for b in stats.betting_interval(TERNARY, counts.reshape(3, -1), 0.95, learned)
@@ -318,7 +318,7 @@ def test_few_groups_have_no_interval_of_sizes(rng: np.random.Generator) -> None:
 
 def test_no_end_is_above_what_a_size_can_be(rng: np.random.Generator) -> None:
     found = stats.jackknife_interval(
-        rng.uniform(0, 1, size=(8, 50)), np.ones((8, 50)), list("abcdefgh"), most=0.7
+        rng.uniform(0, 1, size=(8, 50)), np.ones((8, 50)), list("abcdefgh"), upper_limit=0.7
     )
     assert found is not None
     assert found[1].max() == 0.7
@@ -429,7 +429,8 @@ def test_strata_are_averaged_draw_by_draw_and_one_stratum_is_the_plain_bootstrap
         np.random.default_rng(5),
     )
     drawn = [
-        stats.resampled_means(*stratum, again, made_up=(1.0, -1.0), draws=200) for stratum in strata
+        stats.resampled_means(*stratum, again, pseudo_values=(1.0, -1.0), draws=200)
+        for stratum in strata
     ]
     assert [d.shape for d in drawn] == [(2, 200)] * 2
     assert_allclose(
@@ -449,7 +450,7 @@ def test_the_stratified_bootstrap_covers_when_strata_have_other_means(
             )
             for size, share in ((100, 0.9), (60, 0.2), (160, 0.4))
         ]
-        low, high, _ = stats.stratified_bootstrap(strata, rng, made_up=(1.0, 0.0), draws=400)
+        low, high, _ = stats.stratified_bootstrap(strata, rng, pseudo_values=(1.0, 0.0), draws=400)
         missed += not low[0] <= 0.5 <= high[0]
     assert 2 <= missed <= 20  # 10 expected
 
@@ -458,7 +459,7 @@ def test_resamples_that_cancel_out_but_for_a_last_bit_are_ties() -> None:
     """0.1 + 0.2 - 0.3 is not 0 in binary."""
     tenths, groups = np.array([1.0, 2.0, -3.0, 1.0, 2.0, -3.0]), tuple("abcdef")
     exact = stats.group_bootstrap(
-        tenths[None], groups, np.random.default_rng(6), made_up=(10.0, -10.0)
+        tenths[None], groups, np.random.default_rng(6), pseudo_values=(10.0, -10.0)
     )
     found = stats.group_bootstrap(tenths[None] / 10, groups, np.random.default_rng(6))
     assert found.p == exact.p

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 from headlab import stats
 from headlab.core import Floats
-from headlab.stats import LOWEST_CEILING, bca, resamples
+from headlab.stats import LOWEST_CEILING, bca_interval, resample_counts
 
 
 def in_ranks(correlation: float) -> float:
@@ -30,7 +30,7 @@ def measured(true: Floats, noise: float, rng: np.random.Generator) -> tuple[Floa
 
 def test_correlations_under_counts_equal_those_of_repeated_items(rng: np.random.Generator) -> None:
     values = np.stack([rng.normal(size=30), rng.integers(0, 4, 30), rng.integers(0, 2, 30)])
-    counts = resamples(30, rng, 20)
+    counts = resample_counts(30, rng, 20)
     got = stats.spearman_of_counts(values, counts)
     for drawn, rho in zip(counts, got, strict=True):
         repeated = np.repeat(values, drawn, axis=1)
@@ -48,7 +48,7 @@ def test_the_corrected_interval_equals_the_books(rng: np.random.Generator) -> No
     data = rng.exponential(size=40)
     drawn = rng.choice(data, size=(500, 40)).mean(axis=1)
     without = np.array([np.delete(data, i).mean() for i in range(40)])
-    got = bca(data.mean(), drawn, without)
+    got = bca_interval(data.mean(), drawn, without)
     assert_allclose(
         [float(end) for end in got], reference.bca(data.mean(), drawn, without), rtol=1e-9
     )
@@ -173,7 +173,7 @@ def test_the_tree_equals_average_linkage_by_hand(rng: np.random.Generator) -> No
     rho = stats.spearman(rng.normal(size=(7, 25)) + rng.normal(size=25))
     tree = stats.cluster_tree(rho)
     want = reference.average_linkage(1 - rho)
-    assert stats.clusters(tree) == [members for members, _ in want]
+    assert stats.clusters_of_tree(tree) == [members for members, _ in want]
     assert_allclose(tree[:, 2], [height for _, height in want])
     assert sorted(stats.cluster_order(rho)) == list(range(7))
 
@@ -182,6 +182,6 @@ def test_support_is_high_for_twins_and_whole_for_everything(rng: np.random.Gener
     one, other = rng.normal(size=(2, 60))
     rows = np.stack([one, other, one, other]) + 0.3 * rng.normal(size=(4, 60))
     found = stats.agreement(rows, None, rng, draws=200)
-    assert set(stats.clusters(found.tree)[:2]) == {frozenset({0, 2}), frozenset({1, 3})}
+    assert set(stats.clusters_of_tree(found.tree)[:2]) == {frozenset({0, 2}), frozenset({1, 3})}
     assert (found.support[:2] > 0.9).all()
     assert found.support[-1] == 1

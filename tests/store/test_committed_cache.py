@@ -14,17 +14,17 @@ import pytest
 
 from headlab.core import RunSpec, canonical_json
 from headlab.results import (
-    ANSWERS,
-    GATES,
-    REPORT,
+    ANSWERS_KIND,
+    GATES_KIND,
+    REPORT_KIND,
     SCORE_ARRAYS,
     SCORE_VALUES,
     HeadScores,
-    Run,
     Store,
+    StoredRun,
 )
 from headlab.results.store.codecs import CODECS, read_result
-from headlab.results.store.folder import SCORE, read_arrays
+from headlab.results.store.folder import SCORE_KIND, read_arrays
 from headlab.worker.schemas import Scores
 
 CACHE = Path(__file__).parents[2] / "cache"
@@ -42,13 +42,15 @@ def specs() -> dict[Path, dict[str, Any]]:
 
 def results(kind: str) -> list[tuple[Path, dict[str, Any]]]:
     """Folder and spec of the entries of a kind."""
-    return [(folder, spec) for folder, spec in specs().items() if spec.get("kind", SCORE) == kind]
+    return [
+        (folder, spec) for folder, spec in specs().items() if spec.get("kind", SCORE_KIND) == kind
+    ]
 
 
 @cache
 def scores() -> list[HeadScores]:
     """The scores of the cache."""
-    return [read_result(folder, HeadScores).record for folder, _ in results(SCORE)]
+    return [read_result(folder, HeadScores).record for folder, _ in results(SCORE_KIND)]
 
 
 def same(one: HeadScores, other: HeadScores, *but: str) -> bool:
@@ -66,9 +68,9 @@ def same(one: HeadScores, other: HeadScores, *but: str) -> bool:
 
 
 def test_the_cache_has_entries_of_each_kind_that_is_looked_at_here():
-    kinds = {spec.get("kind", SCORE) for spec in specs().values()}
-    assert kinds >= {SCORE, REPORT, GATES, ANSWERS}
-    assert kinds <= {*RECORDS, ANSWERS}
+    kinds = {spec.get("kind", SCORE_KIND) for spec in specs().values()}
+    assert kinds >= {SCORE_KIND, REPORT_KIND, GATES_KIND, ANSWERS_KIND}
+    assert kinds <= {*RECORDS, ANSWERS_KIND}
 
 
 def test_every_entry_is_found_under_its_key():
@@ -92,8 +94,8 @@ def test_every_spec_is_the_same_after_it_was_a_typed_one():
 
 def test_every_result_is_read_by_the_codec_of_its_kind():
     for folder, spec in specs().items():
-        kind = spec.get("kind", SCORE)
-        if kind == ANSWERS:
+        kind = spec.get("kind", SCORE_KIND)
+        if kind == ANSWERS_KIND:
             continue
         result = read_result(folder, RECORDS[kind])
         assert isinstance(result.record, RECORDS[kind])
@@ -102,13 +104,13 @@ def test_every_result_is_read_by_the_codec_of_its_kind():
 
 def test_all_answers_name_their_folder_and_their_mask():
     """Their examples would have to be made again; tests/test_demo_cache.py does that."""
-    for folder, spec in results(ANSWERS):
+    for folder, spec in results(ANSWERS_KIND):
         files = sorted(folder.glob("*.npz"))
         assert files
         for file in files:
             about = json.loads(str(read_arrays(file)["about"]))
             assert (about["run"], about["mask"]) == (folder.name, file.stem)
-            assert RunSpec.from_json(spec).kind == ANSWERS
+            assert RunSpec.from_json(spec).kind == ANSWERS_KIND
 
 
 WAYS: dict[str, Callable[[HeadScores], Any]] = {
@@ -125,7 +127,7 @@ def test_scores_come_back_from_json_and_from_http(way: str):
 
 def test_scores_come_back_from_another_file(tmp_path: Path):
     for record in scores():
-        run = Run(tmp_path / record.spec.key, record.spec)
+        run = StoredRun(tmp_path / record.spec.key, record.spec)
         run.finish(record, {})
         assert same(record, read_result(run.folder, HeadScores).record)
 

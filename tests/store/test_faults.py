@@ -31,7 +31,7 @@ from headlab.core import Flock, HeadlabError, read_json, write_atomic
 from headlab.core import files as whole_files
 from headlab.hooks import Model
 from headlab.methods.run import score
-from headlab.results import HeadScores, Run, Store
+from headlab.results import HeadScores, Store, StoredRun
 from headlab.worker.client import Client
 
 OPTIONS = {"samples": 96, "target": None}
@@ -72,14 +72,16 @@ def run(
     return score(model, tiny_task(), store=store, on_progress=report, **ask)
 
 
-def interrupted(model: Model, root: Path, language: str = "xx", method: str = "shapley") -> Run:
+def interrupted(
+    model: Model, root: Path, language: str = "xx", method: str = "shapley"
+) -> StoredRun:
     """A run with a checkpoint and no result."""
     store = Store(root)
     with pytest.raises(Cut):
         run(model, store, language, 4, method)
     before = {folder for folder in store.folders() if (folder / "checkpoint.npz").exists()}
     (found,) = (folder for folder in before if language in (folder / "spec.json").read_text())
-    return Run(found, read_json(found / "spec.json"))
+    return StoredRun(found, read_json(found / "spec.json"))
 
 
 # Full disks
@@ -385,7 +387,7 @@ def damaged_runs(
     damage: Callable[[Path, np.random.Generator], None],
     times: int,
     finish: bool,
-) -> Iterator[Run]:
+) -> Iterator[StoredRun]:
     """Runs with one file damaged, each in a cache of its own; deterministic damages are done once."""
     begun = interrupted(model, folder / "begun")
     if finish:
@@ -396,10 +398,10 @@ def damaged_runs(
         for path in begun.folder.iterdir():
             (copy / begun.key / path.name).write_bytes(path.read_bytes())
         damage(copy / begun.key / name, np.random.default_rng([turn, len(name)]))
-        yield Run(copy / begun.key, begun.spec)
+        yield StoredRun(copy / begun.key, begun.spec)
 
 
-def attempt(model: Model, broken: Run) -> HeadScores | str:
+def attempt(model: Model, broken: StoredRun) -> HeadScores | str:
     """The scores, or the sentence that is said instead."""
     try:
         return run(model, Store(broken.folder.parent))

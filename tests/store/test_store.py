@@ -23,14 +23,14 @@ from hypothesis import strategies as st
 from headlab.core import Head, HeadGrid, HeadlabError, Stack, canonical_json, content_key
 from headlab.methods import remarks
 from headlab.methods.costs import stopped_at_sign, target_of
-from headlab.results import FORMAT, MAX_ARRAY_BYTES, Curve, HeadScores, Store, read_arrays
+from headlab.results import MAX_ARRAY_BYTES, RESULT_FORMAT, Curve, HeadScores, Store, read_arrays
 
 GRID = HeadGrid((Stack("encoder", (2, 3)),))
 
 
 def spec_of(language: str = "de", seed: int = 0) -> dict[str, Any]:
     return {
-        "format": FORMAT,
+        "format": RESULT_FORMAT,
         "model": {"name": "m", "revision": "r", "fingerprint": "f"},
         "task": {
             "name": "t",
@@ -268,7 +268,7 @@ def test_a_curve_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_scores_and_curves_are_listed_apart(tmp_path: Path) -> None:
     score, curve = write(tmp_path, spec_of()), write_curve(tmp_path, curve_spec_of())
-    other = Store(tmp_path).run({"format": FORMAT, "kind": "finetune"})
+    other = Store(tmp_path).run({"format": RESULT_FORMAT, "kind": "finetune"})
     other.open()
     (other.folder / "result.npz").write_bytes(b"of another kind")
     begun = Store(tmp_path).run(curve_spec_of("th"))

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from headlab.core import HeadGrid, Stack, content_key
 from headlab.results import (
-    FORMAT,
-    GATES,
+    GATES_KIND,
+    RESULT_FORMAT,
     HardConcrete,
     HeadScores,
     LearnedGates,
@@ -30,7 +30,7 @@ GATED = [0, 2, 3, 6]  # heads 1, 4 and 5 have no gate
 
 def spec_of(language: str = "de", weight: float = 0.02, seed: int = 0) -> dict[str, Any]:
     return {
-        "format": FORMAT, "kind": GATES, "version": 1,
+        "format": RESULT_FORMAT, "kind": GATES_KIND, "version": 1,
         "model": {"name": "m", "revision": "r", "fingerprint": "f"},
         "task": {"name": "t", "language": language, "split": "train", "size": 5, "seed": 0, "data_hash": "h"},
         "judged": {}, "ablation": "zero", "options": {"weight": weight}, "seed": seed,

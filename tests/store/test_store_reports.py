@@ -17,7 +17,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headlab.core import Evaluation, Report, Table
-from headlab.results import ANSWERS, FORMAT, REPORT, Curve, HeadScores, Run, Store
+from headlab.results import (
+    ANSWERS_KIND,
+    REPORT_KIND,
+    RESULT_FORMAT,
+    Curve,
+    HeadScores,
+    Store,
+    StoredRun,
+)
 from headlab.tasks import Example
 
 DIGEST = "a" * 64
@@ -31,7 +39,7 @@ MODEL = {"name": "m", "revision": "r", "fingerprint": "f"}
 
 def answers_spec(language: str = "de") -> dict[str, Any]:
     return {
-        "format": FORMAT, "kind": ANSWERS, "model": MODEL, "task": TASK | {"language": language}, "ablation": "zero",
+        "format": RESULT_FORMAT, "kind": ANSWERS_KIND, "model": MODEL, "task": TASK | {"language": language}, "ablation": "zero",
     }  # fmt: skip
 
 
@@ -47,7 +55,7 @@ def keep(root: Path, spec: dict[str, Any], digest: str = DIGEST, largest: int = 
     return run.folder / f"{digest}.npz"
 
 
-def log_of(run: Run) -> str:
+def log_of(run: StoredRun) -> str:
     path = run.folder / "log.txt"
     return path.read_text() if path.exists() else ""
 
@@ -203,7 +211,7 @@ def test_answers_are_written_whole_or_not_at_all(
 def report_spec(key: str = "gap", seed: int = 0) -> dict[str, Any]:
     task = TASK | {"language": "de,th", "split": "dev,test"}
     return {
-        "format": FORMAT, "kind": REPORT, "experiment": key, "version": 1, "model": MODEL, "task": task,
+        "format": RESULT_FORMAT, "kind": REPORT_KIND, "experiment": key, "version": 1, "model": MODEL, "task": task,
         "ablation": "zero", "options": {}, "seed": seed,
     }  # fmt: skip
 

@@ -25,10 +25,10 @@ from headlab.cli.main import main
 from headlab.core import HeadGrid, Progress, Stack
 from headlab.evaluation import Evaluator, compare, evaluator
 from headlab.hooks import Model
-from headlab.masks import Mask, choose, mask_from_json
+from headlab.masks import Mask, heads_kept_by_rule, mask_from_json
 from headlab.methods.run import score
 from headlab.methods.work import Arrays
-from headlab.results import Curve, HeadScores, Store, band, compare_areas, counts
+from headlab.results import Curve, HeadScores, Store, band, compare_areas, removed_counts
 from headlab.studies.curves import BLOCK_BYTES, Walk, caution_of, curve_spec, prune_curve
 from headlab.tasks import Task
 
@@ -115,7 +115,10 @@ def test_a_point_is_the_mask_that_the_rule_bottom_makes(model: Model, scores: He
     )
     for k in (0, 1, 5, 6):
         mask = curve.mask(k)
-        assert mask.kept.tolist() == choose(tied.grid, tied.values, None, "bottom", k=k).tolist()
+        assert (
+            mask.kept.tolist()
+            == heads_kept_by_rule(tied.grid, tied.values, None, "bottom", k=k).tolist()
+        )
         mask.check(model.grid, model.fingerprint)
         assert chosen_ablation(mask_from_json(mask.to_json())) == "mean"
     with raises("head.count_out_of_range", 13, 12):
@@ -125,12 +128,12 @@ def test_a_point_is_the_mask_that_the_rule_bottom_makes(model: Model, scores: He
 @given(heads=st.integers(1, 400), data=st.data())
 def test_counts_rise_evenly_from_none_to_all(heads: int, data: st.DataObject) -> None:
     points = data.draw(st.integers(2, heads + 1))
-    found = counts(heads, points)
+    found = removed_counts(heads, points)
     assert (found[0], found[-1], len(found)) == (0, heads, points)
     steps = np.diff(found)
     assert steps.min() >= 1
     assert steps.max() - steps.min() <= 1
-    assert counts(heads) == counts(heads, heads + 1) == list(range(heads + 1))
+    assert removed_counts(heads) == removed_counts(heads, heads + 1) == list(range(heads + 1))
 
 
 @pytest.mark.parametrize("points", [-1, 0, 1, 14])
@@ -669,7 +672,9 @@ def test_the_command_goes_on_where_it_stopped(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("headlab.methods.work.SAVING_SHARE", float("inf"))  # a checkpoint after every point
+        patch.setattr(
+            "headlab.methods.work.SAVING_SHARE", float("inf")
+        )  # a checkpoint after every point
         patch.setattr(Walk, "save", stop)
         assert main(command(folder, tmp_path / "cut", "--json")) == 130
     assert "curve" in capsys.readouterr().err

@@ -14,12 +14,12 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab import stats
 from headlab.charts.studies.agreement import agreement_matrix, dendrogram
-from headlab.core import NOTHING, Table
+from headlab.core import EMPTY_CELL, Table
 from headlab.methods import sampling
 from headlab.plots.drawing import plotly_figure
 from headlab.results import HeadScores, Store
 from headlab.studies import agreement
-from headlab.studies.agreement import Compared, agreement_result, compare_languages
+from headlab.studies.agreement import RankAgreement, agreement_result, rank_agreement_of
 from headlab.studies.run import Pieces, forecast, missing_pieces, run_experiment
 
 NAMES = ("de", "en", "fi", "zh")
@@ -38,19 +38,19 @@ def languages(
 
 
 @pytest.fixture(scope="module")
-def compared() -> Compared:
-    return compare_languages(languages(np.random.default_rng(0)))
+def compared() -> RankAgreement:
+    return rank_agreement_of(languages(np.random.default_rng(0)))
 
 
-def tables_of(compared: Compared) -> tuple[Table, ...]:
+def tables_of(compared: RankAgreement) -> tuple[Table, ...]:
     return agreement_result(compared).tables()
 
 
-def table(compared: Compared, name: str) -> Table:
+def table(compared: RankAgreement, name: str) -> Table:
     return next(t for t in tables_of(compared) if t.name == name)
 
 
-def test_every_pair_stands_once_with_the_figures_of_the_statistics(compared: Compared) -> None:
+def test_every_pair_stands_once_with_the_figures_of_the_statistics(compared: RankAgreement) -> None:
     pairs = table(compared, "agreement")
     assert len(pairs.rows) == 6
     at = {name: i for i, name in enumerate(NAMES)}
@@ -69,13 +69,13 @@ def test_every_pair_stands_once_with_the_figures_of_the_statistics(compared: Com
 
 def test_the_same_scores_and_seed_give_the_same_tables_and_another_seed_other_intervals() -> None:
     scores = languages(np.random.default_rng(1))
-    first, again, other = (tables_of(compare_languages(scores, seed))[0] for seed in (0, 0, 1))
+    first, again, other = (tables_of(rank_agreement_of(scores, seed))[0] for seed in (0, 0, 1))
     assert first == again
     assert first.column("rho") == other.column("rho")
     assert first.column("low") != other.column("low")
 
 
-def test_languages_stand_in_the_order_of_the_tree(compared: Compared) -> None:
+def test_languages_stand_in_the_order_of_the_tree(compared: RankAgreement) -> None:
     each, merges = table(compared, "agreement-languages"), table(compared, "agreement-clusters")
     names = each.column("language")
     assert {frozenset(names[:2]), frozenset(names[2:])} == {
@@ -93,7 +93,7 @@ def test_scores_without_halves_say_that_the_ceiling_is_unknown_and_how_to_get_it
         name: scores_of(name, s.values * 100)
         for name, s in languages(np.random.default_rng(2)).items()
     }
-    pairs = tables_of(compare_languages(scores))[0]
+    pairs = tables_of(rank_agreement_of(scores))[0]
     assert pairs.column("noise") == [agreement.UNKNOWN] * 6
     assert pairs.column("ceiling") == [None] * 6
     assert "compute them again" in " ".join(pairs.notes)
@@ -102,7 +102,7 @@ def test_scores_without_halves_say_that_the_ceiling_is_unknown_and_how_to_get_it
 def test_one_language_without_halves_leaves_the_others_their_ceiling() -> None:
     scores = languages(np.random.default_rng(3))
     scores["zh"] = scores_of("zh", scores["zh"].values * 100)
-    pairs = tables_of(compare_languages(scores))[0]
+    pairs = tables_of(rank_agreement_of(scores))[0]
     known = [agreement.UNKNOWN if "zh" in row[:2] else "" for row in pairs.rows]
     assert pairs.column("noise") == known
     assert "the scores of zh do not store" in " ".join(pairs.notes)
@@ -114,21 +114,21 @@ def test_languages_with_unequally_many_examples_have_no_value_across_halves() ->
         name: replace(s, spec={"task": {"size": 60 if name == "zh" else 100}})
         for name, s in scores.items()
     }
-    found, plain = compare_languages(sized), compare_languages(scores)
+    found, plain = rank_agreement_of(sized), rank_agreement_of(scores)
     pairs, others = tables_of(found)[0], tables_of(plain)[0]
     at = pairs.columns.index("across halves")
     for row, other in zip(pairs.rows, others.rows, strict=True):
         want = other[at] if "zh" not in row[:2] else None
         assert row == (*other[:at], want, *other[at + 1 :])
         assert other[at] is not None
-    assert NOTHING in pairs.shown()[2][at]  # de and zh
+    assert EMPTY_CELL in pairs.shown()[2][at]  # de and zh
     assert "de 100, en 100, fi 100, zh 60" in " ".join(pairs.notes)
     assert not any("unequally" in note for note in others.notes)
     assert plain.found.noise is not None
     assert plain.found.noise.outlier is not None
     assert found.found.noise is not None
     assert found.found.noise.outlier is None
-    assert "unequally many examples" in agreement.outlier_words(found)
+    assert "unequally many examples" in agreement.outlier_sentences(found)
 
 
 def test_noise_that_unequally_many_examples_share_would_count_across_halves() -> None:
@@ -152,7 +152,7 @@ def test_noise_that_unequally_many_examples_share_would_count_across_halves() ->
 
 
 def test_a_ceiling_that_is_too_low_leaves_the_correction_out() -> None:
-    pairs = tables_of(compare_languages(languages(np.random.default_rng(4), noise=6.0)))[0]
+    pairs = tables_of(rank_agreement_of(languages(np.random.default_rng(4), noise=6.0)))[0]
     assert set(pairs.column("noise")) == {agreement.UNCLEAR}
     assert set(pairs.column("corrected")) == {None}
     assert None not in pairs.column("ceiling")
@@ -162,27 +162,27 @@ def test_the_outlier_is_said_with_how_sure_it_is() -> None:
     rng = np.random.default_rng(5)
     shared = rng.normal(size=80)
     scores = {name: scores_of(name, shared + 0.3 * rng.normal(size=80)) for name in NAMES}
-    vague = agreement.outlier_words(compare_languages(scores))
+    vague = agreement.outlier_sentences(rank_agreement_of(scores))
     assert "not settled" in vague
     scores["fi"] = scores_of("fi", rng.normal(size=80))
-    sure = agreement.outlier_words(compare_languages(scores))
+    sure = agreement.outlier_sentences(rank_agreement_of(scores))
     assert sure.startswith("By mean ρ, fi agrees least with the others")
     assert "not settled" not in sure
-    assert agreement.outlier_words(compare_languages({n: scores[n] for n in NAMES[:2]})) == ""
+    assert agreement.outlier_sentences(rank_agreement_of({n: scores[n] for n in NAMES[:2]})) == ""
 
 
 def test_a_language_without_differences_is_a_row_of_nothing() -> None:
     scores = languages(np.random.default_rng(6)) | {"xx": scores_of("xx", np.zeros(60))}
-    found = compare_languages(scores)
+    found = rank_agreement_of(scores)
     pairs, each, *_ = tables_of(found)
     assert [row[2] for row in pairs.rows if "xx" in row[:2]] == [None] * 4
-    assert NOTHING in pairs.markdown()
+    assert EMPTY_CELL in pairs.markdown()
     assert len(each.rows) == 5
-    assert agreement.outlier_words(found) == ""
+    assert agreement.outlier_sentences(found) == ""
 
 
 def test_the_matrix_has_every_pair_twice_and_what_noise_allows_under_the_pointer(
-    compared: Compared,
+    compared: RankAgreement,
 ) -> None:
     pairs, each = table(compared, "agreement"), table(compared, "agreement-languages")
     result = agreement_result(compared)
@@ -202,7 +202,7 @@ def test_the_matrix_has_every_pair_twice_and_what_noise_allows_under_the_pointer
     assert list(heat.x) == list(NAMES)
 
 
-def test_the_dendrogram_joins_what_the_table_merges(compared: Compared) -> None:
+def test_the_dendrogram_joins_what_the_table_merges(compared: RankAgreement) -> None:
     each, merges = table(compared, "agreement-languages"), table(compared, "agreement-clusters")
     result = agreement_result(compared)
     figure = plotly_figure(dendrogram(result.merges.rows, result.languages.rows))

@@ -17,7 +17,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.cli.main import main
-from headlab.core import Bools, Progress, Report, duration
+from headlab.core import Bools, Progress, Report, duration_text
 from headlab.evaluation import Evaluator, compare
 from headlab.hooks import Model
 from headlab.masks import Mask
@@ -506,7 +506,7 @@ def test_the_pace_of_stored_results_is_used(make: Callable[..., Pieces]) -> None
     ("seconds", "words"), [(3.2, "3 s"), (89, "89 s"), (1500, "25 min"), (9000, "2.5 h")]
 )
 def test_times_are_told_in_the_unit_that_suits(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+    assert duration_text(seconds) == words
 
 
 # The command

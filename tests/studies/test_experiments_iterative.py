@@ -15,7 +15,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import HeadGrid, Report, Stack, Table
 from headlab.methods import ORDERINGS
-from headlab.results import Curve, Store, areas, compare_areas
+from headlab.results import Curve, Store, areas_by_answer, compare_areas
 from headlab.studies import iterative
 from headlab.studies.iterative import area_records, cost, difference_records
 from headlab.studies.run import Pieces, run_experiment
@@ -87,7 +87,7 @@ def test_areas_and_heads_are_those_of_the_curves(
         assert row["low, %"] <= row["area, %"] <= row["high, %"]
         for column, by in (("heads", "estimate"), ("heads, by interval", "interval")):
             assert row[column] == np.median([curve.heads_until(0.1, by) for curve in of])  # type: ignore[arg-type]
-        np.testing.assert_allclose(areas(of[0]), slow[0])
+        np.testing.assert_allclose(areas_by_answer(of[0]), slow[0])
 
 
 def test_differences_are_paired_over_the_answers(

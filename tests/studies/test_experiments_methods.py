@@ -18,7 +18,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 from headlab import plots
 from headlab.core import HeadGrid, Report, Stack, Table
 from headlab.results import Curve, Store
-from headlab.stats import by_chance, chance_of_more
+from headlab.stats import expected_overlap, overlap_p_value
 from headlab.studies import methods
 from headlab.studies.iterative import (
     AreaPair,
@@ -339,13 +339,13 @@ def test_shared_heads_are_counted_at_both_ends_beside_all_choices() -> None:
 )
 def test_chance_is_that_of_all_choices(heads: int, one: int, other: int) -> None:
     slow = reference.shared_by_chance(heads, one, other)
-    found = by_chance(heads, one, other)
+    found = expected_overlap(heads, one, other)
     assert found.mean == pytest.approx(sum(n * share for n, share in enumerate(slow)))
     assert sum(slow[found.low : found.high + 1]) >= 0.95 - 1e-12
     assert sum(slow[: found.low]) <= 0.025 + 1e-12
     assert sum(slow[found.high + 1 :]) <= 0.025 + 1e-12
     for shared in range(len(slow)):
-        assert chance_of_more(heads, one, other, shared) == pytest.approx(
+        assert overlap_p_value(heads, one, other, shared) == pytest.approx(
             sum(slow[shared:]), abs=1e-12
         )
 

@@ -13,7 +13,7 @@ from made_scores import scores_of
 
 from headlab.core import Report, Table
 from headlab.results import HeadScores
-from headlab.studies.remaining import NO_ROLE, remaining, staying
+from headlab.studies.remaining import NO_ROLE, remaining, role_counts
 
 VALUES = np.array([5, 4, 3, 2, 1, 0, -1, -2, -3, -4])  # heads leave from the last to the first
 HAVE: dict[str, tuple[int, ...]] = {
@@ -77,7 +77,7 @@ def test_heads_that_may_not_leave_are_neither_counted_nor_drawn(rng: np.random.G
     """Of 10 heads 6 are free; one role has 3 of these and one other, one role has others only."""
     having = {"a": np.isin(np.arange(10), [0, 1, 2, 9]), "b": np.isin(np.arange(10), [7, 8])}
     free, kept = np.arange(10) < 6, np.isin(np.arange(10), [0, 3, 6, 7, 8, 9])
-    (stay,) = staying(having, kept, free)
+    (stay,) = role_counts(having, kept, free)
     assert (stay.role, stay.heads, stay.of) == ("a", 1, 3)
     slow = reference.shared_by_chance(6, 3, 2)
     assert stay.chance.mean == pytest.approx(sum(n * share for n, share in enumerate(slow)))

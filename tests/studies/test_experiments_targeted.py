@@ -31,7 +31,7 @@ from headlab.studies.differences import (
     over_languages,
 )
 from headlab.studies.run import Pieces, forecast, missing_pieces, run_experiment
-from headlab.studies.table import earlier_scores, study
+from headlab.studies.table import earlier_scores_sentence, study
 
 HARM = (2, 5, 7)
 VALUES = np.array([0.3, 0.1, -0.2, 0.0, 0.05, -0.4, 0.2, -0.1, -0.15, 0.02, 0.01, 0.03])
@@ -140,7 +140,7 @@ def test_table_2_equals_masks_that_are_evaluated_afresh(model: Model, report: Re
         runs_n = float(len(runs))
         exact, ends_of = np.rint(np.array([gain]) * runs_n), (runs_n, -runs_n)
         low, high, p = group_bootstrap(
-            exact, GROUPS, np.random.default_rng(0), made_up=ends_of, draws=10_000
+            exact, GROUPS, np.random.default_rng(0), pseudo_values=ends_of, draws=10_000
         )
         low, high = low / runs_n, high / runs_n
         found = (row["low, points"], row["high, points"], row["p"])
@@ -179,7 +179,9 @@ def test_runs_that_cancel_out_lie_on_both_sides_of_0() -> None:
     thirds = Gain(np.array([1 / 3, -2 / 3, 1 / 3, 0.0] * 5), tuple("abcd" * 5), 3)
     found = difference(thirds, 0)
     counts, rng = np.array([[1.0, -2.0, 1.0, 0.0] * 5]), np.random.default_rng(0)
-    low, high, p = group_bootstrap(counts, thirds.groups, rng, made_up=(3.0, -3.0), draws=10_000)
+    low, high, p = group_bootstrap(
+        counts, thirds.groups, rng, pseudo_values=(3.0, -3.0), draws=10_000
+    )
     assert found == (0.0, low[0] / 3, high[0] / 3, p[0])
     halves = gain_over(thirds, Gain(np.full(20, 0.5), tuple("abcd" * 5), 2))
     assert halves.runs == 6
@@ -427,11 +429,14 @@ def test_over_languages_thirds_that_cancel_out_lie_on_both_sides_of_0(aligned: b
     whole = [2 * counts[0], counts[1]]  # sixths
     if aligned:
         want = group_bootstrap(
-            np.concatenate(whole)[None], groups * 2, np.random.default_rng(0), made_up=(6.0, -6.0)
+            np.concatenate(whole)[None],
+            groups * 2,
+            np.random.default_rng(0),
+            pseudo_values=(6.0, -6.0),
         )
     else:
         strata = [(row[None], groups) for row in whole]
-        want = stratified_bootstrap(strata, np.random.default_rng(0), made_up=(6.0, -6.0))
+        want = stratified_bootstrap(strata, np.random.default_rng(0), pseudo_values=(6.0, -6.0))
     assert found[1:] == (want.low[0] / 6, want.high[0] / 6, want.p[0])
 
 
@@ -448,7 +453,7 @@ def test_ties_are_ties_where_languages_have_unequally_many_answers(
         found = over_languages(dict(zip("ab", gains, strict=True)), 0, are_aligned=True)
         whole = np.concatenate([110 * counts[0], 90 * counts[1]])[None]
         want = group_bootstrap(
-            whole, groups[0] + groups[1], np.random.default_rng(0), made_up=(297.0, -297.0)
+            whole, groups[0] + groups[1], np.random.default_rng(0), pseudo_values=(297.0, -297.0)
         )
         assert found.p == want.p[0]
         assert (found.low, found.high) == pytest.approx((want.low[0] / 297, want.high[0] / 297))
@@ -493,9 +498,9 @@ ROOT = Path(__file__).parents[2]
 
 def test_reported_09_a_report_says_which_version_of_form_token_it_is_of(report: Report) -> None:
     assert report.spec["method_versions"] == {"gradient (token)": 3}
-    assert earlier_scores(report.spec) == ""
+    assert earlier_scores_sentence(report.spec) == ""
     before = {name: value for name, value in report.spec.items() if name != "method_versions"}
-    sentence = earlier_scores(before)
+    sentence = earlier_scores_sentence(before)
     assert sentence.startswith(
         "Made with an earlier version of gradient (token): form token before version 3 "
     )
@@ -515,18 +520,18 @@ def test_reported_09_other_reports_keep_their_spec_and_say_nothing() -> None:
     ] == [3]
     ordered = study("iterative").resolve({"orderings": "random,gradient-token"})
     assert list(study("iterative").renewed(ordered)) == ["gradient-token"]
-    assert earlier_scores({"experiment": "iterative", "options": ordered}) != ""
+    assert earlier_scores_sentence({"experiment": "iterative", "options": ordered}) != ""
     for odd in (
         {},
         {"experiment": "targeted"},
         {"experiment": "targeted", "options": 3},
         {"experiment": ["targeted"]},
     ):
-        assert earlier_scores(odd) == ""
+        assert earlier_scores_sentence(odd) == ""
 
 
 def test_reported_09_committed_reports_of_targeted_pruning_stay_and_say_so() -> None:
     results = [r for r in Store(ROOT / "cache").reports().results if r.record.name == "targeted"]
     assert results
     for result in results:
-        assert "earlier version of gradient (token)" in earlier_scores(result.record.spec)
+        assert "earlier version of gradient (token)" in earlier_scores_sentence(result.record.spec)

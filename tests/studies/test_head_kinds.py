@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from headlab.core import Head
-from headlab.studies.head_kinds import HeadKind, head_lists, heads_by_kind, languages_that_differ
+from headlab.studies.head_kinds import (
+    HeadKind,
+    heads_by_kind,
+    heads_listed_by_kind,
+    languages_that_differ,
+)
 from headlab.studies.result import Column, HeadCells, Records, StudyResult, TableName
 
 FIRST, SECOND, THIRD = (Head("encoder", 0, number) for number in range(3))
@@ -46,17 +51,17 @@ def lists(surely: tuple[Listed, ...] = (), maybe: tuple[Listed, ...] = (), **mor
 
 def test_the_heads_of_a_kind_are_those_of_its_first_list_that_has_any() -> None:
     maybe = (Listed(SECOND), Listed(THIRD), Listed(SECOND))
-    heads = heads_by_kind(head_lists(lists(maybe=maybe, everywhere=(Listed(FIRST),))))
+    heads = heads_by_kind(heads_listed_by_kind(lists(maybe=maybe, everywhere=(Listed(FIRST),))))
     assert heads == {"agnostic": [FIRST], "specific": [SECOND, THIRD]}
     assert list(heads) == ["agnostic", "specific"]
-    surely = heads_by_kind(head_lists(lists((Listed(FIRST),), maybe)))
+    surely = heads_by_kind(heads_listed_by_kind(lists((Listed(FIRST),), maybe)))
     assert surely == {"specific": [FIRST]}
 
 
 def test_records_without_a_mark_or_a_head_list_none() -> None:
     shown = lists(unmarked=(Listed(FIRST),), names=(Named("a"),))
-    assert heads_by_kind(head_lists(shown)) == {}
-    assert heads_by_kind(head_lists(None)) == {}
+    assert heads_by_kind(heads_listed_by_kind(shown)) == {}
+    assert heads_by_kind(heads_listed_by_kind(None)) == {}
 
 
 def test_the_attention_of_a_specific_head_opens_with_languages_that_differ() -> None:

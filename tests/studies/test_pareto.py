@@ -18,8 +18,8 @@ from headlab.evaluation import Evaluator, compare
 from headlab.masks import mask_from_json, removal_order
 from headlab.results import Curve, HeadScores, Store
 from headlab.studies.pareto import (
-    CONFIRMED,
-    FRONT,
+    CONFIRMED_TABLE,
+    FRONT_TABLE,
     FrontResult,
     LanguageVerdict,
     Point,
@@ -225,7 +225,7 @@ def test_every_point_is_what_the_evaluator_says_of_its_mask(model, front):
     assert chosen.worst == min(chosen.difference)
     assert chosen.weakest == ("xx", "yy")[np.argmin(chosen.difference)]
     np.testing.assert_allclose(chosen.mean, np.mean(chosen.difference), atol=1e-12)
-    table = front[1].table(FRONT)
+    table = front[1].table(FRONT_TABLE)
     cost = [float(x) for x in table.column("parameters")]
     assert table.column("best for its size") == reference.undominated(
         list(zip(cost, table.column("weakest, points"), strict=True))
@@ -235,7 +235,7 @@ def test_every_point_is_what_the_evaluator_says_of_its_mask(model, front):
 def test_the_answer_is_judged_on_test_and_the_mask_carries_what_was_seen_there(model, front):
     report = front[1]
     mask = chosen_mask(report, model.grid)
-    rows = report.table(CONFIRMED)
+    rows = report.table(CONFIRMED_TABLE)
     for at, language in enumerate(("xx", "yy")):
         evaluator = Evaluator(model, tiny_task(), language, "test", 20)
         found = compare(evaluator.evaluate(), evaluator.evaluate(mask), 0)
@@ -288,7 +288,7 @@ def test_the_best_with_k_heads_is_the_best_of_the_orders(model, tmp_path):
     options = {"method": "leave-one-out", "points": 2, "heads": 9, "orders": "mean,own"}
     report = run_experiment("front", pieces_of(model, tmp_path), options=options)
     worst = {}
-    for order in dict.fromkeys(report.table(FRONT).column("order")):
+    for order in dict.fromkeys(report.table(FRONT_TABLE).column("order")):
         mask = mask_at(report, order, 3, model.grid)
         evaluators = [
             Evaluator(model, tiny_task(), language, "dev", 16) for language in ("xx", "yy")
@@ -297,7 +297,7 @@ def test_the_best_with_k_heads_is_the_best_of_the_orders(model, tmp_path):
     chosen = report.table("front-choice")
     assert chosen.column("heads kept") == [9]
     assert chosen.column("weakest, points")[0] == pytest.approx(100 * max(worst.values()))
-    assert report.table(CONFIRMED).column("p of the loss")[0] is None
+    assert report.table(CONFIRMED_TABLE).column("p of the loss")[0] is None
 
 
 def test_a_front_reads_back_from_its_json_and_refuses_what_does_not_fit(model, front):
@@ -441,7 +441,7 @@ def test_reported_12_notes_of_a_front_name_the_languages_that_they_are_of():
 def test_an_answer_without_a_removed_head_is_not_tested_against_itself(model):
     options = {"method": "random", "points": 2, "orders": "mean", "heads": 12}
     report = run_experiment("front", pieces_of(model), options=options)
-    table = report.table(CONFIRMED)
+    table = report.table(CONFIRMED_TABLE)
     for column in (
         "low, points",
         "high, points",
@@ -509,6 +509,6 @@ def test_grouped_queries_and_models_that_cannot_shrink_have_fronts_too(tmp_path)
             pieces,
             options={**OPTIONS, "method": "random", "points": 2, "orders": "mean,cost"},
         )
-        parameters = report.table(FRONT).column("parameters")
+        parameters = report.table(FRONT_TABLE).column("parameters")
         assert all(p is None for p in parameters) == (family == "deberta-v2")
     assert "llama" in FAMILIES

@@ -14,7 +14,7 @@ from headlab.core import Report
 from headlab.studies.published import (
     TARGETED_FIGURES,
     TRANSFER_FIGURES,
-    beside,
+    comparison_with_paper,
     parsed_figures,
     with_paper,
 )
@@ -81,7 +81,7 @@ def test_table_3_is_the_paper_s_and_its_whole_model_is_that_of_table_2() -> None
 
 def test_both_stand_in_one_row_a_language() -> None:
     report = committed("udpos-targeted")
-    table = beside(report)
+    table = comparison_with_paper(report)
     assert table is not None
     rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     assert list(rows) == report.spec["task"]["language"].split(",")
@@ -103,14 +103,14 @@ def test_both_stand_in_one_row_a_language() -> None:
 
 def test_transfer_stands_beside_table_3_where_english_chose_the_heads() -> None:
     report = committed("xnli-transfer-10")
-    table = beside(report)
+    table = comparison_with_paper(report)
     assert table is not None
     paper, here = table.column("the paper: shapley, points"), table.column("here: shapley, points")
     assert (paper[0], len(paper)) == (1.0, 15)
     assert here == report.table("zero-shot").column("difference, points")
     assert set(table.column("here: heads removed")) == {10}
     options: dict[str, Any] = {**report.spec["options"], "source": "de"}
-    assert beside(replace(report, spec={**report.spec, "options": options})) is None
+    assert comparison_with_paper(replace(report, spec={**report.spec, "options": options})) is None
 
 
 def test_what_the_paper_did_not_do_stands_beside_nothing(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_what_the_paper_did_not_do_stands_beside_nothing(tmp_path: Path) -> None
         committed("xnli-gap"),
         committed("udpos-transfer"),
     ):
-        assert beside(report) is None
+        assert comparison_with_paper(report) is None
         assert with_paper(report) == report.tables
 
 
@@ -129,9 +129,9 @@ def test_what_the_paper_did_not_do_stands_beside_nothing(tmp_path: Path) -> None
 )
 def test_a_report_of_another_version_is_shown_without_the_paper(spec: dict[str, Any]) -> None:
     report = replace(committed("xnli-targeted"), spec=spec)
-    assert beside(report) is None
+    assert comparison_with_paper(report) is None
     other = replace(committed("xnli-targeted"), tables=committed("xnli-gap").tables)
-    assert beside(other) is None
+    assert comparison_with_paper(other) is None
 
 
 def test_a_row_without_a_figure_is_left_out() -> None:
@@ -142,7 +142,7 @@ def test_a_row_without_a_figure_is_left_out() -> None:
         (*row[:at], None, *row[at + 1 :]) if row[:2] == ("en", "shapley") else row
         for row in table.rows
     ]
-    found = beside(replace(report, tables=(replace(table, rows=tuple(rows)),)))
+    found = comparison_with_paper(replace(report, tables=(replace(table, rows=tuple(rows)),)))
     assert found is not None
     assert "en" not in found.column("language")
     assert len(found.rows) == 14

@@ -16,7 +16,7 @@ from tiny import FAMILIES, tiny_batch, tiny_model, tiny_module
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.cli.main import main
-from headlab.hooks import attach, gated
+from headlab.hooks import gated, make_gateable
 from headlab.masks import Mask, full_mask
 from headlab.models.checkpoint import Checkpoint
 from headlab.shrink import shrink_model
@@ -25,13 +25,13 @@ from headlab.studies.savings import (
     NO_SPEED,
     Costs,
     LayerCost,
-    Left,
+    MeasuredSpeed,
+    ModelCost,
     Ratio,
     Savings,
-    Speed,
     median_interval,
     ratio_of,
-    saved,
+    saved_shares,
 )
 from headlab.studies.savings_run import (
     costs_of,
@@ -75,7 +75,7 @@ def test_what_arithmetic_foretells_is_what_the_shrunk_model_has(family):
     "shape", [{}, {"positions": "learned", "persistent": 0, "feed_forward": 8, "pre_norm": False}]
 )
 def test_so_it_is_for_all_attention_models_their_persistent_vectors_counted(shape):
-    model = attach(Checkpoint("lm", "test", "lm", tiny_lm(**shape), None))
+    model = make_gateable(Checkpoint("lm", "test", "lm", tiny_lm(**shape), None))
     mask = uneven(model.grid)
     left, shrunk = costs_of(model).shrunk(mask.kept, 6), shrink_model(model, mask).module
     assert (left.parameters, left.macs) == (
@@ -133,8 +133,11 @@ def test_costs_survive_their_json_and_say_what_saves_what():
     assert again == costs
     assert not costs.even
     left = again.shrunk(np.array([False, False, False, False, True, False]), 2)
-    assert left == Left(1000 - 200 - 7 - 80, (5 + 20 + 4) - 2 * (6 + 4) - (6 + 4) + 1 - 1, 2)
-    assert saved(Left(10, 10, 1), Left(5, 8, 1)) == {"parameters": 0.5, "macs": pytest.approx(0.2)}
+    assert left == ModelCost(1000 - 200 - 7 - 80, (5 + 20 + 4) - 2 * (6 + 4) - (6 + 4) + 1 - 1, 2)
+    assert saved_shares(ModelCost(10, 10, 1), ModelCost(5, 8, 1)) == {
+        "parameters": 0.5,
+        "macs": pytest.approx(0.2),
+    }
 
 
 @given(
@@ -253,7 +256,7 @@ def test_a_machine_that_slows_down_slows_all_batch_sizes_alike():
 
 def attached(family, tokenizer=True):
     module = tiny_module(family, torch.float32)
-    return attach(
+    return make_gateable(
         Checkpoint(family, "test", family, module, tiny_tokenizer() if tokenizer else None)
     )
 
@@ -267,7 +270,7 @@ def test_measuring_gives_all_three_models_and_says_that_a_mask_alone_saves_nothi
         task=tiny_task(),
         batch_sizes=(8, 16),
         rounds=6,
-        told=lambda done_, total, note: done.append(done_),
+        on_round=lambda done_, total, note: done.append(done_),
     )
     assert worth.removed == len(mask.removed)
     assert worth.untouched.parameters == parameters_of(model.module)
@@ -300,7 +303,7 @@ def test_measuring_gives_all_three_models_and_says_that_a_mask_alone_saves_nothi
 def test_what_was_measured_before_times_had_an_interval_is_read():
     ratio = Ratio(0.9, 0.8, 1.0, 0.95, 6)
     value = Savings(
-        12, 3, Left(9, 9, 4), None, (Speed("cpu", 1, 4, 2.0, ratio, None),), "why"
+        12, 3, ModelCost(9, 9, 4), None, (MeasuredSpeed("cpu", 1, 4, 2.0, ratio, None),), "why"
     ).to_json()
     del value["speed"][0]["milliseconds_interval"]
     assert Savings.from_json(value).speeds[0].between is None
@@ -368,7 +371,7 @@ def test_a_sentence_says_when_a_ratio_may_as_well_be_one():
     seconds = np.full(8, 2.0)
     sure, not_sure = ratio_of(seconds, seconds / 2), Ratio(0.99, 0.9, 1.1, 0.95, 8)
     words = Savings(
-        12, 3, Left(9, 9, 4), None, (Speed("cpu", 1, 4, 2.0, not_sure, sure),), "why"
+        12, 3, ModelCost(9, 9, 4), None, (MeasuredSpeed("cpu", 1, 4, 2.0, not_sure, sure),), "why"
     ).sentences()
     assert "not distinguishable from equal speed" in words[1]
     assert words[1].count("not distinguishable") == 1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlab.tasks import read_map
+from headlab.tasks import read_label_map
 from headlab.tasks.columns import (
     NAMES,
     columns_named_as_values,
@@ -213,7 +213,7 @@ def test_reported_21_a_label_map_of_numbers_is_whole_and_can_be_typed() -> None:
     classes = tuple(f"class {number}, of 'many'" for number in range(20))
     _, words = labels_beside_classes({str(number): 1 for number in range(20)}, classes, "m")
     typed = shlex.split(words.split("--label-map ")[1])[0]
-    assert read_map(typed) == {str(number): name for number, name in enumerate(classes)}
+    assert read_label_map(typed) == {str(number): name for number, name in enumerate(classes)}
     assert f"type {typed} into Label map" in words
 
 

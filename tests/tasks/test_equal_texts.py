@@ -15,25 +15,25 @@ from saved import save_classifier
 from typer.testing import CliRunner
 
 from headlab.cli.main import build
-from headlab.report.build import document, find, html
+from headlab.report.build import document, find_results, html_of_document
 from headlab.results import Store
 from headlab.tasks import (
-    SAVED,
+    SAVED_FOLDER,
     SPLITS,
     Draft,
     Example,
     Split,
     Task,
     Upload,
-    compared_with,
+    count_equal_texts,
     equal_texts,
     read_declaration,
-    save,
+    save_task,
     task,
 )
 from headlab.tasks.equal_texts import DividedRow, comparable, dev_rows, text_of
 from headlab.tasks.intents.templates import LABELS
-from headlab.tasks.own import Checked, check
+from headlab.tasks.own import DraftCheck, check_draft
 
 COLUMNS = {"text": "text", "label": "label"}
 
@@ -57,12 +57,12 @@ def upload(
 
 def divided(
     rows: list[dict[str, object]], columns: dict[str, str] = COLUMNS, **more: object
-) -> Checked:
+) -> DraftCheck:
     draft = Draft("mine", "jsonl", columns, (upload(rows),), share=0.5)
-    return check(replace(draft, **more))  # type: ignore[arg-type]
+    return check_draft(replace(draft, **more))  # type: ignore[arg-type]
 
 
-def sides(checked: Checked, column: str = "text") -> dict[str, list[str]]:
+def sides(checked: DraftCheck, column: str = "text") -> dict[str, list[str]]:
     """The values of a column by file."""
     assert not checked.errors, checked.errors
     return {
@@ -74,7 +74,7 @@ def sides(checked: Checked, column: str = "text") -> dict[str, list[str]]:
     }
 
 
-def shared(checked: Checked, language: str = "de", column: str = "text") -> set[str]:
+def shared(checked: DraftCheck, language: str = "de", column: str = "text") -> set[str]:
     of_split = sides(checked, column)
     return {*of_split[f"{language}.dev.jsonl"]} & {*of_split[f"{language}.test.jsonl"]}
 
@@ -262,7 +262,7 @@ def before(group: bool) -> Draft:
 def test_reported_11_a_division_of_before_is_byte_for_byte_the_same(
     group: bool, dev: list[int]
 ) -> None:
-    checked = check(before(group))
+    checked = check_draft(before(group))
     header, *lines = BEFORE.splitlines(keepends=True)
     assert checked.files["de.dev.csv"] == header + b"".join(lines[row] for row in dev)
     assert checked.files["de.test.csv"] == header + b"".join(
@@ -273,17 +273,19 @@ def test_reported_11_a_division_of_before_is_byte_for_byte_the_same(
 
 
 def test_reported_11_a_task_saved_before_stays_when_its_file_is_sent_again(cache: Path) -> None:
-    save(before(group=False), cache)
-    saved = {path.name: path.read_bytes() for path in (cache / SAVED / "mine").iterdir()}
-    again = save(replace(before(group=False), division=2), cache)
-    assert {path.name: path.read_bytes() for path in (cache / SAVED / "mine").iterdir()} == saved
+    save_task(before(group=False), cache)
+    saved = {path.name: path.read_bytes() for path in (cache / SAVED_FOLDER / "mine").iterdir()}
+    again = save_task(replace(before(group=False), division=2), cache)
+    assert {
+        path.name: path.read_bytes() for path in (cache / SAVED_FOLDER / "mine").iterdir()
+    } == saved
     assert again.sizes["de", "dev"] == len(ALIGNED_DEV)
-    assert read_declaration(cache / SAVED / "mine" / "mine.toml").division is None
+    assert read_declaration(cache / SAVED_FOLDER / "mine" / "mine.toml").division is None
 
 
 def test_reported_11_a_new_declaration_names_the_version(cache: Path) -> None:
-    save(replace(before(group=False), division=2), cache)
-    declared = read_declaration(cache / SAVED / "mine" / "mine.toml")
+    save_task(replace(before(group=False), division=2), cache)
+    declared = read_declaration(cache / SAVED_FOLDER / "mine" / "mine.toml")
     assert declared.division == 2
     dev, test = ({e.text for e in task("mine").examples("de", split)} for split in ("dev", "test"))
     assert not dev & test
@@ -330,7 +332,7 @@ def test_reported_11_texts_of_examples() -> None:
     assert text_of(Example("1", "", target="The end")) == ("the end",)
     assert text_of(Example("1", "x", target="the end")) == ("x",)
     assert text_of(Example("1", "", 0, choices=(" b", " a"))) == ("", "a", "b")
-    assert not compared_with(examples("a"), "dev", examples("b"), "test").note
+    assert not count_equal_texts(examples("a"), "dev", examples("b"), "test").note
 
 
 @pytest.fixture
@@ -391,15 +393,16 @@ def test_reported_11_score_curve_prune_and_the_report_say_the_number(
     )
     assert pruned["languages"]["de"]["equal_texts"] == {"dev": NUMBERS}  # type: ignore[index]
     store = Store(cache)
-    items = find(
+    items = find_results(
         [folder.name for folder in store.folders() if (folder / "result.npz").exists()], store
     )
-    page = html(document(items)).decode()
+    page = html_of_document(document(items)).decode()
     assert page.count("de: 3 of the 10 dev texts are in test too") == 1
     assert page.count("de: 3 of the 10 test texts are in dev too") == 1
     assert "equal_texts" not in page
     assert (
-        "3 of the 10 test texts are in dev too" in html(document(find([str(mask)], store))).decode()
+        "3 of the 10 test texts are in dev too"
+        in html_of_document(document(find_results([str(mask)], store))).decode()
     )
 
 
@@ -409,7 +412,7 @@ def test_reported_11_the_page_is_told_the_number_and_the_contradictions() -> Non
         upload(rows, "de", "dev"),
         upload([{"text": "say 0", "label": "b"}, *rows[:4]], "de", "test"),
     )
-    checked = check(Draft("mine", "jsonl", COLUMNS, files))
+    checked = check_draft(Draft("mine", "jsonl", COLUMNS, files))
     expected = "de: 5 of the 5 test texts are in dev too, 1 of them with another answer, so figures on test are not"
     assert [note for note in checked.notes if note.startswith(expected)]
     (said,) = [note for note in checked.notes if "different answers" in note]
@@ -421,7 +424,8 @@ def test_reported_11_files_without_equal_texts_say_nothing() -> None:
         upload([{"text": f"{split} {n}", "label": "ab"[n % 2]} for n in range(6)], "de", split)
         for split in SPLITS
     )
-    assert check(Draft("mine", "jsonl", COLUMNS, files)).notes == ()
+    assert check_draft(Draft("mine", "jsonl", COLUMNS, files)).notes == ()
     assert (
-        np.array([*check(Draft("mine", "jsonl", COLUMNS, files)).label_counts.values()]).sum() == 18
+        np.array([*check_draft(Draft("mine", "jsonl", COLUMNS, files)).label_counts.values()]).sum()
+        == 18
     )

@@ -15,8 +15,8 @@ import pytest
 from errors import expect, raises
 
 import headlab
-from headlab.tasks import Draft, Example, Upload, save
-from headlab.tasks.own import check, format_of
+from headlab.tasks import Draft, Example, Upload, save_task
+from headlab.tasks.own import check_draft, format_of
 from headlab.tasks.translation import translation_task
 from headlab.tasks.udpos import udpos_task
 from headlab.tasks.xnli import xnli_task
@@ -79,7 +79,7 @@ def uploaded(
     folder: Path, kind: str, data: bytes, columns: dict[str, str] | None = None
 ) -> list[Example]:
     """The examples of a task that was saved from an upload."""
-    save(draft(kind, data, columns), folder)
+    save_task(draft(kind, data, columns), folder)
     task = headlab.task(folder / "tasks" / "mine" / "mine.toml")
     return [*task.examples("de", "dev"), *task.examples("de", "test")]
 
@@ -276,7 +276,9 @@ def test_reported_22_what_is_not_certain_is_one_sentence(tmp_path: Path, name: s
     kind, data, code, value = REFUSED[name]
     with raises(code, value):
         headlab.task(declare(tmp_path, kind, data)).examples("de")
-    (error, *_) = check(draft(kind, data if isinstance(data, bytes) else data.encode())).errors
+    (error, *_) = check_draft(
+        draft(kind, data if isinstance(data, bytes) else data.encode())
+    ).errors
     expect(error, code, value)
 
 
@@ -372,7 +374,7 @@ def test_reported_19_a_share_that_leaves_a_split_empty_is_refused(
     tmp_path: Path, share: float
 ) -> None:
     with raises("upload.share_invalid", share):
-        save(replace(draft("csv", CSV.encode()), share=share), tmp_path)
+        save_task(replace(draft("csv", CSV.encode()), share=share), tmp_path)
 
 
 def test_reported_19_an_upload_with_a_name_that_no_folder_can_have_is_refused(
@@ -380,9 +382,9 @@ def test_reported_19_an_upload_with_a_name_that_no_folder_can_have_is_refused(
 ) -> None:
     for name in ("x" * 5000, "a\0b", "../x"):
         with raises("declaration.name_invalid"):
-            save(replace(draft("csv", CSV.encode()), name=name), tmp_path)
+            save_task(replace(draft("csv", CSV.encode()), name=name), tmp_path)
     with raises("upload.division_unknown", -1):
-        save(replace(draft("csv", CSV.encode()), division=-1), tmp_path)
+        save_task(replace(draft("csv", CSV.encode()), division=-1), tmp_path)
 
 
 def test_reported_19_a_link_to_nowhere_is_no_absent_file(tmp_path: Path) -> None:

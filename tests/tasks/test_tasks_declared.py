@@ -350,9 +350,9 @@ def test_a_request_names_only_what_the_operator_has_declared(
     with raises("task.unknown", path, "HEADLAB_TASKS"):
         headlab.tasks.task(str(path))
     monkeypatch.setenv("HEADLAB_TASKS", f"{path}{os.pathsep}")
-    assert "mine" in headlab.tasks.names()
+    assert "mine" in headlab.tasks.task_names()
     assert headlab.tasks.task("mine", ["de"]).languages == ("de",)
-    assert headlab.tasks.source("mine").here
+    assert headlab.tasks.source_of("mine").here
     with raises("task.unknown"):
         headlab.tasks.task(str(path))
 
@@ -367,7 +367,7 @@ def test_broken_and_doubled_declarations_harm_no_other(
     monkeypatch.setenv(
         "HEADLAB_TASKS", os.pathsep.join(map(str, (broken, good, doubled, taken, "nowhere.toml")))
     )
-    assert headlab.tasks.names() == (*headlab.tasks.registry.TASKS, "mine")
+    assert headlab.tasks.task_names() == (*headlab.tasks.registry.TASKS, "mine")
     with raises("task.unknown", "broken.toml", "other.toml", "nowhere.toml"):
         headlab.tasks.task("broken")
     for name in (

@@ -13,7 +13,7 @@ import pytest
 from errors import raises
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 
-from headlab.tasks import source, task
+from headlab.tasks import source_of, task
 from headlab.tasks.udpos import HUB as UDPOS
 from headlab.tasks.udpos import LABELS, udpos_task
 from headlab.tasks.xnli import HUB as XNLI
@@ -100,12 +100,12 @@ def test_a_folder_goes_before_the_hub(hub: Path, monkeypatch: pytest.MonkeyPatch
     (hub / "ud" / "de.dev.conllu").write_text("1\tJa\t_\tINTJ" + "\t_" * 6 + "\n", "utf-8")
     put_pos(hub, "udpos.German", [["nein"]], [[0]], ("X",))
     assert [e.text for e in task("udpos", data=hub).examples("de")] == ["Ja"]
-    assert source("udpos", hub).here
-    told = source("udpos")
+    assert source_of("udpos", hub).here
+    told = source_of("udpos")
     assert not told.here
     assert "HEADLAB_DATA" in told.advice
     monkeypatch.setenv("HEADLAB_DATA", str(hub / "none"))
-    assert "is not a folder" in source("udpos").advice
+    assert "is not a folder" in source_of("udpos").advice
 
 
 def test_rows_that_do_not_fit_are_named(hub: Path) -> None:

@@ -18,8 +18,16 @@ from typer.testing import CliRunner
 import headlab
 from headlab.cli.main import build
 from headlab.core import MAX_SENT_BYTES
-from headlab.tasks import SAVED, Draft, Upload, names, problems, save, task
-from headlab.tasks.own import MAX_LABELS, check, kind_of
+from headlab.tasks import (
+    SAVED_FOLDER,
+    Draft,
+    Upload,
+    registry_problems,
+    save_task,
+    task,
+    task_names,
+)
+from headlab.tasks.own import MAX_LABELS, check_draft, kind_of
 from headlab.tasks.udpos import sentences
 
 COLUMNS = {"text": "text", "label": "label"}
@@ -42,14 +50,14 @@ def draft(data: bytes = ROWS, name: str = "x.csv", **more: object) -> Draft:
 
 
 def codes(made: Draft) -> list[str]:
-    return [error.code for error in check(made).errors]
+    return [error.code for error in check_draft(made).errors]
 
 
 def test_a_saved_task_has_every_row_once_in_dev_or_test(cache: Path) -> None:
-    found = save(draft(), cache)
+    found = save_task(draft(), cache)
     assert found.sizes == {("de", "dev"): 10, ("de", "test"): 10}
     made = task("mine")
-    assert (made.labels, made.languages, names()[-1], problems()) == (
+    assert (made.labels, made.languages, task_names()[-1], registry_problems()) == (
         ("a", "b"),
         ("de",),
         "mine",
@@ -64,7 +72,9 @@ def test_a_share_is_taken_of_every_language_and_groups_stay_whole(cache: Path) -
         f"say {i},{'ab'[i % 2]},{('de', 'en')[i // 20]},{i // 4}\n".encode() for i in range(40)
     )
     columns = COLUMNS | {"language": "l", "group": "g"}
-    found = save(draft(rows, columns=columns, files=(Upload("x.csv", rows),), share=0.4), cache)
+    found = save_task(
+        draft(rows, columns=columns, files=(Upload("x.csv", rows),), share=0.4), cache
+    )
     assert found.sizes == {
         (code, split): n for code in ("de", "en") for split, n in (("dev", 8), ("test", 12))
     }
@@ -78,20 +88,20 @@ def test_rows_of_an_aligned_task_stay_together(cache: Path) -> None:
     files = tuple(
         Upload(f"{code}.csv", ROWS.replace(b"say", code.encode()), code) for code in ("de", "en")
     )
-    save(draft(files=files, aligned=True), cache)
+    save_task(draft(files=files, aligned=True), cache)
     made = task("mine")
     assert [e.text[3:] for e in made.examples("de")] == [e.text[3:] for e in made.examples("en")]
     short = (files[0], replace(files[1], data=ROWS.rsplit(b"\r\n", 2)[0] + b"\r\n"))
     with raises("data.rows_mismatch"):
-        save(replace(draft(files=short, aligned=True), name="other"), cache)
-    assert not (cache / SAVED / "other").exists()
+        save_task(replace(draft(files=short, aligned=True), name="other"), cache)
+    assert not (cache / SAVED_FOLDER / "other").exists()
 
 
 def test_files_of_their_own_are_kept_byte_by_byte(cache: Path) -> None:
     bom = b"\xef\xbb\xbf" + ROWS
     files = (Upload("a.csv", bom, "de", "dev"), Upload("b.csv", ROWS, "de", "test"))
-    save(draft(files=files, share=None), cache)
-    folder = cache / SAVED / "mine"
+    save_task(draft(files=files, share=None), cache)
+    folder = cache / SAVED_FOLDER / "mine"
     assert {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix == ".csv"} == {
         "de.dev.csv": bom, "de.test.csv": ROWS
     }  # fmt: skip
@@ -103,15 +113,18 @@ def test_a_column_tells_split_and_language(cache: Path) -> None:
     )
     columns = COLUMNS | {"language": "l", "split": "s"}
     made = Draft("mine", "tsv", columns, (Upload("x.tsv", rows),), splits={"dev": "valid"})
-    assert save(made, cache).sizes == {("de", "dev"): 6, ("de", "test"): 3}
+    assert save_task(made, cache).sizes == {("de", "dev"): 6, ("de", "test"): 3}
     assert codes(replace(made, splits={})) == ["data.split_unknown"] * 6
-    assert [p.name for p in sorted((cache / SAVED / "mine").iterdir())] == ["data.tsv", "mine.toml"]
+    assert [p.name for p in sorted((cache / SAVED_FOLDER / "mine").iterdir())] == [
+        "data.tsv",
+        "mine.toml",
+    ]
 
 
 def test_conllu_is_read_as_the_task_udpos_reads_it(cache: Path, tmp_path: Path) -> None:
     (tmp_path / "x.conllu").write_text(TREES, "utf-8")
     files = (Upload("x.conllu", TREES.encode(), "de", "dev"),)
-    save(Draft("mine", "conllu", {"words": "FORM", "labels": "UPOS"}, files), cache)
+    save_task(Draft("mine", "conllu", {"words": "FORM", "labels": "UPOS"}, files), cache)
     made = task("mine")
     words = {
         tuple(zip(e.words, (made.labels[i] for i in e.labels), strict=True))
@@ -128,21 +141,21 @@ def test_conllu_is_read_as_the_task_udpos_reads_it(cache: Path, tmp_path: Path) 
         share=0.5,
         files=(replace(files[0], split=None),),
     )
-    found = save(share, cache)
+    found = save_task(share, cache)
     assert found.sizes == {("de", "dev"): 1, ("de", "test"): 1}
 
 
 def test_every_error_is_told_with_its_line_and_nothing_is_saved(cache: Path) -> None:
     made = draft(b'text,label\nok,a\nragged\n,b\nx,y,z\n"two\nlines",b\nfine,\n')
-    errors = check(made).errors
+    errors = check_draft(made).errors
     assert [error.code for error in errors] == [
         "data.fields_mismatch", "data.text_invalid", "data.fields_mismatch", "data.text_invalid"
     ]  # fmt: skip
     for error, line in zip(errors, (3, 4, 5, 8), strict=True):
         expect(error, error.code, "x.csv", f"line {line}")
     with raises("data.fields_mismatch", "line 3", 3):
-        save(made, cache)
-    assert not (cache / SAVED).exists()
+        save_task(made, cache)
+    assert not (cache / SAVED_FOLDER).exists()
 
 
 @pytest.mark.parametrize(
@@ -162,16 +175,16 @@ def test_every_error_is_told_with_its_line_and_nothing_is_saved(cache: Path) -> 
     ],
 )  # fmt: skip
 def test_a_strange_file_is_one_sentence(data: bytes, code: str, values: tuple[str, ...]) -> None:
-    (error,) = check(draft(data)).errors
+    (error,) = check_draft(draft(data)).errors
     expect(error, code, *values)
 
 
 def test_too_much_is_refused_at_once(cache: Path) -> None:
     with raises("upload.too_large", 100, 16):
-        save(draft(ROWS + b"a" * (100 << 20)), cache)
+        save_task(draft(ROWS + b"a" * (100 << 20)), cache)
     half = b"a" * (MAX_SENT_BYTES // 2 + 1)
     with raises("upload.too_large"):
-        check(draft(files=(Upload("a.csv", half, "de"), Upload("b.csv", half, "en"))))
+        check_draft(draft(files=(Upload("a.csv", half, "de"), Upload("b.csv", half, "en"))))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +200,7 @@ def test_too_much_is_refused_at_once(cache: Path) -> None:
     ],
 )
 def test_no_file_name_becomes_a_path(cache: Path, name: str) -> None:
-    save(draft(files=(Upload(name, ROWS, "de"),)), cache)
+    save_task(draft(files=(Upload(name, ROWS, "de"),)), cache)
     every = [path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()]
     assert sorted(every) == [
         f"tasks/mine/{file}" for file in ("de.dev.csv", "de.test.csv", "mine.toml")
@@ -199,7 +212,7 @@ def test_no_file_name_becomes_a_path(cache: Path, name: str) -> None:
 )
 def test_a_task_name_that_could_be_a_path_is_refused(cache: Path, name: str) -> None:
     with raises("declaration.name_invalid"):
-        save(replace(draft(), name=name), cache)
+        save_task(replace(draft(), name=name), cache)
     assert not cache.exists()
 
 
@@ -207,15 +220,15 @@ def test_a_column_that_no_task_has_is_refused_before_it_is_written(cache: Path) 
     one = draft()
     for key in ('id = "text"\ngroup', 'text = "x" #', "nonsense"):
         with raises("upload.column_unknown"):
-            save(replace(one, columns={**one.columns, key: "text"}), cache)
+            save_task(replace(one, columns={**one.columns, key: "text"}), cache)
     assert not cache.exists()
 
 
 @pytest.mark.parametrize("language", ["../de", "d e", "", "1", "de\0"])
 def test_a_language_that_could_be_a_path_is_refused(cache: Path, language: str) -> None:
     with raises("upload.no_language" if not language else "upload.language_invalid"):
-        save(replace(draft(), files=(Upload("x.csv", ROWS, language),)), cache)
-    assert not (cache / SAVED).exists() or not list((cache / SAVED).iterdir())
+        save_task(replace(draft(), files=(Upload("x.csv", ROWS, language),)), cache)
+    assert not (cache / SAVED_FOLDER).exists() or not list((cache / SAVED_FOLDER).iterdir())
 
 
 def test_no_task_is_written_over(
@@ -223,12 +236,12 @@ def test_no_task_is_written_over(
 ) -> None:
     for taken in ("intents", "treebank"):
         with raises("upload.taken", taken):
-            save(replace(draft(), name=taken), cache)
-    save(draft(), cache)
+            save_task(replace(draft(), name=taken), cache)
+    save_task(draft(), cache)
     before = {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()}
-    save(draft(), cache)  # the same again
+    save_task(draft(), cache)  # the same again
     with raises("upload.taken", "mine"):
-        save(draft(ROWS + b"more,a\n"), cache)
+        save_task(draft(ROWS + b"more,a\n"), cache)
     assert {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()} == before
     declared = tmp_path / "theirs.toml"
     declared.write_text(
@@ -236,29 +249,29 @@ def test_no_task_is_written_over(
     )
     monkeypatch.setenv("HEADLAB_TASKS", str(declared))
     with raises("upload.taken", "theirs"):
-        save(replace(draft(), name="theirs"), cache)
+        save_task(replace(draft(), name="theirs"), cache)
 
 
 def test_a_folder_that_cannot_be_written_is_a_sentence_and_leaves_nothing(cache: Path) -> None:
     cache.mkdir()
-    (cache / SAVED).write_text("a file where the folder belongs")
+    (cache / SAVED_FOLDER).write_text("a file where the folder belongs")
     with raises("file.unwritable"):
-        save(draft(), cache)
-    assert [path.name for path in cache.iterdir()] == [SAVED]
+        save_task(draft(), cache)
+    assert [path.name for path in cache.iterdir()] == [SAVED_FOLDER]
 
 
 def test_two_files_cannot_be_one_place() -> None:
     with raises("upload.place_twice", "a.csv", "b.csv"):
-        check(draft(files=(Upload("a.csv", ROWS, "de"), Upload("b.csv", ROWS, "de"))))
+        check_draft(draft(files=(Upload("a.csv", ROWS, "de"), Upload("b.csv", ROWS, "de"))))
     with raises("upload.no_split", "x.csv"):
-        check(draft(share=None))
+        check_draft(draft(share=None))
     with raises("upload.no_language", "x.csv"):
-        check(draft(files=(Upload("x.csv", ROWS),)))
+        check_draft(draft(files=(Upload("x.csv", ROWS),)))
     with raises("upload.column_twice", "text", "label"):
-        check(draft(columns={"text": "text", "label": "text"}))
+        check_draft(draft(columns={"text": "text", "label": "text"}))
     with raises("upload.none"):
-        check(draft(files=()))
-    test = check(draft(files=(Upload("x.csv", ROWS, "de", "test"),), share=None))
+        check_draft(draft(files=()))
+    test = check_draft(draft(files=(Upload("x.csv", ROWS, "de", "test"),), share=None))
     assert [error.code for error in test.errors] == ["upload.no_dev"]
 
 
@@ -296,7 +309,9 @@ def test_a_declaration_says_what_it_was_given(columns: Mapping[str, str], label:
     ):
         return
     data = "\n".join(map(json.dumps, rows)).encode()
-    found = check(Draft("mine", "jsonl", columns, (Upload("x.jsonl", data, "de"),), share=0.5))
+    found = check_draft(
+        Draft("mine", "jsonl", columns, (Upload("x.jsonl", data, "de"),), share=0.5)
+    )
     raw = tomllib.loads(found.declaration)
     assert raw["columns"] == dict(columns)
     assert raw.get("labels", []) == list(found.labels)
@@ -307,8 +322,8 @@ def test_the_command_line_answers_on_just_the_rows_of_the_page(cache: Path, tmp_
     from headlab.tasks.intents.templates import LABELS
 
     rows = b"text,label\n" + b"".join(f"turn it {i},{LABELS[i % 3]}\n".encode() for i in range(30))
-    found = save(draft(rows), cache)
-    path, model = cache / SAVED / "mine" / "mine.toml", save_classifier(tmp_path / "model")
+    found = save_task(draft(rows), cache)
+    path, model = cache / SAVED_FOLDER / "mine" / "mine.toml", save_classifier(tmp_path / "model")
     assert headlab.task(path).labels == found.labels
     asked = ["evaluate", "--model", str(model), "--languages", "de", "--split", "dev", "--json"]
     for name in (str(path), "mine"):

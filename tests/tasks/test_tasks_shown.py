@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from headlab.cli.main import build
 from headlab.dashboard.frame import sidebar, task_languages
-from headlab.evaluation import IGNORED, Words
-from headlab.tasks import TASKS, Example, Split, Task, names
+from headlab.evaluation import NO_TARGET, Words
+from headlab.tasks import TASKS, Example, Split, Task, task_names
 from headlab.worker import catalogue
 from headlab.worker.schemas import SentencesRequest
 
@@ -149,7 +149,7 @@ def test_the_dashboard_offers_declared_tasks_and_says_what_is_missing(declare: D
     assert "set HEADLAB_DATA" in sidebar.notes_on_task("xnli")[0]
     declare("t,l\nja\n")
     assert "line 2: 1 fields" in sidebar.notes_on_task("mine")[0]
-    assert names()[-1] == "mine"
+    assert task_names()[-1] == "mine"
 
 
 def test_words_with_spaces_and_words_of_several_tokens_are_each_judged_once() -> None:
@@ -160,7 +160,7 @@ def test_words_with_spaces_and_words_of_several_tokens_are_each_judged_once() ->
     task = Task("t", ("a", "b", "c", "d", "e"), ("xx",), False, read)
     inputs = Words(model, task, task.examples("xx"))
     np.testing.assert_array_equal(inputs.answers, [1, 0])
-    assert inputs.targets(np.array([0])).tolist() == [[IGNORED, 1, IGNORED, 0, IGNORED]]
+    assert inputs.targets(np.array([0])).tolist() == [[NO_TARGET, 1, NO_TARGET, 0, NO_TARGET]]
 
 
 def test_examples_of_language_models_are_shown_with_what_is_right() -> None:

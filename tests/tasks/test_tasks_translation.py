@@ -9,7 +9,7 @@ from errors import raises
 from toy_language import toy_folder, toy_rows
 
 import headlab
-from headlab.tasks import sides, source, task
+from headlab.tasks import languages_of_pair, source_of, task
 
 DECLARED = """
 name = "mine"
@@ -104,11 +104,11 @@ def test_without_a_folder_a_sentence_says_where_files_belong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delenv("HEADLAB_DATA", raising=False)
-    assert not source("translation").here
-    assert "mt/en-de.dev.tsv" in source("translation").advice
+    assert not source_of("translation").here
+    assert "mt/en-de.dev.tsv" in source_of("translation").advice
     with raises("data.folder_missing", "HEADLAB_DATA", "source and target"):
         task("translation").examples("en-de")
-    assert source("translation", toy_folder(tmp_path / "d")).here
+    assert source_of("translation", toy_folder(tmp_path / "d")).here
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_without_a_folder_a_sentence_says_where_files_belong(
 def test_a_pair_has_two_sides_and_a_language_that_is_none_is_both(
     language: str, found: tuple[str, str]
 ):
-    assert sides(language) == found
+    assert languages_of_pair(language) == found
 
 
 def test_a_declaration_may_name_a_target_in_place_of_a_label(tmp_path: Path):

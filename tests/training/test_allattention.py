@@ -16,12 +16,12 @@ from transformers import AutoModelForCausalLM
 
 import headlab
 from headlab.core import Head
-from headlab.hooks import attention, gated
+from headlab.hooks import attention_of_heads, gated
 from headlab.masks import Mask, full_mask
 from headlab.models.allattention.modelling import (
     AllAttentionConfig,
     AllAttentionForCausalLM,
-    parameters,
+    parameter_counts,
     remove_heads,
 )
 from headlab.training.lm_text import make_tokenizer
@@ -139,7 +139,7 @@ def test_heads_removed_for_good_answer_as_with_their_gates_closed(
     torch.testing.assert_close(answers(smaller, ids()), wanted, atol=1e-9, rtol=0)
     assert (answers(smaller, ids()) - answers(module, ids())).abs().max() > 1e-3
     assert smaller.config.heads_per_layer == [kept[:4].sum(), kept[4:7].sum(), kept[7:].sum()]
-    assert sum(p.numel() for p in smaller.parameters()) == parameters(smaller.config).whole
+    assert sum(p.numel() for p in smaller.parameters()) == parameter_counts(smaller.config).whole
 
 
 def test_attention_is_shown_of_the_tokens_only_and_what_lacks_went_to_the_persistent_vectors() -> (
@@ -147,11 +147,11 @@ def test_attention_is_shown_of_the_tokens_only_and_what_lacks_went_to_the_persis
 ):
     module = tiny_lm()
     model, head = attached(module), Head("decoder", 1, 2)
-    found = attention(model, {"input_ids": ids(1)}, [head])[head]
+    found = attention_of_heads(model, {"input_ids": ids(1)}, [head])[head]
     assert found.shape == (9, 9)
     assert (found.triu(1) == 0).all()
     assert (found.sum(dim=1) < 0.999).all()
-    plain = attention(attached(tiny_lm(persistent=0)), {"input_ids": ids(1)}, [head])[head]
+    plain = attention_of_heads(attached(tiny_lm(persistent=0)), {"input_ids": ids(1)}, [head])[head]
     torch.testing.assert_close(plain.sum(dim=1), torch.ones(9))
 
 
@@ -186,7 +186,7 @@ def test_a_removed_head_takes_its_persistent_vectors_and_a_share_of_the_paramete
     grid = attached(module).grid
     smaller = remove_heads(module, Mask(grid, np.arange(8) % 4 < 2))
     assert smaller.model.layers[0].attention.persistent_keys.shape == (2, 5, 6)
-    whole, left = parameters(module.config), parameters(smaller.config)
+    whole, left = parameter_counts(module.config), parameter_counts(smaller.config)
     assert whole.layers - left.layers == 4 * whole.head
     assert whole.head == 4 * 24 * 6 + 2 * 5 * 6
 
@@ -200,14 +200,14 @@ def test_a_mask_of_another_model_is_refused() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_parameters_are_counted_without_making_the_model(shape: dict[str, Any]) -> None:
     module = tiny_lm((3, 0, 2), **shape)
-    found = parameters(module.config)
+    found = parameter_counts(module.config)
     assert found.whole == sum(p.numel() for p in module.parameters())
     assert found.layers == sum(p.numel() for p in module.model.layers.parameters())
 
 
 def test_an_ordinary_transformer_of_the_same_numbers_is_as_large() -> None:
-    ours = parameters(AllAttentionConfig(persistent=512))
-    plain = parameters(AllAttentionConfig(persistent=0, feed_forward=512))
+    ours = parameter_counts(AllAttentionConfig(persistent=512))
+    plain = parameter_counts(AllAttentionConfig(persistent=0, feed_forward=512))
     assert abs(plain.layers / ours.layers - 1) < 0.01
 
 

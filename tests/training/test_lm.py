@@ -21,7 +21,7 @@ import headlab
 from headlab.cli import output
 from headlab.cli.main import FAILED, OK, main
 from headlab.core import HeadlabError, read_json, write_json
-from headlab.models.allattention.modelling import parameters
+from headlab.models.allattention.modelling import parameter_counts
 from headlab.training import LmGateOptions, LmOptions, LmStep
 from headlab.training.lm_perplexity import perplexity, speeds
 from headlab.training.lm_text import (
@@ -257,7 +257,7 @@ def test_parts_of_a_batch_add_up_to_its_gradient() -> None:
 def test_both_kinds_of_equal_numbers_have_about_as_many_parameters() -> None:
     tokenizer = make_tokenizer(made_up(20), "word", 20)
     ours, plain = (
-        parameters(config_of(LmOptions(kind=k), tokenizer))
+        parameter_counts(config_of(LmOptions(kind=k), tokenizer))
         for k in ("all-attention", "transformer")
     )
     assert abs(plain.layers / ours.layers - 1) < 0.01

@@ -260,17 +260,17 @@ def test_the_command_prunes_and_tells_the_ratio(
 
 
 @pytest.fixture
-def plan(monkeypatch: pytest.MonkeyPatch) -> shim.Plan:
+def plan(monkeypatch: pytest.MonkeyPatch) -> shim.ShimPlan:
     """A tiny plan in the smallest one's place."""
     gates = replace(GATES, tune_steps=1, warm_up=False, gate_rate=0.9)
-    made = shim.Plan(300, 100, replace(TINY, steps=3), gates, (0.0, 9.0), 0.0, 2)
+    made = shim.ShimPlan(300, 100, replace(TINY, steps=3), gates, (0.0, 9.0), 0.0, 2)
     monkeypatch.setattr(shim, "SMOKE", made)
     return made
 
 
 def test_the_reproduction_makes_every_model_once_and_its_tables(
     tmp_path: Path,
-    plan: shim.Plan,
+    plan: shim.ShimPlan,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -328,7 +328,7 @@ def test_the_reproduction_makes_every_model_once_and_its_tables(
 
 @pytest.mark.parametrize("weight", ["inf", "2e9"])
 def test_a_penalty_that_nothing_can_be_pruned_with_is_refused_before_anything_is_trained(
-    tmp_path: Path, plan: shim.Plan, capsys: pytest.CaptureFixture[str], weight: str
+    tmp_path: Path, plan: shim.ShimPlan, capsys: pytest.CaptureFixture[str], weight: str
 ) -> None:
     write_text(tmp_path / "data" / "wikitext2")
     command = [
@@ -346,7 +346,7 @@ def test_a_penalty_that_nothing_can_be_pruned_with_is_refused_before_anything_is
 
 
 def test_a_record_in_the_cache_that_is_not_what_is_written_now_is_told(
-    start: Path, plan: shim.Plan
+    start: Path, plan: shim.ShimPlan
 ) -> None:
     whole: Any = read_json(start / "training.json")
     found = shim.MadeModels(plan, "data", {"all-attention": start})
@@ -364,9 +364,9 @@ def test_a_record_in_the_cache_that_is_not_what_is_written_now_is_told(
 
 
 def test_a_cached_model_is_named_by_the_version_that_wrote_it(
-    plan: shim.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: shim.ShimPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = shim.Work(plan, text(), tmp_path, device="cpu", seed=0, show=lambda *_: None)
+    work = shim.ShimWork(plan, text(), tmp_path, device="cpu", seed=0, show=lambda *_: None)
     before = work.place_of("x")
     monkeypatch.setattr(shim, "VERSION", shim.VERSION + 1)
     assert work.place_of("x") != before
@@ -375,7 +375,7 @@ def test_a_cached_model_is_named_by_the_version_that_wrote_it(
 @pytest.mark.parametrize("chosen", [shim.REAL, shim.SMOKE])
 @pytest.mark.parametrize("share", [0.1, 0.35, 0.8, 1.0])
 def test_an_ordinary_transformer_is_made_as_large_as_what_is_left(
-    chosen: shim.Plan, share: float
+    chosen: shim.ShimPlan, share: float
 ) -> None:
     model = chosen.model
     heads = [max(1, round(model.heads * share))] * (model.layers - 1) + [

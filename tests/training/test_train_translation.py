@@ -23,7 +23,7 @@ from headlab.core import HeadGrid
 from headlab.evaluation import Evaluator, translated_bleu, translations
 from headlab.hooks import Model
 from headlab.masks import Mask
-from headlab.models.checkpoint import alone
+from headlab.models.checkpoint import building_alone
 from headlab.tasks import Example
 from headlab.training import TranslationOptions
 from headlab.training.translation import marian_tokenizer, train_translation, word_pieces
@@ -80,7 +80,7 @@ def test_a_resumed_training_ends_with_the_bits_of_an_undisturbed_one(whole: Path
 
 
 def test_the_folder_is_one_that_transformers_and_headlab_read(whole: Path):
-    with alone():  # which keeps transformers from recommending packages
+    with building_alone():  # which keeps transformers from recommending packages
         module, tokenizer = (
             AutoModelForSeq2SeqLM.from_pretrained(whole),
             AutoTokenizer.from_pretrained(whole),

@@ -17,8 +17,8 @@ from transformers import PreTrainedModel
 
 import headlab.shrink.folder
 import headlab.training.output
-from headlab.models.checkpoint import alone
-from headlab.models.files import built, checkpoint_beside
+from headlab.models.checkpoint import building_alone
+from headlab.models.files import checkpoint_beside, replacing_folder
 from headlab.training.lm_train import train_lm
 from headlab.training.output import (
     TrainingOutput,
@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "check", [headlab.training.output.check_out, headlab.shrink.folder.check_out]
+    "check", [headlab.training.output.check_out, headlab.shrink.folder.check_target]
 )
 @pytest.mark.parametrize(
     ("way", "code"),
@@ -132,7 +132,7 @@ def test_each_weight_is_written_once_and_read_into_all_its_places(tmp_path: Path
     written = load_file(tmp_path / "m" / "model.safetensors")
     whole = module.state_dict()
     assert len(written) == len({(t.data_ptr(), t.shape) for t in whole.values()})
-    with alone():
+    with building_alone():
         again: PreTrainedModel = type(module).from_pretrained(tmp_path / "m")
     assert again.state_dict().keys() == whole.keys()
     assert all(torch.equal(tensor, whole[name]) for name, tensor in again.state_dict().items())
@@ -145,12 +145,12 @@ def whole(folder: Path) -> bool:
 def test_of_two_that_fill_a_folder_at_once_the_first_stays(tmp_path: Path):
     """As where a worker and a command convert the same model: what one of them reads is not exchanged under it."""
     out = tmp_path / "model"
-    with built(out, whole) as late:
+    with replacing_folder(out, whole) as late:
         (late / "done").write_text("late")
-        with built(out, whole) as early:
+        with replacing_folder(out, whole) as early:
             (early / "done").write_text("early")
     assert (out / "done").read_text() == "early"
-    with built(out) as newer:
+    with replacing_folder(out) as newer:
         (newer / "done").write_text("newer")
     assert (out / "done").read_text() == "newer"
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
@@ -161,6 +161,6 @@ def test_what_an_earlier_version_left_half_filled_is_removed_once_it_is_old(tmp_
     for left in (old, young):
         left.mkdir()
     os.utime(old, (0, 0))
-    with built(tmp_path / "model") as build:
+    with replacing_folder(tmp_path / "model") as build:
         (build / "done").write_text("")
     assert sorted(path.name for path in tmp_path.iterdir()) == [young.name, "model"]

@@ -54,8 +54,8 @@ from headlab.methods import Forecast
 from headlab.plots.drawing import plotly_figure
 from headlab.plots.report import report_figures
 from headlab.results import Result, Store
-from headlab.studies.pareto import LANGUAGES, mask_at
-from headlab.studies.savings import Left, Ratio, Savings, Speed
+from headlab.studies.pareto import LANGUAGES_TABLE, mask_at
+from headlab.studies.savings import MeasuredSpeed, ModelCost, Ratio, Savings
 from headlab.studies.table import STUDIES
 from headlab.worker.schemas import Figure
 
@@ -121,8 +121,8 @@ def mask(*off):
 
 
 def measured(off=2):
-    shrunk = Left(1_700_000, 800_000, 12)
-    speed = Speed(
+    shrunk = ModelCost(1_700_000, 800_000, 12)
+    speed = MeasuredSpeed(
         "cpu (2 threads)",
         8,
         12,
@@ -130,7 +130,7 @@ def measured(off=2):
         Ratio(1.01, 0.98, 1.04, 0.95, 15),
         Ratio(0.8, 0.7, 0.9, 0.95, 15),
     )
-    return Savings(6, off, Left(2_000_000, 1_000_000, 12), shrunk, (speed,))
+    return Savings(6, off, ModelCost(2_000_000, 1_000_000, 12), shrunk, (speed,))
 
 
 def test_parameters_and_multiply_accumulates_of_the_present_mask_stand_there_at_once(worker):
@@ -576,7 +576,7 @@ def test_reported_19_a_front_that_another_program_wrote_has_a_label_and_is_refus
     unnamed = replace(front, spec=spec)
     assert "question not recorded" in front_label(Result("k", tmp_path, unnamed, {}))
     assert "method not recorded" in front_label(Result("k", tmp_path, unnamed, {}))
-    (languages,) = (table for table in front.tables if table.name == LANGUAGES)
+    (languages,) = (table for table in front.tables if table.name == LANGUAGES_TABLE)
     column = languages.columns.index("accuracy, %")
     rows = [list(row) for row in languages.rows]
     rows[3][column] = "=1+1"

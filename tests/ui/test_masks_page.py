@@ -25,7 +25,7 @@ from headlab.dashboard.panels.mask_files import (
     place_of,
     shrink_command,
 )
-from headlab.masks import Mask, Place, compare, noted, parse_grid, snippet
+from headlab.masks import Mask, ScriptModel, compare_masks, mask_script, noted, parse_grid
 from headlab.worker.schemas import Figure
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -194,7 +194,7 @@ def test_files_are_read_by_name_and_broken_ones_told():
 
 def test_the_map_between_tells_the_four_cases_apart():
     grid = parse_grid("1x4")
-    found = compare(made(0, 1, grid=grid), made(1, 2, grid=grid))
+    found = compare_masks(made(0, 1, grid=grid), made(1, 2, grid=grid))
     assert np.array_equal(difference_values(found), [-1, np.nan, 1, 0], equal_nan=True)
 
 
@@ -256,9 +256,9 @@ def test_reported_20_no_command_is_shown_that_would_refuse_the_mask(chosen):
     def body(mask):
 
         from headlab.dashboard.panels.mask_files import draw_use_elsewhere
-        from headlab.masks import Place
+        from headlab.masks import ScriptModel
 
-        draw_use_elsewhere(mask, "owner/bert", Place([]))
+        draw_use_elsewhere(mask, "owner/bert", ScriptModel([]))
 
     app = AppTest.from_function(body, args=(made(0, 5, chosen=chosen),), default_timeout=30).run()
     assert not app.exception
@@ -273,7 +273,7 @@ def test_the_ways_out_give_a_script_a_command_and_other_forms():
 
         draw_use_elsewhere(mask, "owner/bert", place)
 
-    place = Place(
+    place = ScriptModel(
         [f"bert.layer.{i}.out" for i in range(12)],
         {"class": "BertModel", "model_type": "bert"},
         "owner/bert",
@@ -289,7 +289,9 @@ def test_the_ways_out_give_a_script_a_command_and_other_forms():
     assert form == '{"0": [0, 5]}'
     app.selectbox(key="mask-form").select("text").run()
     assert app.code[2].value == "0:0,5"
-    shared = Place(["albert.layer.0.out"] * 12, {"class": "AlbertModel", "model_type": "albert"})
+    shared = ScriptModel(
+        ["albert.layer.0.out"] * 12, {"class": "AlbertModel", "model_type": "albert"}
+    )
     app = AppTest.from_function(body, args=(made(0, 5), shared), default_timeout=30).run()
     assert not app.exception
     assert "cannot tell the layers apart" in shown(app.markdown[0])
@@ -311,7 +313,7 @@ def test_the_script_of_a_page_is_for_the_workers_own_weights():
         (of_folder, "from_pretrained('/models/bert')"),
         (of_hub.model_copy(update={"source": None}), "headlab.load('mine').module"),
     ):
-        assert words in snippet(made(0), place_of(known, "mine"))
+        assert words in mask_script(made(0), place_of(known, "mine"))
 
 
 def test_names_of_files_and_commands_hold_whatever_a_model_is_called():

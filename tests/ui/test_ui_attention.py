@@ -43,16 +43,16 @@ from headlab.dashboard.panels.attended_sentences import (
     typed_sentence,
 )
 from headlab.masks import Mask
-from headlab.pictures import map_of, maps_of, on_scale
+from headlab.pictures import colour_on_scale, map_of_scores, maps_of_scores
 from headlab.plots.matrices import (
     LINKS,
     MAX_TOKENS,
     Panel,
     attention_map,
-    special_words,
+    special_token_texts,
     strongest_link,
 )
-from headlab.report.maps import pictured
+from headlab.report.maps import map_of_pictures
 from headlab.worker import schemas
 from headlab.worker.schemas import Answer, ExampleCard, TaskCard, Weights
 
@@ -186,13 +186,13 @@ def test_the_weight_on_special_tokens_is_told_by_token_with_largest_weights_and_
     assert (seen.largest_on_special("h"), seen.largest_on_special("g")) == ((2, 0), (2, 1))
     twice = dataclasses.replace(seen, title="Thai", tokens=("</s>", "a", "</s>"))
     assert twice.on_special("h") == pytest.approx({"</s>": 2.2 / 3})
-    told = special_words([seen, twice], {"h": "Layer 1"})
+    told = special_token_texts([seen, twice], {"h": "Layer 1"})
     assert told[0] == (
         "Layer 1: German 73% (<s> 27%, </s> 47%), 2 of 3 tokens give one their largest weight; "
         "Thai 73% (</s> 73%), 2 of 3 tokens give one their largest weight"
     )
     assert "2 of 3 tokens give one their largest weight, 1 in a tie" in told[1]
-    assert special_words([dataclasses.replace(seen, special=())], {}) == []
+    assert special_token_texts([dataclasses.replace(seen, special=())], {}) == []
 
 
 def test_a_special_token_behind_the_cut_is_left_out():
@@ -380,14 +380,14 @@ def test_a_shaded_sentence_is_saved_as_it_is_shown_escaped_and_from_right_to_lef
     _, *chips = drawn.iter(f"{SVG}rect")
     assert [float(chip.get("stroke-width")) for chip in chips] == [1, 2, 1]
     assert [chip.get("fill") for chip in chips] == [
-        on_scale(((0, "#ffffff"), (1, SHADE)), share) for share in (0.7, 0.35, 0.35)
+        colour_on_scale(((0, "#ffffff"), (1, SHADE)), share) for share in (0.7, 0.35, 0.35)
     ]
 
 
 def test_all_heads_are_saved_with_a_picture_each():
     scores = made_up("de", "shapley", "0" * 64)
     pictures = [f"data:image/png;base64,{n}" for n in range(GRID.size)]
-    drawn = ET.fromstring(pictured(map_of(scores), pictures, "all"))
+    drawn = ET.fromstring(map_of_pictures(map_of_scores(scores), pictures, "all"))
     assert [node.get("href") for node in drawn.iter(f"{SVG}image")] == pictures
     assert drawn.find(f"{SVG}style") is not None
 
@@ -528,7 +528,7 @@ def test_frames_have_the_colours_of_the_sentence_s_language_or_of_the_mean():
     scores = {name: made_up(name, "shapley", "0" * 64) for name in ("de", "en")}
     framed, whose = framing(scores, "de", GRID)
     assert (framed.tips, whose) == (
-        maps_of(scores)["de"].tips,
+        maps_of_scores(scores)["de"].tips,
         "coloured by the heads' scores in German (de)",
     )
     assert framing(scores, "", GRID)[1] == "coloured by the heads' mean scores"

@@ -30,7 +30,7 @@ from headlab.dashboard.panels.contrast import (
     head_changes_table,
 )
 from headlab.results import HeadScores, Result, Store, contrast
-from headlab.roles import read
+from headlab.roles import read_roles
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 SMALL = HeadGrid((Stack("encoder", (2, 2)),))
@@ -312,7 +312,7 @@ def test_two_reports_of_roles_stand_side_by_side(worker, cache) -> None:
 
 
 def test_roles_that_differ_have_the_interval_of_both_shares() -> None:
-    one, other = (read(made_roles("en", seed=seed, shift=seed)) for seed in (0, 1))
+    one, other = (read_roles(made_roles("en", seed=seed, shift=seed)) for seed in (0, 1))
     table = roles_that_differ(one, other, ("a", "b"))
     of = [{(row.head, row.role): row for row in roles.rows} for roles in (one, other)]
     for (

@@ -20,18 +20,18 @@ from streamlit.testing.v1 import AppTest
 from typer.main import get_command
 
 from headlab.cli.main import build
-from headlab.core import HeadlabError, Report, Table, is_p, p_is
+from headlab.core import HeadlabError, Report, Table, is_p_column, p_equals_text
 from headlab.dashboard.frame import Choice, choice, stored_results
 from headlab.dashboard.pages.experiments.form import ExperimentForm
 from headlab.dashboard.pages.jobs.details import command_lines
 from headlab.dashboard.panels import job_format
 from headlab.dashboard.panels.stored_reports import StoredJob, report_differences, report_label
 from headlab.dashboard.widgets import figures, with_p_values
-from headlab.jobs.command import Surroundings
+from headlab.jobs.command import CommandContext
 from headlab.jobs.experiment import ExperimentJob
 from headlab.jobs.reading import read_command
 from headlab.plots.report import heads_by_row
-from headlab.results import Places, Result, Store
+from headlab.results import FilePlaces, Result, Store
 from headlab.results.store.places import note_places
 from headlab.studies.table import STUDIES, offered_experiments
 from headlab.tasks.intents.templates import LANGUAGES
@@ -258,7 +258,7 @@ def test_reported_20_how_it_was_made_names_files_by_their_paths(cache, tmp_path)
     keep(cache, report)
     data = tmp_path / "my data"
     data.mkdir()
-    note_places(cache, report.spec, Places(data=data))
+    note_places(cache, report.spec, FilePlaces(data=data))
     app = run(experiment="heads", langs=["de", "th"])
     words = shlex.split(app.code[-1].value)
     assert words[words.index("--data") + 1] == str(data)
@@ -434,7 +434,7 @@ def test_a_cell_without_a_value_and_a_text_among_numbers_can_be_shown():
     ],
 )  # fmt: skip
 def test_a_column_of_p_values_is_known_by_its_name(column, holds):
-    assert is_p(column) == holds
+    assert is_p_column(column) == holds
 
 
 def test_small_p_values_are_told_alike_in_tables_and_on_pages_but_for_large_ones():
@@ -442,7 +442,7 @@ def test_small_p_values_are_told_alike_in_tables_and_on_pages_but_for_large_ones
         "x", "X.", ("head", "p (Holm)"), ("d", ".4f"), ((1, 0.0004), (2, 0.25), (3, None))
     )
     assert [row[1] for row in table.shown()] == ["< 0.001", "0.250", "–"]
-    assert [p_is(p) for p in (0.0004, 0.25)] == ["p < 0.001", "p = 0.250"]
+    assert [p_equals_text(p) for p in (0.0004, 0.25)] == ["p < 0.001", "p = 0.250"]
     styled = with_p_values(figures.data_frame(table))
     assert styled.data["p (Holm)"].tolist()[:2] == [0.0004, 0.25]
     assert "&lt; 0.001" in styled.to_html(escape=True) or "< 0.001" in styled.to_html()
@@ -561,7 +561,7 @@ def test_the_command_of_a_report_gives_its_options_again(key, options):
 
 def test_the_command_of_a_report_in_another_dtype_names_it():
     stored = stored_job(of_weights("1", dtype="bfloat16"))
-    (words,) = stored.job.commands(Surroundings(dtype=stored.dtype))
+    (words,) = stored.job.commands(CommandContext(dtype=stored.dtype))
     assert words[-2:] == ["--dtype", "bfloat16"]
     assert "--dtype" in {
         word for o in get_command(build()).commands["experiment"].params for word in o.opts

@@ -53,13 +53,13 @@ from headlab.masks import mask_from_json
 from headlab.plots.drawing import plotly_figure
 from headlab.plots.gates import (
     MAX_FRAMES,
-    course,
-    kept_by_layer,
-    kept_by_stack,
+    kept_by_layer_figure,
+    kept_by_stack_figure,
     moments,
-    open_map,
+    open_probability_map,
+    training_figure,
 )
-from headlab.plots.style import printed
+from headlab.plots.style import figure_for_file
 from headlab.report.commands import again
 from headlab.results import LearnedGates, Result, Store
 from headlab.training import gates_table
@@ -118,7 +118,7 @@ def sweep_of(*weights: float, **more: Any) -> Sweep:
 
 def test_the_map_has_a_frame_a_time_and_shows_the_last_first():
     gates = made_gates()
-    figure = open_map(gates)
+    figure = open_probability_map(gates)
     assert [frame.name for frame in figure.frames] == [str(step) for step in gates.steps]
     for frame, likely in zip(figure.frames, gates.open_probability, strict=True):
         rows = [
@@ -135,7 +135,7 @@ def test_the_map_has_a_frame_a_time_and_shows_the_last_first():
 
 
 def test_stacks_stand_side_by_side_and_heads_without_a_gate_are_blank():
-    figure = open_map(made_gates(grid=THREE, stacks="encoder"))
+    figure = open_probability_map(made_gates(grid=THREE, stacks="encoder"))
     assert [note.text for note in figure.layout.annotations] == ["encoder", "decoder", "cross"]
     assert [bool(np.isnan(np.array(trace.z, float)).all()) for trace in figure.data] == [
         False,
@@ -154,7 +154,7 @@ def test_of_a_long_history_so_many_times_are_drawn_evenly_the_ends_among_them():
 
 def test_the_course_holds_loss_penalty_and_the_expected_open_heads():
     gates = made_gates(grid=THREE)
-    figure = course(gates)
+    figure = training_figure(gates)
     assert [trace.name for trace in figure.data] == [
         "task loss",
         "penalty",
@@ -171,13 +171,13 @@ def test_the_course_holds_loss_penalty_and_the_expected_open_heads():
 
 def test_kept_heads_are_counted_layer_by_layer_and_stack_by_stack():
     few, many = made_gates(closed=5), made_gates(closed=1)
-    layers = kept_by_layer(["few", "many"], [few.kept, many.kept], GRID).data[0]
+    layers = kept_by_layer_figure(["few", "many"], [few.kept, many.kept], GRID).data[0]
     assert [list(row) for row in layers.text] == [[0, 3, 3], [3, 4, 3]]
     assert layers.customdata[0][1] == "3 of 4"
-    stacks = kept_by_stack([0.1, 0.2], {"a": [4, 2], "b": [3, 0]}, {"a": 4, "b": 6})
+    stacks = kept_by_stack_figure([0.1, 0.2], {"a": [4, 2], "b": [3, 0]}, {"a": 4, "b": 6})
     assert [list(trace.y) for trace in stacks.data] == [[1.0, 0.5], [0.5, 0.0]]
     assert stacks.layout.xaxis.type == "log"
-    assert kept_by_stack([0.0, 0.2], {"a": [4, 2]}, {"a": 4}).layout.xaxis.type == "linear"
+    assert kept_by_stack_figure([0.0, 0.2], {"a": [4, 2]}, {"a": 4}).layout.xaxis.type == "linear"
 
 
 def test_the_trade_off_has_a_dot_a_run_with_its_interval_and_rings_one():
@@ -838,8 +838,8 @@ def test_a_finished_job_opens_its_own_run(worker, cache):
 
 
 def test_in_a_file_the_map_is_the_end_of_the_training_without_controls():
-    figure = open_map(made_gates())
-    out = printed(figure, "gates")
+    figure = open_probability_map(made_gates())
+    out = figure_for_file(figure, "gates")
     assert (out.frames, out.layout.sliders, out.layout.updatemenus) == ((), (), ())
     np.testing.assert_array_equal(out.data[0].z, figure.data[0].z)
     assert len(figure.frames) == 7

@@ -21,7 +21,7 @@ from headlab.dashboard.pages.own.data_part import (
     NO_COLUMN,
     SAME_IN_ALL_ROWS,
 )
-from headlab.tasks import names, task
+from headlab.tasks import task, task_names
 from headlab.tasks.intents.templates import LABELS
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -485,7 +485,7 @@ def test_a_taken_name_is_refused_and_what_was_chosen_stays() -> None:
     assert "Not saved" not in said(app)
     app.button(key="own-save").click().run()
     assert "mine is saved" in said(app)
-    assert names()[-1] == "mine"
+    assert task_names()[-1] == "mine"
 
 
 def test_a_worker_with_a_cache_of_its_own_says_who_knows_the_task(

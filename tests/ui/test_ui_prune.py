@@ -53,7 +53,7 @@ from headlab.dashboard.widgets import how_to_read_maps
 from headlab.masks import Mask, mask_from_json
 from headlab.masks.compare import accuracy_notes
 from headlab.results import HeadScores
-from headlab.tasks import read_map
+from headlab.tasks import read_label_map
 from headlab.worker.schemas import Figure
 
 GRID = HeadGrid((Stack("encoder", (3, 3)),))
@@ -579,7 +579,7 @@ def test_reported_20_all_changed_answers_have_a_whole_command():
         .make_context("evaluate", words[2:])
         .params
     )
-    assert read_map(given["label_map"]) == asked.label_map
+    assert read_label_map(given["label_map"]) == asked.label_map
     assert (given["model"], given["task"], given["languages"], given["split"]) == (
         "a/model",
         "intents",

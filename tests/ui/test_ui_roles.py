@@ -44,11 +44,11 @@ from headlab.dashboard.panels.stored_roles import (
 )
 from headlab.dashboard.widgets import head_press_action
 from headlab.jobs.roles import RolesJob
-from headlab.pictures import LOOKS, in_order, role_map_of
-from headlab.plots.heads import roles_across_languages, stacked
+from headlab.pictures import LOOKS, in_legend_order, role_map_of
+from headlab.plots.heads import roles_across_languages, roles_by_size_figure
 from headlab.report.commands import job_that_makes
 from headlab.results import Store
-from headlab.roles import KINDS, OPTIONS, Roles, group_of, read
+from headlab.roles import KINDS, OPTIONS, Roles, group_of, read_roles
 from headlab.roles.table import IDLE
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
@@ -85,7 +85,7 @@ def labels(app: AppTest) -> list[str]:
 
 
 def test_every_head_has_the_colours_of_its_roles_and_the_legend_counts_them():
-    picture = stored_roles.role_map_data(read(made_roles()))
+    picture = stored_roles.role_map_data(read_roles(made_roles()))
     kinds = [kind["name"] for kind in picture["kinds"]]
     assert kinds == list(LOOKS)
     assert [[kinds[at] for at in own] for own in picture["roles"][:5]] == [
@@ -106,7 +106,7 @@ def tip(roles: Roles, head: Head) -> str:
 
 def test_a_head_with_several_roles_says_so_and_one_that_was_not_looked_at_does_too():
     report = made_roles()
-    roles = read(report)
+    roles = read_roles(report)
     told = tip(roles, two_roles()).split("\n")
     assert told[0] == "2 roles"
     assert [line.split(",")[0] for line in told[1:]] == [
@@ -121,14 +121,14 @@ def test_a_head_with_several_roles_says_so_and_one_that_was_not_looked_at_does_t
     rest[0] = dataclasses.replace(
         rest[0], rows=tuple(row for row in rest[0].rows if row[:3] != tuple(GRID.heads[0]))
     )
-    without = read(dataclasses.replace(report, tables=(partial, *rest)))
+    without = read_roles(dataclasses.replace(report, tables=(partial, *rest)))
     assert without.grid == GRID
     assert stored_roles.role_map_data(without)["roles"][0] is None
     assert tip(without, GRID.heads[0]) == "not looked at"
 
 
 def test_the_clearest_role_comes_first_and_looking_at_the_first_token_last():
-    roles = read(made_roles())
+    roles = read_roles(made_roles())
     assert roles.groups(two_roles()) == ["amod", "first token"]
     idle = [row.group in IDLE for row in roles.by_head[two_roles()]]
     assert idle == sorted(idle)
@@ -177,7 +177,7 @@ def test_the_colours_of_roles_are_told_apart_by_colour_blind_people_too(who):
 def test_letters_tell_roles_apart_too_and_every_role_of_the_library_has_its_look():
     assert len({look.mark for look in LOOKS.values()}) == len(LOOKS)
     assert {group_of(kind) for kind in KINDS} == set(LOOKS)
-    assert in_order(["zzz", "obj", "positional", "obj"]) == ["positional", "obj", "zzz"]
+    assert in_legend_order(["zzz", "obj", "positional", "obj"]) == ["positional", "obj", "zzz"]
 
 
 # Reading.
@@ -221,7 +221,7 @@ BROKEN = [
 @pytest.mark.parametrize(("report", "expected"), BROKEN)
 def test_a_report_of_other_columns_or_cells_is_refused_with_a_sentence(report, expected):
     with raises(*expected):
-        read(report)
+        read_roles(report)
 
 
 def test_whatever_stands_in_a_report_it_is_read_or_refused():
@@ -235,7 +235,7 @@ def test_whatever_stands_in_a_report_it_is_read_or_refused():
         row[rng.randrange(len(row))] = rng.choice(odd)
         report = Report.from_json(value)
         try:
-            roles = read(report)
+            roles = read_roles(report)
             examples_by_role_and_head(report.table("role-examples"))
         except HeadlabError:
             refused += 1
@@ -365,7 +365,7 @@ def test_a_map_of_several_stacks_names_them(cache):
 
 
 def test_heads_with_a_role_are_followed_into_other_languages():
-    own, other = read(made_roles("en")), read(made_roles("hi", seed=1, shift=1))
+    own, other = read_roles(made_roles("en")), read_roles(made_roles("hi", seed=1, shift=1))
     found = compare_languages({"hi": other, "en": own}, "en", "nsubj")
     assert found.languages == ["en", "hi"]
     assert [(row.head, row.role) for row in found.rows] == [(GRID.heads[1], OWN[1])]
@@ -395,7 +395,7 @@ def test_heads_with_a_role_are_followed_into_other_languages():
 def test_a_position_is_compared_with_the_same_offset_only():
     own, other = made_roles("en"), made_roles("hi", seed=1)
     other = with_cell(other, "roles", "role", "position +1")
-    found = compare_languages({"en": read(own), "hi": read(other)}, "en", "positional")
+    found = compare_languages({"en": read_roles(own), "hi": read_roles(other)}, "en", "positional")
     assert found.has.tolist() == [[True, False]]
     assert np.isnan(found.share[0, 1])
     assert across_table(found, "en", "positional").rows[0][-1] is None
@@ -405,7 +405,7 @@ def test_a_position_is_compared_with_the_same_offset_only():
 
 
 def test_languages_without_a_value_are_named_not_drawn_and_numbers_are_promised_only_where_they_are():
-    row = read(made_roles("en")).rows[0]
+    row = read_roles(made_roles("en")).rows[0]
 
     def found(values):
         share = np.array([values])
@@ -503,7 +503,7 @@ def test_bars_hold_the_counts_in_the_legend_s_order_and_a_second_direction_is_ha
         "nsubj: governor to dependent": [1, 1],
         "none of these": [5, 2],
     }
-    figure = stacked([8, 4], counts, "heads")
+    figure = roles_by_size_figure([8, 4], counts, "heads")
     assert {bar.name: list(bar.y) for bar in figure.data} == counts
     assert [bar.name for bar in figure.data] == [
         OWN[1],

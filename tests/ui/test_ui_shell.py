@@ -41,10 +41,10 @@ from headlab.dashboard.panels import job_offer
 from headlab.dashboard.panels.sharpening_map import interval_verdict, sharpening_line
 from headlab.dashboard.widgets import how_to_read_maps
 from headlab.methods.table import METHODS
-from headlab.pictures import adjusted
+from headlab.pictures import holm_adjusted_p_values
 from headlab.results import HeadScores, Listing, Result, Store
 from headlab.stats import holm
-from headlab.tasks import task, write_map
+from headlab.tasks import task, write_label_map
 from headlab.tasks.intents.templates import LANGUAGES
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -617,10 +617,10 @@ def test_a_head_in_a_link_is_read_or_refused(text):
 
 def test_holm_runs_over_all_heads_of_all_languages():
     scores = {code: made_up(code, "shapley") for code in ("de", "th", "fi")}
-    got = adjusted(scores)
+    got = holm_adjusted_p_values(scores)
     whole = holm(np.concatenate([s.p_values for s in scores.values()]))
     np.testing.assert_array_equal(np.concatenate(list(got.values())), whole)
-    assert adjusted({"de": made_up("de", "gradient")}) == {}
+    assert holm_adjusted_p_values({"de": made_up("de", "gradient")}) == {}
 
 
 def test_every_head_is_a_row_and_columns_without_figures_are_left_out():
@@ -736,26 +736,26 @@ TURNED = dict(zip(LABELS, (*LABELS[1:], LABELS[0]), strict=True))
 
 
 def test_a_stated_label_map_is_part_of_the_choice_of_jobs_and_of_commands(cache):
-    app = run(langs=["de"], classes=write_map(OWN))
+    app = run(langs=["de"], classes=write_label_map(OWN))
     assert app.session_state["_choice"].label_map == OWN
     assert "estimand `shapley-top50`" in said(
         app
     )  # results say nothing where the names are the labels
-    app = run(langs=["de"], classes=write_map(TURNED))
+    app = run(langs=["de"], classes=write_label_map(TURNED))
     assert "has no shapley results" in said(app)
-    assert f"--label-map {write_map(TURNED)}" in app.code[0].value
+    assert f"--label-map {write_label_map(TURNED)}" in app.code[0].value
     choice = app.session_state["_choice"]
     assert job_offer.score_job(choice, ("de",), None).label_map == TURNED
     form = JobForm(choice.model, choice.task, ("de",), "shapley", TURNED)
     assert form.job({}).value("label_map") == TURNED
 
 
-NUMBERED = write_map({label: str(at) for at, label in enumerate(LABELS)})
+NUMBERED = write_label_map({label: str(at) for at, label in enumerate(LABELS)})
 REFUSED_MAPS = [
     "turn_on",
     "turn_on=LABEL_0",
     "turn_on=0,turn_on=1",
-    write_map({**OWN, "zz": "z"}),
+    write_label_map({**OWN, "zz": "z"}),
     NUMBERED,
 ]
 
@@ -785,7 +785,7 @@ def test_a_label_map_of_a_task_without_labels_is_left_out_and_said(cache):
 
 
 def test_a_label_map_goes_with_its_model_and_task(cache):
-    app = run(langs=["de"], classes=write_map(TURNED))
+    app = run(langs=["de"], classes=write_label_map(TURNED))
     app.text_input(key="_named").set_value("owner/other").run()
     assert (app.session_state["_choice"].model, app.session_state["_choice"].label_map) == (
         "owner/other",

@@ -24,7 +24,7 @@ from worker_running import Running, evaluation, look, running, until
 from headlab.core import Head, HeadlabError, canonical_json
 from headlab.dashboard.panels.accuracy import AccuracyQuestion, stream_figures
 from headlab.evaluation import Evaluator, accuracy_interval, changes, compare
-from headlab.hooks import Model, attention, gated
+from headlab.hooks import Model, attention_of_heads, gated
 from headlab.hooks.state import active_for
 from headlab.jobs import Refusal
 from headlab.masks import Mask
@@ -144,7 +144,7 @@ def test_changed_answers_are_the_librarys(worker: Running, model: Model) -> None
 def weights_alone(model: Model) -> dict[str, Any]:
     """Attention of the untouched model."""
     heads = [Head(*head) for head in HEADS]  # type: ignore[arg-type] # stack, layer, head
-    found = attention(model, model.tokenizer(TEXT, return_tensors="pt"), heads)
+    found = attention_of_heads(model, model.tokenizer(TEXT, return_tensors="pt"), heads)
     return {
         f"{h.stack}.{h.layer}.{h.head}": found[h].double().numpy().round(3).tolist() for h in heads
     }

@@ -23,7 +23,7 @@ from headlab import load
 from headlab.core import HeadlabError
 from headlab.hooks import Model
 from headlab.jobs import Refusal, experiment
-from headlab.results import Run, Store
+from headlab.results import Store, StoredRun
 from headlab.studies.run import Pieces, run_experiment
 from headlab.tasks import Task
 from headlab.worker.model_host import ModelHost
@@ -261,7 +261,7 @@ class Pause:
     reached: threading.Event = field(default_factory=threading.Event)
     go: threading.Event = field(default_factory=threading.Event)
 
-    def __call__(self, told: Any, run: Run, finished: bool) -> None:
+    def __call__(self, told: Any, run: StoredRun, finished: bool) -> None:
         self.real(told, run, finished)
         self.seen += finished
         if self.seen == self.at and not self.go.is_set():

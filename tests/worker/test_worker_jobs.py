@@ -22,7 +22,7 @@ from worker_fake import MODEL, STEPS, FakeBench
 from worker_running import Running, evaluation, running
 
 from headlab.dashboard.panels import job_format
-from headlab.results import Run
+from headlab.results import StoredRun
 from headlab.worker.jobs import CREATE_VERSION_1, MAX_LOG_LINES, VERSION, JobList
 from headlab.worker.runner import clear_checkpoint
 from headlab.worker.schemas import JobRow
@@ -464,7 +464,7 @@ def test_two_threads_submit_the_same_work_once(jobs: JobList) -> None:
 
 def test_a_run_s_checkpoint_is_what_a_run_writes(tmp_path: Path) -> None:
     """`clear` knows the files by name; this is where they come from."""
-    run = Run(tmp_path / ("d" * 64), {"x": 1})
+    run = StoredRun(tmp_path / ("d" * 64), {"x": 1})
     run.save({"draws": np.array(1)})
     run.log("a line")
     assert {path.name for path in run.folder.iterdir()} == {

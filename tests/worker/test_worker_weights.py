@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast
 from headlab import load
 from headlab import task as task_named
 from headlab.core import Head
-from headlab.evaluation import IGNORED, Evaluator
+from headlab.evaluation import NO_TARGET, Evaluator
 from headlab.hooks import Model, gated
 from headlab.masks import Mask, full_mask
 from headlab.tasks import Task
@@ -77,7 +77,7 @@ def probabilities(evaluator: Evaluator, row: int, mask: Mask) -> np.ndarray:
     rows = np.array([row])
     with torch.inference_mode(), gated(evaluator.model, mask):
         logits = evaluator.logits(evaluator.tensors(rows))
-    asked = (evaluator.targets(rows, logits) != IGNORED).flatten()
+    asked = (evaluator.targets(rows, logits) != NO_TARGET).flatten()
     return logits.double().softmax(-1).flatten(0, -2)[asked].numpy()
 
 

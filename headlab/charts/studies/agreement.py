@@ -9,7 +9,7 @@ import numpy as np
 from headlab.charts.chart import Axis, Chart, Line, Note
 from headlab.charts.dots import ROW_PIXELS
 from headlab.charts.matrices import correlations_chart
-from headlab.core import NOTHING
+from headlab.core import EMPTY_CELL
 from headlab.pictures import HELPS, UNSURE
 from headlab.studies.agreement import (
     RHO,
@@ -101,7 +101,7 @@ def _interval(value: float | None, low: float | None, high: float | None) -> str
 
 
 def _rho_text(value: float | None) -> str:
-    return NOTHING if value is None else format(value, RHO)
+    return EMPTY_CELL if value is None else format(value, RHO)
 
 
 def dendrogram(merges: Sequence[Merge], languages: Sequence[LanguageAgreement]) -> Chart:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import streamlit as st
 
-from headlab.core import HeadGrid, HeadlabError, Report, remember_former
+from headlab.core import HeadGrid, HeadlabError, Report, remember_former_fingerprints
 from headlab.dashboard.frame.background import wait_for_result
 from headlab.dashboard.frame.stored_scores import of_own_heads
 from headlab.dashboard.frame.worker_supervisor import worker_client
@@ -50,7 +50,7 @@ def _grids_by_fingerprint() -> dict[str, HeadGrid]:
 def loaded_model(name: str) -> LoadedModel:
     """The worker's description of a model, which it loads; from then on its heads are known."""
     model = wait_for_result(partial(worker_client().model, name))
-    remember_former(model.fingerprint, model.former_fingerprints)
+    remember_former_fingerprints(model.fingerprint, model.former_fingerprints)
     _grids_by_fingerprint()[model.fingerprint] = model.grid
     if model.costs is not None:
         remember_head_groups(model.fingerprint, model.costs)

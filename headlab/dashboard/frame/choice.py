@@ -23,7 +23,7 @@ from headlab.dashboard.frame.worker_supervisor import embedded_models
 from headlab.dashboard.names import CHOICE_KEY, count_words
 from headlab.methods import METHODS, options_of
 from headlab.results import HeadScores
-from headlab.tasks import TREEBANK, names, same_classes
+from headlab.tasks import TREEBANK, has_classes_of_map, task_names
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Choice:
 
     def has_classes_of(self, spec: Mapping[str, Any]) -> bool:
         """Whether a result of this spec has the classes of this choice."""
-        return same_classes(spec.get("task") or {}, self.label_map)
+        return has_classes_of_map(spec.get("task") or {}, self.label_map)
 
 
 def current_choice() -> Choice | None:
@@ -153,7 +153,7 @@ def known_tasks(specs: Sequence[Mapping[str, Any]]) -> list[str]:
         specs: Of all stored results.
     """
     tasks_with_results = {task_name for _, task_name in stored_subjects(specs)} - {TREEBANK}
-    return list(dict.fromkeys([*names(), *sorted(tasks_with_results)]))
+    return list(dict.fromkeys([*task_names(), *sorted(tasks_with_results)]))
 
 
 def cached_variants(

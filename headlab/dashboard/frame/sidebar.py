@@ -20,9 +20,15 @@ from headlab.dashboard.widgets import (
     set_widget,
     uninterrupted,
 )
-from headlab.masks import UNVERSIONED
-from headlab.tasks import Task, names, problems, source, task
-from headlab.tasks.labels import LISTED, PLACEHOLDER, check_map, read_map, write_map
+from headlab.masks import FOLDER_REVISION
+from headlab.tasks import Task, registry_problems, source_of, task, task_names
+from headlab.tasks.labels import (
+    MAX_LISTED_LABELS,
+    PLACEHOLDER,
+    check_label_map,
+    read_label_map,
+    write_label_map,
+)
 
 LABEL_MAP_PARAM = "classes"
 """Key of the field of the label map, and its parameter in the link."""
@@ -117,7 +123,7 @@ def is_model_absent(model: str, specs: Iterable[Mapping[str, Any]]) -> bool:
         spec_model = spec.get("model")
         if not isinstance(spec_model, Mapping) or spec_model.get("name") != model:
             continue
-        if spec_model.get("revision") == UNVERSIONED:
+        if spec_model.get("revision") == FOLDER_REVISION:
             return not _maybe_folder(model)
     return False
 
@@ -171,16 +177,16 @@ def reason_task_unreadable(name: str) -> str:
 
 def known_task(name: str) -> Task | None:
     """A task by its name; None if it is unknown here or cannot be built."""
-    is_readable = name in names() and not reason_task_unreadable(name)
+    is_readable = name in task_names() and not reason_task_unreadable(name)
     return task(name) if is_readable else None
 
 
 def notes_on_task(name: str) -> list[str]:
     """Notes on a task's examples: what is missing, and declarations that were left out."""
     notes = []
-    if name in names():
-        notes.append(reason_task_unreadable(name) or source(name).advice)
-    return [note for note in (*notes, *problems()) if note]
+    if name in task_names():
+        notes.append(reason_task_unreadable(name) or source_of(name).advice)
+    return [note for note in (*notes, *registry_problems()) if note]
 
 
 def draw_label_map(model: str, name: str) -> Mapping[str, str] | None:
@@ -201,7 +207,7 @@ def draw_label_map(model: str, name: str) -> Mapping[str, str] | None:
         _note_unused_label_map(name)
         return None
     with st.expander("Label map"):
-        example_map = write_map(dict.fromkeys(labels[:LISTED], PLACEHOLDER))
+        example_map = write_label_map(dict.fromkeys(labels[:MAX_LISTED_LABELS], PLACEHOLDER))
         text = st.text_input(
             "Label map",
             key=LABEL_MAP_PARAM,
@@ -213,8 +219,8 @@ def draw_label_map(model: str, name: str) -> Mapping[str, str] | None:
     if not text:
         return None
     try:
-        stated_map = read_map(text)
-        check_map(name, labels, stated_map)
+        stated_map = read_label_map(text)
+        check_label_map(name, labels, stated_map)
         _require_class_names(stated_map)
     except HeadlabError as error:
         typed_maps.refusal = str(error)
@@ -310,4 +316,4 @@ def typed_label_map(model: str, name: str) -> str:
 
 def label_map_text(stated_map: Mapping[str, str] | None) -> str:
     """A label map as the field shows it."""
-    return "" if stated_map is None else write_map(stated_map)
+    return "" if stated_map is None else write_label_map(stated_map)

@@ -14,7 +14,7 @@ from headlab.dashboard.names import language_title
 from headlab.methods import METHODS, costs
 from headlab.methods.costs import PRECISION, settings, spec_of
 from headlab.results import HeadScores, Listing, Result
-from headlab.tasks import notes_of_record, same_classes
+from headlab.tasks import has_classes_of_map, notes_of_record
 
 # Which cached result represents a language, and in words: pure functions of a store listing.
 
@@ -128,7 +128,7 @@ def matching_scores(
             name is None or spec_of(result.record, subject, "name") == name
             for subject, name in wanted_names.items()
         )
-        if has_names and same_classes(result.record.spec.get("task", {}), label_map):
+        if has_names and has_classes_of_map(result.record.spec.get("task", {}), label_map):
             matches.append(result)
     return matches
 
@@ -158,8 +158,8 @@ def describe_variant(scores: Iterable[HeadScores]) -> str:
     if classes := spec_of(first_scores, "task", "classes"):
         parts.append(", ".join(f"{label} = {class_name}" for label, class_name in classes.items()))
     parts.append(f"seed {spec_of(first_scores, 'seed')}")
-    if costs.superseded(first_scores.spec):
-        parts.append(costs.EARLIER)
+    if costs.renewal_of(first_scores.spec):
+        parts.append(costs.EARLIER_VERSION)
     text = ", ".join(parts)
     if len(shared_precision) < len(PRECISION):
         text += "; how precise differs by language"
@@ -220,8 +220,8 @@ def variant_name(scores: HeadScores) -> str:
     seed = spec_of(scores, "seed")
     if seed:
         parts.append(f"seed {seed}")
-    if costs.superseded(scores.spec):
-        parts.append(costs.EARLIER)
+    if costs.renewal_of(scores.spec):
+        parts.append(costs.EARLIER_VERSION)
     return ", ".join(parts)
 
 

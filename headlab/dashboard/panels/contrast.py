@@ -10,7 +10,7 @@ import numpy as np
 import streamlit as st
 
 from headlab.core import (
-    HEAD,
+    HEAD_COLUMNS,
     HEAD_FORMATS,
     Bools,
     Cell,
@@ -19,8 +19,8 @@ from headlab.core import (
     HeadGrid,
     Table,
     content_key,
+    display_unit,
     fingerprint_of,
-    shown_unit,
 )
 from headlab.dashboard.frame import stored_results
 from headlab.dashboard.frame.stored_scores import describe_variant, variant_name
@@ -33,7 +33,15 @@ from headlab.dashboard.widgets import (
     show_table,
 )
 from headlab.methods import METHODS, remarks, spec_of
-from headlab.pictures import MINUS, OWN, HeadMap, head_map, maps_of, value_format, value_words
+from headlab.pictures import (
+    MINUS,
+    OWN_INTERVAL,
+    HeadMap,
+    head_map,
+    maps_of_scores,
+    value_format,
+    value_words,
+)
 from headlab.results import Contrast, HeadScores, Result, contrast
 from headlab.stats import spearman_interval
 
@@ -311,7 +319,7 @@ def comparison_maps(
     comparison: Contrast, shown_scores: HeadScores, other_scores: HeadScores, names: tuple[str, str]
 ) -> dict[str, HeadMap]:
     """Both maps, on one scale where they have one unit, then their difference, or else that of their ranks."""
-    both_maps = maps_of(
+    both_maps = maps_of_scores(
         dict(zip(names, (shown_scores, other_scores), strict=True)),
         common=shown_scores.unit == other_scores.unit,
     )
@@ -324,8 +332,12 @@ def comparison_maps(
         ]
         rank_map = head_map(rank_changes, shown_scores.grid, unit="ranks", tips=tips)
         return {**both_maps, "Ranks, first above second": rank_map}
-    factor, unit = shown_unit(shown_scores.unit)
-    marks = OWN * np.sign(np.nan_to_num(comparison.difference)).astype(np.int64) * comparison.clear
+    factor, unit = display_unit(shown_scores.unit)
+    marks = (
+        OWN_INTERVAL
+        * np.sign(np.nan_to_num(comparison.difference)).astype(np.int64)
+        * comparison.clear
+    )
     has_both_values = has_both_values_of(shown_scores, other_scores)
     tips = ["no value"] * size
     for index in np.flatnonzero(has_both_values).tolist():
@@ -343,7 +355,7 @@ def has_both_values_of(shown_scores: HeadScores, other_scores: HeadScores) -> Bo
 
 def _difference_tip(comparison: Contrast, index: int, unit: str) -> str:
     assert comparison.difference is not None
-    text = f"{value_words(comparison.difference[index], unit)} {shown_unit(unit)[1]}"
+    text = f"{value_words(comparison.difference[index], unit)} {display_unit(unit)[1]}"
     if comparison.low is not None and comparison.high is not None:
         low = value_words(comparison.low[index], unit)
         high = value_words(comparison.high[index], unit)
@@ -409,8 +421,8 @@ def head_changes_table(
     comparison: Contrast, shown_scores: HeadScores, other_scores: HeadScores, notes: Sequence[str]
 ) -> Table:
     """A row a head, the largest change first: both values, the difference with its interval, both ranks and signs."""
-    factor, unit = shown_unit(shown_scores.unit)
-    other_factor, other_unit = shown_unit(other_scores.unit)
+    factor, unit = display_unit(shown_scores.unit)
+    other_factor, other_unit = display_unit(other_scores.unit)
     shown_ranks, other_ranks = comparison.ranks
     rank_changes = other_ranks - shown_ranks
     have_signs = bool(shown_scores.signed and other_scores.signed)
@@ -440,7 +452,7 @@ def head_changes_table(
     return Table(
         "two-results",
         "Head by head, the largest change first",
-        (*HEAD, *columns, "rank", "other rank", "ranks above the other", "opposite signs"),
+        (*HEAD_COLUMNS, *columns, "rank", "other rank", "ranks above the other", "opposite signs"),
         (*HEAD_FORMATS, *formats, "d", "d", "+d", ""),
         tuple(rows),
         tuple(all_notes),

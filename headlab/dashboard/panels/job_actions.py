@@ -43,7 +43,7 @@ from headlab.dashboard.widgets import (
     redraw_every,
     with_typed_numbers,
 )
-from headlab.jobs import Job, Place
+from headlab.jobs import Job, JobPlace
 from headlab.jobs.table import ScoreJob
 from headlab.methods import METHODS, Forecast, costs
 from headlab.worker import Client, JobRow
@@ -119,7 +119,7 @@ def show_last_failure() -> None:
         st.error(plain(message))
 
 
-def start_job(job: Job, place: Place = "here") -> None:
+def start_job(job: Job, place: JobPlace = "here") -> None:
     """Queue a job as this session's own."""
     requests = job_requests()
 
@@ -564,4 +564,4 @@ def scores_refusal(choice: Choice) -> str:
     head_count = cached_head_count(choice.model)
     if missing_weights or head_count is None:
         return missing_weights
-    return reason_refused(costs.refuse, METHODS[choice.method], head_count)
+    return reason_refused(costs.require_few_heads, METHODS[choice.method], head_count)

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import NamedTuple
 
-from headlab.core import duration
+from headlab.core import duration_text
 from headlab.dashboard.names import plain
-from headlab.jobs import Details, Job, shown_value
-from headlab.jobs.table import BUILT_IN, job_of
+from headlab.jobs import Details, Job, value_text
+from headlab.jobs.table import BUILT_IN_KINDS, job_from_params
 from headlab.methods import Forecast
 from headlab.tasks import language_titles
 from headlab.worker import JobRow
@@ -49,7 +49,7 @@ def sorted_queue(rows: Iterable[JobRow]) -> JobQueue:
 
 def job_of_row(row: JobRow) -> Job | None:
     """The job of a row; None if it is of a kind that is unknown here, or of another version."""
-    return job_of(row.kind, row.params)
+    return job_from_params(row.kind, row.params)
 
 
 def words_of_job(job: Job | None, describe: Callable[[Job], str]) -> str:
@@ -64,7 +64,7 @@ def words_of_job(job: Job | None, describe: Callable[[Job], str]) -> str:
     try:
         return str(describe(job))
     except Exception as error:
-        if job.key in BUILT_IN:
+        if job.key in BUILT_IN_KINDS:
             raise
         _note_failure(job.key, f"{type(error).__name__}: {error}")
         return ""
@@ -105,7 +105,7 @@ def job_details(row: JobRow) -> Details:
     if not pairs:
         pairs = [("What", row.kind)]
         for name, value in row.params.items():
-            pairs.append((name.capitalize().replace("_", " "), shown_value(value)))
+            pairs.append((name.capitalize().replace("_", " "), value_text(value)))
     return [*pairs, ("Where", place_words(row.place))]
 
 
@@ -142,7 +142,7 @@ def progress_line(row: JobRow) -> str:
     if row.note:
         parts.append(row.note)
     if row.seconds_left is not None:
-        parts.append(f"about {duration(row.seconds_left)} left")
+        parts.append(f"about {duration_text(row.seconds_left)} left")
     return " · ".join(parts)
 
 
@@ -173,7 +173,7 @@ def ended_line(row: JobRow, current_time: float) -> str:
         parts.append(f"{clock_time(row.ended, current_time)}, before it began")
     elif row.ended is not None and row.started is not None:
         seconds = max(0.0, row.ended - row.started)
-        parts += [clock_time(row.ended, current_time), f"{duration(seconds)} after its start"]
+        parts += [clock_time(row.ended, current_time), f"{duration_text(seconds)} after its start"]
     if row.state != "done" and row.total:
         parts.append(f"{share_done(row):.0%} done")
     if row.attempts > 1:
@@ -201,7 +201,7 @@ def forecast_line(forecast: Forecast) -> str:
         return f"**No time**: {basis}."
     line = "How long it takes is not known"
     if forecast.seconds is not None:
-        line = f"**About {duration(forecast.seconds)}**"
+        line = f"**About {duration_text(forecast.seconds)}**"
     if forecast.forwards:
         line += f", {forecast.forwards:,} forwards"
     return f"{line}: {basis}." if basis else f"{line}."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from headlab.core import duration
+from headlab.core import duration_text
 from headlab.dashboard.frame import (
     Choice,
     LatestValue,
@@ -263,7 +263,7 @@ def _max_cost(choice: Choice, job: ScoreJob) -> str:
     if not forwards or pace is None:
         return ""
     unit = "each language" if len(job.languages_named) > 1 else "the language"
-    time_text = duration(forwards * pace)
+    time_text = duration_text(forwards * pace)
     return (
         f"Here at most {forwards:,} forwards for {unit}, {time_text} at the pace of the results cached "
         "here."

@@ -20,7 +20,7 @@ from headlab.dashboard.panels.accuracy import (
 )
 from headlab.dashboard.panels.history import MaskHistory
 from headlab.dashboard.widgets import PageState, download_button, uninterrupted
-from headlab.masks import FORMS, Mask, Place, convert_out, mask_from_text, noted, snippet
+from headlab.masks import FORMS, Mask, ScriptModel, convert_out, mask_from_text, mask_script, noted
 from headlab.report.commands import NOT_SHRUNK
 from headlab.worker import LoadedModel
 
@@ -31,14 +31,14 @@ MAX_NAMED_LANGUAGES = 3
 """Languages that a file name lists; of more it says how many."""
 
 
-def place_of(loaded_model: LoadedModel, model_name: str) -> Place:
+def place_of(loaded_model: LoadedModel, model_name: str) -> ScriptModel:
     """Where a model has its output projections.
 
     Args:
         loaded_model: The worker's description of it.
         model_name: What `headlab.load` takes.
     """
-    return Place(
+    return ScriptModel(
         loaded_model.projections,
         loaded_model.architecture,
         loaded_model.source,
@@ -64,7 +64,7 @@ def shrink_command(model: str, file: str) -> str:
     return shlex.join(["headlab", "shrink", "--model", model, "--mask", file, "--out", "FOLDER"])
 
 
-def draw_use_elsewhere(mask: Mask, model: str, place: Place) -> None:
+def draw_use_elsewhere(mask: Mask, model: str, place: ScriptModel) -> None:
     """How to use a mask outside headlab; a popover."""
     with st.popover("Use it elsewhere", icon=":material/output:", width="content"):
         if not mask.removed:
@@ -92,9 +92,9 @@ def _draw_smaller_model(mask: Mask, model: str) -> None:
     st.code(shrink_command(model, mask_file_name(mask, model)), language="bash", wrap_lines=True)
 
 
-def _draw_script(mask: Mask, place: Place) -> None:
+def _draw_script(mask: Mask, place: ScriptModel) -> None:
     try:
-        script = snippet(mask, place)
+        script = mask_script(mask, place)
     except HeadlabError as error:
         st.markdown(plain(f"There is no script for this mask: {error}."))
         return

@@ -10,7 +10,7 @@ from headlab.dashboard.frame import Choice
 from headlab.dashboard.panels.stored_reports import matching_reports
 from headlab.dashboard.widgets import download_button, file_stem_of
 from headlab.masks import Mask
-from headlab.report.build import document, find, html, known_in
+from headlab.report.build import document, find_results, html_of_document, known_in
 from headlab.report.parts import Item
 from headlab.results import HeadScores, Store
 from headlab.studies import STUDIES, offered_experiments
@@ -63,11 +63,11 @@ def page_report(choice: Choice, scores: Sequence[HeadScores], masks: Mapping[str
         store = Store()
         score_keys = [content_key(dict(language_scores.spec)) for language_scores in scores]
         keys = [*score_keys, *_reports_on(choice, store, scores)]
-        items = list(find(keys, store)) if keys else []
+        items = list(find_results(keys, store)) if keys else []
         items += [Item(mask, name) for name, mask in masks.items()]
-        return html(document(items, title=title, known=known_in(store)))
+        return html_of_document(document(items, title=title, known=known_in(store)))
     except HeadlabError as error:
-        return html(document((), title=f"{title}. There is no report: {error}"))
+        return html_of_document(document((), title=f"{title}. There is no report: {error}"))
 
 
 def _reports_on(choice: Choice, store: Store, scores: Sequence[HeadScores]) -> Iterator[str]:

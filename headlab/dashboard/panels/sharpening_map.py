@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import streamlit as st
 
-from headlab.core import Head, duration, p_is, shown_unit
+from headlab.core import Head, display_unit, duration_text, p_equals_text
 from headlab.dashboard.names import head_words, language_title, plain
 from headlab.dashboard.widgets import draw_map
 from headlab.methods import METHODS, caution, spec_of
-from headlab.pictures import MINUS, HeadMap, adjusted, common_limit, maps_of
-from headlab.results import HeadScores, coarse
+from headlab.pictures import MINUS, HeadMap, common_limit, holm_adjusted_p_values, maps_of_scores
+from headlab.results import HeadScores, why_holm_rejects_none
 from headlab.worker import JobRow
 
 
@@ -38,15 +38,15 @@ def interval_verdict(
     effect, side_of_zero = ("harms", "below") if scores.harmful[index] else ("helps", "above")
     own_interval_words = f"{effect}: its interval lies {side_of_zero} 0"
     all_scores = corrected_with or {}
-    coarse_note = coarse(all_scores.values())
+    coarse_note = why_holm_rejects_none(all_scores.values())
     if coarse_note:
         return f"{own_interval_words} ({coarse_note.rstrip('.')})"
-    p_values_by_language = adjusted(all_scores)
+    p_values_by_language = holm_adjusted_p_values(all_scores)
     if scores.language not in p_values_by_language:
         return own_interval_words
     adjusted_p = p_values_by_language[scores.language][index]
     test_count = sum(map(len, p_values_by_language.values()))
-    correction = f"after Holm's correction for {test_count:,} tests ({p_is(adjusted_p)})"
+    correction = f"after Holm's correction for {test_count:,} tests ({p_equals_text(adjusted_p)})"
     if adjusted_p <= 1 - scores.level:
         return f"{own_interval_words}, and that holds {correction}"
     return f"{effect} by its own interval, which lies {side_of_zero} 0, but not {correction}"
@@ -60,7 +60,7 @@ def sign_flag(scores: HeadScores) -> str:
 def head_value_words(scores: HeadScores, head: Head) -> str:
     """A head's value with its interval, where there is one, in the unit shown."""
     index = scores.grid.index(head)
-    factor, unit = shown_unit(scores.unit)
+    factor, unit = display_unit(scores.unit)
 
     def number_text(number: float) -> str:
         return f"{factor * number:{sign_flag(scores)}.2f}".replace("-", MINUS)
@@ -100,7 +100,7 @@ def draw_sharpening_map(
 def map_so_far(scores: HeadScores, stored_scores: Mapping[str, HeadScores]) -> HeadMap:
     """The map of the scores so far, on the scale of the stored ones and corrected together with them."""
     other_languages = {name: s for name, s in stored_scores.items() if name != scores.language}
-    map_of_language = maps_of({**other_languages, scores.language: scores})[scores.language]
+    map_of_language = maps_of_scores({**other_languages, scores.language: scores})[scores.language]
     return replace(map_of_language, limit=common_limit(stored_scores.values() or [scores]))
 
 
@@ -130,7 +130,7 @@ def sharpening_line(job: JobRow, scores: HeadScores) -> str:
     if heads_done:
         parts.append(heads_done)
     if job.seconds_left is not None:
-        parts.append(f"about {duration(job.seconds_left)} left")
+        parts.append(f"about {duration_text(job.seconds_left)} left")
     return "; ".join((", ".join(parts), *_warnings(scores)))
 
 

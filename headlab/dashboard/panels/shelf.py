@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import streamlit as st
 
 from headlab.dashboard.frame import Choice, LatestValue, supervisor
-from headlab.report.parts import facts_of, spent
+from headlab.report.parts import cost_facts, facts_of
 
 SHORT_FINGERPRINT = 12
 """Characters of a fingerprint, enough to tell weights apart."""
@@ -143,6 +143,6 @@ def facts_table(
         forwards_and_seconds: That it took, in example forwards and seconds.
         key_row: The last pair: what kind of result it is, and its key.
     """
-    facts = facts_of(spec, meta, spent(*forwards_and_seconds))
+    facts = facts_of(spec, meta, cost_facts(*forwards_and_seconds))
     rows = [(name[:1].upper() + name[1:], value) for name, value in facts]
     return [*rows, key_row]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from headlab.core import (
-    HEAD,
+    HEAD_COLUMNS,
     HEAD_FORMATS,
     Cell,
     HeadlabError,
@@ -30,7 +30,7 @@ from headlab.dashboard.panels.shelf import (
     stored_by_language,
 )
 from headlab.dashboard.widgets import Form, FormValues, PageState, reason_refused, set_widget
-from headlab.jobs import Settings
+from headlab.jobs import JobSettings
 from headlab.jobs.table import GatesJob
 from headlab.report.parts import as_text
 from headlab.results import LearnedGates, Result, trained_folder
@@ -127,7 +127,7 @@ def head_gates_table(gates: LearnedGates) -> Table:
     return Table(
         f"gates-heads-{gates.language}",
         f"Every gate at λ = {gates.weight:g}",
-        (*HEAD, *probability_columns, "kept", "has a gate"),
+        (*HEAD_COLUMNS, *probability_columns, "kept", "has a gate"),
         (*HEAD_FORMATS, ".3f", ".3f", ".3f", "", ""),
         tuple(rows),
     )
@@ -224,7 +224,7 @@ class GatesForm:
         )
 
 
-def training_options() -> Settings:
+def training_options() -> JobSettings:
     """Every option of the training except the weight, those that most people set first."""
     options = GateOptions.table()
     names = dict.fromkeys((*MAIN_GATE_OPTIONS, *options))

@@ -30,7 +30,7 @@ from headlab.dashboard.widgets import Form, FormValues, draw_grid, reason_refuse
 from headlab.jobs.table import RolesJob
 from headlab.pictures import look_of, role_map_of
 from headlab.results import Result
-from headlab.roles import Roles, read
+from headlab.roles import Roles, read_roles
 from headlab.roles.table import NAME, OPTIONS, resolve
 from headlab.tasks import SPLITS, TREEBANK
 
@@ -214,7 +214,7 @@ def _is_roles_report_of(report: Report, choice: Choice) -> bool:
 def _read_roles(key: str, creation_date: str, _result: Result[Report]) -> Roles | str:
     """The report, or why it was skipped."""
     try:
-        return read(_result.record)
+        return read_roles(_result.record)
     except HeadlabError as error:
         folder = f"{_result.folder.name[:FOLDER_NAME_CHARACTERS]}…"
         return (

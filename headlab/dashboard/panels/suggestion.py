@@ -10,7 +10,7 @@ import numpy as np
 
 from headlab.core import Bools, Floats
 from headlab.masks import RISKY_SHARE, Mask
-from headlab.results import RAW, HeadScores, coarse
+from headlab.results import UNCORRECTED, HeadScores, why_holm_rejects_none
 
 MEAN_OF_LANGUAGES = "mean"
 
@@ -22,7 +22,7 @@ SUGGESTION_RULES = {
 
 # The corrections of `HeadScores.mask` in words.
 CORRECTION_WORDS = {
-    RAW: "each head's own interval",
+    UNCORRECTED: "each head's own interval",
     "holm": "Holm: any false one is unlikely",
     "bh": "Benjamini–Hochberg: few of them are false",
 }
@@ -42,7 +42,7 @@ class Suggestion:
     rule: str
     k: int | None = None
     threshold: float | None = None
-    correction: str = RAW
+    correction: str = UNCORRECTED
 
     def mask(self, scores: HeadScores) -> Mask:
         """The mask that it makes of scores; errors as of `HeadScores.mask`."""
@@ -63,7 +63,7 @@ def expected_false(scores: HeadScores, suggestion: Suggestion, removed_count: in
     head_count = scores.grid.size
     if suggestion.rule != "harmful" or error_rate <= 0:
         return ""
-    if suggestion.correction == RAW:
+    if suggestion.correction == UNCORRECTED:
         if scores.language == MEAN_OF_LANGUAGES:
             return (
                 "Bounds of the mean are conservative, so fewer heads are named falsely than intervals of "
@@ -75,7 +75,7 @@ def expected_false(scores: HeadScores, suggestion: Suggestion, removed_count: in
             f"still be named, by chance: each is judged by its own {scores.level:.0%} interval."
         )
     if not removed_count:
-        return coarse([scores]) if suggestion.correction == "holm" else ""
+        return why_holm_rejects_none([scores]) if suggestion.correction == "holm" else ""
     if suggestion.correction == "bh":
         false_count = f"{removed_count * error_rate:.2g} of {removed_count}"
         return f"Of those named, at most {error_rate:.0%} are false on average: {false_count}."
@@ -122,7 +122,7 @@ def usable_rules(scores: HeadScores) -> list[str]:
 
 
 def suggested_heads(scores: HeadScores, suggestion: Suggestion) -> Bools:
-    """Heads kept (bool [head]) by a rule; errors as in `headlab.masks.choose`."""
+    """Heads kept (bool [head]) by a rule; errors as in `headlab.masks.heads_kept_by_rule`."""
     return suggestion.mask(scores).kept
 
 

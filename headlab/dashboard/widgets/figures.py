@@ -15,10 +15,10 @@ import streamlit as st
 from pandas.io.formats.style import Styler
 
 from headlab.charts.chart import Chart
-from headlab.core import NOTHING, Cell, Report, Table, is_p, p_words
+from headlab.core import EMPTY_CELL, Cell, Report, Table, is_p_column, p_value_text
 from headlab.dashboard.names import CHOICE_KEY, head_key, language_title, plain, plain_name
 from headlab.dashboard.widgets.presses import download_button, uninterrupted
-from headlab.plots import PRINT_WIDTH, printed
+from headlab.plots import PRINT_WIDTH, figure_for_file
 from headlab.plots.drawing import plotly_figure
 from headlab.plots.report import heads_by_row
 from headlab.report.again import Again
@@ -41,7 +41,7 @@ def draw_figure(
 ) -> None:
     """Draw a figure, and below it buttons that save it as SVG or PNG, under a name that says what it is of.
 
-    The saved figure is that of `headlab.plots.printed`, whatever the theme and the window's width; the browser
+    The saved figure is that of `headlab.plots.figure_for_file`, whatever the theme and the window's width; the browser
     renders it, so it needs neither the network nor the server.
 
     Args:
@@ -71,7 +71,7 @@ def draw_figure(
     )
     title, _, _ = alt.partition(";")
     subtitle = ", ".join(part for part in (*subject, subject_details) if part)
-    printed_figure = printed(fig, name, title, subtitle)
+    printed_figure = figure_for_file(fig, name, title, subtitle)
     data = {
         "chart": chart_key,
         "name": file_stem,
@@ -130,7 +130,7 @@ def show_table(table: Table, key: str) -> None:
         with_p_values(data_frame(table)),
         hide_index=True,
         column_config=_number_columns(table),
-        placeholder=NOTHING,
+        placeholder=EMPTY_CELL,
         height=table_height(len(table.rows)),
         **selection_options,
     )
@@ -162,9 +162,9 @@ def _number_columns(table: Table) -> dict[str, Any]:
     is_large = len(table.rows) * len(table.columns) > MAX_STYLED_CELLS
     column_config: dict[str, Any] = {}
     for name, number_format in zip(table.columns, table.formats, strict=True):
-        if is_p(name) and is_large:
+        if is_p_column(name) and is_large:
             column_config[name] = st.column_config.NumberColumn(format="%.2g")
-        elif NUMBER_FORMAT.fullmatch(number_format) and not is_p(name):
+        elif NUMBER_FORMAT.fullmatch(number_format) and not is_p_column(name):
             column_config[name] = st.column_config.NumberColumn(format=f"%{number_format}")
     return column_config
 
@@ -209,11 +209,11 @@ def with_p_values(rows: pd.DataFrame) -> pd.DataFrame | Styler:
         return rows
     p_columns = []
     for name in rows:
-        if is_p(str(name)) and pd.api.types.is_numeric_dtype(rows[name]):
+        if is_p_column(str(name)) and pd.api.types.is_numeric_dtype(rows[name]):
             p_columns.append(name)
     if not p_columns:
         return rows
-    return rows.style.format(dict.fromkeys(p_columns, p_words), na_rep=NOTHING)
+    return rows.style.format(dict.fromkeys(p_columns, p_value_text), na_rep=EMPTY_CELL)
 
 
 # How a result was made, and which ones could not be read.

@@ -17,17 +17,17 @@ from headlab.core import (
     HeadGrid,
     Json,
     as_list,
+    display_unit,
     fingerprint_of,
     json_at,
     read_json,
-    shown_unit,
 )
 from headlab.dashboard.names import language_title, plain
 from headlab.dashboard.widgets import presses
 from headlab.dashboard.widgets.notices import keep_known_choice
 from headlab.methods import METHODS, remarks
 from headlab.pictures import HeadMap
-from headlab.results import HeadScores, coarse, omission_notes
+from headlab.results import HeadScores, omission_notes, why_holm_rejects_none
 from headlab.studies.savings import Costs
 
 
@@ -282,7 +282,7 @@ def draw_small_maps(
 def how_to_read_maps(scores: Mapping[str, HeadScores]) -> str:
     """How to read these maps: estimand, unit, samples, level, what the colours mean."""
     first_scores = next(iter(scores.values()))
-    _, unit = shown_unit(first_scores.unit)
+    _, unit = display_unit(first_scores.unit)
     method = METHODS.get(first_scores.method)
     title = first_scores.method if method is None else method.title
     estimand = first_scores.estimand.replace("`", "")
@@ -307,7 +307,7 @@ def _interval_words(scores: Mapping[str, HeadScores]) -> str:
         return f"Intervals at {first_scores.level:.0%} cover the sampling of the examples."
     level = f"{first_scores.level:.0%}"
     hollow_mark = f"A hollow + or − marks a head whose own {level} interval excludes 0"
-    coarse_note = coarse(scores.values())
+    coarse_note = why_holm_rejects_none(scores.values())
     if coarse_note:
         return f"{hollow_mark}. {coarse_note}"
     test_count = 0

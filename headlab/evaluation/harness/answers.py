@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase, StoppingCriteria, StoppingCrit
 
 from headlab.core import HeadlabError, Json
 from headlab.evaluation.context import context_length
-from headlab.hooks import Active, Model
+from headlab.hooks import ActiveGates, Model
 
 NEW_TOKENS = 256  # of a generated answer, where the task does not say
 # The first one given counts.
@@ -150,7 +150,7 @@ def written_answer(
         end_tokens |= set(own_ends) if isinstance(own_ends, list) else {own_ends}
     padding = model.tokenizer.pad_token_id
     ends = AnswerEnds(model.tokenizer, len(context), settings.ends)
-    with torch.inference_mode(), model.active(Active(gates=gates)):
+    with torch.inference_mode(), model.active(ActiveGates(gates=gates)):
         tokens = module.generate(
             context_tokens,
             attention_mask=torch.ones_like(context_tokens),

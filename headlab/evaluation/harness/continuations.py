@@ -10,19 +10,19 @@ import numpy as np
 import torch
 
 from headlab.core import HeadlabError
-from headlab.core.parallel import one_thread, spread
+from headlab.core.parallel import one_thread, run_in_parallel
 from headlab.evaluation.context import context_length
 from headlab.evaluation.encoding import (
-    IGNORED,
+    NO_TARGET,
     TokenQueries,
     adds_no_token,
     log_probabilities,
     shared_length,
     tokens_of_texts,
 )
-from headlab.evaluation.evaluator import Batch, cut, token_budget
+from headlab.evaluation.evaluator import Batch, length_sorted_batches, token_budget
 from headlab.evaluation.harness.notes import TaskNotes
-from headlab.hooks import Active, Model
+from headlab.hooks import ActiveGates, Model
 from headlab.models import tokenizer_output
 
 
@@ -188,13 +188,13 @@ def log_likelihoods(
     targets = [continuation.tokens for continuation in continuations]
     inputs = TokenQueries(model, "lm-eval", names, rows, asked_positions, targets)
     with one_thread(model.device):
-        batches = list(cut(inputs, np.arange(len(rows)), token_budget(model)))
+        batches = list(length_sorted_batches(inputs, np.arange(len(rows)), token_budget(model)))
 
     def scores_of_batch(batch: Batch, _tick: Callable[[], None]) -> Iterable[tuple[float, bool]]:
         return _batch_scores(model, gates, inputs, batch)
 
     scores_by_row: dict[int, tuple[float, bool]] = {}
-    for batch, scores in spread(batches, scores_of_batch, on=model, tick=lambda: None):
+    for batch, scores in run_in_parallel(batches, scores_of_batch, model=model, tick=lambda: None):
         scores_by_row |= zip(batch.rows.tolist(), scores, strict=True)
     return [scores_by_row[row] for row in range(len(rows))]
 
@@ -206,9 +206,9 @@ def _batch_scores(
     batch: Batch,
 ) -> list[tuple[float, bool]]:
     """Log-probability of each continuation of a batch, and whether greedy decoding gives it."""
-    with torch.inference_mode(), model.active(Active(gates=gates)):
+    with torch.inference_mode(), model.active(ActiveGates(gates=gates)):
         logits = inputs.logits(batch.inputs).float()
     targets = inputs.targets(batch.rows)
     sums = log_probabilities(logits, targets).sum(dim=-1)
-    greedy = ((logits.argmax(dim=-1) == targets) | (targets == IGNORED)).all(dim=-1)
+    greedy = ((logits.argmax(dim=-1) == targets) | (targets == NO_TARGET)).all(dim=-1)
     return list(zip(sums.tolist(), greedy.tolist(), strict=True))

@@ -16,7 +16,7 @@ from headlab.evaluation.harness.statistics import (
     paired_interval,
     shares,
 )
-from headlab.stats import Paired, stratified_bootstrap
+from headlab.stats import PairedDifference, stratified_bootstrap
 
 MetricRow: TypeAlias = dict[str, bool | int | float | str | None]
 Figures = dict[str, dict[str, MetricRow]]  # by task or group, and by metric
@@ -146,7 +146,7 @@ def _task_interval(
     before: Mapping[str, DocumentValue],
     after: Mapping[str, DocumentValue],
     seed: int,
-) -> Paired | str:
+) -> PairedDifference | str:
     """Difference in a task's metric with its interval, or why there is none.
 
     Args:
@@ -189,7 +189,7 @@ def _group_rows(
         row["aggregation"] = "mean of tasks by size" if by_size else "mean of tasks"
         if len(runs) > 1:
             means = all(runs[0].aggregation(task, metric) == "mean" for task in tasks)
-            interval: Paired | str = "the metric of its tasks is no share of documents"
+            interval: PairedDifference | str = "the metric of its tasks is no share of documents"
             if means:
                 interval = _group_interval(tasks, *strata_by_run, by_size=by_size, seed=seed)
             row |= _interval_fields(row, interval)
@@ -204,7 +204,7 @@ def _group_interval(
     *,
     by_size: bool,
     seed: int,
-) -> Paired | str:
+) -> PairedDifference | str:
     """Difference in a mean over tasks with its interval, or why there is none.
 
     Args:
@@ -238,7 +238,7 @@ def _group_interval(
         return paired_interval("mean", pooled_before, pooled_after, tuple(names), seed)
     low, high, p = stratified_bootstrap(strata, np.random.default_rng(seed))
     difference = float(np.mean([gain.mean() for gain, _ in strata]))
-    return Paired(difference, float(low[0]), float(high[0]), float(p[0]))
+    return PairedDifference(difference, float(low[0]), float(high[0]), float(p[0]))
 
 
 def _row(name: str, metric: str, filter_name: str, runs: Sequence[HarnessRun]) -> MetricRow:
@@ -258,7 +258,7 @@ def _row(name: str, metric: str, filter_name: str, runs: Sequence[HarnessRun]) -
     return row
 
 
-def _interval_fields(row: MetricRow, interval: Paired | str) -> MetricRow:
+def _interval_fields(row: MetricRow, interval: PairedDifference | str) -> MetricRow:
     """The interval of a row's difference as fields, or why there is none.
 
     An interval counts only where its difference is the harness's own: a task may compute a metric

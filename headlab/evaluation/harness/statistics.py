@@ -12,7 +12,13 @@ import numpy.typing as npt
 
 from headlab.core import Floats
 from headlab.evaluation import bleu
-from headlab.stats import FEW, Paired, paired_bootstrap, resampled_sums, summary
+from headlab.stats import (
+    MIN_GROUPS,
+    PairedDifference,
+    bootstrap_summary,
+    paired_bootstrap,
+    resampled_sums,
+)
 from headlab.stats.bootstrap import DRAWS
 
 # What the harness keeps of one document: a number, or several, or texts.
@@ -132,7 +138,7 @@ def shares(values: Values) -> bool:
 
 def paired_interval(
     aggregation: str, before: Values, after: Values, documents: tuple[str, ...], seed: int
-) -> Paired | str:
+) -> PairedDifference | str:
     """Difference that a mask makes to a metric, with its 95 % interval; or why there is none.
 
     Args:
@@ -170,16 +176,16 @@ def _statistic_interval(
     before: Values,
     after: Values,
     seed: int,
-) -> Paired | str:
+) -> PairedDifference | str:
     """As `paired_interval`, for a function of sums; there is none where few documents change."""
     terms_before = statistic.terms(before)
     terms_after = statistic.terms(after)
-    if len(before) < FEW:
+    if len(before) < MIN_GROUPS:
         return f"{len(before)} documents are too few"
     changed_documents = 0
     for value_before, value_after in zip(before, after, strict=True):
         changed_documents += not _same_values(value_before, value_after)
-    if changed_documents < FEW:
+    if changed_documents < MIN_GROUPS:
         return f"the mask changes {changed_documents} of {len(before)} documents, which are too few"
     columns = np.concatenate([terms_before, terms_after], axis=1)
     width = terms_before.shape[1]
@@ -190,8 +196,10 @@ def _statistic_interval(
         total_after = statistic.of_sums(terms_after.sum(axis=0))
     if not np.isfinite(gains).all():
         return "it is not a number in some resamples of the documents"
-    low, high, p = summary(gains[None], 0.95)
-    return Paired(float(total_after - total_before), float(low[0]), float(high[0]), float(p[0]))
+    low, high, p = bootstrap_summary(gains[None], 0.95)
+    return PairedDifference(
+        float(total_after - total_before), float(low[0]), float(high[0]), float(p[0])
+    )
 
 
 def _same_values(one_value: DocumentValue, other_value: DocumentValue) -> bool:
@@ -216,7 +224,7 @@ def _bleu_interval(
     after: Values,
     documents: tuple[str, ...],
     seed: int,
-) -> Paired | str:
+) -> PairedDifference | str:
     """As `paired_interval`, for BLEU with one reference each."""
     columns = []
     for values, part in ((before, 0), (before, 1), (after, 1)):

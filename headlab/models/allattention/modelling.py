@@ -16,7 +16,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from headlab.core import Bools, HeadlabError
 from headlab.masks import Mask
 from headlab.models.allattention import LEARNED, POSITIONS, RELATIVE
-from headlab.models.checkpoint import alone
+from headlab.models.checkpoint import building_alone
 
 # The configuration of a model, or of an ordinary Transformer built from the same parts.
 
@@ -127,7 +127,7 @@ class AllAttentionConfig(PretrainedConfig):
 # Number of parameters of a configuration's model, without building it.
 
 
-class Parameters(NamedTuple):
+class ParameterCounts(NamedTuple):
     """Numbers of parameters of the whole model, of its layers, and of one head.
 
     A head counts with its persistent vectors.
@@ -138,7 +138,7 @@ class Parameters(NamedTuple):
     head: int
 
 
-def parameters(config: AllAttentionConfig) -> Parameters:
+def parameter_counts(config: AllAttentionConfig) -> ParameterCounts:
     """Numbers of parameters of a configuration's model; a test compares them with real models."""
     width = config.hidden_size
     size = config.head_size
@@ -159,7 +159,7 @@ def parameters(config: AllAttentionConfig) -> Parameters:
         total += config.max_position_embeddings * width
     if config.pre_norm:
         total += norm
-    return Parameters(total, layers, head)
+    return ParameterCounts(total, layers, head)
 
 
 # The model.
@@ -476,7 +476,7 @@ def remove_heads(
         "heads_per_layer": [int(layer.sum()) for layer in kept_by_layer]
     }
     config = AllAttentionConfig.from_dict(sizes)
-    with alone():
+    with building_alone():
         smaller = AllAttentionForCausalLM(config)
     torch.nn.Module.to(smaller, device=model.device, dtype=model.dtype)
     smaller.load_state_dict(_weights_without(model, kept_by_layer, rescale))

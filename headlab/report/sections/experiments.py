@@ -10,10 +10,19 @@ from headlab.pictures import parts_note
 from headlab.report.again import Again
 from headlab.report.commands import Known
 from headlab.report.figures import drawn
-from headlab.report.parts import LONGEST, Figure, Item, Made, Section, facts_of, model_of, spent
+from headlab.report.parts import (
+    LONGEST,
+    Figure,
+    Item,
+    Made,
+    Section,
+    cost_facts,
+    facts_of,
+    model_of,
+)
 from headlab.roles import EXAMPLE_TOKENS, EXAMPLES
 from headlab.roles import NAME as ROLES
-from headlab.studies import STUDIES, earlier_scores, offered_experiments
+from headlab.studies import STUDIES, earlier_scores_sentence, offered_experiments
 from headlab.studies.published import with_paper
 
 TITLES = {ROLES: "Roles of heads"}
@@ -33,7 +42,7 @@ def report_section(item: Item[Report], known: Known) -> Section:
     languages = str(part(report.spec, "task", "language") or "").replace(",", ", ")
     is_experiment = report.name in offered_experiments()
     figures, figure_notes = _figures(report)
-    cost = spent(report.example_forwards, report.seconds)
+    cost = cost_facts(report.example_forwards, report.seconds)
     return Section(
         f"{title}: {languages}" if languages else title,
         f"experiment {report.name}" if is_experiment else report.name,
@@ -72,7 +81,7 @@ def _question(report: Report) -> Iterator[str]:
 
 def _notes(report: Report) -> Iterator[str]:
     """Which earlier scores it used, and what a part of a word in its examples is."""
-    for note in (earlier_scores(report.spec), parts_note(_example_tokens(report))):
+    for note in (earlier_scores_sentence(report.spec), parts_note(_example_tokens(report))):
         if note:
             yield note
 

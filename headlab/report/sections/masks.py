@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from headlab.core import Cell, Table, by_layer, part
-from headlab.jobs import where_words
-from headlab.jobs.experiment import largest
-from headlab.jobs.table import MASK_FILE
-from headlab.masks import MIXED, Mask, Seen, accuracy_notes, seen
+from headlab.jobs import subject_words
+from headlab.jobs.experiment import largest_size
+from headlab.jobs.table import MASK_PLACEHOLDER
+from headlab.masks import MIXED_ABLATION, Mask, RecordedFigure, accuracy_notes, seen
 from headlab.report.again import Again, joined
 from headlab.report.commands import (
     MADE_FROM,
@@ -101,7 +101,7 @@ def _layer_table(mask: Mask) -> Table:
 
 def _accuracy_tables(mask: Mask) -> Iterator[Table]:
     """The accuracies in the file, one table per split and task, without columns without a number."""
-    by_split_and_task: dict[tuple[str, str], list[Seen]] = {}
+    by_split_and_task: dict[tuple[str, str], list[RecordedFigure]] = {}
     for accuracy in seen(mask):
         by_split_and_task.setdefault((accuracy.split, accuracy.task), []).append(accuracy)
     for (split, task), accuracies in by_split_and_task.items():
@@ -172,12 +172,12 @@ def _again(item: Item[Mask], number: int, known: Known) -> Again:
     is_json_file = is_whole_file and item.key.endswith(".json")
     path = item.path if is_whole_file else ""
     if not path and not is_json_file:
-        path = MASK_FILE
+        path = MASK_PLACEHOLDER
         notes.append(
-            f"{MASK_FILE} stands for this mask ({item.key}): save it under that name, or put its "
+            f"{MASK_PLACEHOLDER} stands for this mask ({item.key}): save it under that name, or put its "
             "path in its place."
         )
-    output = item.key if is_json_file else MASK_FILE
+    output = item.key if is_json_file else MASK_PLACEHOLDER
     making = cut(MaskFile(mask, model, output, known))
     model_and_mask = ["--model", model, "--mask", path or item.key]
     evaluate_flags = _evaluate_flags(mask, {**spec, "model": dict(mask.model)}, known)
@@ -216,7 +216,7 @@ def _evaluate_flags(mask: Mask, spec: Mapping[str, object], known: Known) -> lis
         label_map = test.get("label_map")
         if not isinstance(label_map, Mapping):
             label_map = part(spec, "task", "classes")
-        flags += where_words(
+        flags += subject_words(
             replace(surroundings_of_spec, model=None),
             task=task,
             label_map=label_map,
@@ -224,9 +224,9 @@ def _evaluate_flags(mask: Mask, spec: Mapping[str, object], known: Known) -> lis
         )
     size = test.get("size")
     if not size and test:
-        size = largest(part(spec, "task", "sizes", "test"))
+        size = largest_size(part(spec, "task", "sizes", "test"))
     ablation = test.get("ablation") or None
-    if not ablation and mask.ablation == MIXED:
+    if not ablation and mask.ablation == MIXED_ABLATION:
         ablation = "zero"  # of several, headlab evaluate has to be told one
     for flag, value in (("--size", size), ("--ablation", ablation)):
         if value is not None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headlab.core import HEAD, HEAD_FORMATS, Cell, Floats, Table, shown_unit
+from headlab.core import HEAD_COLUMNS, HEAD_FORMATS, Cell, Floats, Table, display_unit
 from headlab.methods import METHODS, cost_of, remarks
-from headlab.pictures import HeadMap, adjusted, maps_of
+from headlab.pictures import HeadMap, holm_adjusted_p_values, maps_of_scores
 from headlab.report.again import joined
 from headlab.report.commands import Known
 from headlab.report.maps import scale_key, scores_cells, stack_maps
 from headlab.report.parts import Figure, Folded, Item, Section, model_of
 from headlab.report.sections.shared import equal_texts_notes, origin_of
-from headlab.results import HeadScores, coarse, omission_notes
+from headlab.results import HeadScores, omission_notes, why_holm_rejects_none
 
 
 def scores_section(items: Sequence[Item[HeadScores]], known: Known) -> Section:
@@ -24,7 +24,7 @@ def scores_section(items: Sequence[Item[HeadScores]], known: Known) -> Section:
     """
     results = [item.record for item in items]
     first = results[0]
-    maps = list(maps_of(_by_number(results)).values())
+    maps = list(maps_of_scores(_by_number(results)).values())
     figures = []
     for scores, head_map in zip(results, maps, strict=True):
         caption = scores.language
@@ -75,7 +75,7 @@ def _legend(first: HeadScores, maps: Sequence[HeadMap]) -> str:
 
 def _summary(results: Sequence[HeadScores]) -> Table:
     """A row per language, without columns in which no row has a value."""
-    factor, unit = shown_unit(results[0].unit)
+    factor, unit = display_unit(results[0].unit)
     width_format = ".2f" if factor > 1 else ".3g"  # points, or a unit whose values may be small
     format_by_column = {
         "language": "",
@@ -127,7 +127,7 @@ def _summary_row(scores: HeadScores, factor: float) -> tuple[Cell, ...]:
 
 def _head_tables(results: Sequence[HeadScores]) -> Iterator[Table]:
     """One table per language; p-values are adjusted over all heads and languages that have any."""
-    adjusted_p = adjusted(_by_number(results))
+    adjusted_p = holm_adjusted_p_values(_by_number(results))
     for number, scores in enumerate(results):
         yield _head_table(scores, adjusted_p.get(str(number)))
 
@@ -139,7 +139,7 @@ def _head_table(scores: HeadScores, adjusted_p: Floats | None) -> Table:
         scores: In one language.
         adjusted_p: Adjusted p-values, float [head]; None where the scores have none.
     """
-    factor, unit = shown_unit(scores.unit)
+    factor, unit = display_unit(scores.unit)
     value_format = "+.3f" if scores.signed else ".4f"
     columns: dict[tuple[str, str], Floats | None] = {
         (f"value, {unit}", value_format): factor * scores.values,
@@ -158,7 +158,7 @@ def _head_table(scores: HeadScores, adjusted_p: Floats | None) -> Table:
     return Table(
         f"scores-{scores.language}",
         f"Every head, {scores.language}",
-        (*HEAD, "rank", *(name for name, _ in present)),
+        (*HEAD_COLUMNS, "rank", *(name for name, _ in present)),
         (*HEAD_FORMATS, "d", *(number_format for _, number_format in present)),
         tuple(rows),
     )
@@ -175,7 +175,7 @@ def _notes(results: Sequence[HeadScores]) -> Iterator[str]:
             f"{heads:,} intervals are shown, each at {first.level:.0%}: some exclude 0 by chance. "
             "p (Holm) is adjusted over all heads and languages of this section."
         )
-    why_none_survives = coarse(results)
+    why_none_survives = why_holm_rejects_none(results)
     if why_none_survives:
         yield why_none_survives
     if first.low is None:

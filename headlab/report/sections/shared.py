@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from headlab.core import part
-from headlab.report.parts import Item, Made, facts_of, spent
+from headlab.report.parts import Item, Made, cost_facts, facts_of
 from headlab.results import Curve, HeadScores, LearnedGates
 from headlab.tasks import notes_of_record
 
@@ -21,7 +21,7 @@ def origin_of(item: Item[HeadScores | Curve | LearnedGates], title: str) -> Made
         Its key and its facts.
     """
     record = item.record
-    cost = spent(record.example_forwards, record.seconds)
+    cost = cost_facts(record.example_forwards, record.seconds)
     if not isinstance(record, LearnedGates):
         cost += (("values (sha256)", record.values_sha256()),)
     return Made(item.key, title, facts_of(record.spec, item.meta, cost))

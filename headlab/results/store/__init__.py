@@ -33,7 +33,7 @@ from headlab.core import (
 from headlab.core import default_root as default_root
 from headlab.results.l0_gates import LearnedGates
 from headlab.results.scores import Curve, HeadScores
-from headlab.results.store.codecs import ANSWERS as ANSWERS
+from headlab.results.store.codecs import ANSWERS_KIND as ANSWERS_KIND
 from headlab.results.store.codecs import (
     CODECS,
     Record,
@@ -43,17 +43,17 @@ from headlab.results.store.codecs import (
     read_evaluation,
     read_result,
 )
-from headlab.results.store.codecs import GATES as GATES
-from headlab.results.store.codecs import REPORT as REPORT
+from headlab.results.store.codecs import GATES_KIND as GATES_KIND
+from headlab.results.store.codecs import REPORT_KIND as REPORT_KIND
 from headlab.results.store.codecs import Result as Result
 from headlab.results.store.codecs import pack_answers as pack_answers
 from headlab.results.store.codecs import trained_folder as trained_folder
 from headlab.results.store.codecs import unpack_answers as unpack_answers
-from headlab.results.store.folder import FORMAT as FORMAT
 from headlab.results.store.folder import MAX_ARRAY_BYTES as MAX_ARRAY_BYTES
+from headlab.results.store.folder import RESULT_FORMAT as RESULT_FORMAT
 from headlab.results.store.folder import Array, Arrays, kind_of, npz
 from headlab.results.store.folder import read_arrays as read_arrays
-from headlab.results.store.places import Places as Places
+from headlab.results.store.places import FilePlaces as FilePlaces
 from headlab.results.store.places import note_places, noted_places
 from headlab.tasks import Example, Task
 
@@ -68,7 +68,7 @@ Stamp = tuple[tuple[int, int, int], ...]
 # A file written more recently may change again without a new modification time.
 SETTLED_NANOSECONDS = 2_000_000_000
 RUN_KEY_ARRAY = "run"  # the array of a checkpoint that holds the key of its run
-CHECKPOINTS = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of training
+CHECKPOINT_NAMES = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of training
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Listing(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Run:
+class StoredRun:
     """The folder of one spec: result, checkpoint, log.
 
     Attributes:
@@ -90,7 +90,7 @@ class Run:
 
     folder: Path
     spec: RunSpec
-    kept: Callable[[Run, bool], None] = lambda run, finished: None
+    kept: Callable[[StoredRun, bool], None] = lambda run, finished: None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", RunSpec.of(self.spec))
@@ -166,7 +166,7 @@ class Run:
 
     def _sweep(self) -> None:
         """Delete the checkpoints of a finished run; one that cannot be deleted does no harm."""
-        for path in (self.folder / name for name in CHECKPOINTS):
+        for path in (self.folder / name for name in CHECKPOINT_NAMES):
             if not os.path.lexists(path):
                 continue
             try:
@@ -229,7 +229,7 @@ class Run:
         append_line(self.folder / "log.txt", line, CHOOSE_CACHE)
 
 
-ADAPTERS = "adapters"  # the folder of trained adapters, beside the runs
+ADAPTERS_FOLDER = "adapters"  # the folder of trained adapters, beside the runs
 
 
 class Store:
@@ -243,19 +243,19 @@ class Store:
         self.root = default_root() if root is None else as_path("root", root)
         self._seen: dict[tuple[Callable[[Path], object], Path], tuple[Stamp, object]] = {}
 
-    def run(self, spec: Mapping[str, Json]) -> Run:
+    def run(self, spec: Mapping[str, Json]) -> StoredRun:
         """The run of a spec, finished or not.
 
         One that an earlier version of headlab finished, when it knew the same model by another
         fingerprint, is taken where there is none of today's.
         """
         run_spec = RunSpec.of(spec)
-        found_run = Run(self.root / run_spec.key, run_spec)
+        found_run = StoredRun(self.root / run_spec.key, run_spec)
         if found_run.folder.exists():
             return found_run
         for former_spec in former_specs(run_spec):
-            former_run = Run(self.root / former_spec.key, former_spec)
-            holds_answers = former_spec.kind == ANSWERS and former_run.folder.is_dir()
+            former_run = StoredRun(self.root / former_spec.key, former_spec)
+            holds_answers = former_spec.kind == ANSWERS_KIND and former_run.folder.is_dir()
             if former_run.finished or holds_answers:
                 return former_run
         return found_run
@@ -280,10 +280,10 @@ class Store:
         paths = {"model": model.checkpoint.folder, **files}
         if task is not None:
             paths |= {"declaration": task.declaration, "data": task.data}
-        places = Places(**paths)
+        places = FilePlaces(**paths)
         note_places(self.root, spec, places)
 
-    def places(self, spec: Mapping[str, Json]) -> Places:
+    def places(self, spec: Mapping[str, Json]) -> FilePlaces:
         """Where the files of a result are on this machine, as far as known.
 
         Args:
@@ -296,7 +296,7 @@ class Store:
         if self.root.is_dir():
             for folder in sorted(self.root.iterdir()):
                 is_hidden = folder.name.startswith(".")
-                if folder.is_dir() and not is_hidden and folder.name != ADAPTERS:
+                if folder.is_dir() and not is_hidden and folder.name != ADAPTERS_FOLDER:
                     yield folder
 
     def scan(self) -> Listing[HeadScores]:
@@ -355,7 +355,7 @@ class Store:
     ) -> list[Result[HeadScores]]:
         """Results whose model name, task name, method and language are as given (None: any)."""
         results = self.scan().results
-        return [result for result in results if matches(result, model, task, method, language)]
+        return [result for result in results if is_of(result, model, task, method, language)]
 
 
 def _stamp(folder: Path) -> Stamp:
@@ -381,7 +381,7 @@ def _kind(folder: Path) -> str:
         return ""
 
 
-def matches(
+def is_of(
     result: Result[HeadScores],
     model: str | None,
     task: str | None,

@@ -31,15 +31,15 @@ from headlab.results.scores import (
     OMISSIONS,
     SCORE_ARRAYS,
     SCORE_VALUES,
-    SIGNED,
+    SIGNED_FIELD,
     Curve,
     HeadScores,
     Plain,
     PlainType,
 )
 from headlab.results.store.folder import (
-    FORMAT,
-    SCORE,
+    RESULT_FORMAT,
+    SCORE_KIND,
     Array,
     Arrays,
     check_array,
@@ -57,7 +57,7 @@ from headlab.tasks import Example, answer_names
 
 # Answers under a mask, one file per mask.
 
-ANSWERS = "answers"
+ANSWERS_KIND = "answers"
 COUNT_TYPES = (np.uint8, np.uint16, np.uint32)
 
 
@@ -87,7 +87,7 @@ def pack_evaluation(digest: str, evaluation: Evaluation, units: Ints, spec: RunS
         "units": _smallest_type(units),
     }
     description: dict[str, Json] = {
-        "format": FORMAT,
+        "format": RESULT_FORMAT,
         "run": spec.key,
         "mask": digest,
         "ids_sha256": content_key(list(evaluation.ids)),
@@ -119,9 +119,9 @@ def read_evaluation(
         raise HeadlabError(
             f"{path.name} lacks {', '.join(sorted(missing_names))}", code="answers.fields_missing"
         )
-    if description.get("format") != FORMAT:
+    if description.get("format") != RESULT_FORMAT:
         raise HeadlabError(
-            f"{path.name} has format {description.get('format')}; this headlab reads {FORMAT}",
+            f"{path.name} has format {description.get('format')}; this headlab reads {RESULT_FORMAT}",
             code="answers.format_unknown",
         )
     if description.get("run") != spec.key or description.get("mask") != digest:
@@ -246,7 +246,7 @@ def pack(record: Record, meta: JsonRecord) -> bytes:
         HeadlabError: For one that cannot be stored.
     """
     arrays, description = codec_of(type(record)).pack(record)
-    description_json = canonical_json(description | {"format": FORMAT, "meta": dict(meta)})
+    description_json = canonical_json(description | {"format": RESULT_FORMAT, "meta": dict(meta)})
     return npz({**arrays, "about": np.array(description_json)})
 
 
@@ -360,8 +360,8 @@ def _unpack_scores(arrays: Arrays, description: Mapping[str, Json], spec: RunSpe
     for name, array in score_arrays.items():
         check_array(name, array, SCORE_ARRAYS[name].shape(grid), SCORE_ARRAYS[name].number)
     plain_values = _read_plain_values(description, SCORE_VALUES)
-    if SIGNED in description:
-        plain_values[SIGNED] = read_field(description, SIGNED, bool)
+    if SIGNED_FIELD in description:
+        plain_values[SIGNED_FIELD] = read_field(description, SIGNED_FIELD, bool)
     scores = HeadScores.from_fields(
         grid, spec, plain_values, score_arrays, _read_omissions(description)
     )
@@ -489,7 +489,7 @@ def _check_counts(arrays: Arrays, size: int) -> None:
 
 # Reports of experiments as the result of a run.
 
-REPORT = "report"
+REPORT_KIND = "report"
 
 
 def _pack_report(report: Report) -> Content:
@@ -523,7 +523,7 @@ def _unpack_report(_: Arrays, description: Mapping[str, Json], spec: RunSpec) ->
 
 # Learned gates as the result of a run.
 
-GATES = "gates"
+GATES_KIND = "gates"
 GATES_VALUES: Mapping[str, PlainType] = {
     "language": str,
     "weight": float,
@@ -697,11 +697,15 @@ def _measured_invalid() -> HeadlabError:
 AnyCodec = Codec[HeadScores] | Codec[Curve] | Codec[Report] | Codec[LearnedGates]
 CODECS: Mapping[type, AnyCodec] = {
     HeadScores: Codec(
-        SCORE, "scores", "score", _pack_scores, _unpack_scores, (("method", "options"),)
+        SCORE_KIND, "scores", "score", _pack_scores, _unpack_scores, (("method", "options"),)
     ),
     Curve: Codec(CURVE, "a curve", "curve", _pack_curve, _unpack_curve, (("order",),)),
-    Report: Codec(REPORT, "a report", "experiment", _pack_report, _unpack_report, (("options",),)),
-    LearnedGates: Codec(GATES, "gates", GATES, _pack_gates, _unpack_gates, (("options",),)),
+    Report: Codec(
+        REPORT_KIND, "a report", "experiment", _pack_report, _unpack_report, (("options",),)
+    ),
+    LearnedGates: Codec(
+        GATES_KIND, "gates", GATES_KIND, _pack_gates, _unpack_gates, (("options",),)
+    ),
 }
 
 

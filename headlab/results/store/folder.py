@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from headlab.core import FORMAT as FORMAT
-from headlab.core import SCORE as SCORE
+from headlab.core import RESULT_FORMAT as RESULT_FORMAT
+from headlab.core import SCORE_KIND as SCORE_KIND
 from headlab.core import HeadGrid, HeadlabError, Json, RunSpec, json_at, parse_json, read_json
 
 # Arrays as npz files, as numpy.savez writes them; objects are never unpickled.
@@ -124,7 +124,7 @@ def kind_of(spec: object) -> str:
     """The kind of result of a spec: "score" unless it names another; empty if it is not a spec."""
     if not isinstance(spec, Mapping):
         return ""
-    return str(spec.get("kind", SCORE))
+    return str(spec.get("kind", SCORE_KIND))
 
 
 def read_spec(folder: Path) -> RunSpec:
@@ -134,10 +134,10 @@ def read_spec(folder: Path) -> RunSpec:
         HeadlabError: Unless it is complete and its hash is the folder's name.
     """
     spec: Json = read_json(folder / "spec.json")
-    if not isinstance(spec, dict) or spec.get("format") != FORMAT:
+    if not isinstance(spec, dict) or spec.get("format") != RESULT_FORMAT:
         raise HeadlabError(
             f"its spec has format {spec.get('format') if isinstance(spec, dict) else '?'}; this "
-            f"headlab reads {FORMAT}",
+            f"headlab reads {RESULT_FORMAT}",
             code="result.format_unknown",
         )
     run_spec = RunSpec.from_json(spec)

@@ -20,7 +20,7 @@ FOLDER = ".places"  # below a store's folder, whose listings leave out what begi
 
 
 @dataclass(frozen=True)
-class Places:
+class FilePlaces:
     """The absolute paths of what a result was made of.
 
     None for what is no file here, or is not known.
@@ -40,13 +40,13 @@ class Places:
     model: Path | None = None
 
 
-NOT_KNOWN = Places()
+NO_PLACES = FilePlaces()
 NoteFields = tuple[str, tuple[str, ...]]  # a note's key, and the fields of `Places` in it
 TASK_FIELDS = ("declaration", "data")
 DATA_FIELDS = ("declaration", "data", "trees")
 
 
-def note_places(root: Path, spec: Mapping[str, Json], places: Places) -> None:
+def note_places(root: Path, spec: Mapping[str, Json], places: FilePlaces) -> None:
     """Note where the files of a result are; later notes replace earlier ones.
 
     A cache that cannot be written stays as it is: its results then have commands without these
@@ -70,7 +70,7 @@ def note_places(root: Path, spec: Mapping[str, Json], places: Places) -> None:
                 _write_note(file, note)
 
 
-def noted_places(root: Path, spec: Mapping[str, Json]) -> Places:
+def noted_places(root: Path, spec: Mapping[str, Json]) -> FilePlaces:
     """Where the files of a result are, as far as that was noted and they are still there.
 
     Args:
@@ -86,7 +86,7 @@ def noted_places(root: Path, spec: Mapping[str, Json]) -> Places:
             if existing:
                 paths |= existing
                 break
-    return Places(**paths)
+    return FilePlaces(**paths)
 
 
 def _notes_about(spec: Mapping[str, Json]) -> list[list[NoteFields]]:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from headlab.core import CHANGES, NOTHING
+from headlab.core import CHANGE_KINDS, EMPTY_CELL
 from headlab.dashboard.names import CHANGE_WORDS, count_words, plain
 from headlab.dashboard.panels import (
     ShownSentence,
 )
 from headlab.pictures import MINUS
-from headlab.plots.matrices import visible
+from headlab.plots.matrices import with_visible_characters
 from headlab.worker import Answer, Weights
 
 SAME_LABEL = "same label"
@@ -42,7 +42,7 @@ def answer_rows(
 
 def _text_cells(sentence: ShownSentence, answers: Sequence[Answer]) -> list[str]:
     (answer,) = answers
-    right_label = sentence.labels[0] if sentence.labels else NOTHING
+    right_label = sentence.labels[0] if sentence.labels else EMPTY_CELL
     return [
         right_label,
         _with_heads_on(answer),
@@ -63,9 +63,9 @@ def _change_words(answer: Answer, right_label: str) -> str:
     if answer.on == answer.off:
         points = round(100 * (answer.p_off - answer.p_on), 1) + 0.0  # no -0.0
         return f"{SAME_LABEL}, {points:+.1f} points".replace("-", MINUS)
-    if right_label == NOTHING:
+    if right_label == EMPTY_CELL:
         return "another label"
-    now_right, now_wrong, still_wrong = CHANGES
+    now_right, now_wrong, still_wrong = CHANGE_KINDS
     if answer.off == right_label:
         return CHANGE_WORDS[now_right]
     return CHANGE_WORDS[now_wrong if answer.on == right_label else still_wrong]
@@ -96,7 +96,7 @@ def _word_cells(sentence: ShownSentence, answers: Sequence[Answer]) -> list[str]
 
 
 def _word_change(answer: Answer) -> str:
-    return f"{visible(answer.word or '')}: {_with_heads_on(answer)} → {_with_heads_off(answer)}"
+    return f"{with_visible_characters(answer.word or '')}: {_with_heads_on(answer)} → {_with_heads_off(answer)}"
 
 
 def draw_answers(

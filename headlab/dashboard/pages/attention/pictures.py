@@ -20,7 +20,7 @@ from headlab.dashboard.panels import (
     HEAD_COLOURS,
 )
 from headlab.plots.matrices import Panel
-from headlab.report.svg import shaded
+from headlab.report.svg import shaded_words
 
 MEAN_QUERY = -1
 
@@ -217,7 +217,7 @@ def shaded_file(panel: Panel, names: Mapping[str, str], query: int = MEAN_QUERY)
     rows = []
     for name, largest_weight, token_shares in _shares_of_heads(panel, query):
         rows.append((f"{names.get(name, name)}, darkest: {largest_weight:.2f}", token_shares))
-    return shaded(rows, SHADE, f"Attention: {panel.title}", rtl=panel.rtl)
+    return shaded_words(rows, SHADE, f"Attention: {panel.title}", rtl=panel.rtl)
 
 
 def _chip(token: str, weight: float, share: float, is_query: bool) -> str:

@@ -33,9 +33,9 @@ from headlab.dashboard.widgets import (
     remembered_choice,
     set_widget,
 )
-from headlab.pictures import HeadMap, head_map, map_of, maps_of, parts_note
-from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map, special_words
-from headlab.report.maps import pictured
+from headlab.pictures import HeadMap, head_map, map_of_scores, maps_of_scores, parts_note
+from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map, special_token_texts
+from headlab.report.maps import map_of_pictures
 from headlab.results import HeadScores
 
 FRAME_HEIGHT = 420
@@ -111,7 +111,7 @@ def draw_view(
 
 def draw_special_tokens(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
     """Draw how much of its weight each head gives special tokens, whether they are shown or not."""
-    sentences = special_words(panels, names)
+    sentences = special_token_texts(panels, names)
     if sentences:
         st.caption("Weight on special tokens, averaged over the sentence's tokens:")
         st.caption("\n".join(f"- {plain(words)}." for words in sentences))
@@ -163,7 +163,9 @@ def draw_every_head(
             "Click one to choose that head."
         )
         _offer_svg(
-            partial(pictured, frame_scores, pictures, f"Attention of all heads: {panel.title}"),
+            partial(
+                map_of_pictures, frame_scores, pictures, f"Attention of all heads: {panel.title}"
+            ),
             "all-heads",
         )
     with enlarged_column:
@@ -200,10 +202,10 @@ def framing(scores: Mapping[str, HeadScores], language: str, grid: HeadGrid) -> 
         return head_map(no_scores, grid), "without colour, as there are no scores yet"
     if language in fitting:
         words = f"coloured by the heads' scores in {language_title(language)}"
-        return maps_of(fitting)[language], words
+        return maps_of_scores(fitting)[language], words
     mean = pooled_scores(fitting, MEAN_OF_LANGUAGES)
     assert mean is not None
-    return map_of(mean), "coloured by the heads' mean scores"
+    return map_of_scores(mean), "coloured by the heads' mean scores"
 
 
 def caveats(

@@ -21,7 +21,7 @@ from headlab.dashboard.panels import (
     start_job_of_form,
 )
 from headlab.dashboard.widgets import Form, FormValues, button, reason_refused
-from headlab.jobs import Settings
+from headlab.jobs import JobSettings
 from headlab.jobs.table import ExperimentJob
 from headlab.methods import METHODS, caution
 from headlab.results import Result
@@ -52,7 +52,7 @@ class ExperimentForm:
         """Whether the sidebar's method matters."""
         return METHOD in self.study.options
 
-    def study_options(self) -> Settings:
+    def study_options(self) -> JobSettings:
         """The experiment's options that have a widget of their own."""
         options = {}
         for name, option in self.study.options.items():
@@ -60,7 +60,7 @@ class ExperimentForm:
                 options[name] = option
         return options
 
-    def method_options(self) -> Settings:
+    def method_options(self) -> JobSettings:
         """Options of the method that can be set."""
         return METHODS[self.choice.method].options if self.uses_method else {}
 

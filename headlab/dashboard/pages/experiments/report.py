@@ -22,7 +22,7 @@ from headlab.dashboard.widgets import draw_figure, set_first_value, show_how_mad
 from headlab.jobs.table import ExperimentJob
 from headlab.plots import report_figures
 from headlab.results import Result
-from headlab.studies import STUDIES, earlier_scores, head_lists, result_of
+from headlab.studies import STUDIES, earlier_scores_sentence, heads_listed_by_kind, result_of
 from headlab.studies.published import with_paper
 from headlab.tasks import language_titles
 
@@ -79,7 +79,7 @@ def draw_report(result: Result[Report], form_job: ExperimentJob, weights: str | 
             "This report was made with other settings than those chosen above: "
             f"{plain('; '.join(settings))}."
         )
-    for note in filter(None, (*report.notes, earlier_scores(report.spec))):
+    for note in filter(None, (*report.notes, earlier_scores_sentence(report.spec))):
         st.markdown(f"- {plain(note)}")
     _draw_figures(report)
     _link_to_heads(report)
@@ -114,7 +114,7 @@ def _link_to_heads(report: Report) -> None:
         result = result_of(report)
     except HeadlabError:
         return
-    link_to_attention(head_lists(result))
+    link_to_attention(heads_listed_by_kind(result))
 
 
 def _subject_words(report: Report) -> str:

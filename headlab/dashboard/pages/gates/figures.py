@@ -44,9 +44,14 @@ from headlab.dashboard.widgets import (
 )
 from headlab.masks import Mask, removal_order
 from headlab.methods import DEFAULT_METHOD, LIVE_METHOD, METHODS
-from headlab.plots.gates import course, kept_by_layer, kept_by_stack, open_map
-from headlab.results import HeadScores, LearnedGates, kept_without
-from headlab.stats import by_chance
+from headlab.plots.gates import (
+    kept_by_layer_figure,
+    kept_by_stack_figure,
+    open_probability_map,
+    training_figure,
+)
+from headlab.results import HeadScores, LearnedGates, kept_heads_without
+from headlab.stats import expected_overlap
 from headlab.training.l0_table import (
     SPLITS,
     MaskAccuracy,
@@ -96,7 +101,7 @@ def draw_training(gates: LearnedGates, key: str) -> None:
     with map_column:
         st.markdown("##### How likely each gate is open")
         draw_figure(
-            open_map(gates),
+            open_probability_map(gates),
             f"{file_name}-map",
             key=f"gates-map-{key}",
             alt="P(open) of every gate over the training",
@@ -109,7 +114,7 @@ def draw_training(gates: LearnedGates, key: str) -> None:
     with course_column:
         st.markdown("##### Loss, penalty and open heads")
         draw_figure(
-            course(gates),
+            training_figure(gates),
             f"{file_name}-course",
             key=f"gates-course-{key}",
             alt="Loss, penalty and open heads by step",
@@ -127,7 +132,7 @@ def draw_heads_kept_by_layer(sweep: Sweep) -> None:
     run_labels = [run_words(gates) for gates in sweep.gates]
     kept_heads = [gates.kept for gates in sweep.gates]
     draw_figure(
-        kept_by_layer(run_labels, kept_heads, grid),
+        kept_by_layer_figure(run_labels, kept_heads, grid),
         f"gates-{sweep.first_gates.language}-layers",
         key="gates-layers",
         alt="Heads kept in each layer, by λ",
@@ -147,7 +152,7 @@ def _draw_heads_kept_by_stack(runs: Sequence[LearnedGates]) -> None:
             kept_counts.setdefault(stack, []).append(kept_count)
     if len(runs) > 1:
         draw_figure(
-            kept_by_stack([gates.weight for gates in runs], kept_counts, sizes),
+            kept_by_stack_figure([gates.weight for gates in runs], kept_counts, sizes),
             f"gates-{runs[0].language}-stacks",
             key="gates-stacks",
             alt="Share of each stack's heads that is kept, by λ",
@@ -219,7 +224,7 @@ def kept_by_scores(gates: LearnedGates, scores: HeadScores) -> Bools:
     """
     values = np.where(gates.gated, scores.values, np.inf)
     removed_count = int((~gates.kept).sum())
-    return kept_without(removal_order(values)[:removed_count], gates.grid.size)
+    return kept_heads_without(removal_order(values)[:removed_count], gates.grid.size)
 
 
 def mask_of_scores(gates: LearnedGates, scores: HeadScores) -> Mask:
@@ -300,7 +305,7 @@ def overlap_table(
                     kept_count,
                     gate_count,
                     int(kept_by_both[gated].sum()),
-                    *by_chance(gate_count, kept_count, kept_count),
+                    *expected_overlap(gate_count, kept_count, kept_count),
                     *_figure_cells(known_figures.get((run.key, method))),
                 )
             )

@@ -17,8 +17,8 @@ from headlab.dashboard.panels import (
     sweep_fingerprint,
 )
 from headlab.dashboard.widgets import draw_figure, show_table
-from headlab.plots.heads import stacked
-from headlab.studies.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying
+from headlab.plots.heads import roles_by_size_figure
+from headlab.studies.remaining import COLUMNS, FORMATS, check_same_model, heads_by_role, role_counts
 
 NOTE = (
     "All numbers are of heads with a gate: heads with the role among those that are kept, and "
@@ -45,7 +45,7 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
         return
     heads_left, counts = role_counts_by_size(first_run_of_each_size(table))
     draw_figure(
-        stacked(heads_left, counts, "heads with the role"),
+        roles_by_size_figure(heads_left, counts, "heads with the role"),
         f"gates-{language}-roles",
         key="gates-roles",
         alt="Heads kept with each role, by how many are kept",
@@ -80,7 +80,7 @@ def kept_roles_table(sweep: Sweep, report: Report) -> Table:
     Raises:
         HeadlabError: For a report on another model.
     """
-    same_model(report, sweep.first_gates.spec, "gates")
+    check_same_model(report, sweep.first_gates.spec, "gates")
     heads_of_roles = heads_by_role(report, sweep.first_gates.grid)
     gated_heads = sweep.first_gates.gated
     kept_by_weight = [
@@ -89,7 +89,7 @@ def kept_roles_table(sweep: Sweep, report: Report) -> Table:
     ]
     rows = []
     for weight, kept_heads in kept_by_weight:
-        for stay in staying(heads_of_roles, kept_heads, gated_heads):
+        for stay in role_counts(heads_of_roles, kept_heads, gated_heads):
             rows.append((weight, int(kept_heads.sum()), *stay.cells))
     title = "Roles of the heads that each λ keeps"
     return Table("gates-roles", title, ("λ", *COLUMNS), ("g", *FORMATS), tuple(rows), (NOTE,))

@@ -9,7 +9,7 @@ import numpy as np
 import streamlit as st
 
 from headlab import plots
-from headlab.core import Head, HeadGrid, fingerprint_of, shown_unit
+from headlab.core import Head, HeadGrid, display_unit, fingerprint_of
 from headlab.dashboard.frame import samples_note
 from headlab.dashboard.names import head_key, head_words, language_title, page_link, plain
 from headlab.dashboard.pages.heads.tables import table_of_languages
@@ -64,7 +64,7 @@ def draw_card(
         clicked_language: Code of the language in which it was clicked.
     """
     focus_scores = scores[clicked_language]
-    unit = shown_unit(focus_scores.unit)[1]
+    unit = display_unit(focus_scores.unit)[1]
     table = table_of_languages(scores, head, confidence).set_index("language", drop=False)
     st.subheader(plain(head_words(head, name_stack=len(focus_scores.grid.stacks) > 1)))
     rank = f"rank {table['rank'].loc[clicked_language]} of {focus_scores.grid.size}"

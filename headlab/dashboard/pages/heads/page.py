@@ -33,7 +33,7 @@ from headlab.dashboard.widgets import (
     set_widget,
     uninterrupted,
 )
-from headlab.pictures import maps_of
+from headlab.pictures import maps_of_scores
 from headlab.results import HeadScores
 
 TABLE = "every-head"
@@ -118,7 +118,7 @@ def draw_scores(choice: Choice, results: StoredScores, confidence: ScoresByLangu
     maps_area = st.container()
     with maps_area:
         st.subheader("Language by language")
-        maps = maps_of(scores, common=pick_scale(len(scores)))
+        maps = maps_of_scores(scores, common=pick_scale(len(scores)))
     with map_column:
         language, head = pick_language_and_head(scores)
         draw_map(

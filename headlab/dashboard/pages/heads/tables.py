@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from headlab.core import Floats, Head, shown_unit
+from headlab.core import Floats, Head, display_unit
 from headlab.dashboard.frame import Choice, scores_of
 from headlab.methods import ATTENTION_METHOD, remarks
-from headlab.pictures import adjusted
+from headlab.pictures import holm_adjusted_p_values
 from headlab.results import HeadScores
 
 IN_SHOWN_UNIT = ["value", "low", "high", "half_width"]
@@ -33,7 +33,7 @@ def table_of_heads(scores: Mapping[str, HeadScores]) -> pd.DataFrame:
 
     Columns that a method does not provide (interval, samples, p) are left out.
     """
-    holm_by_language = adjusted(scores)
+    holm_by_language = holm_adjusted_p_values(scores)
     tables = []
     for language, language_scores in scores.items():
         tables.append(_rows_of_language(language, language_scores, holm_by_language.get(language)))
@@ -85,13 +85,13 @@ def table_of_languages(
     Columns: language, value, low, high, half_width, rank, samples, p, p_holm, confidence; NaN where
     a method or language lacks it.
     """
-    holm_by_language = adjusted(scores)
+    holm_by_language = holm_adjusted_p_values(scores)
     confidence_by_language = confidence or {}
     columns = ["language", *IN_SHOWN_UNIT, "rank", "samples", "p", "p_holm", "confidence"]
     rows = []
     for language, language_scores in scores.items():
         head_index = language_scores.grid.index(head)
-        factor, _ = shown_unit(language_scores.unit)
+        factor, _ = display_unit(language_scores.unit)
         table = _rows_of_language(language, language_scores, holm_by_language.get(language))
         row = table.iloc[[head_index]].copy()
         row[IN_SHOWN_UNIT] *= factor

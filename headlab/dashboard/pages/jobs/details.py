@@ -37,7 +37,7 @@ from headlab.dashboard.widgets import (
     redraw_every,
     show_named_values,
 )
-from headlab.jobs.table import MASK_FILE, WorthJob
+from headlab.jobs.table import MASK_PLACEHOLDER, WorthJob
 from headlab.methods import METHODS
 from headlab.results import HeadScores
 from headlab.worker import Client, JobRow
@@ -153,7 +153,11 @@ def _offer_mask(job_row: JobRow) -> None:
     if isinstance(job, WorthJob):
         text = json.dumps(job.mask, ensure_ascii=False, indent=1)
         download_button(
-            f"Download {MASK_FILE}", text, MASK_FILE, "application/json", key="job-mask"
+            f"Download {MASK_PLACEHOLDER}",
+            text,
+            MASK_PLACEHOLDER,
+            "application/json",
+            key="job-mask",
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 import pandas as pd
 import streamlit as st
 
-from headlab.core import shown_unit
+from headlab.core import display_unit
 from headlab.dashboard.frame import (
     Choice,
     StoredScores,
@@ -39,11 +39,11 @@ from headlab.dashboard.widgets import (
     values_at_press,
     widget_values,
 )
-from headlab.jobs import Job, Place, SimpleValue
-from headlab.jobs.table import BUILT_IN, JOBS, ScoreJob, queued_kinds
+from headlab.jobs import Job, JobPlace, SimpleValue
+from headlab.jobs.table import BUILT_IN_KINDS, JOBS, ScoreJob, queued_kinds
 from headlab.methods import METHODS, Method, caution, cost_of, spec_of, target_of
 from headlab.results import HeadScores
-from headlab.tasks import names as task_names
+from headlab.tasks import task_names as task_names
 
 # The form's values: the keys of its widgets, and the job that they describe. No streamlit here.
 
@@ -91,7 +91,7 @@ class JobForm:
 
     def setting_key(self, job_class: type[Job], name: str) -> str:
         """Key of a setting's widget; kinds of packages may have other settings of the same name."""
-        if job_class.key in BUILT_IN:
+        if job_class.key in BUILT_IN_KINDS:
             return self.key(name)
         return self.key(name, job_class.key)
 
@@ -104,7 +104,7 @@ class JobForm:
         kind = values.get(self.key("kind"))
         return str(kind) if kind in JOBS else ScoreJob.key
 
-    def place(self, values: FormValues) -> Place:
+    def place(self, values: FormValues) -> JobPlace:
         """Where the job runs.
 
         Args:
@@ -449,7 +449,7 @@ def _row_of_language(language: str, scores: HeadScores | None) -> dict[str, obje
     if scores is None:
         return {"Language": language_title(language), "Result": "missing"}
     cost = cost_of(scores)
-    factor, _ = shown_unit(scores.unit)
+    factor, _ = display_unit(scores.unit)
     min_samples, median_samples, max_samples = cost.samples or (None, None, None)
     return {
         "Language": language_title(language),
@@ -475,7 +475,7 @@ def column_config(results: StoredScores) -> dict[str, Any]:
     unit = "points"
     target = "the target"
     if results.first_scores:
-        factor, unit = shown_unit(results.first_scores.unit)
+        factor, unit = display_unit(results.first_scores.unit)
         target = f"{factor * target_of(results.first_scores):g} {unit}"
     return {
         "Language": st.column_config.TextColumn(pinned=True),

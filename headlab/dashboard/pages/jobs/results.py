@@ -29,9 +29,9 @@ from headlab.dashboard.widgets import (
     show_named_values,
     show_table,
 )
-from headlab.jobs import Job, Outcome, shown_value
+from headlab.jobs import Job, Outcome, value_text
 from headlab.jobs.table import CurveJob, ScoreJob
-from headlab.report.build import document, find, html, known_in
+from headlab.report.build import document, find_results, html_of_document, known_in
 from headlab.results import Store, curve_summary, default_root
 from headlab.worker import JobRow
 
@@ -67,7 +67,9 @@ def offer_report(job_row: JobRow, keys: Sequence[str]) -> None:
         # The file is built when it is downloaded.
         download_button(
             "Report (HTML)",
-            lambda: html(document(find(stored_keys, store), known=known_in(store))),
+            lambda: html_of_document(
+                document(find_results(stored_keys, store), known=known_in(store))
+            ),
             f"headlab-job-{job_row.id}.html",
             "text/html",
             key="results-report",
@@ -146,7 +148,7 @@ def _draw_table_of_groups(groups: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _shown_figure(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else shown_value(value)
+    return f"{value:.6g}" if isinstance(value, float) else value_text(value)
 
 
 def _draw_table(rows: Sequence[tuple[str, ...]], columns: tuple[str, ...]) -> None:

@@ -9,10 +9,10 @@ import numpy as np
 import streamlit as st
 
 from headlab.results import HeadScores
-from headlab.studies.agreement import Compared, compare_languages
+from headlab.studies.agreement import RankAgreement, rank_agreement_of
 
 
-def compared_languages(scores: Mapping[str, HeadScores]) -> Compared:
+def compared_languages(scores: Mapping[str, HeadScores]) -> RankAgreement:
     """Rank agreement of languages; resampled once per set of scores."""
     digests = tuple((language, _digest(scores[language])) for language in scores)
     return _compare_once(digests, dict(scores))
@@ -21,8 +21,8 @@ def compared_languages(scores: Mapping[str, HeadScores]) -> Compared:
 @st.cache_data(max_entries=16, show_spinner="Resampling heads …")
 def _compare_once(
     digests: tuple[tuple[str, str], ...], _scores: Mapping[str, HeadScores]
-) -> Compared:
-    return compare_languages(_scores)
+) -> RankAgreement:
+    return rank_agreement_of(_scores)
 
 
 def _digest(scores: HeadScores) -> str:

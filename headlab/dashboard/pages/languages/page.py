@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from headlab.charts.studies.agreement import agreement_matrix, dendrogram
-from headlab.core import Table, shown_unit
+from headlab.core import Table, display_unit
 from headlab.dashboard.frame import Choice, page, samples_note, scores_of, task_languages
 from headlab.dashboard.names import language_title, page_link, plain
 from headlab.dashboard.pages.languages.agreement import compared_languages, noise_note
@@ -44,7 +44,7 @@ def draw_agreement(scores: ScoresByLanguage) -> None:
     for sentence in result.notes:
         st.markdown(plain(sentence))
     if comparison.found.noise is None:
-        st.info(f"{noise_note(scores)} {agreement.no_halves()}")
+        st.info(f"{noise_note(scores)} {agreement.no_halves_note()}")
     first_scores = next(iter(scores.values()))
     caption = (
         f"{first_scores.method}, estimand {first_scores.estimand}, {len(scores)} languages. "
@@ -145,7 +145,7 @@ def draw_comparison(scores: ScoresByLanguage) -> None:
     """The page where two languages or more have scores."""
     first_scores = next(iter(scores.values()))
     names = ", ".join(map(language_title, scores))
-    unit = shown_unit(first_scores.unit)[1]
+    unit = display_unit(first_scores.unit)[1]
     st.caption(f"{len(scores)} languages: {plain(names)}. {samples_note(scores)} Values in {unit}.")
     for remark in remarks(scores.values()):
         st.caption(f"Caution: {plain(remark)}.")

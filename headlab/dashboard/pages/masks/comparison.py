@@ -20,15 +20,15 @@ from headlab.dashboard.panels import (
 )
 from headlab.dashboard.widgets import button, draw_map, show_table
 from headlab.masks import (
-    WAYS,
+    COMBINATIONS,
     Difference,
     Mask,
     accuracy_notes,
     accuracy_table,
-    by_layer_table,
-    by_stack_table,
-    combine,
-    compare,
+    combine_masks,
+    compare_masks,
+    removed_by_layer,
+    removed_by_stack,
 )
 from headlab.pictures import head_map
 
@@ -49,7 +49,7 @@ def draw_maps(names: tuple[str, str], mask_a: Mask, mask_b: Mask) -> Difference 
         The difference; None for different grids.
     """
     try:
-        difference = compare(mask_a, mask_b)
+        difference = compare_masks(mask_a, mask_b)
     except HeadlabError as error:
         difference = None
         st.warning(plain(f"{error}."))
@@ -145,9 +145,9 @@ def draw_tables(mask_a: Mask, mask_b: Mask, difference: Difference) -> None:
             "Neither mask holds accuracies. Open one on the Prune page, which measures it, and "
             "come back; or measure a file with headlab evaluate."
         )
-    show_table(by_layer_table(difference), "masks")
+    show_table(removed_by_layer(difference), "masks")
     if len(difference.grid.stacks) > 1:
-        show_table(by_stack_table(difference), "masks")
+        show_table(removed_by_stack(difference), "masks")
     _draw_head_list("Only A switches off", difference.only_a, difference)
     _draw_head_list("Only B switches off", difference.only_b, difference)
 
@@ -233,10 +233,14 @@ def draw_combiner(
         "Masks", options, default=default_names, key=f"masks-several-{content_key(options)[:12]}"
     )
     way = st.radio(
-        "Way", list(WAYS), captions=list(WAYS.values()), key="masks-way", horizontal=True
+        "Way",
+        list(COMBINATIONS),
+        captions=list(COMBINATIONS.values()),
+        key="masks-way",
+        horizontal=True,
     )
     try:
-        combined_mask = combine([masks[name] for name in names], way)
+        combined_mask = combine_masks([masks[name] for name in names], way)
     except HeadlabError as error:
         st.info(plain(f"{as_sentence(error)[:1].upper()}{as_sentence(error)[1:]}"))
         return

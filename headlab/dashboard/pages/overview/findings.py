@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from headlab.core import Report, is_number, p_is, part
+from headlab.core import Report, is_number, p_equals_text, part
 from headlab.dashboard.names import (
     count_words,
     front_params,
@@ -20,12 +20,12 @@ from headlab.dashboard.names import (
     report_params,
 )
 from headlab.methods import cautions, spec_of
-from headlab.pictures import MINUS, adjusted
-from headlab.results import HeadScores, Result, coarse
+from headlab.pictures import MINUS, holm_adjusted_p_values
+from headlab.results import HeadScores, Result, why_holm_rejects_none
 from headlab.studies import BOUND, METHOD, readable_rows
 from headlab.studies.agreement import CLEAR, PairAgreement, RhoInterval
 from headlab.studies.differences import ALPHA, PointInterval
-from headlab.studies.pareto import CHOICE, CONFIRMED, FrontAnswer, TestedLanguage
+from headlab.studies.pareto import CHOICE_TABLE, CONFIRMED_TABLE, FrontAnswer, TestedLanguage
 from headlab.studies.targeted import HARMFUL, MEAN, ChoiceEffect
 
 MIN_LANGUAGES_TO_COMPARE = 2
@@ -192,8 +192,8 @@ def _after_holm(scores: Mapping[str, HeadScores]) -> str:
 
     Empty where the scores have no p values for that.
     """
-    p_by_language = adjusted(scores)
-    if len(p_by_language) < len(scores) or coarse(scores.values()):
+    p_by_language = holm_adjusted_p_values(scores)
+    if len(p_by_language) < len(scores) or why_holm_rejects_none(scores.values()):
         return ""
     confirmed_count = 0
     test_count = 0
@@ -283,7 +283,7 @@ def _findings_of_front(
     report = result.record
     languages = languages_of(report)
     loss = part(report.spec, "options", "within")
-    answer = next(iter(readable_rows(report, CHOICE, FrontAnswer)), None)
+    answer = next(iter(readable_rows(report, CHOICE_TABLE, FrontAnswer)), None)
     if not is_number(loss) or answer is None or not languages:
         return
     kept_heads = answer.kept
@@ -320,7 +320,7 @@ def _test_verdict(report: Report) -> str:
     """
     languages = languages_of(report)
     p_by_language = {}
-    for row in readable_rows(report, CONFIRMED, TestedLanguage):
+    for row in readable_rows(report, CONFIRMED_TABLE, TestedLanguage):
         if row.p_loss is not None:
             p_by_language[row.language] = row.p_loss
     if not p_by_language:
@@ -331,7 +331,7 @@ def _test_verdict(report: Report) -> str:
     p_values = [p_by_language[code] for code in languages]
     unconfirmed_languages = [code for code in languages if p_by_language[code] > ALPHA]
     if not unconfirmed_languages:
-        return f"test confirms it ({p_is(max(p_values))})"
+        return f"test confirms it ({p_equals_text(max(p_values))})"
     languages_text = f" in {languages_words(unconfirmed_languages)}" if len(languages) > 1 else ""
     return f"on test, a larger loss is not ruled out{languages_text}"
 
@@ -344,7 +344,7 @@ def _mean_on_test(report: Report) -> str:
     languages = languages_of(report)
     if len(languages) < 2:
         return ""
-    for row in readable_rows(report, CONFIRMED, TestedLanguage):
+    for row in readable_rows(report, CONFIRMED_TABLE, TestedLanguage):
         if row.language != MEAN:
             continue
         if row.difference is not None and row.low is not None and row.high is not None:

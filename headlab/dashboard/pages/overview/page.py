@@ -35,7 +35,7 @@ from headlab.dashboard.widgets import (
     how_to_read_maps,
     pick_scale,
 )
-from headlab.pictures import maps_of
+from headlab.pictures import maps_of_scores
 from headlab.results import HeadScores, Result, default_root
 from headlab.studies import STUDIES
 
@@ -114,7 +114,7 @@ def draw_maps(choice: Choice, results: StoredScores) -> None:
         return
     st.markdown(how_to_read_maps(results.scores) + " Click a head to see it in every language.")
     draw_small_maps(
-        maps_of(results.scores, common=pick_scale(len(results.scores))),
+        maps_of_scores(results.scores, common=pick_scale(len(results.scores))),
         key="overview",
         on_click=open_head,
         group_sizes=heads_gated_together(results.first_scores),

@@ -33,11 +33,19 @@ from headlab.tasks import (
     guess_columns,
     label_each_word,
     labels_beside_classes,
-    names,
     separator_advice,
+    task_names,
     unsure_meanings,
 )
-from headlab.tasks.own import ENDINGS, Checked, Draft, Upload, check, format_of, read_upload
+from headlab.tasks.own import (
+    ENDINGS,
+    Draft,
+    DraftCheck,
+    Upload,
+    check_draft,
+    format_of,
+    read_upload,
+)
 from headlab.worker import SavedTask
 
 NO_COLUMN = "— none —"
@@ -300,7 +308,7 @@ def _ask_for_columns(files: ReadFiles, missing: Sequence[str]) -> None:
     )
 
 
-def _show_outcome(outcome: Checked, model: str, classes: Sequence[str]) -> None:
+def _show_outcome(outcome: DraftCheck, model: str, classes: Sequence[str]) -> None:
     """What the task has: examples, how often labels occur, and what to know before it is saved."""
     st.success(plain(_outcome_sentence(outcome)))
     if outcome.notes:
@@ -319,7 +327,7 @@ def _show_outcome(outcome: Checked, model: str, classes: Sequence[str]) -> None:
     st.dataframe(_label_table(outcome, totals), hide_index=True, key="own-labels")
 
 
-def _label_table(outcome: Checked, totals: Mapping[str, int]) -> pd.DataFrame:
+def _label_table(outcome: DraftCheck, totals: Mapping[str, int]) -> pd.DataFrame:
     """How often each label occurs, in all and in each language, the most frequent first."""
     labels = sorted(outcome.labels, key=lambda label: -totals[label])
     table = pd.DataFrame(
@@ -346,7 +354,7 @@ def _widget_key(files: ReadFiles, name: str) -> str:
 
 
 @st.cache_data(max_entries=8, ttl=3600, show_spinner="Checking every row …")
-def _checked_draft(_draft: Draft, key: str, draft_key: str) -> Checked:
+def _checked_draft(_draft: Draft, key: str, draft_key: str) -> DraftCheck:
     """Every error, or what the task has.
 
     Args:
@@ -354,10 +362,10 @@ def _checked_draft(_draft: Draft, key: str, draft_key: str) -> Checked:
         key: Of the files.
         draft_key: Of what they are to mean.
     """
-    return check(_draft)
+    return check_draft(_draft)
 
 
-def _outcome_sentence(outcome: Checked) -> str:
+def _outcome_sentence(outcome: DraftCheck) -> str:
     """What a task has, in a sentence."""
     sizes_of_languages = []
     for language in outcome.languages:
@@ -661,7 +669,7 @@ def _draw_saved_task(choice: Choice) -> None:
             languages=list(task.sizes),
         )
         st.code(job.terminal_lines(), language="bash", wrap_lines=True)
-        if task.name not in names():
+        if task.name not in task_names():
             st.warning(
                 "The worker keeps its results in another folder than this dashboard, so only the "
                 "worker knows it."

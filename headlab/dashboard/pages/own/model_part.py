@@ -24,7 +24,7 @@ from headlab.dashboard.panels import (
 )
 from headlab.dashboard.widgets import Button, PageState, button_row, set_first_value
 from headlab.jobs.table import ScoreJob
-from headlab.tasks import read_map
+from headlab.tasks import read_label_map
 from headlab.worker import Client, EvaluateRequest, Figure, Finding
 
 MARK_BY_OUTCOME = {True: ":green[✓]", False: ":red[✗]", None: ":gray[○]"}
@@ -80,7 +80,7 @@ def typed_classes(model: str, task: str) -> tuple[tuple[str, str], ...]:
     """The label map that was typed for a model on a task; empty without one, or if it is refused."""
     try:
         text = typed_label_map(model, task)
-        return tuple(read_map(text).items()) if text else ()
+        return tuple(read_label_map(text).items()) if text else ()
     except HeadlabError:
         return ()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import streamlit as st
 
-from headlab.core import HeadGrid, shown_unit
+from headlab.core import HeadGrid, display_unit
 from headlab.dashboard.frame import StoredScores
 from headlab.dashboard.names import head_words, language_title, languages_words, plain
 from headlab.dashboard.panels import (
@@ -25,7 +25,7 @@ from headlab.dashboard.panels import (
 )
 from headlab.dashboard.widgets import Button, button, button_row, draw_head_switches
 from headlab.methods import remarks_on_choice
-from headlab.pictures import head_map, map_of
+from headlab.pictures import head_map, map_of_scores
 from headlab.results import HeadScores
 
 # The board: the grid of switches, its toolbar, the method's suggestion, and the list of heads.
@@ -90,7 +90,7 @@ def draw_switches(
     if scores is None:
         head_values = head_map(np.full(history.grid.size, np.nan), history.grid)
     else:
-        head_values = map_of(scores)
+        head_values = map_of_scores(scores)
     draw_head_switches(
         head_values,
         history.mask.kept,
@@ -172,7 +172,7 @@ def _pick_suggestion(scores: HeadScores) -> Suggestion:
         )
         return Suggestion(rule, k=count)
     if rule == "threshold":
-        factor, unit = shown_unit(scores.unit)
+        factor, unit = display_unit(scores.unit)
         low = float(np.min(scores.values)) * factor
         high = float(np.max(scores.values)) * factor
         start = min(max(0.0, low), high)

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from headlab.core import CHANGES
+from headlab.core import CHANGE_KINDS
 from headlab.dashboard.frame import known_task, wait_for_result, worker_client
 from headlab.dashboard.names import CHANGE_WORDS, head_key, language_title
 from headlab.dashboard.panels import (
@@ -30,7 +30,7 @@ from headlab.dashboard.widgets import (
     table_height,
     uninterrupted,
 )
-from headlab.jobs import Surroundings, where_words
+from headlab.jobs import CommandContext, subject_words
 from headlab.tasks import declaration_of
 from headlab.worker import Changed, Client
 
@@ -157,11 +157,11 @@ def _draw_answers(changed_answers: Changed, question: AccuracyQuestion) -> None:
             "and run in its folder:"
         )
         st.code(all_changes_command(question, language), language="bash", wrap_lines=True)
-    counts = {kind: int((rows["kind"] == kind).sum()) for kind in CHANGES}
+    counts = {kind: int((rows["kind"] == kind).sum()) for kind in CHANGE_KINDS}
     kind_place, label_place = st.columns([3, 2])
     kind = kind_place.radio(
         "Answers",
-        CHANGES,
+        CHANGE_KINDS,
         format_func=lambda name: f"{CHANGE_WORDS[name]}: {counts[name]}",
         horizontal=True,
         key="changed-kind",
@@ -191,8 +191,8 @@ def all_changes_command(question: AccuracyQuestion, language: str) -> str:
     """
     assert question.mask is not None
     declaration = declaration_of(question.task)
-    words = where_words(
-        Surroundings(task=None if declaration is None else str(declaration)),
+    words = subject_words(
+        CommandContext(task=None if declaration is None else str(declaration)),
         model=question.model,
         task=question.task,
         label_map=question.label_map,

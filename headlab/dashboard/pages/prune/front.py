@@ -55,8 +55,15 @@ from headlab.dashboard.widgets import (
 from headlab.jobs.table import FrontJob
 from headlab.plots.drawing import plotly_figure
 from headlab.results import Result
-from headlab.studies import earlier_scores
-from headlab.studies.pareto import CHOICE, CONFIRMED, FRONT, Point, chosen_mask, mask_at
+from headlab.studies import earlier_scores_sentence
+from headlab.studies.pareto import (
+    CHOICE_TABLE,
+    CONFIRMED_TABLE,
+    FRONT_TABLE,
+    Point,
+    chosen_mask,
+    mask_at,
+)
 
 CHART = "front-figure"
 """Start of the widget key of the chart."""
@@ -190,7 +197,7 @@ def _front_or_warning(result: Result[Report], history: MaskHistory) -> StoredFro
 
 def _draw_front(front: StoredFront, history: MaskHistory) -> None:
     st.markdown(f"**On {plain(languages_words(languages_of_front(front.result)))}:**")
-    for note in filter(None, (*front.report.notes, earlier_scores(front.report.spec))):
+    for note in filter(None, (*front.report.notes, earlier_scores_sentence(front.report.spec))):
         st.markdown(f"- {plain(note)}")
     chart_column, answer_column = st.columns([7, 5], gap="large")
     with chart_column:
@@ -199,7 +206,7 @@ def _draw_front(front: StoredFront, history: MaskHistory) -> None:
         _draw_point_list(front, history)
         _draw_test_accuracy(front)
     with st.expander("More tables, and how it was made"):
-        for name in (CHOICE, CONFIRMED, FRONT):
+        for name in (CHOICE_TABLE, CONFIRMED_TABLE, FRONT_TABLE):
             show_table(front.report.table(name), front.result.key)
         show_commands(commands_again("report", front.result))
 

@@ -30,7 +30,7 @@ from headlab.dashboard.widgets import (
 )
 from headlab.jobs import NestedOptions
 from headlab.jobs.table import FrontJob
-from headlab.studies import BOUND, ESTIMATE, ORDERS, WITHIN
+from headlab.studies import BOUND, DEFAULT_WITHIN, ESTIMATE, ORDERS
 from headlab.tasks import DEV_SIZE
 
 SMALLEST_WITHIN = "Smallest model within d points in every language"
@@ -91,7 +91,7 @@ class FrontForm:
             "by": BOUND,
         }
         if values.get("front-question", SMALLEST_WITHIN) == SMALLEST_WITHIN:
-            options["within"] = float(values.get("front-within", WITHIN))
+            options["within"] = float(values.get("front-within", DEFAULT_WITHIN))
             options["by"] = values.get("front-by", BOUND)
         else:
             options["heads"] = int(values.get("front-heads", self.default_heads))
@@ -113,7 +113,12 @@ def draw_form(form: FrontForm) -> FrontJob:
         with limit_place:
             if question == SMALLEST_WITHIN:
                 st.number_input(
-                    "d, points that may be lost", 0.0, 100.0, WITHIN, step=0.5, key="front-within"
+                    "d, points that may be lost",
+                    0.0,
+                    100.0,
+                    DEFAULT_WITHIN,
+                    step=0.5,
+                    key="front-within",
                 )
             else:
                 st.number_input(

@@ -19,7 +19,7 @@ from headlab.dashboard.panels import (
 from headlab.dashboard.widgets import button, show_table
 from headlab.jobs.table import WorthJob
 from headlab.masks import Mask, mask_from_json
-from headlab.studies.savings import NO_SPEED, Costs, Left, Ratio, Savings, saved
+from headlab.studies.savings import NO_SPEED, Costs, ModelCost, Ratio, Savings, saved_shares
 from headlab.worker import JobRow
 
 MILLION = 1e6
@@ -86,20 +86,20 @@ def draw_counts(costs: Costs | None, mask: Mask) -> None:
     st.caption(f"{condition}{NO_SPEED}{_heads_that_stay(costs, mask)}")
 
 
-def _draw_sizes(untouched: Left, remaining: Left) -> None:
+def _draw_sizes(untouched: ModelCost, remaining: ModelCost) -> None:
     """Draw what the model without the removed heads has, and how much less that is.
 
     Args:
         untouched: What the model has with all of its heads.
         remaining: What it has without those that are removed.
     """
-    saved_shares = saved(untouched, remaining)
+    shares = saved_shares(untouched, remaining)
     with st.container(horizontal=True, gap="medium"):
         for label, value, name in (
             ("Parameters", remaining.parameters, "parameters"),
             (f"Multiply-accumulates, {remaining.tokens} tokens", remaining.macs, "macs"),
         ):
-            saved_percent = round(100 * saved_shares[name], 1)
+            saved_percent = round(100 * shares[name], 1)
             st.metric(
                 label,
                 f"{value / MILLION:,.1f} M",

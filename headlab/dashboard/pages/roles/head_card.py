@@ -11,7 +11,17 @@ import numpy as np
 import streamlit as st
 
 from headlab.charts.matrices import MOST_NUMBERS
-from headlab.core import HEAD, HEAD_FORMATS, Bools, Cell, Floats, Head, HeadlabError, Table, part
+from headlab.core import (
+    HEAD_COLUMNS,
+    HEAD_FORMATS,
+    Bools,
+    Cell,
+    Floats,
+    Head,
+    HeadlabError,
+    Table,
+    part,
+)
 from headlab.dashboard.names import (
     count_words,
     head_key,
@@ -21,10 +31,10 @@ from headlab.dashboard.names import (
     plain,
 )
 from headlab.dashboard.widgets import draw_figure, show_named_values, show_table
-from headlab.pictures import against, in_order, look_of, parts_note, role_words
+from headlab.pictures import comparison_word, in_legend_order, look_of, parts_note, role_words
 from headlab.plots.heads import roles_across_languages
-from headlab.plots.matrices import visible
-from headlab.roles.report import EXAMPLE_TOKENS, EXAMPLES, HAS, NUMBERS, Found, Roles, heads_of
+from headlab.plots.matrices import with_visible_characters
+from headlab.roles.report import EXAMPLE_TOKENS, EXAMPLES, HAS, NUMBERS, RoleResult, Roles, heads_of
 from headlab.roles.table import NAME
 
 # A head's card on the Roles page: its roles in words, where it looks, and every role with counts and intervals.
@@ -60,7 +70,7 @@ def draw_card(roles: Roles, head: Head) -> None:
     page_link("attention", "What it attends to", {"heads": [head_key(head)]})
 
 
-def role_line(row: Found) -> str:
+def role_line(row: RoleResult) -> str:
     """A role with its share, interval, chance and counts."""
     line = role_words(row.role)
     share = row.numbers["share, %"]
@@ -72,7 +82,7 @@ def role_line(row: Found) -> str:
         line += f" [{low:.1f}, {high:.1f}]"
     chance = row.numbers["chance, %"]
     if chance is not None:
-        line += f", {against(row.role)} {chance:.1f} %"
+        line += f", {comparison_word(row.role)} {chance:.1f} %"
     hits = row.numbers["hits"]
     tested_tokens = row.numbers["asked"]
     if hits is not None and tested_tokens is not None:
@@ -193,7 +203,9 @@ def _draw_list(rows: Sequence[ExampleRow]) -> None:
 def example_html(row: ExampleRow) -> str:
     """An example as HTML; its words come from external text, so all of it is escaped."""
     sentence = escape(row["sentence"])
-    token, attended_token, right_token = (escape(visible(row[name])) for name in EXAMPLE_TOKENS)
+    token, attended_token, right_token = (
+        escape(with_visible_characters(row[name])) for name in EXAMPLE_TOKENS
+    )
     correction = ""
     if right_token and not row["right"]:
         correction = f" (should be <b>{right_token}</b>)"
@@ -220,7 +232,7 @@ class RolesAcrossLanguages(NamedTuple):
         has: Bool [row, language], whether the head has the role.
     """
 
-    rows: list[Found]
+    rows: list[RoleResult]
     languages: list[str]
     share: Floats
     above: Floats
@@ -242,7 +254,7 @@ class RolesAcrossLanguages(NamedTuple):
 def draw_languages(reports: Mapping[str, Roles], focus: str) -> None:
     """The heads with a kind of role in `focus`, in every language that has a report."""
     counts = reports[focus].counts
-    kinds = in_order([kind for kind, heads in counts.items() if heads])
+    kinds = in_legend_order([kind for kind, heads in counts.items() if heads])
     if not kinds:
         st.info(f"No head has a role in {plain(language_title(focus))}.")
         return
@@ -348,7 +360,7 @@ def across_table(roles_across: RolesAcrossLanguages, focus: str, kind: str) -> T
     return Table(
         f"roles-{kind}-{focus}".replace(" ", "-"),
         f"Heads with the role {kind} in {language_title(focus)}, and their share in every language",
-        (*HEAD, "role", "languages with it", *(f"{name}, %" for name in languages)),
+        (*HEAD_COLUMNS, "role", "languages with it", *(f"{name}, %" for name in languages)),
         (*HEAD_FORMATS, "", "d", *(".1f" for _ in languages)),
         tuple(rows),
         (

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import streamlit as st
 
-from headlab.core import HEAD, HEAD_FORMATS, Cell, Head, Table, content_key
+from headlab.core import HEAD_COLUMNS, HEAD_FORMATS, Cell, Head, Table, content_key
 from headlab.dashboard.names import language_title
 from headlab.dashboard.panels import (
     COMPARED_KEY_LENGTH,
@@ -24,7 +24,7 @@ from headlab.dashboard.panels import (
 )
 from headlab.dashboard.widgets import show_table
 from headlab.results import HeadScores
-from headlab.roles import HAS, Found, Roles
+from headlab.roles import HAS, RoleResult, Roles
 
 
 def compare_reports(
@@ -128,8 +128,8 @@ class RolePair(NamedTuple):
 
     head: Head
     role: str
-    shown_role: Found | None
-    other_role: Found | None
+    shown_role: RoleResult | None
+    other_role: RoleResult | None
 
     @property
     def shown_has_it(self) -> bool:
@@ -165,7 +165,7 @@ class RolePair(NamedTuple):
         )
 
 
-def _number(role: Found | None, name: str) -> float | None:
+def _number(role: RoleResult | None, name: str) -> float | None:
     return None if role is None else role.numbers[name]
 
 
@@ -186,7 +186,7 @@ def roles_that_differ(shown_roles: Roles, other_roles: Roles, names: tuple[str, 
             differing_pairs.append(pair)
     differing_pairs.sort(key=lambda pair: -abs(pair.difference("share, %", "share, %") or 0.0))
     columns = (
-        *HEAD,
+        *HEAD_COLUMNS,
         "role",
         HAS,
         "has it there",

@@ -13,7 +13,7 @@ from headlab.dashboard.panels import (
     role_counts_by_size,
 )
 from headlab.dashboard.widgets import draw_figure, show_table
-from headlab.plots.heads import stacked
+from headlab.plots.heads import roles_by_size_figure
 from headlab.studies.remaining import remaining
 
 MAX_SIZES = 12
@@ -55,7 +55,7 @@ def draw_remaining(choice: Choice, report: StoredRoles) -> None:
         st.info(plain(f"These scores cannot order the heads of this report: {error}."))
         return
     heads_left, counts = role_counts_by_size(table)
-    fig = stacked(heads_left, counts, "heads with the role")
+    fig = roles_by_size_figure(heads_left, counts, "heads with the role")
     draw_figure(
         fig,
         f"roles-left-{report.language}",
