@@ -413,6 +413,22 @@ def test_pages_of_other_packages_import_by_the_names_of_the_version_before():
     assert (found, page) == (frame.scores_of, frame.page)
 
 
+def test_a_listed_page_without_a_guide_shows_its_question(cache, monkeypatch):
+    monkeypatch.setitem(names.PAGES, "depth", ("Depth", ":material/layers:"))
+
+    def depth_page():
+        from headlab.dashboard.frame import page
+
+        with page("depth", "Do the heads of deep layers matter more?"):
+            pass
+
+    app = AppTest.from_function(depth_page, default_timeout=60).run()
+    assert not app.exception
+    assert not app.error
+    assert app.title[0].value == "Depth"
+    assert app.markdown[0].value == "Do the heads of deep layers matter more?"
+
+
 def test_the_page_server_never_imports_torch(tmp_path):
     """In a process of its own: here, other tests may have imported it."""
     fill(tmp_path / "cache")

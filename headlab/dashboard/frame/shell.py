@@ -85,14 +85,14 @@ def page(name: str, intro: str = "") -> Iterator[Choice]:
     """A page's frame: title, what it answers, notices about the link, and errors as sentences. Yields the choice.
 
     Args:
-        name: Of one of headlab's pages, or the title of a page of another package.
-        intro: What the latter answers.
+        name: Key of a page in `PAGES`, or the title of a page that is not listed there.
+        intro: What the page answers, where `GUIDES` has no entry for it.
     """
     boot()
     st.html(_static("page.css"))
     title, _ = PAGES.get(name, (name, ""))
     st.title("headlab" if name == "overview" else title)
-    if name in PAGES:
+    if name in guide.GUIDES:
         guide.draw_guide(name)
     elif intro:
         st.markdown(intro)
