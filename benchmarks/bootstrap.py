@@ -30,8 +30,13 @@ from machine import installed, machine, write  # noqa: E402 - beside this file
 from headlab import stats  # noqa: E402
 
 OUT = ROOT / "benchmarks" / "results" / "bootstrap.json"
-EXAMPLES, DRAWS, LIMIT = 5000, 10_000, 0.2
-LANGUAGES, HEADS, HEAD_DRAWS, HEAD_LIMIT = 15, 144, 2000, 1.0
+EXAMPLES = 5000
+DRAWS = 10_000
+LIMIT = 0.2
+LANGUAGES = 15
+HEADS = 144
+HEAD_DRAWS = 2000
+HEAD_LIMIT = 1.0
 PACKAGES = ("headlab", "numpy", "scipy")
 
 
@@ -89,7 +94,8 @@ def data(examples: int) -> dict[str, tuple[Any, tuple[str, ...]]]:
 
 def fastest(work: Callable[[], Any], times: int) -> tuple[float, Any]:
     """Processor seconds of the fastest run, and what it gave."""
-    best, found = float("inf"), None
+    best = float("inf")
+    found = None
     for _ in range(times):
         began = time.process_time()
         found = work()
@@ -139,7 +145,8 @@ def main() -> int:
     smoke = parser.parse_args().smoke
     about = machine()
     examples, draws, times = (200, 100, 1) if smoke else (EXAMPLES, DRAWS, 4)
-    rows, heads = bootstraps(examples, draws, times), agreements(50 if smoke else HEAD_DRAWS, times)
+    rows = bootstraps(examples, draws, times)
+    heads = agreements(50 if smoke else HEAD_DRAWS, times)
     print(f"{draws:,} resamples of {examples:,} examples, one core\n")
     print(
         "| values and groups | seconds | before | times faster | interval | before |\n| --- "
@@ -156,14 +163,26 @@ def main() -> int:
     if smoke:
         return 0
     told = {
-        "command": "python benchmarks/bootstrap.py", "machine": about,
+        "command": "python benchmarks/bootstrap.py",
+        "machine": about,
         "versions": {name: installed(name) for name in PACKAGES},
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    }  # fmt: skip
-    write(OUT, {**told, "examples": examples, "draws": draws, "limit": LIMIT,
-                "rows": [asdict(row) | {"ratio": row.ratio} for row in rows],
-                "languages": LANGUAGES, "heads": HEADS, "head_draws": HEAD_DRAWS, "head_limit": HEAD_LIMIT,
-                "seconds": heads})  # fmt: skip
+    }
+    write(
+        OUT,
+        {
+            **told,
+            "examples": examples,
+            "draws": draws,
+            "limit": LIMIT,
+            "rows": [asdict(row) | {"ratio": row.ratio} for row in rows],
+            "languages": LANGUAGES,
+            "heads": HEADS,
+            "head_draws": HEAD_DRAWS,
+            "head_limit": HEAD_LIMIT,
+            "seconds": heads,
+        },
+    )
     return 0
 
 

@@ -37,10 +37,17 @@ from headlab.methods.tmab import ALL_SIZES, TOP50  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 OTHERS_TELL = (
-    "speedup_to_equal_error", "speedup_over_previous", "best_peer", "equal_error", "race", "not_run", "reference",
-)  # fmt: skip
+    "speedup_to_equal_error",
+    "speedup_over_previous",
+    "best_peer",
+    "equal_error",
+    "race",
+    "not_run",
+    "reference",
+)
 # Seeds of the other settings, and how many times more time XNLI has than a language: its examples are pairs.
-OTHER_SEEDS, PAIRS = 3, 3
+OTHER_SEEDS = 3
+PAIRS = 3
 # Estimates of a run that is held to exact values, each from twice as many coalitions as the one before.
 DOUBLED = 4
 REFERENCE = SamplingPlan(1 << 20, None, "width", 0.95, 1.0)
@@ -135,8 +142,10 @@ def costs_part(setting: Setting) -> tuple[Costs, dict[str, Any]]:
 def guarantee_part(setting: Setting, costs: Costs) -> dict[str, Any]:
     """Seconds to the guaranteed half-width on all heads: headlab's runs, its first version's, the recipe worked out."""
     say(f"headlab to a half-width of {setting.target:g} on all heads ({TOP50})")
-    seeds, asked = guarantee.SEEDS[: setting.seeds], guarantee.plan(setting.target)
-    each, cycle = setting.seconds("guarantee") / len(seeds), setting.game.examples
+    seeds = guarantee.SEEDS[: setting.seeds]
+    asked = guarantee.plan(setting.target)
+    each = setting.seconds("guarantee") / len(seeds)
+    cycle = setting.game.examples
     pairs = [
         [
             long_run(setting, asked, seed, TOP50, share * each, former=former)

@@ -73,11 +73,18 @@ class TimedStore(Store):
 
 def cost(model: str, folder: Path, size: int, samples: int) -> dict[str, Any]:
     """Share of a German `shapley` run that goes into its checkpoints."""
-    loaded, store = headlab.load(model, device="cpu"), TimedStore(folder)
+    loaded = headlab.load(model, device="cpu")
+    store = TimedStore(folder)
     scores = headlab.score(
-        loaded, headlab.task("intents", ["de"]), language="de", method="shapley", size=size, store=store,
-        samples=samples, target=None,
-    )  # fmt: skip
+        loaded,
+        headlab.task("intents", ["de"]),
+        language="de",
+        method="shapley",
+        size=size,
+        store=store,
+        samples=samples,
+        target=None,
+    )
     return {
         "heads": loaded.grid.size,
         "examples": size,
@@ -92,7 +99,10 @@ def cost(model: str, folder: Path, size: int, samples: int) -> dict[str, Any]:
 
 def kill_commands(nursery: Nursery, model: Path, folder: Path, wanted: int) -> dict[str, Any]:
     """Command lines of every method with checkpoints, each killed up to six times before it may end."""
-    rng, kills, runs, same = np.random.default_rng(0), Kills({}), 0, 0
+    rng = np.random.default_rng(0)
+    kills = Kills({})
+    runs = 0
+    same = 0
     whole: dict[str, tuple[str, float]] = {}
     for method, options in METHODS.items():
         begun = time.monotonic()
@@ -124,7 +134,10 @@ def kill_commands(nursery: Nursery, model: Path, folder: Path, wanted: int) -> d
 
 def kill_workers(nursery: Nursery, model: Path, folder: Path, wanted: int) -> dict[str, Any]:
     """Workers with a job, killed up to five times each before it may end."""
-    rng, kills, runs, same = np.random.default_rng(1), Kills({}), 0, 0
+    rng = np.random.default_rng(1)
+    kills = Kills({})
+    runs = 0
+    same = 0
     want = sha_of(nursery.start(score_arguments(model, folder / "alone", "shapley", **LONG)).wait())
     while kills.count < wanted:
         cache = folder / f"worker-{runs}"

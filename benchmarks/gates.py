@@ -23,8 +23,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 from machine import installed, machine, write  # noqa: E402 - beside this file
 
 OUT = ROOT / "benchmarks" / "results" / "gates.json"
-ROUNDS, SMOKE = 15, 2
-MODEL, TASK, LANGUAGE, BATCH, SIZE = "e5-small-intents", "intents", "en", 32, 512
+ROUNDS = 15
+SMOKE = 2
+MODEL = "e5-small-intents"
+TASK = "intents"
+LANGUAGE = "en"
+BATCH = 32
+SIZE = 512
 PACKAGES = ("headlab", "torch", "transformers", "numpy")
 PLAIN = "fine-tuning, no gates"
 
@@ -37,7 +42,8 @@ def kinds() -> dict[str, Callable[[int], object]]:
     from headlab.training import GateOptions
     from headlab.training.l0_learn import GatesDataset, Learner, trainable_copy
 
-    model, task = headlab.load(MODEL, device="cpu"), headlab.task(TASK, LANGUAGE)
+    model = headlab.load(MODEL, device="cpu")
+    task = headlab.task(TASK, LANGUAGE)
     frozen = GateOptions(batch=BATCH, size=SIZE)
     along = GateOptions(batch=BATCH, size=SIZE, trained="all")
     given = GatesDataset(model, task, LANGUAGE, frozen)
@@ -48,7 +54,8 @@ def kinds() -> dict[str, Callable[[int], object]]:
         copy = trainable_copy(model, frozen_embeddings=True)
         return Learner(copy, given.inputs(copy), along, every)
 
-    moving, plain = learner(), learner()
+    moving = learner()
+    plain = learner()
     plain.gates = lambda uniform: torch.ones(model.grid.layers, model.grid.width)  # type: ignore[method-assign]
 
     def forward(step: int) -> None:

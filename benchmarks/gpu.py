@@ -36,10 +36,24 @@ os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 PARTS = ("runs", "right", "fast", "helps")
 MINUTES = 8
 NEEDED = (
-    "torch", "transformers", "numpy", "scipy", "safetensors", "tokenizers", "peft", "pydantic",
-    "typer", "rich", "pandas", "huggingface_hub", "jinja2", "cachetools", "hassil", "home_assistant_intents",
+    "torch",
+    "transformers",
+    "numpy",
+    "scipy",
+    "safetensors",
+    "tokenizers",
+    "peft",
+    "pydantic",
+    "typer",
+    "rich",
+    "pandas",
+    "huggingface_hub",
+    "jinja2",
+    "cachetools",
+    "hassil",
+    "home_assistant_intents",
     "platformdirs",
-)  # fmt: skip
+)
 
 
 def missing_packages() -> list[str]:
@@ -92,7 +106,9 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def xnli_sources(arguments: argparse.Namespace) -> tuple[Path, Path] | None:
     """Folders of the XNLI model and of the data, if they were given."""
-    return None if arguments.xnli is None else (arguments.xnli, arguments.data)
+    if arguments.xnli is None:
+        return None
+    return (arguments.xnli, arguments.data)
 
 
 # The parts, each in a process of its own.

@@ -31,7 +31,10 @@ from headlab.stats import betting as bets
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "benchmarks" / "results" / "intervals.json"
-CYCLE, LOOKS, TARGET, LEVEL = 512, 32, 0.01, 0.95
+CYCLE = 512
+LOOKS = 32
+TARGET = 0.01
+LEVEL = 0.95
 RULES = ("width", "sign")
 FORMER = (0.008, 0.015, 0.03, 0.06, 0.12, 0.25, 0.4, 0.6, 0.75, 0.86, 0.93, 0.97)
 LOOKED = CYCLE * np.arange(1, LOOKS + 1)
@@ -88,17 +91,32 @@ def smooth(name: str, *parts: tuple[float, float, float], two: bool = False) -> 
 
 # Like the committed results for intents: P(gain is not 0) 0.004 to 0.13, means -0.03 to 0.1.
 DISTRIBUTIONS = (
-    ternary(0, 0), ternary(0.004, 0), ternary(0.002, 0.002), ternary(0, 0.006), ternary(0.008, 0.002),
-    ternary(0.01, 0.01), ternary(0.005, 0.015), ternary(0.02, 0.01), ternary(0.015, 0.02), ternary(0.03, 0.02),
-    ternary(0.015, 0.045), ternary(0.04, 0.01), ternary(0.05, 0.05), ternary(0.08, 0.03), ternary(0.065, 0.065),
-    ternary(0.115, 0.015), ternary(0.01, 0.01, True), ternary(0.03, 0.02, True), ternary(0.02, 0.05, True),
+    ternary(0, 0),
+    ternary(0.004, 0),
+    ternary(0.002, 0.002),
+    ternary(0, 0.006),
+    ternary(0.008, 0.002),
+    ternary(0.01, 0.01),
+    ternary(0.005, 0.015),
+    ternary(0.02, 0.01),
+    ternary(0.015, 0.02),
+    ternary(0.03, 0.02),
+    ternary(0.015, 0.045),
+    ternary(0.04, 0.01),
+    ternary(0.05, 0.05),
+    ternary(0.08, 0.03),
+    ternary(0.065, 0.065),
+    ternary(0.115, 0.015),
+    ternary(0.01, 0.01, True),
+    ternary(0.03, 0.02, True),
+    ternary(0.02, 0.05, True),
     ternary(0.07, 0.06, True),
     smooth("mostly tiny, both signs", (0.97, -0.004, 0.004), (0.03, -0.3, 0.3)),
     smooth("mostly tiny, rarely a jump up", (0.985, -0.003, 0.003), (0.015, 0.2, 1.0)),
     smooth("a tenth moves, to both sides", (0.06, 0.0, 0.5), (0.04, -0.6, 0.0)),
     smooth("small and harmful", (0.8, -0.02, 0.012), (0.02, -0.4, 0.1)),
     smooth("mean of two, mostly tiny", (0.96, -0.005, 0.007), (0.04, -0.25, 0.25), two=True),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -116,7 +134,8 @@ def stopped(low: np.ndarray, high: np.ndarray, at: np.ndarray, truth: float, rul
         met |= (low > 0) | (high < 0)
     look = np.where(met.any(axis=1), met.argmax(axis=1), len(at) - 1)
     row = np.arange(len(low))
-    low, high = low[row, look], high[row, look]
+    low = low[row, look]
+    high = high[row, look]
     return Stopped(at[look], (low <= truth + 1e-12) & (truth - 1e-12 <= high))
 
 
@@ -127,13 +146,13 @@ def betting(
     gains: Gains, levels: np.ndarray, *, learning: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`stats.betting_interval` of the counts, at whole cycles. learning: with stakes learned from the first one."""
-    runs, size = len(levels), len(gains.support)
-    low, high, going = (
-        np.full((runs, LOOKS), -1.0),
-        np.full((runs, LOOKS), 1.0),
-        np.ones(runs, bool),
-    )
-    counts, learned = np.zeros((size, runs), np.int64), None
+    runs = len(levels)
+    size = len(gains.support)
+    low = np.full((runs, LOOKS), -1.0)
+    high = np.full((runs, LOOKS), 1.0)
+    going = np.ones(runs, bool)
+    counts = np.zeros((size, runs), np.int64)
+    learned = None
     for look in range(LOOKS):
         part = levels[:, look * CYCLE : (look + 1) * CYCLE] + size * np.arange(runs)[:, None]
         counts += np.bincount(part.ravel(), minlength=size * runs).reshape(runs, size).T
@@ -158,7 +177,8 @@ def learning(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
 def mixture(fractions: tuple[float, ...], shares: tuple[float, ...]) -> Iterator[None]:
     """Another mixture of bets than the package's."""
     kept = bets.FRACTIONS, bets.SHARES
-    bets.FRACTIONS, bets.SHARES = fractions, shares
+    bets.FRACTIONS = fractions
+    bets.SHARES = shares
     try:
         yield
     finally:
@@ -190,7 +210,8 @@ def empirical_bernstein(draws: np.ndarray, alpha: float) -> tuple[np.ndarray, np
     guess = np.hstack([np.full((len(x), 1), 0.5), mean[:, :-1]])
     spread = ((x - guess) ** 2 * (-np.log1p(-bet) - bet)).cumsum(axis=1)  # 4 (x - guess)^2 psi / 4
     total = bet.cumsum(axis=1)
-    centre, width = (bet * x).cumsum(axis=1) / total, (np.log(2 / alpha) + spread) / total
+    centre = (bet * x).cumsum(axis=1) / total
+    width = (np.log(2 / alpha) + spread) / total
     return np.maximum(2 * (centre - width) - 1, -1), np.minimum(2 * (centre + width) - 1, 1)
 
 
@@ -257,7 +278,8 @@ def library(module: Any) -> Method:
         return low
 
     def run(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        low, high = np.full((len(levels), LOOKS), -1.0), np.full((len(levels), LOOKS), 1.0)
+        low = np.full((len(levels), LOOKS), -1.0)
+        high = np.full((len(levels), LOOKS), 1.0)
         for row, draws in enumerate((1 + gains.support[levels]) / 2):
             for look, count in enumerate(LOOKED):
                 x = draws[:count]
@@ -272,7 +294,8 @@ def library(module: Any) -> Method:
 
 def compare(runs: int, few: int, seed: int) -> list[dict[str, Any]]:
     """One entry for every distribution, method and rule; the library plays only the first `few` runs."""
-    module, out = confseq_module(), []
+    module = confseq_module()
+    out = []
     methods = METHODS | ({"confseq, betting": library(module)} if module else {})
     for number, gains in enumerate(DISTRIBUTIONS):
         levels = gains.draw(np.random.default_rng([seed, number]), runs, CYCLE * LOOKS)
@@ -283,11 +306,16 @@ def compare(runs: int, few: int, seed: int) -> list[dict[str, Any]]:
                 found = stopped(low, high, at, gains.mean, rule)
                 out.append(
                     {
-                        "gains": gains.name, "mean": gains.mean, "method": name, "rule": rule, "runs": len(part),
-                        "draws": float(found.draws.mean()), "missed": int((~found.covered).sum()),
+                        "gains": gains.name,
+                        "mean": gains.mean,
+                        "method": name,
+                        "rule": rule,
+                        "runs": len(part),
+                        "draws": float(found.draws.mean()),
+                        "missed": int((~found.covered).sum()),
                         "draws_of_first": float(found.draws[:few].mean()),
                     }
-                )  # fmt: skip
+                )
         print(f"  {number + 1} of {len(DISTRIBUTIONS)}: {gains.name}", flush=True)
     return out
 
@@ -309,7 +337,10 @@ def summary(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return out
 
 
-HEADS, CYCLES, BEST, WORST = 144, 16, 0.1, -0.03
+HEADS = 144
+CYCLES = 16
+BEST = 0.1
+WORST = -0.03
 
 
 def joint(runs: int, seed: int) -> dict[str, Any]:
@@ -320,11 +351,9 @@ def joint(runs: int, seed: int) -> dict[str, Any]:
     """
     rng = np.random.default_rng([seed, 144])
     plan = SamplingPlan(CYCLE * CYCLES, TARGET, "sign", LEVEL, 1.0)
-    held, everything, claims = (
-        [],
-        [],
-        {name: [0, 0, 0] for name in ("interval", "holm", "benjamini_hochberg")},
-    )
+    held = []
+    everything = []
+    claims = {name: [0, 0, 0] for name in ("interval", "holm", "benjamini_hochberg")}
     for _ in range(runs):
         up, down = population(rng)
         truth = (up - down).mean(axis=0)
@@ -348,12 +377,19 @@ def joint(runs: int, seed: int) -> dict[str, Any]:
             for place, more in enumerate((claimed.sum(), wrong.sum(), wrong.any())):
                 claims[name][place] += int(more)
     return {
-        "runs": runs, "heads": HEADS, "covered": float(np.mean(held)), "all_covered": float(np.mean(everything)),
+        "runs": runs,
+        "heads": HEADS,
+        "covered": float(np.mean(held)),
+        "all_covered": float(np.mean(everything)),
         "claims": {
-            name: {"claims_a_run": c / runs, "false_a_run": w / runs, "runs_with_a_false_one": a / runs}
+            name: {
+                "claims_a_run": c / runs,
+                "false_a_run": w / runs,
+                "runs_with_a_false_one": a / runs,
+            }
             for name, (c, w, a) in claims.items()
         },
-    }  # fmt: skip
+    }
 
 
 def population(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -374,13 +410,15 @@ def peeking(runs: int, seed: int) -> dict[str, float]:
 
     Looks are 5 % apart, so the shares are of these 320 looks; looking at every draw only adds to them.
     """
-    rng, alpha = np.random.default_rng([seed, 2]), 1 - LEVEL
+    rng = np.random.default_rng([seed, 2])
+    alpha = 1 - LEVEL
     at = np.unique(np.geomspace(16, 1e8, 320).astype(np.int64))
     ups = rng.binomial(np.diff(at, prepend=0), 0.5, size=(runs, len(at))).cumsum(axis=1)
     mean = 2 * ups / at - 1
     number = np.broadcast_to(at, mean.shape)
     counts = np.stack([(at - ups).ravel(), ups.ravel()])
-    zero, ends = np.zeros(counts.shape[1]), np.array([-1.0, 1.0])
+    zero = np.zeros(counts.shape[1])
+    ends = np.array([-1.0, 1.0])
     capital = np.maximum(
         stats.log_capital(ends, counts, zero), stats.log_capital(-ends, counts, zero)
     )
@@ -395,7 +433,8 @@ def peeking(runs: int, seed: int) -> dict[str, float]:
 
 def seconds(module: Any) -> dict[str, float]:
     """One interval for each of 144 heads after 8192 draws: seconds of processor time."""
-    rng, out = np.random.default_rng(0), {}
+    rng = np.random.default_rng(0)
+    out = {}
     for name, gains in (("3 levels", ternary(0.03, 0.02)), ("129 levels", DISTRIBUTIONS[22])):
         levels = gains.draw(rng, HEADS, CYCLE * CYCLES)
         counts = np.stack(
@@ -474,8 +513,11 @@ def main() -> int:
     given = parser.parse_args()
     runs, few, sets = (4, 1, 1) if given.smoke else (given.runs, 3, 40)
     entries = compare(runs, few, given.seed)
-    module, rows, together = confseq_module(), summary(entries), joint(sets, given.seed)
-    times, coin = seconds(module), peeking(20 * runs, given.seed)
+    module = confseq_module()
+    rows = summary(entries)
+    together = joint(sets, given.seed)
+    times = seconds(module)
+    coin = peeking(20 * runs, given.seed)
     print(table(rows))
     print(json.dumps({"joint": together, "coin": coin, "seconds": times}, indent=1))
     if given.smoke:

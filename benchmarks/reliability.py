@@ -49,16 +49,23 @@ from headlab.worker.process import start_local  # noqa: E402
 from headlab.worker.schemas import EvaluateRequest  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
-OUT, PAGE = RESULTS / "reliability.json", ROOT / "docs" / "reliability.md"
-PEOPLE, CHECKED = 50, 100
+OUT = RESULTS / "reliability.json"
+PAGE = ROOT / "docs" / "reliability.md"
+PEOPLE = 50
+CHECKED = 100
 MINUTES = {"sessions": 10.0, "jobs": 60.0}
-INPUTS_OF_A_FAMILY, SEED = 2000, 0
+INPUTS_OF_A_FAMILY = 2000
+SEED = 0
 # Of all families together: keys of their own in the file, beside the part `inputs` with the details.
 INPUT_SUMS = ("bad_inputs", "tracebacks", "hangs", "http_500")
 EVERY = 5.0  # seconds between two readings of memory
 METHODS: Mapping[str, Mapping[str, Any]] = {
-    "shapley": {"samples": 512}, "gradient": {}, "leave-one-out": {}, "confidence": {}, "random": {},
-}  # fmt: skip
+    "shapley": {"samples": 512},
+    "gradient": {},
+    "leave-one-out": {},
+    "confidence": {},
+    "random": {},
+}
 
 
 @dataclass
@@ -91,7 +98,8 @@ class Watch:
 @contextmanager
 def watched(process: int) -> Iterator[Watch]:
     """Look at a process until the block ends."""
-    watch, ended = Watch(process), threading.Event()
+    watch = Watch(process)
+    ended = threading.Event()
 
     def look() -> None:
         while not ended.wait(EVERY):
@@ -147,7 +155,8 @@ def use(client: Client, number: int, until: float, seen: Seen) -> None:
 
 def wrong(figures: Sequence[tuple[str, Mask, float]]) -> list[str]:
     """Those of a sample that differ from the library's."""
-    model, found = headlab.load(MODEL, device="cpu"), []
+    model = headlab.load(MODEL, device="cpu")
+    found = []
     for language, mask, accuracy in random.Random(0).sample(figures, min(CHECKED, len(figures))):
         seen = headlab.evaluate(model, headlab.task(TASK, [language]), mask, split="dev", size=512)[
             language
@@ -178,10 +187,16 @@ def sessions(minutes: float) -> dict[str, Any]:
             worker.stop()
     differ = wrong(seen.figures)
     return {
-        "sessions": PEOPLE, "minutes": minutes, "figures": len(seen.final), "checked": min(CHECKED, len(seen.figures)),
-        "wrong": len(differ), "failed": len(seen.failed), "examples_of_failures": (differ + seen.failed)[:5],
-        **quantiles(seen), **watch.told(),
-    }  # fmt: skip
+        "sessions": PEOPLE,
+        "minutes": minutes,
+        "figures": len(seen.final),
+        "checked": min(CHECKED, len(seen.figures)),
+        "wrong": len(differ),
+        "failed": len(seen.failed),
+        "examples_of_failures": (differ + seen.failed)[:5],
+        **quantiles(seen),
+        **watch.told(),
+    }
 
 
 def quantiles(seen: Seen) -> dict[str, float]:
@@ -192,7 +207,9 @@ def quantiles(seen: Seen) -> dict[str, float]:
 
 def jobs(minutes: float) -> dict[str, Any]:
     """One after the other, each to its end."""
-    done, failed, seconds = 0, [], []
+    done = 0
+    failed = []
+    seconds = []
     with tempfile.TemporaryDirectory(prefix="headlab-bench-") as folder:
         worker = start_local(Path(folder), MODEL)
         try:
@@ -202,8 +219,15 @@ def jobs(minutes: float) -> dict[str, Any]:
                 until = time.monotonic() + 60 * minutes
                 while time.monotonic() < until:
                     method = list(METHODS)[done % len(METHODS)]
-                    spec = {"model": MODEL, "task": TASK, "languages": [LANGUAGES[done % len(LANGUAGES)]], "size": 64,
-                            "method": method, "options": dict(METHODS[method]), "seed": done}  # fmt: skip
+                    spec = {
+                        "model": MODEL,
+                        "task": TASK,
+                        "languages": [LANGUAGES[done % len(LANGUAGES)]],
+                        "size": 64,
+                        "method": method,
+                        "options": dict(METHODS[method]),
+                        "seed": done,
+                    }
                     begun = time.monotonic()
                     job = int(client.submit("score", spec).id)
                     while (state := client.job(job).state) in ("queued", "running"):
@@ -214,8 +238,15 @@ def jobs(minutes: float) -> dict[str, Any]:
         finally:
             worker.stop()
     p50, p95 = np.percentile(seconds, [50, 95])
-    return {"jobs": done, "minutes": minutes, "failed": len(failed), "examples_of_failures": failed[:5],
-            "seconds_p50": float(p50), "seconds_p95": float(p95), **watch.told()}  # fmt: skip
+    return {
+        "jobs": done,
+        "minutes": minutes,
+        "failed": len(failed),
+        "examples_of_failures": failed[:5],
+        "seconds_p50": float(p50),
+        "seconds_p95": float(p95),
+        **watch.told(),
+    }
 
 
 def inputs(count_of_each: int) -> dict[str, Any]:
@@ -235,8 +266,12 @@ def counted(tests: Sequence[Mapping[str, Any]], what: str) -> dict[str, Any]:
     """What the soak's tests of one kind counted, and how many of them failed or were skipped."""
     own = [test for test in tests if what in test.get("counts", {})]
     outcomes = [test["outcome"] for test in own]
-    return {"count": sum(test["counts"][what] for test in own), "tests": len(own),
-            "failures": outcomes.count("failed"), "skipped": outcomes.count("skipped")}  # fmt: skip
+    return {
+        "count": sum(test["counts"][what] for test in own),
+        "tests": len(own),
+        "failures": outcomes.count("failed"),
+        "skipped": outcomes.count("skipped"),
+    }
 
 
 def gathered(soak: Mapping[str, Any], faults: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,31 +284,46 @@ def gathered(soak: Mapping[str, Any], faults: Mapping[str, Any]) -> dict[str, An
         "cases": counted(tests, "cases"),
         "payloads": counted(tests, "payloads"),
         "commands": counted(tests, "commands"),
-        "faults": {"kills": faults["kills"], "identical": faults["all_identical"], "commit": faults["commit"]},
-        "soak": {"tests": len(tests), **{name: outcomes.count(name) for name in ("passed", "failed", "skipped")},
-                 "seconds": soak["seconds"], "commit": soak["commit"]},
-    }  # fmt: skip
+        "faults": {
+            "kills": faults["kills"],
+            "identical": faults["all_identical"],
+            "commit": faults["commit"],
+        },
+        "soak": {
+            "tests": len(tests),
+            **{name: outcomes.count(name) for name in ("passed", "failed", "skipped")},
+            "seconds": soak["seconds"],
+            "commit": soak["commit"],
+        },
+    }
 
 
 def page(told: Mapping[str, Any]) -> str:
     """The document."""
-    faults, soak = told["faults"], told["soak"]
+    faults = told["faults"]
+    soak = told["soak"]
     rows = [
         ("files, links and requests spoiled at random, or by atheris", "cases"),
         ("scripts and markup as names, sentences and file names, in a browser", "payloads"),
         ("printed commands read back by the command line", "commands"),
     ]
     lines = [
-        "# Reliability", "",
+        "# Reliability",
+        "",
         "What was tried to break headlab, and what came of it. `python benchmarks/reliability.py` makes this page from",
-        "`benchmarks/results/reliability.json`. What is promised: [faults](faults.md), [security](security.md).", "",
-        "| tried | how often | tests | failed | skipped | command |", "| --- | ---: | ---: | ---: | ---: | --- |",
-        *(f"| {what} | {told[name]['count']:,} | {told[name]['tests']} | {told[name]['failures']} | "
-          f"{told[name]['skipped']} | `make soak` |" for what, name in rows),
+        "`benchmarks/results/reliability.json`. What is promised: [faults](faults.md), [security](security.md).",
+        "",
+        "| tried | how often | tests | failed | skipped | command |",
+        "| --- | ---: | ---: | ---: | ---: | --- |",
+        *(
+            f"| {what} | {told[name]['count']:,} | {told[name]['tests']} | {told[name]['failures']} | "
+            f"{told[name]['skipped']} | `make soak` |"
+            for what, name in rows
+        ),
         f"| kills at random moments, results compared bit by bit | {faults['kills']:,} | – | "
         f"{0 if faults['identical'] else 'some'} | – | `python benchmarks/faults.py` |",
         f"| all tests of the soak | – | {soak['tests']:,} | {soak['failed']} | {soak['skipped']} | `make soak` |",
-    ]  # fmt: skip
+    ]
     if "inputs" in told:
         lines += ["", *_inputs(told["inputs"])]
     if "sessions" in told:
@@ -309,22 +359,30 @@ def _inputs(counts: Mapping[str, Any]) -> list[str]:
 
 def _sessions(s: Mapping[str, Any]) -> list[str]:
     return [
-        f"## {s['sessions']} sessions for {s['minutes']:g} minutes", "",
+        f"## {s['sessions']} sessions for {s['minutes']:g} minutes",
+        "",
         "Each asks for one mask after the other on the embedded model, 512 examples each, beside a job. It got",
         f"{s['figures']:,} final figures; {s['checked']} were computed again by the library, {s['wrong']} differ;",
-        f"{s['failed']} requests failed.", "",
-        "| | half within | 95 % within |", "| --- | ---: | ---: |",
+        f"{s['failed']} requests failed.",
+        "",
+        "| | half within | 95 % within |",
+        "| --- | ---: | ---: |",
         f"| first figure | {s['first_p50']:.1f} s | {s['first_p95']:.1f} s |",
-        f"| final figure | {s['final_p50']:.1f} s | {s['final_p95']:.1f} s |", "", _kept(s),
-    ]  # fmt: skip
+        f"| final figure | {s['final_p50']:.1f} s | {s['final_p95']:.1f} s |",
+        "",
+        _kept(s),
+    ]
 
 
 def _jobs(j: Mapping[str, Any]) -> list[str]:
     return [
-        f"## Jobs for {j['minutes']:g} minutes", "",
+        f"## Jobs for {j['minutes']:g} minutes",
+        "",
         f"One after the other on one worker: {j['jobs']:,} jobs, {j['failed']} failed; half took at most "
-        f"{j['seconds_p50']:.1f} s, 95 % at most {j['seconds_p95']:.1f} s.", "", _kept(j),
-    ]  # fmt: skip
+        f"{j['seconds_p50']:.1f} s, 95 % at most {j['seconds_p95']:.1f} s.",
+        "",
+        _kept(j),
+    ]
 
 
 def _kept(told: Mapping[str, Any]) -> str:

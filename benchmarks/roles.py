@@ -23,9 +23,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 from machine import installed, machine, write  # noqa: E402 - beside this file
 
 OUT = ROOT / "benchmarks" / "results" / "roles.json"
-COUNTS, SMOKE = (1000, 4000), (50, 100)
-MODEL, LANGUAGE = "e5-small-intents", "en"
-LIMIT_SECONDS, LIMIT_GROWTH = 180.0, 0.15
+COUNTS = (1000, 4000)
+SMOKE = (50, 100)
+MODEL = "e5-small-intents"
+LANGUAGE = "en"
+LIMIT_SECONDS = 180.0
+LIMIT_GROWTH = 0.15
 PACKAGES = ("headlab", "torch", "transformers", "numpy", "wordfreq")
 
 
@@ -36,7 +39,8 @@ def once(data: Path, count: int) -> dict[str, Any]:
     from headlab.roles.study import study
     from headlab.tasks import treebank
 
-    model, trees = headlab.load(MODEL), treebank(data, LANGUAGE, "train")
+    model = headlab.load(MODEL)
+    trees = treebank(data, LANGUAGE, "train")
     study(model, of_trees(trees, LANGUAGE, "train", 50))  # everything is loaded and in use
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     began = time.perf_counter()
@@ -69,7 +73,8 @@ def main() -> int:
     if given.once:
         print(json.dumps(once(given.data, given.once)))
         return 0
-    about, rows = machine(), []
+    about = machine()
+    rows = []
     for count in SMOKE if given.smoke else COUNTS:
         command = [sys.executable, __file__, "--data", str(given.data), "--once", str(count)]
         rows.append(

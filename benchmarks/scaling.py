@@ -142,8 +142,10 @@ def main() -> None:
             if row.workers
             else f"here, threads: {row.threads}"
         )
-        print(f"{where:20} {row.seconds:7.1f} s  {row.rate:7.0f} gains/s  x{one.seconds / row.seconds:.2f}"
-              f"  ready after {row.start:.1f} s  {row.values_sha256[:12]}")  # fmt: skip
+        print(
+            f"{where:20} {row.seconds:7.1f} s  {row.rate:7.0f} gains/s  x{one.seconds / row.seconds:.2f}"
+            f"  ready after {row.start:.1f} s  {row.values_sha256[:12]}"
+        )
     same = len({row.values_sha256 for row in rows}) == 1
     print("the same bits everywhere" if same else "THE BITS DIFFER")
     if not args.smoke:

@@ -35,9 +35,11 @@ from headlab.worker.process import start_local  # noqa: E402
 from headlab.worker.schemas import EvaluateRequest  # noqa: E402
 
 OUT = ROOT / "benchmarks" / "results" / "sessions.json"
-MODEL, TASK = "e5-small-intents", "intents"
+MODEL = "e5-small-intents"
+TASK = "intents"
 LANGUAGES = ("de", "en", "fi", "ru", "th")
-PEOPLE, TOGGLES = (1, 5, 20), {1: 8, 5: 3, 20: 1}
+PEOPLE = (1, 5, 20)
+TOGGLES = {1: 8, 5: 3, 20: 1}
 FIRST_LIMIT = 1.0
 PACKAGES = ("headlab", "torch", "transformers", "numpy", "httpx", "uvicorn")
 
@@ -115,9 +117,15 @@ def setting(client: Client, wanted: Sequence[Sequence[Mask]], job: bool) -> Sett
         np.array(column) for column in zip(*(pair for one in times for pair in one), strict=True)
     )
     return Setting(
-        len(wanted), job, final.size, *np.percentile(first, [50, 95]), *np.percentile(final, [50, 95]),
-        final.max(), seconds, [len(one) for one in times],
-    )  # fmt: skip
+        len(wanted),
+        job,
+        final.size,
+        *np.percentile(first, [50, 95]),
+        *np.percentile(final, [50, 95]),
+        final.max(),
+        seconds,
+        [len(one) for one in times],
+    )
 
 
 def start_job(client: Client, seed: int) -> int:
@@ -154,7 +162,8 @@ def rows(client: Client, people: Sequence[int], smoke: bool) -> list[Setting]:
     identity = {"name": MODEL, "fingerprint": loaded.fingerprint}
     for language in LANGUAGES:
         list(client.evaluate(EvaluateRequest(model=MODEL, task=TASK, language=language)))
-    found, seed = [], 0
+    found = []
+    seed = 0
     for job in (False, True):
         running = start_job(client, 0) if job else None
         for count in people:

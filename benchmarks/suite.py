@@ -32,8 +32,10 @@ PRESSES = ["-m", "pytest", "-m", "soak", "tests/browser/test_stress.py"]
 def closing(text: str) -> dict[str, int]:
     """The counts of pytest's closing line, the last one of a text; a count that is not there is 0."""
     lines = [line for line in text.splitlines() if re.search(r"\d+ \w+.* in [\d.]+s", line)]
-    found = {name.removesuffix("s") if name == "error" else name: int(n)
-             for n, name in re.findall(r"(\d+) (\w+)", lines[-1] if lines else "")}  # fmt: skip
+    found = {
+        name.removesuffix("s") if name == "error" else name: int(n)
+        for n, name in re.findall(r"(\d+) (\w+)", lines[-1] if lines else "")
+    }
     found["errors"] = found.get("errors", 0) + found.pop("error", 0)
     return {name: found.get(name, 0) for name in COUNTS}
 

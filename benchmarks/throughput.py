@@ -72,9 +72,14 @@ def random_model(size: str, device: str, dtype: torch.dtype) -> Model:
     }[size]
     width = shape["hidden_size"]
     config = transformers.XLMRobertaConfig(
-        vocab_size=len(tokenizer), intermediate_size=4 * width, max_position_embeddings=514, type_vocab_size=1,
-        id2label={number: str(number) for number in range(3)}, pad_token_id=tokenizer.pad_token_id, **shape,
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        intermediate_size=4 * width,
+        max_position_embeddings=514,
+        type_vocab_size=1,
+        id2label={number: str(number) for number in range(3)},
+        pad_token_id=tokenizer.pad_token_id,
+        **shape,
+    )
     torch.manual_seed(0)
     module = (
         transformers.XLMRobertaForSequenceClassification(config)
@@ -113,7 +118,8 @@ def clock(evaluator: Evaluator, call: Callable[..., Any], *args: object) -> tupl
 def matrix_rate(evaluator: Evaluator, tokens: int) -> float:
     """Operations a second of the model's own feed-forward products, alone."""
     config = evaluator.model.module.config
-    width, wide = config.hidden_size, config.intermediate_size
+    width = config.hidden_size
+    wide = config.intermediate_size
     weight = evaluator.model.module.dtype
     up = torch.nn.Linear(width, wide, device=evaluator.model.device, dtype=weight)
     down = torch.nn.Linear(wide, width, device=evaluator.model.device, dtype=weight)
@@ -135,7 +141,8 @@ def operations_a_gain(
 ) -> float:
     """Operations of the matrix products that the branching passes need, per gain; attention's own are left out."""
     config = evaluator.model.module.config
-    width, wide = config.hidden_size, config.intermediate_size
+    width = config.hidden_size
+    wide = config.intermediate_size
     of_layer = 2 * (4 * width * width + 2 * width * wide)
     layers = evaluator.model.grid.layers
     from_layer = layers - evaluator.model.grid.flat[:, 0]

@@ -185,7 +185,9 @@ class HeadMap:
     def signs(self) -> Ints:
         """1 where a head's colour means help, -1 where it means harm, else 0; int [head]."""
         signs = np.sign(np.nan_to_num(self.values)).astype(np.int64)
-        return signs if self.signed else np.maximum(signs, 0)
+        if self.signed:
+            return signs
+        return np.maximum(signs, 0)
 
     @property
     def ends(self) -> tuple[str, ...]:
@@ -228,7 +230,9 @@ def map_of_scores(scores: HeadScores, limit: float | None = None) -> HeadMap:
         limit: End of the scale in the unit shown; by default its own.
     """
     (head_map,) = maps_of_scores({"": scores}, common=False).values()
-    return head_map if limit is None else replace(head_map, limit=limit)
+    if limit is None:
+        return head_map
+    return replace(head_map, limit=limit)
 
 
 def maps_of_scores(scores: Mapping[str, HeadScores], *, common: bool = True) -> dict[str, HeadMap]:
@@ -341,7 +345,9 @@ def value_format(unit: str) -> str:
 
     Those in other units may be small.
     """
-    return "+.2f" if unit == "accuracy" else "+.4g"
+    if unit == "accuracy":
+        return "+.2f"
+    return "+.4g"
 
 
 def value_words(value: float, unit: str) -> str:
@@ -442,7 +448,9 @@ def role_map_of(roles: Roles) -> RoleMap:
 def _role_mark(roles_of_head: Sequence[RoleResult]) -> str:
     if roles_of_head and roles_of_head[0].group == POSITIONAL:
         return role_words(roles_of_head[0].role).removeprefix("position ")
-    return look_of(roles_of_head[0].group).mark if roles_of_head else ""
+    if roles_of_head:
+        return look_of(roles_of_head[0].group).mark
+    return ""
 
 
 def _role_tip(roles: Roles, head: Head) -> str:

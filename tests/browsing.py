@@ -10,9 +10,8 @@ from waiting import until
 
 # Streamlit has drawn all that it was asked for.
 QUIET = '[data-testid="stApp"][data-test-script-state="notRunning"]'
-SHARPENING = re.compile(
-    r"^sharpening: [\d,]+ samples a head so far"
-)  # the line over a map that sharpens
+# the line over a map that sharpens
+SHARPENING = re.compile(r"^sharpening: [\d,]+ samples a head so far")
 UNDER_POINTER = (
     "() => document.querySelector('.hoverlayer .hovertext') !== null"  # plotly's label of a dot
 )

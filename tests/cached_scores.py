@@ -16,7 +16,8 @@ from headlab.tasks.intents.templates import LANGUAGES
 
 MODEL = "e5-small-intents"
 GRID = HeadGrid((Stack("encoder", (12,) * 12),))
-HARMFUL, HELPFUL = 3 * 12 + 7, 9 * 12  # heads 3.7 and 9.0, in every language
+HARMFUL = 3 * 12 + 7
+HELPFUL = 9 * 12  # heads 3.7 and 9.0, in every language
 
 
 def made_up(

@@ -23,7 +23,8 @@ def e5_bytes(seed: int = 0, header: Header = TINY) -> bytes:
     }
     head = _head(header)
     size = len(head) + sum(2 + len(name) + struct.calcsize("<BIQQ") for name in tensors)
-    entries, body = b"", b""
+    entries = b""
+    body = b""
     for name, (kind, count, raw) in tensors.items():
         entries += struct.pack("<H", len(name)) + name.encode()
         entries += struct.pack("<BIQQ", kind, count, size + len(body), len(raw))

@@ -31,7 +31,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100_000)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        reader, corpus = fuzzing.readers(Path(folder))[given.reader], Path(folder) / "corpus"
+        reader = fuzzing.readers(Path(folder))[given.reader]
+        corpus = Path(folder) / "corpus"
         for number, good in enumerate(reader.good):
             fuzzing.put(corpus / str(number), good)
         # A process inherits its parent's peak of memory, so a limit would end it for what pytest held.

@@ -150,7 +150,8 @@ def _results(root: Path) -> Iterator[tuple[str, Reader]]:
 
 def _places(root: Path) -> Reader:
     """The notes on where the files of a result are."""
-    store, spec = Store(root), made_scores("de", "shapley").spec
+    store = Store(root)
+    spec = made_scores("de", "shapley").spec
     note_places(root, spec, FilePlaces(declaration=root / "mine.toml", model=root))
     notes = sorted(root.rglob("*.json"))
     good = [note.read_bytes() for note in notes]
@@ -173,9 +174,8 @@ def _file(store: Store, path: Path, listed: Callable[[Store], Any]) -> Callable[
         put(path, data)
         try:
             found = listed(store)
-            assert (
-                len(found.results) + len(found.problems) <= 1
-            )  # a spec of another kind is another listing's
+            # a spec of another kind is another listing's
+            assert len(found.results) + len(found.problems) <= 1
         finally:
             put(path, whole)
 
@@ -191,9 +191,16 @@ def _data(root: Path) -> Iterator[tuple[str, Reader]]:
         "CoNLL-U, tags",
         Reader([TREES.encode()], lambda data: list(sentences(put(root / "tags.conllu", data)))),
     )
-    yield "XNLI", Reader([XNLI.encode()], lambda data: (
-        put(root / "xnli" / "de.dev.tsv", data), list(xnli_task(root).examples("de")))
-    )  # fmt: skip
+    yield (
+        "XNLI",
+        Reader(
+            [XNLI.encode()],
+            lambda data: (
+                put(root / "xnli" / "de.dev.tsv", data),
+                list(xnli_task(root).examples("de")),
+            ),
+        ),
+    )
     for kind, rows in ROWS.items():
         declared = DECLARATION.replace("FORMAT", kind).encode()
 
@@ -319,14 +326,63 @@ def attempt(reader: Reader, data: bytes) -> bool:
 # Ways to spoil.
 
 ODD: tuple[Any, ...] = (
-    0, 1, -1, 2.5, 1e300, -1e308, 10**400, 2**53 + 1, math.inf, math.nan, "\ud800", "\x1b[2J\n", True, False, None, "",
-    "x" * 5000, "../../x", "zero", [], {}, [1], [[1]], {"a": 1}, {"a": {"b": []}},
-)  # fmt: skip
+    0,
+    1,
+    -1,
+    2.5,
+    1e300,
+    -1e308,
+    10**400,
+    2**53 + 1,
+    math.inf,
+    math.nan,
+    "\ud800",
+    "\x1b[2J\n",
+    True,
+    False,
+    None,
+    "",
+    "x" * 5000,
+    "../../x",
+    "zero",
+    [],
+    {},
+    [1],
+    [[1]],
+    {"a": 1},
+    {"a": {"b": []}},
+)
 SCRAPS = (
-    b"\0", b"\xff", b"\xef\xbb\xbf", b"\r", b"\n", b"\n\n", b"\t", b" ", b'"', b"'", b",", b"=", b"{", b"}", b"[", b"]",
-    b"\\", b"-", b"_", b"#", b"1", b"999999999999", b"1e999", b"NaN", b"null", "\u2028".encode(), "é".encode(),
-    b"[" * 2000, b"a" * 3000,
-)  # fmt: skip
+    b"\0",
+    b"\xff",
+    b"\xef\xbb\xbf",
+    b"\r",
+    b"\n",
+    b"\n\n",
+    b"\t",
+    b" ",
+    b'"',
+    b"'",
+    b",",
+    b"=",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b"\\",
+    b"-",
+    b"_",
+    b"#",
+    b"1",
+    b"999999999999",
+    b"1e999",
+    b"NaN",
+    b"null",
+    "\u2028".encode(),
+    "é".encode(),
+    b"[" * 2000,
+    b"a" * 3000,
+)
 
 
 def spoiled(rng: random.Random, good: Sequence[bytes]) -> bytes:
@@ -343,7 +399,8 @@ def spoiled(rng: random.Random, good: Sequence[bytes]) -> bytes:
 def _bytes(rng: random.Random, data: bytes) -> bytes:
     if not data:
         return rng.choice(SCRAPS)
-    at, length = rng.randrange(len(data)), rng.choice((1, 1, 2, 8, 64))
+    at = rng.randrange(len(data))
+    length = rng.choice((1, 1, 2, 8, 64))
     there = data[at : at + length]
     put_in = rng.choice((b"", rng.choice(SCRAPS), rng.randbytes(length), there * 2, there[::-1]))
     return rng.choice(
@@ -397,7 +454,8 @@ def _archive(rng: random.Random, data: bytes) -> bytes:
         return _bytes(rng, data)
     if not files:
         return _bytes(rng, data)
-    chosen, out = rng.choice(sorted(files)), io.BytesIO()
+    chosen = rng.choice(sorted(files))
+    out = io.BytesIO()
     what = rng.random()
     with zipfile.ZipFile(out, "w") as archive:
         for name, content in files.items():

@@ -37,7 +37,8 @@ class Nursery:
     """Forks commands of headlab. warm: arguments of one that is run first, so that all later ones find it loaded."""
 
     def __init__(self, folder: Path, warm: list[str]) -> None:
-        self._folder, self._count = folder, 0
+        self._folder = folder
+        self._count = 0
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__)), json.dumps(warm)],
             stdin=subprocess.PIPE,
@@ -133,7 +134,9 @@ def phase_of(cache: Path) -> str:
         return "while a file was written"
     if "result.npz" in names:
         return "after the result"
-    return "between checkpoints" if "checkpoint.npz" in names else "before the first checkpoint"
+    if "checkpoint.npz" in names:
+        return "between checkpoints"
+    return "before the first checkpoint"
 
 
 def killed_until_done(

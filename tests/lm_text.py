@@ -32,9 +32,18 @@ WORDS = (
     "tree",
 )
 TINY = LmOptions(
-    tokenizer="word", vocabulary=20, layers=2, heads=3, width=12, persistent=4, block=8, batch=4, steps=6,
-    learning_rate=0.02, dropout=0.1,
-)  # fmt: skip
+    tokenizer="word",
+    vocabulary=20,
+    layers=2,
+    heads=3,
+    width=12,
+    persistent=4,
+    block=8,
+    batch=4,
+    steps=6,
+    learning_rate=0.02,
+    dropout=0.1,
+)
 GATES = LmGateOptions(weight=0.0, steps=5, tune_steps=3, batch=4, block=8, gate_rate=0.3)
 
 
@@ -43,7 +52,8 @@ def made_up(lines: int, seed: int = 0) -> list[str]:
     rng = np.random.default_rng(seed)
     out = []
     for _ in range(lines):
-        word, said = int(rng.integers(len(WORDS))), []
+        word = int(rng.integers(len(WORDS)))
+        said = []
         for _ in range(int(rng.integers(4, 9))):
             said.append(WORDS[word])
             word = (3 * word + int(rng.integers(1, 4))) % len(WORDS)

@@ -30,6 +30,18 @@ def made_curve(
                   "ablation": "zero", "seed": seed, "run": "a" * 64},
     }  # fmt: skip
     return Curve(
-        GRID, language, "test", ordering, rng.permutation(GRID.size), removed, correct, np.arange(40),
-        difference - width, difference + width, p, 280, 3.0, spec=spec,
-    )  # fmt: skip
+        GRID,
+        language,
+        "test",
+        ordering,
+        rng.permutation(GRID.size),
+        removed,
+        correct,
+        np.arange(40),
+        difference - width,
+        difference + width,
+        p,
+        280,
+        3.0,
+        spec=spec,
+    )

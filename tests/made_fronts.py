@@ -48,27 +48,55 @@ def point(order: NestedOrder, removed: int, worst: float, mean: float) -> Point:
     kept = np.ones(6, bool)
     kept[order.order[:removed]] = False
     pair = (worst, 2 * mean - worst)
-    low, high = tuple(d - 0.01 for d in pair), tuple(d + 0.01 for d in pair)
+    low = tuple(d - 0.01 for d in pair)
+    high = tuple(d + 0.01 for d in pair)
     return Point(
-        order.key, removed, 6 - removed, COSTS.shrunk(kept).parameters, LANGUAGES, tuple(0.8 + d for d in pair), pair,
-        low, high, tuple(d - 0.008 for d in pair), mean, mean - 0.008, mean + 0.008,
-    )  # fmt: skip
+        order.key,
+        removed,
+        6 - removed,
+        COSTS.shrunk(kept).parameters,
+        LANGUAGES,
+        tuple(0.8 + d for d in pair),
+        pair,
+        low,
+        high,
+        tuple(d - 0.008 for d in pair),
+        mean,
+        mean - 0.008,
+        mean + 0.008,
+    )
 
 
 POINTS = [
-    point(ORDERS[0], 0, 0.0, 0.0), point(ORDERS[0], 2, -0.004, 0.002), point(ORDERS[0], 4, -0.1, -0.05),
-    point(ORDERS[1], 0, 0.0, 0.0), point(ORDERS[1], 2, -0.001, 0.0), point(ORDERS[1], 4, -0.02, -0.01),
-]  # fmt: skip
+    point(ORDERS[0], 0, 0.0, 0.0),
+    point(ORDERS[0], 2, -0.004, 0.002),
+    point(ORDERS[0], 4, -0.1, -0.05),
+    point(ORDERS[1], 0, 0.0, 0.0),
+    point(ORDERS[1], 2, -0.001, 0.0),
+    point(ORDERS[1], 4, -0.02, -0.01),
+]
 
 
 def spec_of(**options: Any) -> dict[str, Any]:
     """What the front depends on; of as many sizes as the page asks for at first."""
     return {
-        "format": 1, "kind": "report", "experiment": "front", "version": 1, "model": IDENTITY,
-        "task": {"name": "intents", "language": ",".join(LANGUAGES), "split": "dev,test",
-                 "sizes": {"dev": [512, 512], "test": [1000, 1000]}, "seed": 0, "data_hash": "0" * 64},
-        "ablation": "zero", "options": STUDIES["front"].resolve({"points": GRID.size + 1} | options), "seed": 0,
-    }  # fmt: skip
+        "format": 1,
+        "kind": "report",
+        "experiment": "front",
+        "version": 1,
+        "model": IDENTITY,
+        "task": {
+            "name": "intents",
+            "language": ",".join(LANGUAGES),
+            "split": "dev,test",
+            "sizes": {"dev": [512, 512], "test": [1000, 1000]},
+            "seed": 0,
+            "data_hash": "0" * 64,
+        },
+        "ablation": "zero",
+        "options": STUDIES["front"].resolve({"points": GRID.size + 1} | options),
+        "seed": 0,
+    }
 
 
 def front_result(
@@ -92,7 +120,8 @@ def made_front(
     points: Sequence[Point] = POINTS, answer: Point | None = None, **options: Any
 ) -> Report:
     """The report. answer: the smallest within a point by the bound if None."""
-    spec, chosen = spec_of(**options), answer or smallest_within(points, 0.01, "bound")
+    spec = spec_of(**options)
+    chosen = answer or smallest_within(points, 0.01, "bound")
     rules = {"smallest within 1 point in every language, by the lower bound": chosen}
     verdicts = [
         LanguageVerdict(name, 1000, 0.8, 0.79, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2)
@@ -123,9 +152,22 @@ def made_wide(fingerprint: str) -> Report:
     for removed, lost in ((0, 0.0), (grid.size // 3, 0.01), (2 * grid.size // 3, 0.2)):
         pair = (-lost, -lost / 2)
         points.append(
-            Point("mean", removed, grid.size - removed, 33_000_000 - 50_000 * removed, LANGUAGES, (0.9, 0.9), pair,
-                  (-lost - 0.01, -lost), (0.0, 0.0), (-lost - 0.008, -lost), -0.75 * lost, -lost, 0.0)
-        )  # fmt: skip
+            Point(
+                "mean",
+                removed,
+                grid.size - removed,
+                33_000_000 - 50_000 * removed,
+                LANGUAGES,
+                (0.9, 0.9),
+                pair,
+                (-lost - 0.01, -lost),
+                (0.0, 0.0),
+                (-lost - 0.008, -lost),
+                -0.75 * lost,
+                -lost,
+                0.0,
+            )
+        )
     spec = spec_of(within=2.0)
     verdicts = [
         LanguageVerdict(name, 1000, 0.9, 0.89, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2)

@@ -13,7 +13,8 @@ from headlab.training.l0_options import options_of
 
 GRID = HeadGrid((Stack("encoder", (4, 4, 3)),))
 THREE = HeadGrid((Stack("encoder", (4, 4)), Stack("decoder", (4, 4)), Stack("cross", (4, 4))))
-STEPS, TIMES = 100, 6
+STEPS = 100
+TIMES = 6
 
 
 def made_gates(
@@ -37,7 +38,8 @@ def made_gates(
     told = options_of({"weight": weight, "steps": STEPS, "history": TIMES, **options}, seed)
     if closed is None:
         closed = min(grid.size, round(grid.size * 8 * weight))
-    rng, has = np.random.default_rng([seed, *language.encode()]), told.heads_with_gate(grid)
+    rng = np.random.default_rng([seed, *language.encode()])
+    has = told.heads_with_gate(grid)
     steps = np.array(told.times, np.int64)
     share = steps / steps[-1]
     end = np.where(np.arange(grid.size) < closed, -4.0, 4.0) + rng.normal(0, 0.1, grid.size)
@@ -54,20 +56,42 @@ def made_gates(
         "task": {"name": task, "language": language, "split": split, "size": 900, "seed": 0, "data_hash": "x"},
     }  # fmt: skip
     return LearnedGates(
-        grid, language, steps, log_alpha, loss, weight * likely.sum(axis=1), float(weight), 3200, 12.0, told.concrete,
-        {"dev": measured(512, lost), "test": measured(1000, lost)}, spec, model_of_its_own or {},
+        grid,
+        language,
+        steps,
+        log_alpha,
+        loss,
+        weight * likely.sum(axis=1),
+        float(weight),
+        3200,
+        12.0,
+        told.concrete,
+        {"dev": measured(512, lost), "test": measured(1000, lost)},
+        spec,
+        model_of_its_own or {},
         ("Made up for a test.",),
-    )  # fmt: skip
+    )
 
 
 def measured(n: int, lost: float) -> dict[str, Any]:
     """What a mask is worth that loses a tenth of `lost`."""
     gain = -0.1 * lost
     return {
-        "n": n, "examples": n, "accuracy": 0.9 + gain, "accuracy_low": 0.88 + gain, "accuracy_high": 0.92 + gain,
-        "baseline": 0.9, "difference": gain, "low": gain - 0.01, "high": gain + 0.01, "p": 0.04, "flipped_right": 3,
-        "flipped_wrong": 5, "kept": 1, "undecided": 1,
-    }  # fmt: skip
+        "n": n,
+        "examples": n,
+        "accuracy": 0.9 + gain,
+        "accuracy_low": 0.88 + gain,
+        "accuracy_high": 0.92 + gain,
+        "baseline": 0.9,
+        "difference": gain,
+        "low": gain - 0.01,
+        "high": gain + 0.01,
+        "p": 0.04,
+        "flipped_right": 3,
+        "flipped_wrong": 5,
+        "kept": 1,
+        "undecided": 1,
+    }
 
 
 def keep(root: Path, gates: LearnedGates) -> str:

@@ -15,7 +15,8 @@ from headlab.roles.table import DIRECTIONS, RELATIONS
 GRID = HeadGrid((Stack("encoder", (4, 4, 3)),))
 SYNTAX = tuple(f"{relation}: {direction}" for relation in RELATIONS for direction in DIRECTIONS)
 PLAIN = ("rare word", "separator", "first token", "same token elsewhere", "induction")
-PLACE, DIGITS = ("stack", "layer", "head"), ("", "d", "d")
+PLACE = ("stack", "layer", "head")
+DIGITS = ("", "d", "d")
 SENTENCE = "Time <b>flies</b> like an arrow ."
 # Which role each of the first heads has; the head after them has two, the others none.
 OWN = (
@@ -35,9 +36,21 @@ MEASURES = (
     "tokens",
 )
 ROLES = (
-    "role", "share, %", "low, %", "high, %", "chance, %", "above chance, points", "low, points", "high, points", "hits",
-    "asked", "sentences", "p", "p (Benjamini-Hochberg)", "has it",
-)  # fmt: skip
+    "role",
+    "share, %",
+    "low, %",
+    "high, %",
+    "chance, %",
+    "above chance, points",
+    "low, points",
+    "high, points",
+    "hits",
+    "asked",
+    "sentences",
+    "p",
+    "p (Benjamini-Hochberg)",
+    "has it",
+)
 ROLE_FORMATS = ("", *(".1f",) * 7, *"ddd", ".2g", ".2g", "")
 RELATED = ("best, %", "low, %", "high, %", "baseline, %")
 
@@ -57,10 +70,13 @@ def role_rows(
             f"position {rng.choice([-2, -1, 1]):+d}",
         )
         for role in (position, *(SYNTAX if syntax else ()), *PLAIN):
-            has, chance = role in own, float(rng.uniform(5, 25))
+            has = role in own
+            chance = float(rng.uniform(5, 25))
             share = float(rng.uniform(60, 97)) if has else chance + float(rng.normal(0, 3))
-            asked, p = int(rng.integers(80, 400)), 1e-5 if has else 0.6
-            hits, above = round(asked * share / 100), share - chance
+            asked = int(rng.integers(80, 400))
+            p = 1e-5 if has else 0.6
+            hits = round(asked * share / 100)
+            above = share - chance
             ends = (max(0.0, share - 6), min(100.0, share + 6))
             yield (
                 *head,
@@ -98,22 +114,37 @@ def tables(grid: HeadGrid, syntax: bool, seed: int, shift: int) -> tuple[Table, 
         if syntax
     ]
     return (
-        Table("measures", "Where every head looks", (*PLACE, *MEASURES), (*DIGITS, *(".3f",) * 5, "d"), measures),
+        Table(
+            "measures",
+            "Where every head looks",
+            (*PLACE, *MEASURES),
+            (*DIGITS, *(".3f",) * 5, "d"),
+            measures,
+        ),
         Table("roles", "Every head and role", (*PLACE, *ROLES), (*DIGITS, *ROLE_FORMATS), rows),
         Table(
-            "relations", "The best head of each relation",
+            "relations",
+            "The best head of each relation",
             ("relation", "direction", *PLACE, *RELATED, "offset", "pairs", "heads"),
-            ("", "", *DIGITS, *(".1f",) * 4, "", "d", "d"), tuple(best), ("A note on relations.",),
+            ("", "", *DIGITS, *(".1f",) * 4, "", "d", "d"),
+            tuple(best),
+            ("A note on relations.",),
         ),
         Table(
-            "role-counts", "How many heads have each role", ("role", "heads", "of"), ("", "d", "d"),
+            "role-counts",
+            "How many heads have each role",
+            ("role", "heads", "of"),
+            ("", "d", "d"),
             tuple((kind, len(those), grid.size) for kind, those in held.items()),
         ),
         Table(
-            "role-examples", "Sentences", ("role", *PLACE, "right", "sentence", "word", "looks at", "should look at"),
-            ("", *DIGITS, "", "", "", "", ""), tuple(shown),
+            "role-examples",
+            "Sentences",
+            ("role", *PLACE, "right", "sentence", "word", "looks at", "should look at"),
+            ("", *DIGITS, "", "", "", "", ""),
+            tuple(shown),
         ),
-    )  # fmt: skip
+    )
 
 
 def made_roles(

@@ -19,15 +19,13 @@ import headlab
 from headlab.evaluation import Evaluator
 from headlab.methods.model_game import ModelGame
 
-FIRST, SECOND = (
-    "pretended:0",
-    "lazy:0",
-)  # one that torch leaves to others to define, and one that nothing here uses
+FIRST = "pretended:0"
+SECOND = "lazy:0"  # one that torch leaves to others to define, and one that nothing here uses
 CPU = torch.device("cpu")
-COPIES, PICKING = ("_to_copy", "copy_"), ("index", "index_put_", "_index_put_impl_")
-COPIED: Counter[str] = (
-    Counter()
-)  # copies "to the device" and "to the processor" since it was cleared
+COPIES = ("_to_copy", "copy_")
+PICKING = ("index", "index_put_", "_index_put_impl_")
+# copies "to the device" and "to the processor" since it was cleared
+COPIED: Counter[str] = Counter()
 
 
 class Elsewhere(torch.Tensor):
@@ -42,9 +40,14 @@ class Elsewhere(torch.Tensor):
         if device is None:  # accelerate makes a weight like another
             return value  # type: ignore[no-any-return]
         made: Elsewhere = torch.Tensor._make_wrapper_subclass(
-            cls, value.size(), strides=value.stride(), storage_offset=value.storage_offset(), dtype=value.dtype,
-            device=device, requires_grad=requires_grad,
-        )  # fmt: skip
+            cls,
+            value.size(),
+            strides=value.stride(),
+            storage_offset=value.storage_offset(),
+            dtype=value.dtype,
+            device=device,
+            requires_grad=requires_grad,
+        )
         made.value = value
         return made
 
@@ -75,9 +78,8 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     name = str(func).split(".")[1]
     given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
     count_copies(name, given, kwargs)
-    on = {
-        t.device for t in given if t.dim() or t.device != CPU
-    }  # a number on the CPU goes with everything
+    # a number on the CPU goes with everything
+    on = {t.device for t in given if t.dim() or t.device != CPU}
     if name in PICKING and given[0].device != CPU:
         on -= {CPU}  # indices may be there
     if len(on) > 1 and name not in COPIES:
@@ -89,11 +91,9 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     out = func(*_values(args), **_values(kwargs))
     if name.endswith("_") and not name.endswith("__"):
         return args[0]
-    return (
-        tree_map_only(torch.Tensor, lambda t: Elsewhere(t, place), out)
-        if str(place) in (FIRST, SECOND)
-        else out
-    )
+    if str(place) in (FIRST, SECOND):
+        return tree_map_only(torch.Tensor, lambda t: Elsewhere(t, place), out)
+    return out
 
 
 def count_copies(name: str, tensors: list[torch.Tensor], kwargs: dict[str, Any]) -> None:

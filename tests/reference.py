@@ -26,7 +26,8 @@ def full_shapley(value: Any, players: int) -> np.ndarray:
 
 def top_half_shapley(value: Any, players: int) -> np.ndarray:
     """Average gain of a player over the orders that remove it in their first half, an odd number's middle included."""
-    total, count = np.zeros(players), np.zeros(players)
+    total = np.zeros(players)
+    count = np.zeros(players)
     for order in permutations(range(players)):
         present = set(range(players))
         for player in order[: (players + 1) // 2]:
@@ -120,7 +121,8 @@ def finite_difference(loss: Any, gates: np.ndarray, step: float = 1e-5) -> np.nd
     """d loss / d gate by central differences, one gate at a time. loss: gates [layer, head] -> float."""
     out = np.zeros_like(gates)
     for place in np.ndindex(*gates.shape):
-        up, down = gates.copy(), gates.copy()
+        up = gates.copy()
+        down = gates.copy()
         up[place] += step
         down[place] -= step
         out[place] = (loss(up) - loss(down)) / (2 * step)
@@ -140,7 +142,8 @@ def token_importance(
     over the tokens of all sentences, and divided by their number, in the last layer by that of the sentences.
     projections: of every layer, the linear map that takes the heads' outputs.
     """
-    total, tokens = np.zeros((len(projections), heads)), 0
+    total = np.zeros((len(projections), heads))
+    tokens = 0
     for inputs, label in zip(sentences, labels, strict=True):
         outputs: list[torch.Tensor] = []
 
@@ -197,7 +200,8 @@ def resampled_difference(
     values: list[list[float]], groups: list[list[str]], draws: int, seed: int
 ) -> tuple[float, float]:
     """95 % interval of the mean over languages of their means, groups of one name drawn together, draw by draw."""
-    rng, names = np.random.default_rng(seed), sorted({g for of in groups for g in of})
+    rng = np.random.default_rng(seed)
+    names = sorted({g for of in groups for g in of})
     found = []
     for _ in range(draws):
         often = dict(
@@ -224,7 +228,8 @@ def resampled_apart(
     made_up: tuple[float, float],
 ) -> np.ndarray:
     """Resamples of the mean over languages, each drawn from its own groups and made-up values, one by one: [draw]."""
-    rng, found = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
+    found = []
     pools = []
     for row, of in zip(values, groups, strict=True):
         pools.append(
@@ -293,13 +298,15 @@ def bca(
 def stepped_up(halves: np.ndarray) -> float:
     """Spearman-Brown from its meaning: reliability of a sum of two parts of equal variance and correlation r."""
     r = spearman(*halves)
-    true, noise = 2 * 2 * r, 2 * (1 - r)  # variances of a sum of two parts r + (1 - r) each
+    true = 2 * 2 * r
+    noise = 2 * (1 - r)  # variances of a sum of two parts r + (1 - r) each
     return min(1.0, max(0.0, true / (true + noise)))
 
 
 def average_linkage(distance: np.ndarray) -> list[tuple[frozenset[int], float]]:
     """Merges of average linkage, nearest first: the rows of each, and the mean distance between its two parts."""
-    parts, out = [frozenset({i}) for i in range(len(distance))], []
+    parts = [frozenset({i}) for i in range(len(distance))]
+    out = []
     while len(parts) > 1:
         pairs = [
             (np.mean([distance[i, j] for i in a for j in b]), a, b)
@@ -336,7 +343,8 @@ class Neuron:
     """One number of a network, with the weight ratio w of every neuron it is made of (Voita et al. 2019, A.2)."""
 
     def __init__(self, value: float, ratios: list[tuple[Neuron, float]] | None = None) -> None:
-        self.value, self.ratios = value, ratios or []
+        self.value = value
+        self.ratios = ratios or []
 
     @staticmethod
     def summed(inputs: list[Neuron], weights: Any, bias: float = 0.0) -> Neuron:
@@ -373,7 +381,8 @@ class Neuron:
     @staticmethod
     def normed(inputs: list[Neuron], weight: Any, bias: Any, eps: float) -> list[Neuron]:
         """Layer norm as a sum over its inputs, W_ij = γ_i / σ (δ_ij - 1/n), with σ a number."""
-        size, values = len(inputs), np.array([u.value for u in inputs])
+        size = len(inputs)
+        values = np.array([u.value for u in inputs])
         scale = 1 / np.sqrt(values.var() + eps)
         row = [(np.arange(size) == i) - 1 / size for i in range(size)]
         return [
@@ -413,15 +422,18 @@ def mean_correlation(languages: list[list[np.ndarray]], drawn: list[int]) -> flo
 
 def word_looks(weights: np.ndarray, places: list[int], causal: bool) -> dict[int, int]:
     """{word: the word it looks at most}: rows of a word's tokens averaged, columns added. weights: [query, key]."""
-    out, words = {}, sorted(set(places) - {-1})
+    out = {}
+    words = sorted(set(places) - {-1})
     for looker in words:
         mine = [t for t, place in enumerate(places) if place == looker]
-        best, most = -1, -1.0
+        best = -1
+        most = -1.0
         for target in words:
             its = [t for t, place in enumerate(places) if place == target]
             got = sum(sum(float(weights[q, k]) for k in its) for q in mine) / len(mine)
             if got > most and not (causal and target > looker):
-                best, most = target, got
+                best = target
+                most = got
         out[looker] = best
     return out
 
@@ -475,7 +487,9 @@ def role_tally(
     for query, (most, keys) in looks.items():
         good = [key for key in keys if right(query, key)]
         if not special[query] and 0 < len(good) < len(keys):
-            hits, asked, chance = hits + (most in good), asked + 1, chance + len(good) / len(keys)
+            hits = hits + (most in good)
+            asked = asked + 1
+            chance = chance + len(good) / len(keys)
     return hits, asked, chance
 
 
@@ -485,7 +499,8 @@ def clustered_share(hits: list[int], asked: list[int], level: float) -> tuple[fl
     from scipy.stats import t
 
     pairs = [(h, n) for h, n in zip(hits, asked, strict=True) if n]
-    total, sentences = sum(n for _, n in pairs), len(pairs)
+    total = sum(n for _, n in pairs)
+    sentences = len(pairs)
     share = sum(h for h, _ in pairs) / total
     size: float = sentences
     if 0 < share < 1:
@@ -495,10 +510,12 @@ def clustered_share(hits: list[int], asked: list[int], level: float) -> tuple[fl
         tail = (1 + level) / 2
         fewer = (t.ppf(tail, total - 1) / t.ppf(tail, sentences - 1)) ** 2
         size = min(total, share * (1 - share) / variance * fewer)
-    x, alpha = share * size, (1 - level) / 2
+    x = share * size
+    alpha = (1 - level) / 2
 
     def halved(above: Any) -> float:
-        low, high = 0.0, 1.0
+        low = 0.0
+        high = 1.0
         for _ in range(80):
             middle = (low + high) / 2
             low, high = (low, middle) if above(middle) else (middle, high)
@@ -527,10 +544,15 @@ def greedy(
 
 def bleu(texts: list[str], references: list[str]) -> float:
     """BLEU of words between spaces from its definition, with an unseen order's precision halved."""
-    right, total, words, wanted = [0] * 4, [0] * 4, 0, 0
+    right = [0] * 4
+    total = [0] * 4
+    words = 0
+    wanted = 0
     for text, reference in zip(texts, references, strict=True):
-        a, b = text.split(), reference.split()
-        words, wanted = words + len(a), wanted + len(b)
+        a = text.split()
+        b = reference.split()
+        words = words + len(a)
+        wanted = wanted + len(b)
         for n in range(1, 5):
             left = [b[i : i + n] for i in range(len(b) - n + 1)]
             for gram in (a[i : i + n] for i in range(len(a) - n + 1)):
@@ -540,7 +562,8 @@ def bleu(texts: list[str], references: list[str]) -> float:
                     right[n - 1] += 1
     if not any(right) or not all(total):
         return 0.0
-    score, halved = min(1.0, exp(1 - wanted / words)), 1.0
+    score = min(1.0, exp(1 - wanted / words))
+    halved = 1.0
     for found, of in zip(right, total, strict=True):
         halved = halved if found else halved / 2
         score *= ((found or halved) / of) ** 0.25
@@ -576,7 +599,8 @@ def all_attention(
         own = slice(head * size, (head + 1) * size)
         query, key, value = (hidden @ weights[name][own].T for name in ("query", "key", "value"))
         for t in range(len(hidden)):
-            scores, values = [], []
+            scores = []
+            values = []
             for c in range(t + 1):
                 far = (
                     0.0
@@ -621,7 +645,9 @@ def encoder_macs(
 def jaccard(a: set[Any], b: set[Any]) -> float:
     """Members of both sets by members of either, counted one by one; 1 for two empty sets."""
     either = list(a) + [x for x in b if x not in a]
-    return sum(x in a and x in b for x in either) / len(either) if either else 1.0
+    if either:
+        return sum(x in a and x in b for x in either) / len(either)
+    return 1.0
 
 
 def removed_by_most(sets: list[set[Any]]) -> set[Any]:
@@ -653,7 +679,8 @@ def leaving_by_best_rank(scores: list[list[float]]) -> list[int]:
 
     scores: [language][head], all different within a language. One head after another, the least needed first.
     """
-    heads, left = range(len(scores[0])), set(range(len(scores[0])))
+    heads = range(len(scores[0]))
+    left = set(range(len(scores[0])))
     rank = {
         (i, h): 1 + sum(row[g] > row[h] for g in heads)
         for i, row in enumerate(scores)
@@ -677,7 +704,8 @@ def parameters_of_attention(hidden: int, size: int, heads: int) -> int:
 
 def perplexity_interval(nats: Any, words: Any) -> tuple[float, float]:
     """95 % interval of exp(Σ nats / Σ words) by the jackknife: passages left out one by one, t by S - 1 degrees."""
-    count, middle = len(nats), sum(nats) / sum(words)
+    count = len(nats)
+    middle = sum(nats) / sum(words)
     without = [(sum(nats) - nats[i]) / (sum(words) - words[i]) for i in range(count)]
     mean = sum(without) / count
     error = ((count - 1) / count * sum((one - mean) ** 2 for one in without)) ** 0.5
@@ -689,7 +717,8 @@ def log_probabilities(
     module: Any, source: torch.Tensor, given: list[int], asked: list[int]
 ) -> list[float]:
     """Log-probability of each token asked for, behind those given and before it, each from a pass of its own."""
-    out, before = [], list(given)
+    out = []
+    before = list(given)
     for token in asked:
         with torch.no_grad():
             scores = module(
@@ -703,7 +732,8 @@ def log_probabilities(
 
 def continued(module: Any, context: list[int], tokens: list[int]) -> list[float]:
     """Log-probability of each token behind a context and the tokens before it, each from a pass of its own."""
-    out, before = [], list(context)
+    out = []
+    before = list(context)
     for token in tokens:
         with torch.no_grad():
             likely = (

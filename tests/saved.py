@@ -15,7 +15,8 @@ from transformers import PreTrainedTokenizerFast
 from headlab.models.checkpoint import building_alone
 from headlab.tasks.intents.templates import LABELS
 
-LAYERS, HEADS = 2, 3
+LAYERS = 2
+HEADS = 3
 
 
 def letter_tokenizer() -> PreTrainedTokenizerFast:

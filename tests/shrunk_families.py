@@ -49,8 +49,19 @@ MORE = {
         "BertConfig", "BertLMHeadModel", SMALL | {"is_decoder": True}, {"decoder": [4, 4, 4]}
     ),
 }
-SHRINKABLE = ("bert", "bert-tokens", "xlm-roberta", "electra", "distilbert", "marian", "mbart", "t5", "gpt2", "llama",
-              *MORE)  # fmt: skip
+SHRINKABLE = (
+    "bert",
+    "bert-tokens",
+    "xlm-roberta",
+    "electra",
+    "distilbert",
+    "marian",
+    "mbart",
+    "t5",
+    "gpt2",
+    "llama",
+    *MORE,
+)
 
 
 def model_of(
@@ -104,6 +115,6 @@ def logits(module: PreTrainedModel, batch: dict[str, torch.Tensor]) -> torch.Ten
         out = module(**batch)
     found = out.logits if "logits" in out else out.last_hidden_state
     mask = batch["attention_mask"].bool()
-    return (
-        found[mask] if found.shape[:2] == mask.shape and "decoder_input_ids" not in batch else found
-    )
+    if found.shape[:2] == mask.shape and "decoder_input_ids" not in batch:
+        return found[mask]
+    return found

@@ -21,11 +21,12 @@ class Kept:
     """Outcome and seconds of every test of a run, set-up and tear-down included, and what it counted."""
 
     def __init__(self, out: Path, command: str) -> None:
+        # as it is when the run begins
         self._out, self._command, self._commit = (
             out,
             command,
             commit(),
-        )  # as it is when the run begins
+        )
         self._tests: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -68,7 +69,9 @@ def commit() -> str:
         return done.stdout.strip()
 
     found = git("rev-parse", "HEAD")
-    return found + "+" if found and git("status", "--porcelain", "--untracked-files=no") else found
+    if found and git("status", "--porcelain", "--untracked-files=no"):
+        return found + "+"
+    return found
 
 
 def keep(config: pytest.Config) -> None:

@@ -19,8 +19,12 @@ from headlab.roles import of_task
 from headlab.roles.study import study
 from headlab.tasks import Example, Task
 
-METHODS = {"shapley": {"samples": 48, "target": None}, "monte-carlo": {"samples": 24, "target": None},
-           "leave-one-out": {}, "gradient": {}}  # fmt: skip
+METHODS = {
+    "shapley": {"samples": 48, "target": None},
+    "monte-carlo": {"samples": 24, "target": None},
+    "leave-one-out": {},
+    "gradient": {},
+}
 
 
 def places(module: torch.nn.Module, first: str, second: str) -> dict[str, str]:
@@ -82,7 +86,8 @@ def _resumed(
     model: Model, batch: Any, gates: np.ndarray[Any, Any], rng: np.random.Generator
 ) -> np.ndarray[Any, Any]:
     """A pass that starts at another layer for each row."""
-    states, start = LayerStates(model.grid.layers), np.arange(3) % model.grid.layers
+    states = LayerStates(model.grid.layers)
+    start = np.arange(3) % model.grid.layers
     lower = torch.ones(gates.shape, device=model.device)
     with torch.no_grad(), model.active(ActiveGates(gates=lower, states=states)):
         model.module(**batch)
@@ -95,7 +100,8 @@ def _resumed(
 
 def _branched(model: Model, batch: Any, gates: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A pass whose rows all leave another's at the last layer; none runs before."""
-    trunk, last = Trunk(model.grid.layers), model.grid.layers - 1
+    trunk = Trunk(model.grid.layers)
+    last = model.grid.layers - 1
     how = FanOut(np.full(3, last), np.arange(3), model.grid.layers, trunk=trunk)
     with torch.no_grad():
         for states in (trunk, how):

@@ -137,7 +137,8 @@ class TableGame:
         assert self.foresight is not None
         assert uniforms.shape == wanted.shape == kept.shape
         assert halvings.shape == (BINS.bins, self.players)
-        gains, here = self._gains(kept, examples), kept @ (1 << np.arange(self.players))
+        gains = self._gains(kept, examples)
+        here = kept @ (1 << np.arange(self.players))
         bins, foreseen = self.foresight(gains)
         asked = wanted & (uniforms < 2.0 ** -halvings[bins, np.arange(self.players)])
         np.add.at(self.asked, examples, asked)
@@ -150,7 +151,8 @@ class TableGame:
 
     def _gains(self, kept: Bools, examples: Ints) -> Floats:
         bits = 1 << np.arange(self.players)
-        here, example = (kept @ bits)[:, None], np.asarray(examples)[:, None]
+        here = (kept @ bits)[:, None]
+        example = np.asarray(examples)[:, None]
         return self.table[example, here | bits] - self.table[example, here & ~bits]
 
     def answers(self, asks: Iterable[Query]) -> Iterator[Floats]:

@@ -129,7 +129,8 @@ def test_the_dashboard_imports_downwards_only():
 
 def test_pages_do_not_import_pages():
     """What two pages share stands in `panels/`."""
-    seen, wrong = set(), []
+    seen = set()
+    wrong = []
     for path, rooms, other_rooms in imports_within_the_dashboard():
         if rooms[0] == other_rooms[0] == "pages":
             seen.add(rooms[1])
@@ -472,15 +473,17 @@ def calls(path: str) -> Iterator[ast.Call]:
     return (node for node in ast.walk(sources()[path]) if isinstance(node, ast.Call))
 
 
+# of os, of named tuples; transformers has no other way
 PUBLIC_AFTER_ALL = {
     "_exit",
     "_replace",
     "_model_mapping",
-}  # of os, of named tuples; transformers has no other way
+}
+# nor torch, for devices
 PUBLIC_AFTER_ALL |= {
     "_make_wrapper_subclass",
     "_setup_privateuseone_for_python_backend",
-}  # nor torch, for devices
+}
 PRIVATE = re.compile(r"_[a-z]\w*")
 
 
@@ -517,8 +520,11 @@ def test_tests_use_public_names_and_change_no_defaults():
     for file in sorted((ROOT / "tests").rglob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         found += [f"{file.relative_to(ROOT)}:{line} {name}" for line, name in reached_into(tree)]
-        found += [f"{file.relative_to(ROOT)}:{n.lineno} {n.attr}" for n in ast.walk(tree)
-                  if isinstance(n, ast.Attribute) and n.attr in ("__defaults__", "__kwdefaults__")]  # fmt: skip
+        found += [
+            f"{file.relative_to(ROOT)}:{n.lineno} {n.attr}"
+            for n in ast.walk(tree)
+            if isinstance(n, ast.Attribute) and n.attr in ("__defaults__", "__kwdefaults__")
+        ]
     assert found == []
 
 
@@ -536,7 +542,8 @@ def test_tests_neither_sleep_nor_read_the_clock():
 
 def test_every_press_goes_to_the_log_and_no_callback_is_interrupted():
     """Streamlit's own buttons lose and repeat presses (headlab/dashboard/widgets/presses.py says how)."""
-    native, bare = [], []
+    native = []
+    bare = []
     for path in sources():
         for call in calls(path):
             name = (

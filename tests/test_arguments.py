@@ -36,23 +36,57 @@ WRONG = {
     "read a shrunk model": (lambda model, scores: headlab.load_shrunk(7), "folder", 7),
     "a store": (lambda model, scores: Store(7), "root", 7),
     "languages": (lambda model, scores: headlab.task("intents", 3), "languages", 3),
-    "gates": (lambda model, scores: headlab.gated(model, "mask.json").__enter__(), "gates", "mask.json"),
-    "a mask's path": (lambda model, scores: headlab.evaluate(model, tiny_task(), "mask.json"), "mask", "mask.json"),
-    "a model's name": (lambda model, scores: headlab.evaluate("tiny", tiny_task()), "model", "tiny"),
+    "gates": (
+        lambda model, scores: headlab.gated(model, "mask.json").__enter__(),
+        "gates",
+        "mask.json",
+    ),
+    "a mask's path": (
+        lambda model, scores: headlab.evaluate(model, tiny_task(), "mask.json"),
+        "mask",
+        "mask.json",
+    ),
+    "a model's name": (
+        lambda model, scores: headlab.evaluate("tiny", tiny_task()),
+        "model",
+        "tiny",
+    ),
     "a task's name": (lambda model, scores: headlab.evaluate(model, "intents"), "task", "intents"),
     "a size": (lambda model, scores: headlab.evaluate(model, tiny_task(), size=1.5), "size", 1.5),
     "a score's task": (lambda model, scores: headlab.score(model, "intents"), "task", "intents"),
-    "a score's seed": (lambda model, scores: headlab.score(model, tiny_task(), language="xx", seed=1.5), "seed", 1.5),
-    "a score's store": (lambda model, scores: headlab.score(model, tiny_task(), store="cache"), "store", "cache"),
-    "a curve's scores": (lambda model, scores: headlab.prune_curve(model, tiny_task(), scores=3), "scores", 3),
-    "a curve's model": (lambda model, scores: headlab.prune_curve("tiny", tiny_task(), scores=scores), "model", "tiny"),
+    "a score's seed": (
+        lambda model, scores: headlab.score(model, tiny_task(), language="xx", seed=1.5),
+        "seed",
+        1.5,
+    ),
+    "a score's store": (
+        lambda model, scores: headlab.score(model, tiny_task(), store="cache"),
+        "store",
+        "cache",
+    ),
+    "a curve's scores": (
+        lambda model, scores: headlab.prune_curve(model, tiny_task(), scores=3),
+        "scores",
+        3,
+    ),
+    "a curve's model": (
+        lambda model, scores: headlab.prune_curve("tiny", tiny_task(), scores=scores),
+        "model",
+        "tiny",
+    ),
     "a curve's points": (
-        lambda model, scores: headlab.prune_curve(model, tiny_task(), scores=scores, points=2.5), "points", 2.5,
+        lambda model, scores: headlab.prune_curve(model, tiny_task(), scores=scores, points=2.5),
+        "points",
+        2.5,
     ),
     "heads to remove": (lambda model, scores: scores.mask("bottom", k=1.5), "k", 1.5),
     "true as a number": (lambda model, scores: scores.mask("bottom", k=True), "k", "True"),
-    "a threshold": (lambda model, scores: scores.mask("threshold", threshold="0.1"), "threshold", "0.1"),
-}  # fmt: skip
+    "a threshold": (
+        lambda model, scores: scores.mask("threshold", threshold="0.1"),
+        "threshold",
+        "0.1",
+    ),
+}
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -71,7 +105,8 @@ def test_languages_may_come_in_any_collection_and_gates_in_any_nesting(model: Mo
 def test_numbers_of_numpy_and_paths_are_taken(
     model: Model, scores: HeadScores, tmp_path: Path
 ) -> None:
-    store, three = Store(str(tmp_path / "cache")), np.int64(3)
+    store = Store(str(tmp_path / "cache"))
+    three = np.int64(3)
     made = headlab.score(
         model,
         tiny_task(),

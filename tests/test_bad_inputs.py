@@ -75,7 +75,8 @@ def test_reported_19_a_family_is_drawn_from_its_seed_and_answered_in_sentences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, count: int
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    answers, contents = [], []
+    answers = []
+    contents = []
     for number in range(2):
         folder = tmp_path / str(number)
         folder.mkdir()

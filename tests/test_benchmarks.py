@@ -69,12 +69,11 @@ def test_the_truth_is_the_average_over_all_orders() -> None:
 
 def test_the_table_gives_the_same_gains_as_the_model() -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    game, table = (
-        ModelGame(Evaluator(model, tiny_task(), "xx", "dev", exactness.EXAMPLES)),
-        exactness.tiny_game(),
-    )
+    game = ModelGame(Evaluator(model, tiny_task(), "xx", "dev", exactness.EXAMPLES))
+    table = exactness.tiny_game()
     rng = np.random.default_rng(1)
-    orders, rows = np.stack([rng.permutation(12)[:5] for _ in range(6)]), rng.integers(16, size=6)
+    orders = np.stack([rng.permutation(12)[:5] for _ in range(6)])
+    rows = rng.integers(16, size=6)
     kept, wanted = rng.random((2, 6, 12)) < 0.5
     assert_array_equal(table.gains(orders, rows), game.gains(orders, rows))
     assert_array_equal(table.marginals(kept, wanted, rows), game.marginals(kept, wanted, rows))
@@ -137,7 +136,8 @@ def test_padded_inputs_are_all_of_one_length_and_answer_the_same(
     plain, padded = (
         kind(model, tiny_task(), "xx", "dev", 16) for kind in (Evaluator, recipe.PaddedEvaluator)
     )
-    gates, rows = model.grid.gates(np.random.default_rng(2).random((16, 12)) < 0.7), np.arange(16)
+    gates = model.grid.gates(np.random.default_rng(2).random((16, 12)) < 0.7)
+    rows = np.arange(16)
     assert padded.tensors(rows)["input_ids"].shape == (16, 40)
     assert_array_equal(plain.correct(gates, rows), padded.correct(gates, rows))
 
@@ -153,7 +153,8 @@ def made_up_setting(folder: Path, game: exactness.TableGame) -> SimpleNamespace:
 
 
 def test_a_long_run_goes_on_where_it_was_left(tmp_path: Path) -> None:
-    plan, game = SamplingPlan(64, None, "width", 0.95, 1.0), small_game()
+    plan = SamplingPlan(64, None, "width", 0.95, 1.0)
+    game = small_game()
     whole = setting.long_run(made_up_setting(tmp_path / "a", game), plan, 3, ALL_SIZES, 60)  # type: ignore[arg-type]
     parts = made_up_setting(tmp_path / "b", game)
     first = setting.long_run(parts, plan, 3, ALL_SIZES, 0)  # type: ignore[arg-type]
@@ -164,7 +165,8 @@ def test_a_long_run_goes_on_where_it_was_left(tmp_path: Path) -> None:
 
 
 def test_a_run_cut_short_is_extrapolated_and_a_finished_one_is_not(tmp_path: Path) -> None:
-    game, target = small_game(), 0.15
+    game = small_game()
+    target = 0.15
     made_up = made_up_setting(tmp_path, game)
     short = setting.long_run(made_up, guarantee.plan(target), 3, TOP50, 0)  # type: ignore[arg-type]
     early = guarantee.ours(short, target, game.examples)
@@ -195,7 +197,8 @@ def test_small_rounds_change_no_number() -> None:
         tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 16
     )
     ours = race.HEADLAB[race.OURS]
-    coarse, fine = ours(ModelGame(evaluator), 5), ours(SmallRounds(evaluator), 5)
+    coarse = ours(ModelGame(evaluator), 5)
+    fine = ours(SmallRounds(evaluator), 5)
     assert_array_equal(next(coarse).values, [next(fine) for _ in range(4)][-1].values)
 
 
@@ -214,7 +217,8 @@ def made_up_runs(rng: np.random.Generator, constants: dict[str, float]) -> list[
 
 def test_equal_error_is_the_ratio_of_squared_error_times_seconds(rng: np.random.Generator) -> None:
     truth = race.Reference(np.zeros(4000), np.zeros(4000), 1)
-    slow, slower = f"slow ({peers.ONE})", f"slower ({peers.WHOLE})"
+    slow = f"slow ({peers.ONE})"
+    slower = f"slower ({peers.WHOLE})"
     runs = made_up_runs(rng, {race.OURS: 0.01, race.FORMER: 0.02, slow: 0.04, slower: 0.1})
     found = report.compared(runs, {"late": 900.0}, truth)
     assert found["speedup_to_equal_error"][slow]["times"] == pytest.approx(4, rel=0.1)
@@ -343,7 +347,8 @@ def test_the_first_version_meets_the_exact_values_too(estimand: str) -> None:
 
 
 def test_a_long_run_of_the_first_version_goes_on_where_it_was_left(tmp_path: Path) -> None:
-    game, plan = small_game(), SamplingPlan(64, None, "width", 0.95, 1.0)
+    game = small_game()
+    plan = SamplingPlan(64, None, "width", 0.95, 1.0)
     whole = setting.long_run(
         made_up_setting(tmp_path / "a", game), plan, 3, ALL_SIZES, 60, former=True
     )  # type: ignore[arg-type]
@@ -371,9 +376,13 @@ def test_everybody_races_with_every_seed(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(race, "PEERS", (fake_peer(peers.ONE, 1), fake_peer(peers.WHOLE, 1), late))
     game = small_game()
     made_up = SimpleNamespace(
-        small_rounds=lambda: game, game=game, evaluator=SimpleNamespace(forwards=0), seconds=lambda part: 1.0, seeds=2,
+        small_rounds=lambda: game,
+        game=game,
+        evaluator=SimpleNamespace(forwards=0),
+        seconds=lambda part: 1.0,
+        seeds=2,
         newer=None,
-    )  # fmt: skip
+    )
     runs, missing = race.race(made_up, forward=0.01)  # type: ignore[arg-type]
     assert missing == {late.title: pytest.approx(10.0)}
     titles = [race.OURS, race.FORMER, race.PLAIN, f"needs 1 ({peers.ONE})"]
@@ -432,7 +441,8 @@ def test_the_committed_figures_say_what_they_depend_on() -> None:
         assert goal["met"] == (goal["reached"] >= goal["times"])
     for ratio in (found["speedup_to_guarantee"], *found["speedup_to_equal_error"].values()):
         assert ratio["low"] <= ratio["times"] <= ratio["high"]
-    ours, paper = found["guarantee"]["ours"], found["guarantee"]["paper_extrapolated"]["range 1"]
+    ours = found["guarantee"]["ours"]
+    paper = found["guarantee"]["paper_extrapolated"]["range 1"]
     seconds = np.mean([run["seconds"] for run in ours])
     assert found["speedup_to_guarantee"]["times"] == pytest.approx(
         paper["seconds_padded_to_128"] / seconds, rel=1e-3

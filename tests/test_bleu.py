@@ -20,7 +20,8 @@ WORDS = ["ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben"]
 
 def sides(rng: np.random.Generator, n: int, wrong: float) -> tuple[list[str], list[str]]:
     """References of made-up words, and texts with some words exchanged, some dropped and some more."""
-    texts, references = [], []
+    texts = []
+    references = []
     for _ in range(n):
         words = list(rng.choice(WORDS, rng.integers(1, 12)))
         references.append(" ".join(words))
@@ -65,7 +66,8 @@ def test_a_country_or_a_script_changes_nothing_of_how_words_are_cut():
 
 
 def test_nothing_right_is_0_and_all_right_is_100_but_neither_is_certain():
-    none, whole = bleu(["a b c d"] * 9, ["e f g h"] * 9), bleu(["a b c d"] * 9, ["a b c d"] * 9)
+    none = bleu(["a b c d"] * 9, ["e f g h"] * 9)
+    whole = bleu(["a b c d"] * 9, ["a b c d"] * 9)
     assert none.score == 0
     assert whole.score == pytest.approx(100)
     assert none.high > 0
@@ -86,7 +88,8 @@ def test_a_better_system_is_found_to_be_better_and_pairing_makes_the_interval_na
     rng = np.random.default_rng(1)
     texts, references = sides(rng, 150, 0.5)
     better = [r if rng.random() < 0.3 else t for t, r in zip(texts, references, strict=True)]
-    before, after = bleu(texts, references), bleu(better, references)
+    before = bleu(texts, references)
+    after = bleu(better, references)
     found = gain(before, after)
     assert found.difference == pytest.approx(after.score - before.score)
     assert 0 < found.low < found.difference < found.high
@@ -104,7 +107,8 @@ def test_the_same_seed_gives_the_same_interval_and_groups_make_it_wider():
         [text for text in references for _ in range(4)],
     )
     groups = [str(row // 4) for row in range(80)]
-    alone, grouped = bleu(*twice, seed=5), bleu(*twice, seed=5, groups=groups)
+    alone = bleu(*twice, seed=5)
+    grouped = bleu(*twice, seed=5, groups=groups)
     assert (grouped.low, grouped.high) == (lambda b: (b.low, b.high))(
         bleu(*twice, seed=5, groups=groups)
     )
@@ -120,7 +124,8 @@ def drawn(rng: np.random.Generator, words: np.ndarray, right: float) -> np.ndarr
 
 
 def test_intervals_hold_the_truth_as_often_as_they_promise(monkeypatch: pytest.MonkeyPatch):
-    runs, rng = 200, np.random.default_rng(4)
+    runs = 200
+    rng = np.random.default_rng(4)
     many = rng.integers(4, 16, 200_000)
     truth, better = (
         float(corpus_bleu(drawn(rng, many, right).sum(axis=0))) for right in (0.6, 0.65)
@@ -141,7 +146,8 @@ def test_intervals_hold_the_truth_as_often_as_they_promise(monkeypatch: pytest.M
 
 
 def test_what_cannot_be_compared_is_refused(monkeypatch: pytest.MonkeyPatch):
-    one, other = bleu(["a b"], ["a b"]), bleu(["a b"], ["a b c"])
+    one = bleu(["a b"], ["a b"])
+    other = bleu(["a b"], ["a b c"])
     with raises("bleu.other_sentences"):
         gain(one, other)
     with raises("bleu.counts_differ"):

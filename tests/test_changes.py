@@ -34,7 +34,8 @@ def one_by_one(evaluator: Evaluator, mask: Mask | None) -> list[np.ndarray]:
     """Label probabilities of every answer, one example and one pass at a time."""
     out = []
     for row in range(len(evaluator.examples)):
-        rows, model = np.array([row]), evaluator.model
+        rows = np.array([row])
+        model = evaluator.model
         gates = np.ones(model.grid.size, bool) if mask is None else mask.kept
         with torch.no_grad(), gated(model, model.grid.gates(gates)):
             logits = evaluator.logits(evaluator.tensors(rows))
@@ -50,7 +51,8 @@ def test_changed_answers_are_those_of_a_plain_loop_with_their_probabilities(
 ) -> None:
     evaluator = Evaluator(tiny_model(family, tokenizer=tiny_tokenizer()), task, "xx", "dev", 24)
     mask = mask_of(evaluator.model)
-    before, after = one_by_one(evaluator, None), one_by_one(evaluator, mask)
+    before = one_by_one(evaluator, None)
+    after = one_by_one(evaluator, mask)
     answers = [(e, place) for e in evaluator.examples for place in range(len(e.words) or 1)]
     wanted = []
     for (example, place), old, new in zip(answers, before, after, strict=True):
@@ -125,7 +127,8 @@ def test_the_command_writes_the_changed_answers_of_all_languages(
 ) -> None:
     monkeypatch.setattr("headlab.tasks.registry.TASKS", {"tiny": lambda _: tiny_task()})
     folder = str(save_family(tmp_path / "bert", "bert"))
-    mask, out = tmp_path / "mask.json", tmp_path / "new" / "changes.csv"
+    mask = tmp_path / "mask.json"
+    out = tmp_path / "new" / "changes.csv"
     asked = ["--model", folder, "--task", "tiny", "--cache", str(tmp_path / "cache")]
     assert main(["score", *asked, "--languages", "xx", "--method", "random"]) == 0
     assert (

@@ -64,17 +64,36 @@ PLAIN = [
 ]  # fmt: skip
 # Their positions begin after that of the padding token.
 SHIFTED = [
-    Stated(f"{name}ForSequenceClassification", f"{name}Config", 64 - padding - 1, SMALL | {"pad_token_id": padding})
+    Stated(
+        f"{name}ForSequenceClassification",
+        f"{name}Config",
+        64 - padding - 1,
+        SMALL | {"pad_token_id": padding},
+    )
     for name, padding in (
-        ("Roberta", 1), ("XLMRoberta", 0), ("Camembert", 1), ("Data2VecText", 1), ("Esm", 1), ("IBert", 1),
-        ("MPNet", 1), ("RobertaPreLayerNorm", 1),
+        ("Roberta", 1),
+        ("XLMRoberta", 0),
+        ("Camembert", 1),
+        ("Data2VecText", 1),
+        ("Esm", 1),
+        ("IBert", 1),
+        ("MPNet", 1),
+        ("RobertaPreLayerNorm", 1),
     )
 ] + [
-    Stated("LongformerForSequenceClassification", "LongformerConfig", 62, SMALL | {
-        "pad_token_id": 1, "attention_window": [8, 8, 8]}),
-    Stated("XmodForSequenceClassification", "XmodConfig", 62, SMALL | {
-        "pad_token_id": 1, "languages": ["en_XX"], "default_language": "en_XX"}),
-]  # fmt: skip
+    Stated(
+        "LongformerForSequenceClassification",
+        "LongformerConfig",
+        62,
+        SMALL | {"pad_token_id": 1, "attention_window": [8, 8, 8]},
+    ),
+    Stated(
+        "XmodForSequenceClassification",
+        "XmodConfig",
+        62,
+        SMALL | {"pad_token_id": 1, "languages": ["en_XX"], "default_language": "en_XX"},
+    ),
+]
 # Models whose configuration states nothing: relative positions and ALiBi.
 UNSTATED = [
     Stated("BloomForCausalLM", "BloomConfig", None, {"vocab_size": VOCAB, "hidden_size": 24, "n_layer": 2,
@@ -155,12 +174,20 @@ def test_reported_04_the_length_is_found_under_any_of_its_names(name: str):
 
 
 def test_reported_04_a_model_of_several_kinds_of_input_says_it_of_its_text():
-    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
-              "image_size": 8, "patch_size": 4, "max_position_embeddings": 9}  # fmt: skip
+    vision = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 8,
+        "patch_size": 4,
+        "max_position_embeddings": 9,
+    }
     config = hf.LlavaConfig(
-        vision_config={"model_type": "clip_vision_model", **vision}, text_config={"model_type": "llama", **DECODER},
+        vision_config={"model_type": "clip_vision_model", **vision},
+        text_config={"model_type": "llama", **DECODER},
         image_token_index=5,
-    )  # fmt: skip
+    )
     with building_alone():
         assert (
             position_count(hf.LlavaForConditionalGeneration(config))

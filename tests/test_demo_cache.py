@@ -22,7 +22,9 @@ from headlab.studies.pareto import CONFIRMED_TABLE
 from headlab.tasks import xnli
 from headlab.tasks.intents.templates import LANGUAGES
 
-MODEL, SIZE, HEADS = "e5-small-intents", 512, 144
+MODEL = "e5-small-intents"
+SIZE = 512
+HEADS = 144
 SOME = 5
 SOME_LANGUAGES = ("en", "ml")
 WIDEST = 0.01
@@ -122,7 +124,8 @@ def test_the_untouched_models_answers_are_there_for_the_prune_page(split):
         model = headlab.load(MODEL, device="cpu")
     except MissingBase as missing:
         pytest.skip(str(missing))
-    store, digest = Store(CACHE), full_mask(model.grid).digest
+    store = Store(CACHE)
+    digest = full_mask(model.grid).digest
     for language in LANGUAGES:
         evaluator = Evaluator(
             model, headlab.task("intents"), language, split, EXAMPLES_BY_SPLIT[split]
@@ -143,9 +146,10 @@ def test_these_methods_cover_some_languages(results, method):
 def test_the_demo_page_tells_what_the_front_has_measured():
     """Its figures were written by hand, and two of them were rounded up."""
     (by_estimate,) = (
-        r.record for r in Store(CACHE).reports().results
+        r.record
+        for r in Store(CACHE).reports().results
         if r.record.name == "front" and r.record.spec["options"]["by"] == "estimate"
-    )  # fmt: skip
+    )
     table = by_estimate.table(CONFIRMED_TABLE)
     columns = [
         table.column(name)
@@ -179,7 +183,8 @@ def test_a_language_is_comparable_with_the_next(results):
 
 def test_intervals_stand_where_the_method_gives_them(results):
     for r in results:
-        scores, method = r.record, METHODS[r.record.method]
+        scores = r.record
+        method = METHODS[r.record.method]
         assert scores.grid.to_json() == {"encoder": [12] * 12}
         assert (scores.low is not None) == method.intervals
         assert scores.unit == method.unit

@@ -104,7 +104,8 @@ def test_the_readme_names_files_that_exist():
 
 @pytest.mark.parametrize("key", METHODS)
 def test_a_method_is_documented_with_its_options_and_defaults(key):
-    method, section = METHODS[key], sections("docs/methods.md")[f"`{key}`"]
+    method = METHODS[key]
+    section = sections("docs/methods.md")[f"`{key}`"]
     table = {cells[0]: cells[1:] for cells in rows(section)}
     if method.options or method.signed:
         assert table["cost"][0].startswith(method.costs.words)
@@ -130,7 +131,8 @@ def test_every_section_about_a_method_is_of_a_method():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_is_documented_with_every_option(name):
-    command, section = COMMANDS[name], command_section(name)
+    command = COMMANDS[name]
+    section = command_section(name)
     assert command.help
     assert "headlab " + name in text(README)
     for parameter in command.params:
@@ -234,7 +236,8 @@ def test_the_python_block_runs(
     (block,) = blocks(README, "python")
     names: dict[str, object] = {}
     exec(compile(block, "README.md", "exec"), names)
-    model, mask = names["model"], load_mask(tmp_path / "mask.json")
+    model = names["model"]
+    mask = load_mask(tmp_path / "mask.json")
     assert isinstance(model, headlab.hooks.Model)
     mask.check(model.grid, model.fingerprint)
     assert (names["scores"].samples == 4).all()  # type: ignore[attr-defined] # what the block calls scores

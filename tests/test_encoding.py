@@ -129,7 +129,8 @@ def slow(model: Model, example: Example, gates: np.ndarray) -> list[list[float]]
 def check_choices(model: Model, alone: Callable[[Example, np.ndarray], list[float]]) -> None:
     """Each choice has the log-probability that it has alone, under gates that differ by row."""
     evaluator = Evaluator(model, CHOICES, "xx")
-    gates, rows = gates_of(evaluator), np.arange(len(evaluator.examples))
+    gates = gates_of(evaluator)
+    rows = np.arange(len(evaluator.examples))
     with torch.inference_mode(), gated(model, gates):
         found = evaluator.logits(evaluator.tensors(rows)).numpy()
     for row, example in enumerate(evaluator.examples):
@@ -168,7 +169,8 @@ def test_gains_are_those_of_whole_passes_however_they_are_computed(
     evaluator = Evaluator(model, task, "xx")
     game = ModelGame(evaluator, value=value_function_of(key))
     rng = np.random.default_rng(1)
-    kept, examples = rng.random((6, game.players)) < 0.8, np.arange(6)
+    kept = rng.random((6, game.players)) < 0.8
+    examples = np.arange(6)
     want = np.zeros(kept.shape)
     for player in range(game.players):
         other = kept.copy()
@@ -197,7 +199,8 @@ def test_every_method_takes_such_a_task(model: Model, task: Task):
     without = score(model, task, method="leave-one-out", size=None)
     evaluator = Evaluator(model, task, "xx", size=None)
     ones = np.ones(model.grid.size, bool)
-    whole, want = evaluator.evaluate().accuracy, []
+    whole = evaluator.evaluate().accuracy
+    want = []
     for head in range(model.grid.size):
         mask = Mask(model.grid, ones & (np.arange(len(ones)) != head))
         want.append(whole - evaluator.evaluate(mask).accuracy)
@@ -236,9 +239,12 @@ def test_answers_that_a_mask_changes_are_named_by_the_examples_own_choices(model
                 np.exp(one - one.max()) / np.exp(one - one.max()).sum() for one in (before, after)
             ]
             want[example.id] = (
-                names[example.label], names[before.argmax()], names[after.argmax()],
-                pytest.approx(shares[0].max(), abs=1e-9), pytest.approx(shares[1].max(), abs=1e-9),
-            )  # fmt: skip
+                names[example.label],
+                names[before.argmax()],
+                names[after.argmax()],
+                pytest.approx(shares[0].max(), abs=1e-9),
+                pytest.approx(shares[1].max(), abs=1e-9),
+            )
     found = {
         one.id: (one.label, one.before, one.after, one.p_before, one.p_after)
         for one in changes(evaluator, mask)
@@ -255,9 +261,8 @@ def test_roles_are_found_on_such_texts_whole(model: Model):
         measures = next(table for table in report.tables if table.name == "measures")
         words = [len(e.text.split()) + len((e.target or "").split()) for e in task.examples("xx")]
         (tokens,) = {*measures.column("tokens")}
-        assert (
-            sum(words) <= tokens <= sum(words) + 2 * len(words)
-        )  # <s> and </s>, which may not be counted
+        # <s> and </s>, which may not be counted
+        assert sum(words) <= tokens <= sum(words) + 2 * len(words)
 
 
 def test_accuracy_by_byte_leaves_out_the_space_before_a_choice(model: Model):
@@ -298,14 +303,12 @@ def test_a_model_that_cannot_share_a_context_says_so(monkeypatch: pytest.MonkeyP
     long = of(Example("1", "w4 w5 w4 w5 w4 w6 w7 w8", 0, choices=(" w6 w7", " w8")))
     with raises("model.choices_unshared", "tiny-window-lm"):
         Evaluator(language_model("window-lm"), long, "xx")
-    wide = Example(
-        "2", "w4", 0, choices=tuple(f" w{n} w5 w6" for n in range(10, 20))
-    )  # more tokens, but not in a row
+    # more tokens, but not in a row
+    wide = Example("2", "w4", 0, choices=tuple(f" w{n} w5 w6" for n in range(10, 20)))
     with raises("model.choices_unshared", "tiny-window-lm"):
         Evaluator(language_model("window-lm"), of(wide, *long.read("xx", "dev", 0)), "xx")
-    monkeypatch.setattr(
-        encoding, "TOLERANCE", {"float32": 1e9, "float64": 1e9}
-    )  # a window is refused all the same
+    # a window is refused all the same
+    monkeypatch.setattr(encoding, "TOLERANCE", {"float32": 1e9, "float64": 1e9})
     with raises("model.choices_unshared", "tiny-window-lm"):
         Evaluator(language_model("window-lm"), long, "xx")
 
@@ -526,7 +529,8 @@ def test_an_encoder_decoder_gives_each_choice_the_log_probability_of_its_tokens(
 
 def test_an_encoder_decoder_does_choices_by_every_method(pairs: Model):
     evaluator = Evaluator(pairs, CHOICES, "xx", size=None)
-    ones, want = np.ones(pairs.grid.size, bool), []
+    ones = np.ones(pairs.grid.size, bool)
+    want = []
     whole = evaluator.evaluate()
     for head in range(pairs.grid.size):
         mask = Mask(pairs.grid, ones & (np.arange(len(ones)) != head))
@@ -621,13 +625,15 @@ def test_a_masked_language_model_is_asked_for_the_same_few_tokens_every_time():
         Example(str(n), "w4 w5" if n % 2 else "", target=f" {words(rng, 3, 30)}") for n in range(8)
     ]
     task = replace(TEXTS, read=lambda *_: texts)
-    evaluator, again = Evaluator(model, task, "xx"), Evaluator(model, task, "xx")
+    evaluator = Evaluator(model, task, "xx")
+    again = Evaluator(model, task, "xx")
     mask = model.tokenizer.mask_token_id
     assert list(evaluator.inputs.answers) == list(again.inputs.answers)
     for row, example in enumerate(texts):
         inputs = evaluator.tensors(np.array([row]))
         whole = model.tokenizer(example.text + (example.target or ""))["input_ids"]
-        ids, asked = inputs["input_ids"][0].tolist(), inputs["asked"][0].tolist()
+        ids = inputs["input_ids"][0].tolist()
+        asked = inputs["asked"][0].tolist()
         assert [n for n, token in enumerate(ids) if token == mask] == asked
         assert [token if n not in asked else whole[n] for n, token in enumerate(ids)] == whole
         assert min(asked) > 2 * (row % 2)  # the context stays
@@ -675,9 +681,8 @@ def test_bits_and_perplexity_are_ratios_of_sums(model: Model):
         "bits_per_byte_low",
         "bits_per_byte_high",
     ]
-    sure = replace(
-        sure, nats=np.full_like(sure.nats, -1e4)
-    )  # a run of letters: no float holds this perplexity
+    # a run of letters: no float holds this perplexity
+    sure = replace(sure, nats=np.full_like(sure.nats, -1e4))
     assert [*text_rates(evaluator, sure)] == [
         "bits_per_byte",
         "bits_per_byte_low",
@@ -689,7 +694,8 @@ def test_bits_and_perplexity_are_ratios_of_sums(model: Model):
 
 def test_the_interval_of_a_rate_holds_the_truth_as_often_as_it_says():
     """Documents of random size whose own rates differ; the rate of all documents is known."""
-    held, runs = 0, 150
+    held = 0
+    runs = 150
     for seed in range(runs):
         rng = np.random.default_rng([seed, 4])
         groups = np.repeat(np.arange(40), rng.integers(1, 6, 40))

@@ -149,7 +149,8 @@ def test_comparison_counts_flips(model: Model) -> None:
 def test_ablation_mean_differs_from_zero(model: Model) -> None:
     evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24)
     mask = mask_of(model, *range(6))
-    zero, mean = evaluator.evaluate(mask), evaluator.evaluate(mask, ablation="mean")
+    zero = evaluator.evaluate(mask)
+    mean = evaluator.evaluate(mask, ablation="mean")
     again = evaluator.evaluate(mask)
     assert (zero.predicted == again.predicted).all()
     assert (mean.predicted != zero.predicted).any()

@@ -246,7 +246,8 @@ def test_a_package_s_figures_are_on_the_page_in_the_document_and_in_files(
     shown = files() | ({} if figures is None else {"headlab_toy/depth_figures.py": figures})
     modules = {path: text for path, text in shown.items() if path.startswith("headlab_toy/")}
     installed(shown["pyproject.toml"], modules)
-    cache, out = tmp_path / "cache", tmp_path / "out"
+    cache = tmp_path / "cache"
+    out = tmp_path / "out"
     pieces = Pieces(headlab.load(folder, device="cpu"), headlab.task("polarity"), Store(cache))
     run_experiment("depth", pieces, options={"method": "entropy"})
     (result,) = Store(cache).reports().results

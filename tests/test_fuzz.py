@@ -47,7 +47,8 @@ def test_spoiled_files_are_read_or_refused(
     cases: int,
     record_property: Callable[[str, object], None],
 ) -> None:
-    reader, rng = readers[name], random.Random(f"{name} {cases}")
+    reader = readers[name]
+    rng = random.Random(f"{name} {cases}")
     assert all(fuzzing.attempt(reader, good) for good in reader.good)
     cases = cases // 4 if reader.dear else cases
     record_property("cases", cases)

@@ -78,7 +78,8 @@ def test_a_translation_depends_neither_on_its_neighbours_nor_on_threads_nor_on_m
         assert translations(evaluator, mask, decoding=Decoding(beams)) == once
     finally:
         torch.set_num_threads(before)
-    generate, module = type(evaluator.model.module).generate, evaluator.model.module
+    generate = type(evaluator.model.module).generate
+    module = evaluator.model.module
     failed = []
 
     def small(*given: object, **named: object) -> object:
@@ -93,7 +94,8 @@ def test_a_translation_depends_neither_on_its_neighbours_nor_on_threads_nor_on_m
 
 
 def test_a_closed_head_is_a_head_whose_output_columns_are_zero(evaluator: Evaluator):
-    grid, other = evaluator.model.grid, made()
+    grid = evaluator.model.grid
+    other = made()
     kept = np.ones(grid.size, bool)
     for flat, (row, head) in enumerate(grid.flat):
         if flat % 3 == 0:
@@ -112,7 +114,8 @@ def test_beam_search_finds_the_likeliest_of_all_short_texts(monkeypatch: pytest.
     monkeypatch.setattr(generation, "TOKENS_PER_SOURCE_TOKEN", 0)
     monkeypatch.setattr(generation, "EXTRA_TOKENS", 3)  # the start, a token, the end
     evaluator = made()
-    module, tokenizer = evaluator.model.module, evaluator.model.tokenizer
+    module = evaluator.model.module
+    tokenizer = evaluator.model.tokenizer
     with torch.no_grad():
         module.final_logits_bias[0, :4] = -1e4
     evaluator.examples = evaluator.examples[:2]
@@ -142,9 +145,8 @@ def test_the_model_s_own_settings_change_neither_search_nor_length(
         setattr(other.model.module.generation_config, name, value)
     assert translations(other, decoding=Decoding(beams)) == plain
     assert not caplog.records
-    other.model.module.generation_config.bad_words_ids = [
-        [word] for word in range(4, 90)
-    ]  # of tokens, it has its say
+    # of tokens, it has its say
+    other.model.module.generation_config.bad_words_ids = [[word] for word in range(4, 90)]
     assert translations(other, decoding=Decoding(beams)) != plain
 
 

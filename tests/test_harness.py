@@ -131,12 +131,18 @@ def test_reported_02_perplexity_is_no_mean_of_log_probabilities(
 @pytest.mark.parametrize(
     ("task", "metric", "better"),
     [
-        ("mini_lambada", "acc", True), ("mini_classes", "f1", True), ("mini_classes", "mcc", True),
-        ("mini_choices", "brier_score", False), ("mini_corpus", "bleu", True), ("mini_corpus", "ter", False),
-        ("mini_rolling", "bits_per_byte", False), ("mini_own", "spread", False), ("mini_equal", "acc", True),
+        ("mini_lambada", "acc", True),
+        ("mini_classes", "f1", True),
+        ("mini_classes", "mcc", True),
+        ("mini_choices", "brier_score", False),
+        ("mini_corpus", "bleu", True),
+        ("mini_corpus", "ter", False),
+        ("mini_rolling", "bits_per_byte", False),
+        ("mini_own", "spread", False),
+        ("mini_equal", "acc", True),
         ("mini_by_size", "perplexity", False),
     ],
-)  # fmt: skip
+)
 def test_reported_02_the_direction_is_the_task_s(
     task: str, metric: str, better: bool, table: dict[str, Any]
 ):
@@ -168,7 +174,8 @@ def test_reported_02_groups_are_averaged_as_they_say(table: dict[str, Any]):
     assert row["low"] <= row["difference"] <= row["high"]
     assert (row["n"], row["tasks"]) == (2 * DOCUMENTS, 2)
     assert "no share" in table["mini_by_size"]["perplexity"]["no_interval"]
-    alone, grouped = table["mini_lambada"]["acc"], table["mini_by_size"]["acc"]
+    alone = table["mini_lambada"]["acc"]
+    grouped = table["mini_by_size"]["acc"]
     assert (alone["acc"], alone["n"]) == (grouped["acc"], grouped["n"])
     assert {"low", "high", "p"} < set(grouped)
 
@@ -268,14 +275,19 @@ def test_reported_02_means_of_log_probabilities_get_no_made_up_documents():
 @pytest.mark.parametrize(
     ("settings", "sampling", "unused"),
     [
-        ({"do_sample": True, "temperature": 0.7, "top_p": 0.9}, {"do_sample", "temperature", "top_p"}, set()),
+        (
+            {"do_sample": True, "temperature": 0.7, "top_p": 0.9},
+            {"do_sample", "temperature", "top_p"},
+            set(),
+        ),
         ({"temperature": 0.2, "top_k": 5}, {"temperature", "top_k"}, set()),
-        ({"do_sample": False, "temperature": 0.7}, set(), set()), ({"temperature": 0.0}, set(), set()),
+        ({"do_sample": False, "temperature": 0.7}, set(), set()),
+        ({"temperature": 0.0}, set(), set()),
         ({"num_return_sequences": 5, "until": None}, set(), {"num_return_sequences"}),
         ({"num_return_sequences": 1, "num_beams": 2}, set(), set()),
         ({"max_length": 9, "odd": 1}, set(), {"max_length", "odd"}),
     ],
-)  # fmt: skip
+)
 def test_reported_02_settings_without_effect_are_said(
     settings: dict[str, Any], sampling: set[str], unused: set[str]
 ):
@@ -510,9 +522,10 @@ def test_reported_02_a_task_may_keep_anything_of_a_document(value: Any):
             for n in range(DOCUMENTS)
         ]
         results = {
-            "results": {"made": {"odd,none": np.array([1.0, 2.0])}}, "samples": {"made": samples},
+            "results": {"made": {"odd,none": np.array([1.0, 2.0])}},
+            "samples": {"made": samples},
             "higher_is_better": {},
-        }  # fmt: skip
+        }
         runs.append(HarnessRun(results, {"made": {"odd": "mean"}}))
     row = figures(runs, seed=0)["made"]["odd"]
     assert (row["odd"], row["n"], row["no_interval"]) == (
@@ -531,9 +544,10 @@ def test_reported_02_documents_without_a_number_are_not_counted():
             for n, value in enumerate(values)
         ]
         results = {
-            "results": {"made": {"nats,none": float(np.nanmean(values))}}, "samples": {"made": samples},
+            "results": {"made": {"nats,none": float(np.nanmean(values))}},
+            "samples": {"made": samples},
             "higher_is_better": {},
-        }  # fmt: skip
+        }
         runs.append(HarnessRun(results, {"made": {"nats": "nanmean"}}))
     row = figures(runs, seed=0)["made"]["nats"]
     assert (row["n"], row["difference"]) == (20, pytest.approx(-3))

@@ -118,10 +118,8 @@ def test_every_word_counts_once(words: Evaluator):
 
 def test_masked_words_compare_word_by_word(words: Evaluator, rng: np.random.Generator):
     kept = rng.random(12) < 0.6
-    before, after = (
-        words.evaluate(),
-        words.evaluate(Mask(words.model.grid, kept, words.model.identity())),
-    )
+    before = words.evaluate()
+    after = words.evaluate(Mask(words.model.grid, kept, words.model.identity()))
     found = compare(before, after)
     assert found.n == before.n
     assert found.difference == pytest.approx(after.accuracy - before.accuracy)
@@ -131,8 +129,10 @@ def test_masked_words_compare_word_by_word(words: Evaluator, rng: np.random.Gene
 def test_words_gain_the_same_in_branching_and_in_full_passes(
     words: Evaluator, key: str, rng: np.random.Generator
 ):
-    game, rows = ModelGame(words, value=value_function_of(key)), rng.integers(14, size=8)
-    kept, wanted = rng.random((8, 12)) < 0.7, rng.random((8, 12)) < 0.5
+    game = ModelGame(words, value=value_function_of(key))
+    rows = rng.integers(14, size=8)
+    kept = rng.random((8, 12)) < 0.7
+    wanted = rng.random((8, 12)) < 0.5
     found = game.marginals(kept, wanted, rows)
     for row, head in zip(*np.nonzero(wanted), strict=True):
         both = np.tile(kept[row], (2, 1))
@@ -209,8 +209,10 @@ def test_log_probability_of_a_target_is_the_model_s_own_loss(pairs: Evaluator):
 
 
 def test_a_head_of_any_stack_can_matter_to_a_target(pairs: Evaluator, rng: np.random.Generator):
-    game, rows = ModelGame(pairs, value=value_function_of("log-probability")), np.arange(9)
-    kept, wanted = rng.random((9, 26)) < 0.8, np.ones((9, 26), bool)
+    game = ModelGame(pairs, value=value_function_of("log-probability"))
+    rows = np.arange(9)
+    kept = rng.random((9, 26)) < 0.8
+    wanted = np.ones((9, 26), bool)
     gains = game.marginals(kept, wanted, rows)
     layer, head = pairs.model.grid.flat.T
     for row in (0, 4):
@@ -388,7 +390,8 @@ def test_reported_06_texts_and_translations_say_how_many_were_cut():
 def test_reported_06_results_hold_it_and_older_ones_say_nothing(tmp_path: Path):
     """The key of a result stays the same, and a result that lacks the field is given it when it is asked for again."""
     task = labelled("w4_ _w6", "_".join(["w5"] * 100))
-    model, store = tiny_model("bert-tokens", tokenizer=tiny_tokenizer()), Store(tmp_path)
+    model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
+    store = Store(tmp_path)
     scores = score(model, task, method="leave-one-out", store=store)
     expected = Omissions(2, 1, 64, {WITHOUT_TOKEN: 1, BEYOND_LIMIT: 38})
     curve = prune_curve(model, task, scores=scores, split="dev", points=3, store=store)
@@ -423,11 +426,17 @@ def test_reported_06_results_hold_it_and_older_ones_say_nothing(tmp_path: Path):
 
 @pytest.mark.parametrize(
     "value",
-    [None, [], {"examples": 1}, {"examples": 1, "examples_cut": -1, "token_limit": 3},
-     {"examples": 1, "examples_cut": True, "token_limit": 3}, {"examples": "1", "examples_cut": 0, "token_limit": 3},
-     {"examples": 1, "examples_cut": 0, "token_limit": 3, "words_left_out": {"a": 0.5}},
-     {"examples": 1, "examples_cut": 0, "token_limit": float("inf"), "words_left_out": []}],
-)  # fmt: skip
+    [
+        None,
+        [],
+        {"examples": 1},
+        {"examples": 1, "examples_cut": -1, "token_limit": 3},
+        {"examples": 1, "examples_cut": True, "token_limit": 3},
+        {"examples": "1", "examples_cut": 0, "token_limit": 3},
+        {"examples": 1, "examples_cut": 0, "token_limit": 3, "words_left_out": {"a": 0.5}},
+        {"examples": 1, "examples_cut": 0, "token_limit": float("inf"), "words_left_out": []},
+    ],
+)
 def test_reported_06_what_is_no_count_is_refused(value: object):
     with raises("result.omissions_invalid"):
         Omissions.from_json(value)

@@ -98,7 +98,9 @@ def test_the_best_order_is_that_of_counting_every_example(rows):
 
 def test_a_wrong_order_is_hardly_ever_surely_the_best():
     """Weak models, whose right order is right only a little more often: the error rate is below the level."""
-    rng, wrong, told = np.random.default_rng(5), 0, 0
+    rng = np.random.default_rng(5)
+    wrong = 0
+    told = 0
     for _ in range(4000):
         edge = rng.choice([0.0, 0.02, 0.1])
         answers = np.full((3, 3), (1 - edge) / 9) + np.diag([edge / 3] * 3)
@@ -112,7 +114,8 @@ def test_a_wrong_order_is_hardly_ever_surely_the_best():
 
 def labelled(model: Model, order: tuple[int, ...], noise: float) -> Task:
     """The tiny task's texts, with labels that the model has right in this order of its classes, but for some noise."""
-    tiny, evaluator = tiny_task(), Evaluator(model, tiny_task(), "xx", "dev")
+    tiny = tiny_task()
+    evaluator = Evaluator(model, tiny_task(), "xx", "dev")
     answers = evaluator.evaluate().predicted
     place = {column: label for label, column in enumerate(order)}
 
@@ -163,7 +166,8 @@ def test_nameless_classes_are_found_on_dev_whatever_is_switched_off(model):
 
 def test_the_order_is_that_of_the_task_whatever_languages_are_chosen(model):
     """A job on some languages has the classes that it has in a worker, whose live figures are of all languages."""
-    clear, unclear = labelled(model, ORDER, 0.2), labelled(model, ORDER, 1.0)
+    clear = labelled(model, ORDER, 0.2)
+    unclear = labelled(model, ORDER, 1.0)
 
     def read(language: str, split: Split, seed: int) -> list[Example]:
         return list((clear if language == "xx" else unclear).read(language, split, seed))
@@ -444,7 +448,8 @@ def test_reported_21_a_placeholder_is_no_class_of_the_model():
 
 
 def test_reported_21_no_label_map_is_advised_where_classes_are_too_few():
-    model, tiny = without_names(tiny_model("bert")), tiny_task()
+    model = without_names(tiny_model("bert"))
+    tiny = tiny_task()
     with raises("model.labels_mismatch", 5, 7) as error:
         label_order(model, replace(tiny, labels=(*tiny.labels, "f", "g")))
     assert "--label-map" not in str(error.value)

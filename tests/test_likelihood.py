@@ -61,7 +61,8 @@ def test_it_is_that_of_the_tokens_one_by_one(evaluator: Evaluator, mask: Mask):
 
 
 def test_a_gain_is_paired_and_of_the_same_answers(evaluator: Evaluator, mask: Mask):
-    whole, fewer = likelihood(evaluator), likelihood(evaluator, mask)
+    whole = likelihood(evaluator)
+    fewer = likelihood(evaluator, mask)
     found = gain(whole, fewer)
     assert found.difference == pytest.approx(fewer.mean - whole.mean)
     assert found.low <= found.difference <= found.high
@@ -80,7 +81,8 @@ def test_texts_with_one_label_have_one_answer_each():
 
 def test_intervals_hold_the_truth_as_often_as_they_promise(monkeypatch: pytest.MonkeyPatch):
     """Sentences of several tokens, of which some are harder than others; what is asked is the mean over tokens."""
-    runs, sentences = 200, 60
+    runs = 200
+    sentences = 60
     missed = np.zeros(2, int)
     for run in range(runs):
         rng = np.random.default_rng([5, run])

@@ -45,12 +45,15 @@ def test_without_the_harness_the_command_says_what_to_install():
 @pytest.mark.parametrize(
     ("flags", "code"),
     [
-        (["--ablation", "mean"], "lm_eval.ablation"), (["--bleu"], "lm_eval.option_unused"),
-        (["--changes", "changed.csv"], "lm_eval.option_unused"), (["--label-map", "a=b"], "lm_eval.option_unused"),
-        (["--split", "test"], "lm_eval.option_unused"), (["--languages", "de"], "lm_eval.option_unused"),
+        (["--ablation", "mean"], "lm_eval.ablation"),
+        (["--bleu"], "lm_eval.option_unused"),
+        (["--changes", "changed.csv"], "lm_eval.option_unused"),
+        (["--label-map", "a=b"], "lm_eval.option_unused"),
+        (["--split", "test"], "lm_eval.option_unused"),
+        (["--languages", "de"], "lm_eval.option_unused"),
         (["--task", "ioi"], "lm_eval.option_unused"),
     ],
-)  # fmt: skip
+)
 def test_what_the_harness_cannot_do_is_refused(flags: list[str], code: str):
     found = CliRunner().invoke(build(), ["evaluate", "--lm-eval", "hellaswag", *flags])
     with raises(code):
@@ -130,10 +133,12 @@ def test_a_task_of_the_harness_agrees_with_ours(tmp_path: Path):
         for e in evaluator.examples
     ]
     save_task(
-        tmp_path, "headlab_mini", rows,
+        tmp_path,
+        "headlab_mini",
+        rows,
         "output_type: multiple_choice\ndoc_to_text: '{{q}}'\ndoc_to_choice: '{{c}}'\n"
         "doc_to_target: a\nmetric_list: [{metric: acc}, {metric: acc_norm}]\n",
-    )  # fmt: skip
+    )
     mask = masked(model)
     told = harness_figures(model, ["headlab_mini"], mask, folder=str(tmp_path))["headlab_mini"]
     for kept, name in ((None, "baseline"), (mask, "acc")):
@@ -155,10 +160,12 @@ def test_rates_of_whole_texts_are_the_harness_s_own(documents: int, tmp_path: Pa
     model = language_model("llama-lm")
     rows = [{"text": f"w5 w{n} w{n + 1} w6"} for n in range(7, 7 + documents)]
     save_task(
-        tmp_path, "headlab_rolling", rows,
+        tmp_path,
+        "headlab_rolling",
+        rows,
         "output_type: loglikelihood_rolling\ndoc_to_text: ''\ndoc_to_target: '{{text}}'\n"
         "metric_list: [{metric: word_perplexity}, {metric: byte_perplexity}, {metric: bits_per_byte}]\n",
-    )  # fmt: skip
+    )
     told = harness_figures(model, ["headlab_rolling"], masked(model), folder=str(tmp_path))[
         "headlab_rolling"
     ]
@@ -268,11 +275,13 @@ def test_reported_02_answers_drawn_at_random_are_said(tmp_path: Path):
     from headlab.evaluation.lm_eval import harness_figures
 
     save_task(
-        tmp_path, "headlab_drawn", [{"q": "w5 w6", "a": "w7"}, {"q": "w8", "a": "w7"}],
+        tmp_path,
+        "headlab_drawn",
+        [{"q": "w5 w6", "a": "w7"}, {"q": "w8", "a": "w7"}],
         "output_type: generate_until\ndoc_to_text: '{{q}}'\ndoc_to_target: '{{a}}'\n"
         "generation_kwargs: {max_new_tokens: 3, do_sample: true, temperature: 0.8, top_p: 0.95, until: []}\n"
         "metric_list: [{metric: exact_match}]\n",
-    )  # fmt: skip
+    )
     with pytest.warns(
         UserWarning,
         match="headlab_drawn: the task draws .*do_sample=True, temperature=0.8, top_p=0.95",
@@ -295,22 +304,26 @@ def test_reported_01_the_command_prints_a_line_a_filter(
         "{name: never, filter: [{function: regex, regex_pattern: '(@)'}, {function: take_first}]}"
     )
     save_task(
-        tmp_path, "headlab_filters", [{"q": f"w{n}", "a": ""} for n in range(5, 17)],
+        tmp_path,
+        "headlab_filters",
+        [{"q": f"w{n}", "a": ""} for n in range(5, 17)],
         "output_type: generate_until\ndoc_to_text: '{{q}}'\ndoc_to_target: '{{a}}'\n"
         "generation_kwargs: {max_gen_toks: 2, until: []}\nmetric_list: [{metric: exact_match}]\n"
         f"filter_list: [{always}, {never}]\n",
-    )  # fmt: skip
+    )
     command = ["evaluate", "--lm-eval", "headlab_filters", "--lm-eval-folder", str(tmp_path)]
     printed = CliRunner().invoke(build(), command, catch_exceptions=False).stdout
     values = [line.split() for line in printed.splitlines() if line.startswith("headlab_filters")]
     assert [row[1:] for row in values] == [
-        ["always", "exact_match", "↑", "1.0000", "n=12"], ["never", "exact_match", "↑", "0.0000", "n=12"]
-    ]  # fmt: skip
+        ["always", "exact_match", "↑", "1.0000", "n=12"],
+        ["never", "exact_match", "↑", "0.0000", "n=12"],
+    ]
     printed = CliRunner().invoke(build(), [*command, "--json"], catch_exceptions=False).stdout
     rows = json.loads(printed[printed.index("{") :])["tasks"]["headlab_filters"]
     assert {name: row["exact_match"] for name, row in rows.items()} == {
-        "exact_match,always": 1.0, "exact_match,never": 0.0
-    }  # fmt: skip
+        "exact_match,always": 1.0,
+        "exact_match,never": 0.0,
+    }
 
 
 @with_harness
@@ -319,10 +332,12 @@ def test_reported_02_a_perplexity_beyond_all_numbers_is_said(tmp_path: Path):
 
     model = tiny_model("llama-lm", tokenizer=merging_tokenizer())
     save_task(
-        tmp_path, "headlab_unspaced", [{"text": "x" * 400}],
+        tmp_path,
+        "headlab_unspaced",
+        [{"text": "x" * 400}],
         "output_type: loglikelihood_rolling\ndoc_to_text: ''\ndoc_to_target: '{{text}}'\n"
         "metric_list: [{metric: word_perplexity}]\n",
-    )  # fmt: skip
+    )
     with raises("lm_eval.overflow", "headlab_unspaced"):
         harness_figures(model, ["headlab_unspaced"], folder=str(tmp_path))
 

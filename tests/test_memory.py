@@ -20,11 +20,12 @@ from headlab.evaluation import Evaluator
 from headlab.hooks import Model, attention_of_heads, head_means
 from headlab.masks import Mask
 
+# resumed and branched, gated by a hook, gated and passed in full
 FAMILIES = [
     "bert",
     "deberta-v2",
     "xlm",
-]  # resumed and branched, gated by a hook, gated and passed in full
+]
 FULL = "memory.example_too_large"
 
 
@@ -69,7 +70,8 @@ def mask_of(model: Model, seed: int = 1) -> Mask:
 @pytest.mark.parametrize("ablation", ["zero", "mean"])
 @pytest.mark.filterwarnings("default:this mask removes")
 def test_accuracy_is_the_same_from_smaller_batches(family: str, rows: int, ablation: str) -> None:
-    whole_room, little_room = evaluator(family), evaluator(family)
+    whole_room = evaluator(family)
+    little_room = evaluator(family)
     with room_for(little_room.model, rows) as tried:
         for seed in (1, 2, 1):  # the second starts midway, from what the first has kept
             mask = mask_of(whole_room.model, seed)
@@ -106,7 +108,8 @@ def test_layer_inputs_kept_for_the_next_mask_are_given_back_first() -> None:
 def test_rows_of_coalitions_are_the_same_from_smaller_batches(
     ablation: str, rng: np.random.Generator
 ) -> None:
-    big, small = evaluator(), evaluator()
+    big = evaluator()
+    small = evaluator()
     rows = rng.integers(24, size=40)
     gates = big.model.grid.gates(rng.random((40, big.model.grid.size)) < 0.6)
     want = big.correct(gates, rows, ablation=ablation)
@@ -143,7 +146,8 @@ def test_one_row_that_does_not_fit_is_said(family: str) -> None:
 
 
 def test_other_errors_pass() -> None:
-    rows, tried = Rows(np.arange(4)), []
+    rows = Rows(np.arange(4))
+    tried = []
 
     def run(part: Rows) -> None:
         tried.append(part)

@@ -89,7 +89,8 @@ def test_the_order_of_the_examples_changes_no_score(asked: Question, method: str
     def turned(rows: list[Example], rng: np.random.Generator) -> list[Example]:
         return [rows[at] for at in rng.permutation(asked.size)]
 
-    one, two = asked.score(method), asked.score(method, task=changed(asked.task, turned))
+    one = asked.score(method)
+    two = asked.score(method, task=changed(asked.task, turned))
     if method == "leave-one-out":  # counts of answers
         assert_array_equal(one.values, two.values)
     assert_allclose(one.values, two.values, rtol=1e-4, atol=1e-6 * float(np.abs(one.values).max()))
@@ -99,7 +100,8 @@ def test_the_order_of_the_examples_changes_no_score(asked: Question, method: str
 @pytest.mark.parametrize("batch_size", [1, 5])
 def test_the_size_of_batches_changes_no_answer(asked: Question, batch_size: int) -> None:
     for mask in (None, asked.mask()):
-        whole, cut = asked.evaluator().evaluate(mask), asked.evaluator(batch_size).evaluate(mask)
+        whole = asked.evaluator().evaluate(mask)
+        cut = asked.evaluator(batch_size).evaluate(mask)
         assert_array_equal(whole.predicted, cut.predicted)
 
 
@@ -178,7 +180,8 @@ def test_heads_that_are_the_same_have_the_same_value(fresh: Question) -> None:
     """Head 1 of the first layer becomes a second head 0: queries, keys, values, and what the layer takes of them."""
     attention = fresh.model.module.base_model.encoder.layer[0].attention
     width = attention.self.attention_head_size
-    one, two = slice(0, width), slice(width, 2 * width)
+    one = slice(0, width)
+    two = slice(width, 2 * width)
     with torch.no_grad():
         for part in (attention.self.query, attention.self.key, attention.self.value):
             part.weight[two], part.bias[two] = part.weight[one].clone(), part.bias[one].clone()

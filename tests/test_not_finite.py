@@ -27,9 +27,8 @@ KINDS = {
     "words": ("bert-tokens", WORDS),
     "pairs": ("marian", PAIRS),
 }
-FEW = {
-    name: {"samples": 32} for name in ("shapley", "monte-carlo", "paper")
-}  # of 24 examples: each is drawn
+# of 24 examples: each is drawn
+FEW = {name: {"samples": 32} for name in ("shapley", "monte-carlo", "paper")}
 
 
 def spoilt(family: str, task: Task, value: float) -> tuple[Model, str]:
@@ -58,8 +57,10 @@ def test_an_evaluation_stops_and_names_the_example(kind, value):
         with raises(CODE, name, "xx", "dev"):
             evaluator.evaluate(mask)
     with raises(CODE, name):
-        evaluator.correct(model.grid.gates(np.ones((len(evaluator.examples), model.grid.size), bool)),
-                          np.arange(len(evaluator.examples)))  # fmt: skip
+        evaluator.correct(
+            model.grid.gates(np.ones((len(evaluator.examples), model.grid.size), bool)),
+            np.arange(len(evaluator.examples)),
+        )
 
 
 @pytest.mark.parametrize("method", [key for key in METHODS if key not in ("random", "exact")])

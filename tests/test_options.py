@@ -158,7 +158,9 @@ LANGUAGES = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,5}", fullmatch=True).filter(
     lambda name: name != "all"
 )
 OWN_FLAGS = ("weight", "trained", "stacks")  # options of gates that have a flag of their own
-COUNTS, SEEDS, RATES = st.integers(1, 100_000), st.integers(0, 2**63 - 1), st.floats(1e-6, 0.999)
+COUNTS = st.integers(1, 100_000)
+SEEDS = st.integers(0, 2**63 - 1)
+RATES = st.floats(1e-6, 0.999)
 MAPS = st.none() | st.dictionaries(NAMES, NAMES, min_size=1, max_size=4)
 LANGUAGE_LISTS = st.lists(LANGUAGES, min_size=1, max_size=3)
 WHERE = {
@@ -214,10 +216,16 @@ def of_study(about: Experiment, method: str | None) -> st.SearchStrategy[dict[st
     }
     key = method or about.options_of.get(METHOD_OPTIONS)
     return st.fixed_dictionaries(
-        {**WHERE, **HOW, **SIZES, "experiment": st.just(about.key), "options": st.fixed_dictionaries(own),
-         **({} if method is None else {METHOD: st.just(method)}),
-         **({} if key is None else {METHOD_OPTIONS: values_of(METHODS[key].options)})}
-    )  # fmt: skip
+        {
+            **WHERE,
+            **HOW,
+            **SIZES,
+            "experiment": st.just(about.key),
+            "options": st.fixed_dictionaries(own),
+            **({} if method is None else {METHOD: st.just(method)}),
+            **({} if key is None else {METHOD_OPTIONS: values_of(METHODS[key].options)}),
+        }
+    )
 
 
 def of_experiments() -> st.SearchStrategy[dict[str, Any]]:

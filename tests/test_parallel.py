@@ -70,7 +70,10 @@ def test_results_come_in_order_and_operations_use_one_thread(lanes: int) -> None
 @pytest.mark.usefixtures("threads")
 def test_as_many_at_once_as_there_are_threads() -> None:
     torch.set_num_threads(3)
-    here, most, lock, three = [0], [0], threading.Lock(), threading.Barrier(3)
+    here = [0]
+    most = [0]
+    lock = threading.Lock()
+    three = threading.Barrier(3)
 
     def run(batch: Rows, tick: Tick) -> None:
         with lock:
@@ -115,7 +118,8 @@ def test_what_cannot_be_cut_is_said(lanes: int) -> None:
 @pytest.mark.usefixtures("threads")
 def test_whoever_stops_does_not_wait_for_the_end_of_a_long_batch() -> None:
     torch.set_num_threads(2)
-    begun, ended = threading.Event(), []
+    begun = threading.Event()
+    ended = []
 
     def run(batch: Rows, tick: Tick) -> None:
         begun.set()
@@ -140,7 +144,9 @@ def test_whoever_stops_does_not_wait_for_the_end_of_a_long_batch() -> None:
 def test_batches_wait_while_their_caller_uses_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a job would share the cores with the live request that it makes way for."""
     torch.set_num_threads(2)
-    serving, passed, held = threading.Event(), threading.Event(), list[str]()
+    serving = threading.Event()
+    passed = threading.Event()
+    held = list[str]()
 
     class Gate(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
@@ -225,7 +231,8 @@ def test_scores_are_the_same_bits_on_any_number_of_threads(
 @pytest.mark.usefixtures("threads")
 def test_two_runs_at_once_leave_the_threads_as_they_were() -> None:
     torch.set_num_threads(4)
-    both, left = threading.Barrier(2), threading.Barrier(2)
+    both = threading.Barrier(2)
+    left = threading.Barrier(2)
 
     def enter(first: bool) -> None:
         with one_thread(CPU.device) as lanes:

@@ -59,7 +59,8 @@ def test_what_is_written_on_a_colour_can_be_read():
     for share in np.linspace(0, 1, 101):
         for scale in (pictures.DIVERGING, pictures.SEQUENTIAL):
             colour = pictures.colour_on_scale(scale, float(share))
-            light, ink = pictures.luminance(colour), pictures.luminance(pictures.ink_on(colour))
+            light = pictures.luminance(colour)
+            ink = pictures.luminance(pictures.ink_on(colour))
             assert (max(light, ink) + 0.05) / (min(light, ink) + 0.05) >= 4.2
     assert pictures.luminance("#ffffff") == pytest.approx(1)
     assert pictures.luminance("#000000") == 0
@@ -145,7 +146,8 @@ def test_marks_are_the_heads_whose_interval_excludes_zero():
 
 
 def test_p_values_are_corrected_for_all_heads_of_all_maps_on_view():
-    values, p = np.linspace(-0.04, 0.04, GRID.size), np.geomspace(1e-3, 0.04, GRID.size)
+    values = np.linspace(-0.04, 0.04, GRID.size)
+    p = np.geomspace(1e-3, 0.04, GRID.size)
     of = scores(low=values - 0.001, high=values + 0.001, p_values=p)
     for count in (1, 5):
         every = {str(n): of for n in range(count)}
@@ -199,11 +201,13 @@ def test_a_map_without_any_value_still_has_a_scale(maps):
 def test_a_head_has_the_same_colour_sign_and_mark_in_plotly_and_in_the_report(method):
     """Values of few digits: near 0 a sign is a matter of rounding. A figure alone corrects for its own heads only."""
     several = {code: made_up(code, method) for code in ("de", "th")}
-    limit, together = common_limit(several.values()), maps_of_scores(several)
+    limit = common_limit(several.values())
+    together = maps_of_scores(several)
     section = scores_section([Item(of, code) for code, of in several.items()], Known())
     factor = pictures.shown_unit(several["de"].unit)[0]
     for of, figure in zip(several.values(), section.figures, strict=False):
-        shown, own = together[of.language], map_of_scores(of, limit)
+        shown = together[of.language]
+        own = map_of_scores(of, limit)
         heat, *points = plots.head_map(of, limit / factor).data
         cells = [
             cell

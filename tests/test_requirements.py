@@ -122,7 +122,9 @@ def test_what_pinned_packages_need_is_pinned():
     environment = default_environment()
     *_, (_, locks, pins) = cumulative()
     pinned = versions(pins, environment)
-    waiting, looked_at, compared = needs_of(*locks), set(), 0
+    waiting = needs_of(*locks)
+    looked_at = set()
+    compared = 0
     while waiting:
         need = waiting.pop()
         name = canonicalize_name(need.name)

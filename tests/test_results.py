@@ -72,8 +72,11 @@ def test_the_committed_reports_are_in_the_cache_as_they_are() -> None:
     kept = {result.key: result for result in listing.results}
     found = list(tool("fill_cache").reports())
     assert {report.spec["model"]["name"] for _, report in found} == {
-        "e5-small-intents", "e5-small-udpos", "e5-small-xnli", "multilingual-e5-small",
-    }  # fmt: skip
+        "e5-small-intents",
+        "e5-small-udpos",
+        "e5-small-xnli",
+        "multilingual-e5-small",
+    }
     for _, report in found:
         own = kept[store.run(report.spec).key]
         if (

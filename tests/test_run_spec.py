@@ -43,9 +43,21 @@ TYPED = RunSpec(
 # Names that a spec has, so that most of what is drawn is nearly a spec.
 PARTS = ("name", "language", "size", "sizes", "options", "version", "fingerprint", "unknown")
 FIELDS = (
-    "format", "kind", "experiment", "version", "model", "task", "method", "options", "seed", "order", "removed",
-    "ablation", "device", "unknown",
-)  # fmt: skip
+    "format",
+    "kind",
+    "experiment",
+    "version",
+    "model",
+    "task",
+    "method",
+    "options",
+    "seed",
+    "order",
+    "removed",
+    "ablation",
+    "device",
+    "unknown",
+)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 VALUES = SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(st.sampled_from(PARTS), SCALARS)
 OBJECTS = st.dictionaries(st.sampled_from(FIELDS), VALUES)

@@ -20,10 +20,15 @@ def report(test: str, outcome: str, seconds: float, *counts: tuple[str, object])
 def test_a_soak_run_is_written_with_outcome_and_seconds_of_every_test(tmp_path: Path) -> None:
     kept = Kept(tmp_path / "new" / "soak.json", "pytest -m soak")
     for row in [
-        ("b", "passed", 1.0), ("b", "failed", 2.0), ("b", "passed", 0.5),
-        ("a", "passed", 0.25), ("a", "passed", 4.0), ("a", "passed", 0.0, ("cases", 7)),
-        ("c", "skipped", 0.0), ("c", "passed", 0.0),
-    ]:  # fmt: skip
+        ("b", "passed", 1.0),
+        ("b", "failed", 2.0),
+        ("b", "passed", 0.5),
+        ("a", "passed", 0.25),
+        ("a", "passed", 4.0),
+        ("a", "passed", 0.0, ("cases", 7)),
+        ("c", "skipped", 0.0),
+        ("c", "passed", 0.0),
+    ]:
         kept.pytest_runtest_logreport(report(*row))
     kept.pytest_sessionfinish(1)
     found = json.loads((tmp_path / "new" / "soak.json").read_text())

@@ -57,7 +57,8 @@ def test_several_answers_count_by_their_mean(
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_values_stay_in_their_interval_however_sure_the_model_is(dtype: torch.dtype) -> None:
     sure = torch.tensor([[200.0, -200.0, 0.0], [0.0, 0.0, 0.0]], dtype=dtype)
-    right, wrong = torch.tensor([0, 0]), torch.tensor([1, 1])
+    right = torch.tensor([0, 0])
+    wrong = torch.tensor([1, 1])
     third = {"accuracy": None, "probability": 1 / 3, "log-probability": 1 - np.log(3) / 10}
     for key in KEYS:
         value = value_function_of(key)
@@ -70,9 +71,8 @@ def test_values_stay_in_their_interval_however_sure_the_model_is(dtype: torch.dt
 def test_log_probabilities_are_clipped_at_ten_nats() -> None:
     assert CLIP == value_function_of("log-probability").span == 10
     nats = torch.tensor([-1.0, -9.0, -11.0])
-    two = torch.stack(
-        [nats, torch.log1p(-nats.exp())], dim=1
-    )  # the first label has exactly this log-probability
+    # the first label has exactly this log-probability
+    two = torch.stack([nats, torch.log1p(-nats.exp())], dim=1)
     got = value_of_answers(
         value_function_of("log-probability"), two, torch.zeros(3, dtype=torch.long)
     )

@@ -42,13 +42,16 @@ class FakeBench:
     """
 
     def __init__(self, folder: Path, pause: float = 0.02) -> None:
-        self.folder, self.pause = folder, pause
+        self.folder = folder
+        self.pause = pause
         self.tick: Callable[[], None] = lambda: None
-        self.device, self.resident = "fake device", None
+        self.device = "fake device"
+        self.resident = None
         self.store = Store(folder)
         self.thread = threading.get_ident()
         self.batches = self.free = 0
-        self.go, self.stop_at = threading.Event(), STEPS + 1
+        self.go = threading.Event()
+        self.stop_at = STEPS + 1
         self.go.set()
         self.figures: list[tuple[str, int]] = []
         self.log: list[str] = []
@@ -131,10 +134,22 @@ class FakeBench:
             self.batch()
         self.log.append("end gradient")
         return Scores(
-            grid={"encoder": [2]}, language=request.language, method="gradient", estimand="gradient", unit="loss",
-            example_forwards=request.size, seconds=1.0, level=0.95, spec={}, values=[0.5, 0.25], low=None, high=None,
-            samples=[request.size] * 2, p_values=None, signed=False,
-        )  # fmt: skip
+            grid={"encoder": [2]},
+            language=request.language,
+            method="gradient",
+            estimand="gradient",
+            unit="loss",
+            example_forwards=request.size,
+            seconds=1.0,
+            level=0.95,
+            spec={},
+            values=[0.5, 0.25],
+            low=None,
+            high=None,
+            samples=[request.size] * 2,
+            p_values=None,
+            signed=False,
+        )
 
     def measure(self, request: MeasureRequest) -> Measured:
         assert threading.get_ident() == self.thread

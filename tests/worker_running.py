@@ -69,9 +69,8 @@ def running(
     engine = Engine(make, jobs, Store(folder), ray=ray)
     app = create_app(engine, token=token, admit=admit, state=".worker")
     listener = socket.create_server(("127.0.0.1", 0))
-    listener.setsockopt(
-        socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-    )  # as a worker's connections have it
+    # as a worker's connections have it
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     server = uvicorn.Server(
         uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=2)

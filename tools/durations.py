@@ -18,7 +18,8 @@ SHORTEST = 5.0  # seconds
 
 def table(log: str) -> str:
     """Rows of the files that take longest, in a log of pytest with --durations=0, and one of all others."""
-    whole, fixtures = Counter[str](), Counter[str]()
+    whole = Counter[str]()
+    fixtures = Counter[str]()
     for seconds, phase, file in LINE.findall(log):
         whole[file] += float(seconds)
         fixtures[file] += float(seconds) * (phase != "call")

@@ -22,7 +22,8 @@ from headlab.hooks import Model, make_gateable
 from headlab.models.checkpoint import Checkpoint, building_alone
 
 ROOT = Path(__file__).parents[1]
-TABLE, PAGE = ROOT / "headlab" / "models" / "families.json", ROOT / "docs" / "families.md"
+TABLE = ROOT / "headlab" / "models" / "families.json"
+PAGE = ROOT / "docs" / "families.md"
 CLASSES = (
     auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
     auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -31,24 +32,73 @@ CLASSES = (
 )
 LARGEST = 30_000_000  # parameters; a type that ignores the sizes below is left out
 # A size for every name that configurations have for it.
-WIDTH, LAYERS, HEADS, LONGEST = 32, 2, 4, 64
+WIDTH = 32
+LAYERS = 2
+HEADS = 4
+LONGEST = 64
 SIZES = (
     dict.fromkeys(("hidden_size", "d_model", "n_embd", "emb_dim", "dim", "embedding_size"), WIDTH)
-    | dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers",
-                     "num_decoder_layers"), LAYERS)
-    | dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads",
-                     "decoder_attention_heads", "attention_heads"), HEADS)
-    | dict.fromkeys(("head_dim", "d_kv", "attention_head_size", "v_head_dim", "rotary_dim"), WIDTH // HEADS)
+    | dict.fromkeys(
+        (
+            "num_hidden_layers",
+            "n_layer",
+            "n_layers",
+            "num_layers",
+            "encoder_layers",
+            "decoder_layers",
+            "num_decoder_layers",
+        ),
+        LAYERS,
+    )
+    | dict.fromkeys(
+        (
+            "num_attention_heads",
+            "n_head",
+            "n_heads",
+            "num_heads",
+            "encoder_attention_heads",
+            "decoder_attention_heads",
+            "attention_heads",
+        ),
+        HEADS,
+    )
+    | dict.fromkeys(
+        ("head_dim", "d_kv", "attention_head_size", "v_head_dim", "rotary_dim"), WIDTH // HEADS
+    )
     | dict.fromkeys(("qk_nope_head_dim", "qk_rope_head_dim"), WIDTH // HEADS // 2)
-    | dict.fromkeys(("intermediate_size", "d_ff", "ffn_dim", "encoder_ffn_dim", "decoder_ffn_dim", "d_inner",
-                     "hidden_dim", "ffn_hidden_size"), 48)
-    | dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "max_encoder_position_embeddings",
-                     "max_decoder_position_embeddings"), LONGEST)
+    | dict.fromkeys(
+        (
+            "intermediate_size",
+            "d_ff",
+            "ffn_dim",
+            "encoder_ffn_dim",
+            "decoder_ffn_dim",
+            "d_inner",
+            "hidden_dim",
+            "ffn_hidden_size",
+        ),
+        48,
+    )
+    | dict.fromkeys(
+        (
+            "max_position_embeddings",
+            "n_positions",
+            "n_ctx",
+            "max_encoder_position_embeddings",
+            "max_decoder_position_embeddings",
+        ),
+        LONGEST,
+    )
     | dict.fromkeys(("q_lora_rank", "kv_lora_rank"), 16)
     | dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 4)
-    | {"num_key_value_heads": 2, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "vocab_size": 97}
+    | {
+        "num_key_value_heads": 2,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "vocab_size": 97,
+    }
     | {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
-)  # fmt: skip
+)
 HYBRID = {"layer_types": ["linear_attention", "full_attention"]}
 SPECIAL: dict[str, dict[str, Any]] = {
     "big_bird": {"attention_type": "original_full"},
@@ -114,9 +164,9 @@ def verdict(kind: str) -> dict[str, Any] | None:
         try:
             model = attached(module)
         except HeadlabError as error:
-            return (
-                None if error.code == "model.not_for_text" else {"gated": False, "why": str(error)}
-            )
+            if error.code == "model.not_for_text":
+                return None
+            return {"gated": False, "why": str(error)}
     stacks = ", ".join(stack.name for stack in model.grid.stacks)
     return {"gated": True, "why": f"{type(module).__name__}: {stacks}"}
 

@@ -82,7 +82,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="a folder with xnli/, as docs/tasks.md says")
     parser.add_argument("--nli", type=Path, help=f"folder of {NLI}")
     parser.add_argument("--tagger", type=Path, help=f"folder of {TAGGER}")
-    asked, store = parser.parse_args(), Store(ROOT / "cache")
+    asked = parser.parse_args()
+    store = Store(ROOT / "cache")
     baselines(store)
     score_heads(store, load("e5-small-slots", device="cpu"), task("slots"))
     for folder, name, of in ((asked.nli, NLI, "xnli"), (asked.tagger, TAGGER, "udpos")):

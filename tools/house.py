@@ -20,7 +20,8 @@ from pathlib import Path
 from messages import ROOT, trees
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
-BEGIN, END = "<!-- made by python tools/house.py --write -->\n", "<!-- end -->\n"
+BEGIN = "<!-- made by python tools/house.py --write -->\n"
+END = "<!-- end -->\n"
 # A part imports from lower levels, and within its own from those to its left; strangers do not know each other.
 LEVELS = {
     "records, tables and files": ("core",),

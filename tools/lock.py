@@ -107,7 +107,9 @@ class Pin:
 
     def line(self) -> str:
         """The pin as a line of a requirements file."""
-        return f"{self.requirement}  # {self.needed_by}" if self.needed_by else self.requirement
+        if self.needed_by:
+            return f"{self.requirement}  # {self.needed_by}"
+        return self.requirement
 
 
 def read_pins(text: str) -> list[Pin]:

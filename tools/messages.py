@@ -139,13 +139,11 @@ def listing(found: dict[str, ast.Module]) -> str:
 
 
 def _name(node: ast.expr) -> str:
-    return (
-        node.attr
-        if isinstance(node, ast.Attribute)
-        else node.id
-        if isinstance(node, ast.Name)
-        else ""
-    )
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.Name):
+        return node.id
+    return ""
 
 
 def _gives_its_own(kind: ast.ClassDef) -> bool:
@@ -219,7 +217,9 @@ def _part(node: ast.expr) -> str:
             else ""
         )
         return f"{{{ast.unparse(node.value)}{shown}{form}}}"
-    return str(node.value) if isinstance(node, ast.Constant) else ast.unparse(node)
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    return ast.unparse(node)
 
 
 def _assigned(name: str, around: tuple[ast.AST, ...]) -> list[ast.expr]:

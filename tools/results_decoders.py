@@ -22,12 +22,17 @@ from headlab.core import Head, Ints, Report, Table, read_json
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "decoders"
 PAGE = ROOT / "docs" / "results-decoders.md"
-MODEL, HEADS, SIZE, RANDOM = "smollm2-135m", 9, 64, 5
+MODEL = "smollm2-135m"
+HEADS = 9
+SIZE = 64
+RANDOM = 5
 TASKS = ("repeats", "ioi", "agreement")
 TEXT = "lm"
 SCORED = (*TASKS, TEXT)
 METHODS = ("shapley", "leave-one-out", "gradient")
-INDUCTION, PREVIOUS, SINK = "induction", "position -1", "first token"
+INDUCTION = "induction"
+PREVIOUS = "position -1"
+SINK = "first token"
 
 
 # What the attention patterns call each head, and what each method gives it.
@@ -54,9 +59,10 @@ def found_by(values: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     many = int(truth.sum())
     at = np.flatnonzero(hits) + 1
     return {
-        "at": float(hits[:many].mean()), "average": float((np.arange(1, many + 1) / at).mean()),
+        "at": float(hits[:many].mean()),
+        "average": float((np.arange(1, many + 1) / at).mean()),
         "chance": float(truth.mean()),
-    }  # fmt: skip
+    }
 
 
 def placed(one: Any) -> tuple[int, int]:
@@ -74,7 +80,8 @@ def stored(cache: Path) -> dict[str, np.ndarray]:
     report = next(
         r for r in reports if r.spec["model"]["name"] == MODEL and r.spec["task"]["name"] == TEXT
     )
-    named, heads = roles(report), list(scores[0].grid.heads)
+    named = roles(report)
+    heads = list(scores[0].grid.heads)
     truth = {
         role: np.array([head in named.get(role, ()) for head in heads])
         for role in (INDUCTION, PREVIOUS)
@@ -84,13 +91,21 @@ def stored(cache: Path) -> dict[str, np.ndarray]:
     for one in sorted(scores, key=placed):
         rows.append(
             {
-                "task": one.spec["task"]["name"], "method": one.spec["method"]["name"],
-                "options": one.spec["method"]["options"], "size": one.spec["task"]["size"], "unit": one.unit,
-                "seconds": one.seconds, "fingerprint": one.spec["model"]["fingerprint"],
-                "values": one.values.tolist(), "low": listed(one.low), "high": listed(one.high),
-                "found": {role: found_by(one.values, true) for role, true in truth.items() if true.any()},
+                "task": one.spec["task"]["name"],
+                "method": one.spec["method"]["name"],
+                "options": one.spec["method"]["options"],
+                "size": one.spec["task"]["size"],
+                "unit": one.unit,
+                "seconds": one.seconds,
+                "fingerprint": one.spec["model"]["fingerprint"],
+                "values": one.values.tolist(),
+                "low": listed(one.low),
+                "high": listed(one.high),
+                "found": {
+                    role: found_by(one.values, true) for role, true in truth.items() if true.any()
+                },
             }
-        )  # fmt: skip
+        )
     write("scores", rows)
     return truth
 
@@ -100,8 +115,10 @@ def measure(cache: Path, data: Path) -> None:
     import headlab
     from headlab.masks import Mask
 
-    truth, model = stored(cache), headlab.load(MODEL)
-    rng, size = np.random.default_rng(0), int(truth[INDUCTION].sum())
+    truth = stored(cache)
+    model = headlab.load(MODEL)
+    rng = np.random.default_rng(0)
+    size = int(truth[INDUCTION].sum())
     others = np.flatnonzero(~truth[INDUCTION])
     chosen: dict[str, Ints] = {
         "none": [],
@@ -251,9 +268,14 @@ def table_of_heads(
             for at in np.argsort(-np.array(one["values"]))[:most].tolist():
                 place = ("decoder", at // HEADS, at % HEADS)
                 rows.append(
-                    (f"{place[1]}.{place[2]}", 100 * one["values"][at], 100 * one["low"][at], 100 * one["high"][at],
-                     role_of.get(place, ""))
-                )  # fmt: skip
+                    (
+                        f"{place[1]}.{place[2]}",
+                        100 * one["values"][at],
+                        100 * one["low"][at],
+                        100 * one["high"][at],
+                        role_of.get(place, ""),
+                    )
+                )
     columns = ("head", "Shapley value, points", "low", "high", "looks at")
     return Table("heads", "Strongest heads", columns, ("", "+.1f", "+.1f", "+.1f", ""), tuple(rows))
 

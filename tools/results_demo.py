@@ -15,11 +15,22 @@ from headlab.results import HeadScores, Store
 from headlab.tasks.intents.templates import LANGUAGES
 
 ROOT = Path(__file__).parents[1]
-PAGE, RESULTS = ROOT / "docs" / "demo.md", ROOT / "docs" / "results" / "demo"
+PAGE = ROOT / "docs" / "demo.md"
+RESULTS = ROOT / "docs" / "results" / "demo"
 MODEL = "e5-small-intents"
-ESTIMANDS, PRUNED = ("shapley-top50", "shapley"), "shapley-top50"
-TOOK = ("language", "samples a head (least / median / most)", "forwards", "seconds", "helpful", "harmful", "neither",
-        "median half-width, points", "widest")  # fmt: skip
+ESTIMANDS = ("shapley-top50", "shapley")
+PRUNED = "shapley-top50"
+TOOK = (
+    "language",
+    "samples a head (least / median / most)",
+    "forwards",
+    "seconds",
+    "helpful",
+    "harmful",
+    "neither",
+    "median half-width, points",
+    "widest",
+)
 GAVE = (
     "language",
     "untouched (test)",
@@ -49,18 +60,29 @@ def head(columns: tuple[str, ...]) -> list[str]:
 
 def took(every: Iterable[HeadScores]) -> str:
     """What each language took, and what is known of its heads; minutes of all together."""
-    rows, seconds, forwards = [], 0.0, 0
+    rows = []
+    seconds = 0.0
+    forwards = 0
     for scores in every:
         cost = cost_of(scores)
         assert cost.samples is not None
         assert cost.median_width is not None
         least, median, most = cost.samples
         neither = scores.grid.size - cost.helpful - cost.harmful
-        cells = [scores.language, f"{least:,} / {median:,.0f} / {most:,}", f"{cost.forwards:,}", f"{cost.seconds:,.0f}",
-                 cost.helpful, cost.harmful, neither, f"{100 * cost.median_width:.2f}",
-                 f"{100 * cost.largest_width:.2f}"]  # fmt: skip
+        cells = [
+            scores.language,
+            f"{least:,} / {median:,.0f} / {most:,}",
+            f"{cost.forwards:,}",
+            f"{cost.seconds:,.0f}",
+            cost.helpful,
+            cost.harmful,
+            neither,
+            f"{100 * cost.median_width:.2f}",
+            f"{100 * cost.largest_width:.2f}",
+        ]
         rows.append(f"| {' | '.join(map(str, cells))} |")
-        seconds, forwards = seconds + cost.seconds, forwards + cost.forwards
+        seconds = seconds + cost.seconds
+        forwards = forwards + cost.forwards
     return "\n".join(
         [
             *head(TOOK),
@@ -75,9 +97,15 @@ def gave(languages: dict[str, dict[str, Any]]) -> str:
     """What removing the harmful heads did on test."""
     rows = []
     for language, seen in languages.items():
-        cells = [language, f"{seen['baseline']:.1%}", seen["removed"], f"{seen['accuracy']:.1%}",
-                 f"{100 * seen['difference']:+.1f}", f"[{100 * seen['low']:+.1f}, {100 * seen['high']:+.1f}]",
-                 f"{seen['p']:.3f}" if seen["p"] >= 0.001 else "< 0.001"]  # fmt: skip
+        cells = [
+            language,
+            f"{seen['baseline']:.1%}",
+            seen["removed"],
+            f"{seen['accuracy']:.1%}",
+            f"{100 * seen['difference']:+.1f}",
+            f"[{100 * seen['low']:+.1f}, {100 * seen['high']:+.1f}]",
+            f"{seen['p']:.3f}" if seen["p"] >= 0.001 else "< 0.001",
+        ]
         rows.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join([*head(GAVE), *rows])
 

@@ -70,11 +70,18 @@ def settings(found: dict[str, tuple[str, Report]]) -> list[str]:
         specs = [report.spec for name, (_, report) in found.items() if name.startswith(f"{part}-")]
         if specs:
             widest = max(specs, key=lambda spec: len(spec["task"]["language"]))
-            model, sizes = widest["model"], widest["task"]["sizes"]
+            model = widest["model"]
+            sizes = widest["task"]["sizes"]
             rows.append(
-                (part, f"{model['name']} ({model['fingerprint'][:12]}, {model.get('dtype', 'float32')})",
-                 widest["task"]["language"].replace(",", " "), max(sizes["dev"]), max(sizes["test"]), widest["seed"])
-            )  # fmt: skip
+                (
+                    part,
+                    f"{model['name']} ({model['fingerprint'][:12]}, {model.get('dtype', 'float32')})",
+                    widest["task"]["language"].replace(",", " "),
+                    max(sizes["dev"]),
+                    max(sizes["test"]),
+                    widest["seed"],
+                )
+            )
     columns = ("task", "model", "languages", "dev examples", "test examples", "seed")
     return [
         Table("settings", "Settings", columns, ("", "", "", "d", "d", "d"), tuple(rows)).markdown(),

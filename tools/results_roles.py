@@ -10,7 +10,8 @@ from headlab.core import Report, Table, read_json
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "roles"
 PAGE = ROOT / "docs" / "results-roles.md"
-SUMMARY, FINDINGS = "voita-roles", RESULTS / "findings.md"
+SUMMARY = "voita-roles"
+FINDINGS = RESULTS / "findings.md"
 LONGEST = 60  # rows of a table that stands in the page; of longer ones, English
 
 

@@ -127,9 +127,14 @@ VARIABLES: Mapping[str, Sequence[str]] = {
     "TMPDIR": PATHS,
 }
 CHANNELS = (
-    "stdout is closed", "stdout is full", "stdout is missing", "stdout takes ASCII only",
-    "stderr is closed", "stderr is full", "stderr is missing",
-)  # fmt: skip
+    "stdout is closed",
+    "stdout is full",
+    "stdout is missing",
+    "stdout takes ASCII only",
+    "stderr is closed",
+    "stderr is full",
+    "stderr is missing",
+)
 OTHERWISE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 
 
@@ -260,7 +265,8 @@ def lack(rng: random.Random, command: Command, flags: Sequence[Flag]) -> Command
 def other_order(rng: random.Random, command: Command, flags: Sequence[Flag]) -> CommandLine:
     """The parts of the line stand in another order."""
     arguments = command.arguments
-    first, second = rng.randrange(len(arguments)), rng.randrange(len(arguments))
+    first = rng.randrange(len(arguments))
+    second = rng.randrange(len(arguments))
     arguments[first], arguments[second] = arguments[second], arguments[first]
     return CommandLine(f"parts {first} and {second} exchanged", arguments)
 
@@ -408,7 +414,9 @@ def _written(stream: Any) -> bytes:
         return b""
     with contextlib.suppress(OSError, ValueError):
         stream.flush()
-    return stream.buffer.getvalue() if isinstance(stream.buffer, io.BytesIO) else b""
+    if isinstance(stream.buffer, io.BytesIO):
+        return stream.buffer.getvalue()
+    return b""
 
 
 def attempt_for_real(line: CommandLine, folder: Path, there: frozenset[str]) -> Answer:

@@ -514,7 +514,8 @@ class Application(Place):
             "state": {},
         }
         events = [{"type": "http.request", "body": request.body, "more_body": request.breaks_off}]
-        status, parts = 0, []
+        status = 0
+        parts = []
         forever = asyncio.Event()
 
         async def receive() -> dict[str, Any]:

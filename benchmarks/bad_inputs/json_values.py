@@ -32,4 +32,6 @@ def dumped(value: Any) -> bytes:
 
 def shown(value: Any) -> str:
     """A value in a line that says what is wrong with an input."""
-    return f"{value!r:.60}" if not isinstance(value, float) or math.isfinite(value) else str(value)
+    if not isinstance(value, float) or math.isfinite(value):
+        return f"{value!r:.60}"
+    return str(value)

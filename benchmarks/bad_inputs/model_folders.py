@@ -564,7 +564,8 @@ def _change_numbers(rng: random.Random, model: SavedModel) -> Change:
     return Change(wrong, {WEIGHTS: _joined(header, spoiled_numbers)})
 
 
-FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+FIRST = "model-00001-of-00002.safetensors"
+SECOND = "model-00002-of-00002.safetensors"
 
 
 def _divided(rng: random.Random, weights: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:

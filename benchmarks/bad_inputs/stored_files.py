@@ -66,7 +66,9 @@ from headlab.worker.jobs import JobList
 
 CREATED = "2026-11-22T01:00:00+00:00"
 GRID = HeadGrid((Stack("encoder", (2, 3)),))
-SPEC, RESULT, ABOUT = "spec.json", "result.npz", "about.npy"
+SPEC = "spec.json"
+RESULT = "result.npz"
+ABOUT = "about.npy"
 # What a value of a result or a mask may be, and is wrong all the same.
 PLAUSIBLE: tuple[Any, ...] = (
     2, 3, 7, 12, 100, 512, 10**6, 2**31, 2**63, -5, 0.5, 1.5, 1e-9, "score", "curve", "report", "gates", "encoder",
@@ -80,7 +82,12 @@ SENT = "text,label\ngood,a\nbad,b\nwell,a\nill,b\n"
 MASK_RECORD = Mask(
     GRID,
     np.array([True, False, True, True, False]),
-    {"name": "m", "fingerprint": "0" * 64, "revision": "folder", "architecture": {"class": "A", "model_type": "a"}},
+    {
+        "name": "m",
+        "fingerprint": "0" * 64,
+        "revision": "folder",
+        "architecture": {"class": "A", "model_type": "a"},
+    },
     {
         "rule": "threshold",
         "k": 2,
@@ -98,8 +105,17 @@ MASK_RECORD = Mask(
                 "ablation": "zero",
                 "languages": {
                     "de": {
-                        "accuracy": 0.8, "n": 512, "baseline": 0.9, "difference": -0.1, "low": -0.2, "high": 0.0,
-                        "accuracy_low": 0.7, "accuracy_high": 0.9, "p": 0.01, "flipped_right": 1, "flipped_wrong": 3,
+                        "accuracy": 0.8,
+                        "n": 512,
+                        "baseline": 0.9,
+                        "difference": -0.1,
+                        "low": -0.2,
+                        "high": 0.0,
+                        "accuracy_low": 0.7,
+                        "accuracy_high": 0.9,
+                        "p": 0.01,
+                        "flipped_right": 1,
+                        "flipped_wrong": 3,
                     }
                 },
             }
@@ -107,7 +123,7 @@ MASK_RECORD = Mask(
     },
     {"headlab": "0.9", "torch": "2"},
     CREATED,
-)  # fmt: skip
+)
 OTHER_MASK = replace(MASK_RECORD, kept=np.array([True, True, False, True, False]))
 EVEN_GRID = HeadGrid((Stack("encoder", (3, 3)),))
 EVEN_MASK = replace(
@@ -311,12 +327,16 @@ def _spoil_archive(rng: random.Random, data: bytes) -> Spoiled:
 
 
 def _mask_bytes(rng: random.Random) -> bytes:
-    return dumped(VERSION_1) if rng.random() < 0.25 else dumped(MASK_RECORD.to_json())
+    if rng.random() < 0.25:
+        return dumped(VERSION_1)
+    return dumped(MASK_RECORD.to_json())
 
 
 def _mask_input(place: Path, rng: random.Random) -> BadInput:
     change = _spoil_json(rng, _mask_bytes(rng))
-    file, other, out = place / "mask.json", place / "other.json", place / "out"
+    file = place / "mask.json"
+    other = place / "other.json"
+    out = place / "out"
     command = rng.choice(("show", "validate", "diff", "combine", "convert", "snippet", "report"))
 
     def write() -> None:
@@ -454,7 +474,9 @@ def _result_input(
     """A run of which the spec or the result is wrong; if the spec is, its folder has the name of the new one."""
     result = rng.choice(stored_results)
     spec: Any = json.loads(json.dumps(result.spec))
-    key, spec_data, data = content_key(result.spec), dumped(result.spec), result.data
+    key = content_key(result.spec)
+    spec_data = dumped(result.spec)
+    data = result.data
     drawn = rng.random()
     if drawn < 0.1:
         change = _spoil_json(rng, spec_data)
@@ -462,7 +484,8 @@ def _result_input(
         spec_data = change.data
     elif drawn < 0.35:
         wrong = _spoil_value(rng, spec)
-        spec_data, key = dumped(spec), _key_of(spec, key)
+        spec_data = dumped(spec)
+        key = _key_of(spec, key)
         change = Spoiled(f"{SPEC} {wrong}, in the folder of that name", spec_data)
     elif drawn < 0.65 and b'"told_sha256"' not in data and _about_of(data).get("report"):
         change = _resealed(rng, data)
@@ -499,7 +522,8 @@ def _about_of(data: bytes) -> Any:
 
 def _resealed(rng: random.Random, data: bytes) -> Spoiled:
     """A report of which a value was changed, and the checksum with it."""
-    files, about = _arrays(data), _about_of(data)
+    files = _arrays(data)
+    about = _about_of(data)
     wrong = _spoil_value(rng, about["report"])
     about["sha256"] = _key_of(about["report"], about["sha256"])
     files[ABOUT] = _as_npy(np.array(json.dumps(about)))
@@ -636,9 +660,24 @@ def _job_list(path: Path) -> bytes:
 
 
 COLUMNS = (
-    "id", "dedup", "kind", "params", "place", "state", "done", "total", "note", "seconds_left", "cancel", "attempts",
-    "error", "result", "created", "started", "ended",
-)  # fmt: skip
+    "id",
+    "dedup",
+    "kind",
+    "params",
+    "place",
+    "state",
+    "done",
+    "total",
+    "note",
+    "seconds_left",
+    "cancel",
+    "attempts",
+    "error",
+    "result",
+    "created",
+    "started",
+    "ended",
+)
 CELLS = (
     None, 0, -1, 2**62, 1e308, "", "x", "running", "queued", "done", "none", "{}", "[]", "{", "null", "\0",
         "x" * 100_000,
@@ -648,12 +687,15 @@ CELLS = (
 
 def _jobs_input(place: Path, rng: random.Random, job_list: bytes) -> BadInput:
     path = place / "jobs.sqlite"
-    column, cell, job = rng.choice(COLUMNS), rng.choice(CELLS), rng.randrange(1, 5)
+    column = rng.choice(COLUMNS)
+    cell = rng.choice(CELLS)
+    job = rng.randrange(1, 5)
     version = rng.choice((-1, 0, 1, 3, 99))
     what = rng.randrange(5)
     if what < 3:
         change = Spoiled(f"{column} of job {job} = {cell!r:.40}", job_list)
-        statement, values = f"update jobs set {column}=? where id=?", (cell, job)
+        statement = f"update jobs set {column}=? where id=?"
+        values = (cell, job)
     elif what == 3:
         table = rng.choice(("jobs", "events", "runs"))
         wrong, statement = rng.choice(
@@ -663,9 +705,12 @@ def _jobs_input(place: Path, rng: random.Random, job_list: bytes) -> BadInput:
                 ("without the column note", "alter table jobs drop column note"),
             )
         )
-        change, values = Spoiled(wrong, job_list), ()
+        change = Spoiled(wrong, job_list)
+        values = ()
     else:
-        change, statement, values = Spoiled("spoiled bytes", spoiled(rng, [job_list])), "", ()
+        change = Spoiled("spoiled bytes", spoiled(rng, [job_list]))
+        statement = ""
+        values = ()
 
     def write() -> None:
         path.write_bytes(change.data)

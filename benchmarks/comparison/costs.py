@@ -58,14 +58,16 @@ def coalitions(players: int, count: int, seed: int) -> Bools:
 
 def measure(setting: Setting, seconds: float) -> Costs:
     """All costs. The longest batches of the padded recipe are of 64 examples."""
-    game, players = setting.game, setting.game.players
+    game = setting.game
+    players = setting.game.players
     whole = replace(setting.model, resumable=False)  # every row from the first layer
     full = ModelGame(Evaluator(whole, setting.task, setting.language, "dev", setting.size))
     batch = np.arange(min(BATCH, game.examples))
     some = coalitions(players, len(batch), 3)
     padded = PaddedEvaluator(setting.model, setting.task, setting.language, "dev", setting.size)
     few = np.random.default_rng(0).choice(game.examples, setting.rows, replace=False)
-    kept, everyone = coalitions(players, len(few), 4), np.ones((len(few), players), bool)
+    kept = coalitions(players, len(few), 4)
+    everyone = np.ones((len(few), players), bool)
     walks = np.stack([random_order(5, row, players) for row in range(len(few))])
 
     def branching(of: ModelGame) -> Callable[[], int]:
@@ -90,7 +92,8 @@ def measure(setting: Setting, seconds: float) -> Costs:
 
 def forward_seconds(setting: Setting) -> float:
     """Seconds of an example-forward, sorted by length."""
-    game, batch = setting.game, np.arange(min(BATCH, setting.game.examples))
+    game = setting.game
+    batch = np.arange(min(BATCH, setting.game.examples))
     some = coalitions(game.players, len(batch), 3)
     return in_turns({"sorted": lambda: len(game.values(some, batch))}, 0)["sorted"]
 

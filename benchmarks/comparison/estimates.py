@@ -54,7 +54,8 @@ class SmallRounds(ModelGame):
 def watch(estimates: Iterator[Estimate], evaluator: Evaluator, seconds: float) -> list[Point]:
     """Points of one run, evenly spaced in log seconds, until the time is up; at least one."""
     points: list[Point] = []
-    before, started = evaluator.forwards, time.perf_counter()
+    before = evaluator.forwards
+    started = time.perf_counter()
     for estimate in estimates:
         spent = time.perf_counter() - started
         over = spent >= seconds

@@ -22,7 +22,10 @@ from headlab.methods.tmab import ALL_SIZES
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 EXAMPLES = 16
 # Runs that are averaged, estimates of each, and how far off the average may be: in its standard errors, plus a bit.
-RUNS, EACH, ERRORS, SLACK = 12, 10, 5.0, 0.005
+RUNS = 12
+EACH = 10
+ERRORS = 5.0
+SLACK = 0.005
 Starts = Mapping[str, Callable[[Game, int], Iterator[Estimate]]]
 
 
@@ -66,7 +69,8 @@ class TableGame:
 
     def gains(self, orders: Ints, examples: Ints, wanted: Bools | None = None) -> Floats:
         """See `ModelGame.gains`; all are computed."""
-        kept, out = np.ones((len(orders), self.players), bool), []
+        kept = np.ones((len(orders), self.players), bool)
+        out = []
         value = self.values(kept, examples)
         for step in orders.T:
             kept[np.arange(len(orders)), step] = False
@@ -79,7 +83,8 @@ class TableGame:
         """See `ModelGame.marginals`."""
         out = np.zeros(kept.shape)
         for player in range(self.players):
-            there, gone = kept.copy(), kept.copy()
+            there = kept.copy()
+            gone = kept.copy()
             there[:, player], gone[:, player] = True, False
             out[:, player] = self.values(there, examples) - self.values(gone, examples)
         return out * wanted
@@ -89,10 +94,12 @@ def tiny_game() -> TableGame:
     """All values of the tests' tiny model on their made-up task."""
     if str(TESTS) not in sys.path:
         sys.path.insert(0, str(TESTS))
-    tiny, task = importlib.import_module("tiny"), importlib.import_module("tiny_task")
+    tiny = importlib.import_module("tiny")
+    task = importlib.import_module("tiny_task")
     model = tiny.tiny_model("bert", tokenizer=task.tiny_tokenizer())
     game = ModelGame(Evaluator(model, task.tiny_task(), "xx", "dev", EXAMPLES))
-    kept, every = members(np.arange(2**game.players), game.players), np.arange(game.examples)
+    kept = members(np.arange(2**game.players), game.players)
+    every = np.arange(game.examples)
     values = game.values(np.repeat(kept, len(every), axis=0), np.tile(every, len(kept)))
     return TableGame(values.reshape(len(kept), -1), game.players)
 

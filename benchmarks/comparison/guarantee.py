@@ -78,11 +78,13 @@ def ours(long: Long, target: float, cycle: int) -> Ours:
 def samples_needed(tally: Tally, target: float, cycle: int) -> Floats:
     """Samples of each head, in whole cycles, that make its interval narrow enough; [head], never fewer than drawn."""
     drawn = tally.counts.sum(axis=0)
-    low, high = np.ones(len(drawn)), np.full(len(drawn), float(2**DOUBLINGS))
+    low = np.ones(len(drawn))
+    high = np.full(len(drawn), float(2**DOUBLINGS))
     for _ in range(2 * DOUBLINGS):
         middle = (low + high) / 2
         narrow = half_width(tally, np.rint(tally.counts * middle).astype(np.int64)) <= target
-        low, high = np.where(narrow, low, middle), np.where(narrow, middle, high)
+        low = np.where(narrow, low, middle)
+        high = np.where(narrow, middle, high)
     more = np.where(half_width(tally, tally.counts) <= target, 1.0, high)
     return np.asarray(np.maximum(np.ceil(more * drawn / cycle) * cycle, drawn))
 
@@ -114,7 +116,8 @@ def named(long: Long, cycle: int, heads: int = NAMED) -> Named:
     if so_far >= heads:
         return Named(heads, long.seconds, True, so_far)
     cycles = tally.draws / cycle
-    low, high = 0.0, float(2**DOUBLINGS)  # cycles more
+    low = 0.0
+    high = float(2**DOUBLINGS)  # cycles more
     for _ in range(2 * DOUBLINGS):
         middle = (low + high) / 2
         low, high = (low, middle) if count(1 + middle / cycles) >= heads else (middle, high)

@@ -29,7 +29,8 @@ from comparison.shapiq_process import NAMES, receive, send
 from headlab.core import Bools, Floats, HeadlabError
 from headlab.methods.game import Game
 
-ONE, WHOLE = "one example", "whole dev set"
+ONE = "one example"
+WHOLE = "whole dev set"
 ENDS = 32
 NEEDED = ("captum", "shap", "shapiq", "matplotlib")
 Start = Callable[[Game, int], Iterator[Estimate]]
@@ -199,9 +200,8 @@ def shapiq_kernel_whole(game: Game, seed: int) -> Iterator[Estimate]:
     while True:
         sampler = KernelSHAP(game.players, pairing_trick=True, random_state=seed)
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", UserWarning
-            )  # that small games are nearly listed in full
+            # that small games are nearly listed in full
+            warnings.simplefilter("ignore", UserWarning)
             found = sampler.approximate(budget, lambda kept: mean_values(game, kept))
         yield Estimate(singles(found, game.players))
         budget *= 2
@@ -227,11 +227,14 @@ def _elsewhere(python: Path, name: str, game: Game, seed: int) -> Iterator[Estim
 
 def _asking(python: Path, name: str, game: Game, seed: int) -> Iterator[Estimate]:
     """Nothing yet, when the process is ready; then its estimates."""
-    values, size = on_fresh_ones(game, seed), regression_size(game.players)
+    values = on_fresh_ones(game, seed)
+    size = regression_size(game.players)
     command = [str(python), shapiq_process.__file__, name, *map(str, (game.players, seed, size))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
-        total, weight, rows = np.zeros(game.players), 0, 0
+        total = np.zeros(game.players)
+        weight = 0
+        rows = 0
         try:
             _next(process, name)
             yield Estimate(total)
@@ -241,7 +244,9 @@ def _asking(python: Path, name: str, game: Game, seed: int) -> Iterator[Estimate
                     rows += len(array)
                     send(process.stdin, values(array))
                     continue
-                total, weight, rows = total + rows * array, weight + rows, 0
+                total = total + rows * array
+                weight = weight + rows
+                rows = 0
                 yield Estimate(total / weight)
         finally:
             process.kill()

@@ -22,7 +22,9 @@ from headlab.core import Floats
 from headlab.methods.game import Game
 from headlab.stats import sample_mean
 
-OURS, FORMER, PLAIN = "headlab shapley", "headlab shapley, version 1", "headlab monte-carlo"
+OURS = "headlab shapley"
+FORMER = "headlab shapley, version 1"
+PLAIN = "headlab monte-carlo"
 HEADLAB = {OURS: headlab_shapley, FORMER: headlab_former, PLAIN: headlab_monte_carlo}
 REFERENCE_SEED = 424_242
 # A peer whose first estimate takes so many times longer than everybody's race does not take part.
@@ -49,7 +51,8 @@ class Reference:
     @classmethod
     def of(cls, long: Long) -> Reference:
         """From a long run. The error is that of independent samples; whole cycles of examples make it smaller."""
-        support, counts = long.tally.support, long.tally.counts
+        support = long.tally.support
+        counts = long.tally.counts
         values = sample_mean(support, counts)
         drawn = np.maximum(counts.sum(axis=0), 1)
         variance = sample_mean(support**2, counts) - values**2
@@ -100,7 +103,9 @@ def whole_set(setting: Setting, forward: float) -> tuple[list[Run], dict[str, fl
 
     forward: seconds of an example-forward.  Returns runs, and for the others the seconds they would need.
     """
-    left, runs, missing = setting.seconds("whole"), [], {}
+    left = setting.seconds("whole")
+    runs = []
+    missing = {}
     for peer in (p for p in PEERS if p.wrapping == WHOLE):
         need = first_estimate(peer, setting, forward)
         if need > left:
@@ -137,7 +142,8 @@ def ratio_of_means(
 
     Welch's t interval of the difference of the logarithms, whose errors are those of the means relative to them.
     """
-    above, below = np.asarray(upper, float), np.asarray(lower, float)
+    above = np.asarray(upper, float)
+    below = np.asarray(lower, float)
     times = float(above.mean() / below.mean())
     samples = [x for x in (above, below) if x.ndim]
     if min(len(x) for x in samples) < 2 or not times > 0:
@@ -199,7 +205,9 @@ def _summary(runs: Sequence[Run], reference: Reference) -> Summary:
 def _slope(runs: Sequence[Run], reference: Reference) -> float | None:
     points = [(p.seconds, reference.squared_error(p.values)) for run in runs for p in run.points]
     logs = np.log(np.array([point for point in points if point[1] > 0]).reshape(-1, 2))
-    return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0]) if len(set(logs[:, 0])) > 2 else None
+    if len(set(logs[:, 0])) > 2:
+        return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
+    return None
 
 
 def equal_error(summaries: Sequence[Summary]) -> tuple[float, dict[str, Ratio]]:

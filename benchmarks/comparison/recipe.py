@@ -57,7 +57,8 @@ class Work:
 
 def recipe_work(turns: int, players: int, seed: int = 0) -> Work:
     """Play the bandit through: heads that had their turns leave, and what only they need is not evaluated."""
-    steps, had = removal_sizes(TOP50, players), np.zeros(players, np.int64)
+    steps = removal_sizes(TOP50, players)
+    had = np.zeros(players, np.int64)
     orders = coalitions = 0
     while (had < turns).any():
         line = random_order(seed, orders, players)[:steps]
@@ -82,9 +83,8 @@ def order_variance(gains: Floats, orders: Ints, players: int, examples: int) -> 
     within = np.full(players, np.nan)
     between = np.full(players, np.nan)
     for player in range(players):
-        mine = gains[
-            np.nonzero(orders == player)[0], :, np.nonzero(orders == player)[1]
-        ]  # [turn, example]
+        # [turn, example]
+        mine = gains[np.nonzero(orders == player)[0], :, np.nonzero(orders == player)[1]]
         if len(mine) > 1:
             within[player] = mine.var(axis=1, ddof=1).mean()
             between[player] = mine.mean(axis=1).var(ddof=1)

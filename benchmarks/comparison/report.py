@@ -23,7 +23,8 @@ from headlab.core import allowed_processors
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("headlab", "torch", "transformers", "numpy", "captum", "shap", "shapiq")
-GUARANTEE_GOAL, ERROR_GOAL = 500.0, 8.0
+GUARANTEE_GOAL = 500.0
+ERROR_GOAL = 8.0
 PREVIOUS_GOALS = {"equal_error": 6.0, "guarantee": 1.6}
 
 
@@ -51,9 +52,19 @@ def commit() -> str:
             ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
         )
         changes = subprocess.run(
-            ["git", "status", "--porcelain", "headlab", "benchmarks/comparison", "benchmarks/estimators.py"],
-            cwd=ROOT, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            [
+                "git",
+                "status",
+                "--porcelain",
+                "headlab",
+                "benchmarks/comparison",
+                "benchmarks/estimators.py",
+            ],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return head.stdout.strip() + ("+changes" if changes.stdout.strip() else "")
@@ -242,7 +253,8 @@ def draw(path: Path, found: dict[str, Any]) -> None:
     )
     axes.grid(which="both", alpha=0.25)
     figure.legend(fontsize=8, loc="outside lower center", ncols=3)
-    size, language = found["setting"]["size"], found["setting"]["language"]
+    size = found["setting"]["size"]
+    language = found["setting"]["language"]
     axes.set_title(
         f"Shapley values, e5-small-intents, {size} dev examples ({language})", fontsize=10
     )

@@ -120,7 +120,8 @@ def long_run(
     now, tallies = (_former if former else _ours)(setting, saved, plan, seed, estimand)
     start = Long(now, float(saved.get("seconds", 0)), int(saved.get("forwards", 0)))
     long = start
-    until, kept = time.perf_counter() + seconds, time.perf_counter()
+    until = time.perf_counter() + seconds
+    kept = time.perf_counter()
     for long in _steps(setting, start, tallies):
         over = time.perf_counter() >= until or long.tally.finished
         if over or time.perf_counter() > kept + SAVE_EVERY:
@@ -155,7 +156,8 @@ def _former(
 
 def _steps(setting: Setting, now: Long, tallies: Iterator[Tally]) -> Iterator[Long]:
     evaluator = setting.evaluator
-    before, started = evaluator.forwards, time.perf_counter()
+    before = evaluator.forwards
+    started = time.perf_counter()
     for tally in tallies:
         yield Long(
             tally,

@@ -36,7 +36,9 @@ def receive(stream: IO[bytes]) -> Array | None:
     kind, shape = json.loads(line)
     size = int(np.prod(shape)) * np.dtype(kind).itemsize
     found = stream.read(size)
-    return np.frombuffer(found, kind).reshape(shape) if len(found) == size else None
+    if len(found) == size:
+        return np.frombuffer(found, kind).reshape(shape)
+    return None
 
 
 def approximator(name: str, players: int, seed: int) -> Any:
@@ -54,7 +56,8 @@ def approximator(name: str, players: int, seed: int) -> Any:
 def main() -> None:
     """Approximate again and again until the parent has had enough."""
     name, players, seed, coalitions = sys.argv[1], *(int(text) for text in sys.argv[2:5])
-    out, into = sys.stdout.buffer, sys.stdin.buffer
+    out = sys.stdout.buffer
+    into = sys.stdin.buffer
     sys.stdout = sys.stderr  # whatever else is printed
     warnings.simplefilter("ignore")
 

@@ -153,7 +153,8 @@ class Cycle:
     @classmethod
     def drawn(cls, evaluator: Evaluator) -> Cycle:
         """The first cycle of seed 0."""
-        heads, draws = evaluator.model.grid.size, len(evaluator.examples)
+        heads = evaluator.model.grid.size
+        draws = len(evaluator.examples)
         coalitions = [
             removed_and_measured(0, number, heads, removal_sizes(ALL_SIZES, heads))
             for number in range(draws)
@@ -310,7 +311,9 @@ def reset_peak(setting: Setting) -> None:
 
 def peak_memory(setting: Setting) -> float | None:
     """Largest memory that tensors held on the card since `reset_peak`, GB; None on a processor."""
-    return torch.cuda.max_memory_allocated() / 1e9 if setting.on_card else None
+    if setting.on_card:
+        return torch.cuda.max_memory_allocated() / 1e9
+    return None
 
 
 # The embedded model, as a person meets it.
@@ -331,7 +334,8 @@ def clicks(setting: Setting, evaluator: Evaluator) -> dict[str, float]:
     """Milliseconds from a click on a head to the first figure, and to the final one: medians."""
     rng = np.random.default_rng(0)
     mask = random_mask(evaluator.model, share=1.1)
-    first_figures, final_figures = [], []
+    first_figures = []
+    final_figures = []
     evaluator.evaluate(mask)
     for _ in range(setting.sizes.clicks):
         kept = mask.kept.copy()

@@ -124,7 +124,8 @@ def file_bytes(file: E5File) -> bytes:
     head += struct.pack("<i", len(file.tensors))
     entry_size = struct.calcsize("<BIQQ")
     start = len(head) + sum(2 + len(name.encode()) + entry_size for name in file.tensors)
-    entries, bodies = [], []
+    entries = []
+    bodies = []
     for name, tensor in file.tensors.items():
         body = tensor.stored.tobytes()
         kind = int(tensor.stored.dtype.names is not None)

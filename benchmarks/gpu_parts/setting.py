@@ -35,7 +35,10 @@ ENCODER = "e5-small-intents"
 LANGUAGE = "de"
 LANGUAGES = 15
 # The files of a kit, which `python benchmarks/gpu.py --pack` writes.
-BASE_FILE, XNLI_FOLDER, XNLI_EXAMPLES, COMMIT_FILE = "base.bin", "xnli", "xnli.jsonl", "commit.txt"
+BASE_FILE = "base.bin"
+XNLI_FOLDER = "xnli"
+XNLI_EXAMPLES = "xnli.jsonl"
+COMMIT_FILE = "commit.txt"
 XNLI_LABELS = ("entailment", "neutral", "contradiction")
 PAIR_LABELS = ("first", "second", "third")
 # Words of a premise and of a hypothesis of XNLI, English dev: median, and deviation of the logarithm.
@@ -74,12 +77,27 @@ class Sizes:
 
 
 FAMILIES = (
-    "xlm-roberta", "albert", "distilbert", "modernbert", "deberta-v2", "gpt2", "llama", "bloom", "marian", "t5",
-)  # fmt: skip
+    "xlm-roberta",
+    "albert",
+    "distilbert",
+    "modernbert",
+    "deberta-v2",
+    "gpt2",
+    "llama",
+    "bloom",
+    "marian",
+    "t5",
+)
 XLMR_BASE = {"vocab": 250002, "width": 768, "inner": 3072, "layers": 12, "heads": 12}
 DECODER_1B = {
-    "vocab": 128256, "width": 2048, "inner": 8192, "layers": 16, "heads": 32, "pairs": 8, "tokens": 256,
-}  # fmt: skip
+    "vocab": 128256,
+    "width": 2048,
+    "inner": 8192,
+    "layers": 16,
+    "heads": 32,
+    "pairs": 8,
+    "tokens": 256,
+}
 FULL = Sizes(
     limits={"runs": 60, "right": 90, "fast": 240, "helps": 90},
     examples=32,
@@ -103,12 +121,18 @@ SMOKE = Sizes(
     shapes={
         "xlmr-base": {"vocab": 600, "width": 48, "inner": 192, "layers": 4, "heads": 4},
         "decoder-1b": {
-            "vocab": 600, "width": 64, "inner": 128, "layers": 4, "heads": 4, "pairs": 2, "tokens": 24,
+            "vocab": 600,
+            "width": 64,
+            "inner": 128,
+            "layers": 4,
+            "heads": 4,
+            "pairs": 2,
+            "tokens": 24,
         },
     },
     families=FAMILIES,
     target=None,
-)  # fmt: skip
+)
 # For the test suite: tiny models alone.
 TINY = replace(
     SMOKE, examples=4, draws=8, speed_examples=8, clicks=1, families=("xlm-roberta", "bloom")
@@ -172,7 +196,8 @@ class Setting:
 
     def subjects(self) -> tuple[list[Subject], dict[str, str]]:
         """Every real model that is here, and for each that is not, the reason."""
-        subjects, missing = [self.main], {}
+        subjects = [self.main]
+        missing = {}
         if self._xnli_folder is None:
             missing["xnli"] = "its folder was not given (--xnli FOLDER --data FOLDER)"
         else:

@@ -24,7 +24,8 @@ TICK = "line-ns"  # a short upright line, as a symbol
 OPEN = "-open"  # ends the name of a symbol that is an outline by its nature
 RING = f"circle{OPEN}"
 USUAL_SIZE = 9.0  # of a symbol, in pixels
-SHADE, FAINT_SHADE = 0.13, 0.06  # opacity of an area: of few areas, and of many that overlap
+SHADE = 0.13
+FAINT_SHADE = 0.06  # opacity of an area: of few areas, and of many that overlap
 FADED = 0.4  # opacity of points that are beside the matter
 USUAL_HEIGHT = 410.0  # of a chart that does not say its own, in pixels
 
@@ -163,7 +164,9 @@ class Points:
         if not len(self.low):
             return None
         ends = float(self.low[point]), float(self.high[point])
-        return ends if all(map(math.isfinite, ends)) else None
+        if all(map(math.isfinite, ends)):
+            return ends
+        return None
 
     def tip_of(self, point: int) -> str:
         """The text that describes one point; empty for none."""

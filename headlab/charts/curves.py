@@ -15,7 +15,8 @@ from headlab.results import Curve, curve_names
 
 FEW_LINES = 3  # ordered lines below which their areas are shaded as usual
 NAME_DISTANCE = 12.0  # pixels between a line and its name
-CURVES_HEIGHT, ORDERINGS_HEIGHT = 420, 440
+CURVES_HEIGHT = 420
+ORDERINGS_HEIGHT = 440
 REMOVED = "heads removed"
 
 
@@ -83,7 +84,8 @@ def line_labels(lines: Sequence[Line]) -> list[Note]:
     """Each line's name beside it, at the point where it is farthest from the others."""
     notes = []
     for line in lines:
-        x, y = np.asarray(line.x, float), np.asarray(line.y, float)
+        x = np.asarray(line.x, float)
+        y = np.asarray(line.y, float)
         others = np.array(
             [np.interp(x, other.x, other.y) for other in lines if other is not line]
         ).reshape(-1, len(x))
@@ -123,7 +125,8 @@ def orderings_chart(lines: Mapping[str, OrderingLine], language: str) -> Chart:
     coloured = [name for name in lines if name != CHANCE_METHOD]
     series: list[Series] = []
     for name in sorted(lines, key=lambda name: name != CHANCE_METHOD):
-        line, is_chance = lines[name], name == CHANCE_METHOD
+        line = lines[name]
+        is_chance = name == CHANCE_METHOD
         colour, dashes = line_look(0 if is_chance else coloured.index(name), name)
         opacity = SHADE if is_chance or len(coloured) < FEW_LINES else FAINT_SHADE
         tip = "{name}: {y:.1f} % without {x} heads [{details[0]:.1f}, {details[1]:.1f}]"

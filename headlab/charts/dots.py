@@ -11,8 +11,10 @@ from headlab.charts.chart import SYMBOLS, TICK, Axis, Chart, Points, Rule
 from headlab.core import Bools, Floats
 from headlab.pictures import CHANCE_METHOD, LINE_COLOURS, UNSURE
 
-ROW_PIXELS, DOT_PIXELS = 26, 12  # height of a row, and of each of its dots
-LEGEND_PIXELS, AXIS_PIXELS = 56, 60
+ROW_PIXELS = 26
+DOT_PIXELS = 12  # height of a row, and of each of its dots
+LEGEND_PIXELS = 56
+AXIS_PIXELS = 60
 ROW_SHARE = 0.8  # of a row's height that its dots take
 OUTLINE = 1.5
 
@@ -48,7 +50,8 @@ def side_by_side(dots: Sequence[Dot]) -> tuple[list[str], dict[str, Dots]]:
         if dot.series not in dots_by_series:
             value, low, high = np.full((3, len(rows)), np.nan)
             dots_by_series[dot.series] = Dots(value, low, high, np.zeros(len(rows), bool))
-        series, index = dots_by_series[dot.series], rows.index(dot.row)
+        series = dots_by_series[dot.series]
+        index = rows.index(dot.row)
         for values, number in zip(series[:3], (dot.value, dot.low, dot.high), strict=True):
             values[index] = np.nan if number is None else number
         series.sure[index] = dot.is_sure

@@ -48,7 +48,9 @@ def _advance(character: str) -> float:
         return float(glyph.linearHoriAdvance) / FIXED_POINT / 12
     if combining(character) or category(character) in ("Mn", "Me", *UNSHOWN):
         return 0.0
-    return 1.0 if east_asian_width(character) in "WF" else 0.65
+    if east_asian_width(character) in "WF":
+        return 1.0
+    return 0.65
 
 
 def width_of(text: str, size: float) -> float:
@@ -80,7 +82,8 @@ def families_for(texts: Iterable[str]) -> list[str]:
     characters = {character for text in texts for character in text}
     visible = {c for c in characters if category(c) not in UNSHOWN and not c.isspace()}
     missing = sorted(c for c in visible if ord(c) not in _letters(_usual_file()))
-    families, without_font = [USUAL], []
+    families = [USUAL]
+    without_font = []
     while missing:
         font = _font_with(missing[0])
         if font is None:
@@ -122,7 +125,9 @@ def _font_with(character: str) -> FontEntry | None:
 
 def _weight(weight: int | str) -> int:
     names = {"light": 300, "normal": 400, "regular": 400, "book": 400, "medium": 500, "bold": 700}
-    return weight if isinstance(weight, int) else names.get(weight, 600)
+    if isinstance(weight, int):
+        return weight
+    return names.get(weight, 600)
 
 
 def suggested(character: str) -> str:
@@ -130,8 +135,6 @@ def suggested(character: str) -> str:
     script = name(character, "").split(" ")[0].split("-")[0]
     if script in CJK:
         return "Noto Sans CJK"
-    return (
-        f"Noto Sans {script.title()}"
-        if category(character).startswith(("L", "M"))
-        else "Noto Sans Symbols"
-    )
+    if category(character).startswith(("L", "M")):
+        return f"Noto Sans {script.title()}"
+    return "Noto Sans Symbols"

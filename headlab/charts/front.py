@@ -12,7 +12,9 @@ from headlab.pictures import LINE_COLOURS, UNSURE
 HEIGHT = 440
 DEEPEST = 10.0  # points below 0 shown at first: larger losses would squeeze the rest
 MILLION = 1e6
-BEATEN, BEST, CHOSEN = 7, 10, 18  # sizes of dots
+BEATEN = 7
+BEST = 10
+CHOSEN = 18  # sizes of dots
 
 
 class FrontDot(NamedTuple):

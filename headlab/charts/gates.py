@@ -13,11 +13,13 @@ from headlab.pictures import LINE_COLOURS, UNSURE, line_look
 from headlab.results import LearnedGates
 
 ACCURACY_HEIGHT = 420
-LOSS_HEIGHT, OPEN_HEADS_HEIGHT = 310, 254
+LOSS_HEIGHT = 310
+OPEN_HEADS_HEIGHT = 254
 MARGIN = 0.02  # of the axis of kept heads, beyond none and all of them
 RING_SIZE = 18.0  # of the ring around the highlighted dot
 LOSS_TITLE = "nats an answer"
-TASK_LOSS, PENALTY = "task loss", "penalty"
+TASK_LOSS = "task loss"
+PENALTY = "penalty"
 LOSS_TIP = "{name} {y:.4f} nats at step {x}"
 OPEN_HEADS_TIP = "{name}: {y:.1f} heads at step {x}"
 

@@ -45,20 +45,31 @@ from headlab.charts.svg_text import INK, RULED, SOFT, Tips, finished
 from headlab.pictures import MINUS, colour_on_scale, ink_on
 
 # Sizes are in pixels, of which 96 make an inch: a chart is seven inches wide, as text of a page is.
-WIDTH, PIXELS_PER_INCH, POINTS_PER_INCH = 680.0, 96, 72
+WIDTH = 680.0
+PIXELS_PER_INCH = 96
+POINTS_PER_INCH = 72
 PRINTED_PER_INCH = 300  # pixels of a PNG file
 FONT = 12.0
-RIGHT, GAP, TITLE_HEIGHT, LEGEND_TOP, LEGEND_ROW = 16.0, 6.0, 18.0, 16.0, 18.0
+RIGHT = 16.0
+GAP = 6.0
+TITLE_HEIGHT = 18.0
+LEGEND_TOP = 16.0
+LEGEND_ROW = 18.0
 MAX_ROW_NAME = 0.4 * WIDTH  # for the names of rows
 MAX_TURNED_NAME = 110.0  # for a turned name of a column
 TURN = 52.0  # degrees
-ROW, LEAST_HEIGHT = 24.0, 60.0  # of a matrix's row, and of any plot
+ROW = 24.0
+LEAST_HEIGHT = 60.0  # of a matrix's row, and of any plot
 HEIGHT_WITHOUT_PLOT = 110.0  # pixels of a chart's height on a page that are not the plot's
 MAX_TICKS = 7
 STEPS = (1, 2, 2.5, 5, 10)
 USUAL_OUTLINE = 1.5  # of a symbol
-KEY_WIDTH, KEY_STRIP, KEY_HEIGHT, KEY_SHADES = 240.0, 10.0, 46.0, 24
-CELL_FONT, LEAST_CELL_FONT = 11.0, 6.0
+KEY_WIDTH = 240.0
+KEY_STRIP = 10.0
+KEY_HEIGHT = 46.0
+KEY_SHADES = 24
+CELL_FONT = 11.0
+LEAST_CELL_FONT = 6.0
 BASELINE = 0.36  # from the middle of a line of text down to its baseline, in sizes of its font
 MARKERS = {
     "circle": "o",
@@ -79,7 +90,9 @@ DASH_LENGTHS = {
     "longdashdot": (12, 3, 2, 3),
 }
 # In which order parts of the plot are drawn, below boxes, symbols and text.
-GRID, BANDS, LINES = -3, -2, -1
+GRID = -3
+BANDS = -2
+LINES = -1
 _LOCK = Lock()  # matplotlib's settings are global
 
 
@@ -213,7 +226,8 @@ class _ScaledAxis(NamedTuple):
 def _scaled_axes(chart: Chart) -> tuple[_ScaledAxis, _ScaledAxis]:
     cells = chart.cells
     if cells is not None:
-        columns, rows = cells.column_names, list(cells.rows)
+        columns = cells.column_names
+        rows = list(cells.rows)
         return (
             _ScaledAxis(chart.x, -0.5, max(len(columns), 1) - 0.5, _numbered(columns)),
             _ScaledAxis(chart.y, max(len(rows), 1) - 0.5, -0.5, _numbered(rows)),
@@ -229,10 +243,12 @@ def _scaled(chart: Chart, which: str) -> _ScaledAxis:
     axis: Axis = getattr(chart, which)
     low, high = axis.limits or _limits(list(_values(chart, which)), has_zero=axis.has_zero)
     if low == high:
-        low, high = low - 0.5, high + 0.5
+        low = low - 0.5
+        high = high + 0.5
     if axis.ticks is not None:
         return _ScaledAxis(axis, low, high, axis.ticks)
-    smallest, largest = min(low, high), max(low, high)
+    smallest = min(low, high)
+    largest = max(low, high)
     positions = MaxNLocator(nbins=MAX_TICKS, steps=STEPS).tick_values(smallest, largest)
     room = 1e-9 * (largest - smallest)
     inside = [
@@ -269,7 +285,8 @@ def _limits(values: Sequence[float], *, has_zero: bool) -> tuple[float, float]:
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return 0.0, 1.0
-    low, high = min(finite), max(finite)
+    low = min(finite)
+    high = max(finite)
     room = 0.04 * (high - low) or 0.05 * abs(high) or 0.5
     if not has_zero:
         return low - room, high + room
@@ -392,7 +409,8 @@ class _Text(Text):
             return
         graphics = renderer.new_gc()
         graphics.set_foreground(self.get_color())
-        font, turn = self.get_fontproperties(), self.get_rotation()
+        font = self.get_fontproperties()
+        turn = self.get_rotation()
         x, above_bottom = self.get_transform().transform(self.get_unitless_position())
         y = renderer.height - above_bottom
         renderer.draw_text(  # type: ignore[no-untyped-call]
@@ -565,7 +583,8 @@ def _drawn(chart: Chart, resolution: float) -> _Drawing:
         _draw_note(drawing, note)
     if drawing.outside:  # on a page, a double click shows them
         lie = "1 point lies" if drawing.outside == 1 else f"{drawing.outside} points lie"
-        right, above = WIDTH - RIGHT, drawing.layout.top - 4
+        right = WIDTH - RIGHT
+        above = drawing.layout.top - 4
         drawing.text(right, above, f"{lie} outside", anchor="right", size=11, colour=SOFT)
     return drawing
 
@@ -573,7 +592,9 @@ def _drawn(chart: Chart, resolution: float) -> _Drawing:
 def _stroke(dashes: str) -> Literal["solid"] | tuple[float, tuple[float, ...]]:
     """A line's dashes, as matplotlib names them."""
     lengths = DASH_LENGTHS.get(dashes)
-    return "solid" if lengths is None else (0.0, lengths)
+    if lengths is None:
+        return "solid"
+    return (0.0, lengths)
 
 
 def _draw_legend(drawing: _Drawing) -> None:
@@ -676,7 +697,8 @@ def _draw_points(drawing: _Drawing, points: Points) -> None:
             continue
         is_faint = len(points.is_faint) > index and points.is_faint[index]
         opacity = FADED if is_faint else 1.0
-        left, top = layout.x_pixel(x), layout.y_pixel(y)
+        left = layout.x_pixel(x)
+        top = layout.y_pixel(y)
         interval = points.interval_of(index)
         if interval is not None and interval[0] < interval[1]:
             if points.along == "x":
@@ -684,7 +706,8 @@ def _draw_points(drawing: _Drawing, points: Points) -> None:
             else:
                 ends = [left, left], [layout.y_pixel(layout.y.inside(end)) for end in interval]
             drawing.line(*ends, points.colour, points.interval_width, opacity=opacity)
-        size, is_filled = points.size_of(index), bool(points.is_filled[index])
+        size = points.size_of(index)
+        is_filled = bool(points.is_filled[index])
         symbol = drawing.symbol(left, top, points, size, is_filled=is_filled, opacity=opacity)
         drawing.describe(symbol, points.tip_of(index))
 
@@ -695,8 +718,10 @@ def _draw_cells(drawing: _Drawing, cells: Cells) -> None:
     width = layout.plot_width / max(len(cells.column_names), 1)
     height = layout.plot_height / max(len(cells.rows), 1)
     for row, column in np.ndindex(cells.values.shape):
-        left, top = layout.left + width * column, layout.top + height * row
-        value, ink = float(cells.values[row, column]), SOFT
+        left = layout.left + width * column
+        top = layout.top + height * row
+        value = float(cells.values[row, column])
+        ink = SOFT
         if math.isfinite(value):
             colour = colour_on_scale(cells.scale, (value - low) / (high - low))
             ink = ink_on(colour)
@@ -706,7 +731,8 @@ def _draw_cells(drawing: _Drawing, cells: Cells) -> None:
         text = cells.texts[row][column] if cells.are_texts_drawn else ""
         size = min(CELL_FONT, height - 4, (width - 2) / max(width_of(text, 1.0), 0.01))
         if text and size >= LEAST_CELL_FONT:
-            x, y = left + width / 2, top + height / 2 + BASELINE * size
+            x = left + width / 2
+            y = top + height / 2 + BASELINE * size
             drawing.text(x, y, text, anchor="center", size=size, colour=ink)
     if cells.scale_title:
         _draw_key(drawing, cells)
@@ -715,7 +741,8 @@ def _draw_cells(drawing: _Drawing, cells: Cells) -> None:
 def _draw_key(drawing: _Drawing, cells: Cells) -> None:
     """A strip of the scale's colours, with its ends and its middle, and its title beside it."""
     low, high = cells.limits
-    left, top = drawing.layout.left, drawing.layout.height - KEY_HEIGHT + 14
+    left = drawing.layout.left
+    top = drawing.layout.height - KEY_HEIGHT + 14
     step = KEY_WIDTH / KEY_SHADES
     for number in range(KEY_SHADES):
         overlap = 0.3 if number < KEY_SHADES - 1 else 0.0

@@ -8,7 +8,9 @@ from hashlib import sha256
 
 from headlab.charts.chart import Chart
 
-INK, SOFT, RULED = "#1b1f24", "#5a626c", "#d5d9de"  # of text, of titles of axes, of grid lines
+INK = "#1b1f24"
+SOFT = "#5a626c"
+RULED = "#d5d9de"  # of text, of titles of axes, of grid lines
 # What stands for them in a document, whose style sheet has a light and a dark theme.
 VARIABLES = {
     INK: f"var(--ink, {INK})",
@@ -22,6 +24,7 @@ LINK = "{http://www.w3.org/1999/xlink}href"
 DECIMALS = re.compile(r"-?\d+\.\d+")
 FAMILY = re.compile(r"font-family: [^;]*;?\s*")
 REFERENCE = re.compile(r"url\(#([^)]+)\)")
+# attributes with coordinates
 NUMERIC = (
     "d",
     "x",
@@ -32,7 +35,7 @@ NUMERIC = (
     "width",
     "height",
     "transform",
-)  # attributes with coordinates
+)
 
 Tips = dict[str, str]
 
@@ -102,7 +105,8 @@ def _draw_in_place(root: ET.Element) -> None:
     """Put each symbol where it is used, instead of a reference, of which a document has none."""
     paths = {element.get("id"): element.get("d", "") for element in root.iter(PATH)}
     for element in list(root.iter(f"{{{NAMESPACE}}}use")):
-        x, y = element.attrib.pop("x"), element.attrib.pop("y")
+        x = element.attrib.pop("x")
+        y = element.attrib.pop("y")
         path = paths[element.attrib.pop(LINK)[1:]]
         if "C" in path:  # the only symbol with curves, drawn from its lowest point
             element.tag = f"{{{NAMESPACE}}}circle"

@@ -465,7 +465,8 @@ def detail_lines(figures: LanguageDetails) -> Iterator[str]:
     """One language's log-probability and BLEU as lines of text."""
     row = figures["log_probability"]
     unit = "choice" if "accuracy_normalised" in figures else "token"
-    low, high = row["log_probability_low"], row["log_probability_high"]
+    low = row["log_probability_low"]
+    high = row["log_probability_high"]
     yield (
         f"       log-probability {row['log_probability']:.3f} nats a {unit}  "
         f"[{low:.3f}, {high:.3f}]{difference_words(row, '.3f')}"
@@ -477,12 +478,14 @@ def detail_lines(figures: LanguageDetails) -> Iterator[str]:
             ("word_perplexity", "word perplexity"),
         ):
             if name in row:
-                low, high = row[f"{name}_low"], row[f"{name}_high"]
+                low = row[f"{name}_low"]
+                high = row[f"{name}_high"]
                 rates.append(f"{label} {row[name]:.3f}  [{low:.3f}, {high:.3f}]")
         yield "       " + "   ".join(rates)
     share = figures.get("accuracy_normalised")
     if share is not None:
-        low, high = figures["accuracy_normalised_low"], figures["accuracy_normalised_high"]
+        low = figures["accuracy_normalised_low"]
+        high = figures["accuracy_normalised_high"]
         difference = ""
         if "normalised" in figures:
             difference = difference_words(figures["normalised"], ".1%")
@@ -492,7 +495,8 @@ def detail_lines(figures: LanguageDetails) -> Iterator[str]:
         )
     if "bleu" in figures:
         row = figures["bleu"]
-        low, high = row["bleu_low"], row["bleu_high"]
+        low = row["bleu_low"]
+        high = row["bleu_high"]
         yield (
             f"       BLEU {row['bleu']:.1f}  [{low:.1f}, {high:.1f}]{difference_words(row, '.1f')}"
             f"  n={row['sentences']}  {row['signature']}|beams:{row['beams']}"
@@ -507,7 +511,8 @@ def difference_words(row: Mapping[str, Any], number_format: str) -> str:
     difference = f"{row['difference']:+{number_format}}"
     text = f"  untouched {baseline}  difference {difference}"
     if "low" in row:
-        low, high = f"{row['low']:+{number_format}}", f"{row['high']:+{number_format}}"
+        low = f"{row['low']:+{number_format}}"
+        high = f"{row['high']:+{number_format}}"
         text += f" [{low}, {high}]  p={row['p']:.3g}"
     return text
 

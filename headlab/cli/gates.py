@@ -206,4 +206,6 @@ def _run_record(
 def _values_by_stack(grid: HeadGrid, head_values: Ints | Floats) -> JsonRecord:
     """{stack: [layer][head]}, also for a single stack."""
     rows = grid.nest(head_values)
-    return rows if isinstance(rows, dict) else {grid.stacks[0].name: rows}
+    if isinstance(rows, dict):
+        return rows
+    return {grid.stacks[0].name: rows}

@@ -125,7 +125,9 @@ def group_of(annotation: object) -> FlagGroup[object] | None:
         return None
     if issubclass(annotation, Job):
         return job_flags(annotation)
-    return field_flags(annotation) if is_dataclass(annotation) else None
+    if is_dataclass(annotation):
+        return field_flags(annotation)
+    return None
 
 
 def parameter_of(flag: Flag) -> Parameter:

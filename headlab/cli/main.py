@@ -18,7 +18,9 @@ from headlab.cli.application import build as build
 from headlab.core import MEMORY_FULL_WORDS, HeadlabError, is_out_of_memory, limit_threads, reason_of
 from headlab.jobs.table import JOBS
 
-OK, FAILED, INTERRUPTED = 0, 2, 130
+OK = 0
+FAILED = 2
+INTERRUPTED = 130
 
 
 @cache
@@ -69,7 +71,9 @@ def _run(arguments: Sequence[str] | None) -> int:
             )
         if exit_request.code is None:
             return OK
-        return exit_request.code if isinstance(exit_request.code, int) else FAILED
+        if isinstance(exit_request.code, int):
+            return exit_request.code
+        return FAILED
     return OK
 
 

@@ -224,7 +224,9 @@ def recorded_command(paper: str, options: Mapping[str, object]) -> str:
 def _option_text(value: object) -> str:
     if isinstance(value, Path):
         return "FOLDER"
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    return str(value)
 
 
 def command_without_paths(

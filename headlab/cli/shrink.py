@@ -121,9 +121,8 @@ def worth(
 
     Without --device, the CPU is timed, and a GPU too if there is one.
     """
-    loaded_task = _requested_task(
-        task, languages, data, label_map
-    )  # refused before the mask is read
+    # refused before the mask is read
+    loaded_task = _requested_task(task, languages, data, label_map)
     job = WorthJob.from_flags(flags)
     devices = _device_names() if device is None else [device]
     savings = [_savings_on(device_name, job, loaded_task, dtype) for device_name in devices]

@@ -121,7 +121,9 @@ def print_lm(outcome: TrainingOutcome) -> None:
 
 
 def _number_text(value: float | None, digits: int = 2) -> str:
-    return EMPTY_CELL if value is None else f"{value:.{digits}f}"
+    if value is None:
+        return EMPTY_CELL
+    return f"{value:.{digits}f}"
 
 
 # `headlab train translation`: a Marian translation model and its vocabulary, trained from a TSV
@@ -152,13 +154,16 @@ def print_translation(outcome: LoggedOutcome) -> None:
         f"{record['parameters']:,} parameters, {record['tokens']:,} tokens in the vocabulary"
     )
     dev = record["measured"]["dev"]
-    low, high = dev["accuracy_low"], dev["accuracy_high"]
+    low = dev["accuracy_low"]
+    high = dev["accuracy_high"]
     typer.echo(f"dev: {dev['accuracy']:.1%} of the tokens [{low:.1%}, {high:.1%}]")
-    low, high = dev["log_probability_low"], dev["log_probability_high"]
+    low = dev["log_probability_low"]
+    high = dev["log_probability_high"]
     typer.echo(
         f"dev: log-probability {dev['log_probability']:.3f} nats a token [{low:.3f}, {high:.3f}]"
     )
-    low, high = dev["bleu_low"], dev["bleu_high"]
+    low = dev["bleu_low"]
+    high = dev["bleu_high"]
     typer.echo(f"dev: BLEU {dev['bleu']:.1f} [{low:.1f}, {high:.1f}]  {dev['signature']}")
 
 

@@ -148,7 +148,9 @@ def wrong_key_text(key: object, name: str) -> str:
         key: Key of the object.
         name: Name of the entry point.
     """
-    return "" if key == name else f"its key is {key!r:.60}, not {name!r}"
+    if key == name:
+        return ""
+    return f"its key is {key!r:.60}, not {name!r}"
 
 
 class KeysWhere(Sequence[str], Generic[T]):

@@ -21,11 +21,12 @@ MAX_SENT_BYTES = 16 << 20  # of the files that a task is made from on a page
 TEMPORARY_NAME = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
 # The disk is full, the quota exceeded, or the limit of a file's size reached.
 FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# a file system that cannot flush one file
 NO_SYNC_ERRNOS = (
     errno.EINVAL,
     errno.ENOTSUP,
     errno.ENOSYS,
-)  # a file system that cannot flush one file
+)
 POSIX = os.name == "posix"
 # Age of a temporary file that counts as abandoned where a file system has no locks.
 STALE_SECONDS = 3600.0

@@ -97,7 +97,9 @@ class Option:
             return f"above {self.low:g}"
         if self.high < math.inf:
             return f"from {self.low:g} to {self.high:g}"
-        return f"of {self.low:g} or more" if self.low > -math.inf else ""
+        if self.low > -math.inf:
+            return f"of {self.low:g} or more"
+        return ""
 
 
 class Limits(TypedDict, total=False):
@@ -263,12 +265,16 @@ def text_in(options: Mapping[str, OptionValue], name: str) -> str:
 
 def optional_number_in(options: Mapping[str, OptionValue], name: str) -> float | None:
     """As `number_in`, but None where the option is none."""
-    return None if options[name] is None else number_in(options, name)
+    if options[name] is None:
+        return None
+    return number_in(options, name)
 
 
 def optional_integer_in(options: Mapping[str, OptionValue], name: str) -> int | None:
     """As `integer_in`, but None where the option is none."""
-    return None if options[name] is None else integer_in(options, name)
+    if options[name] is None:
+        return None
+    return integer_in(options, name)
 
 
 def options_in(options: Mapping[str, OptionValue], name: str) -> Mapping[str, OptionValue]:

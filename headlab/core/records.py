@@ -71,7 +71,9 @@ class Head(NamedTuple):
 
     def __str__(self) -> str:
         place = f"{self.layer}.{self.head}"
-        return place if self.stack == "encoder" else f"{self.stack} {place}"
+        if self.stack == "encoder":
+            return place
+        return f"{self.stack} {place}"
 
 
 # The columns of a table that name a head.
@@ -365,7 +367,9 @@ def omission_fields(omissions: Omissions | None) -> dict[str, Json]:
 
     None where they are unknown, as in older results.
     """
-    return {} if omissions is None else omissions.to_json()
+    if omissions is None:
+        return {}
+    return omissions.to_json()
 
 
 def _is_count(value: object) -> bool:

@@ -203,12 +203,16 @@ def is_p_column(column: str) -> bool:
 
 def p_value_text(p: float) -> str:
     """A p-value in three digits: 0.012, < 0.001."""
-    return f"< {MIN_SHOWN_P}" if p < MIN_SHOWN_P else f"{p:.3f}"
+    if p < MIN_SHOWN_P:
+        return f"< {MIN_SHOWN_P}"
+    return f"{p:.3f}"
 
 
 def p_equals_text(p: float) -> str:
     """The same in a sentence: p = 0.012, p < 0.001."""
-    return f"p {p_value_text(p)}" if p < MIN_SHOWN_P else f"p = {p_value_text(p)}"
+    if p < MIN_SHOWN_P:
+        return f"p {p_value_text(p)}"
+    return f"p = {p_value_text(p)}"
 
 
 def _cell_text(cell: Cell, form: str) -> str:

@@ -73,7 +73,9 @@ def value_function_of(key: str) -> ValueFunction:
 
 def display_unit(unit: str) -> tuple[float, str]:
     """Factor and name for displaying a unit: accuracies are shown in points."""
-    return (100.0, "points") if unit == "accuracy" else (1.0, unit)
+    if unit == "accuracy":
+        return (100.0, "points")
+    return (1.0, unit)
 
 
 def value_of_answers(

@@ -117,7 +117,8 @@ def page_link(
 CHOICE_KEY = "_choice"
 """Session key of the choice in the sidebar (`headlab.dashboard.frame.Choice`)."""
 SHORT_KEY = 12  # characters of a report's key, enough to tell reports apart in a link
-PRUNE_TAB, PRUNE_TABS = "tool", ("Switch heads", "Find a smaller model")  # of the Prune page
+PRUNE_TAB = "tool"
+PRUNE_TABS = ("Switch heads", "Find a smaller model")  # of the Prune page
 FRONT_PARAM = "front"  # of a link to the Prune page: the front that it opens
 
 

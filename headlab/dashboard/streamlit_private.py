@@ -149,7 +149,9 @@ def running_server() -> uvicorn.Server | None:
     It is found by its handler of signals. Without it the app's worker would go on after a request to terminate.
     """
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
-    return server if isinstance(server, uvicorn.Server) else None
+    if isinstance(server, uvicorn.Server):
+        return server
+    return None
 
 
 # The page in the browser.

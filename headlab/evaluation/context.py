@@ -74,7 +74,9 @@ def context_length(model: LoadedModel, *, targets: bool = False) -> int:
 def _default_length(model: LoadedModel) -> int:
     module = model.module
     decoder = bool(module.can_generate()) and not module.config.is_encoder_decoder
-    return DEFAULT_CONTEXT if decoder else MAX_TOKENS
+    if decoder:
+        return DEFAULT_CONTEXT
+    return MAX_TOKENS
 
 
 def default_context(model: LoadedModel) -> str:
@@ -90,7 +92,9 @@ def default_context(model: LoadedModel) -> str:
 def _stated_by_tokenizer(tokenizer: PreTrainedTokenizerBase) -> int | None:
     """Number of tokens that a tokenizer gives as its model's limit; None if it gives none."""
     stated_length = getattr(tokenizer, "model_max_length", None)
-    return int(stated_length) if stated_length and 0 < stated_length < LARGEST_STATED else None
+    if stated_length and 0 < stated_length < LARGEST_STATED:
+        return int(stated_length)
+    return None
 
 
 def max_text_tokens(model: LoadedModel, *, targets: bool = False) -> int:

@@ -697,7 +697,9 @@ def classes_for_spec(model: Model, task: Task) -> JsonObject:
     if task.likelihood == "tokens" and masks_tokens(model, task):
         return {"masked": MASKED_SHARE}
     classes = assumed_classes(model, task)
-    return {} if classes is None else {"classes": dict(classes)}
+    if classes is None:
+        return {}
+    return {"classes": dict(classes)}
 
 
 def assumed_classes(model: Model, task: Task) -> Mapping[str, str] | None:
@@ -705,7 +707,9 @@ def assumed_classes(model: Model, task: Task) -> Mapping[str, str] | None:
 
     None where the classes have the labels' names, and for a task without labels.
     """
-    return label_order(model, task).assumed if task.labels else None
+    if task.labels:
+        return label_order(model, task).assumed
+    return None
 
 
 def _label_order(model: Model, task: Task) -> LabelOrder:

@@ -135,7 +135,9 @@ class GatedLM(TemplateLM):  # type: ignore[misc] # lm_eval ships no types
     def prefix_token_id(self) -> int:
         """The token before a text without a context."""
         start = self.tokenizer.bos_token_id
-        return self.eot_token_id if start is None else int(start)
+        if start is None:
+            return self.eot_token_id
+        return int(start)
 
     def tok_encode(
         self,

@@ -183,7 +183,9 @@ class Probe(TorchFunctionMode):
         if attention_output.dim() >= 4 and len(attention_output) == PROBE_ROWS:
             _, size, next_size, *_ = attention_output.shape
             heads_come_third = size not in self.counts and next_size in self.counts - {PROBE_TOKENS}
-            return attention_output.movedim(2, 1) if heads_come_third else attention_output
+            if heads_come_third:
+                return attention_output.movedim(2, 1)
+            return attention_output
         if (
             attention_output.dim() == 3
             and len(attention_output) > PROBE_ROWS
@@ -307,9 +309,8 @@ def _use_gated_attention(model: PreTrainedModel, baseline_logits: torch.Tensor) 
     with building_alone():
         with suppress(*MODEL_ERRORS):  # else it computes attention by itself
             model.set_attn_implementation(IMPLEMENTATION_NAME)
-            gives_same_logits = is_close(
-                logits(model), baseline_logits
-            )  # else it hands over less than it does itself
+            # else it hands over less than it does itself
+            gives_same_logits = is_close(logits(model), baseline_logits)
         if not gives_same_logits:
             with suppress(*MODEL_ERRORS):
                 model.set_attn_implementation(own_implementation)
@@ -370,7 +371,9 @@ def stack_of(name: str, model: PreTrainedModel, *, looks_ahead: bool) -> str:
     ):
         return "cross"
     if model.config.is_encoder_decoder:
-        return "decoder" if re.search(r"(^|[._])decoder\.", name) else "encoder"
+        if re.search(r"(^|[._])decoder\.", name):
+            return "decoder"
+        return "encoder"
     return "encoder" if looks_ahead else "decoder"
 
 

@@ -249,7 +249,9 @@ def as_gate_tensor(model: Model, gates: Gates) -> torch.Tensor:
             f"{expected_shape} or (rows, {expected_shape[0]}, {expected_shape[1]})",
             code="gate.shape_mismatch",
         )
-    return tensor if tensor.is_floating_point() else tensor.to(model.module.dtype)
+    if tensor.is_floating_point():
+        return tensor
+    return tensor.to(model.module.dtype)
 
 
 # The self-test on a probe input: gates have the effect that they should.

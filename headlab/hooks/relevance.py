@@ -98,12 +98,14 @@ class Rules(TorchFunctionMode):
             )
         if kind == "moving":
             output = func(*args, **keywords)
-            return (
-                _mark_as_gate(output) if len(gate_tensors) == len(tensors_with_gradient) else output
-            )
+            if len(gate_tensors) == len(tensors_with_gradient):
+                return _mark_as_gate(output)
+            return output
         if kind == "product":
             output = _product(func, args, keywords, len(tensors_with_gradient), len(gate_tensors))
-            return _mark_as_gate(output) if gate_tensors else output
+            if gate_tensors:
+                return _mark_as_gate(output)
+            return output
         return self._apply_unmarked(kind, name, func, args, keywords)
 
     def _apply_unmarked(
@@ -347,7 +349,9 @@ def _product(
 
 
 def _gate_as_constant(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach() if hasattr(tensor, GATE_ATTRIBUTE) else tensor
+    if hasattr(tensor, GATE_ATTRIBUTE):
+        return tensor.detach()
+    return tensor
 
 
 def _activation(
@@ -427,7 +431,9 @@ def _rule_functions(outputs: torch.Tensor, user: str) -> None:
 
 def _of_own_function(node: object) -> BackwardCFunction | None:
     """The node, if it is of a function with its own backward pass."""
-    return node if isinstance(node, BackwardCFunction) else None
+    if isinstance(node, BackwardCFunction):
+        return node
+    return None
 
 
 def _ratio_hook(

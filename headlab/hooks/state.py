@@ -109,7 +109,9 @@ def _take_rows(value: object, rows: Rows, batch: int) -> object:
     Values shared by all rows are unchanged.
     """
     if isinstance(value, torch.Tensor):
-        return pick_rows(value, rows) if value.dim() > 1 and len(value) == batch else value
+        if value.dim() > 1 and len(value) == batch:
+            return pick_rows(value, rows)
+        return value
     if isinstance(value, tuple | list):
         return type(value)(_take_rows(v, rows, batch) for v in value)
     if isinstance(value, dict):
@@ -320,7 +322,9 @@ def pass_of(owner: Owner) -> Pass | None:
     None for all rows through all layers.
     """
     active = active_for(owner)
-    return active.states if active is not None else None
+    if active is not None:
+        return active.states
+    return None
 
 
 def wrap_feed_forward(layer: nn.Module, owner: Owner) -> bool:
@@ -786,4 +790,6 @@ def attention_weights(
             [scores, s_aux.to(scores).view(1, -1, 1, 1).expand(*scores.shape[:3], 1)], dim=-1
         )
     weights = torch.softmax(scores.float(), dim=-1).masked_fill(attends_to_nothing, 0.0)
-    return weights if s_aux is None else weights[..., :-1]
+    if s_aux is None:
+        return weights
+    return weights[..., :-1]

@@ -96,7 +96,9 @@ class Flag:
         """All its names as a parser takes them, the switch that turns it off behind a slash."""
         if self.negated:
             return [f"{self.name}/{off_switch(self.name)}"]
-        return [self.name, self.short] if self.short else [self.name]
+        if self.short:
+            return [self.name, self.short]
+        return [self.name]
 
 
 def off_switch(name: str) -> str:
@@ -234,7 +236,9 @@ def languages_of(text: str) -> list[str] | str:
 
 def label_map_of(text: str | None) -> dict[str, str] | None:
     """A label map as `--label-map` takes it. Raises HeadlabError for a malformed one."""
-    return None if text is None else dict(read_label_map(text))
+    if text is None:
+        return None
+    return dict(read_label_map(text))
 
 
 def check_about_task(values: Mapping[str, object]) -> None:
@@ -306,4 +310,6 @@ def pairs_of(values: Mapping[str, FlagValue], key: str) -> list[str]:
         key: Of the flag.
     """
     pairs = values.get(key)
-    return list(map(str, pairs)) if isinstance(pairs, list) else []
+    if isinstance(pairs, list):
+        return list(map(str, pairs))
+    return []

@@ -173,7 +173,9 @@ class ExperimentJob(TaskJob):
     def subject(self) -> str:
         """The title of the experiment."""
         study = self.known_study()
-        return f"Experiment {self.experiment}" if study is None else study.title
+        if study is None:
+            return f"Experiment {self.experiment}"
+        return study.title
 
     def subject_key(self) -> str:
         """The key of the experiment."""
@@ -427,7 +429,9 @@ class FrontJob(ExperimentJob):
     def subject(self) -> str:
         """The front, and the method that orders the heads."""
         if self.method not in METHODS:
-            return f"{self.name}, {self.method}" if self.method else self.name
+            if self.method:
+                return f"{self.name}, {self.method}"
+            return self.name
         return f"{self.name}, {METHODS[self.method].title}"
 
     def _about_rows(self) -> Details:
@@ -509,7 +513,9 @@ def _check_takes_method_options(study: Experiment, options: Mapping[str, Any]) -
 def exact_text(value: Any) -> str:
     """A number as text: `%g` where that is exact, else all digits."""
     short_text = f"{value:g}"
-    return short_text if float(short_text) == value else str(value)
+    if float(short_text) == value:
+        return short_text
+    return str(value)
 
 
 def largest_size(sizes: object) -> int | None:

@@ -30,7 +30,9 @@ def reason_of(error_type: str, message: str) -> str:
         error_type: The `type` of one of the `errors` of a validation error.
         message: Its `msg`.
     """
-    return message.removeprefix("Value error, ") if error_type == "value_error" else message
+    if error_type == "value_error":
+        return message.removeprefix("Value error, ")
+    return message
 
 
 class Strict(BaseModel):

@@ -227,7 +227,9 @@ def _task_of(values: Mapping[str, FlagValue]) -> str:
 
 def _names(text: str | None) -> tuple[str, ...] | None:
     """The names in a comma-separated text; None if there is no text."""
-    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+    if text is None:
+        return None
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 class FinetuneProgress(Protocol):

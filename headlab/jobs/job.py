@@ -202,13 +202,17 @@ class Job(Strict):
 
     def value(self, field: str) -> Any:
         """The value of a field; None if jobs of this kind have none of this name."""
-        return getattr(self, field, None) if self.has(field) else None
+        if self.has(field):
+            return getattr(self, field, None)
+        return None
 
     @property
     def languages_named(self) -> list[str]:
         """The languages by their codes; none before "all" is filled in."""
         languages = self.value("languages")
-        return list(languages) if isinstance(languages, list | tuple) else []
+        if isinstance(languages, list | tuple):
+            return list(languages)
+        return []
 
     def subject(self) -> str:
         """What is computed, as a heading without the languages."""
@@ -261,7 +265,9 @@ class Job(Strict):
     def _about_rows(self) -> Details:
         """What comes first in `details`, behind the name of the kind."""
         method = METHODS.get(str(self.value("method")))
-        return [("Method", f"{method.title} ({method.key})")] if method else []
+        if method:
+            return [("Method", f"{method.title} ({method.key})")]
+        return []
 
     def _option_rows(self) -> Details:
         """The options; one that differs from its default shows this too."""
@@ -276,7 +282,9 @@ class Job(Strict):
     def options_known(self) -> JobSettings:
         """What may stand in `options`: by default the options of the method."""
         method = METHODS.get(str(self.value("method")))
-        return {} if method is None else method.options
+        if method is None:
+            return {}
+        return method.options
 
     # Its command, and back.
 
@@ -480,7 +488,9 @@ def value_text(value: object) -> str:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return str(value)
 
 
 def listed_languages(languages: list[str] | str) -> list[str]:

@@ -88,7 +88,9 @@ class ForecastBasis:
         for result in self.results:
             if spec_of(result.record, "model", "name") == model:
                 return result.record.grid.size
-        return None if self.measured is None else self.measured.heads
+        if self.measured is None:
+            return None
+        return self.measured.heads
 
     def median_pace(self, paces: Sequence[float], basis: str) -> tuple[float | None, str]:
         """The median of earlier results' paces, or the pace just measured.

@@ -291,7 +291,9 @@ class RolesJob(Job):
         if self.source == "task":
             return len(task(str(self.task)).examples(language, self.split, self.size))
         count = tree_count(language, self.split)
-        return count if self.size is None else min(self.size, count)
+        if self.size is None:
+            return count
+        return min(self.size, count)
 
     def _would_make(self, result: Result[Report], language: str, size: int) -> bool:
         """Whether a report is what the job would make, as far as can be known without the model."""

@@ -106,7 +106,9 @@ class MethodJob(TaskJob):
 
     def method_title(self) -> str:
         """The method as pages write it; its key if it is unknown here."""
-        return METHODS[self.method].title if self.method in METHODS else self.method
+        if self.method in METHODS:
+            return METHODS[self.method].title
+        return self.method
 
 
 class ScoreJob(MethodJob):
@@ -201,7 +203,9 @@ class ScoreJob(MethodJob):
 
     def commands(self, context: CommandContext = NO_CONTEXT) -> list[list[str]]:
         """The command; none for another split than dev, on which Python alone scores."""
-        return super().commands(context) if self.split == "dev" else []
+        if self.split == "dev":
+            return super().commands(context)
+        return []
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:

@@ -215,7 +215,9 @@ class ShrinkJob(Job):
         if self.task is None:
             return None
         task = lab.task(self.task, self.label_map)
-        return task if self.languages == "all" else task.restricted(self.languages)
+        if self.languages == "all":
+            return task
+        return task.restricted(self.languages)
 
     def exact_model(self, lab: Lab) -> Model:
         """The model to compute with: in float64 if its weights are, or are to be written so."""

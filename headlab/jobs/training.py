@@ -198,7 +198,9 @@ def training_options(options_class: type[AnyOptions], value: object) -> AnyOptio
 
 def options_record(value: object) -> object:
     """The options of a training by name; anything else stays, so that a check can name it."""
-    return value.record() if isinstance(value, Options) else value
+    if isinstance(value, Options):
+        return value.record()
+    return value
 
 
 def steps_part(steps: int, batch: int, unit: str, pace: float | None, pace_basis: str) -> Part:

@@ -43,6 +43,7 @@ GRID_PART = re.compile(
 )
 LAYER_COUNT_FIELDS = ("num_hidden_layers", "n_layer", "n_layers")
 HEAD_COUNT_FIELDS = ("num_attention_heads", "n_head", "n_heads")
+# causal models
 CAUSAL_MODEL_TYPES = (
     "gpt2",
     "openai-gpt",
@@ -51,7 +52,7 @@ CAUSAL_MODEL_TYPES = (
     "gptj",
     "gpt_neox",
     "llama",
-)  # causal models
+)
 
 
 def parse_grid(text: str, stack: str = "encoder") -> HeadGrid:
@@ -110,10 +111,8 @@ def grid_of_config(config: JsonObject, source: str) -> HeadGrid:
             "its heads are in",
             code="grid.ambiguous",
         )
-    layers, heads = (
-        _config_size(config, LAYER_COUNT_FIELDS),
-        _config_size(config, HEAD_COUNT_FIELDS),
-    )
+    layers = _config_size(config, LAYER_COUNT_FIELDS)
+    heads = _config_size(config, HEAD_COUNT_FIELDS)
     if layers is None or heads is None:
         raise HeadlabError(
             f"{source} does not say how many layers and heads its model has; give --grid or "
@@ -388,7 +387,9 @@ def detect_form(raw: bytes, source: str) -> str:
         )
     value = parse_json(raw, source)
     if isinstance(value, dict):
-        return "headlab" if "format" in value else "pruned-heads"
+        if "format" in value:
+            return "headlab"
+        return "pruned-heads"
     return _array_or_pairs(value, source)
 
 
@@ -584,7 +585,9 @@ def _kept_heads(foreign_mask: ForeignMask, grid: HeadGrid, source: str) -> Bools
     else:
         for head in foreign_mask.heads:
             is_listed[_head_index(head, grid, source)] = True
-    return is_listed if foreign_mask.keeps else ~is_listed
+    if foreign_mask.keeps:
+        return is_listed
+    return ~is_listed
 
 
 def _head_index(head: Head, grid: HeadGrid, source: str) -> int:
@@ -634,9 +637,13 @@ def convert_out(
     if form == "array":
         is_one = mask.kept if lists != "removed" else ~mask.kept
         rows = [layer.astype(int).tolist() for _, _, layer in by_layer(mask.grid, is_one)]
-        return _npy_bytes(rows, np.uint8) if binary else _json_bytes(rows)
+        if binary:
+            return _npy_bytes(rows, np.uint8)
+        return _json_bytes(rows)
     pairs = _listed_pairs(mask, count_from, list_kept=lists == "kept")
-    return _npy_bytes(pairs, np.int64) if binary else _json_bytes(pairs)
+    if binary:
+        return _npy_bytes(pairs, np.int64)
+    return _json_bytes(pairs)
 
 
 def _pruned_heads(mask: Mask, count_from: int) -> dict[str, list[int]]:
@@ -653,10 +660,8 @@ def _pruned_heads(mask: Mask, count_from: int) -> dict[str, list[int]]:
 
 
 def _removed_as_text(mask: Mask, count_from: int) -> str:
-    has_several_stacks, letter_by_stack = (
-        len(mask.grid.stacks) > 1,
-        {name: letter for letter, name in STACK_BY_LETTER.items()},
-    )
+    has_several_stacks = len(mask.grid.stacks) > 1
+    letter_by_stack = {name: letter for letter, name in STACK_BY_LETTER.items()}
     heads_by_layer: dict[str, list[str]] = {}
     for stack, layer, head in mask.removed:
         if has_several_stacks and stack not in letter_by_stack:

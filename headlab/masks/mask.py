@@ -530,7 +530,9 @@ class Mask:
     def fingerprint(self) -> str | None:
         """Fingerprint of the model it was made for; None if it names none."""
         fingerprint = self.model.get("fingerprint")
-        return str(fingerprint) if fingerprint else None
+        if fingerprint:
+            return str(fingerprint)
+        return None
 
     @property
     def name(self) -> str:
@@ -551,7 +553,9 @@ class Mask:
     def languages(self) -> tuple[str, ...]:
         """The languages it was chosen for; none where they are not recorded."""
         languages = self.chosen.get("languages")
-        return tuple(map(str, languages)) if isinstance(languages, list | tuple) else ()
+        if isinstance(languages, list | tuple):
+            return tuple(map(str, languages))
+        return ()
 
     @property
     def evaluated(self) -> Mapping[str, RecordedSplit]:
@@ -630,7 +634,9 @@ def ablation_of(choice: JsonRecord) -> str | None:
     parts = choice.get("combined")
     if ablation is None and isinstance(parts, list):
         return common_ablation({ablation_of(part) for part in parts if isinstance(part, Mapping)})
-    return str(ablation) if ABLATIONS.fits(ablation) else None
+    if ABLATIONS.fits(ablation):
+        return str(ablation)
+    return None
 
 
 def _ablations(choice: JsonRecord) -> Iterator[str | None]:
@@ -649,7 +655,9 @@ def common_ablation(ablations: Set[str | None]) -> str | None:
     """
     if len(ablations) == 1:
         return next(iter(ablations))
-    return MIXED_ABLATION if ablations & {"mean", MIXED_ABLATION} else None
+    if ablations & {"mean", MIXED_ABLATION}:
+        return MIXED_ABLATION
+    return None
 
 
 def full_mask(grid: HeadGrid) -> Mask:

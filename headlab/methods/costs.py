@@ -230,7 +230,9 @@ def require_few_heads(method: Method, heads: int) -> None:
 
 def caution(method: str) -> str:
     """Caveat about a method's intervals, a clause without a full stop, or empty."""
-    return METHODS[method].caution.rstrip(".") if method in METHODS else ""
+    if method in METHODS:
+        return METHODS[method].caution.rstrip(".")
+    return ""
 
 
 # What to know beside the numbers of results: one function for pages, command line and reports.
@@ -342,7 +344,9 @@ def remarks_on_choice(scores: Iterable[HeadScores], rule: str) -> tuple[str, ...
         scores: Results of one method.
         rule: One of `headlab.masks.rules`. Of "harmful" only signs count, which do not lean.
     """
-    return cautions(scores) if rule == "harmful" else remarks(scores)
+    if rule == "harmful":
+        return cautions(scores)
+    return remarks(scores)
 
 
 def _samples(options: Options) -> int:
@@ -351,7 +355,9 @@ def _samples(options: Options) -> int:
     It is 0 where the options, which may be from a file, name no number.
     """
     samples = options.get("samples", 0)
-    return int(samples) if is_number(samples) else 0
+    if is_number(samples):
+        return int(samples)
+    return 0
 
 
 # Half-width, as a share of the span, below which no realistic number of samples suffices.
@@ -521,7 +527,9 @@ def pace(
         is_of_method = method in (None, getattr(result, "method", None))
         if result.example_forwards and names == (model, task) and is_of_method:
             seconds_per_forward.append(result.seconds / result.example_forwards)
-    return float(np.median(seconds_per_forward)) if seconds_per_forward else None
+    if seconds_per_forward:
+        return float(np.median(seconds_per_forward))
+    return None
 
 
 @dataclass(frozen=True)

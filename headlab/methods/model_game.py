@@ -146,7 +146,9 @@ class ModelGame:
     def steps(self) -> int:
         """Number of levels of a gain of 1: a share of several answers needs fine ones."""
         has_one_answer_each = (self.evaluator.inputs.units == 1).all()
-        return self.value.steps if has_one_answer_each else FINE_STEPS
+        if has_one_answer_each:
+            return self.value.steps
+        return FINE_STEPS
 
     @property
     def round(self) -> int:
@@ -170,7 +172,9 @@ class ModelGame:
         """See `Game.scale`: in resumable models, the gradient at the gates predicts the gains."""
         if not self.evaluator.model.resumable:
             return None
-        return NEARNESS_SCALE if self.value.key == "accuracy" else SIZE_SCALE
+        if self.value.key == "accuracy":
+            return NEARNESS_SCALE
+        return SIZE_SCALE
 
     def values(self, kept: Bools, examples: Ints) -> Floats:
         """Value of each row, by a full forward pass, float [row].

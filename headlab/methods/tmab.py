@@ -64,12 +64,16 @@ def removal_sizes(estimand: str, players: int) -> int:
     Raises:
         HeadlabError: The estimand is unknown.
     """
-    return players if is_full(estimand) else (players + 1) // 2
+    if is_full(estimand):
+        return players
+    return (players + 1) // 2
 
 
 def max_halvings(plan: SamplingPlan) -> int:
     """Halvings of the smallest probability of computing a gain, 2 ** -halvings."""
-    return MAX_HALVINGS if plan.target is None else MAX_HALVINGS_WITH_TARGET
+    if plan.target is None:
+        return MAX_HALVINGS
+    return MAX_HALVINGS_WITH_TARGET
 
 
 def support_of(plan: SamplingPlan, steps: int, screened: bool) -> Floats:
@@ -108,7 +112,9 @@ class ScreenedTally(Tally):
     def learned(self) -> ScreenedTally:
         """The snapshot with stakes learned for later samples; done once, at the end of a cycle."""
         is_due = self.draws >= MIN_LEARNING_DRAWS and not self.early.any()
-        return replace(self, early=self.counts) if is_due else self
+        if is_due:
+            return replace(self, early=self.counts)
+        return self
 
     def stakes(self) -> LearnedStakes | None:
         """Stakes learned from early samples, for the samples after them.

@@ -244,7 +244,8 @@ class Saver:
     def __init__(
         self, save: Callable[[Arrays], None], clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        self._save, self._clock = save, clock
+        self._save = save
+        self._clock = clock
         self._due = -math.inf
         self._waiting: Callable[[], Arrays] | None = None
 

@@ -188,10 +188,11 @@ def require_safetensors(folder: Path, name: str) -> None:
 
 LIGHT = ["*.json", "*.txt", "*.model", "*.spm"]  # all but the weights
 PATTERNS = [*LIGHT, SAFETENSORS]
+# the same weights, for the code of the model's authors
 NEVER_LOADED = [
     "consolidated*.safetensors",
     "original/*",
-]  # the same weights, for the code of the model's authors
+]
 
 
 def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTERNS) -> Path:
@@ -523,9 +524,13 @@ def check_replaced(target: Path, writer: Writer) -> None:
         )
     changed_files = _changed_files(target, resolved_target, writer)
     if changed_files:
-        be, it, files = "are", "them", "the files"
+        be = "are"
+        it = "them"
+        files = "the files"
         if len(changed_files) == 1:
-            be, it, files = "is", "it", "the file"
+            be = "is"
+            it = "it"
+            files = "the file"
         raise HeadlabError(
             f"{target} holds {_list_files(changed_files)}, which {be} not as {writer.name} wrote "
             f"{it}, so the folder is not replaced; move {files} away, or name another folder with "

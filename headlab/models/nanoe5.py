@@ -485,7 +485,9 @@ def base_folder(cache: Path) -> Path:
     Raises HeadlabError.
     """
     folder = cache / f"e5-small-{BASE_SHA256[:12]}-v{CONVERTER}"
-    return folder if is_complete(folder) else convert(folder)
+    if is_complete(folder):
+        return folder
+    return convert(folder)
 
 
 def convert(folder: Path) -> Path:

@@ -25,10 +25,11 @@ WAY_ON = "use the unquantised checkpoint"
 
 # What a configuration says of how its weights are quantised.
 
+# with which bitsandbytes is meant, whatever the method's name
 FLAGS = {
     "load_in_4bit": 4,
     "load_in_8bit": 8,
-}  # with which bitsandbytes is meant, whatever the method's name
+}
 BITS = ("bits", "num_bits", "nbits", "w_bit", "weight_bits")
 BITSANDBYTES = "bitsandbytes"
 # Names of packages that dequantise a scheme: the scheme, the package as it is imported, and as pip
@@ -63,7 +64,9 @@ class Quantisation:
             self.settings[name] for name in BITS if type(self.settings.get(name)) is int
         ]
         bits = [*bits_of_flags, *bits_of_settings][:1]
-        return f"{self.scheme} ({bits[0]} bits)" if bits else self.scheme
+        if bits:
+            return f"{self.scheme} ({bits[0]} bits)"
+        return self.scheme
 
     @property
     def dequantises_itself(self) -> bool:

@@ -135,7 +135,9 @@ class ShrunkModel:
                 "as that, or with headlab.load_shrunk",
                 code="model.other_class",
             )
-        return (module, loading_info) if output_loading_info else module
+        if output_loading_info:
+            return (module, loading_info)
+        return module
 
 
 @cache

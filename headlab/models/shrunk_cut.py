@@ -321,7 +321,9 @@ class BiasOnly:
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """[..., anything] -> [..., width]."""
         shape = (*inputs.shape[:-1], self.width)
-        return inputs.new_zeros(shape) if self.bias is None else self.bias.expand(shape)
+        if self.bias is None:
+            return inputs.new_zeros(shape)
+        return self.bias.expand(shape)
 
 
 @cache
@@ -481,7 +483,9 @@ def _output_indices(
 
 def _input_dimension(projection: nn.Module) -> int:
     """The input dimension of a projection's weight: GPT-2's Conv1D has it transposed."""
-    return 1 if isinstance(projection, nn.Linear) else 0
+    if isinstance(projection, nn.Linear):
+        return 1
+    return 0
 
 
 def _indices_of_heads(heads: Sequence[int], size: int) -> torch.Tensor:

@@ -40,7 +40,9 @@ def generation_padding(folder: Path, config: PretrainedConfig) -> int | None:
     path = folder / GENERATION
     settings = read_json(path) if path.is_file() else None
     token_id = settings.get(PAD) if isinstance(settings, dict) else None
-    return token_id if is_known_token(token_id, config) else None
+    if is_known_token(token_id, config):
+        return token_id
+    return None
 
 
 def reads_last_token(kind: type[PreTrainedModel]) -> bool:

@@ -97,7 +97,9 @@ def byte_of_symbol() -> dict[str, int]:
 
 def _bytes_of_symbols(token: str) -> bytes | None:
     table = byte_of_symbol()
-    return bytes(table[symbol] for symbol in token) if token and {*token} <= table.keys() else None
+    if token and {*token} <= table.keys():
+        return bytes(table[symbol] for symbol in token)
+    return None
 
 
 def _byte_of_character(token: str) -> bytes | None:

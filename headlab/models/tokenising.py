@@ -374,7 +374,9 @@ class Tokenised:
     def of_row(self, row: int, values: list[Value]) -> list[Value]:
         """What is left of values by token, like word ids, of a text before it was cut."""
         positions = self.kept.get(row)
-        return values if positions is None else [values[position] for position in positions]
+        if positions is None:
+            return values
+        return [values[position] for position in positions]
 
     def word_ids(self, row: int) -> list[int | None]:
         """The word of every token of a text, None for special tokens; for fast tokenizers."""
@@ -488,4 +490,6 @@ def shares_of(first_length: int, second_length: int, room: int) -> tuple[int, in
     if shorter + longer > room:
         shorter = room // 2
         longer = shorter + room % 2
-    return (shorter, longer) if first_length <= second_length else (longer, shorter)
+    if first_length <= second_length:
+        return (shorter, longer)
+    return (longer, shorter)

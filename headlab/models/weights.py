@@ -29,7 +29,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 def named_weight_file(config: PretrainedConfig) -> str | None:
     """The file of weights that a configuration names; None if it names none."""
     file_name: object = getattr(config, NAMED_FILE, None)
-    return file_name if isinstance(file_name, str) else None
+    if isinstance(file_name, str):
+        return file_name
+    return None
 
 
 def weight_files(
@@ -86,7 +88,9 @@ def _stated_file(folder: Path) -> str | None:
     """The file of weights that a folder's config.json names; None if it names none."""
     config: object = read_json(folder / "config.json")
     file_name = config.get(NAMED_FILE) if isinstance(config, dict) else None
-    return file_name if isinstance(file_name, str) else None
+    if isinstance(file_name, str):
+        return file_name
+    return None
 
 
 def stored_shapes(folder: Path, files: Iterable[str]) -> dict[str, tuple[int, ...]]:
@@ -271,7 +275,9 @@ def _common_prefix(names: Collection[str], depth: int) -> str | None:
     if not prefixes:
         return None
     prefix, count = prefixes.most_common(1)[0]
-    return prefix if 2 * count > len(names) else None
+    if 2 * count > len(names):
+        return prefix
+    return None
 
 
 def _prefix_renames(plain_names: Mapping[str, str]) -> dict[str, str]:
@@ -469,7 +475,9 @@ def _needed_but_absent(
 
 def _rename(name: str, renames: Mapping[str, str]) -> str:
     prefix = max((prefix for prefix in renames if name.startswith(prefix)), key=len, default="")
-    return renames[prefix] + name.removeprefix(prefix) if prefix else name
+    if prefix:
+        return renames[prefix] + name.removeprefix(prefix)
+    return name
 
 
 class _Inspection:
@@ -488,7 +496,9 @@ class _Inspection:
         foreign = sorted(
             name for name in names if not (self.is_constant(name) or self.is_unused_part(name))
         )
-        return [name for name in foreign if self.is_in_body(name)] if with_new_head else foreign
+        if with_new_head:
+            return [name for name in foreign if self.is_in_body(name)]
+        return foreign
 
     def is_constant(self, name: str) -> bool:
         """Whether a weight is no weight, but numbers that transformers makes itself, such as positions or a mask."""
@@ -575,7 +585,9 @@ class _Inspection:
 
 
 def _weights_listed(names: Sequence[str]) -> str:
-    return f"the weight {names[0]}" if len(names) == 1 else f"{len(names)} weights ({names[0]}…)"
+    if len(names) == 1:
+        return f"the weight {names[0]}"
+    return f"{len(names)} weights ({names[0]}…)"
 
 
 def _is_are(names: Sequence[str]) -> str:

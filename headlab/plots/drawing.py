@@ -28,7 +28,9 @@ class _Placeholder:
         return _Placeholder(f"{self.name}[{index}]")
 
     def __format__(self, number_format: str) -> str:
-        return f"%{{{self.name}:{number_format}}}" if number_format else f"%{{{self.name}}}"
+        if number_format:
+            return f"%{{{self.name}:{number_format}}}"
+        return f"%{{{self.name}}}"
 
 
 def plotly_figure(chart: Chart) -> go.Figure:
@@ -133,7 +135,9 @@ def _markup(text: str) -> str:
 
 def _hover(template: str) -> dict[str, object]:
     """A trace's text on hover. template: Plotly's; empty for none."""
-    return {"hovertemplate": f"{template}<extra></extra>"} if template else {"hoverinfo": "skip"}
+    if template:
+        return {"hovertemplate": f"{template}<extra></extra>"}
+    return {"hoverinfo": "skip"}
 
 
 def _matrix(chart: Chart, matrix: Cells) -> go.Figure:
@@ -206,7 +210,8 @@ def _add_points(
     look: dict[str, object] = {}
     if len(points.low):
         value = np.asarray(points.x if points.along == "x" else points.y, float)
-        low, high = np.asarray(points.low, float), np.asarray(points.high, float)
+        low = np.asarray(points.low, float)
+        high = np.asarray(points.high, float)
         bars = interval(low, value, high, color=points.colour, thickness=points.interval_width)
         look[f"error_{points.along}"] = bars
     if len(points.texts):

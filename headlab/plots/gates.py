@@ -81,7 +81,8 @@ COURSE_HEIGHT = 420  # pixels of loss, penalty and open heads together
 MAX_COUNTED_LAYERS = (
     24  # maximum number of layers in all stacks; with more, counts are shown on hover only
 )
-BAR, TITLES = 44, 24  # pixels for the colour bar and for the stacks' names
+BAR = 44
+TITLES = 24  # pixels for the colour bar and for the stacks' names
 OPEN_SCALE = {
     "orientation": "h",
     "yref": "container",
@@ -150,7 +151,9 @@ def open_probability_map(gates: LearnedGates) -> go.Figure:
 
 
 def _titles(grid: HeadGrid) -> list[str] | None:
-    return [stack.name for stack in grid.stacks] if len(grid.stacks) > 1 else None
+    if len(grid.stacks) > 1:
+        return [stack.name for stack in grid.stacks]
+    return None
 
 
 def rectangles(grid: HeadGrid, flat: Floats) -> list[Floats]:
@@ -188,12 +191,15 @@ def kept_by_layer_figure(rows: Sequence[str], kept: Sequence[Bools], grid: HeadG
         A new figure.
     """
     has_stacks = len(grid.stacks) > 1
-    columns, sizes = [], []
+    columns = []
+    sizes = []
     for stack, layer, heads in by_layer(grid, np.arange(grid.size)):
         if len(heads):
             columns.append(f"{stack} {layer}" if has_stacks else str(layer))
             sizes.append(len(heads))
-    counts, shares, share_texts = [], [], []
+    counts = []
+    shares = []
+    share_texts = []
     for mask in kept:
         kept_heads = [int(heads.sum()) for _, _, heads in by_layer(grid, mask) if len(heads)]
         counts.append(kept_heads)

@@ -93,7 +93,11 @@ def _marks(rows: Sequence[Sequence[float]]) -> dict[str, object]:
     Args:
         rows: Marks by layer and head, 0 for none.
     """
-    x, y, signs, discs, inks = [], [], [], [], []
+    x = []
+    y = []
+    signs = []
+    discs = []
+    inks = []
     for layer, marks in enumerate(rows):
         for head, mark in enumerate(marks):
             if not int(mark):
@@ -238,10 +242,8 @@ def roles_by_size_figure(
     groups = in_legend_order(map(group_of, counts))
     for role in sorted(counts, key=lambda role: groups.index(group_of(role))):
         group = group_of(role)
-        is_second, colour = (
-            group in drawn_groups,
-            look_of(group).colour if group in LOOKS else FAINT,
-        )
+        is_second = group in drawn_groups
+        colour = look_of(group).colour if group in LOOKS else FAINT
         drawn_groups.append(group)
         figure.add_bar(
             x=[str(size) for size in sizes],

@@ -34,7 +34,8 @@ def agreement(rho: Floats, names: Sequence[str]) -> go.Figure:
 
 # Attention of heads in one sentence.
 
-MAX_TOKENS, MOST_TOKENS = 64, 28  # of a sentence; and with labels of the usual size in its map
+MAX_TOKENS = 64
+MOST_TOKENS = 28  # of a sentence; and with labels of the usual size in its map
 # Control, format and private characters, among them those that turn the direction, and spaces
 # besides the usual one.
 UNSEEN = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs")
@@ -65,7 +66,9 @@ def _visible_character(preceding: str, character: str) -> str:
         has_no_letter and character_name(character, "").startswith("VARIATION SELECTOR")
     ):
         return f"[U+{ord(character):04X}]"
-    return f"{CIRCLE}{character}" if has_no_letter else character
+    if has_no_letter:
+        return f"{CIRCLE}{character}"
+    return character
 
 
 class SentenceAttention(Protocol):
@@ -218,7 +221,8 @@ class Panel:
             positions_by_unit.setdefault(unit, []).append(position)
         units = list(positions_by_unit.values())
         sums = np.zeros((len(units), len(self.places)))
-        texts, special = [], []
+        texts = []
+        special = []
         for row, positions in enumerate(units):
             sums[row, positions] = 1.0
             first = positions[0]
@@ -312,7 +316,8 @@ def special_token_texts(panels: Sequence[Panel], names: Mapping[str, str]) -> li
 
 
 def _on_special(panel: Panel, name: str) -> str:
-    shares, (alone, tied) = panel.on_special(name), panel.largest_on_special(name)
+    shares = panel.on_special(name)
+    (alone, tied) = panel.largest_on_special(name)
     shares_by_token = ", ".join(f"{token} {share:.0%}" for token, share in shares.items())
     ties = f", {tied} in a tie" if tied else ""
     largest_text = f"{alone} of {len(panel.tokens)} tokens give one their largest weight{ties}"

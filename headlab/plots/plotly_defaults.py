@@ -50,7 +50,8 @@ def _line(trace: Part, colour: str, places: Mapping[str, Mapping[str, int]]) -> 
         colour: Where it names none.
         places: The place of each name on an axis, by "x" and "y".
     """
-    line, marker = dict(trace.get("line") or {}), dict(trace.get("marker") or {})
+    line = dict(trace.get("line") or {})
+    marker = dict(trace.get("marker") or {})
     marker_colour = marker.get("color")
     usual_colour = marker_colour if isinstance(marker_colour, str) else colour
     line.setdefault("color", usual_colour)
@@ -76,7 +77,9 @@ def _number(value: Any, places: Mapping[str, int]) -> float:
     """A coordinate; not a number where there is a gap."""
     if value is None:
         return math.nan
-    return float(places[value]) if value in places else float(value)
+    if value in places:
+        return float(places[value])
+    return float(value)
 
 
 def _named_places(lines: Sequence[Part], layout: Part) -> tuple[Part, dict[str, dict[str, int]]]:

@@ -98,7 +98,8 @@ def _title(part: Part) -> str:
 
 
 def _axis(axis: Part) -> Axis:
-    limits, ticks = axis.get("range"), None
+    limits = axis.get("range")
+    ticks = None
     if axis.get("ticktext") is not None and axis.get("tickvals") is not None:
         pairs = zip(axis["tickvals"], axis["ticktext"], strict=True)
         ticks = tuple((float(position), _plain(label)) for position, label in pairs)
@@ -116,7 +117,8 @@ def _axis(axis: Part) -> Axis:
 def _cells(trace: Part) -> Cells:
     values = np.asarray(trace["z"], float)
     finite = values[np.isfinite(values)]
-    columns, rows = trace.get("x"), trace.get("y")
+    columns = trace.get("x")
+    rows = trace.get("y")
     names = range(len(values)) if rows is None else rows
     texts = _texts(trace, values)
     has_key = trace.get("showscale") is not False
@@ -135,7 +137,8 @@ def _cells(trace: Part) -> Cells:
 
 def _texts(trace: Part, values: np.ndarray[Any, Any]) -> list[list[str]]:
     """The text on each cell, by Plotly's template. Raises HeadlabError for an unknown template."""
-    template, texts = trace.get("texttemplate"), trace.get("text")
+    template = trace.get("texttemplate")
+    texts = trace.get("text")
     if template == "%{text}" and texts is not None:
         return [[_plain(text) for text in row] for row in texts]
     if template == "%{z:.0f}":
@@ -152,7 +155,8 @@ def _texts(trace: Part, values: np.ndarray[Any, Any]) -> list[list[str]]:
 
 def _series(trace: Part, name: str) -> Iterator[Series]:
     """Area, line and dots of one trace, filled in by `with_defaults`."""
-    x, y = trace["x"], trace["y"]
+    x = trace["x"]
+    y = trace["y"]
     mode = str(trace["mode"])
     if trace.get("fill") == "toself":
         yield _band(trace, x, y, name)
@@ -233,14 +237,17 @@ def _of_each(values: Any, count: int) -> list[Any]:
     """One value per item: a single value repeated, a list cycled to length."""
     if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
         return [values] * count
-    return list(islice(cycle(values), count)) if len(values) else [math.nan] * count
+    if len(values):
+        return list(islice(cycle(values), count))
+    return [math.nan] * count
 
 
 def _rules(shapes: Sequence[Part]) -> Iterator[Rule]:
     """Lines across the whole plot, upright or level."""
     for shape in shapes:
         look = shape.get("line") or {}
-        dashes, colour = str(look.get("dash", "solid")), str(look.get("color", UNSURE))
+        dashes = str(look.get("dash", "solid"))
+        colour = str(look.get("color", UNSURE))
         width = float(look.get("width", 1))
         if str(shape.get("yref", "")).endswith("domain"):
             yield Rule("x", float(shape["x0"]), dashes, width, colour)

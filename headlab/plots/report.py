@@ -37,4 +37,6 @@ def heads_by_row(table: Table) -> list[Head]:
     Raises:
         HeadlabError: One of them is invalid.
     """
-    return heads_of(table) if {*HEAD_COLUMNS} <= {*table.columns} else []
+    if {*HEAD_COLUMNS} <= {*table.columns}:
+        return heads_of(table)
+    return []

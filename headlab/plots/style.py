@@ -15,10 +15,14 @@ from headlab.pictures import UNSURE, line_look
 
 # Above the plot, with room to wrap.
 LEGEND = {"orientation": "h", "yanchor": "bottom", "y": 1, "x": 0, "xanchor": "left"}
-PRINT_WIDTH, PRINT_HEIGHT = 900, 420  # pixels of a figure in a file
+PRINT_WIDTH = 900
+PRINT_HEIGHT = 420  # pixels of a figure in a file
 # Pixels above a figure: its two lines of title, then its legend.
-TITLE_TOP, TITLE_HEIGHT, LEGEND_ROW = 24, 62, 22
-ENTRY, LETTER = 45, 7.5  # pixels of an entry of the legend, and of each letter
+TITLE_TOP = 24
+TITLE_HEIGHT = 62
+LEGEND_ROW = 22
+ENTRY = 45
+LETTER = 7.5  # pixels of an entry of the legend, and of each letter
 PRINT_FONT = {"family": "Arial, Helvetica, sans-serif", "size": 13, "color": "#222222"}
 PRINT_MARGIN = {"l": 16, "r": 16, "t": 16, "b": 16}
 # Of a line at 0, or at what others are compared with.
@@ -103,7 +107,8 @@ def figure_for_file(figure: go.Figure, name: str, title: str = "", about: str = 
         title_height = TITLE_HEIGHT + LEGEND_ROW * legend_rows(copy)
         height += title_height
         margin = {**PRINT_MARGIN, "t": title_height}
-        title_line, about_line = escape(title, quote=False), escape(about, quote=False)
+        title_line = escape(title, quote=False)
+        about_line = escape(about, quote=False)
         text = f'{title_line}<br><span style="font-size:12px">{about_line}</span>'
         place = {"x": 0.02, "y": 1 - TITLE_TOP / height, "yanchor": "top", "yref": "container"}
         copy.update_layout(title={"text": text, "font": {"size": 15}, **place})
@@ -130,8 +135,6 @@ def legend_rows(figure: go.Figure) -> int:
     """
     names = {trace.name for trace in figure.data if trace.name and trace.showlegend is not False}
     has_legend = figure.layout.showlegend is not False and len(names) > 1
-    return (
-        math.ceil(sum(ENTRY + LETTER * len(name) for name in names) / PRINT_WIDTH)
-        if has_legend
-        else 0
-    )
+    if has_legend:
+        return math.ceil(sum(ENTRY + LETTER * len(name) for name in names) / PRINT_WIDTH)
+    return 0

@@ -366,7 +366,9 @@ def ordered_on(store: Store) -> DevSize:
             examples = part(read_json(store.root / key / "spec.json"), "task", "size")
         except HeadlabError:  # the scores are not here; the command says so
             return None
-        return examples if isinstance(examples, int) else None
+        if isinstance(examples, int):
+            return examples
+        return None
 
     return size
 

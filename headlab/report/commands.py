@@ -41,7 +41,9 @@ def kind_of_job(kind: str, spec: Spec) -> str:
     if name == ROLES:
         return ROLES
     study = STUDIES.get(name)
-    return ExperimentJob.key if study is None else study.job
+    if study is None:
+        return ExperimentJob.key
+    return study.job
 
 
 def job_that_makes(kind: str, spec: Spec) -> Job:
@@ -111,7 +113,9 @@ class Known:
         None for another result, or if it is not known.
         """
         key = part(spec, "order", "run")
-        return None if key is None else self.dev_size(str(key))
+        if key is None:
+            return None
+        return self.dev_size(str(key))
 
 
 # Names that mean a file, as the path that it has here.
@@ -230,7 +234,8 @@ def _common_notes(spec: Spec, places: FilePlaces, paths: bool) -> Iterator[str]:
 
 def _model_notes(spec: Spec, places: FilePlaces) -> Iterator[str]:
     """What to know of the model in a command."""
-    name, revision = str(part(spec, "model", "name")), part(spec, "model", "revision")
+    name = str(part(spec, "model", "name"))
+    revision = part(spec, "model", "revision")
     if COMMIT.fullmatch(str(revision)):
         yield f"The model's revision was {revision}; the commands load the newest one of the hub."
     if revision != FOLDER_REVISION:
@@ -306,7 +311,9 @@ class MaskFile:
     def spec(self, name: str) -> Mapping[str, Any]:
         """The spec that its heads were chosen by, of the kind "score", "gates" or "front"; empty without one."""
         spec = self.mask.chosen.get(name)
-        return spec if isinstance(spec, Mapping) else {}
+        if isinstance(spec, Mapping):
+            return spec
+        return {}
 
 
 def cut(file: MaskFile) -> Again:
@@ -332,7 +339,8 @@ def cut(file: MaskFile) -> Again:
 
 def _mask_of_scores(file: MaskFile) -> Again:
     """A mask chosen from scores by a rule, or as the first heads of the order that they gave."""
-    chosen, spec = file.mask.choice, file.spec("score")
+    chosen = file.mask.choice
+    spec = file.spec("score")
     if "pooled" in chosen:
         return Again(
             (),
@@ -399,7 +407,8 @@ def _score_flags(key: str, spec: Spec, dev_size: int | None) -> list[str]:
 
 def _mask_of_gates(file: MaskFile) -> Again:
     """A mask from learned gates, whose command writes a folder of masks."""
-    chosen, spec = file.mask.choice, file.spec("gates")
+    chosen = file.mask.choice
+    spec = file.spec("gates")
     gates_again = file.known.again(kind_of(spec), spec)
     steps = part(spec, "options", "steps")
     if not gates_again.commands:
@@ -416,7 +425,9 @@ def _mask_of_gates(file: MaskFile) -> Again:
 
 def _mask_of_front(file: MaskFile) -> Again:
     """A mask from a front: the answer to its question, or the best model of its size on its order."""
-    mask, chosen, spec = file.mask, file.mask.choice, file.spec("front")
+    mask = file.mask
+    chosen = file.mask.choice
+    spec = file.spec("front")
     of_front = spec or _reconstructed_front(mask, file.model)
     notes = () if spec else (BARE,)
     if not any(name in chosen for name in QUESTION):
@@ -434,7 +445,8 @@ def _mask_of_front(file: MaskFile) -> Again:
 
 def _reconstructed_front(mask: Mask, model: str) -> dict[str, Any]:
     """The spec of a front, reconstructed as far as possible from a mask that does not carry it."""
-    study, chosen = STUDIES["front"], mask.choice
+    study = STUDIES["front"]
+    chosen = mask.choice
     question = {name: mask.chosen[name] for name in ("method", *QUESTION) if name in chosen}
     return {
         "experiment": study.key,

@@ -23,9 +23,15 @@ from headlab.pictures import (
 from headlab.report.svg import element, hint, picture, width_of, words
 from headlab.roles import read_roles
 
-CELL, SMALL, FEW = 28, 15, 16  # pixels of a cell; of a cell if a layer has more than FEW heads
-LEFT, TOP, FOOT = 34, 32, 4
-KEY_WIDTH, KEY_HEIGHT, SHADES = 240, 34, 24
+CELL = 28
+SMALL = 15
+FEW = 16  # pixels of a cell; of a cell if a layer has more than FEW heads
+LEFT = 34
+TOP = 32
+FOOT = 4
+KEY_WIDTH = 240
+KEY_HEIGHT = 34
+SHADES = 24
 ALONE = ".axis,.tick{font:10px sans-serif;fill:#444}"  # as in the report's stylesheet
 BLANK = "#e4e6ea"  # of a head without a value
 
@@ -72,7 +78,8 @@ def stack_maps(grid: HeadGrid, cells: Sequence[Cell], label: str) -> tuple[str, 
 def _map(stack: Stack, cells: Sequence[Cell], label: str, title: str) -> str:
     most_heads = max(stack.heads, default=0)
     size = CELL if most_heads <= FEW else SMALL
-    width, height = LEFT + size * max(most_heads, 1) + 2, TOP + size * stack.layers + FOOT
+    width = LEFT + size * max(most_heads, 1) + 2
+    height = TOP + size * stack.layers + FOOT
     parts = [words(LEFT, 11, f"{title} · head" if title else "head", class_="axis")]
     step = 1 if size == CELL else 4
     for head in range(0, most_heads, step):
@@ -96,7 +103,8 @@ def _map(stack: Stack, cells: Sequence[Cell], label: str, title: str) -> str:
 
 
 def _cell(cell: Cell, x: float, y: float, size: int) -> str:
-    inner, ink = size - 1.5, ink_on(cell.colour)
+    inner = size - 1.5
+    ink = ink_on(cell.colour)
     box = element("rect", x=x, y=y, width=inner, height=inner, fill=cell.colour)
     image = element(
         "image",
@@ -128,8 +136,11 @@ def _mark_of(mark: int, right: float, top: float, size: int, ink: str, ground: s
     """A ring with the head's sign in a cell's upper right corner; filled if the mark is CORRECTED."""
     if not mark:
         return []
-    radius, is_corrected = size / 7.5, abs(mark) == HOLM_CORRECTED
-    x, y, arm = right - radius - 1, top + radius + 1, 0.55 * radius
+    radius = size / 7.5
+    is_corrected = abs(mark) == HOLM_CORRECTED
+    x = right - radius - 1
+    y = top + radius + 1
+    arm = 0.55 * radius
     ring = element(
         "circle",
         cx=x,
@@ -183,10 +194,16 @@ def map_of_pictures(head_map: HeadMap, pictures: Sequence[str], label: str) -> s
 def brief(value: float, limit: float) -> str:
     """A value in at most five characters: one decimal, or two if all values lie between -1 and 1."""
     if limit <= 1:
-        return f"{value:.2f}".replace("0.", ".", 1) if abs(value) >= 0.005 else "0"
+        if abs(value) >= 0.005:
+            return f"{value:.2f}".replace("0.", ".", 1)
+        return "0"
     if abs(value) >= 9.95:
-        return f"{value:.0f}" if abs(value) < 99999 else f"{value:.0e}"
-    return f"{value:.1f}" if abs(value) >= 0.05 else "0"
+        if abs(value) < 99999:
+            return f"{value:.0f}"
+        return f"{value:.0e}"
+    if abs(value) >= 0.05:
+        return f"{value:.1f}"
+    return "0"
 
 
 def share_cells(
@@ -258,7 +275,8 @@ def scale_key(head_maps: Sequence[HeadMap]) -> str:
 
 def key(scale: Sequence[tuple[float, str]], ends: Sequence[str], unit: str) -> str:
     """A strip of a scale's colours, labelled with `ends` at equal distances and with the unit."""
-    step, left = KEY_WIDTH / SHADES, max(8.0, width_of(ends[0], 12) / 2)
+    step = KEY_WIDTH / SHADES
+    left = max(8.0, width_of(ends[0], 12) / 2)
     shades = [
         element(
             "rect",
@@ -284,7 +302,8 @@ def key(scale: Sequence[tuple[float, str]], ends: Sequence[str], unit: str) -> s
 
 # The roles of a report as a head map, with the colour and letter of each head's clearest role.
 
-ROW, COLUMNS = 22, 3
+ROW = 22
+COLUMNS = 3
 
 
 def roles_map(report: Report) -> tuple[str, ...]:
@@ -313,7 +332,8 @@ def _legend(entries: Sequence[tuple[str, str, str]]) -> str:
     parts: list[str] = []
     entry_width = 40 + max(width_of(f"{mark}  {text}", 12) for _, mark, text in entries)
     for index, (colour, mark, text) in enumerate(entries):
-        x, y = entry_width * (index % COLUMNS), ROW * (index // COLUMNS)
+        x = entry_width * (index % COLUMNS)
+        y = ROW * (index // COLUMNS)
         parts.append(element("rect", x=x + 1, y=y + 2, width=16, height=16, fill=colour))
         parts.append(words(x + 24, y + 14, f"{mark}  {text}", class_="tick"))
     rows = -(-len(entries) // COLUMNS)

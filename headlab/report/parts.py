@@ -148,9 +148,10 @@ def facts_of(
     other_facts = (
         (name.replace("_", " "), as_text(value)) for name, value in spec.items() if name not in TOLD
     )
+    # a note of the section
     times_and_versions = (
         (name, as_text(value)) for name, value in meta.items() if name != EQUAL_TEXTS
-    )  # a note of the section
+    )
     rows = [
         *_model_facts(spec),
         *_data_facts(spec),
@@ -199,7 +200,9 @@ def as_text(value: Any) -> str:
         return ", ".join(f"{name} {as_text(inner)}" for name, inner in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(as_text, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
 
 
 def cost_facts(forwards: int, seconds: float) -> tuple[tuple[str, str], ...]:
@@ -211,7 +214,8 @@ def cost_facts(forwards: int, seconds: float) -> tuple[tuple[str, str], ...]:
 
 FORMAT = re.compile(r"[+]?,?(\.\d{1,2})?[dfegs%]?")
 NAUGHT = re.compile(r"-0(\.0+)?%?")
-MOST_ROWS, HAS = 400, "has it"
+MOST_ROWS = 400
+HAS = "has it"
 LONG = 12  # rows from which a table is folded
 
 
@@ -259,7 +263,8 @@ def shortened(table: Table, most: int) -> Table:
 
     A table that says which heads have a role is cut to those first.
     """
-    rows, notes = table.rows, list(table.notes)
+    rows = table.rows
+    notes = list(table.notes)
     if len(rows) > most and HAS in table.columns:
         column = table.columns.index(HAS)
         rows = tuple(row for row in rows if row[column] is True)
@@ -284,8 +289,6 @@ def cell(value: Cell, form: str) -> str:
         words = format(value, form) if form else str(value)
     except (ValueError, OverflowError):
         return str(value)
-    return (
-        words.replace("-", "+" if form.startswith("+") else "", 1)
-        if NAUGHT.fullmatch(words)
-        else words
-    )
+    if NAUGHT.fullmatch(words):
+        return words.replace("-", "+" if form.startswith("+") else "", 1)
+    return words

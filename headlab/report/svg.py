@@ -16,7 +16,9 @@ Attribute = str | float | None
 
 def number(value: float) -> str:
     """A coordinate with at most two decimals, without trailing zeros."""
-    return f"{value:.2f}".rstrip("0").rstrip(".") if value % 1 else f"{value:.0f}"
+    if value % 1:
+        return f"{value:.2f}".rstrip("0").rstrip(".")
+    return f"{value:.0f}"
 
 
 def element(name: str, *children: str, **attributes: Attribute) -> str:
@@ -35,7 +37,9 @@ def element(name: str, *children: str, **attributes: Attribute) -> str:
         text = number(value) if isinstance(value, int | float) else escape(value)
         attribute_text += f' {key.rstrip("_").replace("_", "-")}="{text}"'
     inner = "".join(children)
-    return f"<{name}{attribute_text}>{inner}</{name}>" if inner else f"<{name}{attribute_text}/>"
+    if inner:
+        return f"<{name}{attribute_text}>{inner}</{name}>"
+    return f"<{name}{attribute_text}/>"
 
 
 def words(x: float, y: float, text: str, **attributes: Attribute) -> str:
@@ -45,7 +49,9 @@ def words(x: float, y: float, text: str, **attributes: Attribute) -> str:
 
 def hint(text: str) -> str:
     """A tooltip for the parent element; empty for an empty text."""
-    return element("title", escape(text, quote=False)) if text else ""
+    if text:
+        return element("title", escape(text, quote=False))
+    return ""
 
 
 def picture(width: float, height: float, label: str, *children: str) -> str:
@@ -73,7 +79,9 @@ def width_of(text: str, size: float) -> float:
 
 # Words on shaded ground.
 
-CHIP, PAGE, PAD = 14, 900, 6  # font size, width of the drawing, and room around a word, in pixels
+CHIP = 14
+PAGE = 900
+PAD = 6  # font size, width of the drawing, and room around a word, in pixels
 
 
 def shaded_words(
@@ -91,18 +99,19 @@ def shaded_words(
         label: What is shown, for screen readers.
         rtl: Whether lines run from right to left.
     """
-    parts, y = [], 0.0
+    parts = []
+    y = 0.0
     for title, words_in_row in rows:
         parts.append(words(PAD, y + 18, title, font_weight="bold"))
-        x, y = float(PAD), y + 28
+        x = float(PAD)
+        y = y + 28
         for word, share, is_framed in words_in_row:
             width = width_of(word, CHIP) + 2 * PAD
             if x + width > PAGE and x > PAD:
-                x, y = float(PAD), y + 30
-            left, ground = (
-                (PAGE - x - width if rtl else x),
-                colour_on_scale(((0.0, "#ffffff"), (1.0, colour)), 0.7 * share),
-            )
+                x = float(PAD)
+                y = y + 30
+            left = PAGE - x - width if rtl else x
+            ground = colour_on_scale(((0.0, "#ffffff"), (1.0, colour)), 0.7 * share)
             line = {
                 "stroke": "#222222" if is_framed else "#cccccc",
                 "stroke_width": 2 if is_framed else 1,

@@ -43,7 +43,8 @@ Row = tuple[Cell, ...]
 BLEU = ("BLEU", "low", "high")
 BLEU_FORMATS = (".1f", ".1f", ".1f")
 P_NOTE = f"{P_HOLM}: for as many comparisons as the table has (Holm 1979)."
-BEFORE_GATES, WITHOUT_GATES = "none, before that", "none"  # rows of models without gates
+BEFORE_GATES = "none, before that"
+WITHOUT_GATES = "none"  # rows of models without gates
 HALF = 0.5
 
 

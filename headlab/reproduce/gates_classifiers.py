@@ -43,8 +43,11 @@ from headlab.training import GateOptions, GateStep, TranslationOptions, Watch, s
 
 # What `headlab reproduce voita-gates` trains and prunes, and at which sizes.
 
-INTENTS, XNLI, TRANSLATION = "intents", "xnli", "translation"
-ENCODER, ALL_STACKS = "encoder", "all"
+INTENTS = "intents"
+XNLI = "xnli"
+TRANSLATION = "translation"
+ENCODER = "encoder"
+ALL_STACKS = "all"
 MODELS = {INTENTS: "e5-small-intents", XNLI: NLI}
 
 
@@ -238,9 +241,11 @@ SMOKE = GatesPlan(
 # Encoder gates of a classifier, compared with Shapley, gradient and random choices of as many heads.
 
 SOURCE = "en"
-GATES, RANDOM = "gates (L0)", "random, mean"
+GATES = "gates (L0)"
+RANDOM = "random, mean"
 # Gates may close most heads, so Shapley values use coalitions of all sizes, not only those of more than half.
-SHAPLEY, ESTIMAND = "Shapley, all sizes", "shapley"
+SHAPLEY = "Shapley, all sizes"
+ESTIMAND = "shapley"
 METHODS = {SHAPLEY: "shapley", "gradient": "gradient"}
 P_HOLM = "p, Holm"
 NLI_TRAIN = Path("nli_en") / "train.tsv"

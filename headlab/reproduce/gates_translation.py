@@ -38,7 +38,8 @@ from headlab.training import (
 )
 
 Say = Callable[[str, Progress], None]
-BASE, LONGER = "trained", "trained on"
+BASE = "trained"
+LONGER = "trained on"
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,9 @@ class TranslationWork:
         sentences = self._sentences
 
         def read(language: str, split: Split, seed: int) -> Sequence[Example]:
-            return sentences if split == "train" else task.read(language, split, seed)
+            if split == "train":
+                return sentences
+            return task.read(language, split, seed)
 
         return replace(task, read=read)
 
@@ -342,7 +345,8 @@ class TranslationResults:
 
 def from_scratch(work: TranslationWork, pruned: Pruned) -> Evaluated:
     """A run's architecture, its heads off from the first step, trained for as many steps in each phase."""
-    name, mask = f"from scratch, λ = {pruned.weight:g}", pruned.gates.mask()
+    name = f"from scratch, λ = {pruned.weight:g}"
+    mask = pruned.gates.mask()
     return evaluate(
         work, train_longer(work, f"{name}, trained on", train(work, name, mask), mask), name
     )

@@ -28,7 +28,8 @@ from headlab.training.finetune import finetune
 from headlab.training.options import options_of
 from headlab.training.steps import example_facts
 
-XNLI, UDPOS = "xnli", "udpos"
+XNLI = "xnli"
+UDPOS = "udpos"
 TASKS = (XNLI, UDPOS)
 # English is what the models were fine-tuned on; the others are far from it in different ways.
 PAPERS = {XNLI: xnli.LANGUAGES, UDPOS: udpos.LANGUAGES}
@@ -77,7 +78,9 @@ class HeldPlan:
 
     def curved(self, task: Task) -> tuple[str, ...]:
         """Languages that curves are drawn for."""
-        return CURVES[task.name][:1] if self.few else CURVES[task.name]
+        if self.few:
+            return CURVES[task.name][:1]
+        return CURVES[task.name]
 
 
 REAL = HeldPlan(
@@ -174,7 +177,8 @@ def tagger_folder(
 
     As `headlab finetune --task udpos --method full --steps N` does it.  Raises HeadlabError without English data.
     """
-    examples, base = task.examples("en", "train"), find_base()
+    examples = task.examples("en", "train")
+    base = find_base()
     options = options_of("small", "full", len(examples), steps=steps)
     key = content_key([example_facts(examples, task.labels), options.record(), base.sha256])
     folder = root / ADAPTERS_FOLDER / f"{TAGGER}-{key[:12]}"
@@ -246,7 +250,9 @@ class HeldTask:
 
     def pieces(self, step: Step) -> Pieces:
         """The pieces that a step is built from."""
-        return self._curves if step.curves else self._every
+        if step.curves:
+            return self._curves
+        return self._every
 
     def cost(self, step: Step) -> Forecast:
         """Forecast cost of a step, given what is in the store."""

@@ -63,4 +63,6 @@ def fast_dtype(device: str | None) -> str:
     able: dict[str, object] = getattr(
         torch.cpu, "get_capabilities", dict
     )()  # torch has it since 2.9 or so
-    return "bfloat16" if able.get("avx512_bf16") or able.get("amx_bf16") else "float32"
+    if able.get("avx512_bf16") or able.get("amx_bf16"):
+        return "bfloat16"
+    return "float32"

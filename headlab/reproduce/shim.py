@@ -45,7 +45,8 @@ from headlab.training.steps import Watch, do_nothing
 
 # What `headlab reproduce shim` trains and prunes, at which sizes, and what each model is called.
 
-START, AS_LONG = "all-attention", "all-attention, trained on"
+START = "all-attention"
+AS_LONG = "all-attention, trained on"
 TECHNIQUES = ("warm_up", "open_start", "scale")
 ALL_ON = "all three"
 SPLIT = "test"

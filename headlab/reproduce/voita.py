@@ -35,7 +35,8 @@ from headlab.roles import (
 from headlab.roles.study import study
 from headlab.tasks import treebank, treebank_languages
 
-BASE, TUNED_BASE = "multilingual-e5-small", "e5-small-intents"
+BASE = "multilingual-e5-small"
+TUNED_BASE = "e5-small-intents"
 MODELS = (BASE, TUNED_BASE, NLI)
 SMOKE_LANGUAGES = ("en", "zh", "hi")
 SOURCE = "en"  # its heads are looked up in the other languages
@@ -58,7 +59,8 @@ class VoitaPlan:
         return MODELS[:2] if self.few else MODELS
 
 
-REAL, SMOKE = VoitaPlan(1000), VoitaPlan(60, True)
+REAL = VoitaPlan(1000)
+SMOKE = VoitaPlan(60, True)
 
 
 def languages(plan: VoitaPlan, data: Path) -> tuple[str, ...]:

@@ -51,7 +51,9 @@ class ArrayField(NamedTuple):
     def json_type(self) -> object:
         """The type of its JSON: a list of numbers, or none where scores may lack the array."""
         numbers = list[int] if self.number is np.int64 else list[float]
-        return numbers if self.required else numbers | None
+        if self.required:
+            return numbers
+        return numbers | None
 
     def array(self, numbers: Json) -> ScoreNumbers:
         """The array of a list of numbers. Raises TypeError or ValueError for anything else."""
@@ -671,7 +673,9 @@ def _seed_of(curve: Curve) -> Cell:
     """The seed of the scores that order the heads, or that of a curve without an order."""
     order = curve.spec.order
     seed = curve.spec.seed if order is None else order.get("seed")
-    return None if isinstance(seed, list | dict) else seed
+    if isinstance(seed, list | dict):
+        return None
+    return seed
 
 
 def curve_summary(curves: Sequence[Curve]) -> Table:

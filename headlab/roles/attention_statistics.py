@@ -219,9 +219,8 @@ def _measure_sums(view: StackView, weights: torch.Tensor) -> Floats:
         distance = (weights * token_distance).sum(dim=3)
     separator_share = _weights_on(view.is_separator, weights).sum(dim=3)
     first_token_share = _weights_on(view.is_first, weights).sum(dim=3)
-    measures = torch.stack(
-        [largest, entropy, distance, separator_share, first_token_share], dim=-1
-    )  # [row, head, query, measure]
+    # [row, head, query, measure]
+    measures = torch.stack([largest, entropy, distance, separator_share, first_token_share], dim=-1)
     of_queries = measures.masked_fill(~view.is_query[:, None, :, None], 0)
     return _numbers(of_queries.sum(dim=(0, 2), dtype=torch.float64))
 

@@ -37,12 +37,16 @@ def syntactic(relation: str, direction: str) -> str:
 
 def position(offset: int) -> str:
     """Name of the role of looking at a fixed offset: "position -1", "position +1", "position 0"."""
-    return f"position {offset:+d}" if offset else "position 0"
+    if offset:
+        return f"position {offset:+d}"
+    return "position 0"
 
 
 def kind_of(role: str) -> str:
     """The role without the offset: "positional" for every position, else the role itself."""
-    return POSITIONAL if role.startswith("position ") else role
+    if role.startswith("position "):
+        return POSITIONAL
+    return role
 
 
 def group_of(role: str) -> str:

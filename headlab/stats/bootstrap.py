@@ -311,7 +311,9 @@ def ratio_sums(hits: Floats, answers: Floats, chance: Floats) -> Floats:
         chance: float [sentence], the number of hits expected by chance.
     """
     has_answers = answers > 0
-    h, n, c = hits[..., has_answers], answers[has_answers], chance[has_answers]
+    h = hits[..., has_answers]
+    n = answers[has_answers]
+    c = chance[has_answers]
     sums = {
         "1": len(n),
         "h": h.sum(axis=-1),

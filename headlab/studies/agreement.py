@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 # Agreement between languages: pure functions of head scores, without a model.
 
-CLEAR, UNCLEAR, UNKNOWN = "", "too noisy", "unknown"
+CLEAR = ""
+UNCLEAR = "too noisy"
+UNKNOWN = "unknown"
 RHO = ".2f"
 
 
@@ -264,7 +266,8 @@ def number_at(values: Floats, *index: int) -> float | None:
 
 def correlation_at(rank_agreement: RankAgreement, row: int, column: int) -> Correlation:
     """The correlation of two names, by their indices."""
-    rho, noise = rank_agreement.found.rho, rank_agreement.found.noise
+    rho = rank_agreement.found.rho
+    noise = rank_agreement.found.noise
     value, low, high = (number_at(part, row, column) for part in rho)
     without_ceiling = Correlation(value, low, high, noise=UNKNOWN)
     if noise is None or np.isnan(noise.ceiling.value[row, column]):
@@ -403,7 +406,9 @@ def leaf_order(rank_agreement: RankAgreement) -> list[int]:
 
 def _outlier_percent(outlier: Outlier | None, row: int) -> float | None:
     """Share of resamples in which a language is the outlier, in percent; None without an outlier."""
-    return None if outlier is None else 100 * float(outlier.share[row])
+    if outlier is None:
+        return None
+    return 100 * float(outlier.share[row])
 
 
 def merge_records(rank_agreement: RankAgreement) -> Records[Merge]:
@@ -436,7 +441,8 @@ def merge_records(rank_agreement: RankAgreement) -> Records[Merge]:
     )
 
 
-RHO_ITSELF, ACROSS_HALVES = "rho", "across halves"
+RHO_ITSELF = "rho"
+ACROSS_HALVES = "across halves"
 
 
 def outlier_records(rank_agreement: RankAgreement) -> Records[OutlierRecord]:

@@ -109,7 +109,9 @@ def curve_spec(
 
 def caution_of(spec: RunSpec) -> str:
     """Caveats about a curve of this spec, or empty."""
-    order, task, notes = spec.order or {}, spec.task, list[str]()
+    order = spec.order or {}
+    task = spec.task
+    notes = list[str]()
     if order["method"] != RANDOM_METHOD:
         if order["split"] is None:
             notes.append(
@@ -194,7 +196,8 @@ class Walk:
 
     def go(self, report: Report, tick: Tick) -> Curve:
         """Run the remaining steps and return the curve."""
-        seconds_before, start = self.seconds, time.perf_counter()
+        seconds_before = self.seconds
+        start = time.perf_counter()
         report(self._progress(self._forwards))
         with saves_of(self.save) as saver:
             for number in range(self.done // len(self.removed), len(self.blocks)):
@@ -288,7 +291,8 @@ class Walk:
             )
 
     def _go_on_from(self, arrays: Arrays) -> None:
-        steps_done, seconds = int(arrays["done"]), float(arrays["seconds"])
+        steps_done = int(arrays["done"])
+        seconds = float(arrays["seconds"])
         if arrays["blocks"].tolist() != [block.stop for block in self.blocks]:
             raise HeadlabError("other blocks of examples", code="checkpoint.other_blocks")
         if not 0 <= steps_done <= len(self.blocks) * len(self.removed) or not np.isfinite(seconds):
@@ -296,10 +300,12 @@ class Walk:
                 f"{steps_done} steps in {seconds} s", code="checkpoint.steps_invalid"
             )
         self.correct = unpack_answers(arrays["correct"], *self.correct.shape)
-        self.done, self.seconds = steps_done, seconds
+        self.done = steps_done
+        self.seconds = seconds
 
     def _curve(self) -> Curve:
-        evaluator, spec = self.evaluator, self.spec
+        evaluator = self.evaluator
+        spec = self.spec
         units = zip(evaluator.examples, evaluator.inputs.units.tolist(), strict=True)
         names = np.array([example.cluster for example, n in units for _ in range(n)])
         groups = np.unique(names, return_inverse=True)[1].astype(np.int64)

@@ -34,7 +34,9 @@ def without_lowest(scores: HeadScores, k: int) -> Bools:
 
 def kept_heads_of(scores: HeadScores, k: int | None) -> Bools:
     """Heads kept, bool [head]: without the harmful ones (k None), or without the k lowest."""
-    return without_harmful(scores) if k is None else without_lowest(scores, k)
+    if k is None:
+        return without_harmful(scores)
+    return without_lowest(scores, k)
 
 
 def removed_count(kept_heads: Bools) -> int:

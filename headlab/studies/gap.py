@@ -31,9 +31,11 @@ from headlab.tasks import Split
 if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
 
-HARMFUL, LOWEST = "harmful", "K lowest"
+HARMFUL = "harmful"
+LOWEST = "K lowest"
 SPLITS: tuple[Split, ...] = ("dev", "test")
-MEAN, ALL_LANGUAGES = "mean", "all"
+MEAN = "mean"
+ALL_LANGUAGES = "all"
 
 
 class PointGain(NamedTuple):

@@ -151,7 +151,9 @@ class HeadsResult(StudyResult):
 # Language-agnostic and language-specific heads: pure functions of head scores, without a model.
 
 Scores = Mapping[str, HeadScores]
-RAW, BH, HOLM = "raw", "Benjamini–Hochberg", "Holm"
+RAW = "raw"
+BH = "Benjamini–Hochberg"
+HOLM = "Holm"
 CORRECTIONS = {BH: benjamini_hochberg, HOLM: holm}
 
 
@@ -345,7 +347,8 @@ def shared_heads(scores: Scores, top: int) -> Records[SharedHead]:
     )
 
 
-POSITIVE, NEGATIVE = "positive", "negative"
+POSITIVE = "positive"
+NEGATIVE = "negative"
 
 
 def few_heads(scores: Scores, max_positive: int) -> Records[FewHead]:

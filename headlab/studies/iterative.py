@@ -303,7 +303,8 @@ def pair_records(
 
 # The scores that order a model's heads, and the resulting curves on test, piece by piece.
 
-SHAPLEY, MONTE_CARLO = "shapley", "monte-carlo"
+SHAPLEY = "shapley"
+MONTE_CARLO = "monte-carlo"
 ScoringRun = tuple[str, int, dict[str, OptionValue]]  # method, seed, options of the method
 OrderingPlan = Mapping[str, list[ScoringRun]]
 

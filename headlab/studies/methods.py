@@ -73,7 +73,8 @@ if TYPE_CHECKING:
 # Agreement between methods: rank correlations and shared heads. Pure functions of scores, without a model.
 
 MEAN = "mean"
-HIGHEST, LOWEST = "highest", "lowest"
+HIGHEST = "highest"
+LOWEST = "lowest"
 Scores = Mapping[str, Mapping[str, HeadScores]]  # language, method
 
 

@@ -217,7 +217,9 @@ def no_order_by_cost(costs: Costs) -> str:
     """Why heads cannot be ordered by cost; empty if they can."""
     if not costs.layers:
         return costs.note.rstrip(".") or "the cost of this model's heads is unknown"
-    return "all heads of this model cost alike" if costs.even else ""
+    if costs.even:
+        return "all heads of this model cost alike"
+    return ""
 
 
 def _values_by_key(
@@ -292,7 +294,9 @@ def counts_of(size: int, points: int | None, heads: int | None) -> list[int]:
 
 # Points of a front, from the answers along each order paired with those of the untouched model.
 
-DRAWS, ALPHA, DIGITS = 10_000, 0.05, 12
+DRAWS = 10_000
+ALPHA = 0.05
+DIGITS = 12
 MADE_UP = (1.0, -1.0)
 Groups = tuple[str, ...]
 
@@ -511,7 +515,8 @@ ORDERS_TABLE = "front-orders"
 CHOICE_TABLE = "front-choice"
 CONFIRMED_TABLE = "front-confirmed"
 MEAN = "mean"
-PERCENT, POINTS = ".1f", "+.2f"
+PERCENT = ".1f"
+POINTS = "+.2f"
 P_VALUE = ".4f"
 
 

@@ -107,7 +107,9 @@ def stored_walk(pieces: Pieces, spec: RunSpec) -> Curve | None:
         HeadlabError: A stored file cannot be trusted.
     """
     result = None if pieces.store is None else pieces.store.run(spec).result(Curve)
-    return None if result is None else result.record
+    if result is None:
+        return None
+    return result.record
 
 
 def ask_walk(
@@ -275,7 +277,9 @@ def answers_of(points: Sequence[Point], options: Mapping[str, OptionValue]) -> d
 
 def _points_text(points: float) -> str:
     """A number of points, as a text."""
-    return f"{points:g} point" if points == 1 else f"{points:g} points"
+    if points == 1:
+        return f"{points:g} point"
+    return f"{points:g} points"
 
 
 def confirm(

@@ -39,11 +39,13 @@ TRANSFER_FIGURES = {
         shapley    85.1+ 72.0+ 77.8+ 79.4+ 76.3  80.6  79.7+ 71.5+ 76.5+ 63.3  73.1+ 73.1+ 68.4+ 75.2+ 76.3+
     """,
 }
-BASELINE, HEADS_REMOVED = "whole", "K"
+BASELINE = "whole"
+HEADS_REMOVED = "K"
 METHODS = ("shapley", "gradient", "random")
 MARKS = "+-"
 DIRECTIONS = {"": "", "+": "higher", "-": "lower"}  # as the studies' own tables say it
-PAPER, MODEL = "Held & Yang, EACL 2023", "XLM-R base, 12 × 12 heads"
+PAPER = "Held & Yang, EACL 2023"
+MODEL = "XLM-R base, 12 × 12 heads"
 
 
 def parsed_figures(text: str) -> dict[str, dict[str, tuple[float, str]]]:
@@ -75,7 +77,9 @@ class ReportColumns(NamedTuple):
 def with_paper(report: Report) -> tuple[Table, ...]:
     """A report's tables, the comparison with its paper first, where there is one."""
     comparison = comparison_with_paper(report)
-    return report.tables if comparison is None else (comparison, *report.tables)
+    if comparison is None:
+        return report.tables
+    return (comparison, *report.tables)
 
 
 def comparison_with_paper(report: Report) -> Table | None:
@@ -151,7 +155,9 @@ def _examples_text(report: Report) -> str:
     if not isinstance(test_sizes, list):
         return "examples"
     known_sizes = [size for size in test_sizes if isinstance(size, int)]
-    return f"up to {max(known_sizes):,} examples" if known_sizes else "examples"
+    if known_sizes:
+        return f"up to {max(known_sizes):,} examples"
+    return "examples"
 
 
 FORMATS = ("d", ".1f", "+.1f", "+.1f", "+.1f", "")

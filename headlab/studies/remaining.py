@@ -152,7 +152,9 @@ def check_same_model(report: Report, spec: Mapping[str, Json], what: str) -> Non
 
 def _model_of(spec: Mapping[str, Json]) -> Mapping[str, Json]:
     model = spec.get("model")
-    return model if isinstance(model, Mapping) else {}
+    if isinstance(model, Mapping):
+        return model
+    return {}
 
 
 def _check(report: Report, scores: HeadScores, sizes: Sequence[int]) -> None:

@@ -192,7 +192,9 @@ class _RecordField(NamedTuple):
         value = getattr(record, self.name)
         if self.is_mapping:
             return [value.get(name) for name in names.get(self.parts[0].placeholder, ())]
-        return list(value) if self.tuple_kind else [value]
+        if self.tuple_kind:
+            return list(value)
+        return [value]
 
 
 @cache

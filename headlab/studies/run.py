@@ -100,7 +100,9 @@ class Ask:
     @property
     def is_missing(self) -> bool:
         """Whether it must be computed."""
-        return self.forwards > 0 if self.missing is None else self.missing
+        if self.missing is None:
+            return self.forwards > 0
+        return self.missing
 
 
 @dataclass
@@ -155,7 +157,9 @@ class Pieces:
 
     def size(self, split: Split) -> int | None:
         """Number of examples to use of a split, None for all."""
-        return self.dev_size if split == "dev" else self.test_size
+        if split == "dev":
+            return self.dev_size
+        return self.test_size
 
     def examples(self, language: str, split: Split) -> tuple[Example, ...]:
         """The examples used of a split."""
@@ -386,7 +390,9 @@ class Pieces:
             seed=self.seed,
         )
         stored_curve = None if self.store is None else self.store.run(spec).result(Curve)
-        return None if stored_curve is None else stored_curve.record
+        if stored_curve is None:
+            return None
+        return stored_curve.record
 
     def stored_scores(self) -> list[HeadScores]:
         """Stored scores of this model and task, read once; forecasts are based on them."""
@@ -488,7 +494,9 @@ class Pieces:
         return self._specs[language, split]
 
     def _answers_run(self, language: str, split: Split) -> StoredRun | None:
-        return None if self.store is None else self.store.run(self._spec(language, split))
+        if self.store is None:
+            return None
+        return self.store.run(self._spec(language, split))
 
     def _mask_of(self, kept_heads: Bools | None) -> Mask:
         grid = self.model.grid
@@ -711,9 +719,8 @@ def run_experiment(
         HeadlabError: Options, languages or the model do not fit.
     """
     experiment, resolved_options = experiment_with_options(key, pieces, options)
-    spec = report_spec(
-        experiment, pieces, resolved_options
-    )  # errors come before the work, not after it
+    # errors come before the work, not after it
+    spec = report_spec(experiment, pieces, resolved_options)
     report_run = None if pieces.store is None else pieces.store.run(spec)
     if pieces.store is not None:
         pieces.store.note_places(spec, pieces.model, pieces.task)

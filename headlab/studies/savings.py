@@ -125,7 +125,8 @@ class Costs:
                 code="mask.shape_mismatch",
             )
         cost = self.untouched(tokens)
-        parameters, macs = cost.parameters, cost.macs
+        parameters = cost.parameters
+        macs = cost.macs
         for layer in self.layers:
             removed_groups = layer.gone(kept_heads)
             parameters -= layer.saved(removed_groups)
@@ -527,4 +528,6 @@ def _speed_sentence(speed: MeasuredSpeed) -> str:
 
 def _ratio_text(ratio: Ratio) -> str:
     text = f"{ratio.ratio:.2f} of the untouched model's time [{ratio.low:.2f}, {ratio.high:.2f}]"
-    return text if ratio.sure else f"{text}, not distinguishable from equal speed"
+    if ratio.sure:
+        return text
+    return f"{text}, not distinguishable from equal speed"

@@ -48,7 +48,8 @@ Tensors = Mapping[str, torch.Tensor]
 
 def costs_of(model: Model) -> Costs:
     """A model's costs. Runs three short made-up texts through it."""
-    parameters, macs = parameters_of(model.module), macs_polynomial(model.module)
+    parameters = parameters_of(model.module)
+    macs = macs_polynomial(model.module)
     try:
         return Costs(parameters, macs, layers_of(model))
     except HeadlabError as error:
@@ -441,7 +442,9 @@ def _example_task(model: Model, task: Task | None) -> Task:
             "into its folder",
             code="tokenizer.missing",
         )
-    return task_of(SENTENCES_TASK) if task is None else task
+    if task is None:
+        return task_of(SENTENCES_TASK)
+    return task
 
 
 def _batch(
@@ -600,7 +603,9 @@ def _passes(model: Model, mask: Mask, shrunk: nn.Module | None, batches: Batches
         for batch in batches:
             shrunk(**batch)
 
-    return [run_baseline, run_masked] if shrunk is None else [run_baseline, run_masked, run_shrunk]
+    if shrunk is None:
+        return [run_baseline, run_masked]
+    return [run_baseline, run_masked, run_shrunk]
 
 
 def _speed(device: str, rows: int, batches: Batches, seconds: Floats) -> MeasuredSpeed:

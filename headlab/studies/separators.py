@@ -118,7 +118,8 @@ def run(
         report(f"where heads look in {language}")
         looks_by_language[language] = _looks_in(pieces, language, tokens)
     kinds = _kinds(pieces, options, top)
-    grid, rng = pieces.model.grid, np.random.default_rng(pieces.seed)
+    grid = pieces.model.grid
+    rng = np.random.default_rng(pieces.seed)
     # In this order, since both draw from one stream of random numbers.
     heads = head_records(looks_by_language, grid, rng)
     kind_rows = kind_records(looks_by_language, kinds, are_aligned=pieces.task.aligned, rng=rng)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from headlab.studies.result import Column, HeadCells, Records, StudyResult, TableName
 
-PERCENT, POINTS = ".1f", "+.1f"
+PERCENT = ".1f"
+POINTS = "+.1f"
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from headlab.methods import DEFAULT_METHOD, METHODS, ORDERINGS, RANDOM_METHOD, R
 from headlab.methods import method as method_of
 
 HOME = "headlab.studies"  # package of the modules that the table names by one word
-METHOD, METHOD_OPTIONS = "method", "method_options"
+METHOD = "method"
+METHOD_OPTIONS = "method_options"
 METHOD_VERSIONS = (
     "method_versions"  # of a report's spec: of renewed settings only, {name in its tables: version}
 )
@@ -89,7 +90,8 @@ class Experiment:
             {name in the tables: (the method, the version since which the settings mean what they do)}.
         """
         settings_by_name: dict[str, tuple[str, Mapping[str, object]]] = dict(self.always)
-        method, settings = options.get(METHOD), options.get(METHOD_OPTIONS)
+        method = options.get(METHOD)
+        settings = options.get(METHOD_OPTIONS)
         if isinstance(method, str):
             settings_by_name[method] = method, settings if isinstance(settings, Mapping) else {}
         listed_names = [
@@ -180,7 +182,8 @@ POINTS = Option(25, "counts of removed heads; none for every one", kind=int, low
 LOSS = Option(1.0, "points of accuracy that may be lost", kind=float, low=0)
 HELD_AND_YANG = "Held & Yang, EACL 2023"
 
-BOUND, ESTIMATE = "bound", "estimate"  # by which a front measures a loss
+BOUND = "bound"
+ESTIMATE = "estimate"  # by which a front measures a loss
 DEFAULT_WITHIN = (
     1.0  # points that a front may lose, where it is asked neither that nor for a number of heads
 )

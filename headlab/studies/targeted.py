@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
 
 ScoreLookup = Callable[..., HeadScores | None]
-HARMFUL, RANDOM = "harmful", "random"
+HARMFUL = "harmful"
+RANDOM = "random"
 MEAN = "mean"
 
 
@@ -266,7 +267,9 @@ def masks_of(
 
 def _difference(row: MeasuredLanguage, choice: str, seed: int) -> Difference:
     """What a choice changes in a language; none where it removes no head."""
-    return difference(row.gain(choice), seed) if row.heads(choice) else NO_DIFFERENCE
+    if row.heads(choice):
+        return difference(row.gain(choice), seed)
+    return NO_DIFFERENCE
 
 
 def effect_records(

@@ -268,7 +268,8 @@ def effect_records(transfer: Transfer, pieces: Pieces) -> Records[MaskEffect]:
 
 def source_records(transfer: Transfer, source: str, pieces: Pieces) -> Records[SourceMaskEffect]:
     """The source language's mask on every language, beside each language's own."""
-    languages, seed = list(transfer.masks), pieces.seed
+    languages = list(transfer.masks)
+    seed = pieces.seed
     differences = [transfer.difference(source, language, seed) for language in languages]
     rows = []
     for language, gain, p_holm in zip(

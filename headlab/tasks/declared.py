@@ -511,7 +511,9 @@ class DeclaredRow:
 
         Raises HeadlabError as `text` does.
         """
-        return self.text(key) if self.has(key) else default
+        if self.has(key):
+            return self.text(key)
+        return default
 
     def texts(self, key: str) -> list[str]:
         """Texts: a JSON list, or separated by spaces. Raises HeadlabError for anything else."""

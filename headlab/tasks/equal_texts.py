@@ -160,7 +160,9 @@ def _present_examples(task: Task, language: str, split: Split) -> Sequence[Examp
 def equal_texts_record(counts: Iterable[EqualTexts]) -> dict[str, JsonLike]:
     """The counts as they stand in a result's JSON and beside a stored result; empty where no text is in two splits."""
     record: dict[str, JsonLike] = {count.other: count.record() for count in counts if count.equal}
-    return {"equal_texts": record} if record else {}
+    if record:
+        return {"equal_texts": record}
+    return {}
 
 
 def equal_texts_notes(counts: Iterable[EqualTexts]) -> list[str]:

@@ -152,7 +152,9 @@ def write_label_map(label_map: Mapping[str, str]) -> str:
 def printable_json(value: object) -> str:
     """A value as JSON that can be printed: on one line, with escapes where a character has no picture."""
     text = json.dumps(value, ensure_ascii=False)
-    return text if text.isprintable() else json.dumps(value)
+    if text.isprintable():
+        return text
+    return json.dumps(value)
 
 
 # How a label map is typed: for an error that asks for one.
@@ -242,7 +244,9 @@ def in_the_app(text: str) -> str:
 
 def quoted_if_odd(name: str) -> str:
     """A name as one of several with commas between them: an odd one stands between quotes."""
-    return name if ORDINARY.fullmatch(name) else printable_json(name)
+    if ORDINARY.fullmatch(name):
+        return name
+    return printable_json(name)
 
 
 def list_names(names: Sequence[str]) -> str:
@@ -376,7 +380,9 @@ def match_before_examples(
 def first_names_of(names: Sequence[str]) -> str:
     """The first names of many."""
     first_names = ", ".join(map(quoted_if_odd, names[:4]))
-    return f"{first_names}…" if len(names) > 4 else first_names
+    if len(names) > 4:
+        return f"{first_names}…"
+    return first_names
 
 
 def is_below_chance(right_answers: int, answers: int, labels: int) -> bool:

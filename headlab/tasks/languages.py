@@ -54,7 +54,9 @@ MAX_LISTED = 3  # languages that a title lists; of more it says how many there a
 
 def language_title(code: str) -> str:
     """'German (de)': the name and its code."""
-    return f"{LANGUAGES[code]} ({code})" if code in LANGUAGES else code
+    if code in LANGUAGES:
+        return f"{LANGUAGES[code]} ({code})"
+    return code
 
 
 def language_titles(codes: Sequence[str]) -> str:

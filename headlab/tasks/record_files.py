@@ -230,7 +230,9 @@ def _csv(text: str, file_name: FileName) -> RecordsOrErrors:
 def csv_separator(header: str) -> str:
     """What separates the columns of a csv file: a semicolon where its header has semicolons alone, else a comma."""
     widths = {mark: len(next(csv.reader([header], delimiter=mark), [])) for mark in ",;"}
-    return ";" if widths[","] == 1 and widths[";"] > 1 else ","
+    if widths[","] == 1 and widths[";"] > 1:
+        return ";"
+    return ","
 
 
 def _tsv(text: str, file_name: FileName) -> RecordsOrErrors:
@@ -472,7 +474,9 @@ def _columns(line: str) -> tuple[bool, int]:
 
 
 def _token_fields(line: str) -> list[str]:
-    return line.split("\t") if "\t" in line else line.split()
+    if "\t" in line:
+        return line.split("\t")
+    return line.split()
 
 
 def looks_like_tokens(text: str, kind: str) -> bool:

@@ -146,7 +146,9 @@ def declaration_of(name: str) -> Path | None:
     if name in TASKS:
         return None
     path = declared_tasks(TASKS).declarations.get(name)
-    return None if path is None else path.absolute()
+    if path is None:
+        return None
+    return path.absolute()
 
 
 def maker(name: str) -> Maker:

@@ -127,7 +127,9 @@ def _most_frequent_slot(sentence: DrawnSentence, word: Sequence[tuple[str, int]]
     for _, mark in word:
         if mark != NO_PIECE and sentence.pieces[mark].slot:
             slots[sentence.pieces[mark].slot] += 1
-    return slots.most_common(1)[0][0] if slots else OUTSIDE_LABEL
+    if slots:
+        return slots.most_common(1)[0][0]
+    return OUTSIDE_LABEL
 
 
 def tidy_with_marks(

@@ -53,10 +53,12 @@ class MaskAccuracy(NamedTuple):
 def worth(gates: LearnedGates, split: str) -> MaskAccuracy | None:
     """The accuracy of the gates' mask on a split; None if it was not measured or cannot be read."""
     figures = gates.measured.get(split)
-    values = [
-        figures.get(name) if isinstance(figures, Mapping) else None for name in MaskAccuracy._fields
-    ]
-    return MaskAccuracy(*values) if all(map(is_number, values)) else None  # type: ignore[arg-type]
+    if not isinstance(figures, Mapping):
+        return None
+    values = [figures.get(name) for name in MaskAccuracy._fields]
+    if not all(map(is_number, values)):
+        return None
+    return MaskAccuracy(*values)  # type: ignore[arg-type] # numbers, as is_number says
 
 
 def learned_with(gates: LearnedGates) -> dict[str, Json]:

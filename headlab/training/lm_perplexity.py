@@ -99,7 +99,9 @@ def _interval(
 
 
 def _exp(nats: float) -> float | None:
-    return float(np.exp(nats)) if nats < MAX_NATS else None
+    if nats < MAX_NATS:
+        return float(np.exp(nats))
+    return None
 
 
 def passages(corpus: Corpus, nats: Floats, tokens: int = PASSAGE) -> Floats:

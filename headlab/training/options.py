@@ -257,7 +257,9 @@ def default_preset(words: bool, method: str, embedded: bool) -> str:
         return "lora"
     if embedded:
         return "small" if words else "small-xnli"
-    return "devries-udpos" if words else "xtreme-xnli"
+    if words:
+        return "devries-udpos"
+    return "xtreme-xnli"
 
 
 def options_of(
@@ -482,12 +484,16 @@ class LmGateOptions(Gated, Windows):
     @property
     def rising(self) -> int:
         """Steps over which λ rises from 0, in a line."""
-        return round(self.steps * self.warmup_share) if self.warm_up else 0
+        if self.warm_up:
+            return round(self.steps * self.warmup_share)
+        return 0
 
     @property
     def initial_log_alpha(self) -> float:
         """Initial value of the gates' parameter."""
-        return self.concrete.start(self.start) if self.open_start else 0.0
+        if self.open_start:
+            return self.concrete.start(self.start)
+        return 0.0
 
     def tuning(self) -> Tuning:
         """The options of the fine-tuning that follows."""

@@ -185,7 +185,9 @@ def _given_words(model: Model, request: AttentionRequest) -> list[str]:
     labels_words = type(model.module).__name__.endswith("ForTokenClassification")
     if request.words:
         return list(request.words)
-    return request.text.split() if labels_words and request.pair is None else []
+    if labels_words and request.pair is None:
+        return request.text.split()
+    return []
 
 
 def _tokens(

@@ -77,7 +77,9 @@ def _default_words(schema: Schema) -> str:
     """Default of an optional field, in words; a description omits a default of None."""
     if schema.get("default") is not None:
         return f"`{json.dumps(schema['default'])}`"
-    return "none" if {"type": "null"} in schema.get("anyOf", ()) else "empty"
+    if {"type": "null"} in schema.get("anyOf", ()):
+        return "none"
+    return "empty"
 
 
 def schema_words(schema: Schema) -> str:

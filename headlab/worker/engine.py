@@ -103,7 +103,10 @@ class LiveRequest:
     @property
     def session(self) -> Hashable:
         """The caller's session; None for all requests without one."""
-        return self.key[0] if isinstance(self.key, tuple) else None
+        if not isinstance(self.key, tuple):
+            return None
+        session: Hashable = self.key[0]
+        return session
 
     def step(self) -> bool:
         """Send the next record.
@@ -141,7 +144,8 @@ class LiveRequest:
 
     def end(self, reason: Exception) -> None:
         """End without a further record; in the device's thread once it has begun."""
-        remaining_steps, self.steps = self.steps, None
+        remaining_steps = self.steps
+        self.steps = None
         close = getattr(remaining_steps, "close", None)
         try:
             if close is not None:
@@ -280,7 +284,9 @@ class RequestQueue:
             return (self._new,) if may_serve_new else ()
         if not self._begun:
             self._new_in_a_row = 0
-        return (self._new, self._begun) if may_serve_new else (self._begun, self._new)
+        if may_serve_new:
+            return (self._new, self._begun)
+        return (self._begun, self._new)
 
     def _last_turn(self, live: LiveRequest) -> int:
         """When the session of a request was last served, as a count of records; 0 for never."""
@@ -384,13 +390,17 @@ class Engine:
     def device(self) -> str | None:
         """The device; None until torch has been imported."""
         bench = self._bench
-        return bench.device if bench is not None else None
+        if bench is not None:
+            return bench.device
+        return None
 
     @property
     def resident(self) -> str | None:
         """Name of the model in memory, if any."""
         bench = self._bench
-        return bench.resident if bench is not None else None
+        if bench is not None:
+            return bench.resident
+        return None
 
     @property
     def waiting(self) -> int:

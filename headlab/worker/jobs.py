@@ -463,7 +463,9 @@ class JobList:
         claimed_rows = self._change_and_log(
             job, f"started, attempt {attempts + 1}", (update, time.time(), job)
         )
-        return _row_of(claimed_rows[0]) if claimed_rows else None
+        if claimed_rows:
+            return _row_of(claimed_rows[0])
+        return None
 
     def progress(
         self, job: int, done: int, total: int, note: str, seconds_left: float | None

@@ -154,7 +154,9 @@ def _checked_folder(name: str) -> str | None:
 def _real_folder(name: str) -> str | None:
     """Real path of a folder, links resolved; None for what is not a folder, such as a hub id."""
     try:
-        return str(Path(name).resolve()) if Path(name).is_dir() else None
+        if Path(name).is_dir():
+            return str(Path(name).resolve())
+        return None
     except (OSError, ValueError, RuntimeError):  # too long, not encodable, a loop of links
         return None
 

@@ -234,7 +234,9 @@ class LocalWorker:
     def pid(self) -> int | None:
         """Its process id; None if it is not running."""
         process = self._process
-        return process.pid if process is not None and process.poll() is None else None
+        if process is not None and process.poll() is None:
+            return process.pid
+        return None
 
     def client(self) -> Client:
         """Its only client, which follows it across restarts."""
@@ -243,7 +245,8 @@ class LocalWorker:
     def stop(self) -> None:
         """Stop the process: gracefully, then by force. A running job goes back into the queue."""
         with self._lock:
-            process, self._process = self._process, None
+            process = self._process
+            self._process = None
             self._starts = [float("inf")] * MAX_DEATHS  # stopped for good
         atexit.unregister(self.stop)
         self._client.close()
@@ -350,7 +353,9 @@ def connect(cache: Path | None = None, warm: str | None = None) -> Worker:
     warm: a model that a local worker loads at once. Raises HeadlabError if it cannot be used.
     """
     address = os.environ.get(WORKER_VARIABLE)
-    return RemoteWorker(address) if address else start_local(cache, warm)
+    if address:
+        return RemoteWorker(address)
+    return start_local(cache, warm)
 
 
 def start_local(cache: Path | None = None, warm: str | None = None) -> LocalWorker:

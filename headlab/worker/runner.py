@@ -295,7 +295,9 @@ class Runner:
     def model(self) -> str | None:
         """The model that the running job holds in memory, if any."""
         running = self._running
-        return None if running is None else running.model
+        if running is None:
+            return None
+        return running.model
 
     def scores_so_far(self, job: int) -> HeadScores | None:
         """The scores so far of a running job; None if it is not running or has none."""

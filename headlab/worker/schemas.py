@@ -494,7 +494,9 @@ def sentence_of(error: BaseException) -> str:
 
 def code_of(error: BaseException) -> str:
     """The code that goes with `sentence_of`."""
-    return error.code if isinstance(error, HeadlabError) else "worker.failed"
+    if isinstance(error, HeadlabError):
+        return error.code
+    return "worker.failed"
 
 
 def log_failure(log: logging.Logger, subject: str, error: BaseException) -> None:

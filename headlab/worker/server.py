@@ -277,7 +277,8 @@ def _add_job(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
 
     @app.get("/jobs/{job}/snapshot")
     def snapshot(job: JobId) -> Snapshot:
-        row, scores = engine.jobs.get(job), engine.scores_so_far(job)
+        row = engine.jobs.get(job)
+        scores = engine.scores_so_far(job)
         return Snapshot(job=row, scores=None if scores is None else Scores.from_scores(scores))
 
     @app.get("/jobs/{job}/log")

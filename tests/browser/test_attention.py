@@ -44,9 +44,8 @@ def test_bertviz_draws_the_chosen_heads_of_every_language_and_a_square_hides_its
 
 def test_the_strongest_head_comes_first_where_the_link_names_none(visit):
     page = visit("/attention?langs=de")
-    expect(frame(page).locator(".heads li")).to_have_text(
-        ["Layer 9, head 0"]
-    )  # of the made-up scores
+    # of the made-up scores
+    expect(frame(page).locator(".heads li")).to_have_text(["Layer 9, head 0"])
 
 
 def test_the_head_of_a_link_is_shown_and_a_wrong_one_named(visit):

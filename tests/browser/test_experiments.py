@@ -62,9 +62,8 @@ def test_a_report_is_read_taken_along_and_leads_to_what_its_heads_look_at(visit,
     told = page.get_by_text(re.compile("^Weight on special tokens"))
     expect(told).to_be_visible()
     frame = page.get_by_test_id("stIFrame")
-    page.wait_for_function(
-        "document.querySelector('[data-testid=stIFrame]').clientHeight > 500"
-    )  # it grew
+    # it grew
+    page.wait_for_function("document.querySelector('[data-testid=stIFrame]').clientHeight > 500")
     assert frame.bounding_box()["y"] + frame.bounding_box()["height"] <= told.bounding_box()["y"]
 
 
@@ -101,7 +100,8 @@ def test_a_link_s_experiment_is_shown_by_a_browser_that_draws_its_list_late(
     line, app, tiny, long_job
 ):
     """The script of lists is fetched with the first list; until then, timers may start another run of the page."""
-    page, job = line.page, long_job(tiny)
+    page = line.page
+    job = long_job(tiny)
     with closing(app.worker()) as worker:
         until(lambda: worker.job(job).state == "running", "a job that runs")
         late = []

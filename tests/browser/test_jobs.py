@@ -336,7 +336,8 @@ def test_a_model_that_the_browser_has_not_seen_survives_its_timers(
     line, app, tiny, long_job, tmp_path
 ):
     """A timer's request also brings what the lists showed, and may start a run of the whole page."""
-    page, job = line.page, long_job(tiny)
+    page = line.page
+    job = long_job(tiny)
     sidebar = page.get_by_test_id("stSidebar")
     with closing(app.worker()) as worker:
         until(lambda: worker.job(job).state == "running", "a job that runs")
@@ -356,8 +357,7 @@ def test_a_model_that_the_browser_has_not_seen_survives_its_timers(
     line.wait_for_runs(1)
     with closing(app.worker()) as worker:
         worker.cancel(job)
-    line.wait_for_runs(
-        2
-    )  # the sidebar's line on the worker draws the page anew when the job has ended
+    # the sidebar's line on the worker draws the page anew when the job has ended
+    line.wait_for_runs(2)
     line.hear()
     expect(page.get_by_role("button", name="Compute the 2 missing languages")).to_be_visible()

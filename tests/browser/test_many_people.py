@@ -18,9 +18,11 @@ from headlab.hooks import Model
 from headlab.masks import Mask
 from headlab.tasks import task
 
-REAL, TASK = "e5-small-intents", "intents"
+REAL = "e5-small-intents"
+TASK = "intents"
 LANGUAGES = ("de", "en", "fi", "ru", "th")
-CLICKS, FIRST_LAYER = 1, 9
+CLICKS = 1
+FIRST_LAYER = 9
 WAIT_MS = 240_000
 LINKED = "() => new URLSearchParams(location.search).get('m')"
 
@@ -50,7 +52,8 @@ def people(model: Model, many: int) -> list[Person]:
         off = rng.permutation(late)[: 3 + number + CLICKS]
         kept = np.ones(len(heads), bool)
         kept[off[CLICKS:]] = False
-        language, clicks = LANGUAGES[number % len(LANGUAGES)], tuple(heads[i] for i in off[:CLICKS])
+        language = LANGUAGES[number % len(LANGUAGES)]
+        clicks = tuple(heads[i] for i in off[:CLICKS])
         made.append(Person(number, model.name, language, kept, clicks))
     return made
 

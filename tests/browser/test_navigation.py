@@ -218,7 +218,8 @@ def test_no_page_breaks_a_serious_rule_of_axe(app, chromium, scheme):
     )
     context.set_default_timeout(DEADLINE)
     try:
-        tab, found = context.new_page(), []
+        tab = context.new_page()
+        found = []
         for name in (*PAGES, "own"):
             tab.goto("/" if name == "Overview" else f"/{name.lower()}")
             tab.locator("h1").first.wait_for()

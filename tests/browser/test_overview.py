@@ -167,7 +167,8 @@ def test_the_view_is_saved_as_one_file_of_these_languages_whose_name_says_so(vis
 
 
 def test_heads_that_share_a_key_and_a_value_stand_together(visit, page, app):
-    grid, weights = HeadGrid((Stack("decoder", (9,) * 30),)), str(smollm.source()["fingerprint"])
+    grid = HeadGrid((Stack("decoder", (9,) * 30),))
+    weights = str(smollm.source()["fingerprint"])
     scores = made_up("en", "shapley", weights, smollm.NAME)
     rows = np.linspace(-0.02, 0.02, grid.size)
     spec = {**scores.spec, "task": {**scores.spec["task"], "name": "repeats"}}

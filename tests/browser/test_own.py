@@ -21,7 +21,8 @@ def test_a_dropped_file_becomes_a_task_that_pages_show(
     expect(page.get_by_text("Open gates change no answer")).to_be_visible()
     page.get_by_role("button", name="Use this model").click()
     expect(page.get_by_text("This model is chosen in the sidebar")).to_be_visible()
-    torn, path = tmp_path / "torn.csv", tmp_path / "mine.csv"
+    torn = tmp_path / "torn.csv"
+    path = tmp_path / "mine.csv"
     torn.write_text(ROWS + "ragged\n", "utf-8")
     page.locator('input[type="file"]').set_input_files(torn)
     expect(page.get_by_text("torn.csv, line 22")).to_be_visible()
@@ -48,7 +49,8 @@ def test_a_dropped_file_becomes_a_task_that_pages_show(
 
 def test_reported_13_a_stranger_s_columns_are_recognised_or_asked_for(visit, page, tmp_path):
     visit("/own")
-    nli, unknown = tmp_path / "nli.csv", tmp_path / "unknown.csv"
+    nli = tmp_path / "nli.csv"
+    unknown = tmp_path / "unknown.csv"
     rows = [
         f"{('de', 'fr')[n // 10]},A man {n},Somebody {n},{('entailment', 'neutral')[n % 2]}"
         for n in range(20)

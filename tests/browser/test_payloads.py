@@ -17,11 +17,17 @@ from headlab.masks import Mask
 
 DO = "window.top.PWNED=1"
 ACTIONS = (
-    f"<script>{DO}</script>", "http://evil.invalid/x.png", f"<img src=x onerror={DO}>", f"javascript:{DO}",
-    f"<iframe srcdoc='<script>{DO}</script>'></iframe>", f"<a href=javascript:{DO}>x</a>", f"<svg onload={DO}>",
-    "<style>body{display:none}</style>", "<link rel=stylesheet href=http://evil.invalid/x.css>",
+    f"<script>{DO}</script>",
+    "http://evil.invalid/x.png",
+    f"<img src=x onerror={DO}>",
+    f"javascript:{DO}",
+    f"<iframe srcdoc='<script>{DO}</script>'></iframe>",
+    f"<a href=javascript:{DO}>x</a>",
+    f"<svg onload={DO}>",
+    "<style>body{display:none}</style>",
+    "<link rel=stylesheet href=http://evil.invalid/x.css>",
     "<base href=http://evil.invalid/>",
-)  # fmt: skip
+)
 PLACES = (
     "{}", "![x]({})", "</script>{}", "[x]({})", "\"'>{}", "<!--{}-->", "`{}`", "]]>{}", "</title></style>{}", "$${}$$",
     ":red[{}]", "{{{{{}}}}}", "&lt;{}&gt;", "\u202e{}", "a" * 200 + "{}", "| {} |", "# {}", ":material/{}:", "<b>{}",
@@ -31,10 +37,8 @@ EVERY = [place.format(action) for place, action in product(PLACES, ACTIONS)]
 FEW = [place.format(action) for place, action in zip(PLACES, ACTIONS, strict=False)]
 PAGES = ("", "heads", "languages", "roles", "gates", "experiments")
 FEWER = ("", "heads", "languages")  # in the suite: these show the names of results most
-GROUP, LONGEST = (
-    10,
-    380,
-)  # in a group; characters of the sentences of one visit, fewer than the field takes
+GROUP = 10
+LONGEST = 380  # in a group; characters of the sentences of one visit, fewer than the field takes
 some = pytest.mark.parametrize(
     "payloads", [FEW, pytest.param(EVERY, marks=pytest.mark.soak)], ids=["few", "every"]
 )
@@ -119,8 +123,13 @@ def test_names_of_files_and_what_masks_say_stay_text(visit, page, settled, paylo
                 {"name": text, "fingerprint": "0" * 64},
                 {"rule": text, "task": text, "method": text},
             )
-            files.append({"name": f"{text}.json", "mimeType": "application/json",
-                          "buffer": json.dumps(said.to_json()).encode()})  # fmt: skip
+            files.append(
+                {
+                    "name": f"{text}.json",
+                    "mimeType": "application/json",
+                    "buffer": json.dumps(said.to_json()).encode(),
+                }
+            )
         visit("/masks?langs=de")
         page.get_by_text("Where the masks come from").click()
         page.locator('input[type="file"]').set_input_files(files)

@@ -49,9 +49,8 @@ def accuracy(page, off=0, examples="512 dev"):
     """Accuracy and difference of the first metric once they are final for a mask with so many heads off."""
     heads = f"{off} head{'s' * (off != 1)} off" if off else "All heads on"
     page.get_by_text(f"{heads}: final, {examples} examples").wait_for()
-    expect(page.locator('[data-state="live"]')).to_have_count(
-        0
-    )  # then the whole page has been drawn with them
+    # then the whole page has been drawn with them
+    expect(page.locator('[data-state="live"]')).to_have_count(0)
     metric = page.get_by_test_id("stMetric").first
     return metric.get_by_test_id("stMetricValue").inner_text(), metric.get_by_test_id(
         "stMetricDelta"
@@ -218,7 +217,8 @@ def test_a_press_counts_where_it_began_though_the_page_moves_under_it(light, vis
         pressed = page.locator(button)
         pressed.scroll_into_view_if_needed()
         box = pressed.bounding_box()
-        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        x = box["x"] + box["width"] / 2
+        y = box["y"] + box["height"] / 2
         page.mouse.move(x, y)
         page.mouse.down()
         pressed.evaluate(MOVE_DOWN)
@@ -293,9 +293,8 @@ def test_the_suggestion_switches_off_what_the_scores_call_harmful(light, visit):
     n = int(said.inner_text().split()[0])
     page.get_by_role("button", name="Switch these off").click()
     count(page, n)
-    expect(cell(page, "3.7")).to_have_attribute(
-        "aria-checked", "false"
-    )  # the harmful head of the made-up scores
+    # the harmful head of the made-up scores
+    expect(cell(page, "3.7")).to_have_attribute("aria-checked", "false")
     expect(cell(page, "9.0")).to_have_attribute("aria-checked", "true")
     page.get_by_role("button", name="What does it do on test?").click()
     page.get_by_text(re.compile(f"{n} heads? off: final, 1000 test examples")).wait_for()
@@ -340,7 +339,8 @@ def test_the_whole_grid_and_the_headline_are_seen_without_scrolling(light, visit
     page.set_viewport_size({"width": width, "height": height})
     visit(f"{light}&langs=th")
     accuracy(page)
-    grid, metric = cell(page, "11.11"), page.get_by_test_id("stMetric").first
+    grid = cell(page, "11.11")
+    metric = page.get_by_test_id("stMetric").first
     places = [shown.bounding_box() for shown in (cell(page, "0.0"), grid, metric)]
     assert all(box["y"] >= 0 and box["y"] + box["height"] <= height for box in places)
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in places)

@@ -22,9 +22,12 @@ from headlab.dashboard.panels.job_format import LIVE_STATES
 from headlab.worker.client import Client
 
 GRID = HeadGrid((Stack("encoder", (12,) * 12),))
-PRUNE, JOBS, HEADS = "Prune", "Jobs", "Heads"
+PRUNE = "Prune"
+JOBS = "Jobs"
+HEADS = "Heads"
 METHODS = ["gradient", "shapley", "monte-carlo", "leave-one-out"]
-LATE_MS, LIVE_AT_MOST = 120_000, 4
+LATE_MS = 120_000
+LIVE_AT_MOST = 4
 OUT = "HEADLAB_PRESSES_OUT"  # a file for the counts
 # Every press that reached the log, with what it was about: the order that the person saw.
 WATCHED = """() => {
@@ -49,9 +52,8 @@ class Person:
     seeds: list[int] = field(default_factory=list)
     cancelled: set[int] = field(default_factory=set)
     trace: list[str] = field(default_factory=list)
-    twice: set[str] = field(
-        default_factory=set
-    )  # what the form said of jobs that were there already
+    # what the form said of jobs that were there already
+    twice: set[str] = field(default_factory=set)
     made: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
     doubled: Counter[str] = field(default_factory=Counter)
@@ -78,9 +80,8 @@ class Person:
         kind = str(self.rng.choice(kinds))
         if getattr(self, f"do_{kind.lower()}")():
             self.made[kind] += 1
-        self.page.wait_for_timeout(
-            int(self.rng.choice([0, 0, 20, 100, 400]))
-        )  # a person's own pause
+        # a person's own pause
+        self.page.wait_for_timeout(int(self.rng.choice([0, 0, 20, 100, 400])))
 
     def do_switch(self) -> bool:
         head = int(self.rng.integers(GRID.size))
@@ -136,7 +137,8 @@ class Person:
     def do_start(self) -> bool:
         if len(self._live()) >= LIVE_AT_MOST:
             return False
-        seed, box = 1000 + len(self.seeds), self.form.get_by_role("spinbutton", name="Seed")
+        seed = 1000 + len(self.seeds)
+        box = self.form.get_by_role("spinbutton", name="Seed")
         for _ in range(10):  # after a page turn its drawer is closed
             options = self.form.get_by_text(
                 "More options"

@@ -54,9 +54,14 @@ def everything() -> Chart:
     note = Note(1, 0.5, "a note", "#d9730d", "left", (2.0, 3.0))
     axis = Axis("share", number_format=".0%", has_zero=True)
     return Chart(
-        "lines", (band, line), x=Axis("step"), y=axis, rules=(Rule("x", 1),), notes=(note,),
+        "lines",
+        (band, line),
+        x=Axis("step"),
+        y=axis,
+        rules=(Rule("x", 1),),
+        notes=(note,),
         has_legend=True,
-    )  # fmt: skip
+    )
 
 
 CHARTS = {"matrix": matrix, "intervals": intervals, "front": front, "lines": everything}
@@ -110,7 +115,8 @@ def test_both_drawers_show_all_words(make):
 @every_chart
 def test_both_drawers_show_all_values(make):
     chart = make()
-    drawn, traces = tips(parsed(chart)), plotly_figure(chart).data
+    drawn = tips(parsed(chart))
+    traces = plotly_figure(chart).data
     if chart.cells is not None:
         np.testing.assert_array_equal(np.array(traces[0].z, float), chart.cells.values)
         assert drawn == [chart.cells.tip_of(row, column) for row in range(5) for column in range(5)]
@@ -135,7 +141,8 @@ def test_an_svg_is_described_has_no_script_or_picture_and_equal_bytes_for_equal_
     text = static.svg(chart, is_inline=is_inline)
     root = ET.fromstring(text)
     assert (root.tag, root.get("role")) == (f"{SVG}svg", "img")
-    title, description = root[0], root[1]
+    title = root[0]
+    description = root[1]
     assert (title.tag, title.text) == (f"{SVG}title", chart.title)
     assert (description.tag, description.text) == (f"{SVG}desc", chart.description)
     assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"

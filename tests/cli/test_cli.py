@@ -185,9 +185,19 @@ def test_methods_without_intervals_say_null(folder, tmp_path, answer):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs_and_tells_a_person_about_it(folder, tmp_path, run, method):
     code, out, err = run(
-        "score", "--model", folder, "--languages", "de", "--method", method, "--size", 8, "--cache", tmp_path,
+        "score",
+        "--model",
+        folder,
+        "--languages",
+        "de",
+        "--method",
+        method,
+        "--size",
+        8,
+        "--cache",
+        tmp_path,
         *(["-o", "samples=8"] if "samples" in METHODS[method].options else []),
-    )  # fmt: skip
+    )
     assert (code, err) == (0, "")
     assert out.startswith("de ")
     assert METHODS[method].estimand in out
@@ -199,9 +209,8 @@ def test_a_line_says_what_a_language_cost_and_how_much_is_open(folder, tmp_path,
     (result,) = Store(tmp_path).scan().results
     scores = result.record
     open_ = ~(scores.helpful | scores.harmful)
-    narrow = int(
-        (open_ & (scores.half_width <= 0.01)).sum()
-    )  # the default target, where a run has none
+    # the default target, where a run has none
+    narrow = int((open_ & (scores.half_width <= 0.01)).sum())
     assert (
         f"helpful {scores.helpful.sum()}, harmful {scores.harmful.sum()}, narrow {narrow} of {LAYERS * HEADS};"
         in out
@@ -443,7 +452,8 @@ def test_a_broken_mask_is_refused(folder, tmp_path, refused, text, words):
 
 
 def test_prune_writes_masks_and_a_table(folder, model, tmp_path, run, answer):
-    cache, out = tmp_path / "cache", tmp_path / "masks"
+    cache = tmp_path / "cache"
+    out = tmp_path / "masks"
     answer("score", "--model", folder, "--languages", "de,en", "--cache", cache, *SHAPLEY)
     command = ["prune", "--model", folder, "--languages", "de,en", "--cache", cache, "--size", 40]
     command += ["--rule", "bottom", "--k", 2]
@@ -701,7 +711,8 @@ def test_no_disk_space_is_a_sentence_and_the_next_run_goes_on(
 ):
     command = ["score", "--model", folder, "--languages", "de", *SHAPLEY]
     whole = answer(*command, "--cache", tmp_path / "whole")["languages"]["de"]
-    synced, real = [], os.fsync
+    synced = []
+    real = os.fsync
 
     def full(handle):
         synced.append(stat.S_ISREG(os.fstat(handle).st_mode))  # the folder is synced too

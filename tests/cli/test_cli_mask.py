@@ -61,10 +61,13 @@ def test_show_tells_model_choice_map_accuracies_and_time(run, file):
     )
     assert code == 0
     for words in (
-        "2 of 12 heads off (encoder 3×4)", "m, fingerprint ffffffffffff", "rule bottom; k 2; languages th",
-        "encoder   1  . . x .  1 off", "| a.json | test | intents | th | 512 | 61.0 | 60.0 | +1.0 | -1.0 … +3.0 |",
+        "2 of 12 heads off (encoder 3×4)",
+        "m, fingerprint ffffffffffff",
+        "rule bottom; k 2; languages th",
+        "encoder   1  . . x .  1 off",
+        "| a.json | test | intents | th | 512 | 61.0 | 60.0 | +1.0 | -1.0 … +3.0 |",
         "made 2026-11-21T09:30:00Z with torch 2.13.0",
-    ):  # fmt: skip
+    ):
         assert words in out
     code, out, _ = run("show", file("a.json", 1), "--json")
     assert json.loads(out)["kept"] == {"encoder": [[1, 0, 1, 1], [1] * 4, [1] * 4]}
@@ -99,7 +102,8 @@ def test_validate_exits_with_0_or_with_2_and_a_sentence(run, file, tmp_path):
 
 
 def test_diff_tells_what_only_one_removes(run, file):
-    a, b = file("a.json", 0, 1, 6), file("b.json", 1, 6, 11)
+    a = file("a.json", 0, 1, 6)
+    b = file("b.json", 1, 6, 11)
     code, out, _ = run("diff", a, b, "--json")
     found = json.loads(out)
     assert code == 0
@@ -163,9 +167,12 @@ def test_what_a_file_says_cannot_command_the_terminal(run, file, tmp_path):
     value["chosen"]["evaluated"]["test"]["languages"] = {odd: {}}
     (tmp_path / "broken.json").write_text(json.dumps(value))
     for arguments in (
-        ["show", path], ["validate", path], ["diff", path, path], ["validate", tmp_path / "broken.json"],
+        ["show", path],
+        ["validate", path],
+        ["diff", path, path],
+        ["validate", tmp_path / "broken.json"],
         ["combine", path, file("b.json", 2), "--out", tmp_path / "c.json"],
-    ):  # fmt: skip
+    ):
         _, out, err = run(*arguments)
         assert "\x1b" not in out + err
         assert "model: trusted" not in (out + err).splitlines()
@@ -210,7 +217,8 @@ def test_convert_refuses_what_is_not_clear(run, tmp_path):
 
 
 def test_each_way_of_counting_and_listing_goes_to_the_form_that_has_it(run, file, tmp_path):
-    mask, grid = file("a.json", 1, 6), ["--grid", "3x4"]
+    mask = file("a.json", 1, 6)
+    grid = ["--grid", "3x4"]
     array = tmp_path / "kept.json"
     array.write_text(json.dumps([[0, 1, 0, 0], [0, 0, 1, 0], [0] * 4]))
     arguments = ["convert", array, "--to", "text", "--lists", "removed", "--count-from", "1"]
@@ -246,7 +254,8 @@ def test_each_way_of_counting_and_listing_goes_to_the_form_that_has_it(run, file
 def test_a_converted_mask_is_of_the_model_and_evaluates_on_it(run, tmp_path, capsys):
     folder = save_classifier(tmp_path / "tiny")
     code, *_ = run("convert", "0:1", "--model", folder, "--out", tmp_path / "m.json")
-    mask, model = load_mask(tmp_path / "m.json"), headlab.load(str(folder))
+    mask = load_mask(tmp_path / "m.json")
+    model = headlab.load(str(folder))
     assert code == 0
     mask.check(model.grid, model.fingerprint)
     assert mask.model["architecture"] == {

@@ -41,7 +41,8 @@ class Thread:
     """A device that is a thread: `Replica` behind it, or any object. dies: calls after which it is lost."""
 
     def __init__(self, make: Callable[[], Any], dies: int = 10**9) -> None:
-        self._make, self._left = make, dies
+        self._make = make
+        self._left = dies
         self._replica: Any = None
         self._pool = ThreadPoolExecutor(1)
         self.ended = False
@@ -241,7 +242,8 @@ def test_an_answer_that_comes_as_the_wait_ends_is_taken() -> None:
 
 
 def test_a_setting_that_cannot_be_met_is_the_trouble_of_its_own_calls() -> None:
-    begun, refused = threading.Event(), threading.Event()
+    begun = threading.Event()
+    refused = threading.Event()
 
     def good_calls() -> Iterator[Call]:
         """The later ones are asked once the bad ones have been refused."""
@@ -284,7 +286,8 @@ def test_an_error_elsewhere_is_told_without_what_it_quotes(cause: Exception) -> 
     class TaskError(Exception):
         pass
 
-    errors, there = SimpleNamespace(RayTaskError=TaskError), Future()
+    errors = SimpleNamespace(RayTaskError=TaskError)
+    there = Future()
     answer = with_translated_errors(there, errors)
     error = TaskError("")
     error.cause = cause  # type: ignore[attr-defined]
@@ -323,7 +326,8 @@ def test_several_may_ask_at_once() -> None:
 
 
 def test_closing_tells_those_who_wait() -> None:
-    begun, closed = threading.Event(), threading.Event()
+    begun = threading.Event()
+    closed = threading.Event()
 
     class Slow(Echo):
         def answer(self, key: str, number: int) -> int:
@@ -340,7 +344,8 @@ def test_closing_tells_those_who_wait() -> None:
 
 
 def test_runs_side_by_side_end_together_when_one_fails() -> None:
-    ended, begun = [], threading.Barrier(3)
+    ended = []
+    begun = threading.Barrier(3)
 
     def run(name: str, tick: Callable[[], None]) -> str:
         begun.wait(60)

@@ -32,17 +32,19 @@ from headlab.worker.model_host import ModelHost
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'headlab[ray]'")
 from ray.cluster_utils import Cluster  # noqa: E402
 
+# Ray warns of matters of its own
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("default"),
-]  # Ray warns of matters of its own
+]
 ROOT = Path(__file__).parents[2]
 ASK: dict[str, Any] = {"language": "de", "size": 48, "samples": 144, "target": None}
+# without a game: on one actor
 WHOLE: dict[str, Any] = {
     "language": "de",
     "size": 48,
     "method": "gradient",
-}  # without a game: on one actor
+}
 
 
 @pytest.fixture(scope="module")

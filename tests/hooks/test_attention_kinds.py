@@ -45,7 +45,8 @@ def made(kind: str) -> transformers.PreTrainedModel:
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_and_outputs_are_those_of_transformers(kind: str) -> None:
     """The self-test of `attach` compares closed gates with zeroed columns."""
-    plain, batch = made(kind), tiny_batch(made(kind), lengths=(7, 7))
+    plain = made(kind)
+    batch = tiny_batch(made(kind), lengths=(7, 7))
     plain.set_attn_implementation("eager")
     with torch.inference_mode():
         want = plain(**batch, output_attentions=True)

@@ -25,10 +25,10 @@ def save_bert(folder: Path, layers: int) -> Path:
 def test_reported_43_copies_depend_neither_on_layers_nor_on_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(
-        "PYTHONHASHSEED", "1"
-    )  # accelerate takes any device as the one of inputs: the first
-    small, deep = save_bert(tmp_path / "small", 2), save_bert(tmp_path / "deep", 6)
+    # accelerate takes any device as the one of inputs: the first
+    monkeypatch.setenv("PYTHONHASHSEED", "1")
+    small = save_bert(tmp_path / "small", 2)
+    deep = save_bert(tmp_path / "deep", 6)
     counts = {}
     for name, folder, examples in (("few", small, 4), ("many", small, 16), ("deep", deep, 4)):
         with ProcessPoolExecutor(1, get_context("spawn")) as process:

@@ -49,13 +49,13 @@ def test_layers_on_the_disk_change_nothing(family: str, tmp_path: Path):
         whole.resumable,
         whole.first_token,
     )
-    want, found = everything(whole), everything(spread)
+    want = everything(whole)
+    found = everything(spread)
     assert want.keys() == found.keys()
     for name, value in want.items():
         assert_equal(found[name], value, name)
-    assert any(
-        weight.is_meta for weight in spread.module.parameters()
-    )  # not kept by one of the passes
+    # not kept by one of the passes
+    assert any(weight.is_meta for weight in spread.module.parameters())
 
 
 def test_one_device_by_a_strategy_is_that_device(folder: Path):
@@ -141,9 +141,8 @@ def same(found: dict[str, Any], want: dict[str, Any]) -> None:
 def test_no_tensor_is_left_behind_on_another_device(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv(
-        "PYTHONHASHSEED", "1"
-    )  # accelerate takes any device as the one of inputs: the first
+    # accelerate takes any device as the one of inputs: the first
+    monkeypatch.setenv("PYTHONHASHSEED", "1")
     whole = headlab.load(save_family(tmp_path / "m", family))
     devices = places(whole.module, FIRST, SECOND)
     with ProcessPoolExecutor(1, get_context("spawn")) as process:

@@ -118,7 +118,8 @@ def test_two_threads_never_mix(
     for mask in masks:
         with gated(model, mask):
             want.append(logits(model, batch))
-    barrier, wrong = threading.Barrier(3), []
+    barrier = threading.Barrier(3)
+    wrong = []
 
     def use(index: int | None) -> None:
         barrier.wait()
@@ -206,7 +207,8 @@ def branches(
     start = np.concatenate(
         [np.zeros(rows, int), np.sort(rng.integers(model.grid.layers, size=count))]
     )
-    origin, gates = np.arange(rows + count), rng.random((rows + count, *ones(model).shape)) < 0.7
+    origin = np.arange(rows + count)
+    gates = rng.random((rows + count, *ones(model).shape)) < 0.7
     for row in range(rows, rows + count):
         before = np.count_nonzero(start < start[row]) or rows
         origin[row] = rng.integers(before)
@@ -264,7 +266,8 @@ def test_a_branching_pass_that_fails_leaves_the_model_as_it_was() -> None:
     model = tiny_model("bert")
     batch = tiny_batch(model.module)
     whole = logits(model, batch)
-    how, gates = FanOut(np.zeros(3, int), np.arange(3), 3), torch.ones(2, 3, 4, dtype=torch.float64)
+    how = FanOut(np.zeros(3, int), np.arange(3), 3)
+    gates = torch.ones(2, 3, 4, dtype=torch.float64)
     with raises("gate.rows_mismatch", 2), model.active(ActiveGates(gates=gates, states=how)):
         logits(model, batch)
     assert how.rows is None
@@ -299,7 +302,8 @@ def test_self_test_stops_a_model_whose_gates_do_not_work(monkeypatch: pytest.Mon
 
 
 def test_gates_of_one_model_leave_another_alone() -> None:
-    one, two = tiny_model("bert"), tiny_model("bert", seed=1)
+    one = tiny_model("bert")
+    two = tiny_model("bert", seed=1)
     assert isinstance(one.owner, Owner)
     batch = tiny_batch(two.module)
     whole = logits(two, batch)

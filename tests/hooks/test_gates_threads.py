@@ -30,13 +30,14 @@ from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint
 
 T = TypeVar("T")
+# separate and shared layers, both kinds of gates, several stacks
 FAMILIES = (
     "bert",
     "albert",
     "xlm",
     "gpt2",
     "t5",
-)  # separate and shared layers, both kinds of gates, several stacks
+)
 
 
 @pytest.fixture(params=FAMILIES)
@@ -247,7 +248,8 @@ def test_reported_08_a_pass_is_gated_from_its_beginning_to_its_end_or_not_at_all
     model: Model, begins_gated: bool
 ) -> None:
     untouched, gated = answers(model)
-    begun, go_on = threading.Event(), threading.Event()
+    begun = threading.Event()
+    go_on = threading.Event()
 
     def wait_once(*_: object) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -383,7 +385,8 @@ def test_reported_08_a_context_copied_in_a_block_is_gated_only_until_it_ends(mod
 
 def test_reported_08_a_pass_in_a_copied_context_keeps_its_gates_to_its_end(model: Model) -> None:
     untouched, gated = answers(model)
-    begun, go_on = threading.Event(), threading.Event()
+    begun = threading.Event()
+    go_on = threading.Event()
 
     def wait_once(*_: object) -> None:
         begun.set()
@@ -417,7 +420,8 @@ def test_reported_08_tasks_of_one_thread_are_users_of_their_own(bert: Model) -> 
         read.set()
 
     async def main() -> None:
-        opened, read = asyncio.Event(), asyncio.Event()
+        opened = asyncio.Event()
+        read = asyncio.Event()
         await asyncio.gather(gate(opened, read), look(opened, read))
 
     run_in_loop(main)
@@ -434,7 +438,8 @@ def outputs(model: Model, gates: np.ndarray) -> Iterator[torch.Tensor]:
 
 def test_reported_08_blocks_of_generators_may_end_in_any_order(bert: Model) -> None:
     untouched, gated = answers(bert)
-    first, second = outputs(bert, closed(bert)), outputs(bert, 1 - closed(bert))
+    first = outputs(bert, closed(bert))
+    second = outputs(bert, 1 - closed(bert))
     assert torch.equal(next(first), gated)
     expected = next(second)
     first.close()

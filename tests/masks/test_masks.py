@@ -51,9 +51,8 @@ def removed(kept: np.ndarray) -> list[int]:
 def test_rules() -> None:
     assert removed(heads_kept_by_rule(GRID, VALUES, HIGH, "harmful")) == [1]
     assert removed(heads_kept_by_rule(GRID, VALUES, HIGH, "threshold", threshold=0.0)) == [1, 4]
-    assert removed(heads_kept_by_rule(GRID, VALUES, None, "bottom", k=1)) == [
-        4
-    ]  # a tie keeps the lower (layer, head)
+    # a tie keeps the lower (layer, head)
+    assert removed(heads_kept_by_rule(GRID, VALUES, None, "bottom", k=1)) == [4]
     assert removed(heads_kept_by_rule(GRID, VALUES, None, "bottom", k=3)) == [1, 4, 6]
 
 
@@ -100,12 +99,12 @@ def test_a_correction_that_cannot_be_had_is_refused() -> None:
 def test_corrected_harmful_heads_are_those_whose_p_survives(rng: np.random.Generator) -> None:
     """Against the step-down procedure, and against Benjamini–Hochberg by its definition."""
     for _ in range(50):
-        p, high = rng.random(GRID.size) ** 3, rng.normal(size=GRID.size)
+        p = rng.random(GRID.size) ** 3
+        high = rng.normal(size=GRID.size)
         own = {"low": high - 2, "high": high, "p_values": p}
         tested = HeadScores(GRID, "de", "shapley", high - 1, "e", "accuracy", 1, 1.0, **own)
-        harms = np.sort(
-            np.where(high < 1, p, 1.0)
-        )  # a value below 0: claims of help are no claims of harm
+        # a value below 0: claims of help are no claims of harm
+        harms = np.sort(np.where(high < 1, p, 1.0))
         by_rank = harms <= 0.05 * np.arange(1, GRID.size + 1) / GRID.size
         bound = harms[np.flatnonzero(by_rank)[-1]] if by_rank.any() else -1.0
         sure = {"holm": np.array(reference.holm_by_steps(p.tolist())) <= 0.05, "bh": p <= bound}
@@ -119,9 +118,11 @@ def test_few_of_the_heads_removed_with_benjamini_hochberg_are_false_though_many_
     rng: np.random.Generator,
 ) -> None:
     """144 heads, 60 of which surely help and 10 surely harm; the others' p-values are uniform, with either sign."""
-    grid, shares = HeadGrid((Stack("encoder", (12,) * 12),)), []
+    grid = HeadGrid((Stack("encoder", (12,) * 12),))
+    shares = []
     for _ in range(400):
-        p, values = rng.random(144), rng.choice([-1.0, 1.0], 144)
+        p = rng.random(144)
+        values = rng.choice([-1.0, 1.0], 144)
         p[:70], values[:60], values[60:70] = 1e-6, 1.0, -1.0
         high = np.where((p <= 0.05) & (values < 0), -0.1, 2.0)
         own = {"low": values - 3, "high": high, "p_values": p}
@@ -392,11 +393,17 @@ def test_what_the_format_does_not_allow_is_not_written() -> None:
             Mask(GRID, np.ones(7, bool), MODEL, chosen).to_json()
 
 
-@pytest.mark.parametrize(("wrong", "told"), [
-    ({"low": 0.2, "high": 0.1}, "low 0.2 is above high 0.1"),
-    ({"accuracy_low": 0.7, "accuracy_high": 0.6}, "accuracy_low 0.7 is above accuracy_high 0.6"),
-    ({"difference": -0.01}, "difference is -0.01, but accuracy - baseline is 0.01"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"low": 0.2, "high": 0.1}, "low 0.2 is above high 0.1"),
+        (
+            {"accuracy_low": 0.7, "accuracy_high": 0.6},
+            "accuracy_low 0.7 is above accuracy_high 0.6",
+        ),
+        ({"difference": -0.01}, "difference is -0.01, but accuracy - baseline is 0.01"),
+    ],
+)
 def test_figures_that_contradict_each_other_are_refused(wrong: dict[str, float], told: str) -> None:
     chosen = {"evaluated": {"dev": {"task": "intents", "languages": {"th": FIGURE | wrong}}}}
     with raises("mask.figure_contradictory", told):
@@ -428,8 +435,10 @@ def test_a_time_that_never_is_is_refused(when: str) -> None:
 def test_figures_are_noted_by_split_and_read_back() -> None:
     mask = whole_mask()
     assert [(s.split, s.language, s.figure["accuracy"]) for s in seen(mask)] == [
-        ("dev", "th", 0.61), ("test", "th", 0.61), ("test", "de", 0.61),
-    ]  # fmt: skip
+        ("dev", "th", 0.61),
+        ("test", "th", 0.61),
+        ("test", "de", 0.61),
+    ]
     assert seen(full_mask(GRID)) == []
     assert noted({"rule": "x"}, "dev", "intents", {}) == {"rule": "x"}
     shown = accuracy_table({"mine": mask}).shown()
@@ -518,7 +527,8 @@ def changed(value: dict[str, object], draw: Callable[[st.SearchStrategy[Any]], A
             else ()
         )
         spot = spot[step] if step in known else None
-    what, odd = draw(st.sampled_from(["replace", "drop", "add"])), draw(st.sampled_from(ODD))
+    what = draw(st.sampled_from(["replace", "drop", "add"]))
+    odd = draw(st.sampled_from(ODD))
     if isinstance(spot, dict):
         if what == "drop":
             spot.pop(last, None)
@@ -567,9 +577,8 @@ def test_the_count_of_heads_removed_must_be_right() -> None:
     assert mask_from_json(spoil(removed=0.0)).removed == ()
     with raises("mask.removed_mismatch", 77, 0):
         mask_from_json(spoil(removed=77))
-    assert (
-        mask_from_json({**spoil(removed=77), "version": 1}).removed == ()
-    )  # it was not read there
+    # it was not read there
+    assert mask_from_json({**spoil(removed=77), "version": 1}).removed == ()
 
 
 def test_names_of_stacks_are_words() -> None:
@@ -594,7 +603,8 @@ def test_a_mask_says_how_its_heads_were_chosen_to_be_removed() -> None:
         is ablation({"score": 3, "combined": "x"})
         is None
     )
-    zero, mean = {"ablation": "zero"}, {"score": {"ablation": "mean"}}
+    zero = {"ablation": "zero"}
+    mean = {"score": {"ablation": "mean"}}
     assert ablation({"combined": [zero, mean]}) == ablation({"combined": [mean, {}]}) == "mixed"
     assert ablation({"combined": [zero, zero]}) == "zero"
     assert ablation({"combined": [zero, {}]}) is ablation({"combined": []}) is None

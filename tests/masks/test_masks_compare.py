@@ -29,8 +29,11 @@ def drawn(rng, chosen=None, model=MODEL):
 
 def test_a_comparison_equals_the_sets_of_heads(rng):
     for _ in range(20):
-        a, b = drawn(rng), drawn(rng)
-        found, left, right = compare_masks(a, b), set(a.removed), set(b.removed)
+        a = drawn(rng)
+        b = drawn(rng)
+        found = compare_masks(a, b)
+        left = set(a.removed)
+        right = set(b.removed)
         assert (set(found.only_a), set(found.only_b), set(found.both)) == (
             left - right,
             right - left,

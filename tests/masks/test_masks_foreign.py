@@ -87,7 +87,8 @@ def test_what_people_have_is_read_as_they_mean_it():
 
 def test_a_mask_that_removes_nothing_and_an_emptied_layer_come_back():
     grid = parse_grid("4/0/3")
-    whole, gone = Mask(grid, np.ones(7, bool), MODEL), Mask(grid, np.zeros(7, bool), MODEL)
+    whole = Mask(grid, np.ones(7, bool), MODEL)
+    gone = Mask(grid, np.zeros(7, bool), MODEL)
     for mask in (whole, gone):
         raw = convert_out(mask, "array")
         assert (convert_in(raw, "there").kept == mask.kept).all()  # the array alone says the grid
@@ -163,8 +164,10 @@ def test_a_config_tells_its_grid_and_its_model():
     ]
     assert mask.model["architecture"] == {"class": "BertForMaskedLM", "model_type": "bert"}
     assert (mask.model["name"], mask.model["fingerprint"], mask.chosen["converted_from"]) == (
-        "owner/bert", None, "pruned-heads",
-    )  # fmt: skip
+        "owner/bert",
+        None,
+        "pruned-heads",
+    )
     assert mask.to_json()["model"]["fingerprint"] is None
     gpt = {"model_type": "gpt2", "n_layer": 2, "n_head": 4, "pruned_heads": {}}
     assert convert_in(json.dumps(gpt).encode(), "config.json").grid.to_json() == {"decoder": [4, 4]}

@@ -43,9 +43,8 @@ def prepared(family, folder, rng):
     module = tiny_module(family)
     with building_alone():
         module.save_pretrained(folder)
-        again = type(module).from_pretrained(
-            folder
-        )  # Marian does not save its positions: they are a formula
+        # Marian does not save its positions: they are a formula
+        again = type(module).from_pretrained(folder)
     model = make_gateable(Checkpoint(str(folder), "test", family, again, None))
     mask = Mask(model.grid, rng.random(model.grid.size) > 0.4, model.identity())
     place = replace(script_model_of(model), source=str(folder))
@@ -168,9 +167,19 @@ def test_the_script_loads_the_same_weights_wherever_it_is_started(tmp_path, monk
 
 MASK_OF_TWELVE = Mask(parse_grid("12x12"), np.arange(144) > 3)
 HOSTILE = (
-    '"""\nimport os', "a'b\\", "\u202eevil\n", 'x"' * 60, "x\nimport os\n", 'x""";import os;"""', "\\", '"', "\\N{x}",
-    "')\nimport os #", "{kind}", "\ud800",
-)  # fmt: skip
+    '"""\nimport os',
+    "a'b\\",
+    "\u202eevil\n",
+    'x"' * 60,
+    "x\nimport os\n",
+    'x""";import os;"""',
+    "\\",
+    '"',
+    "\\N{x}",
+    "')\nimport os #",
+    "{kind}",
+    "\ud800",
+)
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)

@@ -24,13 +24,21 @@ from headlab.methods.tmab import ALL_SIZES, ESTIMANDS, TOP50, ScreenedTally, est
 from headlab.stats import Interval, LearnedStakes, benjamini_hochberg, holm, sample_mean
 
 LEVEL = 0.95
-RUNS, EXAMPLES = 200, 64
+RUNS = 200
+EXAMPLES = 64
 KINDS = ("alike", "uneven", "screened")
 PLAYED = (
     *DISTRIBUTIONS,
-    ternary(0.5, 0.5), ternary(0.3, 0.3), ternary(0.45, 0.55), ternary(1, 0), ternary(0.001, 0), ternary(0.0005, 0.002),
-    ternary(0.3, 0.3, True), Gains("any number", ((1, -1, 1),), 8), Gains("near one", ((1, 0.6, 1),), 8),
-)  # fmt: skip
+    ternary(0.5, 0.5),
+    ternary(0.3, 0.3),
+    ternary(0.45, 0.55),
+    ternary(1, 0),
+    ternary(0.001, 0),
+    ternary(0.0005, 0.002),
+    ternary(0.3, 0.3, True),
+    Gains("any number", ((1, -1, 1),), 8),
+    Gains("near one", ((1, 0.6, 1),), 8),
+)
 
 
 def too_many(missed: int, tries: int, rate: float = 1 - LEVEL) -> bool:
@@ -50,18 +58,22 @@ class DrawnGame:
     leaves balanced cycles nothing to balance; "screened", uneven, and gains are foreseen, a fifth of them wrongly.
     """
 
-    span, round, weights = 1.0, EXAMPLES, None
-    players, examples, costs = RUNS, EXAMPLES, np.ones(RUNS)
+    span = 1.0
+    round = EXAMPLES
+    weights = None
+    players = RUNS
+    examples = EXAMPLES
+    costs = np.ones(RUNS)
 
     def __init__(self, gains: Gains, seed: int, kind: str) -> None:
-        uneven, self.scale = kind != "alike", BINS if kind == "screened" else None
+        uneven = kind != "alike"
+        self.scale = BINS if kind == "screened" else None
         self.steps, self.rng = gains.steps, np.random.default_rng([seed, 3])
         shares, low, high = (np.array(column) for column in zip(*gains.parts, strict=True))
         weight = self.rng.gamma(0.3 if uneven else 1e9, size=(EXAMPLES, len(shares)))
         chance = shares * weight / weight.mean(axis=0)
-        self.chance = chance / np.maximum(
-            chance.sum(axis=1, keepdims=True), 1
-        )  # of one draw, together at most 1
+        # of one draw, together at most 1
+        self.chance = chance / np.maximum(chance.sum(axis=1, keepdims=True), 1)
         self.low, self.high = np.append(low, 0.0), np.append(high, 0.0)
         self.truth = float((self.chance @ ((low + high) / 2)).mean())
 
@@ -133,7 +145,8 @@ def test_coverage_over_all_distributions(
 def test_runs_stop_at_different_cycles_and_only_there() -> None:
     """Otherwise the tests above would be of a fixed number of draws."""
     game = DrawnGame(ternary(0.06, 0.02), 1, "alike")
-    stopped, active = set(), np.ones(RUNS, bool)
+    stopped = set()
+    active = np.ones(RUNS, bool)
     for tally in estimate(
         game, SamplingPlan(16 * EXAMPLES, 0.04, "sign", LEVEL, 1.0), seed=1, estimand=ALL_SIZES
     ):
@@ -190,7 +203,8 @@ SEEDS = 16
 @cache
 def model_game(family: str) -> ModelGame:
     """A tiny model asked for its own answers: heads then matter; random labels leave hardly a sign to be found."""
-    model, task = tiny_model(family, torch.float32, tokenizer=tiny_tokenizer()), tiny_task()
+    model = tiny_model(family, torch.float32, tokenizer=tiny_tokenizer())
+    task = tiny_task()
     first = Evaluator(model, task, "xx", "dev", 24)
     *_, found = first.stream()
     own = [
@@ -218,9 +232,12 @@ def tabulated(family: str) -> TableGame:
     )
     table = values.reshape(len(kept), -1)
     return TableGame(
-        game.players, game.examples, lambda e, present: table[sum(1 << p for p in present), e], round=game.examples,
+        game.players,
+        game.examples,
+        lambda e, present: table[sum(1 << p for p in present), e],
+        round=game.examples,
         foresight=often_right,
-    )  # fmt: skip
+    )
 
 
 def truth_of(game: TableGame, estimand: str) -> np.ndarray:
@@ -243,11 +260,9 @@ MORE = [("distilbert", ALL_SIZES), ("gpt2", TOP50), ("gpt2", ALL_SIZES)]
 
 def test_the_table_is_the_model(rng: np.random.Generator) -> None:
     """Gains read from the table equal the model's own; so the games below are real."""
-    kept, wanted, examples = (
-        rng.random((6, 12)) < 0.6,
-        rng.random((6, 12)) < 0.5,
-        rng.integers(24, size=6),
-    )
+    kept = rng.random((6, 12)) < 0.6
+    wanted = rng.random((6, 12)) < 0.5
+    examples = rng.integers(24, size=6)
     table = tabulated("bert").marginals(kept, wanted, examples)
     assert np.array_equal(table, model_game("bert").marginals(kept, wanted, examples))
     assert (table != 0).any()
@@ -285,7 +300,8 @@ def test_the_check_on_a_tiny_model_can_fail(monkeypatch: pytest.MonkeyPatch) -> 
 
 def claims(correct: Callable[[np.ndarray], np.ndarray] | None) -> tuple[np.ndarray, np.ndarray]:
     """Signs claimed and false signs claimed in every run of every case, both int [run]."""
-    made, false = [], []
+    made = []
+    false = []
     for family, estimand in CASES:
         truth = np.sign(np.round(truth_of(tabulated(family), estimand), 12))
         for tally in tallies(family, estimand):
@@ -323,12 +339,12 @@ def test_corrections_hold_back_false_claims_of_heads_without_effect(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """200 runs of a mean of exactly 0 are 200 heads without effect: Holm claims none of them, most of the time."""
-    monkeypatch.setattr(
-        "headlab.methods.tmab.max_halvings", lambda _: 0
-    )  # intervals that pay for less claim more
+    # intervals that pay for less claim more
+    monkeypatch.setattr("headlab.methods.tmab.max_halvings", lambda _: 0)
     alone = ternary(0.05, 0.05)
     families = 12
-    any_raw, any_holm = 0, 0
+    any_raw = 0
+    any_holm = 0
     for seed in range(families):
         game = DrawnGame(alone, seed, "alike")
         outcome = last(

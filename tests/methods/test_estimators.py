@@ -134,9 +134,8 @@ def test_the_papers_recipe_meets_enumeration_within_its_intervals(
 @pytest.mark.parametrize("method", ESTIMATORS)
 def test_examples_count_by_their_weights(method: str) -> None:
     """Where an example asks for more answers than another, it has a larger share of every value."""
-    weights = np.array(
-        [0.5, 0.1, 0.3, 0.1]
-    )  # player 5 votes for the first and third, against the others
+    # player 5 votes for the first and third, against the others
+    weights = np.array([0.5, 0.1, 0.3, 0.1])
     game = table("majority", 6, 4, round=64, weights=weights)
     want = truth(game, "shapley")
     more = {"exact": {}, "paper": {"samples": 200}}.get(method, {"samples": 900, "target": None})
@@ -255,11 +254,14 @@ def one_strong(_example: int, present: frozenset[int]) -> int:
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_heads_that_are_done_are_not_asked_about(estimand: str) -> None:
     game = TableGame(6, 16, one_strong)
-    drawn, left, before = np.zeros(6, np.int64), np.zeros(6, np.int64), 0
+    drawn = np.zeros(6, np.int64)
+    left = np.zeros(6, np.int64)
+    before = 0
     active = np.ones(6, bool)
     for tally in snapshots("shapley", game, estimand=estimand, samples=640, target=0.03):
         drawn += active * measured(6, estimand, range(before, tally.draws))
-        left, before = np.where(active, tally.draws, left), tally.draws
+        left = np.where(active, tally.draws, left)
+        before = tally.draws
         assert_array_equal(tally.counts.sum(axis=0), drawn)
         assert_array_equal(game.asked.sum(axis=0), drawn)
         assert (tally.active <= active).all()
@@ -340,8 +342,11 @@ def test_the_papers_intervals_are_equation_4() -> None:
 
 def reference_width(gains: list[float], delta: float) -> float:
     """Held & Yang 2023, equation 4, with range 1."""
-    t, log = len(gains), np.log(3 / delta)
-    return float(np.std(gains) * np.sqrt(2 * log / t) + 3 * log / t) if t else float("inf")
+    t = len(gains)
+    log = np.log(3 / delta)
+    if t:
+        return float(np.std(gains) * np.sqrt(2 * log / t) + 3 * log / t)
+    return float("inf")
 
 
 # Repeatable.
@@ -425,7 +430,8 @@ def test_a_run_taken_up_at_any_snapshot_ends_the_same(
 
 @pytest.mark.parametrize("method", ESTIMATORS)
 def test_arrays_of_another_run_are_not_gone_on_from(method: str) -> None:
-    given, game = CASES[method], table("majority", 6, 7)
+    given = CASES[method]
+    game = table("majority", 6, 7)
     other = last(snapshots(method, table("majority", 5, 7), **given)).arrays()
     fresh = restored(method, {}, game, **given).arrays()
     own = last(snapshots(method, game, **given)).arrays()
@@ -465,7 +471,8 @@ def test_over_all_orders_and_cuts_every_coalition_has_its_weight(
 ) -> None:
     """The law of what a head is measured at, counted out: the number gone is uniform, and so is who they are."""
     line: tuple[int, ...] = ()
-    count, most = 0, tmab.removal_sizes(estimand, players)
+    count = 0
+    most = tmab.removal_sizes(estimand, players)
 
     class Chosen:
         def integers(self, high: int) -> int:
@@ -538,9 +545,8 @@ def test_rounding_leaves_what_is_in_the_support_alone(support: Floats) -> None:
         assert_array_equal(
             sampling.level_indices_of(support, support, 5, number), np.arange(len(support))
         )
-    sums = np.array(
-        [0.1 + 0.2, 0.3 - 0.1, 1 - 0.9, 0.7 + 0.1]
-    )  # multiples of 0.1, were it not for their last bits
+    # multiples of 0.1, were it not for their last bits
+    sums = np.array([0.1 + 0.2, 0.3 - 0.1, 1 - 0.9, 0.7 + 0.1])
     assert all(
         (sampling.level_indices_of(sums, even_support(10), 5, n) == [13, 12, 11, 18]).all()
         for n in range(200)
@@ -733,8 +739,7 @@ def test_a_tally_counts_what_it_is_given() -> None:
     assert_array_equal(more.second, [[0, 0], [0, 1], [0, 0], [2, 0], [0, 0]])
     assert_allclose(more.outcome().values, [0, -0.25])
     assert_allclose(more.outcome().halves, [[-1, 0], [0.5, -0.5]])
-    assert (
-        tally.add(places, drawn, 3, np.ones(3, bool)).outcome().halves is None
-    )  # nothing of the first half
+    # nothing of the first half
+    assert tally.add(places, drawn, 3, np.ones(3, bool)).outcome().halves is None
     assert more.draws == 3
     assert tally.draws == 0

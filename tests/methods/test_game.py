@@ -39,7 +39,8 @@ class Truth:
     def value(self, key: str, kept: Bools, example: int, ablation: str) -> float:
         at = (kept.tobytes(), int(example), ablation)
         if at not in self.seen:
-            model, fill = self.evaluator.model, self.evaluator.fill(ablation)
+            model = self.evaluator.model
+            fill = self.evaluator.fill(ablation)
             inputs = self.evaluator.tensors(np.array([example]))
             with (
                 torch.no_grad(),
@@ -49,7 +50,8 @@ class Truth:
         return reference.worth(key, self.seen[at], int(self.evaluator.examples[example].label))
 
     def walk(self, key: str, order: Ints, example: int, ablation: str) -> Any:
-        kept, values = np.ones(self.evaluator.model.grid.size, bool), []
+        kept = np.ones(self.evaluator.model.grid.size, bool)
+        values = []
         for player in (None, *order):
             if player is not None:
                 kept[player] = False
@@ -57,7 +59,8 @@ class Truth:
         return -np.diff(values)
 
     def marginal(self, key: str, kept: Bools, player: int, example: int, ablation: str) -> float:
-        present, absent = kept.copy(), kept.copy()
+        present = kept.copy()
+        absent = kept.copy()
         present[player], absent[player] = True, False
         return self.value(key, present, example, ablation) - self.value(
             key, absent, example, ablation
@@ -169,7 +172,8 @@ def test_forwards_are_counted_where_they_are_made(rng: np.random.Generator) -> N
 
 @pytest.mark.usefixtures("one_lane")  # beside each other they end at no fixed number of ticks
 def test_the_game_stops_between_batches_when_it_is_told_to(rng: np.random.Generator) -> None:
-    evaluator, ticks = bert(), [0]
+    evaluator = bert()
+    ticks = [0]
 
     def tick() -> None:
         ticks[0] += 1
@@ -252,7 +256,8 @@ def test_a_coalition_that_nobody_asks_about_costs_nothing(rng: np.random.Generat
 
 def test_after_full_memory_batches_are_half_as_large() -> None:
     evaluator = bert()
-    kept, examples = np.ones((8, 12), bool), np.zeros(8, np.int64)
+    kept = np.ones((8, 12), bool)
+    examples = np.zeros(8, np.int64)
     game = game_of(evaluator, "accuracy", "zero", 8 * int(evaluator.lengths[0]))
     with room_for(evaluator, 4) as tried:
         game.values(kept, examples)
@@ -320,7 +325,8 @@ def test_the_parts_of_a_batch_ask_for_what_it_asked_for(
 ) -> None:
     wanted = rng.random((rows, 9)) < 0.6
     wanted[:, :2] = True
-    waiting, leaves = [CoalitionBatch(np.arange(rows) + 3, wanted)], []
+    waiting = [CoalitionBatch(np.arange(rows) + 3, wanted)]
+    leaves = []
     while waiting:
         batch = waiting.pop()
         parts = batch.cut()

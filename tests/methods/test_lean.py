@@ -20,7 +20,10 @@ from headlab.report.build import document, html_of_document
 from headlab.report.parts import Item
 from headlab.results import HeadScores
 
-HEADS, CYCLE, CYCLES, WEIGHT = 400, 512, 16, 4
+HEADS = 400
+CYCLE = 512
+CYCLES = 16
+WEIGHT = 4
 TARGET = 0.01
 
 
@@ -33,7 +36,8 @@ def played(up: float, down: float, stop: str, weight: int = WEIGHT) -> Outcome:
     rng = np.random.default_rng([7, weight])
     support = weighted_support(1, weight)
     tally = empty_tally(HEADS, support, SamplingPlan(CYCLE * CYCLES, TARGET, stop, 0.95, 1.0), 0)
-    zero, top = len(support) // 2, len(support) - 1
+    zero = len(support) // 2
+    top = len(support) - 1
     while not tally.finished:
         drawn = rng.random((CYCLE, HEADS))
         places = np.where(drawn < up / weight, top, np.where(drawn > 1 - down / weight, 0, zero))
@@ -80,7 +84,8 @@ def test_reported_14_rare_gains_lean_by_next_to_nothing_with_stop_width():
 def test_reported_14_a_run_that_ends_for_all_heads_leans_by_a_head_s_lean_over_their_number(
     heads, runs, most
 ):
-    rng, truth = np.random.default_rng(heads), 0.05
+    rng = np.random.default_rng(heads)
+    truth = 0.05
     leans = []
     for _ in range(runs):
         tally = Tally.start(heads, even_support(1), SamplingPlan(8192, TARGET, "sign", 0.95, 1.0))
@@ -96,7 +101,9 @@ def test_reported_14_a_run_that_ends_for_all_heads_leans_by_a_head_s_lean_over_t
 
 
 def test_reported_14_the_papers_recipe_leans_too():
-    rng, runs, truth = np.random.default_rng(3), 2000, 0.1
+    rng = np.random.default_rng(3)
+    runs = 2000
+    truth = 0.1
     none = np.zeros(runs)
     now = paper.Moments(none.astype(np.int64), none, none, 0, 400, 0.1, 1.0)
     while not now.finished:

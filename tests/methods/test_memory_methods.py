@@ -22,7 +22,8 @@ def work(found: Evaluator, key: str, **options: Any) -> Work:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("form", ["example", "token", "batch"])
 def test_gradients_are_the_same_from_smaller_batches(family: str, form: str) -> None:
-    big, small = evaluator(family), evaluator(family)
+    big = evaluator(family)
+    small = evaluator(family)
     want = gradient.run(work(big, "gradient", form=form))
     with room_for(small.model, 5) as tried:
         got = gradient.run(work(small, "gradient", form=form))
@@ -32,7 +33,8 @@ def test_gradients_are_the_same_from_smaller_batches(family: str, form: str) -> 
 
 
 def test_a_backward_pass_that_did_not_fit_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    small, backward = evaluator(), torch.autograd.grad
+    small = evaluator()
+    backward = torch.autograd.grad
 
     def full(loss: Any, gates: torch.Tensor, **more: Any) -> Any:
         if len(gates) > 6:
@@ -46,7 +48,8 @@ def test_a_backward_pass_that_did_not_fit_is_not_counted(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_confidence_is_the_same_from_smaller_batches(family: str) -> None:
-    big, small = evaluator(family), evaluator(family)
+    big = evaluator(family)
+    small = evaluator(family)
     want = confidence.run(work(big, "confidence"))
     with room_for(small.model, 5) as tried:
         got = confidence.run(work(small, "confidence"))

@@ -103,7 +103,8 @@ def test_token_form_does_not_depend_on_padding(model: Model) -> None:
 def test_sizes_are_means_over_examples_with_the_interval_that_leaves_out_one_at_a_time(
     model: Model, evaluator: Evaluator
 ) -> None:
-    each, groups = np.zeros((16, model.grid.size)), [e.group or e.id for e in evaluator.examples]
+    each = np.zeros((16, model.grid.size))
+    groups = [e.group or e.id for e in evaluator.examples]
     for batch in evaluator.batches(np.arange(16)):
         each[batch.rows] = (
             gradient.gate_gradients(evaluator, batch).abs().numpy()[:, *model.grid.flat.T]
@@ -136,7 +137,8 @@ def test_confidence_equals_a_loop(model: Model, evaluator: Evaluator) -> None:
     from headlab.hooks import attention_of_heads
 
     got = score(model, tiny_task(), language="xx", method="confidence", size=16).values
-    totals, tokens = np.zeros(model.grid.size), 0
+    totals = np.zeros(model.grid.size)
+    tokens = 0
     for row in range(16):
         inputs = evaluator.tensors(np.array([row]))
         ids = inputs["input_ids"][0].tolist()
@@ -368,7 +370,8 @@ def break_off(work: Work, first: int, second: int) -> None:
 
 def test_checkpoints_take_a_hundredth_of_the_time_and_the_last_one_is_kept(model: Model) -> None:
     evaluator = Evaluator(model, tiny_task(), "xx", "dev", 4)
-    now, kept = [0.0], []
+    now = [0.0]
+    kept = []
 
     def save(arrays: Arrays) -> None:
         now[0] += 0.5  # a slow disk
@@ -407,7 +410,8 @@ def test_a_run_broken_off_with_a_full_disk_says_why_it_ended(model: Model) -> No
 
 def test_a_run_with_mean_ablation_is_named_by_the_examples_the_means_are_of() -> None:
     """They are dev examples, whatever is scored or judged."""
-    model, task = tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task()
+    model = tiny_model("bert", tokenizer=tiny_tokenizer())
+    task = tiny_task()
 
     def read(language: str, split: Split, seed: int) -> Sequence[Example]:
         rows = task.read(language, split, seed)
@@ -513,7 +517,8 @@ def by_tokens(evaluator: Evaluator, tokens: np.ndarray) -> np.ndarray:
 
 
 def test_reported_09_where_words_have_labels_every_layer_is_divided_by_tokens() -> None:
-    model, task = tiny_model("bert-tokens", tokenizer=tiny_tokenizer()), word_task()
+    model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
+    task = word_task()
     evaluator = Evaluator(model, task, "xx", size=None)
     tokens = np.full(model.grid.layers, evaluator.lengths.sum())
     found = score(model, task, size=None, **TOKEN).values
@@ -523,7 +528,8 @@ def test_reported_09_where_words_have_labels_every_layer_is_divided_by_tokens() 
 @pytest.mark.parametrize("family", ["t5", "mbart"])
 def test_reported_09_an_encoder_decoder_is_divided_by_the_tokens_of_each_stack(family: str) -> None:
     """It broke where source and target had different numbers of tokens."""
-    model, task = tiny_model(family, tokenizer=tiny_tokenizer()), translation_task()
+    model = tiny_model(family, tokenizer=tiny_tokenizer())
+    task = translation_task()
     evaluator = Evaluator(model, task, "xx", size=None)
     inputs = evaluator.tensors(np.arange(len(evaluator.examples)))
     source, target = (
@@ -570,8 +576,16 @@ def test_reported_09_other_forms_keep_their_version_and_key(form: str, model: Mo
     assert renewal_of(found.spec) == ""
 
 
-@pytest.mark.parametrize("method", [None, "gradient", {"name": "gradient", "options": {"form": ["token"]}},
-                                    {"name": ["x"]}, {"name": "gradient", "version": "x", "options": 3}])  # fmt: skip
+@pytest.mark.parametrize(
+    "method",
+    [
+        None,
+        "gradient",
+        {"name": "gradient", "options": {"form": ["token"]}},
+        {"name": ["x"]},
+        {"name": "gradient", "version": "x", "options": 3},
+    ],
+)
 def test_reported_09_specs_of_other_programs_are_of_no_earlier_version_unless_they_say_so(
     method: Any,
 ) -> None:

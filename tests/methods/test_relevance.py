@@ -111,7 +111,8 @@ def close(family: str) -> float:
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_what_the_embeddings_have_and_the_biases_take_is_the_logit(family: str) -> None:
     model = tiny_model(family)
-    watched, batch = Watched(model.module), tiny_batch(model.module)
+    watched = Watched(model.module)
+    batch = tiny_batch(model.module)
     with watched(), relevance(model) as heads:
         top = highest(forward(model.module, batch))
     heads.of(top, keep_graph=True)
@@ -129,7 +130,8 @@ def test_relevance_is_conserved_at_every_layer(family: str) -> None:
     if family in ("albert", "xlm"):
         pytest.skip("a layer of this architecture is no module of its own")
     model = tiny_model(family)
-    watched, batch = Watched(model.module), tiny_batch(model.module)
+    watched = Watched(model.module)
+    batch = tiny_batch(model.module)
     with watched(), relevance(model) as heads:
         top = highest(forward(model.module, batch))
     heads.of(top, keep_graph=True)
@@ -161,9 +163,14 @@ def test_rules_change_no_value_and_stay_in_their_block(family: str) -> None:
 
 def small_bert() -> Model:
     config = BertConfig(
-        vocab_size=VOCAB, hidden_size=6, num_hidden_layers=2, num_attention_heads=2, intermediate_size=5,
-        max_position_embeddings=16, num_labels=3,
-    )  # fmt: skip
+        vocab_size=VOCAB,
+        hidden_size=6,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=5,
+        max_position_embeddings=16,
+        num_labels=3,
+    )
     torch.manual_seed(3)
     module = BertForSequenceClassification(config)
     with torch.no_grad():
@@ -202,7 +209,8 @@ def bert_by_neurons(
     tokens = [[Neuron(float(x)) for x in row] for row in hidden]
     heads: list[list[Neuron]] = []
     for layer in model.module.bert.encoder.layer:
-        own, size = layer.attention.self, layer.attention.self.attention_head_size
+        own = layer.attention.self
+        size = layer.attention.self.attention_head_size
         q, k, v = (
             [dense(part, token) for token in tokens] for part in (own.query, own.key, own.value)
         )
@@ -351,7 +359,8 @@ def test_factors_of_a_product_of_matrices_share(x: torch.Tensor) -> None:
 
 
 def test_norms_are_held_at_their_scale(x: torch.Tensor) -> None:
-    weight, bias = torch.linspace(1, 2, 6).double(), torch.linspace(-1, 1, 6).double()
+    weight = torch.linspace(1, 2, 6).double()
+    bias = torch.linspace(-1, 1, 6).double()
     rest = bias.sum() * len(x)
     for function, absorbed in (
         (lambda z: nn.functional.layer_norm(z, (6,), weight, bias), rest),
@@ -408,7 +417,8 @@ def work(evaluator: Evaluator, **options: bool) -> Work:
 
 def one_by_one(evaluator: Evaluator, constant: bool) -> np.ndarray:
     """Relevance of every answer, each from a pass of its own on its own example: [answer, head]."""
-    out, model = [], evaluator.model
+    out = []
+    model = evaluator.model
     layer, head = model.grid.flat.T
     for row in range(len(evaluator.examples)):
         rows = np.array([row])
@@ -470,7 +480,8 @@ def test_scores_say_what_they_are() -> None:
 
 @pytest.mark.parametrize("family", ["bert", "deberta-v2"])
 def test_relevance_is_the_same_from_smaller_batches(family: str) -> None:
-    big, small = memory_evaluator(family), memory_evaluator(family)
+    big = memory_evaluator(family)
+    small = memory_evaluator(family)
     want = relevance_method.run(work(big))
     with room_for(small.model, 5) as tried:
         got = relevance_method.run(work(small))

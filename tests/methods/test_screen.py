@@ -58,7 +58,8 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_stakes_are_learned_once_from_whole_cycles() -> None:
-    game, counts = table("majority", 5, 100, "right"), []
+    game = table("majority", 5, 100, "right")
+    counts = []
     for now in tmab.estimate(game, plan(2000, 0.1), seed=1):
         counts.append(now.counts if now.draws == 300 else np.zeros_like(now.counts))
         assert now.early.any() == (now.draws >= 300)
@@ -75,7 +76,8 @@ def test_stakes_learned_for_a_width_out_of_reach_do_not_widen_intervals(
     estimand: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stakes for ±0.001 suit hundreds of thousands of samples, and these are 640."""
-    game, unreachable = table("majority", 6, 64, "right"), plan(640, 0.001)
+    game = table("majority", 6, 64, "right")
+    unreachable = plan(640, 0.001)
     learned = last(tmab.estimate(game, unreachable, seed=1, estimand=estimand))
     monkeypatch.setattr(tmab, "MIN_LEARNING_DRAWS", np.inf)
     usual = last(tmab.estimate(game, unreachable, seed=1, estimand=estimand))
@@ -108,7 +110,8 @@ def test_where_nothing_is_foreseen_no_interval_pays_for_weights(target: float | 
 
 @pytest.mark.parametrize("halvings", [0, 1, 3, 6])
 def test_a_sample_is_the_gain_on_average_whatever_was_foreseen(halvings: int) -> None:
-    gains, foreseen = np.array([[0.0, 1.0, -1.0, 0.3]]), np.array([[0.25, 0.5, 0.0, -0.2]])
+    gains = np.array([[0.0, 1.0, -1.0, 0.3]])
+    foreseen = np.array([[0.25, 0.5, 0.0, -0.2]])
     p = 2.0**-halvings
     ran, spared = (
         weighted_samples(foreseen, g, np.full((1, 4), halvings))
@@ -120,7 +123,8 @@ def test_a_sample_is_the_gain_on_average_whatever_was_foreseen(halvings: int) ->
 
 def test_samples_of_feasible_gains_stay_within_their_reach() -> None:
     rng = np.random.default_rng(0)
-    kept, value = rng.random((400, 5)) < 0.5, rng.random(400)
+    kept = rng.random((400, 5)) < 0.5
+    value = rng.random(400)
     other = rng.random((400, 5))
     gains = np.where(kept, value[:, None] - other, other - value[:, None])
     foreseen = feasible(rng.normal(0, 2, (400, 5)), value, kept)
@@ -159,7 +163,8 @@ def estimates(
 ) -> tuple[TableGame, np.ndarray, np.ndarray, float]:
     """A game, the estimates and squared errors of each seed [seed, player], and the share of gains computed."""
     found = []
-    game, drawn = table(name, 4, 24, kind), 0
+    game = table(name, 4, 24, kind)
+    drawn = 0
     for seed in range(seeds):
         tally = last(tmab.estimate(game, plan(240), seed=seed, estimand=estimand))
         assert tally.draws == 240
@@ -189,7 +194,8 @@ def test_no_screen_biases_the_estimate(name: str, kind: str, estimand: str) -> N
 
 @pytest.mark.usefixtures("eager")
 def test_a_right_screen_costs_less_and_errs_less_than_a_wrong_one() -> None:
-    errors, shares = {}, {}
+    errors = {}
+    shares = {}
     for kind in SCREENS:
         _, found, truth, shares[kind] = estimates("smooth", "shapley", kind)
         errors[kind] = float(((found - truth) ** 2).mean())
@@ -262,7 +268,8 @@ def learned(scale: Scale, rates: np.ndarray, costs: np.ndarray, rows: int = 2000
 
 def test_probabilities_suit_what_was_seen() -> None:
     """Against a search over all ways to halve, by a second derivation of variance and cost."""
-    costs, active = np.ones(20), np.ones(20, bool)
+    costs = np.ones(20)
+    active = np.ones(20, bool)
     rates = np.array([0.5, 0.02, 0.0005])
     found = learned(BINS, rates, costs).with_best_probabilities(BINS, costs, active, 6, 0.0)
     assert not found.whole
@@ -290,7 +297,8 @@ def test_where_foresight_costs_more_than_it_spares_every_gain_is_computed() -> N
 
 
 def test_what_an_interval_needs_makes_for_more_gains() -> None:
-    costs, rates = np.ones(20), np.array([0.5, 0.02, 0.0005])
+    costs = np.ones(20)
+    rates = np.array([0.5, 0.02, 0.0005])
     many, few = (
         learned(BINS, rates, costs)
         .with_best_probabilities(BINS, costs, np.ones(20, bool), 6, slack)
@@ -314,7 +322,8 @@ def test_gains_that_are_cheap_are_computed_always() -> None:
 @pytest.mark.usefixtures("eager")
 def test_probabilities_change_at_fixed_draws_only() -> None:
     game = TableGame(4, 300, majority, round=7, foresight=SCREENS["blind"])
-    changed, before = [], None
+    changed = []
+    before = None
     for tally in tmab.estimate(game, plan(900), seed=0):
         if before is not None and not np.array_equal(tally.screen.halvings, before[1]):
             changed.append(before[0])
@@ -356,11 +365,14 @@ def test_computed_gains_are_the_models(
     evaluator: Evaluator, key: str, ablation: str, tokens: int
 ) -> None:
     game = ModelGame(evaluator, ablation, value_function_of(key), tokens)
-    scale, rng = game.scale, np.random.default_rng(4)
+    scale = game.scale
+    rng = np.random.default_rng(4)
     assert scale is not None
-    kept, wanted = rng.random((7, game.players)) < 0.6, rng.random((7, game.players)) < 0.7
+    kept = rng.random((7, game.players)) < 0.6
+    wanted = rng.random((7, game.players)) < 0.7
     wanted[4] = False
-    examples, chance = rng.integers(12, size=7), rng.random(kept.shape)
+    examples = rng.integers(12, size=7)
+    chance = rng.random(kept.shape)
     want = game.marginals(kept, wanted, examples)
     for halvings in (0, 1):
         table = np.full((scale.bins, game.players), halvings)
@@ -375,9 +387,12 @@ def test_computed_gains_are_the_models(
 @pytest.mark.parametrize("key", ["probability", "log-probability"])
 def test_foreseen_gains_are_the_gates_slopes(evaluator: Evaluator, key: str) -> None:
     """By differences of full forward passes with a gate a little further open or closed."""
-    model, value, rng = evaluator.model, value_function_of(key), np.random.default_rng(5)
+    model = evaluator.model
+    value = value_function_of(key)
+    rng = np.random.default_rng(5)
     game = ModelGame(evaluator, value=value)
-    kept, examples = rng.random((4, game.players)) < 0.6, np.array([0, 3, 5, 7])
+    kept = rng.random((4, game.players)) < 0.6
+    examples = np.array([0, 3, 5, 7])
     table = np.full((SIZE_SCALE.bins, game.players), 6)
     bins, foreseen, _ = game.screened(
         kept, np.ones_like(kept), examples, table, np.ones(kept.shape)
@@ -398,11 +413,10 @@ def test_foreseen_gains_are_the_gates_slopes(evaluator: Evaluator, key: str) -> 
 def test_flips_are_rarer_the_further_an_answer_is_foreseen_from_its_turn(
     evaluator: Evaluator,
 ) -> None:
-    game, rng = ModelGame(evaluator), np.random.default_rng(6)
-    kept, examples = (
-        rng.random((200, game.players)) < rng.random((200, 1)),
-        rng.integers(12, size=200),
-    )
+    game = ModelGame(evaluator)
+    rng = np.random.default_rng(6)
+    kept = rng.random((200, game.players)) < rng.random((200, 1))
+    examples = rng.integers(12, size=200)
     every = np.ones_like(kept)
     bins, _, gains = game.screened(
         kept,
@@ -418,7 +432,8 @@ def test_flips_are_rarer_the_further_an_answer_is_foreseen_from_its_turn(
 
 
 def test_what_is_aimed_at_is_the_distance_from_the_next_turn() -> None:
-    value, rng = value_function_of("accuracy"), np.random.default_rng(7)
+    value = value_function_of("accuracy")
+    rng = np.random.default_rng(7)
     logits = torch.tensor(rng.normal(0, 3, (50, 4, 5)))
     labels = torch.tensor(rng.integers(5, size=(50, 4)))
     labels[::2, 3] = -100
@@ -427,8 +442,11 @@ def test_what_is_aimed_at_is_the_distance_from_the_next_turn() -> None:
         asked = [t for t in range(4) if labels[row, t] >= 0]
         margins = [reference.margin(logits[row, t].tolist(), int(labels[row, t])) for t in asked]
         assert level[row] == pytest.approx(min(abs(m) for m in margins))
-        assert aim[row] == pytest.approx(reference.soft_distance(
-            [logits[row, t].tolist() for t in asked], [int(labels[row, t]) for t in asked], 0.2))  # fmt: skip
+        assert aim[row] == pytest.approx(
+            reference.soft_distance(
+                [logits[row, t].tolist() for t in asked], [int(labels[row, t]) for t in asked], 0.2
+            )
+        )
     one, at = surrogate(value, logits[:, 0], labels[:, 0])
     alone, there = surrogate(value, logits[:, :1], labels[:, :1])
     assert_array_equal(one, alone)
@@ -451,8 +469,10 @@ def test_nearness_is_in_units_of_what_the_gradient_may_be_wrong_by() -> None:
 
 
 def test_gains_are_foreseen_in_a_callers_inference_mode_too(evaluator: Evaluator) -> None:
-    game, rng = ModelGame(evaluator), np.random.default_rng(8)
-    kept, examples = rng.random((6, game.players)) < 0.6, rng.integers(12, size=6)
+    game = ModelGame(evaluator)
+    rng = np.random.default_rng(8)
+    kept = rng.random((6, game.players)) < 0.6
+    examples = rng.integers(12, size=6)
     asked = (
         kept,
         np.ones_like(kept),
@@ -504,7 +524,8 @@ def test_a_model_whose_layers_cannot_be_resumed_has_every_gain_computed() -> Non
 def test_members_of_a_table_are_what_the_screens_see() -> None:
     """The screens of the tables above are told true gains: else they would say nothing."""
     game = TableGame(4, 3, smooth, steps=64, foresight=right)
-    kept, every = np.array([[True, False, True, True]]), np.ones((1, 4), bool)
+    kept = np.array([[True, False, True, True]])
+    every = np.ones((1, 4), bool)
     _, foreseen, gains = game.screened(
         kept, every, np.array([1]), np.zeros((3, 4), int), np.zeros((1, 4))
     )

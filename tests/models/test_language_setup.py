@@ -39,33 +39,37 @@ def nllb() -> Evaluator:
     """A model of several languages whose tokenizer puts their codes in front."""
     names = ["<s>", "<pad>", "</s>", "<unk>", "▁", "▁a", "▁b", "▁c", "a", "b", "c"]
     tokenizer = NllbTokenizer(
-        vocab={name: n for n, name in enumerate(names)}, merges=[("▁", "a"), ("▁", "b"), ("▁", "c")],
+        vocab={name: n for n, name in enumerate(names)},
+        merges=[("▁", "a"), ("▁", "b"), ("▁", "c")],
         extra_special_tokens=["eng_Latn", "deu_Latn", "zho_Hans", "zho_Hant"],
-    )  # fmt: skip
+    )
     model = tiny_model("mbart", tokenizer=tokenizer)
     return Evaluator(model, task("eng-deu"), "eng-deu")
 
 
 def test_codes_stand_before_sources_and_translations_and_are_not_asked_for(nllb: Evaluator):
-    tokenizer, before = nllb.model.tokenizer, nllb.model.tokenizer.src_lang
+    tokenizer = nllb.model.tokenizer
+    before = nllb.model.tokenizer.src_lang
     source, target = (tokenizer.convert_tokens_to_ids(code) for code in ("eng_Latn", "deu_Latn"))
     inputs = nllb.tensors(np.arange(3))
     assert (inputs["input_ids"][:, 0] == source).all()
     assert (inputs["decoder_input_ids"][:, 1] == target).all()
     asked = nllb.inputs.targets(np.arange(3))
     assert (asked[:, 0] == NO_TARGET).all()
-    assert (
-        (asked != NO_TARGET).sum(dim=1).tolist() == nllb.inputs.units.tolist() == [2, 4, 3]
-    )  # words, and the end
+    # words, and the end
+    assert (asked != NO_TARGET).sum(dim=1).tolist() == nllb.inputs.units.tolist() == [2, 4, 3]
     assert len(nllb.inputs.answers) == 9
     assert nllb.evaluate().n == 9
     assert tokenizer.src_lang == before
 
 
 def test_accuracy_log_probability_and_translation_are_of_one_model_that_was_told(nllb: Evaluator):
-    tokenizer, module = nllb.model.tokenizer, nllb.model.module
-    code, begin = tokenizer.convert_tokens_to_ids("deu_Latn"), module.config.decoder_start_token_id
-    texts, nats = [], []
+    tokenizer = nllb.model.tokenizer
+    module = nllb.model.module
+    code = tokenizer.convert_tokens_to_ids("deu_Latn")
+    begin = module.config.decoder_start_token_id
+    texts = []
+    nats = []
     for source, target in TEXTS:
         ids = torch.tensor(
             [[tokenizer.convert_tokens_to_ids("eng_Latn"), *tokenizer(source)["input_ids"][1:]]]
@@ -79,7 +83,8 @@ def test_accuracy_log_probability_and_translation_are_of_one_model_that_was_told
 
 
 def test_a_language_that_has_no_code_or_several_is_refused_with_what_there_is(nllb: Evaluator):
-    config, tokenizer = nllb.model.module.config, nllb.model.tokenizer
+    config = nllb.model.module.config
+    tokenizer = nllb.model.tokenizer
     with raises("translation.code_unknown", "no code", "'xx'", "eng_Latn, deu_Latn"):
         language_setup(config, tokenizer, "eng-xx")
     with raises("translation.code_ambiguous", "several codes", "'zho'", "zho_Hans, zho_Hant"):
@@ -112,9 +117,8 @@ def test_a_t5_reads_the_prefix_that_its_configuration_names():
     assert (likelihood(told_so).nats == likelihood(same).nats).all()
     with raises("translation.prefix_missing", "de", "en"):
         Evaluator(other, task("de-en"), "de-en")
-    assert (
-        Evaluator(other, task("en"), "en").inputs.lengths.max() < told_so.inputs.lengths.max()
-    )  # no pair: as it is
+    # no pair: as it is
+    assert Evaluator(other, task("en"), "en").inputs.lengths.max() < told_so.inputs.lengths.max()
 
 
 def test_a_marian_model_of_several_targets_is_told_by_a_mark():

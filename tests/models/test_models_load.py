@@ -63,7 +63,8 @@ def test_models_that_are_loaded_by_several_threads_leave_torch_and_transformers_
     folder = tmp_path / "m"
     save_family(folder, "marian")  # with its tokenizer
     tiny_module("marian", torch.float64).save_pretrained(folder)
-    tie, dtype = PreTrainedModel.tie_weights, torch.get_default_dtype()
+    tie = PreTrainedModel.tie_weights
+    dtype = torch.get_default_dtype()
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: read_folder(folder, "folder", "m"), range(40)))
     assert PreTrainedModel.tie_weights is tie
@@ -445,7 +446,8 @@ def test_a_hub_model_is_checked_without_its_weights(
     ok: bool | None,
     word: str,
 ) -> None:
-    folder, asked = save_family(tmp_path / ("a" * 40), "bert"), []
+    folder = save_family(tmp_path / ("a" * 40), "bert")
+    asked = []
     (folder / "model.safetensors").unlink()
 
     def hub_folder(name: str, revision: str | None, patterns: Sequence[str]) -> Path:

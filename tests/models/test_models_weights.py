@@ -147,7 +147,8 @@ def test_reported_05_a_prefix_is_dropped_in_every_family_and_not_saved_again(tmp
 
 
 def test_reported_05_a_prefix_in_shards_is_dropped(tmp_path):
-    folder, module = save_family(tmp_path / "m", "bert"), tiny_module("bert", torch.float32)
+    folder = save_family(tmp_path / "m", "bert")
+    module = tiny_module("bert", torch.float32)
     (folder / "model.safetensors").unlink()
     module.save_pretrained(folder, max_shard_size="30KB")
     shards = sorted(folder.glob("model-*.safetensors"))

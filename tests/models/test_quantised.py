@@ -175,7 +175,8 @@ def test_reported_15_settings_of_a_part_are_found():
 def as_fp8(folder: Path) -> tuple[Path, dict[str, torch.Tensor]]:
     """A tiny Llama in blocks of fp8, and its weights as multiplying the blocks by their scales gives them."""
     save(folder, tiny_module("llama-lm", torch.float32), tiny_tokenizer())
-    stored, whole = {}, {}
+    stored = {}
+    whole = {}
     for name, weight in load_file(folder / "model.safetensors").items():
         stored[name] = whole[name] = weight
         if name.endswith("proj.weight"):
@@ -194,9 +195,8 @@ def test_reported_15_fp8_is_read_as_the_numbers_that_it_stands_for(tmp_path):
     folder, whole = as_fp8(tmp_path / "m")
     model = headlab.load(folder, device="cpu")
     for name, weight in whole.items():
-        assert torch.allclose(model.module.get_parameter(name), weight, rtol=2**-8), (
-            name
-        )  # read as bfloat16
+        # read as bfloat16
+        assert torch.allclose(model.module.get_parameter(name), weight, rtol=2**-8), name
     assert "fp8" in facts_of(folder)["Weights"].words
 
 

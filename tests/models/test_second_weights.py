@@ -75,7 +75,8 @@ def size_shown(folder: Path) -> str:
 
 @pytest.mark.parametrize("name", UNUSED)
 def test_reported_18_a_file_that_is_not_loaded_changes_neither_size_nor_fingerprint(folder, name):
-    fingerprint, size = loaded(folder).fingerprint, size_shown(folder)
+    fingerprint = loaded(folder).fingerprint
+    size = size_shown(folder)
     assert fingerprint == as_before(folder)  # without such a file it is what it was
     with_second(folder, name)
     assert (loaded(folder).fingerprint, size_shown(folder)) == (fingerprint, size)
@@ -86,7 +87,8 @@ def sharded(folder: Path) -> Path:
     """Split the weights into two files with an index."""
     weights = load_file(folder / SINGLE)
     (folder / SINGLE).unlink()
-    names, shards = sorted(weights), {}
+    names = sorted(weights)
+    shards = {}
     for number, part in enumerate((names[::2], names[1::2]), 1):
         file = f"model-{number:05}-of-00002.safetensors"
         save_file({name: weights[name] for name in part}, folder / file, metadata={"format": "pt"})
@@ -98,7 +100,8 @@ def sharded(folder: Path) -> Path:
 
 
 def test_reported_18_shards_that_the_index_does_not_name_do_not_count(folder):
-    fingerprint, size = loaded(sharded(folder)).fingerprint, size_shown(folder)
+    fingerprint = loaded(sharded(folder)).fingerprint
+    size = size_shown(folder)
     assert fingerprint == as_before(folder)
     for number in (1, 2, 3):
         shutil.copy(
@@ -139,12 +142,14 @@ def test_reported_18_masks_of_the_old_fingerprint_are_of_this_model(folder):
 
 
 def test_reported_18_scores_of_the_old_fingerprint_are_not_computed_again(folder, tmp_path):
-    model, store = loaded(with_second(folder)), Store(tmp_path / "cache")
+    model = loaded(with_second(folder))
+    store = Store(tmp_path / "cache")
     options = {"language": "xx", "method": "gradient", "store": store}
     scores = headlab.score(model, tiny_task(), **options)
     specs = {spec["model"]["fingerprint"]: spec for spec in former_specs(scores.spec)}
     earlier_spec = specs[as_before(folder)]
-    run, earlier = store.run(scores.spec), Store(tmp_path / "earlier")
+    run = store.run(scores.spec)
+    earlier = Store(tmp_path / "earlier")
     earlier.run(earlier_spec).finish(scores, {})
     shutil.rmtree(run.folder)
     again = headlab.score(model, tiny_task(), **options | {"store": earlier})

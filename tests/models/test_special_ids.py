@@ -202,7 +202,8 @@ def test_reported_19_a_padding_token_of_the_tokenizer_that_the_model_lacks_is_re
     tmp_path: Path, family: str
 ) -> None:
     """Padding with the token that the configuration names gives the answers of the tokenizer that fits."""
-    task, rows = task_of(family), [*range(6)]
+    task = task_of(family)
+    rows = [*range(6)]
     usual = loaded(saved(tmp_path / "m", family, pad_token_id=PADDING))
     expected = logits(usual, task, rows)
     larger_tokenizer().save_pretrained(tmp_path / "m")

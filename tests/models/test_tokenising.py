@@ -182,9 +182,8 @@ def test_reported_07_pairs_get_the_segment_ids_that_a_family_is_trained_with(fam
     assert right != answers_by_hand(module, tokenizer, segments=False)
     evaluator = Evaluator(model_of(module, tokenizer), pair_task(right), "xx")
     assert evaluator.evaluate().accuracy == 1.0
-    assert (
-        answers_spec(evaluator.dataset)["task"]["segments"] is True
-    )  # results without them are of other tokens
+    # results without them are of other tokens
+    assert answers_spec(evaluator.dataset)["task"]["segments"] is True
     assert f"{family} models are pretrained with" in evaluator.note
 
 
@@ -528,7 +527,8 @@ def test_reported_10_cut_and_uncut_texts_beside_each_other_in_threads():
 class Translating:
     """A tokenizer of several languages, as far as `LanguageSetup` uses it."""
 
-    src_lang, tgt_lang = "en", "de"
+    src_lang = "en"
+    tgt_lang = "de"
 
 
 def test_reported_10_a_language_that_is_set_is_not_seen_by_other_threads():

@@ -218,7 +218,8 @@ def rewrite_header(path: Path, change: Callable[[dict[str, Any]], None]) -> None
 def test_reported_19_weights_stored_as_integers_are_not_taken_for_numbers(
     copied: Callable[[str], Path],
 ) -> None:
-    folder, weight = copied("bert"), "bert.encoder.layer.1.attention.self.key.bias"
+    folder = copied("bert")
+    weight = "bert.encoder.layer.1.attention.self.key.bias"
     rewrite_header(folder / "model.safetensors", lambda header: header[weight].update(dtype="I32"))
     with raises("model.weights_of_integers", weight, "I32"):
         headlab.load(folder, device="cpu")
@@ -296,15 +297,15 @@ def test_reported_19_a_tokenizer_that_does_not_say_what_is_padding(
     expected = read_inputs(stated, task, examples, "xx")
     change_json(folder / "tokenizer_config.json", model_input_names=["input_ids"])
     model = headlab.load(folder, device="cpu")
-    inputs, rows = read_inputs(model, task, examples, "xx"), np.arange(6)
+    inputs = read_inputs(model, task, examples, "xx")
+    rows = np.arange(6)
     with torch.no_grad():
         together = inputs.logits(inputs.tensors(rows))
         torch.testing.assert_close(together, expected.logits(expected.tensors(rows)))
         alone = torch.cat([inputs.logits(inputs.tensors(rows[[row]])) for row in rows])
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
-    assert tokens_version(model, examples) == {
-        "attention_mask": True
-    }  # kept apart from earlier results
+    # kept apart from earlier results
+    assert tokens_version(model, examples) == {"attention_mask": True}
 
 
 HUB_FAILURES = [

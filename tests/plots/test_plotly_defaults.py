@@ -67,10 +67,8 @@ def test_a_line_without_x_counts_its_points_and_a_gap_is_no_point():
 
 
 def test_names_stand_on_the_axis_in_their_order():
-    de, th = (
-        go.Scatter(x=["de", "en"], y=[1, 2], mode="markers"),
-        go.Scatter(x=["th", "de"], y=[3, 4], mode="markers"),
-    )
+    de = go.Scatter(x=["de", "en"], y=[1, 2], mode="markers")
+    th = go.Scatter(x=["th", "de"], y=[3, 4], mode="markers")
     read = chart(de, th)
     assert read.x.ticks == ((0.0, "de"), (1.0, "en"), (2.0, "th"))
     assert dots(read) == 4

@@ -25,9 +25,8 @@ from headlab.results import Curve, HeadScores, band
 def test_a_head_map_shows_every_value_on_a_symmetric_scale_around_0():
     scores = made_up("de", "shapley")
     heat, marks = plots.head_map(scores).data
-    np.testing.assert_allclose(
-        np.array(heat.z, float), 100 * scores.values.reshape(12, 12)
-    )  # points
+    # points
+    np.testing.assert_allclose(np.array(heat.z, float), 100 * scores.values.reshape(12, 12))
     assert (heat.zmin, heat.zmax) == (
         -heat.zmax,
         pytest.approx(100 * plots.symmetric_limit([scores.values])),
@@ -61,7 +60,8 @@ def test_agreement_writes_every_correlation_and_admits_what_is_undefined():
 
 def test_across_languages_colours_by_what_the_interval_says():
     values = np.array([1.0, -1.0, 0.5, 2.0])
-    low, high = np.array([0.5, -2.0, -0.5, np.nan]), np.array([1.5, -0.5, 1.5, np.nan])
+    low = np.array([0.5, -2.0, -0.5, np.nan])
+    high = np.array([1.5, -0.5, 1.5, np.nan])
     figure = plots.across_languages(["de", "th", "fi", "hu"], values, low, high, "points")
     dots = [trace for trace in figure.data if trace.mode == "markers"]
     assert [dot.marker.color for dot in dots] == [
@@ -81,9 +81,8 @@ def test_a_distribution_has_every_head():
 
 
 def test_one_limit_for_all_maps():
-    assert plots.symmetric_limit([np.array([0.1, -0.4]), np.array([0.2])]) == pytest.approx(
-        0.396
-    )  # 99 % lie below
+    # 99 % lie below
+    assert plots.symmetric_limit([np.array([0.1, -0.4]), np.array([0.2])]) == pytest.approx(0.396)
     assert plots.symmetric_limit([np.zeros(3)]) == 1.0
     assert plots.symmetric_limit([]) == 1.0
 
@@ -94,13 +93,25 @@ def curve(right: list[int], ordering: str = "shapley", language: str = "de") -> 
     difference = (np.array(right) - right[0]) / 100
     removed = np.arange(len(right)) * 8 // (len(right) - 1)
     return Curve(
-        HeadGrid((Stack("encoder", (4, 4)),)), language, "test", ordering, np.arange(8), removed, correct,
-        np.arange(100), difference - 0.01, difference + 0.01, np.ones(len(right)), 0, 0.0,
-    )  # fmt: skip
+        HeadGrid((Stack("encoder", (4, 4)),)),
+        language,
+        "test",
+        ordering,
+        np.arange(8),
+        removed,
+        correct,
+        np.arange(100),
+        difference - 0.01,
+        difference + 0.01,
+        np.ones(len(right)),
+        0,
+        0.0,
+    )
 
 
 def test_a_curve_figure_has_a_line_an_interval_and_a_name_for_every_curve():
-    one, other = curve([80, 82, 70, 50, 10]), curve([80, 60, 40, 30, 10], "random")
+    one = curve([80, 82, 70, 50, 10])
+    other = curve([80, 60, 40, 30, 10], "random")
     shade, line, *_ = (figure := plots.curve_figure([one, other])).data
     assert (list(line.x), list(line.y)) == ([0, 2, 4, 6, 8], one.accuracy.tolist())
     np.testing.assert_allclose(shade.y[:5], 0.8 + one.high)
@@ -200,7 +211,8 @@ def test_every_experiment_has_figures_that_are_transparent_and_fit_for_a_file(re
 
 def test_targeted_dots_stand_side_by_side_at_their_differences(reports):
     report = reports["targeted"]
-    table, figure = report.table("targeted"), plots.report_figures(report)["targeted"]
+    table = report.table("targeted")
+    figure = plots.report_figures(report)["targeted"]
     languages = list(dict.fromkeys(table.column("language")))
     assert list(figure.layout.yaxis.ticktext) == languages
     for name, trace in traces(figure).items():
@@ -217,7 +229,8 @@ def test_targeted_dots_stand_side_by_side_at_their_differences(reports):
 
 
 def test_a_dot_is_filled_where_it_is_sure_and_random_is_grey():
-    value, sure = np.array([1.0, 2.0]), np.array([True, False])
+    value = np.array([1.0, 2.0])
+    sure = np.array([True, False])
     made = Dots(value, np.array([np.nan, 1.5]), np.array([np.nan, 3.0]), sure)
     chart = dots_chart("dots", ["de", "th"], {"shapley": made, "random": made}, "points")
     figure = plotly_figure(chart)
@@ -240,10 +253,8 @@ def test_transfer_has_a_row_for_the_language_that_chose(reports):
 
 
 def test_a_matrix_marks_what_is_significant_and_admits_what_is_missing():
-    values, sure = (
-        np.array([[-0.04, 2.0], [np.nan, -3.0]]),
-        np.array([[False, True], [True, False]]),
-    )
+    values = np.array([[-0.04, 2.0], [np.nan, -3.0]])
+    sure = np.array([[False, True], [True, False]])
     (heat,) = plotly_figure(transfer_chart("t", values, sure, ["de", "th"], ["de", "th"])).data
     assert [list(row) for row in heat.text] == [["+0.0", "+2.0●"], ["–", "-3.0"]]
     assert (heat.zmin, heat.zmax) == (-3, 3)
@@ -258,7 +269,8 @@ def test_a_matrix_marks_what_is_significant_and_admits_what_is_missing():
 
 def test_iterative_lines_are_the_reports_rows_with_random_behind(reports):
     report = reports["iterative"]
-    table, figures = report.table("iterative"), plots.report_figures(report)
+    table = report.table("iterative")
+    figures = plots.report_figures(report)
     figure = figures["iterative-yy"]
     lines = traces(figure)
     assert list(lines) == ["random", "shapley", "gradient"]
@@ -270,15 +282,15 @@ def test_iterative_lines_are_the_reports_rows_with_random_behind(reports):
         numbers(table, end, language="yy", ordering="random") for end in ("low, %", "high, %")
     )
     assert list(areas[0].y) == [*high, *low[::-1]]
-    assert (
-        len({line.line.dash for line in lines.values()}) == 3
-    )  # colour is not all that tells them apart
+    # colour is not all that tells them apart
+    assert len({line.line.dash for line in lines.values()}) == 3
     assert {"iterative-minus-random", "iterative-minus-shapley"} <= set(figures)
 
 
 def test_the_separator_map_is_the_mean_over_languages(reports):
     report = reports["separators"]
-    figures, table = plots.report_figures(report), report.table("separators")
+    figures = plots.report_figures(report)
+    table = report.table("separators")
     (heat,) = figures["separators"].data
     want = np.array(table.column("sentences, %")).reshape(3, 3, 4).mean(axis=0)
     np.testing.assert_allclose(np.array(heat.z, float), want)
@@ -327,25 +339,23 @@ def test_a_printed_figure_is_dark_on_white_and_leaves_the_first_as_it_was(report
 
 def test_a_printed_figure_may_say_what_it_shows_in_two_lines_above_its_legend(reports):
     figure = plots.report_figures(reports["targeted"])["targeted"]
-    bare, titled = (
-        plots.figure_for_file(figure, "t"),
-        plots.figure_for_file(figure, "t", "Gains <on> test", "owner/model on xnli, n = 999"),
-    )
+    bare = plots.figure_for_file(figure, "t")
+    titled = plots.figure_for_file(figure, "t", "Gains <on> test", "owner/model on xnli, n = 999")
     assert bare.layout.title.text is None
     assert titled.layout.title.text.startswith("Gains &lt;on&gt; test<br>")
     assert "owner/model on xnli, n = 999" in titled.layout.title.text
     added = titled.layout.height - bare.layout.height
     assert added == titled.layout.margin.t > bare.layout.margin.t
     one = go.Figure(go.Scatter(y=[1], name="alone"))
+    # no legend
     assert (
         plots.figure_for_file(one, "t", "A title").layout.height
         - plots.figure_for_file(one, "t").layout.height
         < added
-    )  # no legend
+    )
     many = go.Figure([go.Scatter(y=[1], name="a rather long name " * 3 + str(i)) for i in range(8)])
-    assert (
-        plots.figure_for_file(many, "t", "A title").layout.margin.t > titled.layout.margin.t
-    )  # a legend of several rows
+    # a legend of several rows
+    assert plots.figure_for_file(many, "t", "A title").layout.margin.t > titled.layout.margin.t
 
 
 def test_files_are_svg_and_png_on_white_and_equal_for_equal_reports(reports, tmp_path):

@@ -119,9 +119,11 @@ def test_a_key_its_beginning_and_its_folder_name_the_same_run_once(store):
 
 def test_every_kind_of_run_is_found(store):
     keys = [
-        keep(store, scores()), keep(store, made_curve()), keep(store, cached_reports.made_up("heads")),
+        keep(store, scores()),
+        keep(store, made_curve()),
+        keep(store, cached_reports.made_up("heads")),
         made_gates.keep(store.root, made_gates.made_gates()),
-    ]  # fmt: skip
+    ]
     kinds = [type(item.record).__name__ for item in find_results(keys, store)]
     assert kinds == ["HeadScores", "Curve", "Report", "LearnedGates"]
 
@@ -184,12 +186,18 @@ def test_reports_are_found_in_every_json_that_headlab_writes(store, tmp_path):
         (tmp_path / name).write_text(json.dumps(value), encoding="utf-8")
     found = {name: find_results([str(tmp_path / name)], store) for name in files}
     assert {name: len(items) for name, items in found.items()} == {
-        "plain.json": 1, "step.json": 1, "whole.json": 2, "roles.json": 1, "voita.json": 2, "front.json": 2,
-    }  # fmt: skip
+        "plain.json": 1,
+        "step.json": 1,
+        "whole.json": 2,
+        "roles.json": 1,
+        "voita.json": 2,
+        "front.json": 2,
+    }
     assert found["step.json"][0].command == "headlab reproduce held --data DIR"
     assert [item.key for item in found["whole.json"]] == [
-        "whole.json: reports: xnli: heads", "whole.json: reports: xnli: gap",
-    ]  # fmt: skip
+        "whole.json: reports: xnli: heads",
+        "whole.json: reports: xnli: gap",
+    ]
 
 
 def test_a_folder_with_a_report_is_read(store, tmp_path):
@@ -240,16 +248,18 @@ def test_files_of_one_name_are_told_apart_by_as_much_of_their_paths_as_it_takes(
         (tmp_path / place).write_text(json.dumps(value), encoding="utf-8")
     found = find_results([str(tmp_path / place) for place in places], store)
     assert [item.key for item in found] == [
-        "x/de/front.json: mask", "y/de/front.json: mask", "th/front.json: mask", "only.json: mask",
-    ]  # fmt: skip
+        "x/de/front.json: mask",
+        "y/de/front.json: mask",
+        "th/front.json: mask",
+        "only.json: mask",
+    ]
 
 
 def test_a_result_that_lies_in_several_places_is_there_once(store, tmp_path):
     report = cached_reports.made_up("heads")
     key = keep(store, report)
-    again = replace(
-        report, example_forwards=report.example_forwards + 7, seconds=0.5
-    )  # most came from the cache
+    # most came from the cache
+    again = replace(report, example_forwards=report.example_forwards + 7, seconds=0.5)
     mask = scores().mask("bottom", k=3)
     files = {
         "a/report.json": again.to_json(),
@@ -414,9 +424,8 @@ def test_a_reports_tables_and_notes_are_there_as_they_are():
     assert "Made up for a test." in found.text
     assert "A note." in found.text
     assert ["th", "encoder", "3", "7", "-2.50", "–"] in found.rows
-    assert (
-        "The figures are left out: " in found.text
-    )  # these tables lack what figures are drawn from
+    # these tables lack what figures are drawn from
+    assert "The figures are left out: " in found.text
 
 
 def test_reported_24_a_report_says_what_parts_of_letters_are():
@@ -525,7 +534,8 @@ def test_a_file_that_would_be_too_large_has_shorter_tables_and_then_is_refused(m
 
 
 def test_the_command_writes_the_file_and_says_what_is_in_it(store, tmp_path, capsys):
-    key, out = keep(store, scores()), tmp_path / "deep" / "report.html"
+    key = keep(store, scores())
+    out = tmp_path / "deep" / "report.html"
     told = [
         "report",
         key[:8],
@@ -558,7 +568,8 @@ def test_the_command_ends_with_a_sentence_and_leaves_the_old_file(store, tmp_pat
 
 @pytest.mark.parametrize("content", ["mask", "{}", "not empty", b"\x89PNG\r\n"])
 def test_a_report_takes_no_other_files_place(store, tmp_path, capsys, content):
-    given, out = tmp_path / "mask.json", tmp_path / "out"
+    given = tmp_path / "mask.json"
+    out = tmp_path / "out"
     scores().mask("bottom", k=3).save(given)
     out = given if content == "mask" else out
     if out != given:
@@ -573,7 +584,8 @@ def test_a_report_takes_no_other_files_place(store, tmp_path, capsys, content):
 
 
 def test_a_report_takes_an_older_ones_place(store, tmp_path, capsys):
-    given, out = tmp_path / "mask.json", tmp_path / "report.html"
+    given = tmp_path / "mask.json"
+    out = tmp_path / "report.html"
     scores().mask("bottom", k=3).save(given)
     for before in (b"", b"\xef\xbb\xbf\n<!doctype html><p>old"):
         out.write_bytes(before)

@@ -87,9 +87,12 @@ def test_an_experiments_command_asks_for_the_same_options(name, other):
     about = STUDIES[name]
     if other:  # every option that has a neighbour has another value than its default
         changed = {
-            key: option.default + 1 for key, option in about.options.items()
-            if option.kind is int and isinstance(option.default, int) and option.fits(option.default + 1)
-        }  # fmt: skip
+            key: option.default + 1
+            for key, option in about.options.items()
+            if option.kind is int
+            and isinstance(option.default, int)
+            and option.fits(option.default + 1)
+        }
         changed |= (
             {"method": "monte-carlo", "method_options": {"samples": 77}}
             if "method" in about.options
@@ -109,8 +112,10 @@ def test_an_experiments_command_asks_for_the_same_options(name, other):
         1000,
     )
     assert (asked["seed"], asked["ablation"], asked["dtype"]) == (
-        spec["seed"], spec["ablation"], "bfloat16" if other else "float32",
-    )  # fmt: skip
+        spec["seed"],
+        spec["ablation"],
+        "bfloat16" if other else "float32",
+    )
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,17 @@ def test_a_map_has_a_cell_a_head_also_where_layers_differ_or_are_empty():
 
 @pytest.mark.parametrize(
     ("value", "limit", "words"),
-    [(0.0, 8, "0"), (-0.04, 8, "0"), (1.26, 8, "1.3"), (-12.3, 20, "-12"), (0.48, 1, ".48"), (-0.004, 1, "0"),
-     (-0.35, 0.5, "-.35"), (123456.0, 1e6, "1e+05")],
-)  # fmt: skip
+    [
+        (0.0, 8, "0"),
+        (-0.04, 8, "0"),
+        (1.26, 8, "1.3"),
+        (-12.3, 20, "-12"),
+        (0.48, 1, ".48"),
+        (-0.004, 1, "0"),
+        (-0.35, 0.5, "-.35"),
+        (123456.0, 1e6, "1e+05"),
+    ],
+)
 def test_a_cell_says_its_value_in_few_letters(value, limit, words):
     assert brief(value, limit) == words
 

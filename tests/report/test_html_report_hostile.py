@@ -30,9 +30,17 @@ TAGS = {
     "path", "circle",
 }  # fmt: skip
 HOSTILE = (
-    "</script><script>alert(1)</script>", "</style><svg onload=x>", "\"'><img src=x onerror=y>", "{{ 7 * 7 }}{% raw %}",
-    "\u202etxt.exe", "עברית ו-english", "a\x00b\x1bc\ud800d\ufffe", "]]>&amp;<!--", "javascript:alert(1)", "https://example.org/x",
-)  # fmt: skip
+    "</script><script>alert(1)</script>",
+    "</style><svg onload=x>",
+    "\"'><img src=x onerror=y>",
+    "{{ 7 * 7 }}{% raw %}",
+    "\u202etxt.exe",
+    "עברית ו-english",
+    "a\x00b\x1bc\ud800d\ufffe",
+    "]]>&amp;<!--",
+    "javascript:alert(1)",
+    "https://example.org/x",
+)
 anything = st.one_of(
     st.sampled_from(HOSTILE), st.text(max_size=12), st.characters(categories=["Cs", "Cc", "Cf"])
 )
@@ -101,10 +109,18 @@ def test_a_command_with_a_hostile_name_is_one_word_of_the_shell():
 @pytest.mark.parametrize(
     ("value", "form", "words"),
     [
-        (1.5, "1000000000d", "1.5"), (1.5, "d", "1.5"), (2, "d", "2"), (-0.04, "+.1f", "+0.0"), (-0.4, ".0f", "0"),
-        (10**400, ".2f", str(10**400)), ("<b>", "d", "<b>"), (None, "d", "–"), (True, "d", "yes"), (3, "{0}", "3"),
+        (1.5, "1000000000d", "1.5"),
+        (1.5, "d", "1.5"),
+        (2, "d", "2"),
+        (-0.04, "+.1f", "+0.0"),
+        (-0.4, ".0f", "0"),
+        (10**400, ".2f", str(10**400)),
+        ("<b>", "d", "<b>"),
+        (None, "d", "–"),
+        (True, "d", "yes"),
+        (3, "{0}", "3"),
     ],
-)  # fmt: skip
+)
 def test_any_format_of_a_file_gives_a_cell(value, form, words):
     assert cell(value, form) == words
 

@@ -124,7 +124,8 @@ def test_an_older_mask_of_a_front_asks_what_it_tells_and_says_what_it_does_not(o
     mask = replace(
         mask, chosen={name: value for name, value in mask.chosen.items() if name != "front"}
     )
-    asked, whole = one(mask, "front"), spec_of(**options)["options"]
+    asked = one(mask, "front")
+    whole = spec_of(**options)["options"]
     found = {name: asked[name] for name in ("method", "within", "heads", "by")}
     assert {name: STUDIES["front"].resolve(found)[name] for name in found} == {
         name: whole[name] for name in found

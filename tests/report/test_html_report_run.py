@@ -234,7 +234,8 @@ def test_reported_20_every_command_of_a_report_runs_as_printed(
                 assert figures[stated.language]["accuracy"] == pytest.approx(
                     stated.figure["accuracy"]
                 )
-    ours, theirs = Store(tmp_path / "cache"), reported.store
+    ours = Store(tmp_path / "cache")
+    theirs = reported.store
     assert {path.name for path in theirs.folders()} <= {path.name for path in ours.folders()}
     for listing in ("scan", "curves", "gates"):
         found, stored = (
@@ -304,7 +305,8 @@ def test_reported_20_a_report_can_leave_paths_out(reported, tmp_path, monkeypatc
 def test_reported_20_a_moved_task_is_not_named_by_its_old_path(reported, tmp_path):
     store = Store(tmp_path)
     (result, *_) = reported.store.scan().results
-    spec, gone = result.record.spec, tmp_path / "gone.toml"
+    spec = result.record.spec
+    gone = tmp_path / "gone.toml"
     gone.touch()
     note_places(store.root, spec, FilePlaces(declaration=gone))
     assert store.places(spec).declaration == gone
@@ -333,7 +335,8 @@ def test_reported_20_a_relative_model_stays_where_it_leads_there(tmp_path, monke
 def test_reported_20_a_data_folder_is_in_the_command(tmp_path, name):
     spec = dict(made_up("de", "shapley", "0" * 64).spec)
     spec["task"] = {**spec["task"], "name": name}
-    data, declaration = tmp_path / "my data", tmp_path / "it's mine.toml"
+    data = tmp_path / "my data"
+    declaration = tmp_path / "it's mine.toml"
     data.mkdir()
     declaration.touch()
     note_places(tmp_path, spec, FilePlaces(data=data, declaration=declaration))
@@ -454,9 +457,8 @@ def test_reported_21_the_label_map_of_an_error_is_typed_and_taken(
     typed = error[error.index("--label-map") : error.index(f" (in place of each {PLACEHOLDER}")]
     flag, text = bash_words(f"headlab {typed}")
     stated = read_label_map(text)
-    assert stated == dict.fromkeys(
-        sorted(LABELS), PLACEHOLDER
-    )  # nothing is paired that nobody knows
+    # nothing is paired that nobody knows
+    assert stated == dict.fromkeys(sorted(LABELS), PLACEHOLDER)
     assert all(json.dumps(name, ensure_ascii=False) in error for name in CLASSES)
     assert main([*score, flag, write_label_map({label: MAP[label] for label in stated})]) == 0
     (result,) = Store(tmp_path / "cache").scan().results

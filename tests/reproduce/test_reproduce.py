@@ -22,7 +22,8 @@ from headlab.reproduce.models import fast_dtype
 from headlab.studies.table import offered_experiments
 from headlab.tasks import udpos, xnli
 
-PROMPTS, SENTENCES = 8, 14
+PROMPTS = 8
+SENTENCES = 14
 COMMAND = "headlab reproduce held --data DIR --smoke --nli-model FOLDER --udpos-model FOLDER --dtype float32"
 TINY = replace(
     held.SMOKE,
@@ -41,7 +42,8 @@ TINY = replace(
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """XNLI and UD in three languages each, of made-up words."""
-    root, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    root = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
 
     def words() -> list[str]:
         return [f"w{w}" for w in rng.integers(4, VOCAB, rng.integers(2, 7))]
@@ -90,10 +92,8 @@ HELDS = set(offered_experiments()) - {"methods"}  # that one is of another paper
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory: pytest.TempPathFactory, data: Path) -> list[str]:
     root = tmp_path_factory.mktemp("models")
-    nli, tagger = (
-        tiny(root / "nli", "Sequence", xnli.LABELS),
-        tiny(root / "tagger", "Token", udpos.LABELS),
-    )
+    nli = tiny(root / "nli", "Sequence", xnli.LABELS)
+    tagger = tiny(root / "tagger", "Token", udpos.LABELS)
     found = ["--nli-model", str(nli), "--udpos-model", str(tagger), "--dtype", "float32"]
     return ["reproduce", "held", "--smoke", "--data", str(data), *found]
 
@@ -178,9 +178,8 @@ def test_what_is_lacking_is_told_before_anything_is_computed(
     assert "xnli-agreement" not in said
     assert main([*arguments, "--udpos-model", str(tmp_path), *cache]) == FAILED
     assert "holds no model; name the folder of one with --udpos-model" in capsys.readouterr().err
-    assert (
-        main([*arguments[:-4], "--dtype", "float32", *cache]) == FAILED
-    )  # one is to be trained, and on what?
+    # one is to be trained, and on what?
+    assert main([*arguments[:-4], "--dtype", "float32", *cache]) == FAILED
     assert "udpos has no train examples in en" in capsys.readouterr().err
 
 

@@ -54,16 +54,33 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> GatesPlan:
     monkeypatch.setattr(gates_classifiers, "task_for", lambda *_: tiny_task())
     monkeypatch.setattr(gates_classifiers, "SOURCE", "xx")
     tiny = TranslationOptions(
-        steps=4, batch=8, vocabulary=24, width=8, feed_forward=8, encoder_layers=1, decoder_layers=1, encoder_heads=2,
-        decoder_heads=2, warmup=2,
-    )  # fmt: skip
+        steps=4,
+        batch=8,
+        vocabulary=24,
+        width=8,
+        feed_forward=8,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_heads=2,
+        decoder_heads=2,
+        warmup=2,
+    )
     small = GatesPlan(
         (Classifier("intents", WEIGHTS, LEARN, 2, 2, 24),),
         replace(
-            SMOKE.translator, pair="aa-bb", sentences=40, model=tiny, gates=replace(LEARN, trained="all", steps=6),
-            encoder=WEIGHTS, every=WEIGHTS[1:], scratch=WEIGHTS[1:], dev=8, test=12, roles=12,
+            SMOKE.translator,
+            pair="aa-bb",
+            sentences=40,
+            model=tiny,
+            gates=replace(LEARN, trained="all", steps=6),
+            encoder=WEIGHTS,
+            every=WEIGHTS[1:],
+            scratch=WEIGHTS[1:],
+            dev=8,
+            test=12,
+            roles=12,
         ),
-    )  # fmt: skip
+    )
     monkeypatch.setattr("headlab.reproduce.gates_classifiers.SMOKE", small)
     return small
 
@@ -95,9 +112,8 @@ def test_the_whole_is_made_written_and_found_again(
         )
         for table in Report.from_json(value).tables:
             assert (tmp_path / "out" / f"{table.name}.csv").is_file()
-    monkeypatch.setattr(
-        "headlab.training.l0_learn.Learner", None
-    )  # nothing is learned or trained a second time
+    # nothing is learned or trained a second time
+    monkeypatch.setattr("headlab.training.l0_learn.Learner", None)
     monkeypatch.setattr("headlab.reproduce.gates_translation.train_translation", None)
     monkeypatch.setattr("headlab.reproduce.gates_translation.train_on", None)
     assert run(tmp_path, "--json") == OK
@@ -120,9 +136,8 @@ def test_every_choice_keeps_as_many_heads_as_the_gates(
     for n, weight in enumerate(WEIGHTS):
         assert {row["heads left"] for row in rows if row["λ"] == weight} == {sum(heads.rows[n][1:])}
     assert rows[-1]["heads left"] == 0  # a penalty that nothing outweighs
-    assert (
-        len({row["accuracy, %"] for row in rows if row["λ"] == WEIGHTS[1]}) == 1
-    )  # all have removed the same
+    # all have removed the same
+    assert len({row["accuracy, %"] for row in rows if row["λ"] == WEIGHTS[1]}) == 1
     none = [row for row in rows if row["λ"] == WEIGHTS[1] and row["chosen by"] != GATES]
     assert all(row["against gates: difference, points"] == 0 for row in none)
     assert all(1 >= row["p, Holm"] >= row["p"] for row in rows)
@@ -136,8 +151,11 @@ def test_a_translation_model_is_pruned_by_stack(
     table = report.table("gates-bleu")
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert [(row["gates on"], row["λ"]) for row in rows] == [
-        (WITHOUT_GATES, None), (BEFORE_GATES, None), *((ENCODER, weight) for weight in WEIGHTS), (ALL_STACKS, WEIGHTS[1]),
-    ]  # fmt: skip
+        (WITHOUT_GATES, None),
+        (BEFORE_GATES, None),
+        *((ENCODER, weight) for weight in WEIGHTS),
+        (ALL_STACKS, WEIGHTS[1]),
+    ]
     left = [[row[f"{stack} heads"] for stack in ("encoder", "decoder", "cross")] for row in rows]
     assert left[0] == left[1] == [2, 2, 2]
     assert left[3] == [0, 2, 2]  # the encoder's alone have gates
@@ -312,7 +330,8 @@ def test_a_model_and_a_pair_of_one_s_own_are_pruned_and_nothing_is_trained_from_
 
 def test_which_type_goes_first_is_read_from_the_history() -> None:
     grid = HeadGrid.from_json({"encoder": [2, 2], "cross": [2, 2]})
-    on, off = 9.0, -9.0
+    on = 9.0
+    off = -9.0
     history = np.array([[on] * 8, [off, on, on, on, on, on, on, on], [off, off, on, on, off, on, on, on],
                         [off, off, off, off, off, on, on, on]], np.float32)  # fmt: skip
     gates = LearnedGates(

@@ -36,7 +36,8 @@ def tree(rng: np.random.Generator) -> str:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    root = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
     (root / "ud").mkdir()
     for language in (*voita.SMOKE_LANGUAGES, "de"):
         (root / "ud" / f"{language}.dev.conllu").write_text(
@@ -103,7 +104,8 @@ def test_every_model_and_language_is_studied_and_found_again(
 
 def with_roles(report: Report, name: str) -> Report:
     """The same report where a third of the heads have each role, since tiny models have none."""
-    rng, table = np.random.default_rng(list(name.encode())), report.table("roles")
+    rng = np.random.default_rng(list(name.encode()))
+    table = report.table("roles")
     rows = tuple((*row[:-1], bool(rng.random() < 1 / 3)) for row in table.rows)
     assert table.columns[-1] == "has it"
     return replace(

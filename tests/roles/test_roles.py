@@ -75,7 +75,8 @@ def by_hand(
     weights: np.ndarray, ids: list[int], given: TokenisedSentences, row: int, causal: bool
 ) -> dict[str, tuple[Any, ...]]:
     """{role: (hits, asked, chance)} of one sentence and head, but for the syntactic ones' baseline."""
-    special, places = [token in (0, 1, 2) for token in ids], given.words_of_tokens[row]
+    special = [token in (0, 1, 2) for token in ids]
+    places = given.words_of_tokens[row]
     every = reference.token_looks(weights, lambda q, k: not (causal and k > q))
     inner = reference.token_looks(weights, lambda q, k: not special[k] and not (causal and k > q))
     out = {
@@ -104,7 +105,8 @@ def by_hand(
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_counts_equal_those_made_sentence_by_sentence_in_plain_python(family: str) -> None:
-    model, sentences = model_of(family), of_trees(trees(7, seed=1), "xx", "dev")
+    model = model_of(family)
+    sentences = of_trees(trees(7, seed=1), "xx", "dev")
     want = totals(family, read(model, sentences, FREQUENCIES))
     found = study(model, sentences, frequencies=FREQUENCIES).table("roles")
     assert len(found.rows) > 100
@@ -144,10 +146,13 @@ def compare(told: dict[str, Any], want: dict[tuple[int, int, str], np.ndarray]) 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_the_baseline_is_the_offset_that_most_words_would_be_right_with(family: str) -> None:
-    bank, causal = trees(12, seed=3), family == "gpt2"
+    bank = trees(12, seed=3)
+    causal = family == "gpt2"
     report = study(model_of(family), of_trees(bank, "xx", "dev"), frequencies=FREQUENCIES)
-    table = {row[:2]: dict(zip(report.table("relations").columns, row, strict=True))
-             for row in report.table("relations").rows}  # fmt: skip
+    table = {
+        row[:2]: dict(zip(report.table("relations").columns, row, strict=True))
+        for row in report.table("relations").rows
+    }
     asked = [correct_targets(t, np.ones(len(t.words), bool), causal) for t in bank]
     found = best_offsets(asked)
     for relation in RELATIONS:
@@ -166,7 +171,8 @@ def test_the_baseline_is_the_offset_that_most_words_would_be_right_with(family: 
                         if not (causal and target > looker):
                             hits[target - looker] = hits.get(target - looker, 0) + 1
                             lookers.add((t.id, looker))
-            role, told = syntactic(relation, direction), table[relation, direction]
+            role = syntactic(relation, direction)
+            told = table[relation, direction]
             assert hits[found[role]] == max(hits.values())
             assert told["offset"] == found[role]
             assert told["pairs"] == len(lookers)
@@ -218,15 +224,16 @@ def test_reported_06_words_of_a_task_that_are_lost_are_counted_too() -> None:
 def test_a_sentence_cut_inside_its_outermost_word_loses_it(side: str) -> None:
     tokenizer = cutting_tokenizer()
     tokenizer.truncation_side = side
-    model = tiny_model(
-        "bert", tokenizer=tokenizer
-    )  # 64 positions, two of them for the special tokens
+    # 64 positions, two of them for the special tokens
+    model = tiny_model("bert", tokenizer=tokenizer)
     chain = [("w5",) * 61 + ("w6+w7",), ("w5",) * 62, ("w5",) * 60 + ("w6+w7",)]
     if side == "left":
         chain = [words[::-1] for words in chain]
     size = [len(words) for words in chain]
-    bank = [Tree(f"t{i}", words, (-1, *range(n - 1)), ("root", *["nsubj"] * (n - 1)))
-            for i, (words, n) in enumerate(zip(chain, size, strict=True))]  # fmt: skip
+    bank = [
+        Tree(f"t{i}", words, (-1, *range(n - 1)), ("root", *["nsubj"] * (n - 1)))
+        for i, (words, n) in enumerate(zip(chain, size, strict=True))
+    ]
     given = read(model, of_trees(bank, "xx", "dev"), FREQUENCIES)
     assert [len(ids) for ids in given.ids] == [64, 64, 64]
     lost = 61 if side == "right" else 0
@@ -254,7 +261,9 @@ def planted(
 
     def governor(ids: list[int], query: int) -> int:
         t = tokens[tuple(ids)]
-        return query if query in (0, len(ids) - 1) else t.governors[query - 1] + 1
+        if query in (0, len(ids) - 1):
+            return query
+        return t.governors[query - 1] + 1
 
     aims = {
         (0, 0): lambda ids, q: max(q - 1, 0),
@@ -326,8 +335,10 @@ EASY = {"positional": 0, "margin": 0, "rare": 0, "separator": 0, "first": 0, "sa
 
 def test_examples_across_stacks_name_the_target_s_token_and_the_source_s() -> None:
     rng = np.random.default_rng(3)
-    some = [[" ".join(f"w{w}" for w in rng.integers(low, low + 25, size)) for _ in range(60)]
-            for low, size in ((4, 2), (30, 9))]  # fmt: skip
+    some = [
+        [" ".join(f"w{w}" for w in rng.integers(low, low + 25, size)) for _ in range(60)]
+        for low, size in ((4, 2), (30, 9))
+    ]
     rows = [
         Example(str(i), source, target=target)
         for i, (source, target) in enumerate(zip(*some, strict=True))
@@ -348,7 +359,8 @@ def test_examples_across_stacks_name_the_target_s_token_and_the_source_s() -> No
 def test_examples_are_the_same_on_any_number_of_lanes_and_in_little_memory(
     threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, sentences = model_of("bert"), of_trees(trees(60, seed=8), "xx", "dev")
+    model = model_of("bert")
+    sentences = of_trees(trees(60, seed=8), "xx", "dev")
     monkeypatch.setattr(attention_statistics, "token_budget", lambda _: 100)
 
     def found() -> tuple[Any, ...]:
@@ -379,11 +391,13 @@ def test_examples_are_the_same_on_any_number_of_lanes_and_in_little_memory(
 def test_the_search_for_examples_can_be_stopped_and_has_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model, bank = tiny_model("bert", tokenizer=tiny_tokenizer()), single(60)
+    model = tiny_model("bert", tokenizer=tiny_tokenizer())
+    bank = single(60)
     monkeypatch.setattr(attention_statistics, "token_budget", lambda _: 100)
     monkeypatch.setattr("headlab.roles.study.MAX_SEARCHED", 15)
     aims = {(0, 0): lambda ids, q: max(q - 1, 0)}  # never misses
-    made, seen = made_weights(aims, 4), list[int]()
+    made = made_weights(aims, 4)
+    seen = list[int]()
 
     def counted(model: Model, inputs: dict[str, torch.Tensor], *rest: Any) -> None:
         seen.append(len(inputs["input_ids"]))
@@ -418,7 +432,8 @@ def test_a_threshold_that_is_higher_takes_the_role_away(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_measures_equal_those_written_out_sentence_by_sentence(family: str) -> None:
-    model, bank = model_of(family), trees(5, seed=6)
+    model = model_of(family)
+    bank = trees(5, seed=6)
     given = read(model, of_trees(bank, "xx", "dev"), FREQUENCIES)
     sums: dict[tuple[int, int], np.ndarray] = {}
     for row in range(len(bank)):
@@ -472,7 +487,8 @@ def test_shares_of_a_translation_model_equal_the_weights_it_hands_out() -> None:
     evaluator = Evaluator(model, PAIRS, "xx")
     module = tiny_module("marian", torch.float64)
     module.set_attn_implementation("eager")
-    total, tokens = np.zeros((3, 3)), 0
+    total = np.zeros((3, 3))
+    tokens = 0
     for row in range(len(evaluator.examples)):
         inputs = evaluator.tensors(np.array([row]))
         separators = (inputs["input_ids"][0] == 2).numpy()
@@ -528,7 +544,8 @@ def test_sentences_given_twice_ask_for_what_followed_the_first_time(
 
 
 def test_results_are_the_same_bits_on_any_number_of_threads(threads: None) -> None:
-    model, sentences = model_of("bert"), of_trees(trees(60, seed=8), "xx", "dev")
+    model = model_of("bert")
+    sentences = of_trees(trees(60, seed=8), "xx", "dev")
     found = []
     for lanes in (1, 3):
         torch.set_num_threads(lanes)
@@ -539,7 +556,8 @@ def test_results_are_the_same_bits_on_any_number_of_threads(threads: None) -> No
 
 
 def test_results_do_not_depend_on_the_size_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, sentences = model_of("gpt2"), of_trees(trees(10, seed=9), "xx", "dev")
+    model = model_of("gpt2")
+    sentences = of_trees(trees(10, seed=9), "xx", "dev")
     found = []
     for tokens in (1, 64, 4096):
         monkeypatch.setattr(attention_statistics, "token_budget", lambda _, tokens=tokens: tokens)
@@ -560,8 +578,11 @@ def test_results_do_not_depend_on_the_size_of_a_batch(monkeypatch: pytest.Monkey
 
 
 def test_padding_on_the_left_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    aims = {(layer, head): lambda ids, q, h=head: (ids[q] * (h + 1) + q) % len(ids)
-            for layer in range(3) for head in range(4)}  # fmt: skip
+    aims = {
+        (layer, head): lambda ids, q, h=head: (ids[q] * (h + 1) + q) % len(ids)
+        for layer in range(3)
+        for head in range(4)
+    }
     monkeypatch.setattr(attention_statistics, "sum_weights", made_weights(aims, 4))
     found = []
     for side in ("right", "left"):

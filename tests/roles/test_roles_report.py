@@ -52,7 +52,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_report_is_kept_and_looked_up_by_everything_it_depends_on(tmp_path: Path) -> None:
-    model, store = tiny_model("bert", tokenizer=tiny_tokenizer()), Store(tmp_path)
+    model = tiny_model("bert", tokenizer=tiny_tokenizer())
+    store = Store(tmp_path)
     sentences = of_trees(trees(6), "xx", "dev")
     steps: list[Progress] = []
     first = study(model, sentences, store=store, frequencies=FREQUENCIES, on_progress=steps.append)
@@ -61,8 +62,13 @@ def test_a_report_is_kept_and_looked_up_by_everything_it_depends_on(tmp_path: Pa
         (steps[-1].done, steps[-1].total) == (6, 6) == (first.example_forwards, forwards(sentences))
     )
     assert first.spec["task"] == {
-        "name": "treebank", "language": "xx", "split": "dev", "size": 6, "seed": 0, "data_hash": sentences.data_hash,
-    }  # fmt: skip
+        "name": "treebank",
+        "language": "xx",
+        "split": "dev",
+        "size": 6,
+        "seed": 0,
+        "data_hash": sentences.data_hash,
+    }
     assert first.spec["options"] == resolve({})
     assert (first.spec["kind"], first.spec["experiment"]) == ("report", "roles")
     (kept,) = store.reports().results
@@ -88,7 +94,8 @@ def test_a_report_is_kept_and_looked_up_by_everything_it_depends_on(tmp_path: Pa
 
 
 def test_whoever_stops_a_study_leaves_nothing_behind(tmp_path: Path) -> None:
-    model, store = tiny_model("bert", tokenizer=tiny_tokenizer()), Store(tmp_path)
+    model = tiny_model("bert", tokenizer=tiny_tokenizer())
+    store = Store(tmp_path)
 
     def stop() -> None:
         raise KeyboardInterrupt
@@ -112,8 +119,12 @@ def test_texts_of_a_task_have_no_syntax_but_everything_else() -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     report = study(model, of_task(tiny_task(), "xx"), frequencies=FREQUENCIES)
     assert {kind_of(role) for role in report.table("roles").column("role")} == {
-        "positional", "separator", "first token", "same token elsewhere", "rare word",
-    }  # fmt: skip
+        "positional",
+        "separator",
+        "first token",
+        "same token elsewhere",
+        "rare word",
+    }
     assert report.table("relations").rows == ()
     assert any("syntactic roles are not judged" in note for note in report.notes)
     assert any(
@@ -124,7 +135,8 @@ def test_texts_of_a_task_have_no_syntax_but_everything_else() -> None:
 def test_p_values_are_adjusted_over_all_heads_and_roles_together() -> None:
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     table = study(model, of_trees(trees(6), "xx", "dev"), frequencies=FREQUENCIES).table("roles")
-    p, adjusted = table.column("p"), table.column("p (Benjamini-Hochberg)")
+    p = table.column("p")
+    adjusted = table.column("p (Benjamini-Hochberg)")
     order = sorted(range(len(p)), key=lambda i: p[i])
     for rank, i in enumerate(order, start=1):
         want = min(
@@ -196,7 +208,8 @@ def test_the_package_spells_words_its_own_way() -> None:
 
 def test_a_region_s_words_are_those_of_its_language() -> None:
     pytest.importorskip("wordfreq")
-    here, whole = package_frequencies("pt-BR"), package_frequencies("pt")
+    here = package_frequencies("pt-BR")
+    whole = package_frequencies("pt")
     assert isinstance(here, Frequencies)
     assert isinstance(whole, Frequencies)
     assert here.of("casa") == whole.of("casa") > 0
@@ -215,8 +228,23 @@ def test_the_command_gives_every_head_its_measures_and_roles(
     ] * 3
     path = tmp_path / "mine.conllu"
     path.write_text(conllu(bank), encoding="utf-8")
-    arguments = ["roles", "--model", str(folder), "--task", "tiny", "--language", "xx", "--conllu", str(path),
-                 "--size", "3", "--cache", str(tmp_path / "cache"), "--option", "examples=1"]  # fmt: skip
+    arguments = [
+        "roles",
+        "--model",
+        str(folder),
+        "--task",
+        "tiny",
+        "--language",
+        "xx",
+        "--conllu",
+        str(path),
+        "--size",
+        "3",
+        "--cache",
+        str(tmp_path / "cache"),
+        "--option",
+        "examples=1",
+    ]
     assert main([*arguments, "--out", str(tmp_path / "out"), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert set(told["reports"]) == {"treebank", "tiny"}

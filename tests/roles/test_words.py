@@ -14,9 +14,15 @@ from headlab.roles.tokenised import NO_WORD, read
 from headlab.tasks import Tree
 from headlab.training.translation import marian_tokenizer, word_pieces
 
-TEXTS = [f"the {a} {b} sees {c} house{'s' * (i % 2)} again" for i, (a, b, c) in enumerate(
-    (a, b, c) for a in ("small", "large", "green") for b in ("dog", "cat", "bird") for c in ("one", "two", "no")
-)]  # fmt: skip
+TEXTS = [
+    f"the {a} {b} sees {c} house{'s' * (i % 2)} again"
+    for i, (a, b, c) in enumerate(
+        (a, b, c)
+        for a in ("small", "large", "green")
+        for b in ("dog", "cat", "bird")
+        for c in ("one", "two", "no")
+    )
+]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +35,9 @@ def marian(tmp_path_factory):
 
 def words_by_hand(model, ids, words):
     """Each token's word, by counting the pieces that begin one."""
-    pieces, out, place = model.tokenizer.convert_ids_to_tokens(ids), [], -1
+    pieces = model.tokenizer.convert_ids_to_tokens(ids)
+    out = []
+    place = -1
     for piece in pieces:
         place += piece.startswith("▁")
         out.append(None if piece == "</s>" else place)

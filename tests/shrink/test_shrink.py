@@ -30,7 +30,8 @@ def state(module):
 @pytest.mark.parametrize("family", SHRINKABLE)
 def test_masked_shrunk_and_reloaded_models_answer_alike(family, tmp_path):
     model = model_of(family)
-    mask, batch = uneven(model), tiny_batch(model.module)
+    mask = uneven(model)
+    batch = tiny_batch(model.module)
     before = state(model.module)
     with gated(model, mask):
         want = logits(model.module, batch)
@@ -53,7 +54,8 @@ def test_masked_shrunk_and_reloaded_models_answer_alike(family, tmp_path):
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_a_shrunk_model_runs_with_any_attention_function(family, implementation):
     model = model_of(family)
-    mask, batch = uneven(model, seed=3), tiny_batch(model.module)
+    mask = uneven(model, seed=3)
+    batch = tiny_batch(model.module)
     with gated(model, mask):
         want = logits(model.module, batch)
     module = shrink_model(model, mask).module
@@ -81,7 +83,8 @@ def test_parameters_go_as_counted_by_hand():
 def test_a_model_may_lose_all_its_heads():
     for family in ("bert", "gpt2", "llama", "t5", "distilbert", "marian"):
         model = model_of(family)
-        mask, batch = mask_of(model, np.zeros(model.grid.size)), tiny_batch(model.module)
+        mask = mask_of(model, np.zeros(model.grid.size))
+        batch = tiny_batch(model.module)
         with gated(model, mask):
             want = logits(model.module, batch)
         torch.testing.assert_close(logits(shrink_model(model, mask).module, batch), want, **CLOSE)
@@ -101,7 +104,8 @@ def test_a_mask_that_removes_nothing_gives_a_copy_of_the_familys_own_class():
 def test_query_heads_that_share_a_key_go_together_and_the_others_are_silenced(family):
     model = model_of(family)
     # groups of two: layer 0 loses one whole group, layer 1 one head of each, layer 2 one group and half of the other
-    mask, batch = mask_of(model, [1, 1, 0, 0, 1, 0, 0, 1, 0, 0, 0, 1]), tiny_batch(model.module)
+    mask = mask_of(model, [1, 1, 0, 0, 1, 0, 0, 1, 0, 0, 0, 1])
+    batch = tiny_batch(model.module)
     with gated(model, mask):
         want = logits(model.module, batch)
     shrunk = shrink_model(model, mask)
@@ -124,7 +128,8 @@ def test_shrinking_twice_is_shrinking_once_by_both_masks(family, tmp_path):
     from headlab.models.checkpoint import Checkpoint
 
     model = model_of(family)
-    first, batch = uneven(model, seed=2), tiny_batch(model.module)
+    first = uneven(model, seed=2)
+    batch = tiny_batch(model.module)
     if family == "llama":  # whole groups, so that no head is left that was silenced
         first = mask_of(model, np.repeat(first.kept[::2], 2))
     once = shrink_model(model, first)
@@ -177,7 +182,8 @@ def test_other_families_are_refused_by_name(family):
 
 
 def test_another_models_mask_is_refused():
-    model, other = model_of("bert"), model_of("bert", seed=1)
+    model = model_of("bert")
+    other = model_of("bert", seed=1)
     with raises("mask.other_model"):
         shrink_model(model, uneven(other))
 
@@ -206,7 +212,8 @@ def test_an_all_attention_model_shrinks_too():
     )
     made = AllAttentionForCausalLM(config).double().eval()
     model = make_gateable(Checkpoint("all", "test", "all", made, None))
-    mask, batch = uneven(model), tiny_batch(model.module)
+    mask = uneven(model)
+    batch = tiny_batch(model.module)
     with gated(model, mask):
         want = logits(model.module, batch)
     shrunk = shrink_model(model, mask)
@@ -218,7 +225,8 @@ def test_an_all_attention_model_shrinks_too():
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_attention_weights_stand_at_their_layers_numbers(family, implementation):
     model = model_of(family)
-    smaller, batch = shrink_model(model, uneven(model)).module, tiny_batch(model.module)
+    smaller = shrink_model(model, uneven(model)).module
+    batch = tiny_batch(model.module)
     found = []
     for module in (model.module, smaller):
         module.set_attn_implementation(implementation)
@@ -238,7 +246,8 @@ def test_attention_weights_stand_at_their_layers_numbers(family, implementation)
 
 def test_attention_weights_of_a_layer_without_heads_grow_with_the_cache():
     model = model_of("gpt2-lm")
-    module, ids = shrink_model(model, uneven(model)).module, torch.arange(12).reshape(2, 6) + 5
+    module = shrink_model(model, uneven(model)).module
+    ids = torch.arange(12).reshape(2, 6) + 5
     module.set_attn_implementation("eager")
     with torch.inference_mode():
         past = module(input_ids=ids, use_cache=True).past_key_values
@@ -246,15 +255,23 @@ def test_attention_weights_of_a_layer_without_heads_grow_with_the_cache():
     assert [tuple(layer.shape[2:]) for layer in more] == [(2, 8)] * 3
 
 
-MEAN, ZERO = {"ablation": "mean"}, {"ablation": "zero"}
+MEAN = {"ablation": "mean"}
+ZERO = {"ablation": "zero"}
 
 
 @pytest.mark.parametrize(
     "chosen",
-    [MEAN, {"score": MEAN}, MEAN | {"score": {"spec": 1}}, {"combined": [MEAN, ZERO]},
-     {"combined": [ZERO, {"score": MEAN}]}, {"combined": [{}, {"combined": [ZERO, MEAN]}]},
-     ZERO | {"combined": [MEAN]}, {"ablation": "mixed"}],
-)  # fmt: skip
+    [
+        MEAN,
+        {"score": MEAN},
+        MEAN | {"score": {"spec": 1}},
+        {"combined": [MEAN, ZERO]},
+        {"combined": [ZERO, {"score": MEAN}]},
+        {"combined": [{}, {"combined": [ZERO, MEAN]}]},
+        ZERO | {"combined": [MEAN]},
+        {"ablation": "mixed"},
+    ],
+)
 def test_a_mask_with_mean_ablation_anywhere_in_its_making_is_refused(chosen):
     model = model_of("bert")
     with raises("shrink.mask_of_means"):

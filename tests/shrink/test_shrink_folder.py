@@ -29,8 +29,15 @@ from headlab.shrink import shrink_model
 from headlab.shrink.folder import write_shrunk
 from headlab.shrink.proof import Speed, escape_markdown
 
-FILES = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "README.md", "mask.json",
-         "proof.json"}  # fmt: skip
+FILES = {
+    "model.safetensors",
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "README.md",
+    "mask.json",
+    "proof.json",
+}
 FIGURES = {"accuracy": 0.5, "n": 100, "accuracy_low": 0.4, "accuracy_high": 0.6, "baseline": 0.6, "difference": -0.1,
            "low": -0.15, "high": -0.05}  # fmt: skip
 EVALUATED = {
@@ -74,7 +81,8 @@ def test_the_folder_holds_all_that_belongs_to_a_model(model, folder):
 
 def test_the_proof_says_what_was_compared(model, folder):
     proof = json.loads((folder / "proof.json").read_text())
-    mask, batch = uneven(model), tiny_batch(model.module)
+    mask = uneven(model)
+    batch = tiny_batch(model.module)
     with gated(model, mask):
         masked = logits(model.module, batch)
     loaded = headlab.load_shrunk(folder)
@@ -132,14 +140,13 @@ def test_it_comes_back_as_a_transformers_model_that_can_be_trained_and_saved(
 
 def test_a_llama_whose_layers_keep_as_many_groups_is_an_ordinary_llama(tmp_path):
     model = original("llama")
-    mask = mask_of(
-        model, [1, 1, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
-    )  # one group of each layer; half of the last one's
+    # one group of each layer; half of the last one's
+    mask = mask_of(model, [1, 1, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0])
     out = written(model, tmp_path / "m", mask).folder
     config = json.loads((out / "config.json").read_text())
-    assert [config[k] for k in ("model_type", "num_attention_heads", "num_key_value_heads", "head_dim")] == [
-        "llama", 2, 1, 6
-    ]  # fmt: skip
+    assert [
+        config[k] for k in ("model_type", "num_attention_heads", "num_key_value_heads", "head_dim")
+    ] == ["llama", 2, 1, 6]
     batch = tiny_batch(model.module)
     with gated(model, mask):
         want = logits(model.module, batch)
@@ -208,10 +215,10 @@ def test_an_original_that_answers_with_nan_or_inf_proves_nothing(value, tmp_path
 
 
 def test_an_example_that_is_compared_twice_counts_once(model):
-    mask, batch = uneven(model), tiny_batch(model.module)
-    wider = {
-        name: torch.nn.functional.pad(t, (0, 2)) for name, t in batch.items()
-    }  # the same, with more padding
+    mask = uneven(model)
+    batch = tiny_batch(model.module)
+    # the same, with more padding
+    wider = {name: torch.nn.functional.pad(t, (0, 2)) for name, t in batch.items()}
     proof = proofs.prove(model, mask, shrink_model(model, mask).module, [batch, batch, wider])
     assert proof.examples == 3
 

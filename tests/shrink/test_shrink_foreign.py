@@ -31,10 +31,20 @@ ELSEWHERE = {"LlamaForQuestionAnswering", "Qwen2ForQuestionAnswering", "Qwen3For
 
 
 SAYS = re.escape(SENTENCE)
-OF_TEXTS = [f"AutoModelFor{what}" for what in (
-    "CausalLM", "MaskedLM", "MultipleChoice", "NextSentencePrediction", "QuestionAnswering", "Seq2SeqLM",
-    "SequenceClassification", "TextEncoding", "TokenClassification",
-)]  # fmt: skip
+OF_TEXTS = [
+    f"AutoModelFor{what}"
+    for what in (
+        "CausalLM",
+        "MaskedLM",
+        "MultipleChoice",
+        "NextSentencePrediction",
+        "QuestionAnswering",
+        "Seq2SeqLM",
+        "SequenceClassification",
+        "TextEncoding",
+        "TokenClassification",
+    )
+]
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,8 @@ def test_weights_are_written_as_the_checkpoint_has_them_and_compared_in_float32(
         < found["bytes_before"]
     )
     # what is in the folder, and not what was in memory, answers so
-    again, batch = headlab.load(str(tmp_path / "out"), device="cpu"), tiny_batch(model.module)
+    again = headlab.load(str(tmp_path / "out"), device="cpu")
+    batch = tiny_batch(model.module)
     with gated(model, uneven(model)):
         want = logits(model.module, batch)
     torch.testing.assert_close(logits(again.module, batch), want, atol=found["tolerance"], rtol=0)

@@ -9,7 +9,8 @@ import reference
 from headlab.stats import TERMS, ratio_excess, ratio_interval, ratio_sums
 
 SHARES = (0.02, 0.5, 0.98)
-RUNS, SENTENCES = 1000, 80
+RUNS = 1000
+SENTENCES = 80
 
 
 def drawn(share: float, alike: float, seed: int = 0) -> np.ndarray:
@@ -46,7 +47,8 @@ def test_the_interval_of_what_is_above_chance_holds_nothing_as_often_as_it_says(
 def test_an_interval_that_ignores_the_sentences_is_found_out() -> None:
     sums = drawn(0.5, 0.5)
     alone = sums.copy()  # every answer a sentence of its own
-    h, n = sums[:, 1], sums[:, 2]
+    h = sums[:, 1]
+    n = sums[:, 2]
     for term, value in (("1", n), ("hh", h), ("hn", h), ("nn", n)):
         alone[:, TERMS.index(term)] = value
     found = ratio_interval(alone)
@@ -67,10 +69,12 @@ def test_a_share_and_its_interval_equal_a_slow_derivation(seed: int) -> None:
 def test_what_is_above_chance_equals_the_made_up_sentences_written_out() -> None:
     rng = np.random.default_rng(3)
     n = rng.integers(1, 6, 9).astype(float)
-    h, c = rng.binomial(n.astype(int), 0.6).astype(float), rng.uniform(0, 0.5, 9) * n
+    h = rng.binomial(n.astype(int), 0.6).astype(float)
+    c = rng.uniform(0, 0.5, 9) * n
     found = ratio_excess(ratio_sums(h, n, c))
     mean = n.mean()
-    d, m = np.append(h - c, [mean, -mean]), np.append(n, [mean, mean])
+    d = np.append(h - c, [mean, -mean])
+    m = np.append(n, [mean, mean])
     centre = d.sum() / m.sum()
     rest = d - centre * m
     error = np.sqrt(11 / 10 * (rest**2).sum()) / m.sum()
@@ -85,7 +89,8 @@ def test_what_is_above_chance_equals_the_made_up_sentences_written_out() -> None
 def test_sums_of_parts_add_up_and_a_sentence_without_an_answer_does_not_count() -> None:
     rng = np.random.default_rng(4)
     n = np.array([3.0, 0, 2, 5, 0, 1])
-    h, c = rng.binomial(n.astype(int), 0.5, (4, 6)).astype(float), 0.25 * n
+    h = rng.binomial(n.astype(int), 0.5, (4, 6)).astype(float)
+    c = 0.25 * n
     whole = ratio_sums(h, n, c)
     parts = ratio_sums(h[:, :2], n[:2], c[:2]) + ratio_sums(h[:, 2:], n[2:], c[2:])
     np.testing.assert_array_equal(whole, parts)
@@ -94,7 +99,8 @@ def test_sums_of_parts_add_up_and_a_sentence_without_an_answer_does_not_count() 
 
 def test_a_few_sentences_that_agree_are_no_certainty() -> None:
     three = ratio_sums(np.array([4.0, 5, 3]), np.array([4.0, 5, 3]), np.array([0.4, 0.5, 0.3]))
-    share, excess = ratio_interval(three), ratio_excess(three)
+    share = ratio_interval(three)
+    excess = ratio_excess(three)
     assert (float(share.share), float(share.high)) == (1.0, 1.0)
     assert float(share.low) < 0.5
     assert float(excess.p) > 0.01

@@ -41,7 +41,8 @@ def test_learned_stakes_are_those_that_would_have_grown_most() -> None:
 
 
 def test_capital_with_learned_stakes_equals_betting_draw_by_draw() -> None:
-    early, later = np.array([[3], [10], [5]]), np.array([[1], [20], [2]])
+    early = np.array([[3], [10], [5]])
+    later = np.array([[1], [20], [2]])
     learned = stats.learn_stakes(TERNARY, early, 0.1)
     got = stats.log_capital(TERNARY, early + later, np.array([0.1]), learned)
     want = reference.log_capital(TERNARY, early[:, 0], 0.1, stats.FRACTIONS, stats.SHARES)
@@ -70,12 +71,11 @@ def test_shares_are_of_one_capital_and_no_fraction_can_lose_it_all() -> None:
 
 def test_values_that_never_came_change_nothing() -> None:
     """129 levels of which three were seen, as for gains in 64 steps."""
-    fine, counts = np.linspace(-1, 1, 129), np.zeros((129, 2), np.int64)
+    fine = np.linspace(-1, 1, 129)
+    counts = np.zeros((129, 2), np.int64)
     counts[[0, 64, 128]] = [[3, 0], [90, 500], [11, 2]]
-    got, want = (
-        stats.betting_interval(fine, counts),
-        stats.betting_interval(TERNARY, counts[[0, 64, 128]]),
-    )
+    got = stats.betting_interval(fine, counts)
+    want = stats.betting_interval(TERNARY, counts[[0, 64, 128]])
     assert_allclose([got.low, got.high], [want.low, want.high], rtol=1e-12)
     assert_allclose(
         stats.betting_p(fine, counts), stats.betting_p(TERNARY, counts[[0, 64, 128]]), rtol=1e-12
@@ -117,8 +117,10 @@ def test_expected_capital_is_at_most_one_with_stakes_learned_on_the_way() -> Non
 def test_stakes_that_refute_even_the_mean_leave_an_interval_at_it() -> None:
     """Early draws that later ones do not resemble: the product of the two capitals may refute every mean."""
     support = np.array([-1.0, -0.25, 0.0, 0.25, 1.0])
-    early, later = np.array([[0], [0], [206], [50], [0]]), np.array([[0], [60], [4940], [0], [0]])
-    learned, counts = stats.learn_stakes(support, early, 0.0025), early + later
+    early = np.array([[0], [0], [206], [50], [0]])
+    later = np.array([[0], [60], [4940], [0], [0]])
+    learned = stats.learn_stakes(support, early, 0.0025)
+    counts = early + later
     mean = stats.sample_mean(support, counts)
     assert stats.log_capital(support, counts, mean, learned) > np.log(2 / 0.05)
     found = stats.betting_interval(support, counts, stakes=learned)
@@ -128,7 +130,8 @@ def test_stakes_that_refute_even_the_mean_leave_an_interval_at_it() -> None:
 
 def test_learned_stakes_narrow_an_interval_sooner() -> None:
     """Counts as on the embedded model: 2 % of the gains are not 0, some of them weighted with 4."""
-    support, share = np.array([-4, -1, 0, 1, 4]) / 4, np.array([4, 100, 9792, 100, 4]) / 10_000
+    support = np.array([-4, -1, 0, 1, 4]) / 4
+    share = np.array([4, 100, 9792, 100, 4]) / 10_000
     for draws, rare in ((1500, 10), (3000, 1), (12_000, 0.2)):
         weights = share / [rare, rare, 1, rare, rare]
         weights[2] += 1 - weights.sum()
@@ -176,12 +179,14 @@ def test_coverage_when_stopped_at_the_first_decision(
     p: np.ndarray, rng: np.random.Generator
 ) -> None:
     """Look after every 16 draws, stop at a decided sign or a half-width of 0.02: still 95 %."""
-    runs, looks = 400, 64
+    runs = 400
+    looks = 64
     draws = rng.choice(3, size=(runs, looks, 16), p=p)
-    counts = np.stack(
-        [(draws == v).sum(axis=2).cumsum(axis=1) for v in range(3)]
-    )  # [value, run, look]
-    low, high, going = np.full(runs, -1.0), np.full(runs, 1.0), np.ones(runs, bool)
+    # [value, run, look]
+    counts = np.stack([(draws == v).sum(axis=2).cumsum(axis=1) for v in range(3)])
+    low = np.full(runs, -1.0)
+    high = np.full(runs, 1.0)
+    going = np.ones(runs, bool)
     for look in range(looks):
         low[going], high[going] = stats.betting_interval(TERNARY, counts[:, going, look])
         going &= ~((low > 0) | (high < 0) | (high - low < 0.04))
@@ -196,10 +201,10 @@ def test_coverage_with_balanced_cycles(learning: int | None, rng: np.random.Gene
 
     learning: cycles that stakes are learned from.
     """
-    chance = rng.choice(
-        [0.0, 0.02, 0.5, -0.4], size=32, p=[0.6, 0.2, 0.1, 0.1]
-    )  # each example's mean gain
-    runs, cycles = 400, 12
+    # each example's mean gain
+    chance = rng.choice([0.0, 0.02, 0.5, -0.4], size=32, p=[0.6, 0.2, 0.1, 0.1])
+    runs = 400
+    cycles = 12
     fired = rng.random((runs, cycles, 32)) < np.abs(chance)
     gain = fired * np.sign(chance)
     counts = np.stack([(gain == v).sum(axis=2).cumsum(axis=1) for v in (-1, 0, 1)])
@@ -241,7 +246,8 @@ def test_paired_bootstrap_of_no_flips_is_no_certainty(rng: np.random.Generator) 
 
 
 def test_paired_bootstrap_finds_a_large_difference(rng: np.random.Generator) -> None:
-    before, after = np.zeros(200, dtype=bool), np.arange(200) < 60
+    before = np.zeros(200, dtype=bool)
+    after = np.arange(200) < 60
     got = stats.paired_bootstrap(before, after, tuple(map(str, range(200))), rng)
     assert got.difference == pytest.approx(0.3)
     assert got.p < 0.01
@@ -273,7 +279,8 @@ def test_cluster_order_puts_twins_together(rng: np.random.Generator) -> None:
 
 def test_share_interval_covers_with_groups(rng: np.random.Generator) -> None:
     """Right or wrong by whole groups of 5: the interval for the accuracy still covers."""
-    groups, covered = tuple(str(i // 5) for i in range(400)), []
+    groups = tuple(str(i // 5) for i in range(400))
+    covered = []
     for _ in range(150):
         low, high = stats.share_interval(np.repeat(rng.random(80) < 0.7, 5), groups, rng)
         covered.append(low <= 0.7 <= high)
@@ -294,10 +301,8 @@ def normed(values: np.ndarray) -> np.ndarray:
 def test_the_interval_of_sizes_equals_leaving_out_one_group_after_another(
     of: Any, rng: np.random.Generator
 ) -> None:
-    sums, weights = (
-        rng.exponential(size=(20, 3)) * [1, 5, 0],
-        rng.integers(0, 4, size=20).astype(float),
-    )
+    sums = rng.exponential(size=(20, 3)) * [1, 5, 0]
+    weights = rng.integers(0, 4, size=20).astype(float)
     groups = [f"g{at // 2}" for at in range(20)]
     weighted = np.repeat(weights[:, None], 3, axis=1)
     found = stats.jackknife_interval(sums * weighted, weighted, groups, of, level=0.9)
@@ -310,7 +315,8 @@ def test_the_interval_of_sizes_equals_leaving_out_one_group_after_another(
 
 
 def test_few_groups_have_no_interval_of_sizes(rng: np.random.Generator) -> None:
-    sums, names = rng.exponential(size=(9, 2)), list("abcdefghi")
+    sums = rng.exponential(size=(9, 2))
+    names = list("abcdefghi")
     assert stats.jackknife_interval(sums, np.ones((9, 2)), names) is not None
     assert stats.jackknife_interval(sums, np.ones((9, 2)), [*"abcdefgg", "g"]) is None
     assert stats.jackknife_interval(sums, np.array([[1.0, 1]] * 7 + [[0, 0]] * 2), names) is None
@@ -341,7 +347,8 @@ def test_intervals_of_sizes_cover(
 ) -> None:
     """Approximately: skewed sizes, of which the largest are seldom drawn, cost a few percent."""
     draw, mean = SIZES[name]
-    groups, runs = [str(at // 2) for at in range(n)], 1000
+    groups = [str(at // 2) for at in range(n)]
+    runs = 1000
     weights = rng.integers(1, 9, (n, runs)).astype(float) if weighted else np.ones((n, runs))
     sums = np.stack(
         [np.repeat(draw(rng, n // 2), 2) * rng.uniform(0.5, 1.5, n) for _ in range(runs)], axis=1
@@ -358,7 +365,8 @@ def test_rare_large_sizes_are_covered_less_and_missed_below_as_the_document_says
     sums = rng.lognormal(0, 2, size=(32, 1000))
     found = stats.jackknife_interval(sums, np.ones(sums.shape), [str(at) for at in range(32)])
     assert found is not None
-    below, above = (found[1] < np.exp(2)).mean(), (found[0] > np.exp(2)).mean()
+    below = (found[1] < np.exp(2)).mean()
+    above = (found[0] > np.exp(2)).mean()
     assert 0.65 < 1 - below - above < 0.82
     assert above < 0.02
 
@@ -390,7 +398,9 @@ def test_many_rows_equal_one_at_a_time(way: str) -> None:
 )
 def test_the_bootstrap_follows_the_law_of_all_resamples(way: str, values: list[float]) -> None:
     """Groups of 1, 2 and 3 with the two made up: 5^5 resamples, each as likely as the next."""
-    row, groups, draws = np.array(values, float), ("a", "b", "b", "c", "c", "c"), 20_000
+    row = np.array(values, float)
+    groups = ("a", "b", "b", "c", "c", "c")
+    draws = 20_000
     every = reference.resampled_means(row, groups, (1.0, -1.0))
     low, high, p = stats.group_bootstrap(
         row[None], groups, np.random.default_rng(3), draws=draws, level=0.9
@@ -407,7 +417,8 @@ def test_the_bootstrap_covers_with_uneven_groups_and_uneven_gains(
     way: str, rng: np.random.Generator
 ) -> None:
     """Groups of 1 to 6 that share most of what they gain, the made-up values among them."""
-    covered, sizes = [], rng.integers(1, 7, size=70)
+    covered = []
+    sizes = rng.integers(1, 7, size=70)
     groups = tuple(str(i) for i in np.repeat(np.arange(70), sizes))
     for _ in range(150):
         shared = np.repeat(rng.choice([-0.5, 0.0, 0.0, 0.5], size=70), sizes)
@@ -424,10 +435,8 @@ def test_strata_are_averaged_draw_by_draw_and_one_stratum_is_the_plain_bootstrap
     plain = stats.group_bootstrap(*strata[0], np.random.default_rng(5), draws=200)
     for got, want in zip(one, plain, strict=True):
         assert_allclose(got, want, rtol=0)
-    both, again = (
-        stats.stratified_bootstrap(strata, np.random.default_rng(5), draws=200),
-        np.random.default_rng(5),
-    )
+    both = stats.stratified_bootstrap(strata, np.random.default_rng(5), draws=200)
+    again = np.random.default_rng(5)
     drawn = [
         stats.resampled_means(*stratum, again, pseudo_values=(1.0, -1.0), draws=200)
         for stratum in strata
@@ -457,7 +466,8 @@ def test_the_stratified_bootstrap_covers_when_strata_have_other_means(
 
 def test_resamples_that_cancel_out_but_for_a_last_bit_are_ties() -> None:
     """0.1 + 0.2 - 0.3 is not 0 in binary."""
-    tenths, groups = np.array([1.0, 2.0, -3.0, 1.0, 2.0, -3.0]), tuple("abcdef")
+    tenths = np.array([1.0, 2.0, -3.0, 1.0, 2.0, -3.0])
+    groups = tuple("abcdef")
     exact = stats.group_bootstrap(
         tenths[None], groups, np.random.default_rng(6), pseudo_values=(10.0, -10.0)
     )

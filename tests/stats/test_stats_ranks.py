@@ -70,7 +70,8 @@ def test_the_interval_of_a_rank_correlation_covers(
 @pytest.mark.parametrize("noise", [0.5, 1.0, 2.0])
 def test_the_interval_of_reliability_covers(noise: float, rng: np.random.Generator) -> None:
     """True values of variance 1, noise in each half: what two whole measurements would correlate is known."""
-    covered, truth = [], in_ranks(1 / (1 + noise**2 / 2))
+    covered = []
+    truth = in_ranks(1 / (1 + noise**2 / 2))
     for _ in range(120):
         _, halves = measured(rng.normal(size=(1, 96)), noise, rng)
         found = stats.reliability(halves, rng, draws=200)
@@ -93,7 +94,8 @@ def test_correction_finds_the_correlation_that_noise_hides_and_its_intervals_cov
     rng: np.random.Generator,
 ) -> None:
     """True correlation 0.8, reliabilities of about 0.65: the raw one is near 0.5."""
-    truth, covered = in_ranks(0.8), {"ceiling": [], "corrected": [], "across": []}
+    truth = in_ranks(0.8)
+    covered = {"ceiling": [], "corrected": [], "across": []}
     limits = {"ceiling": in_ranks(1 / 1.5), "corrected": truth, "across": truth}
     for _ in range(60):
         values, halves = measured(normal_pair(0.8, 144, rng), 1.0, rng)
@@ -118,7 +120,8 @@ def test_noise_that_two_rows_share_is_no_agreement_across_halves(rng: np.random.
 
 
 def test_halves_without_agreement_leave_the_correction_open(rng: np.random.Generator) -> None:
-    values, halves = rng.normal(size=(3, 60)), rng.normal(size=(3, 2, 60))
+    values = rng.normal(size=(3, 60))
+    halves = rng.normal(size=(3, 2, 60))
     found = stats.agreement(values, halves, rng, draws=100).noise
     assert found is not None
     assert not found.clear[~np.eye(3, dtype=bool)].any()
@@ -142,7 +145,9 @@ def test_what_is_not_known_is_not_a_number(rng: np.random.Generator) -> None:
 
 def test_the_row_apart_is_found_with_its_gap(rng: np.random.Generator) -> None:
     """Rows 0, 1 and 3 share most of what they are, row 2 little: the gap of mean correlations is known."""
-    covered, close, far = [], in_ranks(0.8), in_ranks(0.2)
+    covered = []
+    close = in_ranks(0.8)
+    far = in_ranks(0.2)
     truth = (2 * close + far) / 3 - far
     for _ in range(40):
         shared = rng.normal(size=144)

@@ -56,7 +56,8 @@ def scores() -> list[HeadScores]:
 def same(one: HeadScores, other: HeadScores, *but: str) -> bool:
     """Whether all fields of two scores but some are equal, types of numbers included."""
     for field in fields(HeadScores):
-        a, b = getattr(one, field.name), getattr(other, field.name)
+        a = getattr(one, field.name)
+        b = getattr(other, field.name)
         if field.name in but:
             continue
         if isinstance(a, np.ndarray):

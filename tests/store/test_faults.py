@@ -221,7 +221,9 @@ def test_what_is_written_is_there_after_a_loss_of_power(
     model: Model, before: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
     """A name is on the disk once its folder is synced, and a content once its file is; the rest may be lost."""
-    names, contents, sync = set[Path](), set[int](), os.fsync
+    names = set[Path]()
+    contents = set[int]()
+    sync = os.fsync
 
     def fsync(descriptor: int) -> None:
         sync(descriptor)
@@ -413,13 +415,11 @@ def content(path: Path) -> Any:
     """Enough of a file, a folder, a link or a pipe to see that nobody changed it."""
     if path.is_symlink():
         return str(path.readlink())
-    return (
-        path.read_bytes()
-        if path.is_file()
-        else sorted(p.name for p in path.iterdir())
-        if path.is_dir()
-        else "pipe"
-    )
+    if path.is_file():
+        return path.read_bytes()
+    if path.is_dir():
+        return sorted(p.name for p in path.iterdir())
+    return "pipe"
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
@@ -478,7 +478,8 @@ def test_a_checkpoint_of_another_run_is_not_gone_on_with(
     model: Model, whole: HeadScores, tmp_path: Path
 ) -> None:
     """Of the same shapes, in another language: only the key inside tells them apart."""
-    begun, other = interrupted(model, tmp_path), interrupted(model, tmp_path, "yy")
+    begun = interrupted(model, tmp_path)
+    other = interrupted(model, tmp_path, "yy")
     (begun.folder / "checkpoint.npz").write_bytes((other.folder / "checkpoint.npz").read_bytes())
     assert run(model, Store(tmp_path)).values_sha256() == whole.values_sha256()
     assert "another run" in (begun.folder / "log.txt").read_text()

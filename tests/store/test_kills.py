@@ -42,8 +42,21 @@ Undisturbed = Callable[[str], tuple[str, float]]
 
 def score_arguments(model: Path, cache: Path, method: str, **options: Any) -> list[str]:
     given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-    return ["score", "--model", str(model), "--languages", "de", "--method", method, "--size", str(SIZE), *given,
-            "--cache", str(cache), "--json"]  # fmt: skip
+    return [
+        "score",
+        "--model",
+        str(model),
+        "--languages",
+        "de",
+        "--method",
+        method,
+        "--size",
+        str(SIZE),
+        *given,
+        "--cache",
+        str(cache),
+        "--json",
+    ]
 
 
 def sha_of(ended: Ended) -> str:
@@ -102,7 +115,9 @@ def test_methods_have_different_values(undisturbed: Undisturbed) -> None:
 def test_a_command_killed_at_random_moments_gives_the_same_bits(
     nursery: Nursery, model: Path, undisturbed: Undisturbed, tmp_path: Path, most: int
 ) -> None:
-    rng, kills, life = np.random.default_rng(4), Kills({}), 0
+    rng = np.random.default_rng(4)
+    kills = Kills({})
+    life = 0
     while kills.count < most:
         method = list(METHODS)[life % len(METHODS)]
         life += 1
@@ -163,9 +178,13 @@ def address_of(home: Path, pid: int | None) -> str | None:
 
 def spec_of(model: Path) -> dict[str, Any]:
     return {
-        "model": str(model), "task": "intents", "languages": ["de"], "method": "shapley", "size": SIZE,
+        "model": str(model),
+        "task": "intents",
+        "languages": ["de"],
+        "method": "shapley",
+        "size": SIZE,
         "options": {"samples": 1024, "target": None},
-    }  # fmt: skip
+    }
 
 
 def has_got_on(client: Client, job: int, steps: int) -> bool:
@@ -196,7 +215,9 @@ def job_sha(nursery: Nursery, model: Path, folder: Path) -> str:
 def test_a_worker_killed_at_random_moments_ends_its_job_with_the_same_bits(
     nursery: Nursery, model: Path, job_sha: str, tmp_path: Path, most: int
 ) -> None:
-    rng, killed, job = np.random.default_rng(5), 0, 0
+    rng = np.random.default_rng(5)
+    killed = 0
+    job = 0
     arguments = ["worker", "--port", "0", "--cache", str(tmp_path)]
     while True:
         child = nursery.start(arguments)
@@ -270,7 +291,8 @@ def alive(pid: int) -> bool:
 def test_the_app_killed_while_its_worker_computes_finds_the_job_again(
     model: Path, job_sha: str, tmp_path: Path
 ) -> None:
-    job, pids = 0, []
+    job = 0
+    pids = []
     for turn in range(2):
         with app(tmp_path) as process:
             until(
@@ -309,8 +331,22 @@ def worker_of(cache: Path, app: int) -> bool:
 def test_the_command_line_on_the_embedded_model_killed_gives_the_same_bits(tmp_path: Path) -> None:
     """As a user starts it: a new process each time, on all cores."""
     rng = np.random.default_rng(6)
-    command = [sys.executable, "-m", "headlab.cli", "score", "--languages", "de", "--size", "32", "-o", "samples=16",
-               "-o", "target=none", "--json", "--cache"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "headlab.cli",
+        "score",
+        "--languages",
+        "de",
+        "--size",
+        "32",
+        "-o",
+        "samples=16",
+        "-o",
+        "target=none",
+        "--json",
+        "--cache",
+    ]
 
     def begin(cache: str) -> subprocess.Popen[str]:
         whole = [*command, str(tmp_path / cache)]

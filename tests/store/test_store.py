@@ -50,9 +50,21 @@ def scores_of(spec: dict[str, Any]) -> HeadScores:
     values = np.random.default_rng(spec["seed"]).normal(size=5)
     samples = np.arange(5, dtype=np.int64)
     return HeadScores(
-        GRID, spec["task"]["language"], "shapley", values, "shapley-top50", "accuracy", 10, 1.5,
-        values - 0.1, values + 0.2, samples, np.full(5, 0.5), 0.95, spec,
-    )  # fmt: skip
+        GRID,
+        spec["task"]["language"],
+        "shapley",
+        values,
+        "shapley-top50",
+        "accuracy",
+        10,
+        1.5,
+        values - 0.1,
+        values + 0.2,
+        samples,
+        np.full(5, 0.5),
+        0.95,
+        spec,
+    )
 
 
 def write(root: Path, spec: dict[str, Any]) -> Path:
@@ -96,7 +108,8 @@ def test_a_store_reads_again_only_what_has_changed(tmp_path: Path) -> None:
 def test_what_was_written_just_now_is_not_remembered(tmp_path: Path) -> None:
     """A file's time has steps: one that is changed twice within a step keeps time and size."""
     file = write(tmp_path, spec_of()) / "result.npz"
-    store, soon = Store(tmp_path), time.time_ns() + 10**12  # however slow this machine is
+    store = Store(tmp_path)
+    soon = time.time_ns() + 10**12  # however slow this machine is
     os.utime(file, ns=(soon, soon))
     assert store.scan().results
     file.write_bytes(b"x" * file.stat().st_size)
@@ -113,8 +126,15 @@ def test_what_a_store_gives_cannot_be_written_to(tmp_path: Path) -> None:
 
 def test_heads_of_three_stacks_come_back_as_heads_of_the_same_stacks(tmp_path: Path) -> None:
     grid = HeadGrid((Stack("encoder", (2,)), Stack("decoder", (3,)), Stack("cross", (1,))))
-    scores = replace(scores_of(spec_of()), grid=grid, values=np.arange(6.0), low=None, high=None, samples=None,
-                     p_values=None)  # fmt: skip
+    scores = replace(
+        scores_of(spec_of()),
+        grid=grid,
+        values=np.arange(6.0),
+        low=None,
+        high=None,
+        samples=None,
+        p_values=None,
+    )
     Store(tmp_path).run(spec_of()).finish(scores, {})
     (found,) = Store(tmp_path).scan().results
     assert found.record.grid == grid
@@ -131,7 +151,8 @@ def test_equal_specs_share_a_folder_others_do_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keep", [0, 1, 100, 400])
 def test_a_torn_result_becomes_a_sentence(tmp_path: Path, keep: int) -> None:
-    good, bad = write(tmp_path, spec_of()), write(tmp_path, spec_of("th"))
+    good = write(tmp_path, spec_of())
+    bad = write(tmp_path, spec_of("th"))
     data = (bad / "result.npz").read_bytes()
     (bad / "result.npz").write_bytes(data[:keep])
     listing = Store(tmp_path).scan()
@@ -156,7 +177,8 @@ def test_foreign_older_and_renamed_folders_become_sentences(tmp_path: Path) -> N
 
 
 def test_swapped_values_are_noticed(tmp_path: Path) -> None:
-    one, two = write(tmp_path, spec_of()), write(tmp_path, spec_of("th"))
+    one = write(tmp_path, spec_of())
+    two = write(tmp_path, spec_of("th"))
     (one / "result.npz").write_bytes((two / "result.npz").read_bytes())
     assert "do not match" in Store(tmp_path).scan().problems[0]
 
@@ -234,9 +256,22 @@ def curve_of(spec: dict[str, Any]) -> Curve:
     rng = np.random.default_rng(spec["seed"])
     low = rng.normal(size=3)
     return Curve(
-        GRID, spec["task"]["language"], "test", "shapley", rng.permutation(5), np.array([0, 2, 5]),
-        rng.random((3, 21)) < 0.5, np.repeat(np.arange(7), 3), low, low + 1, rng.random(3), 63, 2.5, "beware", spec,
-    )  # fmt: skip
+        GRID,
+        spec["task"]["language"],
+        "test",
+        "shapley",
+        rng.permutation(5),
+        np.array([0, 2, 5]),
+        rng.random((3, 21)) < 0.5,
+        np.repeat(np.arange(7), 3),
+        low,
+        low + 1,
+        rng.random(3),
+        63,
+        2.5,
+        "beware",
+        spec,
+    )
 
 
 def write_curve(root: Path, spec: dict[str, Any]) -> Path:
@@ -267,13 +302,15 @@ def test_a_curve_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_scores_and_curves_are_listed_apart(tmp_path: Path) -> None:
-    score, curve = write(tmp_path, spec_of()), write_curve(tmp_path, curve_spec_of())
+    score = write(tmp_path, spec_of())
+    curve = write_curve(tmp_path, curve_spec_of())
     other = Store(tmp_path).run({"format": RESULT_FORMAT, "kind": "finetune"})
     other.open()
     (other.folder / "result.npz").write_bytes(b"of another kind")
     begun = Store(tmp_path).run(curve_spec_of("th"))
     begun.save({"done": np.array(1)})
-    scores, curves = Store(tmp_path).scan(), Store(tmp_path).curves()
+    scores = Store(tmp_path).scan()
+    curves = Store(tmp_path).curves()
     assert ([r.folder for r in scores.results], scores.problems) == ([score], ())
     assert ([r.folder for r in curves.results], curves.problems) == ([curve], ())
     with raises("result.other_kind", "curve", "scores"):
@@ -291,7 +328,8 @@ def test_a_torn_spec_is_told_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keep", [0, 1, 100, 400, 1500])
 def test_a_torn_curve_becomes_a_sentence(tmp_path: Path, keep: int) -> None:
-    good, bad = write_curve(tmp_path, curve_spec_of()), write_curve(tmp_path, curve_spec_of("th"))
+    good = write_curve(tmp_path, curve_spec_of())
+    bad = write_curve(tmp_path, curve_spec_of("th"))
     (bad / "result.npz").write_bytes((bad / "result.npz").read_bytes()[:keep])
     listing = Store(tmp_path).curves()
     assert [r.folder for r in listing.results] == [good]
@@ -310,15 +348,19 @@ def change(path: Path, about: dict[str, Any], arrays: dict[str, Any]) -> None:
     np.savez(path, **{name: array for name, array in changed.items() if array is not None})
 
 
-@pytest.mark.parametrize(("name", "values", "told"), [
-    ("low", [0, 0, 0, 9, 0], "the interval of head 3 has its low end, 9, above"),
-    ("p_values", [0, 1, 0.5, 0.5, 7], "the p-value of head 4 is 7, not from 0 to 1"),
-    ("p_values", [-0.1, 1, 0.5, 0.5, 0.5], "the p-value of head 0 is -0.1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "values", "told"),
+    [
+        ("low", [0, 0, 0, 9, 0], "the interval of head 3 has its low end, 9, above"),
+        ("p_values", [0, 1, 0.5, 0.5, 7], "the p-value of head 4 is 7, not from 0 to 1"),
+        ("p_values", [-0.1, 1, 0.5, 0.5, 0.5], "the p-value of head 0 is -0.1"),
+    ],
+)
 def test_impossible_intervals_and_p_values_are_neither_read_nor_stored(
     tmp_path: Path, name: str, values: list[float], told: str
 ) -> None:
-    folder, odd = write(tmp_path, spec_of()), np.array(values, np.float64)
+    folder = write(tmp_path, spec_of())
+    odd = np.array(values, np.float64)
     change(folder / "result.npz", {}, {name: odd})
     (problem,) = Store(tmp_path).scan().problems
     assert told in problem
@@ -375,9 +417,8 @@ def test_a_curve_whose_arrays_do_not_fit_becomes_a_sentence(
     listing = Store(tmp_path).curves()
     assert listing.results == ()
     assert "Delete that folder" in listing.problems[0]
-    assert (
-        "do not match the stored checksum" not in listing.problems[0]
-    )  # it is told before hashes are compared
+    # it is told before hashes are compared
+    assert "do not match the stored checksum" not in listing.problems[0]
 
 
 BAD_FIELDS = {
@@ -544,7 +585,8 @@ def test_a_compressed_archive_is_none_of_ours(tmp_path: Path, method: int) -> No
 @pytest.mark.parametrize("kind", ["scores", "curve"])
 def test_every_byte_changed_in_turn_crashes_nothing(tmp_path: Path, kind: str, flip: int) -> None:
     """What is read all the same holds the numbers that were written."""
-    store, curve = Store(tmp_path), kind == "curve"
+    store = Store(tmp_path)
+    curve = kind == "curve"
     folder = write_curve(tmp_path, curve_spec_of()) if curve else write(tmp_path, spec_of())
     data = (folder / "result.npz").read_bytes()
     want = (
@@ -592,7 +634,8 @@ def test_scores_that_are_no_numbers_are_not_stored(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_another_run_is_not_gone_on_from(tmp_path: Path) -> None:
-    one, other = Store(tmp_path).run(spec_of()), Store(tmp_path).run(spec_of("th"))
+    one = Store(tmp_path).run(spec_of())
+    other = Store(tmp_path).run(spec_of("th"))
     for run in (one, other):
         run.save({"counts": np.arange(3)})
     assert set(one.checkpoint() or {}) == {"counts"}

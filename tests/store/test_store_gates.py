@@ -30,11 +30,23 @@ GATED = [0, 2, 3, 6]  # heads 1, 4 and 5 have no gate
 
 def spec_of(language: str = "de", weight: float = 0.02, seed: int = 0) -> dict[str, Any]:
     return {
-        "format": RESULT_FORMAT, "kind": GATES_KIND, "version": 1,
+        "format": RESULT_FORMAT,
+        "kind": GATES_KIND,
+        "version": 1,
         "model": {"name": "m", "revision": "r", "fingerprint": "f"},
-        "task": {"name": "t", "language": language, "split": "train", "size": 5, "seed": 0, "data_hash": "h"},
-        "judged": {}, "ablation": "zero", "options": {"weight": weight}, "seed": seed,
-    }  # fmt: skip
+        "task": {
+            "name": "t",
+            "language": language,
+            "split": "train",
+            "size": 5,
+            "seed": 0,
+            "data_hash": "h",
+        },
+        "judged": {},
+        "ablation": "zero",
+        "options": {"weight": weight},
+        "seed": seed,
+    }
 
 
 def gates_of(spec: dict[str, Any]) -> LearnedGates:
@@ -42,11 +54,21 @@ def gates_of(spec: dict[str, Any]) -> LearnedGates:
     log_alpha = np.full((3, GRID.size), np.nan, np.float32)
     log_alpha[:, GATED] = rng.normal(0, 3, (3, len(GATED)))
     return LearnedGates(
-        GRID, spec["task"]["language"], np.array([0, 5, 9]), log_alpha, np.array([np.nan, 0.7, 0.1 + 0.2]),
-        np.array([0.1, 0.08, 0.05]), spec["options"]["weight"], 123, 4.5, HardConcrete(0.5, -0.2, 1.3),
-        {"dev": {"n": 9, "accuracy": 0.5, "low": -0.1}}, spec, {"name": "m2", "fingerprint": "f2", "folder": "model"},
+        GRID,
+        spec["task"]["language"],
+        np.array([0, 5, 9]),
+        log_alpha,
+        np.array([np.nan, 0.7, 0.1 + 0.2]),
+        np.array([0.1, 0.08, 0.05]),
+        spec["options"]["weight"],
+        123,
+        4.5,
+        HardConcrete(0.5, -0.2, 1.3),
+        {"dev": {"n": 9, "accuracy": 0.5, "low": -0.1}},
+        spec,
+        {"name": "m2", "fingerprint": "f2", "folder": "model"},
         ("know this",),
-    )  # fmt: skip
+    )
 
 
 def write(root: Path, spec: dict[str, Any]) -> Path:
@@ -78,7 +100,8 @@ def same(one: LearnedGates, other: LearnedGates) -> bool:
 
 
 def test_gates_come_back_as_they_were(tmp_path: Path) -> None:
-    folder, want = write(tmp_path, spec := spec_of()), gates_of(spec_of())
+    folder = write(tmp_path, spec := spec_of())
+    want = gates_of(spec_of())
     (result,) = Store(tmp_path).gates().results
     assert same(result.record, want)
     assert (result.key, result.folder, result.meta["step_seconds"]) == (folder.name, folder, 0.5)
@@ -162,41 +185,85 @@ def spoil(folder: Path, about: dict[str, Any], arrays: dict[str, Any]) -> None:
 
 TORN: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no losses": ({}, {"loss": None}, "lacks loss"),
-    "a gate too many": ({}, {"gated": np.array([0, 2, 3, 7])}, "do not belong to the heads of its grid"),
-    "a head twice": ({}, {"gated": np.array([0, 2, 2, 6])}, "do not belong to the heads of its grid"),
-    "no gates": ({}, {"gated": np.array([], np.int64), "log_alpha": np.zeros((3, 0), np.float32)}, "do not belong"),
+    "a gate too many": (
+        {},
+        {"gated": np.array([0, 2, 3, 7])},
+        "do not belong to the heads of its grid",
+    ),
+    "a head twice": (
+        {},
+        {"gated": np.array([0, 2, 2, 6])},
+        "do not belong to the heads of its grid",
+    ),
+    "no gates": (
+        {},
+        {"gated": np.array([], np.int64), "log_alpha": np.zeros((3, 0), np.float32)},
+        "do not belong",
+    ),
     "steps that fall": ({}, {"steps": np.array([0, 9, 5])}, "do not rise from 0"),
     "steps from 1": ({}, {"steps": np.array([1, 5, 9])}, "do not rise from 0"),
-    "one time": ({}, {"steps": np.array([0]), "log_alpha": np.zeros((1, 4), np.float32), "loss": np.zeros(0),
-                      "penalty": np.zeros(1)}, "do not rise from 0"),
+    "one time": (
+        {},
+        {
+            "steps": np.array([0]),
+            "log_alpha": np.zeros((1, 4), np.float32),
+            "loss": np.zeros(0),
+            "penalty": np.zeros(1),
+        },
+        "do not rise from 0",
+    ),
     "a short history": ({}, {"log_alpha": np.zeros((2, 4), np.float32)}, "its log_alpha is"),
     "wide gates": ({}, {"log_alpha": np.zeros((3, 4))}, "its log_alpha is"),
-    "a gate that is no number": ({}, {"log_alpha": np.full((3, 4), np.nan, np.float32)}, "not a number"),
+    "a gate that is no number": (
+        {},
+        {"log_alpha": np.full((3, 4), np.nan, np.float32)},
+        "not a number",
+    ),
     "other losses": ({}, {"loss": np.array([1.0, 2.0])}, "do not match"),
     "steps without end": ({}, {"steps": np.array(3)}, "its steps is"),
     "another language": ({"language": "th"}, {}, "do not match"),
     "another weight": ({"weight": 0.5}, {}, "do not match"),
     "a weight in words": ({"weight": "much"}, {}, "its weight is 'much'"),
-    "another distribution": ({"concrete": {"temperature": 0.3, "low": 0.1, "high": 1.1}}, {}, "its distribution"),
+    "another distribution": (
+        {"concrete": {"temperature": 0.3, "low": 0.1, "high": 1.1}},
+        {},
+        "its distribution",
+    ),
     "half a distribution": ({"concrete": {"temperature": 0.3}}, {}, "its distribution"),
     "a distribution that no float holds": (
-        {"concrete": {"temperature": 0.33, "low": -1e17, "high": 1.1}}, {}, "make no gates that can be computed"),
-    "a weight that no float holds": ({"weight": 10**400}, {}, "its weight is too large for a float"),
-    "seconds that no float holds": ({"seconds": -(10**400)}, {}, "its seconds is too large for a float"),
+        {"concrete": {"temperature": 0.33, "low": -1e17, "high": 1.1}},
+        {},
+        "make no gates that can be computed",
+    ),
+    "a weight that no float holds": (
+        {"weight": 10**400},
+        {},
+        "its weight is too large for a float",
+    ),
+    "seconds that no float holds": (
+        {"seconds": -(10**400)},
+        {},
+        "its seconds is too large for a float",
+    ),
     "no distribution": ({"concrete": None}, {}, "its distribution"),
-    "another measurement": ({"told": {"measured": {}, "trained": {}, "notes": []}}, {}, "what was measured"),
+    "another measurement": (
+        {"told": {"measured": {}, "trained": {}, "notes": []}},
+        {},
+        "what was measured",
+    ),
     "no measurement": ({"told": None}, {}, "what was measured"),
     "half a letter": ({"told": {"notes": ["\ud800"]}}, {}, "what was measured"),
     "another grid": ({"grid": {"encoder": [2]}}, {}, "do not belong to the heads of its grid"),
     "no grid": ({"grid": []}, {}, "its grid is not"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("about", "arrays", "why"), TORN.values(), ids=TORN)
 def test_gates_that_do_not_fit_become_a_sentence(
     tmp_path: Path, about: dict[str, Any], arrays: dict[str, Any], why: str
 ) -> None:
-    good, bad = write(tmp_path, spec_of()), write(tmp_path, spec_of(seed=1))
+    good = write(tmp_path, spec_of())
+    bad = write(tmp_path, spec_of(seed=1))
     spoil(bad, about, arrays)
     listing = Store(tmp_path).gates()
     assert [r.folder for r in listing.results] == [good]

@@ -39,8 +39,12 @@ MODEL = {"name": "m", "revision": "r", "fingerprint": "f"}
 
 def answers_spec(language: str = "de") -> dict[str, Any]:
     return {
-        "format": RESULT_FORMAT, "kind": ANSWERS_KIND, "model": MODEL, "task": TASK | {"language": language}, "ablation": "zero",
-    }  # fmt: skip
+        "format": RESULT_FORMAT,
+        "kind": ANSWERS_KIND,
+        "model": MODEL,
+        "task": TASK | {"language": language},
+        "ablation": "zero",
+    }
 
 
 def evaluation(largest: int = 2, language: str = "de") -> Evaluation:
@@ -63,7 +67,8 @@ def log_of(run: StoredRun) -> str:
 @pytest.mark.parametrize("largest", [2, 255, 256, 70_000, 250_001])
 def test_answers_come_back_as_they_were(tmp_path: Path, largest: int) -> None:
     keep(tmp_path, answers_spec(), largest=largest)
-    found, want = Store(tmp_path).run(answers_spec()).answers(DIGEST, EXAMPLES), evaluation(largest)
+    found = Store(tmp_path).run(answers_spec()).answers(DIGEST, EXAMPLES)
+    want = evaluation(largest)
     assert found is not None
     assert (found.correct.dtype.kind, found.predicted.dtype.str) == ("b", "<i8")
     assert found.correct.tolist() == want.correct.tolist()
@@ -80,7 +85,8 @@ def test_answers_come_back_as_they_were(tmp_path: Path, largest: int) -> None:
 
 
 def test_an_evaluation_under_way_is_not_kept(tmp_path: Path) -> None:
-    run, begun = Store(tmp_path).run(answers_spec()), evaluation()
+    run = Store(tmp_path).run(answers_spec())
+    begun = evaluation()
     with raises("answers.incomplete", 7, 8):
         run.keep_answers(DIGEST, replace(begun, total=8), UNITS)
     begun.predicted[3] = -1
@@ -163,7 +169,8 @@ BAD: dict[str, tuple[Callable[[Path], tuple[Example, ...]], str]] = {
 def test_answers_that_cannot_be_trusted_are_skipped_with_a_reason(
     tmp_path: Path, spoil: Callable[[Path], tuple[Example, ...]], why: str
 ) -> None:
-    path, run = keep(tmp_path, answers_spec()), Store(tmp_path).run(answers_spec())
+    path = keep(tmp_path, answers_spec())
+    run = Store(tmp_path).run(answers_spec())
     assert run.answers(DIGEST, spoil(path)) is None
     assert f"answers under {DIGEST[:12]} skipped" in log_of(run)
     assert why in log_of(run)
@@ -171,12 +178,11 @@ def test_answers_that_cannot_be_trusted_are_skipped_with_a_reason(
 
 @pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
 def test_every_byte_of_answers_changed_in_turn_changes_no_answer(tmp_path: Path, flip: int) -> None:
-    path, run, want = (
-        keep(tmp_path, answers_spec()),
-        Store(tmp_path).run(answers_spec()),
-        evaluation(),
-    )
-    data, refused = path.read_bytes(), 0
+    path = keep(tmp_path, answers_spec())
+    run = Store(tmp_path).run(answers_spec())
+    want = evaluation()
+    data = path.read_bytes()
+    refused = 0
     for at in range(0, len(data), 7):
         path.write_bytes(data[:at] + bytes([data[at] ^ flip]) + data[at + 1 :])
         found = run.answers(DIGEST, EXAMPLES)
@@ -190,7 +196,8 @@ def test_every_byte_of_answers_changed_in_turn_changes_no_answer(tmp_path: Path,
 def test_answers_are_written_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, run = keep(tmp_path, answers_spec()), Store(tmp_path).run(answers_spec())
+    path = keep(tmp_path, answers_spec())
+    run = Store(tmp_path).run(answers_spec())
 
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -211,16 +218,27 @@ def test_answers_are_written_whole_or_not_at_all(
 def report_spec(key: str = "gap", seed: int = 0) -> dict[str, Any]:
     task = TASK | {"language": "de,th", "split": "dev,test"}
     return {
-        "format": RESULT_FORMAT, "kind": REPORT_KIND, "experiment": key, "version": 1, "model": MODEL, "task": task,
-        "ablation": "zero", "options": {}, "seed": seed,
-    }  # fmt: skip
+        "format": RESULT_FORMAT,
+        "kind": REPORT_KIND,
+        "experiment": key,
+        "version": 1,
+        "model": MODEL,
+        "task": task,
+        "ablation": "zero",
+        "options": {},
+        "seed": seed,
+    }
 
 
 def report_of(spec: dict[str, Any]) -> Report:
     table = Table(
-        "one", "A table.", ("language", "p", "n", "sure"), ("", ".3f", "d", ""),
-        (("de", 0.1 + 0.2, 3, True), ("ภาษา", None, 10**15, False)), ("a note",),
-    )  # fmt: skip
+        "one",
+        "A table.",
+        ("language", "p", "n", "sure"),
+        ("", ".3f", "d", ""),
+        (("de", 0.1 + 0.2, 3, True), ("ภาษา", None, 10**15, False)),
+        ("a note",),
+    )
     return Report(spec["experiment"], (table,), ("know this",), spec, 12, 3.5)
 
 
@@ -287,7 +305,8 @@ BAD_TEXT: dict[str, dict[str, Any]] = {
 def test_a_report_that_does_not_fit_becomes_a_sentence(
     tmp_path: Path, about: dict[str, Any]
 ) -> None:
-    good, bad = write(tmp_path, report_spec()), write(tmp_path, report_spec(seed=1))
+    good = write(tmp_path, report_spec())
+    bad = write(tmp_path, report_spec(seed=1))
     tell(bad, about)
     listing = Store(tmp_path).reports()
     assert [r.folder for r in listing.results] == [good]
@@ -297,7 +316,8 @@ def test_a_report_that_does_not_fit_becomes_a_sentence(
 
 
 def test_a_report_of_another_experiment_becomes_a_sentence(tmp_path: Path) -> None:
-    one, other = write(tmp_path, report_spec()), write(tmp_path, report_spec("transfer"))
+    one = write(tmp_path, report_spec())
+    other = write(tmp_path, report_spec("transfer"))
     (one / "result.npz").write_bytes((other / "result.npz").read_bytes())
     (problem,) = Store(tmp_path).reports().problems
     assert "it is a report of transfer, not of gap" in problem

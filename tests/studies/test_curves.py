@@ -77,7 +77,8 @@ def test_every_point_equals_a_model_of_its_own(
     family: str, ablation: str, tokens: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One evaluator a point, one example a batch, nothing kept between passes, compared as `evaluate --mask` does."""
-    model, task = tiny_model(family, tokenizer=tiny_tokenizer()), CASES[family]
+    model = tiny_model(family, tokenizer=tiny_tokenizer())
+    task = CASES[family]
     if tokens is not None:
         in_blocks(model, tokens, monkeypatch)
     scores = score(model, task, language="xx", method="random", seed=3, ablation=ablation)
@@ -153,10 +154,20 @@ def made(right: list[int], n: int = 100, removed: list[int] | None = None, **fie
     difference = (np.array(right) - right[0]) / n
     gone = np.arange(len(right)) if removed is None else np.array(removed)
     given = {
-        "grid": ONE, "language": "xx", "split": "test", "ordering": "shapley", "order": np.arange(4),
-        "removed": gone, "correct": correct, "groups": np.arange(n), "low": difference - 0.01,
-        "high": difference + 0.01, "p_values": np.ones(len(right)), "example_forwards": 0, "seconds": 0.0,
-    }  # fmt: skip
+        "grid": ONE,
+        "language": "xx",
+        "split": "test",
+        "ordering": "shapley",
+        "order": np.arange(4),
+        "removed": gone,
+        "correct": correct,
+        "groups": np.arange(n),
+        "low": difference - 0.01,
+        "high": difference + 0.01,
+        "p_values": np.ones(len(right)),
+        "example_forwards": 0,
+        "seconds": 0.0,
+    }
     return Curve(**given | fields)
 
 
@@ -263,8 +274,12 @@ def test_scores_of_another_model_are_refused(model: Model, scores: HeadScores) -
     with raises("score.other_model", "a model that they do not name"):
         prune_curve(model, task, language="xx", scores=replace(scores, spec={}))
     with raises("score.other_grid", "decoder"):
-        prune_curve(tiny_model("gpt2", tokenizer=tiny_tokenizer()), task, language="xx",
-                    scores=replace(scores, grid=HeadGrid((Stack("decoder", (12,)),))))  # fmt: skip
+        prune_curve(
+            tiny_model("gpt2", tokenizer=tiny_tokenizer()),
+            task,
+            language="xx",
+            scores=replace(scores, grid=HeadGrid((Stack("decoder", (12,)),))),
+        )
     with raises("score.not_finite"):
         prune_curve(
             model, task, language="xx", scores=replace(scores, values=scores.values * np.nan)
@@ -457,7 +472,8 @@ def test_stopped_at_every_batch_it_gets_there_all_the_same(
     model: Model, scores: HeadScores, tmp_path: Path
 ) -> None:
     """Every attempt is given one point more than the last one kept."""
-    store, attempts = Store(tmp_path), 0
+    store = Store(tmp_path)
+    attempts = 0
     while not store.curves().results:
         attempts += 1
         try:
@@ -562,9 +578,14 @@ def test_what_changes_the_numbers_changes_the_key(model: Model, scores: HeadScor
 
     reversed_ = replace(scores, values=-scores.values)
     others = [
-        key(reversed_), key(language="yy"), key(size=8), key(points=3), key(ablation="mean"), key(seed=1),
+        key(reversed_),
+        key(language="yy"),
+        key(size=8),
+        key(points=3),
+        key(ablation="mean"),
+        key(seed=1),
         key(replace(scores, method="gradient")),
-    ]  # fmt: skip
+    ]
     assert len({key(), *others}) == 8
     assert key() == key(points=13)
 
@@ -600,7 +621,8 @@ def test_the_command_prints_the_curve_of_the_library(
     assert main(command(folder, tmp_path, "--points", 4, "--seed", 2, "--json")) == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["split"], list(answer["languages"])) == ("test", ["de", "en"])
-    model, task = headlab.load(str(folder)), headlab.task("intents", ["de"])
+    model = headlab.load(str(folder))
+    task = headlab.task("intents", ["de"])
     scores = headlab.score(model, task, method="random", seed=2, size=16)
     curve = headlab.prune_curve(model, task, scores=scores, size=40, points=4, seed=2)
     row = answer["languages"]["de"]
@@ -672,9 +694,8 @@ def test_the_command_goes_on_where_it_stopped(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "headlab.methods.work.SAVING_SHARE", float("inf")
-        )  # a checkpoint after every point
+        # a checkpoint after every point
+        patch.setattr("headlab.methods.work.SAVING_SHARE", float("inf"))
         patch.setattr(Walk, "save", stop)
         assert main(command(folder, tmp_path / "cut", "--json")) == 130
     assert "curve" in capsys.readouterr().err

@@ -57,7 +57,8 @@ def test_every_pair_stands_once_with_the_figures_of_the_statistics(compared: Ran
     noise = compared.found.noise
     assert noise is not None
     for row in pairs.rows:
-        cell, place = dict(zip(pairs.columns, row, strict=True)), (at[str(row[0])], at[str(row[1])])
+        cell = dict(zip(pairs.columns, row, strict=True))
+        place = (at[str(row[0])], at[str(row[1])])
         assert [cell[name] for name in ("rho", "low", "high")] == [
             part[place] for part in compared.found.rho
         ]
@@ -76,7 +77,8 @@ def test_the_same_scores_and_seed_give_the_same_tables_and_another_seed_other_in
 
 
 def test_languages_stand_in_the_order_of_the_tree(compared: RankAgreement) -> None:
-    each, merges = table(compared, "agreement-languages"), table(compared, "agreement-clusters")
+    each = table(compared, "agreement-languages")
+    merges = table(compared, "agreement-clusters")
     names = each.column("language")
     assert {frozenset(names[:2]), frozenset(names[2:])} == {
         frozenset({"de", "fi"}),
@@ -114,8 +116,10 @@ def test_languages_with_unequally_many_examples_have_no_value_across_halves() ->
         name: replace(s, spec={"task": {"size": 60 if name == "zh" else 100}})
         for name, s in scores.items()
     }
-    found, plain = rank_agreement_of(sized), rank_agreement_of(scores)
-    pairs, others = tables_of(found)[0], tables_of(plain)[0]
+    found = rank_agreement_of(sized)
+    plain = rank_agreement_of(scores)
+    pairs = tables_of(found)[0]
+    others = tables_of(plain)[0]
     at = pairs.columns.index("across halves")
     for row, other in zip(pairs.rows, others.rows, strict=True):
         want = other[at] if "zh" not in row[:2] else None
@@ -133,10 +137,11 @@ def test_languages_with_unequally_many_examples_have_no_value_across_halves() ->
 
 def test_noise_that_unequally_many_examples_share_would_count_across_halves() -> None:
     """What the rule is for: with other sizes the halves of a draw are other ones, so its noise is in both."""
-    rng, drawn, heads = np.random.default_rng(8), 1000, 2000
-    gains = rng.normal(
-        size=(drawn, heads)
-    )  # of coalitions that both languages draw; nothing of the heads' own
+    rng = np.random.default_rng(8)
+    drawn = 1000
+    heads = 2000
+    # of coalitions that both languages draw; nothing of the heads' own
+    gains = rng.normal(size=(drawn, heads))
     late = {
         size: np.array([sampling.cycled_example(0, n, size) for n in range(drawn)]) * 2 >= size
         for size in (100, 99)
@@ -184,13 +189,15 @@ def test_a_language_without_differences_is_a_row_of_nothing() -> None:
 def test_the_matrix_has_every_pair_twice_and_what_noise_allows_under_the_pointer(
     compared: RankAgreement,
 ) -> None:
-    pairs, each = table(compared, "agreement"), table(compared, "agreement-languages")
+    pairs = table(compared, "agreement")
+    each = table(compared, "agreement-languages")
     result = agreement_result(compared)
     (heat,) = plotly_figure(agreement_matrix(result)).data
     assert list(heat.x) == each.column("language")
     np.testing.assert_array_equal(heat.z, heat.z.T)
     row = dict(zip(pairs.columns, pairs.shown()[0], strict=True))
-    a, b = list(heat.x).index(row["language"]), list(heat.x).index(row["other"])
+    a = list(heat.x).index(row["language"])
+    b = list(heat.x).index(row["other"])
     words = heat.customdata[a][b]
     for part in (
         f"ρ = {row['rho']} [{row['low']}, {row['high']}]",
@@ -203,7 +210,8 @@ def test_the_matrix_has_every_pair_twice_and_what_noise_allows_under_the_pointer
 
 
 def test_the_dendrogram_joins_what_the_table_merges(compared: RankAgreement) -> None:
-    each, merges = table(compared, "agreement-languages"), table(compared, "agreement-clusters")
+    each = table(compared, "agreement-languages")
+    merges = table(compared, "agreement-clusters")
     result = agreement_result(compared)
     figure = plotly_figure(dendrogram(result.merges.rows, result.languages.rows))
     assert [max(line.x) for line in figure.data] == merges.column("1 − rho")

@@ -36,8 +36,12 @@ from headlab.studies.table import STUDIES, offered_experiments, study, study_run
 from headlab.tasks import Split, Task
 
 CASES: dict[str, Task] = {
-    "bert": tiny_task(), "deberta-v2": tiny_task(), "gpt2": tiny_task(), "bert-tokens": WORDS, "marian": PAIRS,
-}  # fmt: skip
+    "bert": tiny_task(),
+    "deberta-v2": tiny_task(),
+    "gpt2": tiny_task(),
+    "bert-tokens": WORDS,
+    "marian": PAIRS,
+}
 QUICK: dict[str, Any] = {"method": "leave-one-out", "k": 3}
 
 
@@ -75,7 +79,8 @@ def without(model: Model, *gone: int) -> Bools:
 def test_answers_equal_those_of_a_fresh_evaluator_one_example_at_a_time(
     family: str, ablation: str
 ) -> None:
-    model, task = tiny_model(family, tokenizer=tiny_tokenizer()), CASES[family]
+    model = tiny_model(family, tokenizer=tiny_tokenizer())
+    task = CASES[family]
     pieces = Pieces(model, task, ablation=ablation)
     for kept in (None, without(model, 1, 2, 3, 7)):
         fresh = Evaluator(model, task, "xx", "test", None, batch_size=1, state_bytes=0)
@@ -96,7 +101,8 @@ def test_answers_do_not_depend_on_how_many_batches_run_at_once(
 ) -> None:
     import torch
 
-    before, kept = torch.get_num_threads(), without(model, 4)
+    before = torch.get_num_threads()
+    kept = without(model, 4)
     try:
         torch.set_num_threads(1)
         alone = make(store=None).answers("xx", kept)
@@ -108,7 +114,8 @@ def test_answers_do_not_depend_on_how_many_batches_run_at_once(
 
 
 def test_a_warm_store_makes_no_forward(model: Model, make: Callable[..., Pieces]) -> None:
-    cold, kept = make(), without(model, 1)
+    cold = make()
+    kept = without(model, 1)
     scores = cold.scores("xx", "leave-one-out")
     want = (cold.answers("xx", kept), cold.answers("xx", kept, "dev"), cold.curve("xx", scores, 4))
     assert cold.forwards == scores.example_forwards + 20 + 10 + 4 * 20
@@ -169,7 +176,8 @@ def test_random_scores_are_those_of_the_method_and_are_not_stored(
 def test_torn_answers_are_made_anew_and_the_log_says_so(
     model: Model, make: Callable[..., Pieces]
 ) -> None:
-    want, store = make().answers("xx"), make().store
+    want = make().answers("xx")
+    store = make().store
     assert store is not None
     (folder,) = store.folders()
     (path,) = folder.glob("*.npz")
@@ -215,7 +223,8 @@ def test_of_too_many_answers_those_used_longest_ago_are_computed_again(
 
 
 def test_asks_are_for_what_is_lacking(model: Model, make: Callable[..., Pieces]) -> None:
-    pieces, kept = make(), without(model, 1)
+    pieces = make()
+    kept = without(model, 1)
     asked = pieces.ask_scores("xx", "leave-one-out")
     assert (asked.kind, asked.method, asked.forwards) == ("scores", "leave-one-out", 120)
     assert pieces.ask_answers("xx", [None, kept, kept], unknown_masks=2).forwards == 4 * 20
@@ -237,7 +246,8 @@ def test_asks_are_for_what_is_lacking(model: Model, make: Callable[..., Pieces])
 
 
 def test_a_run_costs_what_was_said_and_the_second_nothing(make: Callable[..., Pieces]) -> None:
-    said, steps = forecast("transfer", make(), QUICK), list[Progress]()
+    said = forecast("transfer", make(), QUICK)
+    steps = list[Progress]()
     missing = missing_pieces("transfer", make(), QUICK)
     assert said.seconds is not None
     assert said.seconds > 0
@@ -359,11 +369,15 @@ def test_whatever_numbers_depend_on_names_the_report(
     first = spec(make(), {})
     assert first == spec(make(), {"runs": 10, "method": "shapley"})
     others = [
-        spec(make(seed=1), {}), spec(make(dev_size=11), {}), spec(make(test_size=None), {}),
-        spec(make(ablation="mean"), {}), spec(make(), {"runs": 3}), spec(make(), {"method_options": {"samples": 9}}),
+        spec(make(seed=1), {}),
+        spec(make(dev_size=11), {}),
+        spec(make(test_size=None), {}),
+        spec(make(ablation="mean"), {}),
+        spec(make(), {"runs": 3}),
+        spec(make(), {"method_options": {"samples": 9}}),
         spec(Pieces(model, tiny_task().restricted(["xx"]), dev_size=10, test_size=20), {}),
         spec(Pieces(model, replace(tiny_task(), seed=3), dev_size=10, test_size=20), {}),
-    ]  # fmt: skip
+    ]
     assert len({first, *others}) == 9
 
 
@@ -374,8 +388,10 @@ def test_options_left_out_and_defaults_spelled_out_give_one_report(
     from headlab.studies.run import report_spec
 
     about = STUDIES["iterative"]
-    full = {f"{name}_options": METHODS[key].resolve({}) for name, key in
-            (("method", "shapley"), ("monte_carlo", "monte-carlo"))}  # fmt: skip
+    full = {
+        f"{name}_options": METHODS[key].resolve({})
+        for name, key in (("method", "shapley"), ("monte_carlo", "monte-carlo"))
+    }
     spaced = {"orderings": " random, monte-carlo,shapley,gradient,leave-one-out,random,"}
     keys = [
         report_spec(about, make(), about.resolve(options)).key
@@ -493,7 +509,8 @@ def test_the_pace_of_stored_results_is_used(make: Callable[..., Pieces]) -> None
     assert "gradient at " in said.basis
     assert "as in the cache's results" in said.basis
     curve = Ask("curve", "xx", "a curve", 100)
-    timed, known = Pace(make()), Pace(make())
+    timed = Pace(make())
+    known = Pace(make())
     assert timed.seconds_a_forward(curve) == timed.seconds_a_forward(
         Ask("answers", "xx", "some answers", 100)
     )
@@ -588,8 +605,10 @@ def test_the_command_lists_the_experiments_without_a_model(
     listed = json.loads(capsys.readouterr().out)["experiments"]
     assert [about["key"] for about in listed] == list(offered_experiments())
     assert listed[1]["options"]["runs"] == {
-        "default": 10, "help": "random choices of heads", "fits": "a whole number of 1 or more"
-    }  # fmt: skip
+        "default": 10,
+        "help": "random choices of heads",
+        "fits": "a whole number of 1 or more",
+    }
 
 
 @pytest.mark.usefixtures("known_task")
@@ -637,10 +656,8 @@ def test_the_command_ends_with_a_sentence_where_something_does_not_fit(
 
 @pytest.mark.parametrize("key", offered_experiments())
 def test_an_experiment_is_documented_with_its_options_and_defaults(key: str) -> None:
-    about, page = (
-        STUDIES[key],
-        (Path(__file__).parents[2] / "docs" / "experiments.md").read_text(encoding="utf-8"),
-    )
+    about = STUDIES[key]
+    page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text(encoding="utf-8")
     (section,) = (part for part in page.split("\n## ") if part.startswith(f"`{key}`\n"))
     assert f"*{about.question}*" in section
     rows = [

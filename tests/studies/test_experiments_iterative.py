@@ -96,9 +96,12 @@ def test_differences_are_paired_over_the_answers(
     table = made[0].table("iterative-differences")
     pairs = [(row["ordering"], row["minus"]) for row in rows(table, language="xx")]
     assert pairs == [
-        ("shapley", "random"), ("gradient", "random"), ("gradient-batch", "random"), ("gradient", "shapley"),
+        ("shapley", "random"),
+        ("gradient", "random"),
+        ("gradient-batch", "random"),
+        ("gradient", "shapley"),
         ("gradient-batch", "shapley"),
-    ]  # fmt: skip
+    ]
     (row,) = rows(table, language="xx", ordering="gradient", minus="shapley")
     want = compare_areas(curves["gradient"][0], curves["shapley"][0], 0)
     got = (row["difference, points"], row["low, points"], row["high, points"], 100 * row["p"])
@@ -116,9 +119,8 @@ def test_a_warm_run_costs_nothing_and_goes_to_json_and_back(made: tuple[Report, 
     report, pieces = made
     again = Pieces(pieces.model, tiny_task(), pieces.store, dev_size=10, test_size=12)
     assert sum(ask.forwards for ask in cost(again, OPTIONS)) == 0
-    more = run_experiment(
-        "iterative", again, options=OPTIONS | {"loss": 20.0}
-    )  # another report of the same pieces
+    # another report of the same pieces
+    more = run_experiment("iterative", again, options=OPTIONS | {"loss": 20.0})
     assert again.forwards == more.example_forwards == 0
     assert more.table("iterative") == report.table("iterative")
     assert Report.from_json(report.to_json()) == report
@@ -156,8 +158,21 @@ def made_up(rng: np.random.Generator, ordering: str, chance: float) -> Curve:
     falls = np.repeat(rng.binomial(4, chance, 20), 3)
     correct = np.arange(5)[:, None] <= falls[None]
     flat = np.zeros(5)
-    return Curve(HeadGrid((Stack("encoder", (4,)),)), "xx", "test", ordering, np.arange(4), np.arange(5), correct,
-                 np.repeat(np.arange(20), 3), flat, flat, flat + 1, 0, 0.0)  # fmt: skip
+    return Curve(
+        HeadGrid((Stack("encoder", (4,)),)),
+        "xx",
+        "test",
+        ordering,
+        np.arange(4),
+        np.arange(5),
+        correct,
+        np.repeat(np.arange(20), 3),
+        flat,
+        flat,
+        flat + 1,
+        0,
+        0.0,
+    )
 
 
 def test_intervals_of_areas_and_differences_cover_the_truth(rng: np.random.Generator) -> None:
@@ -170,8 +185,12 @@ def test_intervals_of_areas_and_differences_cover_the_truth(rng: np.random.Gener
     }
     missed = [0, 0]
     for run in range(60):
-        found = {"xx": {"random": [made_up(rng, "random", 0.5) for _ in range(2)],
-                        "shapley": [made_up(rng, "shapley", 0.7)]}}  # fmt: skip
+        found = {
+            "xx": {
+                "random": [made_up(rng, "random", 0.5) for _ in range(2)],
+                "shapley": [made_up(rng, "shapley", 0.7)],
+            }
+        }
         (area,) = (
             area for area in area_records(found, run, 1.0).rows if area.ordering == "shapley"
         )

@@ -97,8 +97,21 @@ def falling(rng: np.random.Generator, ordering: str, chance: float, shared: Any 
     falls = np.repeat(rng.binomial(4, chance, 30) if shared is None else shared, 2)
     correct = np.arange(5)[:, None] <= falls[None]
     flat = np.zeros(5)
-    return Curve(HeadGrid((Stack("encoder", (4,)),)), "xx", "test", ordering, np.arange(4), np.arange(5), correct,
-                 np.repeat(np.arange(30), 2), flat, flat, flat + 1, 0, 0.0)  # fmt: skip
+    return Curve(
+        HeadGrid((Stack("encoder", (4,)),)),
+        "xx",
+        "test",
+        ordering,
+        np.arange(4),
+        np.arange(5),
+        correct,
+        np.repeat(np.arange(30), 2),
+        flat,
+        flat,
+        flat + 1,
+        0,
+        0.0,
+    )
 
 
 def language_of(
@@ -150,9 +163,8 @@ def test_the_curves_are_those_of_the_pieces_and_the_mean_weighs_languages_alike(
 def test_a_warm_run_costs_nothing(made: tuple[Report, Pieces]) -> None:
     report, pieces = made
     again = Pieces(pieces.model, tiny_task(), pieces.store, dev_size=10, test_size=12)
-    other = run_experiment(
-        "methods", again, options=OPTIONS | {"top": 3}
-    )  # another report of the same pieces
+    # another report of the same pieces
+    other = run_experiment("methods", again, options=OPTIONS | {"top": 3})
     assert again.forwards == other.example_forwards == 0
     assert other.table("methods-curves") == report.table("methods-curves")
 
@@ -218,10 +230,8 @@ def test_only_the_mean_of_an_aligned_task_is_of_texts_drawn_together(
         pieces.model, replace(tiny_task(), aligned=True), None, dev_size=10, test_size=12
     )
     differences = methods.judge(aligned, {"xx": of, "yy": of}, names, 1.0).differences
-    curves, numbers = (
-        {name: [one.curve for one in of[name]] for name in of},
-        of["shapley"][0].curve.groups,
-    )
+    curves = {name: [one.curve for one in of[name]] for name in of}
+    numbers = of["shapley"][0].curve.groups
     found = [
         GroupedCurves(curves, aligned.group_names(language, numbers, "test"))
         for language in ("xx", "yy")
@@ -257,7 +267,8 @@ def test_correlations_are_those_of_the_scores_with_halves_where_there_are(
     table = agreement_table({"xx": of}, 0)
     assert [(row["method"], row["other"]) for row in rows(table)] == list(combinations(of, 2))
     for row in rows(table):
-        one, other = of[row["method"]].values, of[row["other"]].values
+        one = of[row["method"]].values
+        other = of[row["other"]].values
         assert row["rho"] == pytest.approx(reference.spearman(one, other))
         assert (row["ceiling"] is None) == ("gradient" in (row["method"], row["other"]))
     notes = " ".join(table.notes)
@@ -268,7 +279,8 @@ def test_correlations_are_those_of_the_scores_with_halves_where_there_are(
 def test_the_mean_correlation_and_its_interval_resample_heads_for_all_languages_at_once(
     rng: np.random.Generator,
 ) -> None:
-    heads, draws = 15, 200
+    heads = 15
+    draws = 200
     pairs = [list(rng.normal(size=(2, heads))) for _ in range(2)]
     scores = {
         name: {"shapley": scores_of(name, one), "gradient": scores_of(name, other)}
@@ -297,7 +309,8 @@ def test_the_interval_of_the_mean_correlation_covers_it(rng: np.random.Generator
     truth = np.mean([6 / np.pi * np.arcsin(r / 2) for r in (0.8, 0.4)])
     missed = 0
     for seed in range(60):
-        base, noise = rng.normal(size=50), rng.normal(size=(2, 50))
+        base = rng.normal(size=50)
+        noise = rng.normal(size=(2, 50))
         scores = {
             name: {
                 "a": scores_of(name, base),
@@ -320,7 +333,8 @@ def test_scores_without_differences_correlate_with_nothing() -> None:
 
 
 def test_shared_heads_are_counted_at_both_ends_beside_all_choices() -> None:
-    one, other = np.arange(12), np.array([0, 2, 1, 3, 4, 5, 6, 7, 11, 10, 8, 9])
+    one = np.arange(12)
+    other = np.array([0, 2, 1, 3, 4, 5, 6, 7, 11, 10, 8, 9])
     scores = {"xx": {"shapley": scores_of("xx", one), "gradient": scores_of("xx", other)}}
     highest, lowest = rows(overlap_table(scores, 3))
     assert (highest["heads"], highest["shared"]) == ("highest", len({9, 10, 11} & {8, 9, 11}))
@@ -493,8 +507,10 @@ def test_the_sentence_is_of_the_mean_and_counts_the_languages_that_agree() -> No
 
 def test_intervals_of_all_pairs_cover_together_and_equal_methods_are_seldom_settled() -> None:
     """The area of a group that falls after count f is (f + 1/2) / 4, at most 1."""
-    rng, chances = np.random.default_rng(4), {"shapley": 0.6, "gradient": 0.6, "confidence": 0.6}
-    share, ways = np.minimum((np.arange(5) + 0.5) / 4, 1), np.array([1, 4, 6, 4, 1])
+    rng = np.random.default_rng(4)
+    chances = {"shapley": 0.6, "gradient": 0.6, "confidence": 0.6}
+    share = np.minimum((np.arange(5) + 0.5) / 4, 1)
+    ways = np.array([1, 4, 6, 4, 1])
     truth = {
         p: 100 * float(share @ (ways * p ** np.arange(5) * (1 - p) ** np.arange(4, -1, -1)))
         for p in (0.2, 0.6)
@@ -519,7 +535,8 @@ def test_the_matrix_has_every_pair_of_methods_twice_with_its_interval_under_the_
     made: tuple[Report, Pieces],
 ) -> None:
     report, _ = made
-    figures, table = plots.report_figures(report), report.table("methods-agreement")
+    figures = plots.report_figures(report)
+    table = report.table("methods-agreement")
     assert list(figures)[:3] == [
         "methods-agreement-mean",
         "methods-agreement-xx",
@@ -538,7 +555,8 @@ def test_the_matrix_has_every_pair_of_methods_twice_with_its_interval_under_the_
 
 def test_the_verdict_and_the_curves_are_drawn_from_the_tables(made: tuple[Report, Pieces]) -> None:
     report, _ = made
-    figures, table = plots.report_figures(report), report.table("methods-verdict")
+    figures = plots.report_figures(report)
+    table = report.table("methods-verdict")
     dots = {trace.name: trace for trace in figures["methods-verdict"].data}
     assert list(dots["the next method"].x) == table.column("minus next, points")
     assert list(dots["random"].x) == table.column("minus random, points")

@@ -17,8 +17,11 @@ from headlab.studies.remaining import NO_ROLE, remaining, role_counts
 
 VALUES = np.array([5, 4, 3, 2, 1, 0, -1, -2, -3, -4])  # heads leave from the last to the first
 HAVE: dict[str, tuple[int, ...]] = {
-    "position -1": (0, 9), "position +1": (1,), "nsubj: dependent to governor": (0, 2, 3), "rare word": (),
-}  # fmt: skip
+    "position -1": (0, 9),
+    "position +1": (1,),
+    "nsubj: dependent to governor": (0, 2, 3),
+    "rare word": (),
+}
 MODEL = {"name": "m", "fingerprint": "0" * 64}
 
 
@@ -76,7 +79,8 @@ def test_random_orders_leave_what_the_range_says(rng: np.random.Generator) -> No
 def test_heads_that_may_not_leave_are_neither_counted_nor_drawn(rng: np.random.Generator) -> None:
     """Of 10 heads 6 are free; one role has 3 of these and one other, one role has others only."""
     having = {"a": np.isin(np.arange(10), [0, 1, 2, 9]), "b": np.isin(np.arange(10), [7, 8])}
-    free, kept = np.arange(10) < 6, np.isin(np.arange(10), [0, 3, 6, 7, 8, 9])
+    free = np.arange(10) < 6
+    kept = np.isin(np.arange(10), [0, 3, 6, 7, 8, 9])
     (stay,) = role_counts(having, kept, free)
     assert (stay.role, stay.heads, stay.of) == ("a", 1, 3)
     slow = reference.shared_by_chance(6, 3, 2)

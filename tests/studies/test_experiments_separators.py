@@ -78,7 +78,8 @@ def test_shares_equal_those_counted_sentence_by_sentence_without_padding(
         want = []
         for stack, layer in zip(stacks, weights(family, inputs), strict=True):
             queries, keys = sides[stack]
-            real, looking = [True] * len(keys), [True] * len(queries)
+            real = [True] * len(keys)
+            looking = [True] * len(queries)
             want += [reference.looks_at(head, looking, keys, real, IDS[tokens]) for head in layer]
         np.testing.assert_allclose(found.tokens[row], want, atol=1e-12)
     assert 0 < found.tokens.mean() < 1
@@ -120,10 +121,8 @@ def test_sentences_that_do_not_fit_are_cut(monkeypatch: pytest.MonkeyPatch) -> N
     from headlab.studies import separators
 
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    want, shares = (
-        measure_looks(Evaluator(model, tiny_task(), "xx", "dev", 9)),
-        separators.shares_of,
-    )
+    want = measure_looks(Evaluator(model, tiny_task(), "xx", "dev", 9))
+    shares = separators.shares_of
 
     def small(model: Model, batch: object, ids: torch.Tensor) -> object:
         if len(batch.rows) > 4:  # type: ignore[attr-defined] # a batch
@@ -151,7 +150,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Pieces]:
 
 def test_the_tables_hold_the_means_of_what_was_seen(report: tuple[Report, Pieces]) -> None:
     found, pieces = report
-    heads, kinds = found.table("separators"), found.table("separator-kinds")
+    heads = found.table("separators")
+    kinds = found.table("separator-kinds")
     chosen = {"language-agnostic": [9, 10, 11], "language-specific": [0], "all": list(range(12))}
     for language in ("xx", "yy"):
         seen = measure_looks(Evaluator(pieces.model, tiny_task(), language, "dev", 10))
@@ -186,8 +186,12 @@ def test_a_second_look_costs_nothing_and_another_option_is_another_report(
 
 
 def test_heads_of_no_kind_leave_their_cells_empty(tmp_path: Path) -> None:
-    pieces = Pieces(tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task().restricted(["xx"]), Store(tmp_path),
-                    dev_size=4)  # fmt: skip
+    pieces = Pieces(
+        tiny_model("bert", tokenizer=tiny_tokenizer()),
+        tiny_task().restricted(["xx"]),
+        Store(tmp_path),
+        dev_size=4,
+    )
     plant(pieces, "xx", VALUES)
     kinds = run_experiment("separators", pieces).table("separator-kinds")
     assert [row[2] for row in kinds.rows] == [12, 0, 12]
@@ -200,12 +204,12 @@ def test_intervals_cover_the_truth_when_sentences_of_a_group_agree(
 ) -> None:
     """60 groups of 3 sentences; a head looks with probability 0.3 in all of a group or in none, another with 0.6."""
     groups = tuple(str(i // 3) for i in range(180))
-    truth, runs = np.array([0.3, 0.6]), 30
-    missed, apart = np.zeros(2), 0
-    grid, kinds = (
-        HeadGrid((Stack("encoder", (2,)),)),
-        {"one": np.array([True, False]), "all": np.ones(2, bool)},
-    )
+    truth = np.array([0.3, 0.6])
+    runs = 30
+    missed = np.zeros(2)
+    apart = 0
+    grid = HeadGrid((Stack("encoder", (2,)),))
+    kinds = {"one": np.array([True, False]), "all": np.ones(2, bool)}
     for _ in range(runs):
         tokens = np.repeat((rng.random((60, 2)) < truth).astype(float), 3, axis=0)
         found = {"xx": SeparatorLooks(tokens, groups)}
@@ -241,14 +245,17 @@ def test_languages_that_are_not_aligned_are_resampled_each_for_itself_and_count_
     rng: np.random.Generator,
 ) -> None:
     """One head looks in nearly all sentences of xx and in few of the yy, which are fewer."""
-    found, kinds = {}, {"one": np.array([True, False]), "all": np.ones(2, bool)}
+    found = {}
+    kinds = {"one": np.array([True, False]), "all": np.ones(2, bool)}
     for language, groups, share in (("xx", 40, 0.95), ("yy", 20, 0.05)):
         tokens = np.repeat((rng.random((groups, 2)) < (share, 0.5)).astype(float), 2, axis=0)
         found[language] = SeparatorLooks(tokens, tuple(str(i // 2) for i in range(2 * groups)))
     wide = {}
     for aligned, names in ((False, False), (True, True)):
-        each = {name: replace(seen, groups=tuple(f"{name if names else ''}{g}" for g in seen.groups))
-                for name, seen in found.items()}  # fmt: skip
+        each = {
+            name: replace(seen, groups=tuple(f"{name if names else ''}{g}" for g in seen.groups))
+            for name, seen in found.items()
+        }
         records = kind_records(each, kinds, are_aligned=aligned, rng=np.random.default_rng(1))
         row = astuple(records.rows[-2])
         assert row[:2] == ("all languages", "one")

@@ -116,7 +116,8 @@ GROUPS = tuple(str(i // 2) for i in range(30))
 
 
 def test_table_2_equals_masks_that_are_evaluated_afresh(model: Model, report: Report) -> None:
-    whole, all_masks = right(model, "xx", [True] * 12), masks(model, "xx", 3)
+    whole = right(model, "xx", [True] * 12)
+    all_masks = masks(model, "xx", 3)
     own = reference.gains(whole, [right(model, "xx", all_masks["shapley"][0])])
     (wide,) = rows(report.table("targeted-accuracy"), language="xx")
     assert (wide["harmful heads"], wide["K"], wide["untouched, %"]) == (
@@ -138,11 +139,13 @@ def test_table_2_equals_masks_that_are_evaluated_afresh(model: Model, report: Re
         assert row["difference, points"] == pytest.approx(100 * sum(gain) / 30, abs=1e-9)
         # As whole numbers, so that resamples that lose as much as they gain do so exactly.
         runs_n = float(len(runs))
-        exact, ends_of = np.rint(np.array([gain]) * runs_n), (runs_n, -runs_n)
+        exact = np.rint(np.array([gain]) * runs_n)
+        ends_of = (runs_n, -runs_n)
         low, high, p = group_bootstrap(
             exact, GROUPS, np.random.default_rng(0), pseudo_values=ends_of, draws=10_000
         )
-        low, high = low / runs_n, high / runs_n
+        low = low / runs_n
+        high = high / runs_n
         found = (row["low, points"], row["high, points"], row["p"])
         assert found == pytest.approx((100 * low[0], 100 * high[0], p[0]), abs=1e-9)
         ends = (min(shares), max(shares)) if choice == "random" else (None, None)
@@ -178,7 +181,8 @@ def test_runs_that_cancel_out_lie_on_both_sides_of_0() -> None:
     """Thirds do not add up to 0 in binary; as counts they do."""
     thirds = Gain(np.array([1 / 3, -2 / 3, 1 / 3, 0.0] * 5), tuple("abcd" * 5), 3)
     found = difference(thirds, 0)
-    counts, rng = np.array([[1.0, -2.0, 1.0, 0.0] * 5]), np.random.default_rng(0)
+    counts = np.array([[1.0, -2.0, 1.0, 0.0] * 5])
+    rng = np.random.default_rng(0)
     low, high, p = group_bootstrap(
         counts, thirds.groups, rng, pseudo_values=(3.0, -3.0), draws=10_000
     )
@@ -194,7 +198,8 @@ def test_with_k_given_every_choice_but_the_harmful_heads_has_k(
     found = run_experiment("targeted", make(), options={"runs": 2, "k": 2})
     for row in rows(found.table("targeted"), language="yy"):
         assert row["heads removed"] == (0 if row["removed by"] == "harmful" else 2)
-    whole, kept = right(model, "yy", [True] * 12), masks(model, "yy", 2)["shapley"][0]
+    whole = right(model, "yy", [True] * 12)
+    kept = masks(model, "yy", 2)["shapley"][0]
     (row,) = rows(found.table("targeted"), language="yy", removed_by="shapley")
     assert row["difference, points"] == pytest.approx(
         100 * (sum(right(model, "yy", kept)) - sum(whole)) / 30
@@ -218,8 +223,10 @@ def test_leave_one_out_is_left_out_on_request(make: Callable[[], Pieces]) -> Non
 def test_p_is_adjusted_over_the_languages_for_each_choice(make: Callable[[], Pieces]) -> None:
     found = run_experiment("targeted", make(), options={"runs": 2, "k": 4})
     for choice in ("shapley", "random", "leave-one-out"):
-        both = [*rows(found.table("targeted"), removed_by=choice, language="xx"),
-                *rows(found.table("targeted"), removed_by=choice, language="yy")]  # fmt: skip
+        both = [
+            *rows(found.table("targeted"), removed_by=choice, language="xx"),
+            *rows(found.table("targeted"), removed_by=choice, language="yy"),
+        ]
         want = reference.holm_by_steps([row["p"] for row in both])
         assert [row["p (Holm)"] for row in both] == pytest.approx(want)
 
@@ -242,9 +249,8 @@ def test_other_seeds_draw_other_heads(
 def test_the_forecast_knows_the_masks_of_scores_that_are_there(
     make: Callable[[], Pieces], report: Report
 ) -> None:
-    assert (
-        forecast("targeted", make(), {"runs": RUNS + 1}).forwards == 30
-    )  # one random mask more in xx
+    # one random mask more in xx
+    assert forecast("targeted", make(), {"runs": RUNS + 1}).forwards == 30
     cold = Pieces(make().model, tiny_task(), None, dev_size=12)
     answers = [
         a.forwards for a in missing_pieces("targeted", cold, {"runs": 2}) if a.kind == "answers"
@@ -342,11 +348,11 @@ def test_the_interval_of_a_mean_over_languages_covers_it(
     aligned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(differences, "DRAWS", 600)
-    rng, missed = np.random.default_rng(2), 0
+    rng = np.random.default_rng(2)
+    missed = 0
     for _ in range(150):
-        shared = rng.normal(
-            0, 0.3, 40
-        )  # a group that a mask helps in one language, it helps in the others
+        # a group that a mask helps in one language, it helps in the others
+        shared = rng.normal(0, 0.3, 40)
         gains = {}
         for name, size in (("a", 80), ("b", 40), ("c", 120)):
             own = shared if aligned else rng.normal(0, 0.3, 40)
@@ -404,7 +410,8 @@ def test_the_mean_over_languages_that_differ_is_missed_as_often_as_its_interval_
 ) -> None:
     """Missed by none of 200, as the pool's interval is, would be too wide."""
     monkeypatch.setattr(differences, "DRAWS", 600)
-    rng, missed = np.random.default_rng(5), 0
+    rng = np.random.default_rng(5)
+    missed = 0
     for _ in range(200):
         found = over_languages(far_apart(rng), int(rng.integers(1 << 30)), are_aligned=False)
         assert found.low is not None
@@ -445,7 +452,8 @@ def test_ties_are_ties_where_languages_have_unequally_many_answers(
 ) -> None:
     """Thirds that weigh 10/9 and 10/11: as whole numbers, 110 and 90 of 297, the same resamples are exactly 0."""
     monkeypatch.setattr(bootstrap, "BIN_PICKS", 10**9)  # picked, so that both draw the same groups
-    rng, by_last_bit = np.random.default_rng(7), []
+    rng = np.random.default_rng(7)
+    by_last_bit = []
     for _ in range(5):
         counts = [rng.integers(-1, 2, size).astype(float) for size in (18, 22)]
         groups = [tuple(str(i % 6) for i in range(len(row))) for row in counts]
@@ -470,7 +478,8 @@ def test_the_interval_of_a_difference_between_splits_covers_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(differences, "DRAWS", 600)
-    rng, missed = np.random.default_rng(3), 0
+    rng = np.random.default_rng(3)
+    missed = 0
     for _ in range(200):
         sides = []
         for size, mean in ((60, 0.1), (150, 0.02)):

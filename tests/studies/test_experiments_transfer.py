@@ -113,7 +113,8 @@ def test_the_zero_shot_table_sets_the_mask_of_the_source_beside_each_languages_o
 ) -> None:
     for column in LANGUAGES:
         (found,) = rows(report.table("zero-shot"), language=column)
-        zero, own = points(answers, "en", column), points(answers, column, column)
+        zero = points(answers, "en", column)
+        own = points(answers, column, column)
         assert found["mask of en, %"] == pytest.approx(100 * sum(answers["en", column]) / 30)
         assert found["difference, points"] == pytest.approx(zero, abs=1e-9)
         assert found["own mask, points"] == pytest.approx(own, abs=1e-9)
@@ -132,9 +133,8 @@ def test_with_k_every_language_removes_its_k_lowest_and_another_source_may_be_na
     plant(pieces, "yy", VALUES[::-1])
     found = run_experiment("transfer", pieces, options={"k": 2, "source": "yy"})
     assert [row["heads removed"] for row in rows(found.table("transfer-matrix"))] == [2, 2]
-    kept = [
-        head not in (6, 9) for head in range(12)
-    ]  # yy's two lowest: those of xx, from the other end
+    # yy's two lowest: those of xx, from the other end
+    kept = [head not in (6, 9) for head in range(12)]
     (row,) = rows(found.table("transfer"), chosen_on="yy", language="xx")
     assert row["accuracy, %"] == pytest.approx(100 * sum(right(model, "xx", kept)) / 30)
     assert [t.name for t in found.tables] == ["transfer-matrix", "transfer", "zero-shot"]

@@ -78,7 +78,8 @@ def point(order="mean", removed=0, worst=0.0, mean=0.0, bound=None, kept=None, p
 @pytest.mark.parametrize("seed", range(5))
 def test_the_front_is_what_no_other_point_beats(seed):
     rng = np.random.default_rng(seed)
-    cost, value = rng.integers(0, 6, 30).astype(float), rng.integers(0, 6, 30).astype(float)
+    cost = rng.integers(0, 6, 30).astype(float)
+    value = rng.integers(0, 6, 30).astype(float)
     assert pareto(cost, value).tolist() == reference.undominated(
         list(zip(cost, value, strict=True))
     )
@@ -109,9 +110,10 @@ def test_orders_that_are_the_same_are_tried_once_and_it_is_said():
     )
     assert [one.key for one in orders] == ["mean"]
     assert told == [
-        "Order weakest is order mean here.", "Order own xx is order mean here.",
+        "Order weakest is order mean here.",
+        "Order own xx is order mean here.",
         "There is no order by cost: all heads of this model cost alike.",
-    ]  # fmt: skip
+    ]
     two, told = candidate_orders(
         ["mean", "own"], scores_of({"xx": range(6), "yy": [5, 1, 2, 3, 4, 0]}), EVEN
     )
@@ -145,9 +147,13 @@ def test_the_smallest_that_is_within_by_estimate_may_stand_behind_one_that_is_no
 
 def test_by_the_bound_the_first_count_that_fails_ends_its_order():
     points = [
-        point(removed=0, bound=0.0), point(removed=1, bound=-0.01), point(removed=2, bound=-0.02),
-        point(removed=3, bound=-0.01), point("weakest", 0, bound=0.0), point("weakest", 1, bound=-0.005),
-    ]  # fmt: skip
+        point(removed=0, bound=0.0),
+        point(removed=1, bound=-0.01),
+        point(removed=2, bound=-0.02),
+        point(removed=3, bound=-0.01),
+        point("weakest", 0, bound=0.0),
+        point("weakest", 1, bound=-0.005),
+    ]
     assert (
         smallest_within(points, 0.01, "bound").order,
         smallest_within(points, 0.01, "bound").removed,
@@ -170,9 +176,11 @@ def test_parameters_decide_what_is_smallest_where_they_are_known():
 
 def test_at_k_heads_the_weakest_language_decides_and_then_the_mean():
     points = [
-        point("mean", 2, worst=-0.05, mean=0.05), point("weakest", 2, worst=-0.01, mean=0.0),
-        point("own xx", 2, worst=-0.01, mean=0.01), point("weakest", 3, worst=0.0, mean=0.2),
-    ]  # fmt: skip
+        point("mean", 2, worst=-0.05, mean=0.05),
+        point("weakest", 2, worst=-0.01, mean=0.0),
+        point("own xx", 2, worst=-0.01, mean=0.01),
+        point("weakest", 3, worst=0.0, mean=0.2),
+    ]
     assert best_with_heads(points, 4).order == "own xx"
 
 
@@ -248,9 +256,8 @@ def test_the_answer_is_judged_on_test_and_the_mask_carries_what_was_seen_there(m
     assert again.chosen["within"] == 3.0
     assert set(again.chosen["evaluated"]["test"]["languages"]) == {"xx", "yy"}
     assert any("front judged at most one mask there" in note for note in report.notes)
-    assert not any(
-        "once" in note for note in report.notes
-    )  # how often the examples were looked at is not known
+    # how often the examples were looked at is not known
+    assert not any("once" in note for note in report.notes)
 
 
 def test_a_front_that_is_kept_is_not_made_again_and_another_question_walks_no_further(model, front):
@@ -276,7 +283,8 @@ def test_an_interrupted_front_goes_on_and_ends_with_the_same_numbers(model, fron
 
     with pytest.raises(KeyboardInterrupt):
         run_experiment("front", pieces_of(model, tmp_path), options=OPTIONS, on_progress=stop)
-    seen, rest = [], pieces_of(model, tmp_path)
+    seen = []
+    rest = pieces_of(model, tmp_path)
     report = run_experiment("front", rest, options=OPTIONS, on_progress=seen.append)
     assert report.tables == front[1].tables
     assert report.notes == front[1].notes
@@ -323,7 +331,8 @@ def made_curve(rng, language, right, wrong):
         u = rng.random(n)
         rows.append(np.where(base, u >= right * gone, u < wrong * gone))
     order = np.arange(6)
-    correct, flat = np.array(rows), np.zeros(7)
+    correct = np.array(rows)
+    flat = np.zeros(7)
     return Curve(
         GRID,
         language,
@@ -346,7 +355,10 @@ def test_along_an_order_made_without_the_examples_the_bound_is_wrong_as_seldom_a
 ):
     monkeypatch.setattr("headlab.studies.pareto.DRAWS", 400)
     monkeypatch.setattr("headlab.studies.differences.DRAWS", 20)
-    rng, wrong, runs, loss = np.random.default_rng(0), 0, 80, 0.02
+    rng = np.random.default_rng(0)
+    wrong = 0
+    runs = 80
+    loss = 0.02
     groups = {name: tuple(map(str, range(400))) for name in ("xx", "yy")}
     for _ in range(runs):
         curves = {
@@ -361,16 +373,19 @@ def test_along_an_order_made_without_the_examples_the_bound_is_wrong_as_seldom_a
 
 def test_the_test_confirms_a_model_that_loses_too_much_as_seldom_as_it_says(monkeypatch):
     monkeypatch.setattr("headlab.studies.pareto.DRAWS", 400)
-    rng, confirmed, runs, n, loss = np.random.default_rng(1), 0, 200, 400, 0.03
+    rng = np.random.default_rng(1)
+    confirmed = 0
+    runs = 200
+    n = 400
+    loss = 0.03
     groups = tuple(map(str, range(n)))
     for _ in range(runs):
         verdicts = []
         for language, lost in (("xx", loss), ("yy", 0.0), ("zz", -0.02)):
             before = rng.random(n) < 0.8
             u = rng.random(n)
-            after = np.where(
-                before, u >= (0.05 + lost) / 0.8, u < 0.25
-            )  # 0.05 is gained, 0.05 + lost is lost
+            # 0.05 is gained, 0.05 + lost is lost
+            after = np.where(before, u >= (0.05 + lost) / 0.8, u < 0.25)
             verdicts.append(language_verdict(language, before, after, groups, loss, 0))
         confirmed += p_of_any_loss(verdicts) <= 0.05
     assert confirmed / runs <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)

@@ -40,7 +40,8 @@ def test_the_figure_of_a_stored_front_joins_what_its_table_calls_best_where_head
     result = front_result({"smallest": points[2]}, points, ORDERS, GRID)
     (chart,) = figures(replace(result, loss=2.0)).values()
     figure = plotly_figure(chart)
-    line, ring = figure.data[0], figure.data[-1]
+    line = figure.data[0]
+    ring = figure.data[-1]
     scale = 1e6 if counted else 1
     assert {(round(x * scale), y) for x, y in zip(line.x, line.y, strict=True)} == best
     assert (round(ring.x[0] * scale), ring.y[0]) == (900 if counted else 6, -2.0)

@@ -21,8 +21,14 @@ from headlab.studies.published import (
 
 ROOT = Path(__file__).parents[2]
 NOTES = ROOT.parent / "shared" / "papers.md"
-ROWS = {"whole model": "whole", "random": "random", "gradient (Michel)": "gradient", "gradient": "gradient",
-        "Shapley": "shapley", "K": "K"}  # fmt: skip
+ROWS = {
+    "whole model": "whole",
+    "random": "random",
+    "gradient (Michel)": "gradient",
+    "gradient": "gradient",
+    "Shapley": "shapley",
+    "K": "K",
+}
 
 
 def committed(name: str) -> Report:
@@ -59,7 +65,8 @@ def test_table_2_is_the_paper_s(task: str) -> None:
 
 def test_the_tables_give_what_the_paper_says_of_them() -> None:
     """Where the notes on the paper are not at hand: its text's own sums."""
-    xnli, tags = parsed_figures(TARGETED_FIGURES["xnli"]), parsed_figures(TARGETED_FIGURES["udpos"])
+    xnli = parsed_figures(TARGETED_FIGURES["xnli"])
+    tags = parsed_figures(TARGETED_FIGURES["udpos"])
     gains = {name: value - xnli["whole"][name][0] for name, (value, _) in xnli["shapley"].items()}
     assert sum(gains.values()) / len(gains) == pytest.approx(1.59, abs=0.05)
     assert gains["zh"] == pytest.approx(3.78, abs=0.1)
@@ -105,7 +112,8 @@ def test_transfer_stands_beside_table_3_where_english_chose_the_heads() -> None:
     report = committed("xnli-transfer-10")
     table = comparison_with_paper(report)
     assert table is not None
-    paper, here = table.column("the paper: shapley, points"), table.column("here: shapley, points")
+    paper = table.column("the paper: shapley, points")
+    here = table.column("here: shapley, points")
     assert (paper[0], len(paper)) == (1.0, 15)
     assert here == report.table("zero-shot").column("difference, points")
     assert set(table.column("here: heads removed")) == {10}

@@ -14,10 +14,8 @@ from headlab.tasks import Example, Task
 
 
 def test_no_example_is_drawn_twice_and_languages_are_drawn_by_lot(tmp_path):
-    model, task = (
-        headlab.load(str(save_classifier(tmp_path / "m"))),
-        headlab.task("intents", ["de", "fr"]),
-    )
+    model = headlab.load(str(save_classifier(tmp_path / "m")))
+    task = headlab.task("intents", ["de", "fr"])
     batches = different_batches(model, task, rows=16, size=130, seed=0)
     assert [len(batch["input_ids"]) for batch in batches] == [16] * 8 + [2]
     rows = set().union(*map(rows_without_padding, batches))
@@ -33,16 +31,13 @@ def test_no_example_is_drawn_twice_and_languages_are_drawn_by_lot(tmp_path):
 
 
 def test_all_examples_are_taken_where_there_are_no_more(tmp_path):
-    model, task = (
-        headlab.load(str(save_classifier(tmp_path / "m"))),
-        headlab.task("intents", ["de"]),
-    )
+    model = headlab.load(str(save_classifier(tmp_path / "m")))
+    task = headlab.task("intents", ["de"])
     batches = different_batches(model, task, rows=100, size=10_000, seed=0)
     texts = {example.text for example in task.examples("de", "dev", 512)}
     assert sum(len(batch["input_ids"]) for batch in batches) == len(texts)
-    whole = batches_of(
-        model, task, rows=600, count=1, seed=0
-    )  # for timing, where a batch has the size asked for
+    # for timing, where a batch has the size asked for
+    whole = batches_of(model, task, rows=600, count=1, seed=0)
     assert len(whole[0]["input_ids"]) == 600
 
 

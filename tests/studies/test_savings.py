@@ -61,7 +61,8 @@ def test_what_arithmetic_foretells_is_what_the_shrunk_model_has(family):
     costs = costs_of(model)
     assert costs.untouched().parameters == parameters_of(model.module)
     mask = uneven(model.grid)
-    shrunk, left = shrink_model(model, mask), costs.shrunk(mask.kept, 13)
+    shrunk = shrink_model(model, mask)
+    left = costs.shrunk(mask.kept, 13)
     assert left.parameters == parameters_of(shrunk.module)
     assert left.macs == macs_of(shrunk.module, made_up_inputs(model.module, 13))
     assert (
@@ -77,7 +78,8 @@ def test_what_arithmetic_foretells_is_what_the_shrunk_model_has(family):
 def test_so_it_is_for_all_attention_models_their_persistent_vectors_counted(shape):
     model = make_gateable(Checkpoint("lm", "test", "lm", tiny_lm(**shape), None))
     mask = uneven(model.grid)
-    left, shrunk = costs_of(model).shrunk(mask.kept, 6), shrink_model(model, mask).module
+    left = costs_of(model).shrunk(mask.kept, 6)
+    shrunk = shrink_model(model, mask).module
     assert (left.parameters, left.macs) == (
         parameters_of(shrunk),
         macs_of(shrunk, made_up_inputs(model.module, 6)),
@@ -188,7 +190,8 @@ class Slow(torch.nn.Module):
 
 def test_the_ratio_of_two_models_is_after_over_before_and_below_one_is_faster():
     clock = [0.0]
-    before, after = Slow(clock, 2.0), Slow(clock, 1.0)
+    before = Slow(clock, 2.0)
+    after = Slow(clock, 1.0)
     inputs = [{"x": torch.zeros(1)}, {"x": torch.zeros(1)}]
     ratio = latency_ratio(before, after, inputs, repeats=20, seed=3, clock=lambda: clock[-1])
     assert ratio.low <= ratio.ratio <= ratio.high < 1
@@ -231,7 +234,8 @@ def test_every_timed_pass_follows_one_of_its_own_kind():
 
 
 def test_all_batch_sizes_have_their_turn_in_every_round_and_the_models_of_one_follow_one_another():
-    seen, rounds = [], []
+    seen = []
+    rounds = []
     groups = [[lambda g=g, m=m: seen.append((g, m)) for m in "ab"] for g in (1, 8, 32)]
     found = seconds_of_passes(groups, torch.device("cpu"), rounds=8, seed=2, on_round=rounds.append)
     assert [s.shape for s in found] == [(8, 2)] * 3
@@ -263,7 +267,8 @@ def attached(family, tokenizer=True):
 
 def test_measuring_gives_all_three_models_and_says_that_a_mask_alone_saves_nothing():
     model = attached("bert")
-    mask, done = uneven(model.grid), []
+    mask = uneven(model.grid)
+    done = []
     worth = measure(
         model,
         mask,
@@ -369,7 +374,8 @@ def test_what_cannot_be_measured_is_refused():
 
 def test_a_sentence_says_when_a_ratio_may_as_well_be_one():
     seconds = np.full(8, 2.0)
-    sure, not_sure = ratio_of(seconds, seconds / 2), Ratio(0.99, 0.9, 1.1, 0.95, 8)
+    sure = ratio_of(seconds, seconds / 2)
+    not_sure = Ratio(0.99, 0.9, 1.1, 0.95, 8)
     words = Savings(
         12, 3, ModelCost(9, 9, 4), None, (MeasuredSpeed("cpu", 1, 4, 2.0, not_sure, sure),), "why"
     ).sentences()

@@ -163,7 +163,8 @@ def counted_report(*shares: Cell) -> Report:
 
 
 def test_a_report_is_read_once_and_one_that_equals_it_on_its_own() -> None:
-    report, equal_report = counted_report(1.0), counted_report(1.0)
+    report = counted_report(1.0)
+    equal_report = counted_report(1.0)
     results = [typed_result(report, Counted), typed_result(report, Counted)]
     assert results[0] is results[1]
     assert results[0].languages.rows == (Language("de", 1.0),)
@@ -173,7 +174,8 @@ def test_a_report_is_read_once_and_one_that_equals_it_on_its_own() -> None:
 
 
 def test_a_report_of_a_store_is_read_again_once_its_file_has_changed(tmp_path: Path) -> None:
-    store, report = Store(tmp_path), made_front(within=2.0)
+    store = Store(tmp_path)
+    report = made_front(within=2.0)
     run = store.run(report.spec)
 
     def stored_front(title: str, seconds: int) -> FrontResult:

@@ -131,9 +131,8 @@ def test_reported_13_the_model_s_classes_tell_the_labels() -> None:
         == "what"
     )
     assert guessed("text,what,where", "a,0,x", "b,2,y", classes=CLASSES)["label"] == "what"
-    assert "label" not in guessed(
-        "text,what,where", "a,0,1", "b,2,0", classes=CLASSES
-    )  # either could be
+    # either could be
+    assert "label" not in guessed("text,what,where", "a,0,1", "b,2,0", classes=CLASSES)
     assert "label" not in guessed("text,what", "a,0", "b,3", classes=CLASSES)
     assert (
         guessed("text,what", "a,pos", "b,neg", classes=("Negative", "Positive"))["label"] == "what"

@@ -158,7 +158,8 @@ def test_reported_11_groups_with_an_equal_text_are_tied() -> None:
     rows = [{"text": f"say {n}", "label": "ab"[n % 2], "prompt": f"p{n // 4}"} for n in range(40)]
     rows[39]["text"] = rows[0]["text"]
     of_split = sides(divided(rows, COLUMNS | {"group": "prompt"}), "prompt")
-    dev, test = {*of_split["de.dev.jsonl"]}, {*of_split["de.test.jsonl"]}
+    dev = {*of_split["de.dev.jsonl"]}
+    test = {*of_split["de.test.jsonl"]}
     assert not dev & test
     assert {'"p0"', '"p9"'} <= dev or {'"p0"', '"p9"'} <= test
 
@@ -235,7 +236,7 @@ def test_reported_11_no_text_and_no_group_is_ever_on_both_sides(
 
 BEFORE = (
     "text,label,prompt\n" + "".join(f"sag {n % 7},{'ab'[n % 2]},{n // 2}\n" for n in range(16))
-).encode()  # fmt: skip
+).encode()
 ALIGNED_DEV = [0, 1, 3, 6, 11, 14]  # rows
 GROUPED_DEV = [2, 3, 6, 7, 14, 15]
 DECLARED_BEFORE = """name = "mine"

@@ -33,9 +33,8 @@ CONLL_2003 = (
 )
 XTREME = "EU\tB-ORG\nrejects\tO\n\nPeter\tB-PER\n"
 TAGGED = {("EU rejects", ("B-ORG", "O")), ("Peter", ("B-PER",))}
-SECONDS = count(
-    1_000_000_000
-)  # what is read is remembered by size and time, and the disk's clock ticks slowly
+# what is read is remembered by size and time, and the disk's clock ticks slowly
+SECONDS = count(1_000_000_000)
 
 
 def put(path: Path, data: str | bytes) -> Path:
@@ -248,27 +247,92 @@ REFUSED = {
     "gzip": ("csv", gzip.compress(CSV.encode()), "data.not_text", "gzip"),
     "a zip archive": ("csv", archived("x.csv"), "data.not_text", "zip archive"),
     "an Excel workbook": ("csv", archived("xl/workbook.xml"), "data.not_text", "CSV UTF-8"),
-    "an old Excel workbook": ("csv", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99), "data.not_text", "CSV UTF-8"),
+    "an old Excel workbook": (
+        "csv",
+        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99),
+        "data.not_text",
+        "CSV UTF-8",
+    ),
     "Parquet": ("csv", b"PAR1" + bytes(99), "data.not_text", "Parquet"),
     "Arrow": ("jsonl", b"ARROW1\0\0" + bytes(99), "data.not_text", "Arrow"),
-    "Git LFS": ("csv", b"version https://git-lfs.github.com/spec/v1\noid x\n", "data.not_text", "git lfs pull"),
-    "Windows-1252": ("csv", "text,label\nschön,yes\nbad,no\n".encode("cp1252"), "data.not_utf8", "line 2, byte 4"),
+    "Git LFS": (
+        "csv",
+        b"version https://git-lfs.github.com/spec/v1\noid x\n",
+        "data.not_text",
+        "git lfs pull",
+    ),
+    "Windows-1252": (
+        "csv",
+        "text,label\nschön,yes\nbad,no\n".encode("cp1252"),
+        "data.not_utf8",
+        "line 2, byte 4",
+    ),
     "half of UTF-16": ("csv", CSV.encode("utf-16")[:-1], "data.not_utf8", "UTF-16"),
     "a list of JSON": ("jsonl", json.dumps(OBJECTS), "data.json_not_lines", "jq"),
-    "a list of JSON over lines": ("jsonl", json.dumps(OBJECTS, indent=1), "data.json_not_lines", "jq"),
-    "an object over lines": ("jsonl", json.dumps(OBJECTS[0], indent=1), "data.json_not_lines", "jq"),
-    "a comma behind the last field": ("jsonl", '{"text": "a", "label": "yes",}', "data.json_malformed", "line 1"),
-    "a comment in JSON": ("jsonl", f"{json.dumps(OBJECTS[0])}\n// more\n", "data.json_malformed", "line 2"),
-    "a name twice in an object": ("jsonl", '{"text": "a", "text": "b", "label": "x"}', "data.json_unusable", "'text'"),
+    "a list of JSON over lines": (
+        "jsonl",
+        json.dumps(OBJECTS, indent=1),
+        "data.json_not_lines",
+        "jq",
+    ),
+    "an object over lines": (
+        "jsonl",
+        json.dumps(OBJECTS[0], indent=1),
+        "data.json_not_lines",
+        "jq",
+    ),
+    "a comma behind the last field": (
+        "jsonl",
+        '{"text": "a", "label": "yes",}',
+        "data.json_malformed",
+        "line 1",
+    ),
+    "a comment in JSON": (
+        "jsonl",
+        f"{json.dumps(OBJECTS[0])}\n// more\n",
+        "data.json_malformed",
+        "line 2",
+    ),
+    "a name twice in an object": (
+        "jsonl",
+        '{"text": "a", "text": "b", "label": "x"}',
+        "data.json_unusable",
+        "'text'",
+    ),
     "no label": ("jsonl", '{"text": "a", "label": null}', "data.text_invalid", "column label"),
-    "a truth value as a label": ("jsonl", '{"text": "a", "label": true}', "data.text_invalid", "column label"),
-    "a list as a text": ("jsonl", '{"text": ["a"], "label": "x"}', "data.text_invalid", "column text"),
+    "a truth value as a label": (
+        "jsonl",
+        '{"text": "a", "label": true}',
+        "data.text_invalid",
+        "column label",
+    ),
+    "a list as a text": (
+        "jsonl",
+        '{"text": ["a"], "label": "x"}',
+        "data.text_invalid",
+        "column text",
+    ),
     "the header once more": ("csv", CSV + CSV, "data.header_twice", "line 4"),
-    "a separator behind the last field": ("csv", CSV.replace("no", "no,"), "data.fields_mismatch", "field is empty"),
+    "a separator behind the last field": (
+        "csv",
+        CSV.replace("no", "no,"),
+        "data.fields_mismatch",
+        "field is empty",
+    ),
     "a name that stands twice": ("csv", "text,label,text\na,b,c\n", "data.column_twice", "'text'"),
-    "numbers that are written in two ways": ("csv", "text,label\na,1\nb,1.0\n", "data.labels_alike", "'1.0'"),
-    "labels with spaces": ("csv", "text,label\na,yes\nb,yes \nc,no\n", "data.labels_alike", "'yes '"),
-}  # fmt: skip
+    "numbers that are written in two ways": (
+        "csv",
+        "text,label\na,1\nb,1.0\n",
+        "data.labels_alike",
+        "'1.0'",
+    ),
+    "labels with spaces": (
+        "csv",
+        "text,label\na,yes\nb,yes \nc,no\n",
+        "data.labels_alike",
+        "'yes '",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)

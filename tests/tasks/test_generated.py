@@ -141,7 +141,8 @@ def test_a_prefix_is_a_random_subset_not_a_few_groups(make: Callable[..., Task],
 
 def test_the_right_name_is_said_once_and_stands_first_half_of_the_time():
     examples = everything(ioi_task(), "en")
-    first, orders = [], []
+    first = []
+    orders = []
     for example in examples:
         said = re.findall(rf"\b(?:{right(example)}|{wrong(example)})\b", example.text)
         assert sorted(said) == sorted([right(example), wrong(example), wrong(example)])
@@ -206,7 +207,8 @@ def test_it_is_right_in_what_a_person_read(language: str):
 
 def test_other_nouns_mislead_half_of_the_time():
     """By the articles of English, where nothing but the noun shows its number: 0, 1 or 2 nouns after the subject."""
-    counts, last = [], []
+    counts = []
+    last = []
     for example in everything(agreement_task(), "en"):
         nouns = re.findall(r"\b[Tt]he (\w+)", example.text)
         many = [subject_is_plural("en", f"The {noun}") for noun in nouns]

@@ -181,10 +181,8 @@ def test_aligned_rows_keep_their_place_and_must_be_as_many(declare: Declare) -> 
 def test_csv_and_jsonl_read_back_what_was_written(
     declare: Declare, rows: list[tuple[str, str]]
 ) -> None:
-    lines, out = (
-        "\n".join(json.dumps({"review": text, "stars": label}) for text, label in rows),
-        io.StringIO(newline=""),
-    )
+    lines = "\n".join(json.dumps({"review": text, "stars": label}) for text, label in rows)
+    out = io.StringIO(newline="")
     csv.writer(out).writerows([("review", "stars"), *rows])
     for kind, text in (("csv", out.getvalue()), ("jsonl", lines)):
         path = declare(
@@ -203,25 +201,40 @@ def test_csv_and_jsonl_read_back_what_was_written(
         ("much = 1", ("declaration.key_unknown", "'much'")),
         ('format = "csv"', ("declaration.key_missing", "files, columns")),
         ('format = "xls"\nfiles = "a"\ncolumns = {}', ("declaration.format_unknown", "'xls'")),
-        ('format = "csv"\nfiles = "../a.csv"\ncolumns = {}', ("declaration.files_invalid", "a.csv")),
+        (
+            'format = "csv"\nfiles = "../a.csv"\ncolumns = {}',
+            ("declaration.files_invalid", "a.csv"),
+        ),
         ('format = "csv"\nfiles = "/a.csv"\ncolumns = {}', ("declaration.files_invalid", "a.csv")),
-        ('format = 1', ("declaration.key_invalid", "format", 1, "a text")),
+        ("format = 1", ("declaration.key_invalid", "format", 1, "a text")),
         ("division = true", ("declaration.key_invalid", "division", "True", "a whole number")),
-        (csv_task('columns = { text = "a", label = "b", target = "c" }'), ("declaration.columns_mismatch",)),
+        (
+            csv_task('columns = { text = "a", label = "b", target = "c" }'),
+            ("declaration.columns_mismatch",),
+        ),
         (
             csv_task('columns = { text = "a", label = "b", words = "c", labels = "d" }'),
             ("declaration.columns_mismatch",),
         ),
         (csv_task('columns = { txt = "a" }'), ("declaration.column_unknown", "'txt'")),
-        (csv_task('columns = { text = 1, label = "b" }'), ("declaration.column_invalid", "columns.text", 1)),
-        (csv_task('columns = { text = "a", label = "b", split = "c" }'), ("declaration.place_ambiguous", "split")),
+        (
+            csv_task('columns = { text = 1, label = "b" }'),
+            ("declaration.column_invalid", "columns.text", 1),
+        ),
+        (
+            csv_task('columns = { text = "a", label = "b", split = "c" }'),
+            ("declaration.place_ambiguous", "split"),
+        ),
         (csv_task(splits='{ dev = "x", test = "x" }'), ("declaration.split_names_equal",)),
-        (csv_task(splits='{ validation = "x" }'), ("declaration.split_invalid", "splits.validation")),
+        (
+            csv_task(splits='{ validation = "x" }'),
+            ("declaration.split_invalid", "splits.validation"),
+        ),
         (csv_task(labels='["a", "a"]'), ("declaration.list_invalid", "labels")),
         (csv_task(languages='["de", "../de"]'), ("declaration.language_invalid", "'../de'")),
         (csv_task(), ("data.files_missing",)),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_declaration_is_a_sentence_with_its_file(
     declare: Declare, lines: str, expected: tuple[object, ...]
 ) -> None:
@@ -313,7 +326,8 @@ def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(
         f'format = "{kind}"\nfiles = "{{language}}.{{split}}.{kind}"\n{TEXTS}',
         {f"de.dev.{kind}": text},
     )
-    refused, found = False, []
+    refused = False
+    found = []
     try:
         found = list(headlab.task(str(path)).examples("de"))
     except HeadlabError as error:
@@ -332,7 +346,8 @@ def test_whatever_is_in_a_declaration_is_read_or_refused_in_a_sentence(
     path = declare(csv_task(), TWO)
     text = path.read_text("utf-8")
     path.write_text(text[:at] + put + text[at + cut :], "utf-8")
-    refused, found = "", []
+    refused = ""
+    found = []
     try:
         found = list(headlab.task(str(path)).examples("de"))
     except HeadlabError as error:
@@ -361,7 +376,8 @@ def test_broken_and_doubled_declarations_harm_no_other(
     declare: Declare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = declare(csv_task(), TWO)
-    broken, doubled = declare("x =", name="broken"), declare(csv_task(), name="other")
+    broken = declare("x =", name="broken")
+    doubled = declare(csv_task(), name="other")
     taken = declare(csv_task(), name="xnli")
     doubled.write_text(good.read_text("utf-8"), "utf-8")
     monkeypatch.setenv(

@@ -158,14 +158,23 @@ def test_half_a_download_is_not_taken_for_the_whole(
     ("error", "expected"),
     [
         (LocalEntryNotFoundError("x"), ("hub.unreachable", "or name a folder")),
-        (RepositoryNotFoundError("gone\nmore", response=ABSENT), ("hub.data_unknown", "facebook/xnli", "gone")),
+        (
+            RepositoryNotFoundError("gone\nmore", response=ABSENT),
+            ("hub.data_unknown", "facebook/xnli", "gone"),
+        ),
         (httpx.ReadTimeout("slow"), ("hub.fetch_failed", "ReadTimeout")),
-        (hub_client.httpx.ReadTimeout("slow"), ("hub.fetch_failed", "ReadTimeout")),  # its client's own
+        (
+            hub_client.httpx.ReadTimeout("slow"),
+            ("hub.fetch_failed", "ReadTimeout"),
+        ),  # its client's own
         (ConnectionResetError(104, "reset"), ("hub.fetch_failed", "ConnectionResetError")),
-        (RuntimeError("from the package that stores the files"), ("hub.fetch_failed", "RuntimeError")),
+        (
+            RuntimeError("from the package that stores the files"),
+            ("hub.fetch_failed", "RuntimeError"),
+        ),
         (OSError(28, "No space left on device"), ("file.no_space",)),
     ],
-)  # fmt: skip
+)
 def test_reported_19_every_failure_of_the_hub_is_a_sentence(
     hub: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: tuple[object, ...]
 ) -> None:

@@ -237,7 +237,8 @@ def test_names_fit_the_context(language: str, label: str, domain: str) -> None:
 
 def test_no_vacuum_is_called_radiator() -> None:
     english = build("en", 0)
-    radiators, robots = load_words("en").names["climate"], load_words("en").names["vacuum"]
+    radiators = load_words("en").names["climate"]
+    robots = load_words("en").names["vacuum"]
     for rows in english.examples.values():
         for e in rows:
             if LABELS[e.label] == "vacuum":

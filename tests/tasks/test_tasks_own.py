@@ -103,8 +103,9 @@ def test_files_of_their_own_are_kept_byte_by_byte(cache: Path) -> None:
     save_task(draft(files=files, share=None), cache)
     folder = cache / SAVED_FOLDER / "mine"
     assert {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix == ".csv"} == {
-        "de.dev.csv": bom, "de.test.csv": ROWS
-    }  # fmt: skip
+        "de.dev.csv": bom,
+        "de.test.csv": ROWS,
+    }
 
 
 def test_a_column_tells_split_and_language(cache: Path) -> None:
@@ -149,8 +150,11 @@ def test_every_error_is_told_with_its_line_and_nothing_is_saved(cache: Path) -> 
     made = draft(b'text,label\nok,a\nragged\n,b\nx,y,z\n"two\nlines",b\nfine,\n')
     errors = check_draft(made).errors
     assert [error.code for error in errors] == [
-        "data.fields_mismatch", "data.text_invalid", "data.fields_mismatch", "data.text_invalid"
-    ]  # fmt: skip
+        "data.fields_mismatch",
+        "data.text_invalid",
+        "data.fields_mismatch",
+        "data.text_invalid",
+    ]
     for error, line in zip(errors, (3, 4, 5, 8), strict=True):
         expect(error, error.code, "x.csv", f"line {line}")
     with raises("data.fields_mismatch", "line 3", 3):
@@ -171,9 +175,13 @@ def test_every_error_is_told_with_its_line_and_nothing_is_saved(cache: Path) -> 
         (b'text,label\n"a"b,1\n', "data.csv_malformed", ("line 2",)),
         (b'text,label\n"a,1\n', "data.csv_malformed", ("line 2",)),
         (b"text,label\na,1\nb,1\n", "upload.label_single", ("label", "'1'")),
-        (b"text,label\n" + b"".join(b"a,%d\n" % i for i in range(MAX_LABELS + 1)), "upload.labels_too_many", ("200",)),
+        (
+            b"text,label\n" + b"".join(b"a,%d\n" % i for i in range(MAX_LABELS + 1)),
+            "upload.labels_too_many",
+            ("200",),
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_strange_file_is_one_sentence(data: bytes, code: str, values: tuple[str, ...]) -> None:
     (error,) = check_draft(draft(data)).errors
     expect(error, code, *values)
@@ -323,7 +331,8 @@ def test_the_command_line_answers_on_just_the_rows_of_the_page(cache: Path, tmp_
 
     rows = b"text,label\n" + b"".join(f"turn it {i},{LABELS[i % 3]}\n".encode() for i in range(30))
     found = save_task(draft(rows), cache)
-    path, model = cache / SAVED_FOLDER / "mine" / "mine.toml", save_classifier(tmp_path / "model")
+    path = cache / SAVED_FOLDER / "mine" / "mine.toml"
+    model = save_classifier(tmp_path / "model")
     assert headlab.task(path).labels == found.labels
     asked = ["evaluate", "--model", str(model), "--languages", "de", "--split", "dev", "--json"]
     for name in (str(path), "mine"):

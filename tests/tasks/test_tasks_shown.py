@@ -62,13 +62,14 @@ def test_the_worker_lists_every_task_and_says_what_is_missing(declare: Declare) 
         "lm",
     ]
     unlabelled = {name for name, card in cards.items() if not card.labels}
+    # texts are written or continued
     assert unlabelled == {
         "translation",
         "lm",
         "repeats",
         "ioi",
         "agreement",
-    }  # texts are written or continued
+    }
     assert all(card.languages for card in cards.values())
 
 

@@ -36,9 +36,14 @@ def test_a_word_has_the_slot_it_fills() -> None:
         "en",
     )
     assert found == [
-        ("turn", OUTSIDE_LABEL), ("on", OUTSIDE_LABEL), ("the", OUTSIDE_LABEL), ("floor", "name"), ("lamp", "name"), ("in", OUTSIDE_LABEL),
+        ("turn", OUTSIDE_LABEL),
+        ("on", OUTSIDE_LABEL),
+        ("the", OUTSIDE_LABEL),
+        ("floor", "name"),
+        ("lamp", "name"),
+        ("in", OUTSIDE_LABEL),
         ("kitchen", "area"),
-    ]  # fmt: skip
+    ]
 
 
 def test_what_is_glued_to_a_filler_is_of_its_slot() -> None:
@@ -71,8 +76,13 @@ def test_a_repair_moves_no_slot() -> None:
     )
     found = words_of(DrawnSentence(tidy(sentence.text, clean), sentence.pieces), clean, "de")
     assert found == [
-        ("Licht", OUTSIDE_LABEL), ("im", OUTSIDE_LABEL), ("Bad", "area"), ("zur", OUTSIDE_LABEL), ("Küche", "floor"), ("aus", OUTSIDE_LABEL),
-    ]  # fmt: skip
+        ("Licht", OUTSIDE_LABEL),
+        ("im", OUTSIDE_LABEL),
+        ("Bad", "area"),
+        ("zur", OUTSIDE_LABEL),
+        ("Küche", "floor"),
+        ("aus", OUTSIDE_LABEL),
+    ]
 
 
 @given(
@@ -91,12 +101,11 @@ def test_replacing_with_marks_replaces_as_python_does(text: str, pattern: str, t
 
 @pytest.mark.parametrize("language", SOME)
 def test_sentences_and_splits_are_those_of_intents(language: str) -> None:
-    splits, clean = build(language, 0), build(language, 0).book.words.clean
+    splits = build(language, 0)
+    clean = build(language, 0).book.words.clean
     for split in ("dev", "test"):
-        whole, other = (
-            task("slots").examples(language, split),
-            task("intents").examples(language, split),
-        )
+        whole = task("slots").examples(language, split)
+        other = task("intents").examples(language, split)
         assert len(whole) == SIZES[split]
         assert [e.group for e in whole] == [e.group for e in other]
         assert [e.id for e in whole] == [e.id.replace("intents/", "slots/") for e in other]
@@ -112,7 +121,8 @@ def test_sentences_and_splits_are_those_of_intents(language: str) -> None:
 def test_every_slot_that_was_filled_is_seen_and_no_two_fillers_of_one_slot_meet(
     language: str,
 ) -> None:
-    splits, lost = build(language, 0), 0
+    splits = build(language, 0)
+    lost = 0
     for one in splits.sentences["test"]:
         found = [slot for _, slot in words_of(one, splits.book.words.clean, language)]
         fillers = [piece.slot for piece in one.pieces if piece.slot and piece.text.strip()]

@@ -28,10 +28,20 @@ def word(number: int | str, form: str, upos: str = "NOUN") -> str:
 
 TWO = "\n".join(
     [
-        "# sent_id = a", "# text = zum Haus", word("1-2", "zum", "_"), word(1, "zu", "ADP"), word(2, "dem", "DET"),
-        word(3, "Haus"), "", word(1, "_", "SYM"), word("1.1", "left", "VERB"), word(2, "Hà  Nội", "PROPN"), "", "",
+        "# sent_id = a",
+        "# text = zum Haus",
+        word("1-2", "zum", "_"),
+        word(1, "zu", "ADP"),
+        word(2, "dem", "DET"),
+        word(3, "Haus"),
+        "",
+        word(1, "_", "SYM"),
+        word("1.1", "left", "VERB"),
+        word(2, "Hà  Nội", "PROPN"),
+        "",
+        "",
     ]
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -159,7 +169,8 @@ def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(
             | st.sampled_from([b"\t", b"\n", b"-", b"1", b"  ", b"_", b"#", "\u2028".encode()])
         )
     path = write(bytes(text))
-    refused, found = "", []
+    refused = ""
+    found = []
     try:
         found = list(sentences(path))
     except HeadlabError as error:

@@ -130,7 +130,8 @@ def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(
     path = write("de.dev", rows("de"))
     text = path.read_bytes()
     path.write_bytes(text[:at] + put + text[at + cut :])
-    refused, found = "", []
+    refused = ""
+    found = []
     try:
         found = list(xnli_task(tmp_path).examples("de"))
     except HeadlabError as error:

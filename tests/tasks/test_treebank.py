@@ -144,7 +144,8 @@ def test_whatever_is_in_a_file_it_is_trees_or_one_sentence(
     for place, character in edits:
         place %= len(content)
         content = content[:place] + character + content[place + cut :]
-    found, refused = (), "a.conllu, line "
+    found = ()
+    refused = "a.conllu, line "
     try:
         found = read_trees(written(tmp_path, content))
     except HeadlabError as error:

@@ -56,10 +56,8 @@ def test_attention_is_the_papers_sum_over_tokens_and_persistent_vectors(
 ) -> None:
     model = tiny_lm(**shape)
     model.set_attn_implementation(implementation)
-    part, (hidden,) = (
-        model.model.layers[1].attention,
-        torch.randn(1, 9, 24, generator=torch.manual_seed(1)).double(),
-    )
+    part = model.model.layers[1].attention
+    (hidden,) = torch.randn(1, 9, 24, generator=torch.manual_seed(1)).double()
     visible = torch.ones(9, 9, dtype=torch.bool).tril()[None, None]
     with torch.no_grad():
         found = part(hidden[None], visible)[0].numpy()
@@ -70,10 +68,8 @@ def test_attention_is_the_papers_sum_over_tokens_and_persistent_vectors(
     none = np.zeros((3, 0, 6))
     vectors = (none, none)
     if model.config.persistent:
-        keys, values = (
-            part.persistent_keys.detach().numpy(),
-            part.persistent_values.detach().numpy(),
-        )
+        keys = part.persistent_keys.detach().numpy()
+        values = part.persistent_values.detach().numpy()
         vectors = (keys * 6**0.5, values * 5**0.5)
     distances = part.distances.detach().numpy() if model.config.positions == "relative" else None
     wanted = reference.all_attention(hidden.numpy(), weights, 3, distances, vectors)
@@ -82,8 +78,10 @@ def test_attention_is_the_papers_sum_over_tokens_and_persistent_vectors(
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_token_sees_what_comes_after_it_nor_padding(shape: dict[str, Any]) -> None:
-    model, given = tiny_lm(**shape), ids()
-    before, other = answers(model, given), given.clone()
+    model = tiny_lm(**shape)
+    given = ids()
+    before = answers(model, given)
+    other = given.clone()
     other[:, 6:] = 3
     torch.testing.assert_close(answers(model, other)[:, :6], before[:, :6])
     mask = torch.ones_like(given)
@@ -93,7 +91,8 @@ def test_no_token_sees_what_comes_after_it_nor_padding(shape: dict[str, Any]) ->
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_padding_before_a_text_changes_nothing(shape: dict[str, Any]) -> None:
-    model, given = tiny_lm(**shape), ids(tokens=6)
+    model = tiny_lm(**shape)
+    given = ids(tokens=6)
     padded = torch.cat([torch.zeros(2, 3, dtype=torch.long), given], dim=1)
     mask = torch.ones_like(padded)
     mask[:, :3] = 0
@@ -102,7 +101,8 @@ def test_padding_before_a_text_changes_nothing(shape: dict[str, Any]) -> None:
 
 
 def test_the_loss_is_of_the_tokens_that_follow() -> None:
-    model, given = tiny_lm(), ids()
+    model = tiny_lm()
+    given = ids()
     labels = given.clone()
     labels[0, 3] = -100
     with torch.no_grad():
@@ -129,7 +129,8 @@ def test_heads_removed_for_good_answer_as_with_their_gates_closed(
     shape: dict[str, Any], seed: int
 ) -> None:
     module = tiny_lm(**shape)
-    model, rng = attached(module), np.random.default_rng(seed)
+    model = attached(module)
+    rng = np.random.default_rng(seed)
     kept = rng.random(11) < 0.5
     kept[:4] &= bool(seed)  # once a whole layer goes
     mask = Mask(model.grid, kept)
@@ -146,7 +147,8 @@ def test_attention_is_shown_of_the_tokens_only_and_what_lacks_went_to_the_persis
     None
 ):
     module = tiny_lm()
-    model, head = attached(module), Head("decoder", 1, 2)
+    model = attached(module)
+    head = Head("decoder", 1, 2)
     found = attention_of_heads(model, {"input_ids": ids(1)}, [head])[head]
     assert found.shape == (9, 9)
     assert (found.triu(1) == 0).all()
@@ -186,7 +188,8 @@ def test_a_removed_head_takes_its_persistent_vectors_and_a_share_of_the_paramete
     grid = attached(module).grid
     smaller = remove_heads(module, Mask(grid, np.arange(8) % 4 < 2))
     assert smaller.model.layers[0].attention.persistent_keys.shape == (2, 5, 6)
-    whole, left = parameter_counts(module.config), parameter_counts(smaller.config)
+    whole = parameter_counts(module.config)
+    left = parameter_counts(smaller.config)
     assert whole.layers - left.layers == 4 * whole.head
     assert whole.head == 4 * 24 * 6 + 2 * 5 * 6
 

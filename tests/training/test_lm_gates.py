@@ -51,7 +51,8 @@ def test_each_technique_can_be_switched_off() -> None:
 
 def test_scaled_gates_of_a_layer_add_up_to_its_heads() -> None:
     gates = torch.rand(11, generator=torch.manual_seed(0))
-    scaled, plain = gate_steps().by_layer(gates), gate_steps(scale=False).by_layer(gates)
+    scaled = gate_steps().by_layer(gates)
+    plain = gate_steps(scale=False).by_layer(gates)
     torch.testing.assert_close(scaled.sum(dim=1), torch.tensor([4.0, 3.0, 4.0]))
     torch.testing.assert_close(plain[1, :3], gates[4:7])
     assert gate_steps().by_layer(torch.zeros(11)).sum() == 0
@@ -71,9 +72,8 @@ def test_the_objective_is_the_loss_under_drawn_gates_and_the_expected_number_of_
     torch.as_tensor(penalty).backward()
     grad = steps.log_alpha.grad
     assert grad is not None
-    torch.testing.assert_close(
-        grad, torch.full((11,), 0.5 * 0.95 * 0.05)
-    )  # the slope of a logistic curve
+    # the slope of a logistic curve
+    torch.testing.assert_close(grad, torch.full((11,), 0.5 * 0.95 * 0.05))
 
 
 def test_gates_close_where_the_penalty_is_all_that_counts_and_keep_their_rate() -> None:
@@ -100,7 +100,8 @@ def test_pruning_writes_a_smaller_model_and_what_it_cost(start: Path, tmp_path: 
     assert sum(map(sum, record["gates"]["kept"])) == kept == sum(record["heads"])
     before = read_json(start / "training.json")
     assert record["parameters"]["layers"] < before["parameters"]["layers"]
-    told, ratio = record["perplexities"], record["ratios"]["tuned"]["test"]
+    told = record["perplexities"]
+    ratio = record["ratios"]["tuned"]["test"]
     assert told["before"]["test"] == before["perplexity"]["test"]
     assert ratio["value"] == pytest.approx(
         told["tuned"]["test"]["word"] / told["before"]["test"]["word"]
@@ -200,7 +201,8 @@ def test_a_penalty_that_closes_every_gate_is_told_and_another_model_refused(
 def test_the_command_prunes_and_tells_the_ratio(
     start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data, out = write_text(tmp_path / "data"), tmp_path / "out"
+    data = write_text(tmp_path / "data")
+    out = tmp_path / "out"
     command = [
         "train",
         "lm-prune",
@@ -290,8 +292,12 @@ def test_the_reproduction_makes_every_model_once_and_its_tables(
     report = Report.from_json(told)
     models = report.table("shim-models")
     assert models.column("model") == [
-        "all-attention", "all-attention, trained on", "pruned, λ = 0", "transformer", "transformer as large as λ = 0",
-    ]  # fmt: skip
+        "all-attention",
+        "all-attention, trained on",
+        "pruned, λ = 0",
+        "transformer",
+        "transformer as large as λ = 0",
+    ]
     assert models.column("× trained on")[1] == 1
     assert models.column("speed, ×")[0] == 1
     equal = report.table("shim-equal")

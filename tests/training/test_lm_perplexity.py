@@ -19,7 +19,9 @@ from headlab.training.lm_text import Corpus
 
 @pytest.mark.parametrize("tokens", [5, 8, 30, 37])
 def test_each_token_is_judged_once_with_half_a_window_before_it(tokens: int) -> None:
-    model, given, block = tiny_lm((2, 2)), corpus(tokens), 8
+    model = tiny_lm((2, 2))
+    given = corpus(tokens)
+    block = 8
     found = token_nats(model, given, block)
     for t in range(tokens):
         # the window in whose second half the token stands, or the first one
@@ -37,9 +39,8 @@ def test_passages_are_whole_lines_and_lose_nothing() -> None:
     assert found.sum(axis=0) == pytest.approx([nats.sum(), 1003, 1003])
     assert 15 <= len(found) <= 21
     assert (found[:, 2] % 7 == 0)[:-1].all()
-    assert (
-        len(passages(given, nats, 10**6)) >= 20
-    )  # cut finer than asked, or there would be one passage
+    # cut finer than asked, or there would be one passage
+    assert len(passages(given, nats, 10**6)) >= 20
 
 
 def test_a_text_of_few_long_lines_is_cut_within_them() -> None:
@@ -76,14 +77,16 @@ def test_of_passages_of_one_length_the_interval_is_students() -> None:
 def test_the_interval_covers_the_true_perplexity_and_that_of_a_ratio_the_true_ratio(
     count: int,
 ) -> None:
-    rng, times = np.random.default_rng(3), 600
+    rng = np.random.default_rng(3)
+    times = 600
     held = np.zeros(2)
     for _ in range(times):
         words = rng.integers(80, 120, count).astype(float)
         level = rng.normal(4, 0.3, count)
         before = np.stack([words * level, words, words], axis=1)
         after = np.stack([words * (level + rng.normal(0.05, 0.02, count)), words, words], axis=1)
-        one, both = perplexity(before), perplexity_ratio(before, after)
+        one = perplexity(before)
+        both = perplexity_ratio(before, after)
         assert one.low is not None
         assert one.high is not None
         assert both.low is not None

@@ -30,9 +30,17 @@ PAIR = "aa-bb"
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     small = TranslationOptions(
-        steps=3, batch=16, warmup=2, vocabulary=40, width=16, feed_forward=16, encoder_layers=1, decoder_layers=1,
-        encoder_heads=2, decoder_heads=4,
-    )  # fmt: skip
+        steps=3,
+        batch=16,
+        warmup=2,
+        vocabulary=40,
+        width=16,
+        feed_forward=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_heads=2,
+        decoder_heads=4,
+    )
     folder = tmp_path_factory.mktemp("on") / "model"
     train_translation(toy_task().examples(PAIR, "train"), pair=PAIR, out=folder, options=small)
     return headlab.load(str(folder))
@@ -51,7 +59,8 @@ def test_the_weights_are_those_of_learning_gates_that_are_all_open(
         Learner, "gates", lambda self, uniform: torch.ones_like(plain(self, uniform))
     )
     learn_gates(model, toy_task(), PAIR, options=OPTIONS, out=tmp_path / "gates")
-    ours, theirs = weights(folder), weights(tmp_path / "gates")
+    ours = weights(folder)
+    theirs = weights(tmp_path / "gates")
     assert ours.keys() == theirs.keys()
     before = model.module.state_dict()
     assert any(not torch.equal(ours[name], before[name]) for name in ours)
@@ -91,10 +100,8 @@ def test_a_model_trained_on_or_along_has_each_weight_once_on_disk(model: Model, 
     train_on(model, toy_task(), PAIR, out=tmp_path / "on", options=OPTIONS)
     learn_gates(model, toy_task(), PAIR, options=OPTIONS, out=tmp_path / "gates")
     for name in ("on", "gates"):
-        written, found = (
-            weights(tmp_path / name),
-            headlab.load(str(tmp_path / name)).module.state_dict(),
-        )
+        written = weights(tmp_path / name)
+        found = headlab.load(str(tmp_path / name)).module.state_dict()
         assert not [key for key in written if "embed_tokens" in key or "lm_head" in key]
         assert all(
             torch.equal(found[key], written["model.shared.weight"])

@@ -30,9 +30,18 @@ from headlab.training.translation import marian_tokenizer, train_translation, wo
 
 OPTIONS = TranslationOptions.table()
 SMALL = TranslationOptions(
-    steps=6, batch=16, warmup=4, vocabulary=40, width=16, feed_forward=16, encoder_layers=1, decoder_layers=2,
-    encoder_heads=2, decoder_heads=4, learning_rate=0.01,
-)  # fmt: skip
+    steps=6,
+    batch=16,
+    warmup=4,
+    vocabulary=40,
+    width=16,
+    feed_forward=16,
+    encoder_layers=1,
+    decoder_layers=2,
+    encoder_heads=2,
+    decoder_heads=4,
+    learning_rate=0.01,
+)
 GRID = HeadGrid.from_json({"encoder": [2], "decoder": [4, 4], "cross": [4, 4]})
 
 
@@ -47,7 +56,8 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def same(one: Path, other: Path) -> bool:
-    ours, theirs = weights(one), weights(other)
+    ours = weights(one)
+    theirs = weights(other)
     return ours.keys() == theirs.keys() and all(
         torch.equal(ours[name], theirs[name]) for name in ours
     )
@@ -81,10 +91,8 @@ def test_a_resumed_training_ends_with_the_bits_of_an_undisturbed_one(whole: Path
 
 def test_the_folder_is_one_that_transformers_and_headlab_read(whole: Path):
     with building_alone():  # which keeps transformers from recommending packages
-        module, tokenizer = (
-            AutoModelForSeq2SeqLM.from_pretrained(whole),
-            AutoTokenizer.from_pretrained(whole),
-        )
+        module = AutoModelForSeq2SeqLM.from_pretrained(whole)
+        tokenizer = AutoTokenizer.from_pretrained(whole)
     ids = tokenizer(["bala dumo"], return_tensors="pt")
     plain = tokenizer.decode(
         module.generate(**ids, max_length=2 * ids["input_ids"].shape[1] + 11)[0]
@@ -200,7 +208,8 @@ def test_examples_with_labels_are_refused(tmp_path: Path):
 def test_the_commands_train_and_evaluate_from_end_to_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    data, out = toy_folder(tmp_path / "data"), tmp_path / "model"
+    data = toy_folder(tmp_path / "data")
+    out = tmp_path / "model"
     given = [f"{name}={getattr(SMALL, name)}" for name in OPTIONS if name != "seed"]
     options = [word for pair in given if not pair.endswith("None") for word in ("-o", pair)]
     command = [
@@ -285,9 +294,8 @@ def test_what_could_not_be_measured_is_said_before_anything_is_trained(
         str(tmp_path / "model"),
     ]
     asked = ["evaluate", "--data", str(data), "--bleu"]
-    monkeypatch.setattr(
-        "headlab.training.translation.word_pieces", None
-    )  # nothing comes as far as that
+    # nothing comes as far as that
+    monkeypatch.setattr("headlab.training.translation.word_pieces", None)
     monkeypatch.setattr("headlab.load", None)
     for words, said in (
         ([*command, "--beams", "200"], "choose 1"),

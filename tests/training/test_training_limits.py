@@ -37,9 +37,17 @@ def test_a_large_seed_trains_and_prunes_a_language_model(tmp_path: Path):
 def test_a_large_seed_trains_a_translation_model(tmp_path: Path):
     pytest.importorskip("sentencepiece")
     options = TranslationOptions(
-        steps=2, batch=8, vocabulary=40, width=8, feed_forward=8, encoder_layers=1, decoder_layers=1, encoder_heads=2,
-        decoder_heads=2, seed=LARGE,
-    )  # fmt: skip
+        steps=2,
+        batch=8,
+        vocabulary=40,
+        width=8,
+        feed_forward=8,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_heads=2,
+        decoder_heads=2,
+        seed=LARGE,
+    )
     train_translation(toy_examples("train"), pair="aa-bb", out=tmp_path / "mt", options=options)
 
 

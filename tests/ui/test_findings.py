@@ -52,11 +52,23 @@ def report(
     name: str, columns: tuple[str, ...], *rows: tuple[Any, ...], languages: str = "de,th"
 ) -> Report:
     spec = {
-        "format": 1, "kind": "report", "experiment": name, "seed": 0, "options": {}, "version": 1, "ablation": "zero",
+        "format": 1,
+        "kind": "report",
+        "experiment": name,
+        "seed": 0,
+        "options": {},
+        "version": 1,
+        "ablation": "zero",
         "model": {"name": "e5-small-intents", "revision": "made-up", "fingerprint": "0" * 64},
-        "task": {"name": "intents", "language": languages, "split": "dev,test", "seed": 0, "data_hash": "x",
-                 "sizes": {"dev": [512, 512, 512], "test": [1000, 900, 800][: languages.count(",") + 1]}},
-    }  # fmt: skip
+        "task": {
+            "name": "intents",
+            "language": languages,
+            "split": "dev,test",
+            "seed": 0,
+            "data_hash": "x",
+            "sizes": {"dev": [512, 512, 512], "test": [1000, 900, 800][: languages.count(",") + 1]},
+        },
+    }
     return Report(name, (Table(name, name, columns, ("",) * len(columns), rows),), (), spec)
 
 
@@ -139,9 +151,8 @@ def test_a_front_says_whether_test_confirms_it() -> None:
     )
     assert front.page == "prune"
     spec = {**made.spec, "options": {**made.spec["options"], "within": None, "heads": 4}}
-    assert (
-        findings({}, {"front": [stored(dataclasses.replace(made, spec=spec))]}) == []
-    )  # whatever is lost
+    # whatever is lost
+    assert findings({}, {"front": [stored(dataclasses.replace(made, spec=spec))]}) == []
 
 
 def test_an_agreement_is_said_with_its_ends_its_median_and_its_ceiling() -> None:
@@ -167,9 +178,8 @@ def test_an_agreement_is_said_with_its_ends_its_median_and_its_ceiling() -> None
             ]
         },
     )
-    assert (
-        "(zh-CN) and Thai (th) (ρ = \N{MINUS SIGN}0.10" in coded.sentence
-    )  # the minus is the number's alone
+    # the minus is the number's alone
+    assert "(zh-CN) and Thai (th) (ρ = \N{MINUS SIGN}0.10" in coded.sentence
     (found,) = findings({}, {"agreement": [stored(report("agreement", PAIRS, rows[2]))]})
     assert found.sentence.startswith("Thai (th) and Finnish (fi) (ρ = ")
     assert "noise" not in found.sentence
@@ -222,10 +232,11 @@ def test_reported_12_a_front_without_a_head_to_remove_says_so_and_one_of_another
     none = made_front(answer=POINTS[0])
     other = of_languages(made_front(), "de,th", within=None, heads=4)
     (front,) = findings({}, {"front": [stored(other), stored(none)]})
+    # nothing was tested, so nothing is said of test
     assert front.sentence == (
         "No head of 6 can go in German (de) and Thai (th) at once with a loss of at most 1 point in any, by the lower "
         "bound on dev (heads ordered by shapley; 512 dev examples a language)."
-    )  # nothing was tested, so nothing is said of test
+    )
     (front,) = findings({}, {"front": [stored(of_languages(made_front(), "de", by="estimate"))]})
     assert front.sentence.startswith(
         "2 of 6 heads can go in German (de) with a loss of at most 1 point, by the estimate on dev (heads ordered by "
@@ -288,9 +299,13 @@ ODD = (None, "x", True, float("nan"), float("inf"))
 
 
 @pytest.mark.parametrize("value", ODD)
-@pytest.mark.parametrize(("name", "columns", "row"), [
-    ("targeted", TARGETED, TARGETS[0]), ("agreement", PAIRS, ("de", "th", 0.4, 0.3, 0.5, 0.9, "")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "columns", "row"),
+    [
+        ("targeted", TARGETED, TARGETS[0]),
+        ("agreement", PAIRS, ("de", "th", 0.4, 0.3, 0.5, 0.9, "")),
+    ],
+)
 def test_reports_of_others_with_odd_cells_or_fewer_columns_are_left_out(
     name: str, columns: tuple[str, ...], row: tuple[Any, ...], value: object
 ) -> None:

@@ -19,14 +19,30 @@ from headlab.dashboard.widgets.form_values import number
 @pytest.mark.parametrize(
     ("text", "value", "want"),
     [
-        ("1013", 0, 1013), ("1013", 1013, 1013), ("-5", 0, -5), ("7", None, 7), ("0.25", None, 0.25),
-        ("3", 2.0, 3.0), ("0.50", 0.25, 0.5), ("1e-05", 0.01, 1e-5),
-        ("0.01", 0.0123, 0.0123), ("0.00", 0.00001, 0.00001), ("0.3", 0.1 + 0.2, 0.1 + 0.2),  # shown with fewer digits
-        ("1e-06", 1.04e-6, 1.04e-6), ("3", 3.2, 3.0),
-        ("", 5, 5), ("", None, None), ("-", 5, 5), ("nan", 5, 5), ("inf", 5, 5), (None, 5, 5),
-        ("1", True, True), ("1", "a text", "a text"), ("1", ["de"], ["de"]),
+        ("1013", 0, 1013),
+        ("1013", 1013, 1013),
+        ("-5", 0, -5),
+        ("7", None, 7),
+        ("0.25", None, 0.25),
+        ("3", 2.0, 3.0),
+        ("0.50", 0.25, 0.5),
+        ("1e-05", 0.01, 1e-5),
+        ("0.01", 0.0123, 0.0123),
+        ("0.00", 0.00001, 0.00001),
+        ("0.3", 0.1 + 0.2, 0.1 + 0.2),  # shown with fewer digits
+        ("1e-06", 1.04e-6, 1.04e-6),
+        ("3", 3.2, 3.0),
+        ("", 5, 5),
+        ("", None, None),
+        ("-", 5, 5),
+        ("nan", 5, 5),
+        ("inf", 5, 5),
+        (None, 5, 5),
+        ("1", True, True),
+        ("1", "a text", "a text"),
+        ("1", ["de"], ["de"]),
     ],
-)  # fmt: skip
+)
 def test_what_a_number_field_showed_is_what_counts(text: str | None, value: Any, want: Any) -> None:
     found = number(text, value)
     assert found == want

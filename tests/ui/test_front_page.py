@@ -233,8 +233,12 @@ def test_a_front_is_asked_for_with_its_question_and_its_cost_is_told(worker):
     (_, kind, spec, place), *_ = worker.calls
     assert (kind, place, spec["task"], spec["method"]) == ("front", "here", "intents", "shapley")
     assert spec["options"] == {
-        "orders": "mean,weakest,cost", "points": 7, "within": 2.0, "heads": None, "by": "bound",
-    }  # fmt: skip
+        "orders": "mean,weakest,cost",
+        "points": 7,
+        "within": 2.0,
+        "heads": None,
+        "by": "bound",
+    }
     app.radio(key="front-question").set_value("Best model with k heads").run()
     app.button(key="front-start").click().run()
     assert worker.calls[-1][2]["options"]["heads"] == 4
@@ -369,7 +373,8 @@ def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_d
 ):
     keep_front(tmp_path)
     front = read_front(Store(tmp_path).reports().results[0], GRID)
-    now, state = MaskHistory(GRID), {}
+    now = MaskHistory(GRID)
+    state = {}
     monkeypatch.setattr(st, "session_state", state)
     take_clicked_point("figure", front, now)
     state["figure"] = {"selection": {"points": []}}

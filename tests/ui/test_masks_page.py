@@ -54,7 +54,8 @@ class File:
     """A file as streamlit's uploader gives it."""
 
     def __init__(self, name, text):
-        self.name, self.text = name, text
+        self.name = name
+        self.text = text
 
     def getvalue(self):
         return self.text.encode()
@@ -199,7 +200,8 @@ def test_the_map_between_tells_the_four_cases_apart():
 
 
 def test_a_mask_opens_only_on_its_own_model():
-    here, nameless = TargetModel(WEIGHTS, GRID), {"name": None, "fingerprint": None}
+    here = TargetModel(WEIGHTS, GRID)
+    nameless = {"name": None, "fingerprint": None}
     assert (
         why_not_openable(made(1), here)
         == why_not_openable(made(1), TargetModel(WEIGHTS, None))

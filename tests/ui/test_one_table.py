@@ -98,7 +98,8 @@ def test_pruning_curves(
         name: replace(made_curve(name), caution="ordered on test too") for name in ("de", "th")
     }
     every = list(curves.values())
-    summary, points = curve_summary(every), list(map(curve_points, every, curve_names(every)))
+    summary = curve_summary(every)
+    points = list(map(curve_points, every, curve_names(every)))
     monkeypatch.setattr(ScoreJob, "score", lambda *_: None)
     monkeypatch.setattr(
         "headlab.studies.curves.prune_curve", lambda *_, language, **__: curves[language]

@@ -282,7 +282,8 @@ def test_undo_right_after_a_click_that_came_after_another_undo_counts():
     """The last Undo had disabled the button, which the browser did not show yet."""
     grid = HeadGrid((Stack("encoder", (2, 2)),))
     app = AppTest.from_function(undoing).run()
-    log, now = app.session_state["_presses"], app.session_state["now"]
+    log = app.session_state["_presses"]
+    now = app.session_state["now"]
     off = {"heads": [0], "on": False}
     log.take({"tab": "a", "presses": [[1, "grid", off], [2, "undo", None]]})
     app.run()

@@ -81,7 +81,10 @@ class Tags(HTMLParser):
 
     def __init__(self, html):
         super().__init__(convert_charrefs=True)
-        self.tags, self.scripts, self.text, self._in = [], [], "", None
+        self.tags = []
+        self.scripts = []
+        self.text = ""
+        self._in = None
         self.feed(html)
 
     def handle_starttag(self, tag, attrs):
@@ -206,9 +209,18 @@ def test_each_head_can_have_a_picture_of_its_own_a_sentence_a_row():
         for title in ("German", "Thai")
     ]
     page = Tags(head_view([alone for one in both for alone in one.heads()], NAMES, panels_in_row=2))
-    assert [attrs["class"] for tag, attrs in page.tags if tag == "div" and attrs.get("class") in ("row", "panel")] == [
-        "row", "panel", "panel", "row", "panel", "panel",
-    ]  # fmt: skip
+    assert [
+        attrs["class"]
+        for tag, attrs in page.tags
+        if tag == "div" and attrs.get("class") in ("row", "panel")
+    ] == [
+        "row",
+        "panel",
+        "panel",
+        "row",
+        "panel",
+        "panel",
+    ]
     shown = [json.loads(bertviz_params(script)) for script in page.scripts[3:]]
     assert [np.shape(params["attention"]["0"]["attn"]) for params in shown] == [(1, 1, 2, 2)] * 4
 
@@ -338,7 +350,8 @@ def test_texts_that_occur_again_are_told_apart_by_their_second_text():
 
 
 def test_special_tokens_are_left_out_without_renormalising_and_the_mean_is_one_more_head(rng):
-    weights, other = rng.dirichlet(np.ones(8), 8), rng.dirichlet(np.ones(8), 8)
+    weights = rng.dirichlet(np.ones(8), 8)
+    other = rng.dirichlet(np.ones(8), 8)
     seen = dataclasses.replace(pieces(weights), weights={"h": weights, "g": other})
     shown = ViewOptions(hide=True, mean=True).applied_to(seen)
     assert shown.tokens == seen.tokens[1:-1]
@@ -541,10 +554,8 @@ def test_frames_have_the_colours_of_the_sentence_s_language_or_of_the_mean():
 
 
 def test_the_strongest_link_of_each_kind_is_that_of_the_slow_derivation(rng):
-    tokens, bare = (
-        ("<s>", "▁Licht", "▁an", "▁und", "▁an", "</s>"),
-        ["<s>", "licht", "an", "und", "an", "</s>"],
-    )
+    tokens = ("<s>", "▁Licht", "▁an", "▁und", "▁an", "</s>")
+    bare = ["<s>", "licht", "an", "und", "an", "</s>"]
     weights = rng.dirichlet(np.ones(6), 6)
     seen = Panel("German", tokens, {"h": weights}, special=(0, 5), separators=(5,))
     fits = (
@@ -562,11 +573,13 @@ def test_the_strongest_link_of_each_kind_is_that_of_the_slow_derivation(rng):
 
 def test_reported_24_parts_of_letters_are_the_same_token_by_their_id_and_found_by_their_letter():
     """戏 and 我 begin with the same two bytes, which are one token: it occurs twice, however it is shown."""
-    tokens, ids = ["戏[1/2]", "戏[2/2]", "我[1/2]", "我[2/2]"], [7, 8, 7, 9]
+    tokens = ["戏[1/2]", "戏[2/2]", "我[1/2]", "我[2/2]"]
+    ids = [7, 8, 7, 9]
     weights = np.array([[0.1, 0.2, 0.3, 0.4]] * 4)
     sent = Weights(tokens=tokens, ids=ids, weights={"h": weights.tolist()}, truncated=False)
     seen = Panel.of("", sent)
-    same, to_token = LINKS[2], LINKS[-1]
+    same = LINKS[2]
+    to_token = LINKS[-1]
     assert strongest_link(seen, "h", same)[1:] == (0, 2)
     assert strongest_link(seen, "h", to_token, "我")[2] == 3
     assert strongest_link(seen, "h", to_token, "我[1/2]")[2] == 2
@@ -580,7 +593,8 @@ def test_reported_24_parts_of_letters_are_the_same_token_by_their_id_and_found_b
 
 
 def test_reported_24_what_the_marks_of_parts_mean_is_said_where_there_are_some():
-    parts, whole = panel("戏[1/2]", "戏[2/2]"), panel("戏", "x")
+    parts = panel("戏[1/2]", "戏[2/2]")
+    whole = panel("戏", "x")
     assert any(
         sentence.startswith("戏[1/2]: ") for sentence in caveats([parts], [parts], ViewOptions())
     )

@@ -66,12 +66,12 @@ def test_every_head_s_difference_rank_and_sign() -> None:
 
 def test_the_interval_covers_as_often_as_it_says_in_the_worst_case() -> None:
     """Each interval misses by far in one run of twenty, and never both at once: that uses up the whole allowance."""
-    runs, miss, far = 4000, 0.05, 50.0
+    runs = 4000
+    miss = 0.05
+    far = 50.0
     drawn = np.random.default_rng(0).random((runs, 4))
-    one, other = (
-        np.where(drawn < miss, far, 0.0),
-        np.where((miss <= drawn) & (drawn < 2 * miss), far, 0.0),
-    )
+    one = np.where(drawn < miss, far, 0.0)
+    other = np.where((miss <= drawn) & (drawn < 2 * miss), far, 0.0)
     hit = []
     for left, right in zip(one, other, strict=True):
         found = contrast(scores(list(left)), scores(list(1 + right)))
@@ -79,9 +79,8 @@ def test_the_interval_covers_as_often_as_it_says_in_the_worst_case() -> None:
         assert found.high is not None
         hit.append((found.low <= -1) & (found.high >= -1))
     assert found.level == pytest.approx(1 - 2 * miss)
-    assert np.mean(hit) == pytest.approx(
-        found.level, abs=0.01
-    )  # less is promised nowhere, and more does not hold
+    # less is promised nowhere, and more does not hold
+    assert np.mean(hit) == pytest.approx(found.level, abs=0.01)
 
 
 def test_results_in_other_units_or_without_intervals_are_compared_as_far_as_they_can_be() -> None:
@@ -100,12 +99,11 @@ def test_results_on_other_heads_are_refused() -> None:
 
 
 def test_the_words_and_the_table_say_what_was_compared() -> None:
-    one, other = made_up("de", "shapley"), made_up("th", "shapley")
+    one = made_up("de", "shapley")
+    other = made_up("th", "shapley")
     found = contrast(one, other)
-    words, table = (
-        comparison_sentence(found, one, other),
-        head_changes_table(found, one, other, comparison_notes(one, other)),
-    )
+    words = comparison_sentence(found, one, other)
+    table = head_changes_table(found, one, other, comparison_notes(one, other))
     rho = spearmanr(one.values, other.values).statistic
     assert f"ρ = {rho:.2f}".replace("-", "−") in words
     turned = int((one.values * other.values < 0).sum())
@@ -127,12 +125,14 @@ def test_the_words_and_the_table_say_what_was_compared() -> None:
         b - a for a, b in zip(table.column("rank"), table.column("other rank"), strict=True)
     ]
     assert [note.split(",")[0] for note in table.notes[:2]] == [
-        "Shown: e5-small-intents on intents", "Other: e5-small-intents on intents",
-    ]  # fmt: skip
+        "Shown: e5-small-intents on intents",
+        "Other: e5-small-intents on intents",
+    ]
 
 
 def test_the_maps_share_a_scale_where_the_unit_is_one_and_else_show_ranks() -> None:
-    one, other = made_up("de", "shapley"), made_up("th", "shapley")
+    one = made_up("de", "shapley")
+    other = made_up("th", "shapley")
     left, right, difference = comparison_maps(contrast(one, other), one, other, ("a", "b")).values()
     assert left.limit == right.limit
     assert_allclose(difference.values, 100 * (one.values - other.values))
@@ -168,9 +168,12 @@ def test_rivals_are_told_apart_by_what_differs() -> None:
     )
     estimand = "German (de): shapley, estimand shapley-top50"
     assert [words for words, _ in found.values()] == [
-        f"{estimand}, 64 examples", f"{estimand}, 64 examples", f"{estimand}, weights 111111111111",
-        f"{estimand}, model another", "Arabic (ar): gradient",
-    ]  # fmt: skip
+        f"{estimand}, 64 examples",
+        f"{estimand}, 64 examples",
+        f"{estimand}, weights 111111111111",
+        f"{estimand}, model another",
+        "Arabic (ar): gradient",
+    ]
     odd = dataclasses.replace(
         named, spec={**named.spec, "method": {"name": "shapley", "options": ["a", "b"]}}
     )
@@ -354,17 +357,16 @@ def test_two_runs_of_gates_stand_side_by_side(worker, cache) -> None:
 
 
 def test_heads_without_a_gate_are_no_agreement() -> None:
-    one, other = (
-        made_gates(weight=0.01, grid=THREE, stacks="cross"),
-        made_gates(weight=0.06, grid=THREE, stacks="cross"),
-    )
+    one = made_gates(weight=0.01, grid=THREE, stacks="cross")
+    other = made_gates(weight=0.06, grid=THREE, stacks="cross")
     both = one.gated & other.gated
     assert 0 < both.sum() < THREE.size
     assert f"of {both.sum()} heads with a gate" in shared_heads_sentence(one, other)
 
 
 def test_heads_without_a_value_are_in_no_rank_correlation_and_no_row() -> None:
-    one, other = scores([1.0, np.nan, 3.0, 2.0], None), scores([2.0, np.nan, 1.0, 3.0], None)
+    one = scores([1.0, np.nan, 3.0, 2.0], None)
+    other = scores([2.0, np.nan, 1.0, 3.0], None)
     found = contrast(one, other)
     assert f"ρ = {spearmanr([1, 3, 2], [2, 1, 3]).statistic:.2f}".replace(
         "-", "−"

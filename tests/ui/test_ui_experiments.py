@@ -39,7 +39,8 @@ from headlab.worker.schemas import JobRow, ModelCard
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
 
-FLAGS, OPTIONS = ("--size", "--seed", "--test-size"), ("--method", "-o", "--option")
+FLAGS = ("--size", "--seed", "--test-size")
+OPTIONS = ("--method", "-o", "--option")
 CHOICE = Choice("e5-small-intents", "intents", ("de", "th"), "shapley")
 
 
@@ -285,9 +286,12 @@ def test_reports_of_another_model_task_or_experiment_are_left_out(cache):
     keep(cache, made_up("gap"))
     app = run(experiment="heads")
     assert "There is no report yet" in said(app)
-    assert {str(button.key) for button in app.button if str(button.key).startswith("report-of-")} == {
-        "report-of-another on intents", "report-of-e5-small-intents on xnli",
-    }  # fmt: skip
+    assert {
+        str(button.key) for button in app.button if str(button.key).startswith("report-of-")
+    } == {
+        "report-of-another on intents",
+        "report-of-e5-small-intents on xnli",
+    }
     press(app, "report-of-e5-small-intents on xnli")
     assert (app.selectbox(key="task").value, app.selectbox(key="experiment").value) == (
         "xnli",
@@ -360,9 +364,8 @@ def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
         return report_differences(stored_job(made_up("iterative"), options=options), wanted)
 
     assert other(about.resolve({})) == []
-    assert (
-        other({**about.resolve({}), "monte_carlo_options": {}, "method_options": {}}) == []
-    )  # as kept before
+    # as kept before
+    assert other({**about.resolve({}), "monte_carlo_options": {}, "method_options": {}}) == []
     assert (
         other(
             {
@@ -429,10 +432,18 @@ def test_a_cell_without_a_value_and_a_text_among_numbers_can_be_shown():
 @pytest.mark.parametrize(
     ("column", "holds"),
     [
-        ("p", True), ("p (Holm)", True), ("p, Holm", True), ("p of the loss", True), ("minus own p", True),
-        ("p_holm", True), ("p_before", False), ("points", False), ("top", False), ("in p", True),
+        ("p", True),
+        ("p (Holm)", True),
+        ("p, Holm", True),
+        ("p of the loss", True),
+        ("minus own p", True),
+        ("p_holm", True),
+        ("p_before", False),
+        ("points", False),
+        ("top", False),
+        ("in p", True),
     ],
-)  # fmt: skip
+)
 def test_a_column_of_p_values_is_known_by_its_name(column, holds):
     assert is_p_column(column) == holds
 
@@ -516,7 +527,8 @@ def test_words_and_commands_of_an_experiment():
 
 def read_back(key: str, line: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """The options that the command line makes of a command, and what it says by flag."""
-    words, flags = shlex.split(line), (*FLAGS, *OPTIONS, "--dtype")
+    words = shlex.split(line)
+    flags = (*FLAGS, *OPTIONS, "--dtype")
     given = {
         flag: [words[at + 1] for at, word in enumerate(words) if word == flag] for flag in flags
     }

@@ -27,9 +27,8 @@ def test_a_figure_has_a_camera_and_buttons_that_know_it() -> None:
     buttons = [json.loads(element.proto.json) for element in app.get("bidi_component")]
     assert [data["chart"] for data in buttons] == ["figure-gain", "my-key"]
     for data, chart in zip(buttons, charts, strict=True):
-        assert (
-            f"-{data['chart']}" in chart.id
-        )  # streamlit names the chart's place on the page by its key
+        # streamlit names the chart's place on the page by its key
+        assert f"-{data['chart']}" in chart.id
     printed = json.loads(buttons[0]["figure"])
     assert printed["layout"]["paper_bgcolor"] == "white"
     above = printed["layout"]["margin"]["t"]  # two lines of title

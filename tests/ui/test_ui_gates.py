@@ -128,7 +128,8 @@ def test_the_map_has_a_frame_a_time_and_shows_the_last_first():
         assert [len(row) for row in rows] == [4, 4, 3]
         np.testing.assert_allclose(np.concatenate(rows), likely, atol=5e-4)
     np.testing.assert_array_equal(figure.data[0].z, figure.frames[-1].data[0].z)
-    slider, (menu,) = figure.layout.sliders[0], figure.layout.updatemenus
+    slider = figure.layout.sliders[0]
+    (menu,) = figure.layout.updatemenus
     assert [step.args[0] for step in slider.steps] == [(str(step),) for step in gates.steps]
     assert slider.active == len(gates.steps) - 1
     assert [button.label for button in menu.buttons] == ["▶ Play", "❚❚ Pause"]
@@ -170,7 +171,8 @@ def test_the_course_holds_loss_penalty_and_the_expected_open_heads():
 
 
 def test_kept_heads_are_counted_layer_by_layer_and_stack_by_stack():
-    few, many = made_gates(closed=5), made_gates(closed=1)
+    few = made_gates(closed=5)
+    many = made_gates(closed=1)
     layers = kept_by_layer_figure(["few", "many"], [few.kept, many.kept], GRID).data[0]
     assert [list(row) for row in layers.text] == [[0, 3, 3], [3, 4, 3]]
     assert layers.customdata[0][1] == "3 of 4"
@@ -201,8 +203,10 @@ def test_the_trade_off_has_a_dot_a_run_with_its_interval_and_rings_one():
 
 
 def test_runs_that_differ_in_their_weight_only_are_one_sweep():
-    results = [Result[LearnedGates](f"{n}", Path(), made_gates(weight=w, seed=s), {}) for n, (w, s) in enumerate(
-        [(0.1, 0), (0.01, 0), (0.01, 1), (0.05, 0)])]  # fmt: skip
+    results = [
+        Result[LearnedGates](f"{n}", Path(), made_gates(weight=w, seed=s), {})
+        for n, (w, s) in enumerate([(0.1, 0), (0.01, 0), (0.01, 1), (0.05, 0)])
+    ]
     first, second = grouped_sweeps(results)
     assert [run.record.weight for run in first.runs] == [0.01, 0.05, 0.1]
     assert [run.key for run in second.runs] == ["2"]
@@ -277,7 +281,8 @@ def test_another_method_keeps_as_many_heads_and_only_gated_ones_leave():
 
 
 def test_heads_in_both_are_counted_beside_what_chance_would_share():
-    sweep, scores = sweep_of(0.02, 0.05, grid=LARGE), made_up("de", "shapley")
+    sweep = sweep_of(0.02, 0.05, grid=LARGE)
+    scores = made_up("de", "shapley")
     figure = Figure(
         language="de",
         n=10,
@@ -292,10 +297,8 @@ def test_heads_in_both_are_counted_beside_what_chance_would_share():
     known = {(sweep.runs[0].key, "shapley"): figure}
     table = overlap_table(sweep, {"shapley": scores}, known, "test")
     for row, run in zip(table.rows, sweep.runs, strict=True):
-        kept, other = (
-            set(np.flatnonzero(run.record.kept)),
-            set(np.flatnonzero(kept_by_scores(run.record, scores))),
-        )
+        kept = set(np.flatnonzero(run.record.kept))
+        other = set(np.flatnonzero(kept_by_scores(run.record, scores)))
         assert (row[2], row[3], row[4]) == (len(kept), 144, len(kept & other))
         assert row[5] == pytest.approx(len(kept) ** 2 / 144)
     assert table.column("accuracy, %") == [80.0, None]
@@ -312,7 +315,8 @@ def test_heads_in_both_are_counted_beside_what_chance_would_share():
 
 
 def test_the_roles_that_stay_are_those_of_the_heads_that_are_kept():
-    sweep, report = sweep_of(0.01, 0.05), made_roles("de")
+    sweep = sweep_of(0.01, 0.05)
+    report = made_roles("de")
     table = kept_roles_table(sweep, report)
     for weight, run in ((0.01, sweep.runs[0]), (0.05, sweep.runs[1])):
         kept = {head for head, on in zip(GRID.heads, run.record.kept, strict=True) if on}
@@ -337,7 +341,8 @@ def test_gates_of_other_weights_are_not_laid_beside_roles():
 
 def test_roles_are_counted_among_the_heads_that_have_a_gate():
     """Heads of other stacks stay whatever λ is, so neither counts nor chance may know them."""
-    sweep, having = sweep_of(0.06, grid=THREE, stacks="encoder", closed=5), [0, 1, 6, 10, 11, 12]
+    sweep = sweep_of(0.06, grid=THREE, stacks="encoder", closed=5)
+    having = [0, 1, 6, 10, 11, 12]
     rows = tuple((*head, "rare word", at in having) for at, head in enumerate(THREE.heads))
     table = Table("roles", "Roles", ("stack", "layer", "head", "role", "has it"), ("",) * 5, rows)
     found = kept_roles_table(
@@ -361,9 +366,11 @@ def test_a_sweep_is_a_map_curves_a_trade_off_layers_and_a_mask(cache):
     app = run()
     assert not app.error
     assert {metric.label: metric.value for metric in app.metric} == {
-        "Heads kept": "8 of 11", "Undecided": "1 of 11 gates",
-        "Accuracy on dev": "87.3 %", "Accuracy on test": "87.3 %",
-    }  # fmt: skip
+        "Heads kept": "8 of 11",
+        "Undecided": "1 of 11 gates",
+        "Accuracy on dev": "87.3 %",
+        "Accuracy on test": "87.3 %",
+    }
     assert app.selectbox(key="weight").options == ["0.01", "0.03", "0.06"]
     assert "3 runs · model frozen · 100 steps · learned on 900 examples of train" in said(app)
     assert "- Made up for a test." in said(app)
@@ -427,9 +434,8 @@ def test_every_sweep_can_be_chosen_in_whatever_they_differ(cache):
     assert len(set(lines)) == len(keys) == 7
     for words in ("gate rate 0.1", "sample batch", "dtype bfloat16", "version 2"):
         assert len([line for line in lines if words in line]) == 1
-    assert (
-        sum(line.endswith(f"({key[:6]})") for line in lines for key in keys) == 3
-    )  # nothing else sets them apart
+    # nothing else sets them apart
+    assert sum(line.endswith(f"({key[:6]})") for line in lines for key in keys) == 3
     assert {
         shown(app.selectbox(key="gates-sweep-de-7").set_value(line).run()) for line in lines
     } == keys
@@ -826,10 +832,11 @@ def test_a_finished_job_opens_its_own_run(worker, cache):
         app.selectbox(key="gates-sweep-de-2").options[0]
     ).run()
     app.selectbox(key="weight").set_value("0.06").run()
+    # asked for once only
     assert (shown(app) in own, app.selectbox(key="weight").value) == (
         False,
         "0.06",
-    )  # asked for once only
+    )
     app.switch_page("pages/jobs.py").run()
     app.query_params["job"] = "1"
     app.run()

@@ -82,7 +82,8 @@ def test_the_grid_draws_any_shape_with_its_marks_gaps_and_selection():
 
 def press(app, key, value):
     """What the page is told of one press in the browser."""
-    log, told = app.session_state["_presses"], app.session_state["told"]
+    log = app.session_state["_presses"]
+    told = app.session_state["told"]
     told.clear()
     log.take({"tab": "x", "presses": [[log.last_number_by_tab.get("x", 0) + 1, key, value]]})
     return told

@@ -125,7 +125,8 @@ def test_clicks_after_a_suggestion_remember_where_they_started():
 
 
 def test_the_history_keeps_its_own_copy():
-    now, mask = MaskHistory(GRID), without(GRID, 1)
+    now = MaskHistory(GRID)
+    mask = without(GRID, 1)
     now.set_mask(mask, {})
     mask[:] = False
     assert np.flatnonzero(~now.mask.kept).tolist() == [1]

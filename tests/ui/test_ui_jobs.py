@@ -588,7 +588,8 @@ def test_a_live_request_is_followed_on_once_the_first_language_is_there(
         if '"gradient"' in text:
             hidden['"hu"' in text] = (folder / "spec.json", text)
             (folder / "spec.json").unlink()
-    asked, go_on = threading.Event(), threading.Event()
+    asked = threading.Event()
+    go_on = threading.Event()
 
     def gradient(model, task, language, **options):
         if language == "hu":

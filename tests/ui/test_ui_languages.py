@@ -24,7 +24,8 @@ pytestmark = pytest.mark.usefixtures("native_buttons")
 ROOT = Path(__file__).parents[2]
 NEW = "owner/new"  # a model whose scores have halves
 HALVES = ("de", "en", "fi")
-SMALL, FEW = "owner/small", HeadGrid((Stack("encoder", (3, 3)),))
+SMALL = "owner/small"
+FEW = HeadGrid((Stack("encoder", (3, 3)),))
 
 
 def measured(language):
@@ -38,12 +39,13 @@ def measured(language):
     spec = {**made.spec, "model": {**made.spec["model"], "name": NEW}}
     return dataclasses.replace(
         made, values=values, low=values - 0.006, high=values + 0.006, halves=halves, spec=spec
-    )  # fmt: skip
+    )
 
 
 def of_few_heads(language):
     """Made-up scores of a model that has fewer heads than the page asks for at first."""
-    made, kept = made_up(language, "shapley"), slice(FEW.size)
+    made = made_up(language, "shapley")
+    kept = slice(FEW.size)
     spec = {**made.spec, "model": {**made.spec["model"], "name": SMALL, "fingerprint": "5" * 64}}
     parts = {
         name: getattr(made, name)[kept] for name in ("values", "low", "high", "samples", "p_values")

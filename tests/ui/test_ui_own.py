@@ -81,9 +81,8 @@ def test_a_model_is_checked_by_its_files_loaded_and_chosen(model: Path) -> None:
     assert "names of the 17 labels of task intents" in said(app)
     app.button(key="own-load").click().run()
     assert set(signs(app).values()) == {"✓"}
-    assert "2 layers × 4 heads = 8" in said(
-        app
-    )  # as the loaded one, which is made up here, has them
+    # as the loaded one, which is made up here, has them
+    assert "2 layers × 4 heads = 8" in said(app)
     assert "50.0 % of its first 512 dev answers on intents in English (en) are right" in said(app)
     assert "forwards" in said(app)
     app.button(key="own-use-model").click().run()
@@ -92,17 +91,23 @@ def test_a_model_is_checked_by_its_files_loaded_and_chosen(model: Path) -> None:
 
 
 @pytest.mark.usefixtures("app")
-@pytest.mark.parametrize(("spoil", "what"), [
-    (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), "Weights"),
-    (lambda folder: (folder / "model.safetensors").write_bytes(b"torn"), "Weights"),
-    (lambda folder: (folder / "adapter_config.json").write_text("{}"), "Weights"),
-    (lambda folder: (folder / "config.json").write_text("{"), "Configuration"),
-    (lambda folder: _config(folder, architectures=["NoSuchModel"]), "Architecture"),
-    (lambda folder: _two_labels(folder), "Labels"),
-    (lambda folder: (folder / "tokenizer.json").unlink(), "Tokenizer"),
-    (lambda folder: _shard(folder), "Weights"),
-    (lambda folder: _config(folder, architectures=["BertForTokenClassification"]), "Labels"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spoil", "what"),
+    [
+        (
+            lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+            "Weights",
+        ),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"torn"), "Weights"),
+        (lambda folder: (folder / "adapter_config.json").write_text("{}"), "Weights"),
+        (lambda folder: (folder / "config.json").write_text("{"), "Configuration"),
+        (lambda folder: _config(folder, architectures=["NoSuchModel"]), "Architecture"),
+        (lambda folder: _two_labels(folder), "Labels"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), "Tokenizer"),
+        (lambda folder: _shard(folder), "Weights"),
+        (lambda folder: _config(folder, architectures=["BertForTokenClassification"]), "Labels"),
+    ],
+)
 def test_what_is_wrong_with_a_model_is_told_before_it_is_loaded(
     tmp_path: Path, spoil, what: str
 ) -> None:
@@ -255,19 +260,22 @@ def test_errors_are_listed_by_line_with_their_number_and_nothing_can_be_saved() 
 
 
 @pytest.mark.usefixtures("app")
-@pytest.mark.parametrize(("name", "data", "word"), [
-    ("x.csv", b"", "is empty"),
-    ("x.csv", b"a,b\n\xff,1\n", "not UTF-8"),
-    ("x.csv", b"a,b\n\0,1\n", "NUL"),
-    ("x.csv", b"text,label\n", "no rows"),
-    ("x.csv", b"a,a\n1,2\n", "appears twice"),
-    ("x.csv", b"alone\nx\ny\n", "Choose the column for: Text, Label"),
-    ("x.csv", b"text|label\na|b\n", "with vertical bars in its name"),
-    ("x.csv", b"text\tlabel\na\tb\n", "with tabs in its name; give the file the ending .tsv"),
-    ("x.tsv", b"text,label\na,b\n", "with commas in its name; give the file the ending .csv"),
-    ("../../<b>x.tsv", b"text\tlabel\n\n", "no rows"),
-    ("x.conllu", b"1\tx\n", "10"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "data", "word"),
+    [
+        ("x.csv", b"", "is empty"),
+        ("x.csv", b"a,b\n\xff,1\n", "not UTF-8"),
+        ("x.csv", b"a,b\n\0,1\n", "NUL"),
+        ("x.csv", b"text,label\n", "no rows"),
+        ("x.csv", b"a,a\n1,2\n", "appears twice"),
+        ("x.csv", b"alone\nx\ny\n", "Choose the column for: Text, Label"),
+        ("x.csv", b"text|label\na|b\n", "with vertical bars in its name"),
+        ("x.csv", b"text\tlabel\na\tb\n", "with tabs in its name; give the file the ending .tsv"),
+        ("x.tsv", b"text,label\na,b\n", "with commas in its name; give the file the ending .csv"),
+        ("../../<b>x.tsv", b"text\tlabel\n\n", "no rows"),
+        ("x.conllu", b"1\tx\n", "10"),
+    ],
+)
 def test_a_strange_file_is_a_sentence(name: str, data: bytes, word: str) -> None:
     app = sent((name, data))
     assert word in said(app)
@@ -286,9 +294,17 @@ def test_files_by_language_and_split_are_known_by_their_names() -> None:
 @pytest.mark.usefixtures("app")
 @pytest.mark.parametrize(
     ("name", "code"),
-    [("train.de.csv", "de"), ("de_dev.csv", "de"), ("zh-CN.test.csv", "zh-CN"), ("my.to.csv", "en"),
-     ("reviews_no_2.csv", "en"), ("reviews.csv", "en"), ("fr.csv", "fr"), ("qq.csv", "en")],
-)  # fmt: skip
+    [
+        ("train.de.csv", "de"),
+        ("de_dev.csv", "de"),
+        ("zh-CN.test.csv", "zh-CN"),
+        ("my.to.csv", "en"),
+        ("reviews_no_2.csv", "en"),
+        ("reviews.csv", "en"),
+        ("fr.csv", "fr"),
+        ("qq.csv", "en"),
+    ],
+)
 def test_a_file_s_language_is_read_from_the_end_of_its_name(name: str, code: str) -> None:
     (asked,) = [
         one for one in sent((name, "text,label\na,x\nb,y\n")).text_input if "code-0" in str(one.key)
@@ -389,6 +405,7 @@ def test_reported_22_one_token_a_line_is_labels_of_words_whatever_its_ending(nam
 
 @pytest.mark.usefixtures("app")
 def test_reported_13_lists_in_other_columns_make_no_labels_of_words() -> None:
+    # as SNLI and MNLI write them
     rows = [
         {
             "annotator_labels": ["neutral"] * 5,
@@ -397,7 +414,7 @@ def test_reported_13_lists_in_other_columns_make_no_labels_of_words() -> None:
             "sentence2": f"b {n}",
         }
         for n in range(20)
-    ]  # as SNLI and MNLI write them
+    ]
     app = sent(("snli.jsonl", "\n".join(map(json.dumps, rows))))
     chosen = {"Text": "sentence1", "Second text": "sentence2", "Label": "gold_label"}
     assert chosen.items() <= picked(app).items()

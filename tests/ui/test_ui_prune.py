@@ -84,7 +84,9 @@ class FakeClient:
     """Streams like the worker's: a first figure, then the final one. Notes the order of what was asked."""
 
     def __init__(self, broken=None):
-        self.log, self.closed, self.broken = [], [], broken
+        self.log = []
+        self.closed = []
+        self.broken = broken
 
     def evaluate(self, request):
         compared = {
@@ -126,7 +128,8 @@ def test_every_language_has_a_first_figure_before_any_has_its_second():
 
 
 def test_what_is_known_is_not_asked_again():
-    client, known = FakeClient(), {}
+    client = FakeClient()
+    known = {}
     list(stream_figures(client, question(mask(0)), ["de"], known))
     again = list(stream_figures(client, question(mask(0)), ["de", "th"], known))
     assert again[0]["de"].done
@@ -350,7 +353,8 @@ def test_means_and_progress():
     assert (
         accuracy_caption(early, False, "languages") == "unpruned · none of 2 languages final so far"
     )
-    both, asked = ["de", "th"], question(mask(0, 1))
+    both = ["de", "th"]
+    asked = question(mask(0, 1))
     assert progress_caption(rows, both, asked) == "2 heads off: final, 512 dev examples a language."
     assert "1 of 2 languages" in progress_caption({"de": figure()}, both, asked)
     assert "400–512" in progress_caption({"de": figure(n=400), "th": figure()}, both, asked)

@@ -227,7 +227,8 @@ def test_a_report_of_other_columns_or_cells_is_refused_with_a_sentence(report, e
 def test_whatever_stands_in_a_report_it_is_read_or_refused():
     rng = random.Random(6)
     odd = [None, "", "x", -1, 10**12, True, 0.5, float("inf"), "position", "position +x", "nsubj:"]
-    text, refused = json.dumps(made_roles().to_json()), 0
+    text = json.dumps(made_roles().to_json())
+    refused = 0
     for _ in range(150):
         value = json.loads(text)
         table = rng.choice([table for table in value["tables"] if table["rows"]])
@@ -322,8 +323,10 @@ def test_reports_with_trees_of_the_model_s_own_weights_come_first_and_another_ca
     other = keep(cache, made_roles("de", fingerprint="1" * 64), 4)
     app = run(langs=["de"])
     assert [o.split(",")[0] for o in app.selectbox(key="roles-report-de").options] == [
-        "1 Nov 2026", "3 Nov 2026", "4 Nov 2026"
-    ]  # fmt: skip
+        "1 Nov 2026",
+        "3 Nov 2026",
+        "4 Nov 2026",
+    ]
     assert app.selectbox(key="roles-report-de").value == best
     app.selectbox(key="roles-report-de").set_value(other).run()
     assert "made with other weights (111111111111…)" in said(app)
@@ -365,7 +368,8 @@ def test_a_map_of_several_stacks_names_them(cache):
 
 
 def test_heads_with_a_role_are_followed_into_other_languages():
-    own, other = read_roles(made_roles("en")), read_roles(made_roles("hi", seed=1, shift=1))
+    own = read_roles(made_roles("en"))
+    other = read_roles(made_roles("hi", seed=1, shift=1))
     found = compare_languages({"hi": other, "en": own}, "en", "nsubj")
     assert found.languages == ["en", "hi"]
     assert [(row.head, row.role) for row in found.rows] == [(GRID.heads[1], OWN[1])]
@@ -393,7 +397,8 @@ def test_heads_with_a_role_are_followed_into_other_languages():
 
 
 def test_a_position_is_compared_with_the_same_offset_only():
-    own, other = made_roles("en"), made_roles("hi", seed=1)
+    own = made_roles("en")
+    other = made_roles("hi", seed=1)
     other = with_cell(other, "roles", "role", "position +1")
     found = compare_languages({"en": read_roles(own), "hi": read_roles(other)}, "en", "positional")
     assert found.has.tolist() == [[True, False]]
@@ -412,7 +417,8 @@ def test_languages_without_a_value_are_named_not_drawn_and_numbers_are_promised_
         names = [f"l{at}" for at in range(len(values))]
         return RolesAcrossLanguages([row], names, share, share, np.zeros(share.shape, bool))
 
-    few, many = found([50.0, np.nan, 20.0, np.nan]), found([50.0] * 11)
+    few = found([50.0, np.nan, 20.0, np.nan])
+    many = found([50.0] * 11)
     assert few.only_tested.languages == ["l0", "l2"]
     assert few.only_tested.share.tolist() == [[50.0, 20.0]]
     assert reading_caption(few).startswith("Numbers are shares in percent; a dot")
@@ -462,9 +468,8 @@ def test_a_report_in_which_no_head_has_a_role_is_not_blank(cache):
 
 
 def test_roles_of_the_heads_that_are_left_are_stacked_size_by_size(cache):
-    keep(
-        cache, made_roles("de", grid=LARGE, shift=HELPFUL)
-    )  # head 9.0, the most helpful one, is positional
+    # head 9.0, the most helpful one, is positional
+    keep(cache, made_roles("de", grid=LARGE, shift=HELPFUL))
     scores = made_up("de", "shapley")
     Store(cache).run(scores.spec).finish(scores, {"versions": {}})
     app = run(langs=["de", "th"])

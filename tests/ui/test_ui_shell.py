@@ -107,7 +107,8 @@ OTHER_GRID = HeadGrid((Stack("encoder", (12,) * 11),))
 
 def of_other_heads(language):
     """Scores as an earlier version of headlab made them that missed a layer."""
-    scores, cut = made_up(language, "shapley"), slice(0, OTHER_GRID.size)
+    scores = made_up(language, "shapley")
+    cut = slice(0, OTHER_GRID.size)
     arrays = {
         name: getattr(scores, name)[cut]
         for name in ("values", "low", "high", "samples", "p_values")
@@ -127,10 +128,11 @@ def test_results_of_other_heads_than_the_models_are_not_used_and_said(cache):
     problems = of_own_heads(both, {}).problems
     assert problems[0] == "torn"
     assert "result in old is of other heads" in problems[1]
+    # unless the model is known
     assert of_own_heads(both, {"0" * 64: OTHER_GRID}).results == (
         old,
         other,
-    )  # unless the model is known
+    )
     assert of_own_heads(both, {"0" * 64: GRID}).results == (new, other)
     alone = Listing((old, other), ())
     assert of_own_heads(alone, {}) is alone  # nothing says that it is wrong
@@ -280,9 +282,12 @@ def test_a_wrong_link_is_said_and_falls_back(cache):
 
 @pytest.mark.parametrize(
     ("path", "param", "asked", "other"),
-    [("heads", "head", "encoder.99.1", "encoder.2.3"), ("heads", "focus", "xx", "th"),
-     ("experiments", "experiment", "magic", "transfer")],
-)  # fmt: skip
+    [
+        ("heads", "head", "encoder.99.1", "encoder.2.3"),
+        ("heads", "focus", "xx", "th"),
+        ("experiments", "experiment", "magic", "transfer"),
+    ],
+)
 def test_a_wrong_link_to_a_page_is_said_until_something_else_is_chosen_there(
     cache, path, param, asked, other
 ):
@@ -345,9 +350,8 @@ def test_results_of_other_models_and_tasks_are_one_click_away(cache):
     assert not app.exception
     choice = app.session_state["_choice"]
     assert (choice.model, choice.task, len(choice.languages)) == ("e5-small-elsewhere", "xnli", 15)
-    assert app.selectbox(
-        key="experiment"
-    )  # there are reports only, so this is the page that shows them
+    # there are reports only, so this is the page that shows them
+    assert app.selectbox(key="experiment")
 
 
 def test_scores_of_another_model_are_opened_by_a_method_that_has_some(cache):
@@ -536,9 +540,8 @@ def test_a_variant_that_is_asked_for_is_shown_though_another_covers_more():
         ("th",),
     )
     assert [text.split(",")[0] for text in found.other_variants] == ["shapley-top50"]
-    assert comparable_scores(every, ("th",), "shapley").missing == (
-        "th",
-    )  # none of it there, so none of another in its place
+    # none of it there, so none of another in its place
+    assert comparable_scores(every, ("th",), "shapley").missing == ("th",)
     assert (
         comparable_scores(every, ("de", "th"), "unheard of").scores["th"].estimand
         == "shapley-top50"
@@ -556,9 +559,8 @@ def test_several_variants_are_chosen_from_in_the_sidebar_and_in_the_link(cache):
         app = run(langs=["de", "th", "fi"], settings="shapley")
         assert app.selectbox(key="settings").value == "shapley"
         assert "estimand `shapley`" in said(app)
-        assert (
-            "-o estimand=shapley" in app.code[0].value
-        )  # what is missing is computed with the same settings
+        # what is missing is computed with the same settings
+        assert "-o estimand=shapley" in app.code[0].value
         app.switch_page("pages/languages.py").run()
         assert app.session_state["_choice"].variant == "shapley"
         app.selectbox(key="method").select("gradient").run()
@@ -754,9 +756,8 @@ TURNED = dict(zip(LABELS, (*LABELS[1:], LABELS[0]), strict=True))
 def test_a_stated_label_map_is_part_of_the_choice_of_jobs_and_of_commands(cache):
     app = run(langs=["de"], classes=write_label_map(OWN))
     assert app.session_state["_choice"].label_map == OWN
-    assert "estimand `shapley-top50`" in said(
-        app
-    )  # results say nothing where the names are the labels
+    # results say nothing where the names are the labels
+    assert "estimand `shapley-top50`" in said(app)
     app = run(langs=["de"], classes=write_label_map(TURNED))
     assert "has no shapley results" in said(app)
     assert f"--label-map {write_label_map(TURNED)}" in app.code[0].value

@@ -31,9 +31,8 @@ from headlab.worker.server import server_of
 
 T = TypeVar("T")
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
-RESET = struct.pack(
-    "ii", 1, 0
-)  # SO_LINGER: closing tells the other side that what it sent was not read
+# SO_LINGER: closing tells the other side that what it sent was not read
+RESET = struct.pack("ii", 1, 0)
 
 
 class Forgetful:
@@ -99,10 +98,8 @@ def test_what_changes_something_is_not_sent_twice(forgetful: Forgetful, client: 
 
 
 def test_an_error_keeps_its_code_on_the_way_and_an_older_worker_s_gets_a_general_one() -> None:
-    new, old = (
-        error_of({"error": "no job 3", "code": "job.unknown"}),
-        error_of({"error": "no job 3"}),
-    )
+    new = error_of({"error": "no job 3", "code": "job.unknown"})
+    old = error_of({"error": "no job 3"})
     assert (str(new), new.code) == ("no job 3", "job.unknown")
     assert (str(old), old.code) == ("no job 3", "worker.error")
 
@@ -137,7 +134,8 @@ class Answering:
 
     def __init__(self, answer: bytes, *, reset: bool = False) -> None:
         self.door = socket.create_server(("127.0.0.1", 0))
-        self._answer, self._reset = answer, reset
+        self._answer = answer
+        self._reset = reset
         threading.Thread(target=self._serve, daemon=True).start()
 
     def client(self) -> Client:

@@ -269,11 +269,34 @@ def test_models_are_compared_letter_by_letter(
     for name in (str(tmp_path / "mine"), "./yours", "someone/model", OURS):
         assert allowed(name) == name
     for name in (
-        f"{tmp_path}/mine/", f"{tmp_path}/mine/.", f"{tmp_path}/mine/../mine", f"{tmp_path}/mine/../yours",
-        f"{tmp_path}//mine", "mine", "yours", "./mine", str(tmp_path), "..", ".", "/", "/etc", "~",
-        "someone/model/", "Someone/model", "someone/model@main", " someone/model", "someone／model",
-        "someone/modеl", f"{OURS}/", f"{OURS}\x00", "", "\x00", "a" * 100_000, "../" * 5000, "\ud800",
-    ):  # fmt: skip
+        f"{tmp_path}/mine/",
+        f"{tmp_path}/mine/.",
+        f"{tmp_path}/mine/../mine",
+        f"{tmp_path}/mine/../yours",
+        f"{tmp_path}//mine",
+        "mine",
+        "yours",
+        "./mine",
+        str(tmp_path),
+        "..",
+        ".",
+        "/",
+        "/etc",
+        "~",
+        "someone/model/",
+        "Someone/model",
+        "someone/model@main",
+        " someone/model",
+        "someone／model",
+        "someone/modеl",
+        f"{OURS}/",
+        f"{OURS}\x00",
+        "",
+        "\x00",
+        "a" * 100_000,
+        "../" * 5000,
+        "\ud800",
+    ):
         with raises("model.not_allowed", kind=Refusal) as caught:
             allowed(name)
         assert caught.value.status == 404
@@ -338,7 +361,8 @@ def test_the_models_of_option_and_environment_are_taken_together(
 
 
 def test_every_route_that_names_a_model_asks_whether_it_may(locked: Running) -> None:
-    spec, asked = api_docs.description(), []
+    spec = api_docs.description()
+    asked = []
     every = spec["components"]["schemas"]
     for path in BODIED:
         body = example(
@@ -385,12 +409,25 @@ def test_a_job_of_a_model_that_is_not_allowed_is_not_resumed(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("host", "status"),
     [
-        ("127.0.0.1", 200), ("127.0.0.1:8700", 200), ("localhost:1", 200), ("LOCALHOST", 200), ("[::1]", 200),
-        ("[::1]:8700", 200), ("evil.example", 400), ("127.0.0.1.evil.example", 400), ("localhost.evil.example", 400),
-        ("evil@127.0.0.1", 400), ("127.0.0.1:80:80", 400), ("::1", 400), ("[::1", 400), ("[::2]", 400), ("", 400),
-        ("127.0.0.1/", 400), ("localhost:port", 400),
+        ("127.0.0.1", 200),
+        ("127.0.0.1:8700", 200),
+        ("localhost:1", 200),
+        ("LOCALHOST", 200),
+        ("[::1]", 200),
+        ("[::1]:8700", 200),
+        ("evil.example", 400),
+        ("127.0.0.1.evil.example", 400),
+        ("localhost.evil.example", 400),
+        ("evil@127.0.0.1", 400),
+        ("127.0.0.1:80:80", 400),
+        ("::1", 400),
+        ("[::1", 400),
+        ("[::2]", 400),
+        ("", 400),
+        ("127.0.0.1/", 400),
+        ("localhost:port", 400),
     ],
-)  # fmt: skip
+)
 def test_only_names_of_this_machine_are_answered(worker: Running, host: str, status: int) -> None:
     assert httpx.get(f"{worker.url}/tasks", headers={"host": host}).status_code == status
 
@@ -398,13 +435,20 @@ def test_only_names_of_this_machine_are_answered(worker: Running, host: str, sta
 @pytest.mark.parametrize(
     ("origin", "host", "status"),
     [
-        ("http://localhost:8700", "localhost:8700", 200), ("http://[::1]:8700", "[::1]:8700", 200),
-        ("https://127.0.0.1", "127.0.0.1", 200), ("http://localhost:8701", "localhost:8700", 403),
-        ("http://localhost", "localhost:8700", 403), ("null", "localhost", 403), ("", "localhost", 403),
-        ("http://[::1", "localhost", 403), ("http://evil.example", "localhost", 403), ("localhost", "localhost", 403),
-        ("http://evil.example@localhost", "localhost", 403), ("http://localhost.evil.example", "localhost", 403),
+        ("http://localhost:8700", "localhost:8700", 200),
+        ("http://[::1]:8700", "[::1]:8700", 200),
+        ("https://127.0.0.1", "127.0.0.1", 200),
+        ("http://localhost:8701", "localhost:8700", 403),
+        ("http://localhost", "localhost:8700", 403),
+        ("null", "localhost", 403),
+        ("", "localhost", 403),
+        ("http://[::1", "localhost", 403),
+        ("http://evil.example", "localhost", 403),
+        ("localhost", "localhost", 403),
+        ("http://evil.example@localhost", "localhost", 403),
+        ("http://localhost.evil.example", "localhost", 403),
     ],
-)  # fmt: skip
+)
 def test_only_a_page_of_the_worker_itself_may_ask(
     worker: Running, origin: str, host: str, status: int
 ) -> None:
@@ -568,10 +612,11 @@ def test_only_the_route_for_files_takes_large_bodies_and_few_at_a_time(
 ) -> None:
     large = sent(b"t,l\n" + b"a,1\n" * (1 << 19))
     answer = httpx.post(f"{worker.url}/tasks", json=large, timeout=60)
+    # it was read
     assert (answer.status_code, answer.json()["code"]) == (
         400,
         "upload.label_single",
-    )  # it was read
+    )
     assert httpx.post(f"{worker.url}/model", json=large).status_code == 413
     monkeypatch.setattr(middleware, "MAX_SENT", 1 << 20)
     assert httpx.post(f"{worker.url}/tasks", json=large).status_code == 413
@@ -672,7 +717,8 @@ class Everything(logging.Handler):
 
 @pytest.fixture
 def logged() -> Iterator[list[str]]:
-    kept, root = Everything(), logging.getLogger("headlab")
+    kept = Everything()
+    root = logging.getLogger("headlab")
     before = root.level
     root.addHandler(kept)
     root.setLevel(logging.DEBUG)
@@ -726,7 +772,8 @@ def test_the_log_of_a_process_holds_neither_sentences_nor_the_token(
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     local = LocalWorker(tmp_path, command=FAKE)
     try:
-        client, url = local.client(), local.url
+        client = local.client()
+        url = local.url
         assert client.attention(look(MODEL, SECRET, [["encoder", 0, 0]])).tokens == ["a"]
         for language in ("boom", "late"):
             with raises("worker.failed", "KeyError"):
@@ -841,7 +888,8 @@ def listening(port: int) -> list[str]:
     found = []
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            where, state = line.split()[1], line.split()[3]
+            where = line.split()[1]
+            state = line.split()[3]
             if state == "0A" and int(where.rpartition(":")[2], 16) == port:
                 found.append(where.rpartition(":")[0])
     return found
@@ -874,9 +922,8 @@ def test_only_the_app_s_own_page_opens_a_session(app: App) -> None:
         host=f"localhost:{app.port}", origin=f"http://localhost:{app.port}"
     )
     assert b" 403 " in app.socket(origin="http://evil.example")
-    assert b" 403 " in app.socket(
-        host="evil.example", origin="http://evil.example"
-    )  # DNS rebinding
+    # DNS rebinding
+    assert b" 403 " in app.socket(host="evil.example", origin="http://evil.example")
     assert b" 403 " in app.socket(host=f"evil.example:{app.port}")
 
 
@@ -897,9 +944,8 @@ def test_reported_23_the_app_says_which_option_allows_another_host(app: App) -> 
 def test_reported_23_the_app_says_what_a_proxy_that_changes_the_host_needs(app: App) -> None:
     refusal = app.socket_answer(origin="https://proxy.example")
     health = app.get("/_stcore/health", referer="https://proxy.example/prune?model=m")
-    assert (
-        health.status_code == 421
-    )  # streamlit's page shows the text of this answer, and none of a 403
+    # streamlit's page shows the text of this answer, and none of a 403
+    assert health.status_code == 421
     for text in (refusal, health.text, app.log()):
         assert "--server.corsAllowedOrigins https://proxy.example" in text
         assert "proxy_set_header Host" in text
@@ -1004,7 +1050,8 @@ def test_whatever_a_description_says_is_text_on_the_page() -> None:
 
 def test_every_status_a_route_answers_with_is_explained() -> None:
     api = api_docs.description()
-    routes, text = [what for ways in api["paths"].values() for what in ways.values()], markdown(api)
+    routes = [what for ways in api["paths"].values() for what in ways.values()]
+    text = markdown(api)
     assert all(
         f"| {code} " in text for what in routes for code in what["responses"] if int(code) >= 400
     )
@@ -1023,8 +1070,18 @@ def test_docs_api_is_what_the_worker_says_of_itself() -> None:
 
 
 FORBIDDEN = {
-    "pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "yaml", "ftplib", "telnetlib",
-}  # fmt: skip
+    "pickle",
+    "cPickle",
+    "_pickle",
+    "cloudpickle",
+    "dill",
+    "joblib",
+    "shelve",
+    "marshal",
+    "yaml",
+    "ftplib",
+    "telnetlib",
+}
 CALLS = re.compile(
     r"(torch\.(load|save|hub\.load|package)|(pd|pandas)\.(read_pickle|eval)|np\.fromfile|\w+\.to_pickle|yaml\.\w+|"
     r"os\.(system|popen|exec\w+|spawn\w+)|tarfile\.\w+|shutil\.unpack_archive|\w+\.extractall|eval|exec|compile|__import__)"
@@ -1090,7 +1147,8 @@ def services() -> dict[str, Any]:
 
 
 def test_compose_opens_the_app_on_this_machine_only_and_the_worker_to_nobody() -> None:
-    worker, app = services()["worker"], services()["app"]
+    worker = services()["worker"]
+    app = services()["app"]
     assert "ports" not in worker
     assert app["ports"] == ["127.0.0.1:8501:8501"]
     assert app["environment"]["HEADLAB_WORKER"] == "http://worker:8600"

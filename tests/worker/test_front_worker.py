@@ -111,8 +111,12 @@ def test_equal_work_has_equal_params() -> None:
     full = checked("front", short)
     assert full == checked("front", full)
     assert full["options"] == {
-        "orders": "mean,weakest,cost", "points": 25, "within": 1.0, "heads": None, "by": "bound",
-    }  # fmt: skip
+        "orders": "mean,weakest,cost",
+        "points": 25,
+        "within": 1.0,
+        "heads": None,
+        "by": "bound",
+    }
     assert (full["experiment"], full["method"], full["languages"]) == (
         "front",
         "shapley",

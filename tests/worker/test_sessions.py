@@ -152,7 +152,8 @@ def weights_alone(model: Model) -> dict[str, Any]:
 
 def together(works: Sequence[Callable[[], Any]], seconds: float = 240.0) -> list[Any]:
     """Do all at once, a thread each, begun at one moment. A thread that hangs fails the test and is left behind."""
-    start, results = threading.Barrier(len(works)), [None] * len(works)
+    start = threading.Barrier(len(works))
+    results = [None] * len(works)
     errors: list[BaseException] = []
 
     def work(n: int) -> None:
@@ -185,9 +186,8 @@ class Session:
             f"person {number}",
             np.random.default_rng([9, number]),
         )
-        self.dropped = masks(model, 1000 + number, 1)[
-            0
-        ]  # looked at, and left before its figures are there
+        # looked at, and left before its figures are there
+        self.dropped = masks(model, 1000 + number, 1)[0]
         self.plan = [
             (str(language), mask, alone(model, str(language), mask))
             for language, mask in zip(
@@ -297,7 +297,8 @@ def test_reported_16_figures_that_another_session_was_faster_with_are_taken_over
     bench = ModelHost(tmp_path, "cpu", loader=lambda _: model, tasks=toy)
     mask = masks(model, 6, 1)[0]
     got: dict[int, Any] = {}
-    slower, faster = live_of(bench, 0, mask, got), live_of(bench, 1, mask, got)
+    slower = live_of(bench, 0, mask, got)
+    faster = live_of(bench, 1, mask, got)
     assert slower.step()
     while faster.step():
         pass
@@ -359,7 +360,8 @@ def test_a_gate_left_open_by_a_request_ends_with_it(tmp_path: Path, model: Model
 
 def test_a_leaked_gate_would_be_seen(model: Model) -> None:
     """What the tests above look at does change when one head is closed that should be open."""
-    inputs, heads = model.tokenizer(TEXT, return_tensors="pt"), model.grid.heads
+    inputs = model.tokenizer(TEXT, return_tensors="pt")
+    heads = model.grid.heads
 
     def look() -> tuple[list[float], float]:
         with torch.no_grad():
@@ -523,12 +525,10 @@ def test_no_session_waits_a_multiple_of_the_others(tmp_path: Path) -> None:
     order = [name for name in benches[0].served if name != "hold"]
     first = {name: order.index(name) for name in set(order)}
     last = {name: len(order) - order[::-1].index(name) for name in set(order)}
-    assert (
-        max(first.values()) < 19 + 2 * MAX_NEW_IN_A_ROW
-    )  # everyone's first figure comes in the first round or so
-    assert (
-        max(last[name] for name in last if name != "greedy") <= 3 * 20 + 2 * MAX_NEW_IN_A_ROW
-    )  # everyone's last in the third
+    # everyone's first figure comes in the first round or so
+    assert max(first.values()) < 19 + 2 * MAX_NEW_IN_A_ROW
+    # everyone's last in the third
+    assert max(last[name] for name in last if name != "greedy") <= 3 * 20 + 2 * MAX_NEW_IN_A_ROW
     assert Counter(order) == {"greedy": 45, **{f"modest {n}": 3 for n in range(19)}}
 
 

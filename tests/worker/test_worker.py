@@ -54,7 +54,10 @@ class Fixture:
     """A running worker around a fake bench."""
 
     def __init__(self, run: Running, benches: list[FakeBench]) -> None:
-        self.client, self.url, self.jobs, self.engine = run.client, run.url, run.jobs, run.engine
+        self.client = run.client
+        self.url = run.url
+        self.jobs = run.jobs
+        self.engine = run.engine
         self._benches = benches
 
     @property
@@ -139,7 +142,8 @@ def test_first_figures_go_before_the_rest_of_longer_answers(slow_worker: Fixture
 def test_a_newer_request_of_a_session_ends_the_older_ones(
     slow_worker: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench, come = slow_worker.bench, []
+    bench = slow_worker.bench
+    come = []
     ask = slow_worker.engine.evaluate
 
     def asked(request: Any, send: Any) -> Any:

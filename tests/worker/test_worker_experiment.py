@@ -196,9 +196,13 @@ def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(
         body = {"kind": "experiment", "spec": spec_of(model, **change)}
         answer = httpx.post(f"{worker.url}/jobs", json=body)
         assert (answer.status_code, list(answer.json())) == (422, ["error", "code"])
-    assert httpx.post(
-        f"{worker.url}/jobs", json={"kind": "experiment", "spec": spec_of(model), "place": "ray"}
-    ).status_code == 422  # fmt: skip
+    assert (
+        httpx.post(
+            f"{worker.url}/jobs",
+            json={"kind": "experiment", "spec": spec_of(model), "place": "ray"},
+        ).status_code
+        == 422
+    )
     assert worker.client.jobs() == []
 
 

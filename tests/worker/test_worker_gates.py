@@ -217,7 +217,9 @@ def test_a_cancelled_job_goes_on_from_its_checkpoint_to_the_same_gates(
     worker: Running, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = {**SHORT, "steps": 40}  # the state is kept after 20
-    reached, go_on, steps = threading.Event(), threading.Event(), list[int]()
+    reached = threading.Event()
+    go_on = threading.Event()
+    steps = list[int]()
 
     def stop_at(made: Any) -> None:
         steps.append(made.step)
@@ -226,9 +228,8 @@ def test_a_cancelled_job_goes_on_from_its_checkpoint_to_the_same_gates(
             go_on.wait(30)
 
     step = kind.RunProgress.step
-    monkeypatch.setattr(
-        "headlab.worker.runner.BETWEEN_SECONDS", 0.0
-    )  # else it may be done before it looks
+    # else it may be done before it looks
+    monkeypatch.setattr("headlab.worker.runner.BETWEEN_SECONDS", 0.0)
     monkeypatch.setattr(
         kind.RunProgress, "step", lambda watch, made: (stop_at(made), step(watch, made))[1]
     )

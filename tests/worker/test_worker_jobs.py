@@ -262,7 +262,8 @@ def test_a_checkpoint_that_another_job_would_go_on_from_stays(
         other = int(worker.client.submit("score", SPEC).id)
         assert worker.client.job(other).state == "queued"
     else:
-        busy, other = job, cancelled(worker)
+        busy = job
+        other = cancelled(worker)
     bench = FakeBench(tmp_path)
     german, french = (bench.run_of(SPEC, language) for language in ("de", "fr"))
     assert german.checkpoint() is not None

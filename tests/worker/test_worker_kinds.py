@@ -129,8 +129,11 @@ def test_equal_work_has_equal_params(model: Model) -> None:
         k: v for k, v in full.items() if k not in ("split", "size")
     }
     assert checked("finetune", {"task": "letters"}) == {
-        "task": "letters", "steps": 400, "learning_rate": 0.001, "seed": 0,
-    }  # fmt: skip
+        "task": "letters",
+        "steps": 400,
+        "learning_rate": 0.001,
+        "seed": 0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -249,7 +252,8 @@ def test_a_fine_tuning_job_leaves_an_adapter_below_the_cache(
     assert folder.parent == tmp_path / "adapters"
     assert done.result["accuracy"] == {"en": 1.0, "xx": 1.0}
     assert done.result["accuracy"] == json.loads((folder / "training.json").read_text())["accuracy"]
-    ours, theirs = weights(folder), weights(undisturbed(base, tmp_path / "alone"))
+    ours = weights(folder)
+    theirs = weights(undisturbed(base, tmp_path / "alone"))
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     changed = folder.stat().st_mtime_ns
@@ -276,10 +280,8 @@ def test_a_cancelled_fine_tuning_goes_on_to_the_same_weights(
     done = come_to(worker, job, "done")
     assert not checkpoint.exists()
     assert kept == 10
-    ours, theirs = (
-        weights(tmp_path / done.result["folder"]),
-        weights(undisturbed(base, tmp_path / "alone")),
-    )
+    ours = weights(tmp_path / done.result["folder"])
+    theirs = weights(undisturbed(base, tmp_path / "alone"))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
@@ -519,9 +521,8 @@ def test_a_curve_s_forecast_counts_points_and_examples(worker: Running, model: M
 def test_a_fine_tuning_s_forecast_is_that_of_earlier_ones(worker: Running, tmp_path: Path) -> None:
     before = worker.client.forecast("finetune", TUNED)
     assert before.forwards == 24 * 32 + 2 * 512
-    assert (
-        "as in 2 trainings on such a device (cpu)" in before.basis
-    )  # those of the embedded models
+    # those of the embedded models
+    assert "as in 2 trainings on such a device (cpu)" in before.basis
     submit(worker, "finetune", TUNED)
     assert worker.client.forecast("finetune", TUNED).forwards == 0
     longer = worker.client.forecast("finetune", {**TUNED, "steps": 100})

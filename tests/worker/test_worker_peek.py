@@ -293,11 +293,21 @@ def test_exact_takes_every_coalition_on_every_example() -> None:
 
 def test_costs_count_what_is_decided_narrow_and_open() -> None:
     grid = HeadGrid.from_json({"encoder": [4]})
-    low, high = np.array([0.01, -0.03, -0.004, -0.02]), np.array([0.03, -0.01, 0.004, 0.03])
+    low = np.array([0.01, -0.03, -0.004, -0.02])
+    high = np.array([0.03, -0.01, 0.004, 0.03])
     scores = HeadScores(
-        grid, "de", "shapley", (low + high) / 2, "shapley-top50", "accuracy", 40, 2.0, low, high,
+        grid,
+        "de",
+        "shapley",
+        (low + high) / 2,
+        "shapley-top50",
+        "accuracy",
+        40,
+        2.0,
+        low,
+        high,
         np.array([512, 512, 1024, 8192]),
-    )  # fmt: skip
+    )
     cost = costs.cost_of(scores)
     assert (cost.helpful, cost.harmful, cost.narrow, cost.wide) == (1, 1, 1, 1)
     assert cost.samples == (512, 768, 8192)

@@ -99,7 +99,9 @@ def serve(queue: RequestQueue) -> LiveRequest | None:
 
 
 def test_reported_16_an_answered_request_leaves_the_queue_with_its_last_record() -> None:
-    queue, one, several = RequestQueue(), Reader(records=one_record), Reader("a")
+    queue = RequestQueue()
+    one = Reader(records=one_record)
+    several = Reader("a")
     queue.add(one.live)
     assert serve(queue) is one.live
     assert (queue.count, one.messages) == (0, [WEIGHTS])
@@ -120,7 +122,9 @@ def test_reported_16_a_thousand_requests_of_three_clients_never_fill_the_queue(
     records: Callable[[], Iterator[BaseModel]], session: str | None
 ) -> None:
     """Each asks for the next when it has its answer; nobody else waits, so the queue is never longer than three."""
-    queue, answered, longest = RequestQueue(), 0, 0
+    queue = RequestQueue()
+    answered = 0
+    longest = 0
 
     def ask(number: int) -> Reader:
         reader = Reader(session and f"{session} {number}", records)
@@ -146,7 +150,9 @@ def test_reported_16_an_evaluation_waits_for_a_bounded_number_of_quick_requests(
 
     However long they have been at it: what was answered before the evaluation came is not waited for.
     """
-    queue, evaluation, quick = RequestQueue(), Reader(session), 0
+    queue = RequestQueue()
+    evaluation = Reader(session)
+    quick = 0
     for _ in range(3):
         queue.add(Reader(records=one_record).live)
     for _ in range(300):
@@ -162,7 +168,8 @@ def test_reported_16_an_evaluation_waits_for_a_bounded_number_of_quick_requests(
 
 
 def test_reported_16_clients_that_leave_before_their_turn_leave_the_queue_at_once() -> None:
-    queue, begun = RequestQueue(), []
+    queue = RequestQueue()
+    begun = []
 
     def begin() -> Iterator[BaseModel]:
         begun.append(1)
@@ -179,7 +186,8 @@ def test_reported_16_clients_that_leave_before_their_turn_leave_the_queue_at_onc
 
 
 def test_reported_16_a_begun_request_that_nobody_reads_is_closed_where_it_was_begun() -> None:
-    queue, closed = RequestQueue(), []
+    queue = RequestQueue()
+    closed = []
 
     def watched() -> Iterator[BaseModel]:
         try:
@@ -202,7 +210,8 @@ def test_reported_16_a_begun_request_that_nobody_reads_is_closed_where_it_was_be
 
 
 def test_reported_16_a_request_under_way_whose_reader_leaves_is_not_queued_again() -> None:
-    queue, reader = RequestQueue(), Reader("a")
+    queue = RequestQueue()
+    reader = Reader("a")
     queue.add(reader.live)
     live = queue.take()
     assert live is reader.live
@@ -229,7 +238,9 @@ def test_reported_16_a_session_that_asks_anew_keeps_its_place_and_its_share() ->
 
 def test_reported_16_an_older_request_is_told_which_took_its_place() -> None:
     for turns in (0, 1):
-        queue, older, newer = RequestQueue(), Reader("a"), Reader("a")
+        queue = RequestQueue()
+        older = Reader("a")
+        newer = Reader("a")
         queue.add(older.live)
         for _ in range(turns):
             serve(queue)
@@ -260,7 +271,8 @@ def an_iterator_s_end_inside() -> Iterator[BaseModel]:
 def test_reported_16_work_that_ends_without_its_last_record_is_an_error(
     records: Callable[[], Iterator[BaseModel]],
 ) -> None:
-    queue, reader = RequestQueue(), Reader("a", records)
+    queue = RequestQueue()
+    reader = Reader("a", records)
     queue.add(reader.live)
     while serve(queue):
         pass
@@ -418,9 +430,8 @@ def test_reported_16_a_worker_that_stops_tells_those_who_read(
     stream = client.evaluate(evaluation(MODEL, "intents", "de"))
     assert next(stream).n == 64
     (connection,) = server.server_state.connections
-    served = connection.transport.get_extra_info(
-        "socket"
-    )  # a line that waits for an acknowledgement costs 40 ms
+    # a line that waits for an acknowledgement costs 40 ms
+    served = connection.transport.get_extra_info("socket")
     assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     server.should_exit = True
     until(lambda: not engine.alive)

@@ -275,10 +275,8 @@ def test_a_changed_weight_or_example_gets_no_stale_figure(tmp_path: Path) -> Non
         return [replace(first, label=(first.label + 1) % 5), *rest]
 
     elsewhere = tmp_path / "elsewhere"
-    weights, task = (
-        {"seed": 1},
-        {"task": lambda _: Task("intents", LABELS, LANGUAGES, False, one_changed)},
-    )
+    weights = {"seed": 1}
+    task = {"task": lambda _: Task("intents", LABELS, LANGUAGES, False, one_changed)}
     for changed in (weights, task):
         found, batches = told(tmp_path, **changed)
         assert batches == ran
@@ -366,7 +364,8 @@ def test_not_too_many_models_come_from_the_hub_at_once(hub: tuple[Running, Slow]
 @pytest.mark.slow
 def test_a_toggle_of_the_embedded_model_does_not_wait_for_a_job(tmp_path: Path) -> None:
     """Its figures come while the job goes on."""
-    name, job = "e5-small-intents", {"task": "intents", "languages": ["de"]}
+    name = "e5-small-intents"
+    job = {"task": "intents", "languages": ["de"]}
     with running(tmp_path, lambda: ModelHost(tmp_path)) as run:
         loaded = run.client.model(name)
         grid = loaded.grid

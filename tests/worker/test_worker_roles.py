@@ -217,7 +217,8 @@ def test_a_task_s_texts_give_the_roles_that_need_no_trees(
 def test_a_cancelled_job_goes_on_with_the_languages_it_has(
     worker: Running, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, asked = RolesJob.sentences, list[str]()
+    real = RolesJob.sentences
+    asked = list[str]()
 
     def sentences(job: RolesJob, lab: Any, language: str, size: int | None) -> Any:
         asked.append(language)

@@ -90,7 +90,8 @@ def assert_answers_are_the_evaluators(
     kept = np.array([head not in heads for head in model.grid.heads])
     off = Mask(model.grid, kept, model.identity())
     predicted = [evaluator.evaluate(mask).predicted for mask in (None, off)]
-    at, flips = 0, 0
+    at = 0
+    flips = 0
     for row, example in enumerate(evaluator.examples):
         request = AttentionRequest(
             model="m",

@@ -72,7 +72,8 @@ def correlation_matrix(
     rho = np.eye(len(names))
     hover_texts = [[diagonal_text] * len(names) for _ in names]
     for row_name, column_name, correlation in pairs:
-        row, column = index_of[row_name], index_of[column_name]
+        row = index_of[row_name]
+        column = index_of[column_name]
         value = np.nan if correlation.rho is None else correlation.rho
         for cell in ((row, column), (column, row)):
             rho[cell] = value
@@ -101,7 +102,9 @@ def _interval(value: float | None, low: float | None, high: float | None) -> str
 
 
 def _rho_text(value: float | None) -> str:
-    return EMPTY_CELL if value is None else format(value, RHO)
+    if value is None:
+        return EMPTY_CELL
+    return format(value, RHO)
 
 
 def dendrogram(merges: Sequence[Merge], languages: Sequence[LanguageAgreement]) -> Chart:
@@ -113,10 +116,13 @@ def dendrogram(merges: Sequence[Merge], languages: Sequence[LanguageAgreement]) 
     """
     # Where the line of a language or cluster begins: its height on the page and its distance.
     ends = {language.number: (float(row), 0.0) for row, language in enumerate(languages)}
-    branches, notes = [], []
+    branches = []
+    notes = []
     for merge in merges:
-        (y1, x1), (y2, x2) = ends[merge.left], ends[merge.right]
-        distance, middle = merge.distance, (y1 + y2) / 2
+        (y1, x1) = ends[merge.left]
+        (y2, x2) = ends[merge.right]
+        distance = merge.distance
+        middle = (y1 + y2) / 2
         ends[merge.number] = (middle, distance)
         is_sure = merge.support_percent >= SURE and merge.size < len(languages)
         branch = Line(

@@ -61,7 +61,9 @@ class Choice:
 def current_choice() -> Choice | None:
     """What this session's sidebar shows; None before it was first drawn."""
     choice = st.session_state.get(CHOICE_KEY)
-    return choice if isinstance(choice, Choice) else None
+    if isinstance(choice, Choice):
+        return choice
+    return None
 
 
 def scores_of(choice: Choice, method: str | None = None) -> StoredScores:
@@ -174,4 +176,6 @@ def cached_variants(
 def task_languages(name: str) -> list[str]:
     """A task's languages; for a task that is unknown here or cannot be read, those of its results."""
     task = known_task(name)
-    return list(task.languages) if task else languages_with_results(stored_specs(), name)
+    if task:
+        return list(task.languages)
+    return languages_with_results(stored_specs(), name)

@@ -300,7 +300,9 @@ def pick_languages(options: list[str]) -> None:
 
 def _language_label(language: str) -> str:
     """A language as a label, which is Markdown; usual codes are unchanged, as the link holds labels."""
-    return language if LANGUAGE_CODE.fullmatch(language) else plain(language)
+    if LANGUAGE_CODE.fullmatch(language):
+        return language
+    return plain(language)
 
 
 def recall_label_map() -> None:
@@ -316,4 +318,6 @@ def typed_label_map(model: str, name: str) -> str:
 
 def label_map_text(stated_map: Mapping[str, str] | None) -> str:
     """A label map as the field shows it."""
-    return "" if stated_map is None else write_label_map(stated_map)
+    if stated_map is None:
+        return ""
+    return write_label_map(stated_map)

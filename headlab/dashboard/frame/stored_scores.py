@@ -49,7 +49,9 @@ class StoredScores:
     @property
     def grid(self) -> HeadGrid | None:
         """The head grid of these scores."""
-        return self.first_scores.grid if self.first_scores else None
+        if self.first_scores:
+            return self.first_scores.grid
+        return None
 
 
 def stored_subjects(specs: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
@@ -275,9 +277,13 @@ def samples_note(scores: Mapping[str, HeadScores]) -> str:
         parts.append(f"{_span(sorted(example_counts))} examples")
     if sample_counts:
         parts.append(f"{_span(sorted(sample_counts))} samples a head")
-    return f"From {', '.join(parts)}." if parts else ""
+    if parts:
+        return f"From {', '.join(parts)}."
+    return ""
 
 
 def _span(numbers: list[int]) -> str:
     """The first and the last of sorted numbers, or the only one."""
-    return f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
+    if len(numbers) == 1:
+        return f"{numbers[0]:,}"
+    return f"{numbers[0]:,} to {numbers[-1]:,}"

@@ -222,7 +222,9 @@ def accuracy_table(
 def _table_row(language: str, figure: Figure | None) -> dict[str, Any]:
     if figure is None:
         return {"Language": language, "Examples": "…"}
-    difference, low, high = None, None, None
+    difference = None
+    low = None
+    high = None
     if has_enough_examples(figure):
         difference = figure.difference
         low, high = interval_of_difference(figure) or (None, None)
@@ -242,7 +244,9 @@ def _table_row(language: str, figure: Figure | None) -> dict[str, Any]:
 
 def interval_of_difference(figure: Figure) -> tuple[float, float] | None:
     """The 95 % interval of the difference to the unpruned model; None of that model itself."""
-    return None if figure.difference is None else (figure.low, figure.high)
+    if figure.difference is None:
+        return None
+    return (figure.low, figure.high)
 
 
 def has_enough_examples(figure: Figure) -> bool:
@@ -253,7 +257,9 @@ def has_enough_examples(figure: Figure) -> bool:
 def signed_points(share: float) -> str:
     """A share as points with a sign: +4.7, −0.3, ±0.0."""
     points = round(100 * share, 1)
-    return "±0.0" if points == 0 else f"{points:+.1f}".replace("-", "−")
+    if points == 0:
+        return "±0.0"
+    return f"{points:+.1f}".replace("-", "−")
 
 
 def _points(value: float | None) -> float | None:
@@ -293,7 +299,9 @@ def counted_unit(figures_by_language: Mapping[str, Figure], question: AccuracyQu
     has_several_answers = any(
         figure.total > question.size for figure in figures_by_language.values()
     )
-    return "answers" if has_several_answers else "examples"
+    if has_several_answers:
+        return "answers"
+    return "examples"
 
 
 def progress_caption(

@@ -75,7 +75,9 @@ def pick_sentences(client: Client, choice: Choice) -> list[ShownSentence]:
         key="source",
         bind="query-params",
     )
-    return _typed_sentences() if source == OWN_SENTENCES else _sentences_of_task(client, choice)
+    if source == OWN_SENTENCES:
+        return _typed_sentences()
+    return _sentences_of_task(client, choice)
 
 
 def _typed_sentences() -> list[ShownSentence]:

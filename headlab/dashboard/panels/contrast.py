@@ -460,14 +460,18 @@ def head_changes_table(
 
 
 def _value_format_of(scores: HeadScores) -> str:
-    return value_format(scores.unit) if scores.signed else ".4g"
+    if scores.signed:
+        return value_format(scores.unit)
+    return ".4g"
 
 
 def _sign_change_words(comparison: Contrast, index: int) -> str:
     """Whether a head's values have opposite signs, and whether both intervals say so; empty if not."""
     if comparison.surely[index]:
         return "both intervals"
-    return "yes" if comparison.turned[index] else ""
+    if comparison.turned[index]:
+        return "yes"
+    return ""
 
 
 def comparison_notes(shown_scores: HeadScores, other_scores: HeadScores) -> tuple[str, ...]:

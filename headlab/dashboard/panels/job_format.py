@@ -88,7 +88,9 @@ def describe_job(row: JobRow) -> str:
     if words := words_of_job(job_of_row(row), lambda job: job.describe()):
         return words
     languages = languages_in(row)
-    return f"{row.kind} for {', '.join(languages)}" if languages else row.kind
+    if languages:
+        return f"{row.kind} for {', '.join(languages)}"
+    return row.kind
 
 
 def job_title(row: JobRow) -> str:
@@ -96,7 +98,9 @@ def job_title(row: JobRow) -> str:
     if words := words_of_job(job_of_row(row), lambda job: job.title()):
         return words
     languages = languages_in(row)
-    return f"{row.kind} for {language_titles(languages)}" if languages else row.kind
+    if languages:
+        return f"{row.kind} for {language_titles(languages)}"
+    return row.kind
 
 
 def job_details(row: JobRow) -> Details:
@@ -123,7 +127,9 @@ def _details_of(job: Job | None) -> Details:
 
 def place_words(name: str) -> str:
     """Where a job runs."""
-    return "this worker" if name == "here" else "Ray"
+    if name == "here":
+        return "this worker"
+    return "Ray"
 
 
 # How far it is, and what it costs.
@@ -204,4 +210,6 @@ def forecast_line(forecast: Forecast) -> str:
         line = f"**About {duration_text(forecast.seconds)}**"
     if forecast.forwards:
         line += f", {forecast.forwards:,} forwards"
-    return f"{line}: {basis}." if basis else f"{line}."
+    if basis:
+        return f"{line}: {basis}."
+    return f"{line}."

@@ -158,7 +158,8 @@ def score_job(choice: Choice, languages: Sequence[str], template: HeadScores | N
         template: A result whose settings it copies; None for the method's defaults.
     """
     options: dict[str, SimpleValue] = {}
-    seed, ablation = 0, "zero"
+    seed = 0
+    ablation = "zero"
     if template is not None:
         known_options = METHODS[choice.method].options
         for name, value in settings(template).items():
@@ -248,7 +249,9 @@ def _cost_and_caution(choice: Choice) -> str:
     method = METHODS[choice.method]
     warning = costs.caution(method.key)
     cost = f"Cost: {method.costs.words}."
-    return f"Caution: {warning}. {cost}" if warning else cost
+    if warning:
+        return f"Caution: {warning}. {cost}"
+    return cost
 
 
 def _max_cost(choice: Choice, job: ScoreJob) -> str:

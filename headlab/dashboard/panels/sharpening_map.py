@@ -68,7 +68,9 @@ def head_value_words(scores: HeadScores, head: Head) -> str:
     text = f"**{number_text(scores.values[index])} {plain(unit)}**"
     # Ends rather than ±, as an interval is seldom symmetric.
     ends = [number_text(end[index]) for end in (scores.low, scores.high) if end is not None]
-    return f"{text} [{', '.join(ends)}]" if ends else text
+    if ends:
+        return f"{text} [{', '.join(ends)}]"
+    return text
 
 
 def draw_sharpening_map(
@@ -119,7 +121,9 @@ def draw_head_so_far(
 
 def known_head(scores: HeadScores, head: Head | None) -> Head | None:
     """The head if these scores have it, else None: it may be another model's."""
-    return head if head in scores.grid.heads else None
+    if head in scores.grid.heads:
+        return head
+    return None
 
 
 def sharpening_line(job: JobRow, scores: HeadScores) -> str:
@@ -143,7 +147,9 @@ def _warnings(scores: HeadScores) -> list[str]:
     known_method = METHODS.get(scores.method)
     in_cycles = known_method is not None and known_method.interval_check == "every cycle"
     is_provisional = in_cycles and example_count and max_samples % example_count
-    return ["intervals in the middle of a cycle are provisional"] if is_provisional else []
+    if is_provisional:
+        return ["intervals in the middle of a cycle are provisional"]
+    return []
 
 
 def language_computed(job: JobRow) -> str:

@@ -126,7 +126,9 @@ def model_differences(
 
 def short_fingerprint(fingerprint: str) -> str:
     """The start of a fingerprint, as pages name weights."""
-    return f"{fingerprint[:SHORT_FINGERPRINT]}…" if fingerprint else "unknown ones"
+    if fingerprint:
+        return f"{fingerprint[:SHORT_FINGERPRINT]}…"
+    return "unknown ones"
 
 
 def facts_table(

@@ -213,7 +213,9 @@ def _differing_options(report_options: object, wanted_options: object) -> dict[s
 def _method_of(job: ExperimentJob) -> str | None:
     """The method whose scores a job uses; None if its experiment uses none."""
     study = job.known_study()
-    return None if study is None or METHOD not in study.options else job.method
+    if study is None or METHOD not in study.options:
+        return None
+    return job.method
 
 
 def with_defaults(job: ExperimentJob) -> ExperimentJob:

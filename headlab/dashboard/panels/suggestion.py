@@ -75,7 +75,9 @@ def expected_false(scores: HeadScores, suggestion: Suggestion, removed_count: in
             f"still be named, by chance: each is judged by its own {scores.level:.0%} interval."
         )
     if not removed_count:
-        return why_holm_rejects_none([scores]) if suggestion.correction == "holm" else ""
+        if suggestion.correction == "holm":
+            return why_holm_rejects_none([scores])
+        return ""
     if suggestion.correction == "bh":
         false_count = f"{removed_count * error_rate:.2g} of {removed_count}"
         return f"Of those named, at most {error_rate:.0%} are false on average: {false_count}."
@@ -109,7 +111,10 @@ def pooled_scores(scores: Mapping[str, HeadScores], source: str) -> HeadScores |
 def _mean_bound(bounds: list[Floats | None]) -> Floats | None:
     """The mean of the languages' bounds, [head]; None if a language has none."""
     known_bounds = [bound for bound in bounds if bound is not None]
-    return np.mean(known_bounds, axis=0) if len(known_bounds) == len(bounds) else None
+    if len(known_bounds) < len(bounds):
+        return None
+    mean_bounds: Floats = np.mean(known_bounds, axis=0)
+    return mean_bounds
 
 
 def usable_rules(scores: HeadScores) -> list[str]:

@@ -105,7 +105,8 @@ class Door:
         return send_explained
 
     def _socket_advice(self, headers: Headers) -> str:
-        host, origin = headers.get("host", ""), headers.get("origin", "")
+        host = headers.get("host", "")
+        origin = headers.get("origin", "")
         if not is_host_allowed(host):
             advice = host_advice(host)
         else:
@@ -125,7 +126,9 @@ class Door:
             return HTMLResponse(page, status_code=403)
         if scope["path"].endswith(HEALTH_PATH):
             advice = self._advice_by_origin.get(_origin_of(headers.get("referer", "")), "")
-            return PlainTextResponse(advice, status_code=MISDIRECTED_STATUS) if advice else None
+            if advice:
+                return PlainTextResponse(advice, status_code=MISDIRECTED_STATUS)
+            return None
         return None
 
     def _log_once(self, advice: str) -> None:

@@ -85,7 +85,9 @@ def draw_figure(
 def chosen_model_and_task() -> tuple[str, ...]:
     """Model and task of the sidebar; empty outside the app."""
     choice = st.session_state.get(CHOICE_KEY)
-    return () if choice is None else (choice.model, choice.task)
+    if choice is None:
+        return ()
+    return (choice.model, choice.task)
 
 
 def file_stem_of(name: str, subject: tuple[str, ...]) -> str:

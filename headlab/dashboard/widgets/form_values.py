@@ -233,7 +233,9 @@ def number(text: str | None, value: Any) -> Any:
     if value is not None and abs(typed_number - value) <= rounding(text):
         return value
     is_whole = typed_number.is_integer() and "." not in text
-    return int(typed_number) if is_whole and not isinstance(value, float) else typed_number
+    if is_whole and not isinstance(value, float):
+        return int(typed_number)
+    return typed_number
 
 
 def rounding(text: str) -> float:

@@ -34,7 +34,8 @@ from headlab.dashboard.streamlit_private import (
     without_interruption,
 )
 
-LOG_KEY, ROOT_KEY = "_presses", "headlab-presses"
+LOG_KEY = "_presses"
+ROOT_KEY = "headlab-presses"
 BASE_COMPONENTS = {"rolegrid": ("headgrid",)}
 ButtonKind = Literal["primary", "secondary", "tertiary"]
 

@@ -100,7 +100,9 @@ def _choice_tokens(
     model: Model, choices: Sequence[Continuation], prefix: int, notes: TaskNotes
 ) -> list[ContinuationTokens]:
     """Tokens of the continuations of one context."""
-    task, document, context = choices[0].task, choices[0].document, choices[0].context
+    task = choices[0].task
+    document = choices[0].document
+    context = choices[0].context
     for choice in choices:
         if not choice.text.strip():
             notes.blank[task].add(document)
@@ -168,7 +170,8 @@ def log_likelihoods(
         HeadlabError: for a continuation that is too long itself, naming its document.
     """
     limit = context_length(model)
-    rows, asked_positions = [], []
+    rows = []
+    asked_positions = []
     for continuation in continuations:
         tokens = continuation.tokens
         if len(tokens) > limit:

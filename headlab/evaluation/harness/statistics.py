@@ -108,7 +108,8 @@ def _matthews(sums: Floats) -> Floats:
     """Matthews' correlation of any number of classes (Gorodkin 2004); 0 if one side names one."""
     documents, right_answers = sums[:2]
     classes = (len(sums) - 2) // 2
-    truth, answers = sums[2 : 2 + classes], sums[2 + classes :]
+    truth = sums[2 : 2 + classes]
+    answers = sums[2 + classes :]
     covariance = right_answers * documents - (truth * answers).sum(axis=0)
     spread_of_truth = documents**2 - (truth**2).sum(axis=0)
     spread_of_answers = documents**2 - (answers**2).sum(axis=0)

@@ -57,7 +57,9 @@ def report_section(item: Item[Report], known: Known) -> Section:
 
 def _title(report: Report) -> str:
     study = STUDIES.get(report.name)
-    return study.title if study else TITLES.get(report.name, f"Report {report.name}")
+    if study:
+        return study.title
+    return TITLES.get(report.name, f"Report {report.name}")
 
 
 def _figures(report: Report) -> tuple[list[Figure], list[str]]:

@@ -24,7 +24,8 @@ from headlab.report.commands import (
 from headlab.report.maps import mask_cells, stack_maps
 from headlab.report.parts import LONGEST, Facts, Figure, Folded, Item, Made, Section, as_text
 
-EVALUATED, UNNAMED = "evaluated", "not said"
+EVALUATED = "evaluated"
+UNNAMED = "not said"
 MODEL = "MODEL"  # stands for a model that the file does not name
 HIDDEN = (*MADE_FROM, EVALUATED)  # parts of how heads were chosen that are no facts of their own
 MAX_OPEN_ROWS = 12  # of the table of layers; a longer one is folded
@@ -130,7 +131,8 @@ def _number(value: Any, factor: int) -> Cell:
     """A number of a mask file in the unit shown."""
     if value is None:
         return None
-    return float(factor * value) if factor != 1 else value
+    number: Cell = value if factor == 1 else float(factor * value)
+    return number
 
 
 def _facts(mask: Mask) -> Facts:

@@ -89,7 +89,8 @@ def _summary(results: Sequence[HeadScores]) -> Table:
         "forwards": ",d",
         "seconds": ",.0f",
     }
-    columns, formats = tuple(format_by_column), tuple(format_by_column.values())
+    columns = tuple(format_by_column)
+    formats = tuple(format_by_column.values())
     rows = [_summary_row(scores, factor) for scores in results]
     filled = [index for index in range(len(columns)) if any(row[index] is not None for row in rows)]
     return Table(

@@ -146,7 +146,9 @@ class StoredRun:
         again.
         """
         report = self._sound("report", lambda: self.result(Report))
-        return None if report is None else report.record
+        if report is None:
+            return None
+        return report.record
 
     def _sound(self, subject: str, reader: Callable[[], Content | None]) -> Content | None:
         """What `reader` reads; None if that fails, with the reason in the log."""

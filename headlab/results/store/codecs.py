@@ -282,7 +282,9 @@ def _require_arrays(arrays: Arrays, names: set[str]) -> None:
 def _object_with_checksum(value: Json, sha256: Json) -> dict[str, Json] | None:
     """A JSON object that has this checksum; None for another, and for anything else."""
     try:
-        return value if isinstance(value, dict) and sha256 == content_key(value) else None
+        if isinstance(value, dict) and sha256 == content_key(value):
+            return value
+        return None
     except ValueError:  # a lone surrogate, or a number that overflows
         return None
 
@@ -329,7 +331,9 @@ def _read_plain_values(
 
 def _read_omissions(description: Mapping[str, Json]) -> Omissions | None:
     """What was omitted of the examples of a result; None where that was not recorded."""
-    return Omissions.from_json(description[OMISSIONS]) if OMISSIONS in description else None
+    if OMISSIONS in description:
+        return Omissions.from_json(description[OMISSIONS])
+    return None
 
 
 def _require_match(

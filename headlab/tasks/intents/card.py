@@ -326,7 +326,9 @@ class TemplateJudge:
             other_classes |= matches
             sentence_count += 1
             matching_count += bool(matches)
-        return other_classes if 2 * matching_count > sentence_count else set()
+        if 2 * matching_count > sentence_count:
+            return other_classes
+        return set()
 
 
 def slot_lists(words: Words) -> dict[str, TextSlotList]:

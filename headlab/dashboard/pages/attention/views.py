@@ -66,7 +66,9 @@ class ViewOptions(NamedTuple):
         """The panel as it is drawn."""
         panel = panel.in_words() if self.words else panel
         panel = panel.without_special() if self.hide else panel
-        return panel.with_mean(MEAN_HEAD) if self.mean and len(panel.weights) > 1 else panel
+        if self.mean and len(panel.weights) > 1:
+            return panel.with_mean(MEAN_HEAD)
+        return panel
 
 
 def pick_view_options(heads: int) -> ViewOptions:

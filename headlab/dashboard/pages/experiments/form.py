@@ -62,7 +62,9 @@ class ExperimentForm:
 
     def method_options(self) -> JobSettings:
         """Options of the method that can be set."""
-        return METHODS[self.choice.method].options if self.uses_method else {}
+        if self.uses_method:
+            return METHODS[self.choice.method].options
+        return {}
 
     def job(self, values: FormValues) -> ExperimentJob:
         """The form's job, which may hold what does not fit yet.
@@ -93,7 +95,9 @@ class ExperimentForm:
         """Why the form's job cannot be started; empty if it can."""
         min_languages = self.study.least_languages
         if len(self.choice.languages) < min_languages:
-            return "Choose a language." if min_languages == 1 else self._too_few_languages()
+            if min_languages == 1:
+                return "Choose a language."
+            return self._too_few_languages()
         return reason_refused(resolved_options, job)
 
     def _too_few_languages(self) -> str:

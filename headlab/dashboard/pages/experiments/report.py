@@ -57,7 +57,9 @@ def pick_report(
     newest_label = "The newest" if first_is_newest else "The newest of the chosen model in float32"
 
     def label_of(report_key: str) -> str:
-        return report_label(by_key[report_key], weights) if report_key else newest_label
+        if report_key:
+            return report_label(by_key[report_key], weights)
+        return newest_label
 
     selected_key = st.selectbox("Report", keys, format_func=label_of, key=widget_key)
     return by_key.get(selected_key, results[0])

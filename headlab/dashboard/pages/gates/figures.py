@@ -209,7 +209,9 @@ def scores_by_method(choice: Choice, sweep: Sweep) -> dict[str, HeadScores]:
 def method_words(scores: HeadScores) -> str:
     """A method's name, with the estimand of its scores if the method has several."""
     has_several_estimands = "estimand" in METHODS[scores.method].options
-    return f"{scores.method} ({scores.estimand})" if has_several_estimands else scores.method
+    if has_several_estimands:
+        return f"{scores.method} ({scores.estimand})"
+    return scores.method
 
 
 def kept_by_scores(gates: LearnedGates, scores: HeadScores) -> Bools:
@@ -566,7 +568,9 @@ def weight_of_click(event: Any) -> str:
     custom_data = points[-1].get("customdata")
     if isinstance(custom_data, list | tuple) and custom_data:
         custom_data = custom_data[0]
-    return custom_data if isinstance(custom_data, str) else ""
+    if isinstance(custom_data, str):
+        return custom_data
+    return ""
 
 
 def _draw_overlap(

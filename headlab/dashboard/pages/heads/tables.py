@@ -20,7 +20,9 @@ IN_SHOWN_UNIT = ["value", "low", "high", "half_width"]
 def _floats_or_nan(
     values: np.ndarray[tuple[int], np.dtype[np.generic]] | None, size: int
 ) -> Floats:
-    return np.full(size, np.nan) if values is None else np.asarray(values, float)
+    if values is None:
+        return np.full(size, np.nan)
+    return np.asarray(values, float)
 
 
 def confidence_scores(choice: Choice) -> Mapping[str, HeadScores]:

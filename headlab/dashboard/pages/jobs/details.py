@@ -107,7 +107,9 @@ def draw_details(number: int) -> None:
 def _job_or_none(number: int) -> JobRow | None:
     """The job; None if it cannot be fetched now: `_ask_again` says why."""
     try:
-        return supervisor().client().job(number) if supervisor().is_connected else None
+        if supervisor().is_connected:
+            return supervisor().client().job(number)
+        return None
     except HeadlabError:
         return None
 
@@ -207,7 +209,9 @@ def _draw_log(number: int) -> None:
 
 def _stored_scores(job_row: JobRow) -> dict[str, HeadScores]:
     choice = choice_of_scores(job_row)
-    return {} if choice is None else dict(scores_of(choice).scores)
+    if choice is None:
+        return {}
+    return dict(scores_of(choice).scores)
 
 
 def _draw_description(job_row: JobRow) -> None:

@@ -102,7 +102,9 @@ class JobForm:
             values: Of the widgets drawn so far.
         """
         kind = values.get(self.key("kind"))
-        return str(kind) if kind in JOBS else ScoreJob.key
+        if kind in JOBS:
+            return str(kind)
+        return ScoreJob.key
 
     def place(self, values: FormValues) -> JobPlace:
         """Where the job runs.
@@ -111,7 +113,9 @@ class JobForm:
             values: Of the widgets drawn so far.
         """
         on_ray = values.get(self.key("place")) == "ray"
-        return "ray" if on_ray and "ray" in JOBS[self.kind(values)].places else "here"
+        if on_ray and "ray" in JOBS[self.kind(values)].places:
+            return "ray"
+        return "here"
 
     def job(self, values: FormValues) -> Job:
         """The job, whether its fields are valid or not.
@@ -187,7 +191,9 @@ def why_not_startable(job: Job) -> str:
     model = job.value("model")
     method = job.value("method")
     if method is None:
-        return "" if model is None else missing_weights_reason(model)
+        if model is None:
+            return ""
+        return missing_weights_reason(model)
     if job.has("options"):
         reason = reason_refused(METHODS[method].resolve, job.value("options"))
         if reason:
@@ -433,7 +439,9 @@ def table_by_method(
 def _missing_words(missing: Sequence[str], all_of: int) -> str:
     if not missing:
         return "none"
-    return "all" if len(missing) == all_of else ", ".join(missing)
+    if len(missing) == all_of:
+        return "all"
+    return ", ".join(missing)
 
 
 def table_by_language(results: StoredScores, languages: Sequence[str]) -> pd.DataFrame:

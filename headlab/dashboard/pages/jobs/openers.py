@@ -34,7 +34,9 @@ from headlab.worker import JobRow
 def result_keys(job_row: JobRow) -> list[str]:
     """The keys of a job's results in the store; none before it is done, or if it stores none."""
     keys = (job_row.result or {}).get("keys")
-    return list(map(str, keys)) if isinstance(keys, list) else []
+    if isinstance(keys, list):
+        return list(map(str, keys))
+    return []
 
 
 def choice_of_scores(job_row: JobRow) -> Choice | None:

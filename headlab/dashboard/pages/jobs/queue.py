@@ -184,7 +184,9 @@ def action_buttons(job_row: JobRow, *, resume_first: bool = True) -> list[Button
     if job_row.state == "done":
         return [delete]
     resume = Button("Resume", f"resume-{number}", resume_job, (number,), help=RESUMES_HELP)
-    return [resume, delete] if resume_first else [delete, resume]
+    if resume_first:
+        return [resume, delete]
+    return [delete, resume]
 
 
 def _draw_delete_question(job_row: JobRow) -> None:

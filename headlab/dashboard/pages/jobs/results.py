@@ -148,7 +148,9 @@ def _draw_table_of_groups(groups: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _shown_figure(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else value_text(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value_text(value)
 
 
 def _draw_table(rows: Sequence[tuple[str, ...]], columns: tuple[str, ...]) -> None:
@@ -161,7 +163,9 @@ def _curve_table(root: Path, keys: tuple[str, ...]) -> Table | None:
     """The summary of a job's curves; None if none of its results is a curve of this cache."""
     curves = {result.key: result.record for result in Store(root).curves().results}
     of_job = [curves[key] for key in keys if key in curves]
-    return curve_summary(of_job) if of_job else None
+    if of_job:
+        return curve_summary(of_job)
+    return None
 
 
 def _draw_results(keys: Sequence[str], results_noun: str) -> None:

@@ -85,9 +85,8 @@ def pick_rule(results: StoredScores) -> Suggestion | None:
     rule_place, count_place = st.columns([3, 2])
     rules = [rule for rule in usable_rules(results.first_scores) if rule != "threshold"]
     label_by_rule = {rule: f"{rule}: {SUGGESTION_RULES[rule]}" for rule in rules}
-    default_index = rules.index(
-        "bottom"
-    )  # as many heads in each language, so that masks can be compared
+    # as many heads in each language, so that masks can be compared
+    default_index = rules.index("bottom")
     rule = rule_place.selectbox(
         "Suggestions of the scores",
         rules,

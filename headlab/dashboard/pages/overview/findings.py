@@ -184,7 +184,9 @@ def _basis_of_scores(scores: Mapping[str, HeadScores]) -> str:
 def _ablation_words(spec: Mapping[str, Any]) -> list[str]:
     """What a switched-off head gives, where that is not zero; at most one item."""
     ablation = spec.get("ablation", "zero")
-    return [] if ablation == "zero" else [f"{ablation} ablation"]
+    if ablation == "zero":
+        return []
+    return [f"{ablation} ablation"]
 
 
 def _after_holm(scores: Mapping[str, HeadScores]) -> str:
@@ -416,7 +418,9 @@ def _method_words(report: Report) -> str:
 
 def _all_of(languages: Sequence[str]) -> str:
     """A report's languages, where its sentence has named them."""
-    return "both" if len(languages) == 2 else f"these {len(languages)} languages"
+    if len(languages) == 2:
+        return "both"
+    return f"these {len(languages)} languages"
 
 
 def _pair_words(pair: PairAgreement, interval: RhoInterval) -> str:
@@ -432,7 +436,9 @@ def _tested_examples(report: Report, language: str) -> str:
     if not isinstance(sizes, list) or len(sizes) != len(languages) or language not in languages:
         return ""
     size = sizes[languages.index(language)]
-    return f", {size:,} examples" if isinstance(size, int) else ""
+    if isinstance(size, int):
+        return f", {size:,} examples"
+    return ""
 
 
 def _sizes_words(report: Report, split: str) -> str:

@@ -345,7 +345,9 @@ def _label_table(outcome: DraftCheck, totals: Mapping[str, int]) -> pd.DataFrame
 
 
 def _shortened_label(label: str) -> str:
-    return label if len(label) <= MAX_LABEL_LENGTH else f"{label[:MAX_LABEL_LENGTH]}…"
+    if len(label) <= MAX_LABEL_LENGTH:
+        return label
+    return f"{label[:MAX_LABEL_LENGTH]}…"
 
 
 def _widget_key(files: ReadFiles, name: str) -> str:
@@ -495,7 +497,9 @@ def _pick_column(
         key=_widget_key(files, meaning),
         placeholder="Choose a column",
     )
-    return None if selected_column is None else str(selected_column)
+    if selected_column is None:
+        return None
+    return str(selected_column)
 
 
 def _pick_splits(

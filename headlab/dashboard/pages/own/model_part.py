@@ -80,7 +80,9 @@ def typed_classes(model: str, task: str) -> tuple[tuple[str, str], ...]:
     """The label map that was typed for a model on a task; empty without one, or if it is refused."""
     try:
         text = typed_label_map(model, task)
-        return tuple(read_label_map(text).items()) if text else ()
+        if text:
+            return tuple(read_label_map(text).items())
+        return ()
     except HeadlabError:
         return ()
 

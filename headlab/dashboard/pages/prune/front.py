@@ -258,7 +258,8 @@ def take_clicked_point(key: str, front: StoredFront, history: MaskHistory) -> No
     if custom_data is None:
         return
     if isinstance(custom_data, dict):
-        order, removed_heads = custom_data["0"], custom_data["1"]
+        order = custom_data["0"]
+        removed_heads = custom_data["1"]
     else:
         order, removed_heads = custom_data[:2]
     take_point(front, history, str(order), int(removed_heads))

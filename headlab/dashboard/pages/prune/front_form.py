@@ -79,7 +79,9 @@ class FrontForm:
             **sizes,
         )
         method_options = cached_options(self.choice)
-        return job.model_copy(update={"method_options": method_options}) if method_options else job
+        if method_options:
+            return job.model_copy(update={"method_options": method_options})
+        return job
 
     def _options(self, values: FormValues) -> NestedOptions:
         """The question, and the orders and sizes to try."""

@@ -191,7 +191,9 @@ def _ratio_words(ratio: Ratio | None) -> str:
     if ratio is None:
         return "–"
     words = f"{ratio.ratio:.2f} × [{ratio.low:.2f}, {ratio.high:.2f}]"
-    return words if ratio.sure else f"{words}, may be the same"
+    if ratio.sure:
+        return words
+    return f"{words}, may be the same"
 
 
 def draw_times(measurement: MeasuredSavings) -> None:

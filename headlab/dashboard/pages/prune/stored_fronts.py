@@ -159,9 +159,9 @@ def question_words(options: Mapping[str, object]) -> str:
     if is_number(points):
         basis = "lower bound" if options.get("by") == BOUND else "estimate"
         return f"within {count_words(points, 'point')} by the {basis}"
-    return (
-        f"best with {count_words(heads, 'head')}" if is_number(heads) else "question not recorded"
-    )
+    if is_number(heads):
+        return f"best with {count_words(heads, 'head')}"
+    return "question not recorded"
 
 
 def other_settings(result: Result[Report], form_job: FrontJob) -> list[str]:

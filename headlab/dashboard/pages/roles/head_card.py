@@ -95,7 +95,9 @@ def _measure_words(name: str, value: float | None) -> str:
         return "–"
     if name in SHARES:
         return f"{100 * value:.1f} %"
-    return f"{value:,.0f}" if name == "tokens" else f"{value:.3g}"
+    if name == "tokens":
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
 
 
 def draw_details(roles: Roles, head: Head, key: str) -> None:

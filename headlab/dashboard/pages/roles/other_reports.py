@@ -166,7 +166,9 @@ class RolePair(NamedTuple):
 
 
 def _number(role: RoleResult | None, name: str) -> float | None:
-    return None if role is None else role.numbers[name]
+    if role is None:
+        return None
+    return role.numbers[name]
 
 
 def roles_that_differ(shown_roles: Roles, other_roles: Roles, names: tuple[str, str]) -> Table:

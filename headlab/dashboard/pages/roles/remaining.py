@@ -35,9 +35,8 @@ def draw_remaining(choice: Choice, report: StoredRoles) -> None:
         )
         if results.missing:
             with st.container(border=True, key="offer"):
-                offer_missing_scores(
-                    choice, results.missing, is_folded=True
-                )  # its progress is shown with the roles' own
+                # its progress is shown with the roles' own
+                offer_missing_scores(choice, results.missing, is_folded=True)
         return
     languages = list(results.scores)
     default_index = languages.index(report.language) if report.language in languages else 0
