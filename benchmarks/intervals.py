@@ -44,8 +44,10 @@ LOOKED = CYCLE * np.arange(1, LOOKS + 1)
 class Gains:
     """A distribution of gains in [-1, 1].
 
-    parts: (share, low, high), uniform on [low, high] with this chance, else 0.  steps: levels counted.
-    two: a sample is the mean of two such gains.
+    Attributes:
+        parts: (share, low, high), uniform on [low, high] with this chance, else 0.
+        steps: Levels counted.
+        two: A sample is the mean of two such gains.
     """
 
     name: str
@@ -79,7 +81,11 @@ class Gains:
 
 
 def ternary(up: float, down: float, two: bool = False) -> Gains:
-    """-1, 0 or 1, as accuracy gains are; two: the mean of two of them."""
+    """-1, 0 or 1, as accuracy gains are.
+
+    Args:
+        two: The mean of two of them.
+    """
     kind = "mean of two ternary" if two else "ternary"
     return Gains(f"{kind}, P(+1) = {up:g}, P(-1) = {down:g}", ((up, 1, 1), (down, -1, -1)), two=two)
 
@@ -145,7 +151,11 @@ Method = Callable[[Gains, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]
 def betting(
     gains: Gains, levels: np.ndarray, *, learning: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`stats.betting_interval` of the counts, at whole cycles. learning: with stakes learned from the first one."""
+    """`stats.betting_interval` of the counts, at whole cycles.
+
+    Args:
+        learning: With stakes learned from the first one.
+    """
     runs = len(levels)
     size = len(gains.support)
     low = np.full((runs, LOOKS), -1.0)

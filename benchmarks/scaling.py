@@ -39,7 +39,12 @@ LANGUAGE = "de"
 
 @dataclass(frozen=True)
 class Timed:
-    """One run. workers: 0 is this process by itself.  start: seconds until every worker had the model."""
+    """One run.
+
+    Attributes:
+        workers: 0 is this process by itself.
+        start: Seconds until every worker had the model.
+    """
 
     workers: int
     threads: int

@@ -48,7 +48,8 @@ PACKAGES = ("headlab", "torch", "transformers", "numpy", "httpx", "uvicorn")
 class Setting:
     """One row: seconds from the question to the first figure (16 examples) and to the final one (512).
 
-    served: toggles answered by session, to see that none was left out.
+    Attributes:
+        served: Toggles answered by session, to see that none was left out.
     """
 
     sessions: int

@@ -154,7 +154,9 @@ def operations_a_gain(
 class Line:
     """One setting, measured.
 
-    agreement: share of gains equal to the first measurement of the same kind; None for that one itself.
+    Attributes:
+        agreement: Share of gains equal to the first measurement of the same kind; None for that one
+            itself.
     """
 
     what: str

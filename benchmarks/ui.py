@@ -112,7 +112,11 @@ CLIPPED = """() => {
 
 @dataclass(frozen=True)
 class Change:
-    """What the page showed from a moment on; after: milliseconds since the click."""
+    """What the page showed from a moment on.
+
+    Attributes:
+        after: Milliseconds since the click.
+    """
 
     after: float
     caption: str

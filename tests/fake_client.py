@@ -96,7 +96,11 @@ def loaded_model(name: str, **described: Any) -> LoadedModel:
 
 @dataclass
 class FakeClient:
-    """What the pages ask of a worker. calls: (method, arguments) of everything that changes something."""
+    """What the pages ask of a worker.
+
+    Attributes:
+        calls: (method, arguments) of everything that changes something.
+    """
 
     rows: list[JobRow] = field(default_factory=list)
     ray: str = ""

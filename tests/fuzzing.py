@@ -72,7 +72,12 @@ XNLI = "premise\thypothesis\tlabel\nIt rains .\tIt is wet .\t0\nIt rains .\tIt i
 
 @dataclass(frozen=True)
 class Reader:
-    """Something that headlab reads.  good: bytes that it can read.  read: raises HeadlabError for others."""
+    """Something that headlab reads.
+
+    Attributes:
+        good: Bytes that it can read.
+        read: Raises HeadlabError for others.
+    """
 
     good: Sequence[bytes]
     read: Callable[[bytes], object]

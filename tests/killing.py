@@ -25,7 +25,11 @@ SETTINGS = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_O
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended. killed: by SIGKILL, and not by itself before."""
+    """How a process ended.
+
+    Attributes:
+        killed: By SIGKILL, and not by itself before.
+    """
 
     code: int
     killed: bool
@@ -34,7 +38,11 @@ class Ended:
 
 
 class Nursery:
-    """Forks commands of headlab. warm: arguments of one that is run first, so that all later ones find it loaded."""
+    """Forks commands of headlab.
+
+    Args:
+        warm: Arguments of one that is run first, so that all later ones find it loaded.
+    """
 
     def __init__(self, folder: Path, warm: list[str]) -> None:
         self._folder = folder
@@ -56,7 +64,11 @@ class Nursery:
         return json.loads(self._process.stdout.readline())
 
     def start(self, arguments: list[str], die_at: tuple[str, str, int] | None = None) -> Child:
-        """Begin a command. die_at: (event, what its paths end with, how many-th) at which it kills itself."""
+        """Begin a command.
+
+        Args:
+            die_at: (event, what its paths end with, how many-th) at which it kills itself.
+        """
         self._count += 1
         out, err = (self._folder / f"{self._count}.{kind}" for kind in ("out", "err"))
         for output in (out, err):

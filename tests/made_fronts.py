@@ -119,7 +119,11 @@ def front_result(
 def made_front(
     points: Sequence[Point] = POINTS, answer: Point | None = None, **options: Any
 ) -> Report:
-    """The report. answer: the smallest within a point by the bound if None."""
+    """The report.
+
+    Args:
+        answer: The smallest within a point by the bound if None.
+    """
     spec = spec_of(**options)
     chosen = answer or smallest_within(points, 0.01, "bound")
     rules = {"smallest within 1 point in every language, by the lower bound": chosen}
@@ -132,7 +136,12 @@ def made_front(
 
 
 def keep_front(root: Path, hour: int = 5, **given: Any) -> str:
-    """Keep it in a cache; returns its key. hour: when it was made.  given: as `made_front` takes it."""
+    """Keep it in a cache; returns its key.
+
+    Args:
+        hour: When it was made.
+        given: As `made_front` takes it.
+    """
     report = made_front(**given)
     run = Store(root).run(report.spec)
     run.finish(report, {"created": f"2026-11-22T{hour:02}:00:00+00:00", "versions": {}})

@@ -33,7 +33,9 @@ def made_gates(
 ) -> LearnedGates:
     """Gates of which the first `closed` close one after another, by default more for a larger weight; one stays unsure.
 
-    options: as the learning is told.  model_of_its_own: what a model that was trained along is known by.
+    Args:
+        options: As the learning is told.
+        model_of_its_own: What a model that was trained along is known by.
     """
     told = options_of({"weight": weight, "steps": STEPS, "history": TIMES, **options}, seed)
     if closed is None:

@@ -157,7 +157,11 @@ def made_roles(
     shift: int = 0,
     **model_part: str,
 ) -> Report:
-    """A report in which head n has role n of OWN, the one after them two; shift: moves all of that by so many heads."""
+    """A report in which head n has role n of OWN, the one after them two.
+
+    Args:
+        shift: Moves all of that by so many heads.
+    """
     spec = {
         "format": 1, "kind": "report", "experiment": "roles", "version": VERSION, "ablation": "zero", "seed": 0,
         "model": {"name": model, "revision": "made-up", "fingerprint": "0" * 64, **model_part},

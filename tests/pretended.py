@@ -29,7 +29,11 @@ COPIED: Counter[str] = Counter()
 
 
 class Elsewhere(torch.Tensor):
-    """A tensor that says it is on a pretended device.  value: the same on the CPU."""
+    """A tensor that says it is on a pretended device.
+
+    Attributes:
+        value: The same on the CPU.
+    """
 
     value: torch.Tensor
 
@@ -155,7 +159,8 @@ def apart(folder: Path, devices: dict[str, str]) -> dict[str, Any]:
 def copies_of_a_cycle(folder: Path, examples: int) -> dict[str, dict[str, int]]:
     """How often a cycle of draws copies to and from the device, by question.  For a process of its own.
 
-    examples: of the cycle, which has a draw for each.
+    Args:
+        examples: Of the cycle, which has a draw for each.
     """
     pretend()
     with Pretended(), torch.no_grad():

@@ -13,7 +13,11 @@ from scipy import stats
 
 
 def full_shapley(value: Any, players: int) -> np.ndarray:
-    """Average marginal gain over all orders, by enumeration. value: frozenset of players present -> float."""
+    """Average marginal gain over all orders, by enumeration.
+
+    Args:
+        value: Frozenset of players present -> float.
+    """
     total = np.zeros(players)
     for order in permutations(range(players)):
         present = set(range(players))
@@ -118,7 +122,11 @@ def spearman(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def finite_difference(loss: Any, gates: np.ndarray, step: float = 1e-5) -> np.ndarray:
-    """d loss / d gate by central differences, one gate at a time. loss: gates [layer, head] -> float."""
+    """d loss / d gate by central differences, one gate at a time.
+
+    Args:
+        loss: Gates [layer, head] -> float.
+    """
     out = np.zeros_like(gates)
     for place in np.ndindex(*gates.shape):
         up = gates.copy()
@@ -138,9 +146,12 @@ def token_importance(
 ) -> np.ndarray:
     """Head importance as the BERT code of Michel et al. (2019) has it, [layer, head], one sentence after the other.
 
-    The dot product of each head's output with the loss's gradient by it, token by token, in absolute value; summed
-    over the tokens of all sentences, and divided by their number, in the last layer by that of the sentences.
-    projections: of every layer, the linear map that takes the heads' outputs.
+    The dot product of each head's output with the loss's gradient by it, token by token, in
+    absolute value; summed over the tokens of all sentences, and divided by their number, in the
+    last layer by that of the sentences.
+
+    Args:
+        projections: Of every layer, the linear map that takes the heads' outputs.
     """
     total = np.zeros((len(projections), heads))
     tokens = 0
@@ -421,7 +432,11 @@ def mean_correlation(languages: list[list[np.ndarray]], drawn: list[int]) -> flo
 
 
 def word_looks(weights: np.ndarray, places: list[int], causal: bool) -> dict[int, int]:
-    """{word: the word it looks at most}: rows of a word's tokens averaged, columns added. weights: [query, key]."""
+    """{word: the word it looks at most}: rows of a word's tokens averaged, columns added.
+
+    Args:
+        weights: [query, key].
+    """
     out = {}
     words = sorted(set(places) - {-1})
     for looker in words:
@@ -441,7 +456,8 @@ def word_looks(weights: np.ndarray, places: list[int], causal: bool) -> dict[int
 def word_weights(weights: np.ndarray, places: list[int]) -> list[list[float]]:
     """Attention between words, entry by entry: the sum over a key word's pieces, averaged over the query word's.
 
-    places: the word of each token, -1 for none; such a token stands for itself, where it is.
+    Args:
+        places: The word of each token, -1 for none; such a token stands for itself, where it is.
     """
     units: list[list[int]] = []
     for at, place in enumerate(places):
@@ -469,7 +485,11 @@ def largest_link(weights: np.ndarray, fits: Any) -> tuple[float, int, int] | Non
 
 
 def token_looks(weights: np.ndarray, allowed: Any) -> dict[int, tuple[int, list[int]]]:
-    """{query: (the allowed key of the largest weight, all allowed keys)}. allowed: (query, key) -> bool."""
+    """{query: (the allowed key of the largest weight, all allowed keys)}.
+
+    Args:
+        allowed: (query, key) -> bool.
+    """
     out = {}
     for query in range(weights.shape[0]):
         keys = [key for key in range(weights.shape[1]) if allowed(query, key)]
@@ -481,7 +501,11 @@ def token_looks(weights: np.ndarray, allowed: Any) -> dict[int, tuple[int, list[
 def role_tally(
     looks: dict[int, tuple[int, list[int]]], special: list[bool], right: Any
 ) -> tuple[int, int, float]:
-    """(hits, asked, hits by chance) of one sentence and head. right: (query, key) -> bool."""
+    """(hits, asked, hits by chance) of one sentence and head.
+
+    Args:
+        right: (query, key) -> bool.
+    """
     hits = asked = 0
     chance = 0.0
     for query, (most, keys) in looks.items():
@@ -531,7 +555,8 @@ def greedy(
 ) -> list[int]:
     """Tokens of the likeliest-next-token translation of one source, each from a pass over all before it.
 
-    first: token that it begins with, whatever the model finds likely.
+    Args:
+        first: Token that it begins with, whatever the model finds likely.
     """
     written = [start] if first is None else [start, first]
     while len(written) <= limit and written[-1] != end:
@@ -589,9 +614,11 @@ def all_attention(
 ) -> Any:
     """One All-attention part, number by number: hidden [token, width] -> [token, width].
 
-    weights: query, key, value [heads * size, width] and out [width, heads * size].  distances: [distance, size], the
-    last one for all farther; None: positions do not count.  persistent: the vectors themselves, [head, vector, size].
-    Sukhbaatar et al. (2019), section 4, with Shaw et al. (2018), equation 4.
+    Args:
+        weights: Query, key, value [heads * size, width] and out [width, heads * size].
+        distances: [distance, size], the last one for all farther; None: positions do not count.
+        persistent: The vectors themselves, [head, vector, size]. Sukhbaatar et al. (2019), section
+            4, with Shaw et al. (2018), equation 4.
     """
     size = len(weights["query"]) // heads
     context = np.zeros((len(hidden), heads * size))
@@ -630,7 +657,12 @@ def median_rank(n: int, level: float) -> int:
 def encoder_macs(
     layers: list[int], size: int, width: int, inner: int, labels: int, pooled: int, tokens: int
 ) -> int:
-    """Multiplications of a BERT-like classifier, one by one. layers: heads of each; pooled: its inner width."""
+    """Multiplications of a BERT-like classifier, one by one.
+
+    Args:
+        layers: Heads of each.
+        pooled: Its inner width.
+    """
     total = 0
     for heads in layers:
         for _ in range(heads):
@@ -677,7 +709,9 @@ def undominated(points: list[tuple[float, float]]) -> list[bool]:
 def leaving_by_best_rank(scores: list[list[float]]) -> list[int]:
     """Heads in the order they leave: by the best rank any language gives them, then by the mean of their ranks.
 
-    scores: [language][head], all different within a language. One head after another, the least needed first.
+    Args:
+        scores: [language][head], all different within a language. One head after another, the least
+            needed first.
     """
     heads = range(len(scores[0]))
     left = set(range(len(scores[0])))
@@ -750,7 +784,9 @@ def continued(module: Any, context: list[int], tokens: list[int]) -> list[float]
 def orders_compared(counts: list[list[int]]) -> tuple[float, float, float]:
     """The best order's share of right answers, the next best one's, and the best one's p-value over all others.
 
-    counts: examples by [class][label], which are compared one by one; sign tests by summing coefficients.
+    Args:
+        counts: Examples by [class][label], which are compared one by one; sign tests by summing
+            coefficients.
     """
     examples = [
         (c, label) for c, row in enumerate(counts) for label, n in enumerate(row) for _ in range(n)

@@ -70,7 +70,9 @@ def made_weights(
 ) -> Callable[..., None]:
     """A `sum_weights` whose heads look where they are told; all others look at everything alike.
 
-    aims: {(layer row, head): (token ids of a sentence, query) -> key}, counted among real tokens.
+    Args:
+        aims: {(layer row, head): (token ids of a sentence, query) -> key}, counted among real
+            tokens.
     """
 
     def give(

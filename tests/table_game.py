@@ -60,9 +60,11 @@ SCREENS = {screen.__name__: screen for screen in (right, blind, adversarial, con
 class TableGame:
     """The game of a value function, as estimators see one.
 
-    weights: share of the draws that each example is due, [example]; None: all alike.  foresight: how gains are
-    foreseen; None: they are not.  asked: int [example,
-    player], gains that were asked for.  rows: coalitions and walks that were asked for.
+    Attributes:
+        weights: Share of the draws that each example is due, [example]; None: all alike.
+        foresight: How gains are foreseen; None: they are not.
+        asked: int [example, player], gains that were asked for.
+        rows: Coalitions and walks that were asked for.
     """
 
     players: int

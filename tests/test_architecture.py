@@ -396,6 +396,43 @@ def test_everything_public_says_what_it_is():
     assert wrong == []
 
 
+def documented_names(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[str]:
+    """The arguments of a function, or the annotated fields of a class."""
+    if isinstance(node, ast.ClassDef):
+        fields = [child.target for child in node.body if isinstance(child, ast.AnnAssign)]
+        return [field.id for field in fields if isinstance(field, ast.Name)]
+    return [argument.arg for argument in [*node.args.args, *node.args.kwonlyargs]]
+
+
+def described_outside_a_section(docstring: str, names: list[str]) -> list[str]:
+    """The names that a docstring describes as `name: what it is` before its sections of arguments."""
+    prose = re.split(r"^(?:Args|Attributes):$", docstring, flags=re.MULTILINE)[0]
+    pattern = r"(?:^|[.;:]\s+|\n\s*)%s(?:, \w+)*: "
+    return [name for name in names if re.search(pattern % re.escape(name), prose)]
+
+
+def test_a_description_outside_a_section_is_seen():
+    docstring = "Cut a text. words: as many, at most.  Raises an error otherwise."
+    assert described_outside_a_section(docstring, ["text", "words"]) == ["words"]
+    docstring = "Cut a text.\n\nArgs:\n    words: As many, at most."
+    assert described_outside_a_section(docstring, ["text", "words"]) == []
+
+
+def test_arguments_are_described_in_a_section_of_their_own():
+    """Docstrings of jobs and of the worker's schemas are prose: of `--help` and of the HTTP interface."""
+    wrong = []
+    for path, tree in library().items():
+        for node in ast.walk(tree):
+            is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            is_prose = path.startswith("headlab/jobs/") or path == "headlab/worker/schemas.py"
+            if not is_function and (is_prose or not isinstance(node, ast.ClassDef)):
+                continue
+            docstring = ast.get_docstring(node) or ""
+            names = described_outside_a_section(docstring, documented_names(node))
+            wrong += [f"{path}:{node.lineno} {node.name}: {name}" for name in names]
+    assert wrong == []
+
+
 def test_no_code_comes_in_with_data():
     """No eval, exec, pickled arrays or remote code; and torch.load and torch.save, which pickle, nowhere."""
     wrong = []

@@ -32,7 +32,11 @@ REAL = pytest.param("e5-small-intents", marks=pytest.mark.soak)
 
 @dataclass(frozen=True)
 class Question:
-    """A model, a task, and how much of it is asked.  samples: of one run of `shapley`."""
+    """A model, a task, and how much of it is asked.
+
+    Attributes:
+        samples: Of one run of `shapley`.
+    """
 
     model: Model
     task: Task

@@ -36,9 +36,12 @@ LEAK: ContextVar[str] = ContextVar("leak", default="clean")
 class FakeBench:
     """Three figures an evaluation, `STEPS` steps a job; every batch takes `pause` seconds.
 
-    go: a batch of a live request, but for the first `free` ones, does not end while it is cleared.  stop_at: a job
-    waits before this step, while live requests go on.  figures: (language, n) of those that were given.  folder: where
-    a job keeps its checkpoint, one file a job.
+    go: a batch of a live request, but for the first `free` ones, does not end while it is cleared.
+    stop_at: a job waits before this step, while live requests go on.  figures: (language, n) of
+    those that were given.
+
+    Args:
+        folder: Where a job keeps its checkpoint, one file a job.
     """
 
     def __init__(self, folder: Path, pause: float = 0.02) -> None:

@@ -64,7 +64,16 @@ def running(
     *,
     wait: bool = True,
 ) -> Iterator[Running]:
-    """wait: until the device is there, as requests that need to know it are refused before."""
+    """A worker in this process, on a port of its own.
+
+    Args:
+        folder: Its cache.
+        make: Makes what its device's thread works with.
+        token: What requests must bring; None for none.
+        admit: Which models it takes, as `Engine`'s app does.
+        ray: Address of a Ray cluster; empty for none.
+        wait: Whether to wait until the device is there; requests that need it are refused before.
+    """
     jobs = JobList(folder / "jobs.db")
     engine = Engine(make, jobs, Store(folder), ray=ray)
     app = create_app(engine, token=token, admit=admit, state=".worker")

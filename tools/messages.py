@@ -24,7 +24,11 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Told:
-    """A place that gives an error its code.  call: the construction, or what passes the code on to one."""
+    """A place that gives an error its code.
+
+    Attributes:
+        call: The construction, or what passes the code on to one.
+    """
 
     path: str
     call: ast.Call

@@ -170,7 +170,11 @@ def _written(place: Path, sample: TaskSample) -> Iterator[None]:
 
 
 def _put_special(path: Path, kind: str, data: bytes) -> None:
-    """Put something else where a file belongs. kind: one of `SPECIAL`."""
+    """Put something else where a file belongs.
+
+    Args:
+        kind: One of `SPECIAL`.
+    """
     targets = {
         "a link to nowhere": "nowhere",
         "a link to itself": path.name,
@@ -323,7 +327,12 @@ def _spoiled_sample(rng: random.Random) -> tuple[str, TaskSample]:
 
 @dataclass(frozen=True)
 class UploadSample:
-    """What the page sends. columns: by their meaning. fields: others of `Draft`, in place of the usual ones."""
+    """What the page sends.
+
+    Attributes:
+        columns: By their meaning.
+        fields: Others of `Draft`, in place of the usual ones.
+    """
 
     title: str
     file_name: str

@@ -48,7 +48,11 @@ def lines_of_json(*objects: object) -> bytes:
 def declared(
     title: str, kind: str, columns: str, examples: bytes, family: str, more: str = ""
 ) -> TaskSample:
-    """A task with one file of German dev examples. more: lines of its declaration."""
+    """A task with one file of German dev examples.
+
+    Args:
+        more: Lines of its declaration.
+    """
     declaration = (
         f'name = "mine"\nformat = "{kind}"\nfiles = "{{language}}.{{split}}.{kind}"\n{more}\n'
     )

@@ -101,7 +101,8 @@ def forward_seconds(setting: Setting) -> float:
 def variances(game: ModelGame, walks: tuple[int, int]) -> tuple[float, float]:
     """Mean over heads of the variance of an order's gain: over whole walks, and over their first halves.
 
-    walks: orders, and examples that each is walked with.
+    Args:
+        walks: Orders, and examples that each is walked with.
     """
     gains, orders = sampled_walks(game, *walks, seed=6)
     half = (game.players + 1) // 2

@@ -26,7 +26,11 @@ SPACING = 1.2
 
 @dataclass(frozen=True)
 class Estimate:
-    """Shapley values so far, float [head] in shares of the span; width: mean guaranteed half-width, if any."""
+    """Shapley values so far, float [head] in shares of the span.
+
+    Attributes:
+        width: Mean guaranteed half-width, if any.
+    """
 
     values: Floats
     width: Width | None = None

@@ -123,7 +123,8 @@ def excess(
 ) -> float:
     """How far the average of several runs is from the truth beyond what chance allows; at most 0 if it is right.
 
-    each: estimates of a run.
+    Args:
+        each: Estimates of a run.
     """
     found = np.stack([last(start(game, seed), each) for seed in range(RUNS)])
     error = found.std(axis=0, ddof=1) / np.sqrt(RUNS)
@@ -133,7 +134,8 @@ def excess(
 def check(starts: Starts, each: int = EACH) -> None:
     """Raise HeadlabError naming the estimators that do not meet the exact values of the tiny game.
 
-    each: estimates of a run.
+    Args:
+        each: Estimates of a run.
     """
     game = tiny_game()
     exact = truth(game)

@@ -38,9 +38,10 @@ def plan(target: float) -> SamplingPlan:
 class Ours:
     """headlab's run: as far as it was run, and to the end.
 
-    measured: run to the end; else `seconds` and `forwards` are what was spent times samples needed over
-    samples drawn, where a head needs as many samples as make its interval narrow enough if the gains go on
-    as they came so far.
+    Attributes:
+        measured: Run to the end; else `seconds` and `forwards` are what was spent times samples
+            needed over samples drawn, where a head needs as many samples as make its interval
+            narrow enough if the gains go on as they came so far.
     """
 
     measured: bool
@@ -54,7 +55,11 @@ class Ours:
 
 
 def ours(long: Long, target: float, cycle: int) -> Ours:
-    """What a run to the end takes. cycle: samples between two looks."""
+    """What a run to the end takes.
+
+    Args:
+        cycle: Samples between two looks.
+    """
     tally = long.tally
     widths = half_width(tally, tally.counts)
     done = widths <= target
@@ -93,8 +98,10 @@ def samples_needed(tally: Tally, target: float, cycle: int) -> Floats:
 class Named:
     """Seconds until so many harmful heads are named, all heads judged together (Holm), at the run's level.
 
-    measured: they were; else `seconds` is what was spent times what the samples would have to be, if the gains go on
-    as they came so far.  named: heads that the run did name.
+    Attributes:
+        measured: They were; else `seconds` is what was spent times what the samples would have to
+            be, if the gains go on as they came so far.
+        named: Heads that the run did name.
     """
 
     heads: int
@@ -104,7 +111,11 @@ class Named:
 
 
 def named(long: Long, cycle: int, heads: int = NAMED) -> Named:
-    """When the most harmful heads are named. cycle: samples between two looks."""
+    """When the most harmful heads are named.
+
+    Args:
+        cycle: Samples between two looks.
+    """
     tally = long.tally
 
     def count(times: float) -> int:

@@ -50,7 +50,11 @@ def require() -> None:
 
 @dataclass(frozen=True)
 class Peer:
-    """One estimator in one wrapping. first: coalitions it evaluates before its first estimate, by players."""
+    """One estimator in one wrapping.
+
+    Attributes:
+        first: Coalitions it evaluates before its first estimate, by players.
+    """
 
     name: str
     wrapping: str

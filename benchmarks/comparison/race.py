@@ -71,8 +71,11 @@ class Reference:
 def race(setting: Setting, forward: float) -> tuple[list[Run], dict[str, float]]:
     """Every estimator that plays on single examples, seed after seed, each for the same time.
 
-    forward: seconds of an example-forward.  Returns runs and, for peers that would not have an estimate in the time,
-    the seconds they would need.
+    Returns runs and, for peers that would not have an estimate in the time, the seconds they would
+    need.
+
+    Args:
+        forward: Seconds of an example-forward.
     """
     starts: dict[str, Callable[[Game, int], Iterator[Estimate]]] = dict(HEADLAB)
     peers = [peer for peer in (*PEERS, *newer(setting.newer)) if peer.wrapping == ONE]
@@ -101,7 +104,10 @@ def race(setting: Setting, forward: float) -> tuple[list[Run], dict[str, float]]
 def whole_set(setting: Setting, forward: float) -> tuple[list[Run], dict[str, float]]:
     """Peers with the whole dev set in every evaluation, as far as one estimate fits into the time.
 
-    forward: seconds of an example-forward.  Returns runs, and for the others the seconds they would need.
+    Returns runs, and for the others the seconds they would need.
+
+    Args:
+        forward: Seconds of an example-forward.
     """
     left = setting.seconds("whole")
     runs = []
@@ -157,9 +163,13 @@ def ratio_of_means(
 
 @dataclass(frozen=True)
 class Summary:
-    """One estimator over its seeds. laws: squared error × seconds at the end of each of its runs; law: their mean.
+    """One estimator over its seeds.
 
-    slope: of log squared error over log seconds; -1 where the error falls as one over the square root.
+    Attributes:
+        laws: Squared error × seconds at the end of each of its runs.
+        law: Their mean.
+        slope: Of log squared error over log seconds; -1 where the error falls as one over the
+            square root.
     """
 
     title: str

@@ -76,8 +76,10 @@ def evaluated(asked: Bools) -> int:
 def order_variance(gains: Floats, orders: Ints, players: int, examples: int) -> Floats:
     """Variance over orders of a head's gain averaged over all examples, float [player], at least 0.
 
-    gains: float [order, example, step], each order on a sample of the examples.  orders: int [order, step].
-    From the two mean squares of a one-way layout: the part within orders is scaled to all examples.
+    Args:
+        gains: float [order, example, step], each order on a sample of the examples.
+        orders: int [order, step]. From the two mean squares of a one-way layout: the part within
+            orders is scaled to all examples.
     """
     drawn = gains.shape[1]
     within = np.full(players, np.nan)

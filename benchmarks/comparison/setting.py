@@ -39,9 +39,13 @@ OTHER_SHARES = {"reference": 0.3, "race": 0.65}
 class Setting:
     """One comparison.
 
-    size: dev examples.  target: half-width to guarantee.  rows: coalitions or walks that a gain's cost is
-    taken from.  walks: orders, and examples of each, from which the variance of orders is estimated.
-    work: folder of what later runs can take up.  newer: an interpreter with shapiq's newest approximators.
+    Attributes:
+        size: Dev examples.
+        target: Half-width to guarantee.
+        rows: Coalitions or walks that a gain's cost is taken from.
+        walks: Orders, and examples of each, from which the variance of orders is estimated.
+        work: Folder of what later runs can take up.
+        newer: An interpreter with shapiq's newest approximators.
     """
 
     language: str
@@ -112,7 +116,11 @@ def long_run(
     *,
     former: bool = False,
 ) -> Long:
-    """Sample until the plan is fulfilled or the time is up; a later call goes on from there. former: by version 1."""
+    """Sample until the plan is fulfilled or the time is up; a later call goes on from there.
+
+    Args:
+        former: By version 1.
+    """
     options = {"target": plan.target, "stop": plan.stop, "samples": plan.samples}
     key = setting.key(estimand=estimand, seed=seed, version=1 if former else 3, **options)
     path = setting.work / f"{key}.npz"

@@ -22,7 +22,8 @@ OUTLINE = 1.5
 class Dots(NamedTuple):
     """One dot per row: value and ends of its interval, float [row], NaN for none.
 
-    sure: bool [row], whether the dot is filled or open.
+    Attributes:
+        sure: bool [row], whether the dot is filled or open.
     """
 
     value: Floats
@@ -98,7 +99,11 @@ def dots_chart(
 
 
 def _points(name: str, number: int, total: int, rows: Sequence[str], dots: Dots) -> Points:
-    """The dots of one series. number, total: its place from 0, and how many series there are."""
+    """The dots of one series.
+
+    Args:
+        number, total: Its place from 0, and how many series there are.
+    """
     place = number % len(LINE_COLOURS)
     colour, symbol = (
         (UNSURE, TICK) if name == CHANCE_METHOD else (LINE_COLOURS[place], SYMBOLS[place])

@@ -88,7 +88,11 @@ def accuracy_chart(
 
 
 def _mask_points(way: str, dots: MaskDots, number: int) -> Points:
-    """The dots of one way of choosing heads. number: its place among the ways, from 0."""
+    """The dots of one way of choosing heads.
+
+    Args:
+        number: Its place among the ways, from 0.
+    """
     colour, dashes = line_look(number)
     return Points(
         way,
@@ -180,7 +184,11 @@ def open_heads_chart(gates: LearnedGates) -> Chart:
 
 
 def _course_line(name: str, steps: Ints, values: Floats, number: int, tip: str) -> Line:
-    """Values by step. number: which colour and dashes the line has."""
+    """Values by step.
+
+    Args:
+        number: Which colour and dashes the line has.
+    """
     colour, dashes = line_look(number)
     return Line(name, steps, values, colour, dashes, tip=tip)
 

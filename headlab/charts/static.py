@@ -431,7 +431,11 @@ class _Drawing:
     """
 
     def __init__(self, chart: Chart, resolution: float) -> None:
-        """An empty drawing. resolution: of matplotlib's dots per inch of 72 pixels."""
+        """An empty drawing.
+
+        Args:
+            resolution: Of matplotlib's dots per inch of 72 pixels.
+        """
         self.chart, self.layout = chart, _layout(chart)
         layout = self.layout
         dots = resolution / POINTS_PER_INCH  # in a pixel
@@ -477,7 +481,11 @@ class _Drawing:
         colour: str = INK,
         turn: float = 0.0,
     ) -> None:
-        """Text that begins, has its middle or ends at a place in pixels. turn: in degrees."""
+        """Text that begins, has its middle or ends at a place in pixels.
+
+        Args:
+            turn: In degrees.
+        """
         artist = _Text(
             x,
             y,

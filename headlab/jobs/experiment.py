@@ -565,7 +565,12 @@ class PieceLog:
         self._keys_seen: set[str] = set()
 
     def __call__(self, run: StoredRun, finished: bool) -> None:
-        """Called when part of a run has been stored. finished: whether all of it has."""
+        """Called when part of a run has been stored.
+
+        Args:
+            run: The run.
+            finished: Whether all of it is stored.
+        """
         kind = str(run.spec.get("kind", "scores"))
         language = str(run.spec["task"]["language"])
         if run.key not in self._keys_seen:

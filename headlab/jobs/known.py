@@ -143,7 +143,11 @@ def estimate(parts: Sequence[Part], measure_request: MeasureRequest | None = Non
 
 
 def pace_words(pace: float, basis: str) -> str:
-    """A pace in words. pace: seconds a forward pass."""
+    """A pace in words.
+
+    Args:
+        pace: Seconds a forward pass.
+    """
     return f"{1000 * pace:.3g} ms a forward, {basis}"
 
 

@@ -47,7 +47,11 @@ class TrainingOutcome(TypedDict):
 
 
 class LoggedStep(TypedDict):
-    """A step as the output of --json lists it. seconds: since the start."""
+    """A step as the output of --json lists it.
+
+    Attributes:
+        seconds: Since the start.
+    """
 
     step: int
     loss: float

@@ -219,7 +219,11 @@ class ModelGame:
         return gains * is_wanted
 
     def _walk(self, orders: Ints, examples: Ints, is_wanted: Bools) -> Floats:
-        """`gains` of one batch. is_wanted: whether each step's gain is asked for, bool [row, step]."""
+        """`gains` of one batch.
+
+        Args:
+            is_wanted: Whether each step's gain is asked for, bool [row, step].
+        """
         model = self.evaluator.model
         rows = np.arange(len(orders))
         steps = orders.shape[1]

@@ -134,7 +134,11 @@ def _markup(text: str) -> str:
 
 
 def _hover(template: str) -> dict[str, object]:
-    """A trace's text on hover. template: Plotly's; empty for none."""
+    """A trace's text on hover.
+
+    Args:
+        template: Plotly's; empty for none.
+    """
     if template:
         return {"hovertemplate": f"{template}<extra></extra>"}
     return {"hoverinfo": "skip"}

@@ -26,7 +26,8 @@ from headlab.plots.style import bar, finish
 def agreement(rho: Floats, names: Sequence[str]) -> go.Figure:
     """Rank correlations of every pair of languages, on a colour scale from -1 to 1.
 
-    rho: float [language, language], NaN where a language's scores are all equal.
+    Args:
+        rho: float [language, language], NaN where a language's scores are all equal.
     """
     chart = correlations_chart("rank correlations", rho, names)
     return plotly_figure(chart)
@@ -55,7 +56,11 @@ def with_visible_characters(text: str) -> str:
 
 
 def _visible_character(preceding: str, character: str) -> str:
-    """A character of a text as `visible` writes it. preceding: what stands before it."""
+    """A character of a text as `visible` writes it.
+
+    Args:
+        preceding: What stands before it.
+    """
     if character in SIGNS:
         return SIGNS[character]
     kind = category(character)

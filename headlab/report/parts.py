@@ -241,7 +241,11 @@ class Printed:
 
 
 def printed(table: Table, *, folded: bool | None = None, most: int = MOST_ROWS) -> Printed:
-    """A table as text, with at most `most` rows. folded: by default, whether it is long."""
+    """A table as text, with at most `most` rows.
+
+    Args:
+        folded: By default, whether it is long.
+    """
     cut_table = shortened(table, most)
     rows = [
         [cell(value, form) for value, form in zip(row, cut_table.formats, strict=True)]

@@ -55,7 +55,11 @@ def hint(text: str) -> str:
 
 
 def picture(width: float, height: float, label: str, *children: str) -> str:
-    """A whole drawing. label: what it shows, for screen readers."""
+    """A whole drawing.
+
+    Args:
+        label: What it shows, for screen readers.
+    """
     return element(
         "svg",
         *children,

@@ -344,7 +344,9 @@ def _role_rows(results: TranslationResults) -> Iterator[Row]:
 class PartInputs:
     """Inputs of the parts.
 
-    nli: folder of the NLI model (None: beside the data).  translator: the translation model to prune; None trains one.
+    Attributes:
+        nli: Folder of the NLI model (None: beside the data).
+        translator: The translation model to prune; None trains one.
     """
 
     plan: GatesPlan
@@ -374,7 +376,11 @@ def part_inputs(
     translator: str | None,
     device: str,
 ) -> PartInputs:
-    """The plan for the user's pair and translation model. translator: a folder or a hub id."""
+    """The plan for the user's pair and translation model.
+
+    Args:
+        translator: A folder or a hub id.
+    """
     own_model = None if translator is None else _opened_translator(translator, device)
     plan = replace(plan, translator=plan.translator.for_pair(pair, own_model is not None))
     return PartInputs(plan, data, nli, own_model)

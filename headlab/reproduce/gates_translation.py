@@ -89,7 +89,11 @@ class TrainedModel:
 
 @dataclass
 class TranslationWork:
-    """Everything that a step needs. given: the model to prune, if none is to be trained."""
+    """Everything that a step needs.
+
+    Attributes:
+        given: The model to prune, if none is to be trained.
+    """
 
     plan: Translator
     task: Task

@@ -113,7 +113,11 @@ SMOKE = HeldPlan(
 
 @dataclass(frozen=True)
 class Step:
-    """One experiment on one task.  curves: on the plan's languages and examples for curves."""
+    """One experiment on one task.
+
+    Attributes:
+        curves: On the plan's languages and examples for curves.
+    """
 
     task: str
     experiment: str

@@ -48,7 +48,12 @@ Reports = Mapping[tuple[str, str], Report]  # by model and language
 
 @dataclass(frozen=True)
 class VoitaPlan:
-    """Sizes of a reproduction. trees: per language, from its dev treebank; few: three languages and two models."""
+    """Sizes of a reproduction.
+
+    Attributes:
+        trees: Per language, from its dev treebank.
+        few: Three languages and two models.
+    """
 
     trees: int
     few: bool = False

@@ -518,7 +518,8 @@ def similarity_ordered(rank_agreement: RankAgreement, estimate: Estimate) -> Flo
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence) -> AgreementResult:
     """Rank correlations of pairs of languages with noise ceilings, the clusters and the outlier.
 
-    options: method, method_options.
+    Args:
+        options: method, method_options.
     """
     scores = {
         language: pieces.study_scores(language, options)

@@ -42,7 +42,11 @@ HeadLists = Mapping[HeadKind, Sequence[Sequence[DataClass]]]
 
 
 def heads_listed_by_kind(result: StudyResult | None) -> HeadLists:
-    """The records of a result that are marked as of heads of a kind. result: None has none."""
+    """The records of a result that are marked as of heads of a kind.
+
+    Args:
+        result: None has none.
+    """
     lists: dict[HeadKind, list[Sequence[DataClass]]] = {}
     if result is not None:
         for kind, records in marked_records(result, HeadKind):

@@ -471,7 +471,9 @@ def few_table(heads: Records[FewHead]) -> Table:
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence) -> HeadsResult:
     """Counts and lists of language-agnostic and language-specific heads.
 
-    options: method, method_options, top (20 in the paper), few (languages that a head may be positive in).
+    Args:
+        options: method, method_options, top (20 in the paper), few (languages that a head may be
+            positive in).
     """
     scores = {
         language: pieces.study_scores(language, options)

@@ -321,7 +321,8 @@ def plan_of(
 ) -> dict[str, list[ScoringRun]]:
     """{ordering: (method, seed, options of the method) of every run}; random has several runs, one per seed.
 
-    options: runs, method_options (of shapley), monte_carlo_options.
+    Args:
+        options: runs, method_options (of shapley), monte_carlo_options.
     """
     given_options = {
         SHAPLEY: options_in(options, METHOD_OPTIONS),
@@ -383,7 +384,8 @@ def asks_of(pieces: Pieces, plan: OrderingPlan, points: int | None) -> list[Ask]
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence) -> IterativeResult:
     """Every ordering's curve in every language: points, areas and the number of heads that can be removed.
 
-    options: orderings, runs, points, loss, method_options (of shapley), monte_carlo_options.
+    Args:
+        options: orderings, runs, points, loss, method_options (of shapley), monte_carlo_options.
     """
     plan = plan_of(text_in(options, "orderings").split(","), options, pieces.seed)
     points = optional_integer_in(options, "points")

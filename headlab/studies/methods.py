@@ -519,7 +519,8 @@ def requested_methods(options: Mapping[str, OptionValue]) -> tuple[str, ...]:
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence) -> MethodsResult:
     """How the methods' rankings agree, each method's curve against random orders, and which keeps most accuracy.
 
-    options: methods, top, points, runs, loss, method_options (of shapley), monte_carlo_options.
+    Args:
+        options: methods, top, points, runs, loss, method_options (of shapley), monte_carlo_options.
     """
     names = requested_methods(options)
     plan = plan_of((RANDOM, *names), options, pieces.seed)

@@ -756,7 +756,11 @@ class FrontResult(StudyResult):
 
 
 def unreadable(problem: str) -> HeadlabError:
-    """The error of a stored front that cannot be read. problem: what is wrong."""
+    """The error of a stored front that cannot be read.
+
+    Args:
+        problem: What is wrong.
+    """
     return HeadlabError(
         f"the tables of the front cannot be read ({problem}); make it again",
         code="front.unreadable",
@@ -764,7 +768,11 @@ def unreadable(problem: str) -> HeadlabError:
 
 
 def _point(model: SmallerModel, languages: Sequence[ModelInLanguage]) -> Point:
-    """A model as a point of the front. languages: the model in each language."""
+    """A model as a point of the front.
+
+    Args:
+        languages: The model in each language.
+    """
     return Point(
         order=model.order,
         removed=model.removed,
@@ -852,7 +860,11 @@ def order_records(orders: Sequence[NestedOrder], grid: HeadGrid) -> Records[Orde
 
 
 def answer_records(rules: Mapping[str, Point]) -> Records[FrontAnswer]:
-    """The answer by each rule, the one asked for first. rules: {question in words: answer}."""
+    """The answer by each rule, the one asked for first.
+
+    Args:
+        rules: {question in words: answer}.
+    """
     rows = [
         FrontAnswer(
             question=question,

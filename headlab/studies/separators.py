@@ -86,7 +86,11 @@ def shares_of(model: Model, batch: Batch, ids: torch.Tensor) -> Floats:
     shares = np.zeros((len(batch.rows), model.grid.layers, model.grid.width))
 
     def add(row: int, weights: torch.Tensor) -> None:
-        """Fill in one row of the grid. weights: [sentence, head, token, token attended to]."""
+        """Fill in one row of the grid.
+
+        Args:
+            weights: [sentence, head, token, token attended to].
+        """
         (_, is_looking), (target_ids, is_target) = query_and_key_tokens(
             batch.inputs, model.grid.rows[row]
         )
@@ -109,7 +113,8 @@ def run(
 ) -> SeparatorsResult:
     """Share of sentences in which every token attends to a separator, per head and per kind of head, by language.
 
-    options: method, method_options (of the scores that define the kinds of heads), tokens, top.
+    Args:
+        options: method, method_options (of the scores that define the kinds of heads), tokens, top.
     """
     top = integer_in(options, "top")
     tokens = text_in(options, "tokens")

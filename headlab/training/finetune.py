@@ -55,8 +55,11 @@ def on_dev(
 ) -> Callable[[Model], dict[str, Evaluation]]:
     """A function that evaluates a model on dev and returns its evaluations by language.
 
-    tick: called between batches with the language and the number of its examples begun; may raise to stop.  Raises
-    HeadlabError at once, not after the training, if a language has no dev examples.
+    Raises HeadlabError at once, not after the training, if a language has no dev examples.
+
+    Args:
+        tick: Called between batches with the language and the number of its examples begun; may
+            raise to stop.
     """
     for language in task.languages:
         task.examples(language, "dev", size)
@@ -99,12 +102,19 @@ def finetune(
 ) -> Path:
     """Train a classifier and write the folder `out`, replacing an earlier result; returns `out`.
 
-    On the embedded base, a LoRA is stored as an adapter and full training as the changed weights; on other bases both
-    are stored as a whole Hugging Face folder.  evaluate: called at the end with the new model; the accuracies of what
-    it returns are recorded.  Every `checkpoint_every` steps, or less often if that would take more than
-    `checkpoint_share` of the time, the state is written to a file beside `out`; the same call then resumes from it and
-    ends with the same weights as an uninterrupted one.  Deterministic for a given seed, thread count and processor.
+    On the embedded base, a LoRA is stored as an adapter and full training as the changed weights;
+    on other bases both are stored as a whole Hugging Face folder.
+
+    Deterministic for a given seed, thread count and processor.
+
     Raises HeadlabError for unusable options, base or data.
+
+    Args:
+        checkpoint_every: Steps between two checkpoints, written to a file beside `out`; the same
+            call resumes from it and ends with the same weights as an uninterrupted one.
+        checkpoint_share: Share of the time that checkpoints may take; above it there are fewer.
+        evaluate: Called at the end with the new model; the accuracies of what it returns are
+            recorded.
     """
     options = options or FinetuneOptions()
     options.check()

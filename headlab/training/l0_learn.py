@@ -91,8 +91,9 @@ Say = Callable[[GateStep], None]
 class Learner(GateSteps[GateStep]):
     """Trains the gates of some heads of a model, from the current state to the last step.
 
-    has_gate: bool [head].  In joint training the model belongs to the learner, and its parameters that require a
-    gradient are trained too; otherwise the model is not changed.
+    Attributes:
+        has_gate: bool [head]. In joint training the model belongs to the learner, and its
+            parameters that require a gradient are trained too; otherwise the model is not changed.
     """
 
     options: GateOptions
@@ -361,7 +362,10 @@ FORMER_JOINT_NOTE = (
 class GatesDataset:
     """Examples of one language: those to learn on, from `split`, and those to evaluate masks on.
 
-    Depends on every option but λ, so one instance serves a sweep.  notes: caveats about the choice of splits.
+    Depends on every option but λ, so one instance serves a sweep.
+
+    Attributes:
+        notes: Caveats about the choice of splits.
     """
 
     model: Model
@@ -455,7 +459,10 @@ class GatesDataset:
     ) -> tuple[dict[str, JsonRecord], int]:
         """Accuracy of the gates' mask by split, paired with the untouched model; and the example forwards that took.
 
-        other: the jointly trained model that the mask belongs to, if any.  tick: called between batches.
+        Args:
+            gates: The learned gates.
+            tick: Called between batches.
+            jointly_trained: The model that the mask belongs to, if any.
         """
         accuracies: dict[str, JsonRecord] = {}
         mask = gates.mask()
@@ -495,7 +502,8 @@ class GatesDataset:
     def omission_notes(self, learned_on: Inputs) -> tuple[str, ...]:
         """What was cut, or has no answer, of the examples that gates were learned on and of those they are judged on.
 
-        learned_on: the examples that the gates were learned on.
+        Args:
+            learned_on: The examples that the gates were learned on.
         """
         omissions = {f"learned on {self.split}": learned_on.omitted.first(len(learned_on.lengths))}
         for split, evaluator in self._evaluators.items():
@@ -535,11 +543,18 @@ def learn_gates(
 ) -> LearnedGates:
     """Learn which heads of a model stay open, on a task in one language, and evaluate the resulting mask.
 
-    The loss is the mean task loss (nats per answer) + λ·Σ P(gate ≠ 0): Voita et al. (2019), section 6.1.  store: where
-    finished gates are looked up and stored, and interrupted runs resume; None stores nothing.  out: folder for the
-    jointly trained model, copied there if the run is already finished; None: below the run's folder in the store.
-    on_progress: called after each step.  tick: called between passes; either may raise to stop.  Deterministic for a
-    given seed, thread count and processor.  Raises HeadlabError for arguments that do not fit.
+    The loss is the mean task loss (nats per answer) + λ·Σ P(gate ≠ 0): Voita et al. (2019), section
+    6.1. Deterministic for a given seed, thread count and processor.
+
+    Raises HeadlabError for arguments that do not fit.
+
+    Args:
+        store: Where finished gates are looked up and stored, and interrupted runs resume; None
+            stores nothing.
+        out: Folder for the jointly trained model, copied there if the run is already finished;
+            None: below the run's folder in the store.
+        on_progress: Called after each step.
+        tick: Called between passes; either may raise to stop.
     """
     chosen_options = options or GateOptions()
     chosen_options.check()
@@ -565,7 +580,10 @@ def sweep(
 ) -> list[LearnedGates]:
     """Learn gates for several λ in turn, each as in `learn_gates`; the untouched model is evaluated once.
 
-    watch: callbacks for the run of a given λ.  Raises HeadlabError if no λ is given, and as `learn_gates` does.
+    Raises HeadlabError if no λ is given, and as `learn_gates` does.
+
+    Args:
+        watch: Callbacks for the run of a given λ.
     """
     if not weights:
         raise HeadlabError(
@@ -731,8 +749,13 @@ def train_on(
 ) -> Path:
     """Train a copy of a model as `learn_gates` trains it jointly, but without gates, and write the folder `out`.
 
-    mask: for the same layers and heads; its removed heads are off, and their output is 0 in the folder's weights.  An
-    interrupted run resumes.  Raises HeadlabError for options, a mask or a path that do not fit.
+    An interrupted run resumes.
+
+    Raises HeadlabError for options, a mask or a path that do not fit.
+
+    Args:
+        mask: For the same layers and heads; its removed heads are off, and their output is 0 in the
+            folder's weights.
     """
     options.check()
     if not options.along:

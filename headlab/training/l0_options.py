@@ -191,7 +191,9 @@ def options_of(values: Mapping[str, object], seed: int = 0) -> GateOptions:
 class GateStep(StepMade):
     """A training step of gates, with its penalty (nats).
 
-    expected: Σ P(gate ≠ 0).  open: gates more likely 1 than 0, out of `gates`.
+    Attributes:
+        expected: Σ P(gate ≠ 0).
+        open: Gates more likely 1 than 0, out of `gates`.
     """
 
     penalty: float = 0.0

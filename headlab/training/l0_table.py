@@ -23,8 +23,10 @@ ONE_SEED = (
 class MaskAccuracy(NamedTuple):
     """A mask's accuracy on one split, against the unpruned model.
 
-    n: answers.  accuracy, baseline: shares of correct answers, with the mask and of the unpruned model.  difference:
-    paired, low and high its 95 % interval, p two-sided; 0.01 = one point.
+    Attributes:
+        n: Answers.
+        accuracy, baseline: Shares of correct answers, with the mask and of the unpruned model.
+        difference: Paired, low and high its 95 % interval, p two-sided; 0.01 = one point.
     """
 
     n: int
@@ -84,7 +86,8 @@ def accuracy_name(gates: LearnedGates) -> str:
 def gates_table(runs: Sequence[LearnedGates]) -> Table:
     """A row per run: weight, heads kept, undecided gates, heads kept by stack, and accuracy on each measured split.
 
-    runs: at least one, all of one model, task and language.
+    Args:
+        runs: At least one, all of one model, task and language.
     """
     first_run = runs[0]
     splits = [split for split in SPLITS if any(worth(gates, split) for gates in runs)]

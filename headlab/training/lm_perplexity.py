@@ -31,8 +31,10 @@ ROWS = 16  # windows computed together
 class Perplexity(NamedTuple):
     """exp of the mean nats per word, with its 95 % interval over passages, and of the mean nats per token.
 
-    nats: mean per word.  word and its ends are None if they overflow, as in scripts without spaces; the ends also for
-    fewer than 3 passages.  words, passages: how many were evaluated.
+    Attributes:
+        nats: Mean per word. word and its ends are None if they overflow, as in scripts without
+            spaces; the ends also for fewer than 3 passages.
+        words, passages: How many were evaluated.
     """
 
     word: float | None
@@ -105,11 +107,14 @@ def _exp(nats: float) -> float | None:
 
 
 def passages(corpus: Corpus, nats: Floats, tokens: int = PASSAGE) -> Floats:
-    """Sums over passages, float [passage, 3]: nats, words, tokens. nats: [predicted token].
+    """Sums over passages, float [passage, 3]: nats, words, tokens.
 
     A passage is whole lines of `tokens` or more in all; shorter if the text would otherwise have fewer than 20.  If
     lines are too few for that, 20 equal parts cut within lines, where each token of a line is an equal part of its
     words.
+
+    Args:
+        nats: [predicted token].
     """
     length = max(1, min(tokens, corpus.predicted_tokens // MIN_PASSAGES))
     ends = np.cumsum(corpus.line_tokens)

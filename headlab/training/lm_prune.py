@@ -190,10 +190,23 @@ def prune_lm(
 ) -> LearnedGates:
     """Learn gates on a trained model, remove heads whose gates closed, fine-tune, evaluate, and write the folder `out`.
 
-    Shim et al. (2021).  folder: output of `train_lm`, of either kind; it is not changed.  An interrupted run resumes
-    (from files beside `out`) and ends with the same weights.  training.json holds P(gate ≠ 0) of every head, and
-    perplexity before, after removal and after fine-tuning, with ratios to the unpruned model on the same passages.
-    Returns the gates.  Raises HeadlabError for another model, unusable options or text, or if no head would remain.
+    Shim et al. (2021). An interrupted run resumes (from files beside `out`) and ends with the same
+    weights. training.json holds P(gate ≠ 0) of every head, and perplexity before, after removal and
+    after fine-tuning, with ratios to the unpruned model on the same passages.
+
+    Args:
+        folder: Output of `train_lm`, of either kind; it is not changed.
+        lines: The text, by split.
+        out: The folder to write.
+        options: How the gates are learned and the smaller model is fine-tuned.
+        device: Where it is computed.
+        watch: Callbacks.
+
+    Returns:
+        The gates.
+
+    Raises:
+        HeadlabError: Another model, unusable options or text, or no head would remain.
     """
     options = options or LmGateOptions()
     watch = watch or Watch()

@@ -94,7 +94,9 @@ Lines = Mapping[str, Sequence[str]]
 class Corpus:
     """A text as tokens: ids int64 [token], an end token first, so that every other one can be predicted.
 
-    line_tokens, line_words: int [line]; a line end counts as one of each, as is usual with WikiText.
+    Attributes:
+        line_tokens, line_words: int [line]; a line end counts as one of each, as is usual with
+            WikiText.
     """
 
     ids: Ints
@@ -112,8 +114,13 @@ def read_lines(
 ) -> dict[str, list[str]]:
     """Lines of train, valid and test: from a folder's train.txt, valid.txt, test.txt, or from parts of one file.
 
-    One file: its last tenth is held out, half as valid and half as test.  words: how many words of train to use.
-    held_words: of valid and of test.  Raises HeadlabError for files that are missing, empty or not UTF-8.
+    One file: its last tenth is held out, half as valid and half as test.
+
+    Raises HeadlabError for files that are missing, empty or not UTF-8.
+
+    Args:
+        words: How many words of train to use.
+        held_words: Of valid and of test.
     """
     if is_folder(data):
         lines_by_split = {split: _read_file(data / f"{split}.txt") for split in SPLITS}

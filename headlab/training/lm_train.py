@@ -357,9 +357,12 @@ def training_facts(
     judge: Judge,
     earlier_seconds: float = 0.0,
 ) -> dict[str, JsonLike]:
-    """What every language-model training records. state: the final one, None if there were no steps.
+    """What every language-model training records.
 
     before: seconds of training before those of the state.
+
+    Args:
+        state: The final one, None if there were no steps.
     """
     counts = parameter_counts(model.config)
     losses = state.losses if state is not None else []

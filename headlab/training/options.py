@@ -62,8 +62,10 @@ LATER = (
 class Pace:
     """What the options of every training have in common.
 
-    batch: examples of a step.  micro_batch: examples computed together (None: the batch).  clip: greatest norm of the
-    gradient (None: no limit).
+    Attributes:
+        batch: Examples of a step.
+        micro_batch: Examples computed together (None: the batch).
+        clip: Greatest norm of the gradient (None: no limit).
     """
 
     seed: int
@@ -86,10 +88,13 @@ class Pace:
 class FinetuneOptions(Pace, Options):
     """Everything the resulting weights depend on, besides base, data and thread count.
 
-    learning_rate: the peak, reached after `warmup` (share of the steps), then falling linearly to 0.  rank, alpha,
-    targets: of the LoRA (Hu et al., 2021).  freeze_layers: with method full, the number of lowest layers to freeze,
-    with the embeddings below them.  micro_batch: examples computed together (None: the batch); their gradients are
-    added up.
+    Attributes:
+        learning_rate: The peak, reached after `warmup` (share of the steps), then falling linearly
+            to 0.
+        rank, alpha, targets: Of the LoRA (Hu et al., 2021).
+        freeze_layers: With method full, the number of lowest layers to freeze, with the embeddings
+            below them.
+        micro_batch: Examples computed together (None: the batch); their gradients are added up.
     """
 
     seed: int = option(0, "of batches, dropout and new weights", kind=int, low=0)
@@ -148,7 +153,9 @@ class FinetuneOptions(Pace, Options):
 class StepMade:
     """A finished step: its number from 1, the total, its mean loss (nats per answer) and the seconds so far.
 
-    kept: the last step whose state is on disk (0: none).  rows: examples computed together.
+    Attributes:
+        kept: The last step whose state is on disk (0: none).
+        rows: Examples computed together.
     """
 
     step: int
@@ -273,8 +280,11 @@ def options_of(
 ) -> FinetuneOptions:
     """Options from a preset, overridden by those given; None counts as not given.
 
-    epochs: passes over the examples, instead of the preset's length.  targets: the layers that a LoRA trains.  Raises HeadlabError for an unknown preset, an
-    unusable option, or both steps and epochs.
+    Raises HeadlabError for an unknown preset, an unusable option, or both steps and epochs.
+
+    Args:
+        epochs: Passes over the examples, instead of the preset's length.
+        targets: The layers that a LoRA trains.
     """
     if name not in PRESETS:
         raise HeadlabError(
@@ -335,10 +345,12 @@ class Windows(Pace, Options):
 class LmOptions(Windows):
     """Everything that a trained language model depends on, besides text and thread count.
 
-    kind: "all-attention", or "transformer" with a feed-forward part in each layer; `persistent` is the number of
-    persistent vectors per head in the former and the feed-forward part's inner width in the latter, which gives both
-    the same number of weights.  learning_rate: the peak, reached after `warmup` (share of the steps), then falling
-    linearly to 0.
+    Attributes:
+        kind: "all-attention", or "transformer" with a feed-forward part in each layer; `persistent`
+            is the number of persistent vectors per head in the former and the feed-forward part's
+            inner width in the latter, which gives both the same number of weights.
+        learning_rate: The peak, reached after `warmup` (share of the steps), then falling linearly
+            to 0.
     """
 
     kind: str = option(ALL_ATTENTION, "all-attention or transformer", (ALL_ATTENTION, TRANSFORMER))
@@ -382,7 +394,11 @@ class LmOptions(Windows):
 
 
 class Gated(Pace):
-    """What options with gates have in common. model_rate: of the model's weights, where they are trained too."""
+    """What options with gates have in common.
+
+    Attributes:
+        model_rate: Of the model's weights, where they are trained too.
+    """
 
     weight: float
     gate_rate: float
@@ -423,11 +439,16 @@ class Gated(Pace):
 class LmGateOptions(Gated, Windows):
     """Everything that pruning a language model by gates depends on, besides model, text and thread count.
 
-    Shim et al. (2021): the loss is nats per token + weight · Σ P(gate ≠ 0) over all heads; the model is trained
-    jointly.  warm_up: the weight rises linearly from 0 over `warmup_share` of the steps.  open_start: P(gate ≠ 0)
-    starts at `start`; otherwise a gate's parameter starts at 0, which makes its median half open.  scale: each layer's
-    output is multiplied by heads / sum of gates.  model_rate, tune_rate: fall linearly to 0, the first while gates are
-    learned, the second in the `tune_steps` after head removal; gate_rate is constant.
+    Shim et al. (2021): the loss is nats per token + weight · Σ P(gate ≠ 0) over all heads; the
+    model is trained jointly.
+
+    Attributes:
+        warm_up: The weight rises linearly from 0 over `warmup_share` of the steps.
+        open_start: P(gate ≠ 0) starts at `start`; otherwise a gate's parameter starts at 0, which
+            makes its median half open.
+        scale: Each layer's output is multiplied by heads / sum of gates.
+        model_rate, tune_rate: Fall linearly to 0, the first while gates are learned, the second in
+            the `tune_steps` after head removal; gate_rate is constant.
     """
 
     weight: float = option(
@@ -520,7 +541,8 @@ class Tuning(Windows):
 class LmStep(StepMade):
     """A finished step of one part of a language model's training; loss in nats per token.
 
-    open: number of gates more likely open than closed, if any.
+    Attributes:
+        open: Number of gates more likely open than closed, if any.
     """
 
     part: str = ""

@@ -94,7 +94,12 @@ WHAT_CLASSES_DO = {
 
 @dataclass(frozen=True)
 class Base:
-    """A model without its classification head.  sha256: of its files.  embedded: it ships with the package."""
+    """A model without its classification head.
+
+    Attributes:
+        sha256: Of its files.
+        embedded: It ships with the package.
+    """
 
     name: str
     folder: Path
@@ -146,8 +151,11 @@ def load_base(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The base with a new classification head, drawn from torch's generator, float32; and its tokenizer.
 
-    words: a head that labels tokens, else one for whole texts.  Raises HeadlabError for a base that cannot be read, is
-    not an encoder, lacks weights, or was fine-tuned for another kind of answer.
+    Raises HeadlabError for a base that cannot be read, is not an encoder, lacks weights, or was
+    fine-tuned for another kind of answer.
+
+    Args:
+        words: A head that labels tokens, else one for whole texts.
     """
     if base.embedded:
         return load_classifier(base.folder, labels, words=words)
@@ -433,7 +441,11 @@ def adapter_config(model: PeftModel, base_name: str) -> JsonObject:
 def training_record(
     options: FinetuneOptions, state: State, *, base: Base, data: tuple[int, str], device: str
 ) -> dict[str, JsonLike]:
-    """How a model was made, ready for JSON. data: number of examples, sha256."""
+    """How a model was made, ready for JSON.
+
+    Args:
+        data: Number of examples, sha256.
+    """
     return {
         "options": options.record(),
         "base": {"name": base.name, "sha256": base.sha256},

@@ -58,8 +58,9 @@ EXTRA = "more"
 class State:
     """What a run needs to resume: parameters by name, their optimizer, losses of finished steps, seconds spent.
 
-    rows: greatest number of examples computed together, if memory limited it (0: it did not).  more: further tensors
-    that the run needs, by name.
+    Attributes:
+        rows: Greatest number of examples computed together, if memory limited it (0: it did not).
+        extra_tensors: Further tensors that the run needs, by name.
     """
 
     parameters: Mapping[str, Parameter]
@@ -108,7 +109,8 @@ class State:
     ) -> None:
         """Resume from this run's checkpoint if there is one; one that cannot be used is skipped with a warning.
 
-        fits: whether the tensors in `more` are right after that many steps.
+        Args:
+            fits: Whether the extra tensors are right after that many steps.
         """
         if not path.exists():
             return
@@ -166,8 +168,10 @@ class State:
 class Encoded:
     """Examples tokenised once, without padding.
 
-    tokens: model inputs by name, one list per example.  targets: one label per example, or one per token with -100
-    where there is none.  needs: what they hold beyond the tokenizer's output.
+    Attributes:
+        tokens: Model inputs by name, one list per example.
+        targets: One label per example, or one per token with -100 where there is none.
+        needs: What they hold beyond the tokenizer's output.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -296,7 +300,12 @@ StepRecord = TypeVar("StepRecord")
 class Keep:
     """Where and how often the state is saved: every `every` steps, within a share of the time.
 
-    seconds: duration of the last save.  at: when it ended.  step: the last step on disk.
+    Attributes:
+        every_steps: Steps between two checkpoints.
+        share: Share of the time that saving may take, at most.
+        seconds: Duration of the last save.
+        saved_at: When it ended, in seconds of `time.perf_counter`.
+        step: The last step on disk.
     """
 
     path: Path
@@ -332,9 +341,12 @@ def do_nothing() -> None:
 class Watch(Generic[StepRecord]):
     """Callbacks of a training; each may raise to stop.
 
-    progress: after each step.  tick: between passes.  measuring: once, before the result of learning gates is measured.
-    checkpoint_every: steps between two checkpoints, None for as many as the training is made for; more if writing them
-    would take more than `checkpoint_share` of the time.
+    Attributes:
+        progress: After each step.
+        tick: Between passes.
+        measuring: Once, before the result of learning gates is measured.
+        checkpoint_every: Steps between two checkpoints, None for as many as the training is made
+            for; more if writing them would take more than `checkpoint_share` of the time.
     """
 
     progress: Callable[[StepRecord], None] | None = None
@@ -376,7 +388,9 @@ class Steps(ABC, Generic[StepRecord]):
     ) -> None:
         """Run the remaining steps, resuming from the checkpoint of `keep` if there is one of this run.
 
-        say: called after each step.  tick: called before each step; both may raise to stop.
+        Args:
+            say: Called after each step.
+            tick: Called before each step; both may raise to stop.
         """
         if keep is not None:
             self.state.resume(keep.path, keep.key, self.fits)
@@ -441,7 +455,12 @@ class Steps(ABC, Generic[StepRecord]):
 
     @abstractmethod
     def step_record(self, step: int, rows: int, saved_steps: int) -> StepRecord:
-        """The progress record of a step. rows: computed together.  kept: steps that are on disk."""
+        """The progress record of a step.
+
+        Args:
+            rows: Number of examples computed together.
+            saved_steps: Number of steps that are on disk.
+        """
 
     def rates(self, step: int) -> Sequence[float]:
         """Learning rate of each optimizer group."""
@@ -597,8 +616,11 @@ def fits_in_memory(subject_and_verb: str, advice: str) -> Iterator[None]:
 def fitting(state: State, rows: int, run: Callable[[int], Computed]) -> Computed:
     """Result of `run(rows)` with as many rows computed together as fit in memory: halved after each failure.
 
-    run: starts afresh on each call.  The number that fitted is stored in the state.  Raises HeadlabError if a single
-    row does not fit.
+    Raises HeadlabError if a single row does not fit.
+
+    Args:
+        state: Where the number of rows that fitted is stored.
+        run: Starts afresh on each call.
     """
     while True:
         try:

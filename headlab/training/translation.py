@@ -120,7 +120,9 @@ def marian_tokenizer(
 ) -> PreTrainedTokenizerBase:
     """Marian's tokenizer with one vocabulary for both sides; the padding has the last id.
 
-    pair: like en-de.  folder: for its files; it must exist as long as the tokenizer.
+    Args:
+        pair: Like en-de.
+        folder: For its files; it must exist as long as the tokenizer.
     """
     import sentencepiece
     from transformers import MarianTokenizer
@@ -152,8 +154,10 @@ def marian_tokenizer(
 class Sentences(Encoded):
     """Sources and targets, tokenised once.
 
-    start, padding: tokens that start and pad a decoder input.  smoothing: share of each target's weight that is spread
-    over the whole vocabulary (Szegedy et al. 2016, section 7).
+    Attributes:
+        start, padding: Tokens that start and pad a decoder input.
+        smoothing: Share of each target's weight that is spread over the whole vocabulary (Szegedy
+            et al. 2016, section 7).
     """
 
     start: int = 0
@@ -235,10 +239,16 @@ def train_translation(
 ) -> Path:
     """Train and write the folder `out`, which transformers and `headlab.load` read; returns `out`.
 
-    examples: sources with targets; the vocabulary is made from both sides.  pair: like en-de.  mask: its removed heads
-    are off from the first step, and their output is 0 in the folder's weights, so that no mask is needed later.
-    measure: called at the end with the model; what it returns is recorded.  Checkpoints, resuming and determinism are
-    as in `headlab.training.finetune.finetune`.  Raises HeadlabError for options, sentences or a mask that do not fit.
+    Checkpoints, resuming and determinism are as in `headlab.training.finetune.finetune`.
+
+    Raises HeadlabError for options, sentences or a mask that do not fit.
+
+    Args:
+        examples: Sources with targets; the vocabulary is made from both sides.
+        pair: Like en-de.
+        mask: Its removed heads are off from the first step, and their output is 0 in the folder's
+            weights, so that no mask is needed later.
+        measure: Called at the end with the model; what it returns is recorded.
     """
     options = options or TranslationOptions()
     options.check()

@@ -303,7 +303,11 @@ class Client:
 
     @contextmanager
     def _stream(self, path: str, body: str) -> Iterator[httpx.Response]:
-        """The answer to a request as it arrives. body: JSON."""
+        """The answer to a request as it arrives.
+
+        Args:
+            body: JSON.
+        """
 
         def send() -> httpx.Response:
             request = self._http.build_request(

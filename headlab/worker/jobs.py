@@ -506,7 +506,11 @@ class JobList:
         error: str | None = None,
         result: Mapping[str, Any] | None = None,
     ) -> None:
-        """Mark a running job done, failed or cancelled.  result: small, for JSON."""
+        """Mark a running job done, failed or cancelled.
+
+        Args:
+            result: Small, for JSON.
+        """
         text = None if result is None else canonical_json(dict(result))
         line = f"{state}: {error}" if error else state
         self._change_and_log(

@@ -350,7 +350,10 @@ Worker = LocalWorker | RemoteWorker
 def connect(cache: Path | None = None, warm: str | None = None) -> Worker:
     """The worker that $HEADLAB_WORKER names, or a new local one on this cache.
 
-    warm: a model that a local worker loads at once. Raises HeadlabError if it cannot be used.
+    Raises HeadlabError if it cannot be used.
+
+    Args:
+        warm: A model that a local worker loads at once.
     """
     address = os.environ.get(WORKER_VARIABLE)
     if address:

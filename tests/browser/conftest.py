@@ -282,7 +282,9 @@ def as_new(tab) -> None:
 class Line:
     """A tab of a test's own, and what it and the server say to each other.
 
-    lost: its messages while the line was cut.  late: the server's while the tab is deaf.
+    Attributes:
+        lost: Its messages while the line was cut.
+        late: The server's while the tab is deaf.
     """
 
     page: Any

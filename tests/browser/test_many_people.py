@@ -29,7 +29,12 @@ LINKED = "() => new URLSearchParams(location.search).get('m')"
 
 @dataclass(frozen=True)
 class Person:
-    """One session. link: the mask it comes with.  clicks: heads it switches off by hand, one after the other."""
+    """One session.
+
+    Attributes:
+        link: The mask it comes with.
+        clicks: Heads it switches off by hand, one after the other.
+    """
 
     number: int
     model: str

@@ -41,7 +41,11 @@ WATCHED = """() => {
 
 @dataclass
 class Person:
-    """Someone at the app who presses things, and what must come of it. made, lost, doubled: presses by kind."""
+    """Someone at the app who presses things, and what must come of it.
+
+    Attributes:
+        made, lost, doubled: Presses by kind.
+    """
 
     page: Any
     worker: Client

@@ -38,7 +38,11 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 class Thread:
-    """A device that is a thread: `Replica` behind it, or any object. dies: calls after which it is lost."""
+    """A device that is a thread: `Replica` behind it, or any object.
+
+    Args:
+        dies: Calls after which it is lost.
+    """
 
     def __init__(self, make: Callable[[], Any], dies: int = 10**9) -> None:
         self._make = make

@@ -54,8 +54,10 @@ def missed(tally: Tally, truth: np.ndarray) -> np.ndarray:
 class DrawnGame:
     """Every player is a run of its own: its gains are drawn anew, whoever is there.
 
-    kind: "uneven", a few examples have most of the gains, as in a real task; "alike", all examples are alike, which
-    leaves balanced cycles nothing to balance; "screened", uneven, and gains are foreseen, a fifth of them wrongly.
+    Args:
+        kind: "uneven", a few examples have most of the gains, as in a real task; "alike", all
+            examples are alike, which leaves balanced cycles nothing to balance; "screened", uneven,
+            and gains are foreseen, a fifth of them wrongly.
     """
 
     span = 1.0

@@ -30,8 +30,9 @@ TARGET = 0.01
 def played(up: float, down: float, stop: str, weight: int = WEIGHT) -> Outcome:
     """Made-up heads that are all alike, sampled as `shapley` samples them.
 
-    up, down: probabilities of a gain of 1 and of -1.  weight: of a gain that is computed; it is drawn as much more
-    rarely.
+    Args:
+        up, down: Probabilities of a gain of 1 and of -1.
+        weight: Of a gain that is computed; it is drawn as much more rarely.
     """
     rng = np.random.default_rng([7, weight])
     support = weighted_support(1, weight)

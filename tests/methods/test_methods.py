@@ -508,7 +508,11 @@ def translation_task() -> Task:
 
 
 def by_tokens(evaluator: Evaluator, tokens: np.ndarray) -> np.ndarray:
-    """Every layer by its number of tokens, [head]. tokens: of all sentences, by row of the gate array."""
+    """Every layer by its number of tokens, [head].
+
+    Args:
+        tokens: Of all sentences, by row of the gate array.
+    """
     (batch,) = evaluator.batches(np.arange(len(evaluator.examples)), len(evaluator.examples))
     slopes = (
         gradient.gate_gradients(evaluator, batch, per_token=True).abs().sum(dim=(0, -1)).numpy()

@@ -204,7 +204,8 @@ def bert_by_neurons(
 ) -> tuple[list[Neuron], list[list[Neuron]]]:
     """Logits from the embeddings [token, width], and every head's neurons, [layer × head].
 
-    weights_part: of the relevance of a weight times a value, what the weight takes.
+    Args:
+        weights_part: Of the relevance of a weight times a value, what the weight takes.
     """
     tokens = [[Neuron(float(x)) for x in row] for row in hidden]
     heads: list[list[Neuron]] = []

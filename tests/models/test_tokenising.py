@@ -49,7 +49,11 @@ VOCABULARY = {piece.removeprefix("▁"): number for piece, number in PIECES.item
 
 
 def generic_bert_tokenizer(segment: int = 1, **options: Any) -> PreTrainedTokenizerFast:
-    """A BERT's tokenizer saved with the generic class; segment: that of the second text."""
+    """A BERT's tokenizer saved with the generic class.
+
+    Args:
+        segment: That of the second text.
+    """
     tokenizer = Tokenizer(models.WordLevel(VOCABULARY, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.TemplateProcessing(

@@ -90,7 +90,12 @@ def declare(folder: Path, name: str = "mine") -> Path:
 
 @dataclass(frozen=True)
 class Reported:
-    """A report and what it is about. folder: that its results were made in.  masks: their files."""
+    """A report and what it is about.
+
+    Attributes:
+        folder: That its results were made in.
+        masks: Their files.
+    """
 
     folder: Path
     commands: tuple[str, ...]

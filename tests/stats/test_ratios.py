@@ -16,7 +16,9 @@ SENTENCES = 80
 def drawn(share: float, alike: float, seed: int = 0) -> np.ndarray:
     """Sums of many runs, [run, TERMS]: up to six answers a sentence, of one chance that differs by sentence.
 
-    alike: how much the sentences' chances are alike; small ones make sentences all right or all wrong.
+    Args:
+        alike: How much the sentences' chances are alike; small ones make sentences all right or all
+            wrong.
     """
     rng = np.random.default_rng([seed, int(100 * share), int(10 * alike)])
     asked = rng.integers(0, 7, (RUNS, SENTENCES))

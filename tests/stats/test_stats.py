@@ -199,7 +199,8 @@ def test_coverage_when_stopped_at_the_first_decision(
 def test_coverage_with_balanced_cycles(learning: int | None, rng: np.random.Generator) -> None:
     """Examples drawn without replacement, looked at after each cycle and stopped at a decided sign.
 
-    learning: cycles that stakes are learned from.
+    Args:
+        learning: Cycles that stakes are learned from.
     """
     # each example's mean gain
     chance = rng.choice([0.0, 0.02, 0.5, -0.4], size=32, p=[0.6, 0.2, 0.1, 0.1])

@@ -170,8 +170,10 @@ def picked(monkeypatch, state):
     ) -> str:
         """The head that a run shows.
 
-        shown: the head in the browser's list; None: it has not drawn it.  whole: no other request ends the run.  timer:
-        it redraws a part of the page.
+        Args:
+            shown: The head in the browser's list; None: it has not drawn it.
+            whole: No other request ends the run.
+            timer: It redraws a part of the page.
         """
         brought[:] = [] if shown is None else [SimpleNamespace(id="$$ID-0-head")]
         if shown is not None:

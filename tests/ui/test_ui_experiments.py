@@ -50,7 +50,11 @@ def form_job(key: str) -> ExperimentJob:
 
 
 def stored_job(report: Report, **spec: Any) -> StoredJob:
-    """The job of a report. spec: what its spec has in place of its own."""
+    """The job of a report.
+
+    Args:
+        spec: What its spec has in place of its own.
+    """
     return StoredJob.of(dataclasses.replace(report, spec={**report.spec, **spec}))
 
 

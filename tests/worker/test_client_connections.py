@@ -130,7 +130,11 @@ def chunk(line: bytes) -> bytes:
 
 
 class Answering:
-    """A server that answers one request with the given bytes and cuts the connection.  reset: not in good order."""
+    """A server that answers one request with the given bytes and cuts the connection.
+
+    Args:
+        reset: Not in good order.
+    """
 
     def __init__(self, answer: bytes, *, reset: bool = False) -> None:
         self.door = socket.create_server(("127.0.0.1", 0))

@@ -44,7 +44,11 @@ EVALUATION = {"model": MODEL, "task": "intents", "language": "de"}
 
 
 def figures(count: int = FIGURES, *, last: bool = True) -> Iterator[Figure]:
-    """A game of three rounds; last: whether it comes to its end."""
+    """A game of three rounds.
+
+    Args:
+        last: Whether it comes to its end.
+    """
     for n in range(1, count + 1):
         yield Figure(
             language="de", n=n, total=count, accuracy=0.5, low=0, high=1, done=last and n == count

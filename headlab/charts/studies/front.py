@@ -26,7 +26,11 @@ def figures(result: FrontResult) -> dict[str, Chart]:
 
 
 def _dot(model: SmallerModel, *, is_counted: bool) -> FrontDot:
-    """A model as it is drawn. is_counted: whether its cost is its parameters, or else its heads."""
+    """A model as it is drawn.
+
+    Args:
+        is_counted: Whether its cost is its parameters, or else its heads.
+    """
     cost: float = model.kept
     if is_counted and model.parameters is not None:
         cost = model.parameters / MILLION

@@ -103,7 +103,11 @@ def _summary(results: Sequence[HeadScores]) -> Table:
 
 
 def _summary_row(scores: HeadScores, factor: float) -> tuple[Cell, ...]:
-    """One language's row. factor: from the unit of the scores to the unit shown."""
+    """One language's row.
+
+    Args:
+        factor: From the unit of the scores to the unit shown.
+    """
     cost = cost_of(scores)
     undecided = None
     if cost.narrow is not None and cost.wide is not None:

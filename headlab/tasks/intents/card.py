@@ -289,7 +289,11 @@ class TemplateJudge:
     """Finds the classes a sentence of one language may belong to, with hassil's own matcher."""
 
     def __init__(self, book: TemplateBook) -> None:
-        """book: templates and fillers of the language."""
+        """A reader of one language.
+
+        Args:
+            book: Templates and fillers of the language.
+        """
         raw = dict(get_intents(book.language) or {})
         used = set(chain.from_iterable(intent_class.intents for intent_class in CLASSES))
         raw["intents"] = {name: data for name, data in raw["intents"].items() if name in used}

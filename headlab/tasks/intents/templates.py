@@ -463,7 +463,11 @@ class Dice:
     """Uniform choices from a numpy generator, drawn in blocks: the same on every machine."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        """rng: source of the random numbers."""
+        """Dice on a generator.
+
+        Args:
+            rng: Source of the random numbers.
+        """
         self._rng = rng
         self._left: list[float] = []
 
@@ -513,7 +517,13 @@ class Walk:
     """
 
     def __init__(self, book: TemplateBook, variant: Variant, dice: Dice) -> None:
-        """variant: the sentence template to walk."""
+        """A walk that has not begun.
+
+        Args:
+            book: Templates and fillers of the language.
+            variant: The sentence template to walk.
+            dice: What chooses among alternatives.
+        """
         self.book = book
         self.variant = variant
         self.dice = dice
