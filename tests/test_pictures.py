@@ -204,7 +204,7 @@ def test_a_head_has_the_same_colour_sign_and_mark_in_plotly_and_in_the_report(me
     limit = common_limit(several.values())
     together = maps_of_scores(several)
     section = scores_section([Item(of, code) for code, of in several.items()], Known())
-    factor = pictures.shown_unit(several["de"].unit)[0]
+    factor = pictures.display_unit(several["de"].unit)[0]
     for of, figure in zip(several.values(), section.figures, strict=False):
         shown = together[of.language]
         own = map_of_scores(of, limit)

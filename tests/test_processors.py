@@ -138,8 +138,8 @@ def test_reported_25_commands_heed_a_quota_unless_the_user_says_otherwise(
 WORKER_THREADS = """
 import sys, torch
 from pathlib import Path
-from headlab.worker.model_host import Resident
-Resident(Path(sys.argv[1]), "cpu")
+from headlab.worker.model_host import ModelHost
+ModelHost(Path(sys.argv[1]), "cpu")
 print(torch.get_num_threads())
 """
 

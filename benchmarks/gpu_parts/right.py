@@ -132,7 +132,7 @@ def attention_weights(setting: Setting, processor: Model, device: Model) -> dict
     weights = []
     for model in (processor, device):
         inputs = model.tokenizer([example.text], return_tensors="pt").to(model.device)
-        by_head = hooks.attention(model, inputs, model.grid.heads)
+        by_head = hooks.attention_of_heads(model, inputs, model.grid.heads)
         weights.append(torch.stack([by_head[head] for head in model.grid.heads]).double().numpy())
     return compared(weights[1], weights[0])
 

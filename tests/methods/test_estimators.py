@@ -479,7 +479,7 @@ def test_over_all_orders_and_cuts_every_coalition_has_its_weight(
             assert high == most + 1
             return count
 
-    monkeypatch.setattr(sampling, "order", lambda *_: np.array(line))
+    monkeypatch.setattr(sampling, "random_order", lambda *_: np.array(line))
     monkeypatch.setattr(np.random, "default_rng", lambda _: Chosen())
     found: Counter[tuple[int, frozenset[int]]] = Counter()
     for line in permutations(range(players)):  # noqa: B007 - read by `order` above

@@ -456,7 +456,7 @@ def test_a_hub_model_is_checked_without_its_weights(
 
     monkeypatch.setattr(load_module, "hub_folder", hub_folder)
     monkeypatch.setattr(load_module, "hub_sizes", lambda name: sizes)
-    facts = {fact.what: fact for fact in load_module.examine("owner/name")}
+    facts = {fact.what: fact for fact in load_module.examine_model("owner/name")}
     assert asked == [("owner/name", [])]
     assert "revision aaaaaaa" in facts["Found"].words
     assert facts["Weights"].ok is ok

@@ -527,7 +527,7 @@ def test_what_a_newer_version_wrote_is_left_alone_and_said(
             "headlab.results.store.codecs",
             "headlab.methods.spec",
         ):
-            patch.setattr(f"{module}.FORMAT", 2)
+            patch.setattr(f"{module}.RESULT_FORMAT", 2)
         run(model, Store(tmp_path))
         begun = interrupted(model, tmp_path, "yy")
     (theirs,) = (folder for folder in Store(tmp_path).folders() if folder != begun.folder)

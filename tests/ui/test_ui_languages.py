@@ -150,7 +150,7 @@ def test_the_tests_of_one_language_are_counted_in_the_singular(cache):
 def test_the_same_scores_are_resampled_once(cache, monkeypatch):
     scores = {name: measured(name) for name in HALVES}
     first = compared_languages(scores)
-    monkeypatch.setattr(agreement, "compare_languages", None)
+    monkeypatch.setattr(agreement, "rank_agreement_of", None)
     assert compared_languages(scores).names == first.names
     other = scores | {"fi": dataclasses.replace(scores["fi"], halves=None)}
     with pytest.raises(TypeError):
