@@ -57,7 +57,7 @@ def line_look(number: int, name: str = "") -> tuple[str, str]:
 
     Args:
         number: Number of the line in its figure.
-        name: Name of the line; that of `CHANCE` has a look of its own.
+        name: Name of the line; that of `CHANCE_METHOD` has a look of its own.
     """
     if name == CHANCE_METHOD:
         return UNSURE, "dot"

@@ -433,6 +433,34 @@ def test_arguments_are_described_in_a_section_of_their_own():
     assert wrong == []
 
 
+def names_in_args(docstring: str) -> list[str]:
+    """The names that the `Args:` section of a docstring describes."""
+    section = re.search(r"^Args:\n((?:(?: +.*)?\n?)*)", docstring, re.MULTILINE)
+    if section is None:
+        return []
+    entries = re.findall(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*): ", section.group(1), re.MULTILINE)
+    return [name.strip(" *") for entry in entries for name in entry.split(",")]
+
+
+def test_the_names_of_a_section_of_arguments_are_read():
+    docstring = "Cut.\n\nArgs:\n    text: What is cut.\n        more: no.\n    low, high: Ends.\n\nReturns:\n    It."
+    assert names_in_args(docstring) == ["text", "low", "high"]
+
+
+def test_sections_of_arguments_name_arguments():
+    """A renamed argument takes its description along."""
+    wrong = []
+    for path, tree in library().items():
+        for node in functions(tree):
+            known = {
+                argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)
+            }
+            for name in names_in_args(ast.get_docstring(node) or ""):
+                if name not in known:
+                    wrong.append(f"{path}:{node.lineno} {node.name}: {name}")
+    assert wrong == []
+
+
 def test_no_code_comes_in_with_data():
     """No eval, exec, pickled arrays or remote code; and torch.load and torch.save, which pickle, nowhere."""
     wrong = []

@@ -135,7 +135,7 @@ def wrong_kind_text(entry: object, expected_kind: str) -> str:
 
     Args:
         entry: What the entry point names.
-        expected: The kind that it must be, with its article.
+        expected_kind: The kind that it must be, with its article.
     """
     entry_text = f"the class {entry.__name__}" if isinstance(entry, type) else repr(entry)
     return f"{entry_text:.80} is not {expected_kind}"

@@ -53,7 +53,7 @@ def expanded_home_path(folder: str | Path, remedy: str) -> Path:
     Args:
         folder: The folder as a library gives it; `~` is left in it where the system knows no home
             of this user.
-        way_on: Which variable names another folder, for the message.
+        remedy: What to do, for the message.
 
     Raises:
         HeadlabError: No home is known, and a folder called `~` would be made where the command
@@ -82,7 +82,7 @@ def write_atomic(path: Path, data: bytes, remedy: str = CHOOSE_WRITABLE_FOLDER) 
     Args:
         path: Path of the file; its folder is made if it is missing.
         data: The whole content.
-        way_on: What to do if the folder cannot be written, for the message.
+        remedy: What to do if the folder cannot be written, for the message.
 
     Raises:
         HeadlabError: The disk is full, or the folder cannot be written; the old file then stays. So
@@ -279,7 +279,7 @@ def append_line(path: Path, line: str, remedy: str = CHOOSE_WRITABLE_FOLDER) -> 
     Args:
         path: Path of the file; its folder is made if it is missing.
         line: The line.
-        way_on: As for `write_atomic`.
+        remedy: As for `write_atomic`.
 
     Raises:
         HeadlabError: The file cannot be written.
@@ -325,7 +325,7 @@ def unwritable_error(
     """The error for a file that could not be written.
 
     Args:
-        way_on: What to do where the folder is the reason.
+        remedy: What to do where the folder is the reason.
     """
     if error.errno in FULL_ERRNOS:
         return HeadlabError(
@@ -344,7 +344,7 @@ def write_json(path: Path, value: object, remedy: str = CHOOSE_WRITABLE_FOLDER) 
     """Write readable JSON atomically; refuses NaN.
 
     Args:
-        way_on: As for `write_atomic`.
+        remedy: As for `write_atomic`.
     """
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     write_atomic(path, f"{text}\n".encode(), remedy)

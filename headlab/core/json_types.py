@@ -39,7 +39,7 @@ def as_plain_json(value: JsonLike) -> Json:
 
 
 def as_plain_object(record: JsonRecord) -> JsonObject:
-    """The same object of lists and dicts; see `plain`."""
+    """The same object of lists and dicts; see `as_plain_json`."""
     return {name: as_plain_json(value) for name, value in record.items()}
 
 

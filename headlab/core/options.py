@@ -202,7 +202,7 @@ def require_known_options(
         values: The given values by name.
         owner_has: Subject and verb of the message, like "method random has".
         code: Code of the error.
-        they: Subject and verb of its second half.
+        it_has: Subject and verb of its second half.
     """
     unknown = sorted(set(values) - set(option_by_name))
     if unknown:

@@ -92,7 +92,7 @@ def run_in_turn(pending: deque[Part], compute: Callable[[Part], R]) -> Iterator[
 
 
 def run_halving(batches: Iterable[Part], compute: Callable[[Part], None]) -> bool:
-    """Run every batch as `in_turn` does. Returns whether any had to be cut."""
+    """Run every batch as `run_in_turn` does. Returns whether any had to be cut."""
     pending = deque(batches)
     batch_count = len(pending)
     return sum(1 for _ in run_in_turn(pending, compute)) > batch_count
@@ -184,7 +184,7 @@ def run_in_parallel(
         batches: The batches.
         compute: Computes a batch. A failed call must leave nothing behind. It calls its `tick`
             regularly, which ends it once another batch has failed.
-        on: The model that `compute` uses.
+        model: The model that `compute` uses.
         tick: Called in this thread between batches; the other threads pause in their own tick
             meanwhile, so it may use the device itself. It may raise to stop.
 

@@ -156,7 +156,7 @@ class RunSpec(Mapping[str, Any], SpecPart):  # Any: nobody has looked at items o
     then empty or None, and have further ones.
 
     Attributes:
-        format: `FORMAT` of all results that this version reads.
+        format: `RESULT_FORMAT` of all results that this version reads.
         kind: Kind of the result; empty for scores.
         experiment: Name of the study, for reports.
         version: Version of the study or of the training of gates.

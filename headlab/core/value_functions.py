@@ -102,17 +102,17 @@ SMOOTHING = 0.2
 def surrogate(
     value: ValueFunction, logits: torch.Tensor, labels: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A differentiable quantity whose gradient predicts changes of `worth`, and its current value.
+    """A differentiable quantity whose gradient predicts changes of `value_of_answers`, and its current value.
 
     Both are [row]. For accuracy it is the row's distance from a change, in logits: the smallest
     distance of an answer's margin from 0, which falls below 0 where an answer flips. It is
     smoothed, as a minimum has the gradient of only one competitor; the current value is not. For
-    other values it is `worth` itself.
+    other values it is `value_of_answers` itself.
 
     Args:
         value: The value function.
-        logits: As in `worth`.
-        labels: As in `worth`.
+        logits: As in `value_of_answers`.
+        labels: As in `value_of_answers`.
     """
     import torch
 

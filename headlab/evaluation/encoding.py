@@ -76,7 +76,7 @@ def encode(
         model: The model that is given the texts.
         texts: Texts.
         second: The second text of every pair.
-        cut: Whether texts are cut to the model's limit.
+        truncate: Whether texts are cut to the model's limit.
 
     Raises:
         HeadlabError: For a tokenizer without a padding token, or that belongs to another model.
@@ -119,7 +119,7 @@ def encode_words(
         model: The model that is given the sentences.
         sentences: The words of each.
         spaces: Which words get a space before them; as the model was trained if left out.
-        cut: Whether sentences are cut to the model's limit.
+        truncate: Whether sentences are cut to the model's limit.
 
     Raises:
         HeadlabError: As `encode`; also for a tokenizer that splits a sentence differently from its words.
@@ -403,7 +403,7 @@ def labels_of_tokens(
 def answered_words(
     words_of_tokens: Sequence[int | None], labels_of_words: Sequence[int]
 ) -> list[int]:
-    """The words that have a label and a token, in order: those that `first_tokens` gives a label.
+    """The words that have a label and a token, in order: those that `labels_of_tokens` gives a label.
 
     Args:
         words_of_tokens: The word of each token, None for special tokens.

@@ -362,7 +362,7 @@ def stack_of(name: str, model: PreTrainedModel, *, looks_ahead: bool) -> str:
     """encoder, decoder or cross, from a module's path.
 
     Args:
-        ahead: Whether some token sees those after it.
+        looks_ahead: Whether some token sees those after it.
     """
     if re.search(
         r"cross_?attn|crossattention|cross_attention|encoder_attn|EncDecAttention|encoder_attention",

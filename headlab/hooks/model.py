@@ -261,7 +261,7 @@ def not_finite_error(model: Model | Checkpoint, outputs: str, *, code: str) -> H
     """The error for outputs of a model that are not finite.
 
     Args:
-        what: Which ones, and where.
+        outputs: Which ones, and where.
     """
     remedy = "its weights are damaged or overflow; load others"
     if model.module.dtype != torch.float32:

@@ -196,7 +196,7 @@ class HeadRelevance:
 
         Args:
             outputs: At most one per row.
-            again: Another call follows for this pass.
+            keep_graph: Whether another call follows for this pass.
         """
         if not self._ruled:
             _rule_functions(outputs, type(self.model.module).__name__)

@@ -293,7 +293,7 @@ def subject_flags(fields: Sequence[str] = tuple(SUBJECT_FLAGS)) -> Iterator[Flag
     """The flags that say what a job is about, and where the files of its task are.
 
     Args:
-        fields: That the job has of those in `WHERE`.
+        fields: That the job has of those in `SUBJECT_FLAGS`.
     """
     for field, flag in SUBJECT_FLAGS.items():
         if field in fields:

@@ -159,7 +159,7 @@ COMBINATIONS = {
 
 
 def combine_masks(masks: Sequence[Mask], way: str) -> Mask:
-    """One mask combined from several of one model; `WAYS` says what each way keeps.
+    """One mask combined from several of one model; `COMBINATIONS` says what each way keeps.
 
     Where some masks name a model by its fingerprint and others do not, `chosen["note"]` says so.
 
@@ -205,7 +205,7 @@ def combine_kept_heads(kept_by_mask: Bools, way: str) -> Bools:
 
     Args:
         kept_by_mask: bool [mask, head], the heads that each mask keeps.
-        way: One of `WAYS`.
+        way: One of `COMBINATIONS`.
     """
     if way == "majority":
         removals = (~kept_by_mask).sum(axis=0)

@@ -209,7 +209,7 @@ class ForeignMask:
 
 
 class ReadOptions(NamedTuple):
-    """How a form is read; a form uses only some of it (`USES`).
+    """How a form is read; a form uses only some of it (`OPTIONS_BY_FORM`).
 
     Attributes:
         count_from: Number of the first layer and of the first head, 0 or 1.

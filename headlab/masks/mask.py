@@ -110,7 +110,7 @@ def is_object_of_counts(value: object) -> bool:
 
 
 def as_safe_line(value: str, max_length: int = MAX_LINE_LENGTH) -> str:
-    """Text from a file as one line of at most `longest` characters.
+    """Text from a file as one line of at most `max_length` characters.
 
     Control characters, which a terminal would obey, are replaced.
     """
@@ -651,7 +651,7 @@ def _ablations(choice: JsonRecord) -> Iterator[str | None]:
 def common_ablation(ablations: Set[str | None]) -> str | None:
     """The common ablation of several masks.
 
-    It is MIXED if some but not all have mean ablation, and None if it is unknown.
+    It is `MIXED_ABLATION` if some but not all have mean ablation, and None if it is unknown.
     """
     if len(ablations) == 1:
         return next(iter(ablations))
@@ -696,7 +696,7 @@ def load_mask(path: str | Path) -> Mask:
 
 
 def mask_from_text(text: bytes | str, source: str = "the uploaded file") -> Mask:
-    """Read a mask from JSON text. Raises HeadlabError naming `what`."""
+    """Read a mask from JSON text. Raises HeadlabError naming `source`."""
     return mask_from_json(parse_json(text, source), source)
 
 

@@ -384,7 +384,7 @@ def expected_forwards(
         options: Its resolved options.
         heads: The number of heads of the model.
         examples: The number of examples of the language.
-        earlier_scores: Results of the same model, task, method and options (see `alike`).
+        earlier_scores: Results of the same model, task, method and options (see `is_alike`).
         resumable: Whether the model's layers can be resumed; otherwise no gain is foreseen, and all
             of them are computed.
 

@@ -154,7 +154,7 @@ def even_support(steps: int) -> Floats:
 
 
 def weighted_support(steps: int, reach: int) -> Floats:
-    """Support of gains with weights up to `reach`: as `even` up to 1, then ever coarser.
+    """Support of gains with weights up to `reach`: as `even_support` up to 1, then ever coarser.
 
     Each doubling above 1 has a quarter as many levels as there are from 0 to 1, and at least one,
     its upper end.

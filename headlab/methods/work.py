@@ -197,7 +197,7 @@ def _halves(sums: Floats, weights: Floats, to_size: Callable[[Floats], Floats]) 
     Args:
         sums: By example, [example, head].
         weights: By example, [example, head].
-        of: Makes a size of a mean.
+        to_size: Makes a size of a mean.
     """
     half_sums = np.array_split(sums, 2)
     half_weights = np.array_split(weights, 2)

@@ -236,7 +236,7 @@ def read_folder(
         folder: Of the model.
         revision: As results record it.
         name: The model, in messages.
-        spread: `device_map` and `dtype`, of transformers, for a model on several devices.
+        device_options: `device_map` and `dtype`, of transformers, for a model on several devices.
 
     Raises:
         HeadlabError: It lacks safetensors weights, any weight of the model, a readable config, a

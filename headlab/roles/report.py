@@ -179,7 +179,7 @@ def rows_with_role(table: Table) -> Table:
     """The table with only the rows of heads that have the role.
 
     Raises:
-        HeadlabError: As `judged`.
+        HeadlabError: As `judged_rows`.
     """
     rows = []
     for row, (_, _, has) in zip(table.rows, judged_rows(table), strict=True):

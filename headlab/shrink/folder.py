@@ -143,7 +143,7 @@ def write_shrunk(
 
     Args:
         inputs: Batches of real examples.
-        of: What they are (task, languages, ...), for the record.
+        compared_on: What they are (task, languages, ...), for the record.
         speed: What was measured, for the card.
         onnx: Also write model.onnx, compared with the masked model on the same inputs.
         dtype: Of the written weights; None: the checkpoint's own.

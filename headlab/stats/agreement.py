@@ -375,7 +375,7 @@ def agreement(
     Args:
         values: float [row, item].
         halves: float [row, half, item], NaN where a row has none; None if no row has any.
-        matched: bool [row, row], whether the first half of one row and the second half of the other
+        halves_match: bool [row, row], whether the first half of one row and the second half of the other
             share no draws; None if this holds for all.
     """
     rows = len(values)

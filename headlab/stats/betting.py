@@ -157,7 +157,7 @@ def betting_interval(
     Args:
         support: float [value] in [-1, 1].
         counts: int [value, head], how often each value occurred.
-        stakes: Stakes for the draws after the early ones, as of `learn`.
+        stakes: Stakes for the draws after the early ones, as of `learn_stakes`.
     """
     occurs = counts.any(axis=1)  # most of the values never do
     stakes_of_values = stakes and stakes._replace(counts=stakes.counts[occurs])

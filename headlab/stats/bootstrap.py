@@ -45,7 +45,7 @@ def group_bootstrap(
     Args:
         values: float [row, example].
         groups: label [example]; examples of one group are drawn together.
-        made_up: Two values added to the pool as pseudo-examples, so that rows without any
+        pseudo_values: Two values added to the pool as pseudo-examples, so that rows without any
             difference do not get an interval of length 0 (after Agresti & Min 2005).
         answers: int [example], of which `values` are the sums, and the result is their mean; by
             default one each.
@@ -239,7 +239,7 @@ def jackknife_interval(
 ) -> tuple[Floats, Floats] | None:
     """Lower and upper bounds of `statistic(sum of sums / sum of weights)`, float [item] each.
 
-    None where there are fewer than `FEW` groups.
+    None where there are fewer than `MIN_GROUPS` groups.
 
     The variance is the delete-one jackknife's (Efron & Tibshirani 1993, equation 11.5), and the
     interval is a t interval of the logarithm, exp(log value ± t · error / value): sizes are skewed,
@@ -250,7 +250,7 @@ def jackknife_interval(
         weights: float [example, item], none below 0; an example without any weight is not there.
         groups: label [example]; examples of one group are left out together.
         statistic: Statistic of the ratios [item], which gives as many numbers that are not below 0.
-        most: None of these is above.
+        upper_limit: The upper bounds are at most this.
     """
     has_weight = weights.any(axis=1)
     group_names, group_indices = np.unique(np.asarray(groups)[has_weight], return_inverse=True)

@@ -74,7 +74,7 @@ def languages_that_differ(
     Args:
         lists: Of heads of one kind.
         head: The head; its first record that names languages counts.
-        each: Languages of each sort, at most.
+        max_languages: Languages of each sort, at most.
     """
     for record in chain.from_iterable(lists):
         if head_of(record) == head and isinstance(record, HasLanguages):

@@ -83,7 +83,7 @@ class Ask:
     Attributes:
         kind: What its pace depends on: scores of `method`, plain answers, a curve, or other passes.
         language: Of the examples.
-        what: A description, equal for equal pieces.
+        description: Equal for equal pieces.
         forwards: Forward passes of one example each; 0 if it is available.
         method: Of scores.
         missing: Whether it must be computed, be it without a forward pass; None where `forwards`

@@ -500,7 +500,7 @@ def measure(
         rounds: Of passes of all three models, 6 or more.
         seed: Of the examples and the orders of passes.
         tick: Called between passes; may raise to stop.
-        told: Called with rounds done, rounds in all and a note.
+        on_round: Called with rounds done, rounds in all and a note.
 
     Raises:
         HeadlabError: The mask is another model's, a batch size is below 1, or the task does not

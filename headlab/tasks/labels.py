@@ -141,7 +141,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def write_label_map(label_map: Mapping[str, str]) -> str:
-    """A label map as `read_map` takes it, on one line."""
+    """A label map as `read_label_map` takes it, on one line."""
     plain_text = ",".join(f"{label}={name}" for label, name in label_map.items())
     typed_as_it_is = plain_text.isprintable() and not plain_text.lstrip().startswith("{")
     if typed_as_it_is and _pairs(plain_text) == list(label_map.items()):

@@ -484,7 +484,7 @@ class JobList:
         return bool(rows and rows[0][0])
 
     def add_log_line(self, job: int, line: str) -> None:
-        """Add a line to a job's log; only the newest `LINES` stay."""
+        """Add a line to a job's log; only the newest `MAX_LOG_LINES` stay."""
         insert = "insert into events(job,at,line) values(?,?,?)"
         self.database.run_all(
             [

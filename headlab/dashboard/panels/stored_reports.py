@@ -181,7 +181,7 @@ def report_differences(
 
 
 def _differing_fields(report_job: ExperimentJob, wanted_job: ExperimentJob) -> dict[str, object]:
-    """The report's values of `COMPARED` that are not as wanted."""
+    """The report's values of `COMPARED_FIELDS` that are not as wanted."""
     report_values: dict[str, object] = {}
     for name in COMPARED_FIELDS:
         if name == METHOD and _method_of(wanted_job) is None:

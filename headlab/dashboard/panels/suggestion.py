@@ -33,7 +33,7 @@ class Suggestion:
     """A rule and its one option.
 
     Attributes:
-        rule: A key of `RULES`.
+        rule: A key of `SUGGESTION_RULES`.
         k: How many heads rule `bottom` removes.
         threshold: Of rule `threshold`, in the unit of the scores.
         correction: Of rule `harmful`, a key of `CORRECTIONS`.

@@ -105,7 +105,7 @@ def figures(
     Args:
         runs: without a mask, and with it, if there is one.
         seed: of the intervals.
-        cut: number of documents that were cut, by task.
+        cut_by_task: number of documents that were cut, by task.
     """
     cut_by_task = cut_by_task or {}
     table: Figures = {}

@@ -277,7 +277,7 @@ class Store:
             spec: Spec of the result.
             model: Its model; the folder of one that was read from a folder is noted.
             task: Its task, if any; its declaration and its folder of data are noted.
-            files: Further files, by their names in `Places`.
+            files: Further files, by their names in `FilePlaces`.
         """
         paths = {"model": model.checkpoint.folder, **files}
         if task is not None:

@@ -41,7 +41,7 @@ class FilePlaces:
 
 
 NO_PLACES = FilePlaces()
-NoteFields = tuple[str, tuple[str, ...]]  # a note's key, and the fields of `Places` in it
+NoteFields = tuple[str, tuple[str, ...]]  # a note's key, and the fields of `FilePlaces` in it
 TASK_FIELDS = ("declaration", "data")
 DATA_FIELDS = ("declaration", "data", "trees")
 
