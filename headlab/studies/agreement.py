@@ -11,7 +11,7 @@ import numpy as np
 
 from headlab.core import Floats, OptionValue
 from headlab.results import HeadScores
-from headlab.stats import LOWEST_CEILING, Agreement, Estimate, Outlier, agreement, clusters_of_tree
+from headlab.stats import LOWEST_CEILING, Agreement, Outlier, agreement, clusters_of_tree
 from headlab.studies.result import Column, Columns, Records, StudyResult, TableName
 from headlab.studies.table import SaySentence
 
@@ -503,16 +503,6 @@ def outlier_sentences(rank_agreement: RankAgreement) -> str:
             reason += ", or the languages have unequally many examples"
         sentences.append(f"Whether that is noise cannot be said: for some pairs {reason}.")
     return " ".join(sentences)
-
-
-def similarity_ordered(rank_agreement: RankAgreement, estimate: Estimate) -> Floats:
-    """An estimate's values, ordered so that similar languages are adjacent.
-
-    Returns:
-        float [language, language].
-    """
-    indices = leaf_order(rank_agreement)
-    return np.asarray(estimate.value[np.ix_(indices, indices)])
 
 
 def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence) -> AgreementResult:

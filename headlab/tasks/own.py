@@ -56,19 +56,7 @@ from headlab.tasks.text_files import decode_text, lines_of, require_no_nul
 MAX_LABELS = 200
 # Each needs a column of its own; a group may be a text, such as the premise that several pairs
 # share.
-DISTINCT_MEANINGS = (
-    "text",
-    "pair",
-    "label",
-    "target",
-    "words",
-    "labels",
-    "context",
-    "choices",
-    "answer",
-    "language",
-    "split",
-)
+DISTINCT_MEANINGS = tuple(name for name in COLUMNS if name not in ("group", "id"))
 MAX_SAVED_TASKS = 64  # tasks in a cache folder
 ENDINGS = {
     **{f".{kind}": kind for kind in KINDS},

@@ -298,7 +298,7 @@ StepRecord = TypeVar("StepRecord")
 
 @dataclass
 class Keep:
-    """Where and how often the state is saved: every `every` steps, within a share of the time.
+    """Where and how often the state is saved: every `every_steps` steps, within a share of the time.
 
     Attributes:
         every_steps: Steps between two checkpoints.

@@ -83,7 +83,9 @@ from headlab.dashboard.panels.job_offer import draw_missing_scores as draw_missi
 from headlab.dashboard.panels.job_offer import offer_missing_scores as offer_missing_scores
 from headlab.dashboard.panels.job_offer import score_job as score_job
 from headlab.dashboard.panels.job_offer import score_job_cost as score_job_cost
-from headlab.dashboard.panels.mask_files import _without_accuracies as _without_accuracies
+from headlab.dashboard.panels.mask_files import (
+    choice_without_accuracies as choice_without_accuracies,
+)
 from headlab.dashboard.panels.mask_files import draw_mask_files as draw_mask_files
 from headlab.dashboard.panels.mask_files import mask_file_name as mask_file_name
 from headlab.dashboard.panels.mask_files import offer_mask_file as offer_mask_file

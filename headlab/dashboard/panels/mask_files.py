@@ -201,10 +201,10 @@ def take_uploaded_mask(
     """
     mask = mask_from_text(content, file_name)
     mask.check(history.grid, fingerprint)
-    history.set_mask(mask.kept, {**_without_accuracies(mask), "imported": file_name})
+    history.set_mask(mask.kept, {**choice_without_accuracies(mask), "imported": file_name})
 
 
-def _without_accuracies(mask: Mask) -> dict[str, JsonLike]:
+def choice_without_accuracies(mask: Mask) -> dict[str, JsonLike]:
     """How a mask was chosen, without the accuracies that it records."""
     return {name: value for name, value in mask.chosen.items() if name != "evaluated"}
 

@@ -12,7 +12,7 @@ from headlab.dashboard.frame import Choice, open_page
 from headlab.dashboard.names import head_words, plain
 from headlab.dashboard.pages.masks.sources import TargetModel
 from headlab.dashboard.panels import (
-    _without_accuracies,
+    choice_without_accuracies,
     history_of,
     mask_file_name,
     offer_mask_file,
@@ -212,7 +212,7 @@ def why_not_openable(mask: Mask, target: TargetModel) -> str:
 
 
 def _open_mask(choice: Choice, mask: Mask, fingerprint: str) -> None:
-    history_of(fingerprint, mask.grid).set_mask(mask.kept, _without_accuracies(mask))
+    history_of(fingerprint, mask.grid).set_mask(mask.kept, choice_without_accuracies(mask))
     open_page("prune", choice)
 
 
