@@ -383,7 +383,7 @@ def _special_token_counts(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]
 def labels_of_tokens(
     words_of_tokens: Sequence[int | None], labels_of_words: Sequence[int]
 ) -> list[int]:
-    """A label for each token: its word's at the word's first token, IGNORED elsewhere.
+    """A label for each token: its word's at the word's first token, NO_TARGET elsewhere.
 
     Args:
         words_of_tokens: The word of each token, None for special tokens.
@@ -441,7 +441,7 @@ def omitted_from_words(
         model: The loaded model.
         tokens: The sentences as `encode_words` gave them, [sentence][token].
         sentences: The words of each, [sentence][word].
-        labels: Their labels, [sentence][word], IGNORED for words without one.
+        labels: Their labels, [sentence][word], NO_TARGET for words without one.
         words_with_answer: The word of each answer, [sentence][answer].
     """
     full_rows = _full_rows(model, tokens)
@@ -629,7 +629,7 @@ class ChoiceAnswers:
 
 
 def log_probabilities(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Log-probability of each target token, in the shape of `targets`; 0 where a target is IGNORED."""
+    """Log-probability of each target token, in the shape of `targets`; 0 where a target is NO_TARGET."""
     return log_probability(logits, targets.clamp(min=0)).masked_fill(targets == NO_TARGET, 0.0)
 
 

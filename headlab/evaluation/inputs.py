@@ -293,7 +293,7 @@ class Inputs(Sized, Protocol):
         """Model inputs of some examples, padded to the longest of them."""
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
-        """Right answers: int [row], or [row, token] with IGNORED where there is no answer.
+        """Right answers: int [row], or [row, token] with NO_TARGET where there is no answer.
 
         Args:
             rows: Indices of examples, int [row].
