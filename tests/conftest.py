@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -51,6 +52,15 @@ def rng() -> np.random.Generator:
 def own_main(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streamlit puts the page that it runs in the place of `__main__`, which a spawned process would then run."""
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+
+
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """A worker served in this process takes its signals for good; the next test finds them as they were."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

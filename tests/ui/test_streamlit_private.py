@@ -316,6 +316,7 @@ def test_what_commands_give_is_of_the_type_of_arguments():
 
 def test_the_server_of_uvicorn_is_found_by_its_handler_of_signals():
     assert "uvicorn.Server(" in inspect.getsource(starlette_server), WHAT_TO_DO
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     assert streamlit_private.running_server() is None
     server = uvicorn.Server(uvicorn.Config(app=""))
     with server.capture_signals():
