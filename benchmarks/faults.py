@@ -32,10 +32,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from killing import Child, Kills, Nursery, killed_until_done, phase_of  # noqa: E402 - after the path to them
-from saved import save_classifier  # noqa: E402
+from support.killable_processes import Child, Kills, Nursery, killed_until_done, phase_of  # noqa: E402 - after the path to them
+from support.running_worker import until  # noqa: E402
+from support.saved_models import save_classifier  # noqa: E402
 from test_kills import METHODS, address_of, score_arguments, sha_of, spec_of, wait_until_done  # noqa: E402
-from worker_running import until  # noqa: E402
 
 import headlab  # noqa: E402
 from headlab.results import Store, StoredRun  # noqa: E402

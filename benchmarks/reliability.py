@@ -39,7 +39,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests")]
 from bad_inputs.runner import FAMILIES, measure  # noqa: E402 - beside this file
 from machine import installed, machine, percentiles, write  # noqa: E402 - beside this file
 from sessions import LANGUAGES, MODEL, PACKAGES, TASK, masks, start_job, stop_job  # noqa: E402
-from soaking import commit  # noqa: E402
+from support.soak_record import commit  # noqa: E402
 
 import headlab  # noqa: E402
 from headlab.core import HeadlabError  # noqa: E402

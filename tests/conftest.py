@@ -15,9 +15,8 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-import ordering
-import soaking
 from hypothesis import settings
+from support import file_order, soak_record
 
 # The same examples in every run; HYPOTHESIS_PROFILE=default searches anew.
 settings.register_profile("same", derandomize=True, deadline=None, database=None)
@@ -32,13 +31,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    soaking.keep(config)
+    soak_record.keep(config)
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    ordering.longest_first(
-        items, ordering.seconds_of_files(ordering.SECONDS.read_text(encoding="utf-8"))
+    file_order.longest_first(
+        items, file_order.seconds_of_files(file_order.SECONDS.read_text(encoding="utf-8"))
     )
 
 

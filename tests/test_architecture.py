@@ -595,7 +595,7 @@ def test_tests_use_public_names_and_change_no_defaults():
 
 def test_tests_neither_sleep_nor_read_the_clock():
     """But where they wait for something real, and where moments to kill are drawn within a run's own length."""
-    may = {"tests/waiting.py", "tests/store/test_kills.py"}
+    may = {"tests/support/waiting.py", "tests/store/test_kills.py"}
     clock = re.compile(r"\bsleep\(|\bmonotonic\(\)|perf_counter\(\) -")
     timed = [
         str(f.relative_to(ROOT))

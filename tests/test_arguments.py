@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from errors import raises
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.hooks import Model

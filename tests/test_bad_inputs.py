@@ -18,8 +18,8 @@ sys.path.append(str(ROOT / "benchmarks"))
 import reliability  # noqa: E402 - found there
 from bad_inputs import command_lines, commands, http_bodies, runner  # noqa: E402 - found there
 from bad_inputs.case import Verdict, answer_of_process, process_answer  # noqa: E402
-from toy_bad_inputs import READERS  # noqa: E402
-from waiting import until  # noqa: E402
+from support.toy_bad_inputs import READERS  # noqa: E402
+from support.waiting import until  # noqa: E402
 
 
 def test_every_answer_is_seen_and_none_ends_the_run(
@@ -39,7 +39,7 @@ def test_every_answer_is_seen_and_none_ends_the_run(
 
     monkeypatch.setattr(runner.Connection, "poll", wait_unless_hanging)
     monkeypatch.setattr(runner, "WAITING_SECONDS", 0.0)
-    attempts = list(runner.attempts("toy_bad_inputs", len(READERS), 0))
+    attempts = list(runner.attempts("support.toy_bad_inputs", len(READERS), 0))
     in_process = [
         (attempt.begun.wrong, attempt.answer.verdict)
         for attempt in attempts

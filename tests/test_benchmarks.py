@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import reference
-from errors import raises
 from numpy.testing import assert_allclose, assert_array_equal
+from support.expected_errors import raises
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
@@ -35,8 +35,8 @@ from comparison import (  # noqa: E402 - found there
     shapiq_process,
 )
 from comparison.estimates import Estimate, Point, SmallRounds, mean_values, watch  # noqa: E402
-from tiny import tiny_model  # noqa: E402
-from tiny_task import tiny_task, tiny_tokenizer  # noqa: E402
+from support.tiny_models import tiny_model  # noqa: E402
+from support.tiny_task import tiny_task, tiny_tokenizer  # noqa: E402
 
 from headlab.core import HeadGrid, content_key  # noqa: E402
 from headlab.evaluation import Evaluator  # noqa: E402

@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 import reference
-from errors import raises
 from sacrebleu.metrics.bleu import BLEU
 from scipy.stats import binom
+from support.expected_errors import raises
 
 from headlab.evaluation import Bleu
 from headlab.evaluation import bleu as module

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from errors import raises
+from support.expected_errors import raises
+from support.tiny_models import DECODER, SEQ2SEQ, SMALL, VOCAB, tiny_model
+from support.tiny_task import tiny_tokenizer
 from test_encoding import language_model
-from tiny import DECODER, SEQ2SEQ, SMALL, VOCAB, tiny_model
-from tiny_task import tiny_tokenizer
 from transformers import PreTrainedModel
 
 from headlab.evaluation import (

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from errors import raises
 from reference import continued, log_probabilities
-from tiny import VOCAB, tiny_model, tiny_module
-from tiny_task import tiny_tokenizer
+from support.expected_errors import raises
+from support.tiny_models import VOCAB, tiny_model, tiny_module
+from support.tiny_task import tiny_tokenizer
 from tokenizers import Tokenizer, models, processors
 from transformers import PreTrainedTokenizerFast
 

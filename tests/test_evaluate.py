@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from errors import raises
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.core import Evaluation

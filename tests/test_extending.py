@@ -18,16 +18,16 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from app_pages import app_on, run_page, said
-from errors import raises
-from fake_client import FakeClient, FakeWorker
-from fake_client import job as job_row
-from saved import letter_tokenizer, save, save_family
 from streamlit.testing.v1 import AppTest
-from tiny import SMALL
-from tiny_task import tiny_task
-from waiting import until
-from worker_running import running
+from support.app_pages import app_on, run_page, said
+from support.expected_errors import raises
+from support.fake_client import FakeClient, FakeWorker
+from support.fake_client import job as job_row
+from support.running_worker import running
+from support.saved_models import letter_tokenizer, save, save_family
+from support.tiny_models import SMALL
+from support.tiny_task import tiny_task
+from support.waiting import until
 
 import headlab
 from headlab.cli.figures import write_figures
@@ -709,9 +709,11 @@ BROKEN = ("speechless", "unpredictable", "unresolved", "failing", "set", "nan", 
 
 @pytest.fixture
 def broken(installed: Callable[..., Path]) -> None:
-    """Installs tests/toy_broken_jobs.py, as a package announces it."""
+    """Installs tests/support/toy_broken_jobs.py, as a package announces it."""
     project = '[project]\nname = "broken"\nversion = "1"\n[project.entry-points."headlab.jobs"]\n'
-    points = [f'{key} = "toy_broken_jobs:{key.capitalize()}Job"\n' for key in (*BROKEN, "sound")]
+    points = [
+        f'{key} = "support.toy_broken_jobs:{key.capitalize()}Job"\n' for key in (*BROKEN, "sound")
+    ]
     installed(project + "".join(points), {"broken/__init__.py": ""})
     assert set(JOBS.added) == {*BROKEN, "sound"} if isinstance(JOBS, Registry) else False
 

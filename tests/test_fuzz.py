@@ -9,10 +9,10 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-import fuzzing
 import pytest
-from app_pages import app_on, run_page, said
-from cached_scores import fill
+from support import fuzzing
+from support.app_pages import app_on, run_page, said
+from support.cached_scores import fill
 
 READERS = (
     "mask", "mask of another tool", "spec.json of scores", "result.npz of scores", "spec.json of curve",
@@ -119,7 +119,7 @@ def test_cases_that_atheris_finds_are_read_or_refused(
         pytest.skip("atheris is not installed: requirements-soak.txt has it, where it has a wheel")
     words = [
         sys.executable,
-        str(Path(__file__).parent / "fuzz_guided.py"),
+        str(Path(__file__).parent / "support" / "fuzz_guided.py"),
         name,
         "--runs",
         str(runs),

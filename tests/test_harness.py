@@ -1,4 +1,4 @@
-"""Requests and metrics of lm-evaluation-harness, without it: on results recorded by tests/harness_tasks.py."""
+"""Requests and metrics of lm-evaluation-harness, without it: on results recorded by tests/support/harness_tasks.py."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from errors import raises
-from harness_tasks import ENDINGS, NAMES, RECORD, TASKS
 from reference import continued
+from support.expected_errors import raises
+from support.harness_tasks import ENDINGS, NAMES, RECORD, TASKS
+from support.tiny_models import tiny_model
 from test_encoding import CHOICES, language_model
-from tiny import tiny_model
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 

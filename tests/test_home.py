@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from errors import raises
+from support.expected_errors import raises
 
 from headlab.core import CHOOSE_HUB_CACHE, expanded_home_path
 from headlab.models.embedded import cache_folder

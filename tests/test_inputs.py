@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from errors import raises
-from tiny import VOCAB, tiny_model
-from tiny_task import LABELS, tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.tiny_models import VOCAB, tiny_model
+from support.tiny_task import LABELS, tiny_task, tiny_tokenizer
 
 from headlab.api import evaluation_line
 from headlab.cli.evaluate import evaluation_record

@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from errors import raises
 from hypothesis import given
 from hypothesis import strategies as some
 from reference import orders_compared
-from saved import save_family
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.saved_models import save_family
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.cli.main import main
 from headlab.cluster.distributed_game import Setting

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from errors import raises
 from reference import log_probabilities
 from scipy.stats import binom
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.evaluation import Evaluator, Likelihood, gain, likelihood
 from headlab.evaluation import generation as module

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from errors import raises
-from harness_tasks import MODEL, NAMES, RECORD, harness_results, kept_heads, save_tasks
 from reference import continued
+from support.expected_errors import raises
+from support.harness_tasks import MODEL, NAMES, RECORD, harness_results, kept_heads, save_tasks
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_tokenizer
 from test_encoding import CHOICES, language_model
 from test_harness import merging_tokenizer
-from tiny import tiny_model
-from tiny_task import tiny_tokenizer
 from typer.testing import CliRunner
 
 from headlab.cli.main import build

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from filelock import MarkerSoftFileLock
-from network_disk import on_python_path, without_flock
+from support.network_disk import on_python_path, without_flock
 
 from headlab.core import STALE_SECONDS, Flock, flock, holder_of, lock_file, marker_of, write_atomic
 from headlab.models.files import replacing_folder

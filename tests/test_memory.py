@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from errors import raises
 from numpy.testing import assert_allclose, assert_array_equal
-from tiny import tiny_batch, tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.tiny_models import tiny_batch, tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import Head
 from headlab.core.parallel import Rows, memory_errors_explained, run_halving

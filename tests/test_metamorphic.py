@@ -12,9 +12,9 @@ import reference
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import binom
-from table_game import TableGame, last
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.table_game import TableGame, last
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.core import Floats, Progress

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from errors import raises
-from saved import save_classifier
+from support.expected_errors import raises
+from support.saved_models import save_classifier
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 from test_inputs import PAIRS, WORDS
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.evaluation import Evaluator, likelihood, translations

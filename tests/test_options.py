@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import typer
-from errors import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from support.expected_errors import raises
 
 from headlab.cli.main import build
 from headlab.core import (

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from errors import raises
 from numpy.testing import assert_array_equal
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
-from waiting import until
+from support.expected_errors import raises
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
+from support.waiting import until
 
 from headlab.core.parallel import Rows, Tick, one_thread, run_in_parallel
 from headlab.hooks import Model

@@ -8,10 +8,10 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-from cached_scores import made_up
 from numpy.testing import assert_array_equal
 from PIL import Image
 from reference import between_colours, holm_by_steps
+from support.cached_scores import made_up
 
 from headlab import pictures, plots
 from headlab.core import HeadGrid, HeadlabError, Stack

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ordering import SECONDS, longest_first, seconds_of_files
-from soaking import Kept
+from support.file_order import SECONDS, longest_first, seconds_of_files
+from support.soak_record import Kept
 
 ROOT = Path(__file__).parents[1]
 

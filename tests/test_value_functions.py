@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import reference
 import torch
-from errors import raises
 from numpy.testing import assert_allclose, assert_array_equal
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import CLIP, VALUE_FUNCTIONS, value_function_of, value_of_answers
 from headlab.evaluation import Evaluator

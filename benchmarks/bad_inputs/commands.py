@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import typer
-from fuzzing import TREES
-from lm_text import write_text
-from saved import save_classifier
+from support.fuzzing import TREES
+from support.saved_models import save_classifier
+from support.synthetic_text import write_text
 
 from headlab.cli.main import build, main
 

@@ -32,7 +32,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import huggingface_hub.constants
-from fuzzing import ODD
+from support.fuzzing import ODD
 
 from bad_inputs.case import Answer, BadInput, Verdict
 from bad_inputs.command_lines import NUMBERS, OTHERWISE, TEXTS

@@ -23,10 +23,10 @@ from typing import Any
 # Names that no folder has must not be looked for on the hub. The package reads this when it is imported.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from fuzzing import ODD, spoiled
-from saved import save_family
-from shrunk_families import model_of, uneven
-from tiny_task import tiny_tokenizer
+from support.fuzzing import ODD, spoiled
+from support.saved_models import save_family
+from support.shrunk_families import model_of, uneven
+from support.tiny_task import tiny_tokenizer
 
 import headlab
 from bad_inputs.case import Answer, BadInput, answer_to, process_answer
@@ -61,7 +61,7 @@ TASKS: Mapping[str, tuple[str, Sequence[str]]] = {
         ["text,target", "w4 w5,w6 w7", "w8,w9 w4", "w10 w5,w11"],
     ),
 }
-# Families of tests/tiny.py, and the task that each of them does.
+# Families of tests/support/tiny_models.py, and the task that each of them does.
 FAMILY_TASKS = {
     "bert": "texts",
     "xlm-roberta": "pairs",

@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cached_reports import made_up as made_report
-from cached_scores import made_up as made_scores
-from fuzzing import ODD, spoiled
-from made_curves import made_curve
-from made_fronts import GRID as FRONT_GRID
-from made_fronts import made_front
-from made_gates import THREE, made_gates
-from made_roles import made_roles
+from support.cached_reports import made_up as made_report
+from support.cached_scores import made_up as made_scores
+from support.fuzzing import ODD, spoiled
+from support.synthetic_curves import made_curve
+from support.synthetic_fronts import GRID as FRONT_GRID
+from support.synthetic_fronts import made_front
+from support.synthetic_gates import THREE, made_gates
+from support.synthetic_roles import made_roles
 
 import headlab
 from bad_inputs.case import Answer, BadInput, answer_to, process_answer

@@ -14,8 +14,8 @@ from functools import cache, partial
 from itertools import count
 from pathlib import Path
 
-from fuzzing import spoiled
-from saved import save_family
+from support.fuzzing import spoiled
+from support.saved_models import save_family
 
 import headlab
 from bad_inputs.case import Answer, BadInput, answer_to, process_answer

@@ -19,7 +19,7 @@ class TaskSample:
         special: What stands in the place of a file, by path: a key of `task_files.SPECIAL`.
         task: The name of the task, or the path of its declaration.
         data: The folder that is given as data; empty for none.
-        family: The tiny model that answers it (tests/tiny.py); empty if it is only read.
+        family: The tiny model that answers it (tests/support/tiny_models.py); empty if it is only read.
     """
 
     title: str

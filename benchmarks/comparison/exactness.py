@@ -94,8 +94,8 @@ def tiny_game() -> TableGame:
     """All values of the tests' tiny model on their made-up task."""
     if str(TESTS) not in sys.path:
         sys.path.insert(0, str(TESTS))
-    tiny = importlib.import_module("tiny")
-    task = importlib.import_module("tiny_task")
+    tiny = importlib.import_module("support.tiny_models")
+    task = importlib.import_module("support.tiny_task")
     model = tiny.tiny_model("bert", tokenizer=task.tiny_tokenizer())
     game = ModelGame(Evaluator(model, task.tiny_task(), "xx", "dev", EXAMPLES))
     kept = members(np.arange(2**game.players), game.players)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tiny import tiny_batch, tiny_module
+from support.tiny_models import tiny_batch, tiny_module
 
 from headlab.evaluation import Evaluator
 from headlab.hooks import (

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 import transformers
 from safetensors.torch import load_file
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.evaluation import Evaluator

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import QUIET, choose_option
-from cached_scores import fill, made_up, while_cached
-from saved import save_classifier
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
-from waiting import until
+from support.browsing import QUIET, choose_option
+from support.cached_scores import fill, made_up, while_cached
+from support.saved_models import save_classifier
+from support.waiting import until
 
 from headlab import load
 from headlab.core import HeadlabError

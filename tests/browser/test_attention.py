@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-from browsing import QUIET, tick_first_row
 from playwright.sync_api import expect
+from support.browsing import QUIET, tick_first_row
 
 from headlab.dashboard.pages.attention.pictures import head_view
 from headlab.plots.matrices import Panel

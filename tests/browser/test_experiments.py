@@ -6,11 +6,11 @@ import re
 from contextlib import closing
 
 import pytest
-from browsing import choose_option
-from cached_reports import keep, made_heads
 from playwright.sync_api import expect
-from saved import save_classifier
-from waiting import until
+from support.browsing import choose_option
+from support.cached_reports import keep, made_heads
+from support.saved_models import save_classifier
+from support.waiting import until
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from browsing import click_dot
-from cached_scores import GRID
-from made_gates import keep, made_gates
 from playwright.sync_api import expect
+from support.browsing import click_dot
+from support.cached_scores import GRID
+from support.synthetic_gates import keep, made_gates
 
 from headlab.core import HeadlabError
 from headlab.models.embedded import fingerprint

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browsing import SHARPENING, choose_option, with_model
-from cached_scores import made_up
 from playwright.sync_api import expect
-from saved import save_classifier
+from support.browsing import SHARPENING, choose_option, with_model
+from support.cached_scores import made_up
+from support.saved_models import save_classifier
 
 from headlab.pictures import maps_of_scores, rgb
 

@@ -6,10 +6,10 @@ import re
 from contextlib import closing
 
 import pytest
-from browsing import QUIET, SHARPENING, choose_option, open_list, with_model
 from playwright.sync_api import expect
-from saved import save_classifier
-from waiting import until
+from support.browsing import QUIET, SHARPENING, choose_option, open_list, with_model
+from support.saved_models import save_classifier
+from support.waiting import until
 
 from headlab.methods import METHODS
 

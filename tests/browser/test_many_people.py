@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browsing import with_model
+from support.browsing import with_model
 
 from headlab import load
 from headlab.core import Head

@@ -6,10 +6,10 @@ import json
 
 import numpy as np
 import pytest
-from browsing import open_list
-from cached_scores import GRID
 from playwright.sync_api import expect
-from waiting import until, within
+from support.browsing import open_list
+from support.cached_scores import GRID
+from support.waiting import until, within
 
 from headlab.core import HeadlabError
 from headlab.masks import Mask

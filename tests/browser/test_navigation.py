@@ -6,9 +6,9 @@ from importlib import resources
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from browsing import QUIET, choose_option, tick_first_row
 from conftest import DEADLINE
 from playwright.sync_api import expect
+from support.browsing import QUIET, choose_option, tick_first_row
 
 PAGES = (
     "Overview",

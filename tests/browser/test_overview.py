@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from browsing import choose_option
-from cached_scores import made_up, while_cached
-from made_fronts import made_wide
 from playwright.sync_api import expect
+from support.browsing import choose_option
+from support.cached_scores import made_up, while_cached
+from support.synthetic_fronts import made_wide
 
 from headlab.core import HeadGrid, Stack
 from headlab.models import smollm

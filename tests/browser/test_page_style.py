@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from browsing import with_model
+from support.browsing import with_model
 
 STYLE = Path(__file__).parents[2] / "headlab" / "dashboard" / "static" / "page.css"
 # A figure is provisional, and shown so by a rule, for a moment only; then it is final, and else drawn the same way.

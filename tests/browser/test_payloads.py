@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from cached_scores import GRID, made_up, while_cached
 from playwright.sync_api import expect
+from support.cached_scores import GRID, made_up, while_cached
 
 from headlab.masks import Mask
 

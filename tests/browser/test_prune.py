@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browsing import choose_option, tick_first_row, with_model
 from playwright.sync_api import expect
+from support.browsing import choose_option, tick_first_row, with_model
 
 from headlab.dashboard.panels.accuracy import COLUMN
 from headlab.dashboard.panels.history import mask_link_text

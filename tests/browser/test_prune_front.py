@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from browsing import click_dot
-from cached_scores import while_cached
-from made_fronts import made_wide, wide_grid
 from playwright.sync_api import expect
+from support.browsing import click_dot
+from support.cached_scores import while_cached
+from support.synthetic_fronts import made_wide, wide_grid
 
 from headlab.models.embedded import fingerprint
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from browsing import QUIET, choose_option
-from cached_reports import keep
-from cached_scores import GRID
-from made_roles import made_roles
 from playwright.sync_api import expect
-from saved import save_classifier
+from support.browsing import QUIET, choose_option
+from support.cached_reports import keep
+from support.cached_scores import GRID
+from support.saved_models import save_classifier
+from support.synthetic_roles import made_roles
 
 LEGEND = (
     "Rrare word 1",

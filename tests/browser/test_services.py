@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from waiting import until
+from support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "made-up-for-this-test"

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browsing import open_list, with_model
 from playwright.sync_api import TimeoutError, expect
+from support.browsing import open_list, with_model
 
 from benchmarks.suite import busy
 from headlab.core import HeadGrid, Stack

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from errors import raises
 from PIL import Image
+from support.expected_errors import raises
 
 from headlab import pictures
 from headlab.charts import fonts, static

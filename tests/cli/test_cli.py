@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from errors import raises
-from saved import HEADS, LAYERS, save_classifier
+from support.expected_errors import raises
+from support.saved_models import HEADS, LAYERS, save_classifier
 
 import headlab
 from headlab.cli.main import main
@@ -607,7 +607,7 @@ def test_an_unknown_model_is_refused_offline(refused, monkeypatch):
 
 
 def test_a_model_of_other_classes_is_refused(tmp_path, refused):
-    from saved import save_family
+    from support.saved_models import save_family
 
     folder = save_family(tmp_path / "five", "bert")
     refused(

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from saved import save_classifier
+from support.saved_models import save_classifier
 
 import headlab
 from headlab.cli.main import main

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from saved import letter_tokenizer, save, save_classifier
+from support.saved_models import letter_tokenizer, save, save_classifier
 
 import headlab
 from headlab.cli.main import main

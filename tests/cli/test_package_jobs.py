@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from errors import raises
-from saved import save_classifier
+from support.expected_errors import raises
+from support.saved_models import save_classifier
 
 from headlab.cli.main import build, main
 from headlab.jobs.reading import read_command

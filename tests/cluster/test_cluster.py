@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from errors import raises
-from saved import save_family
-from tiny_task import tiny_task
-from waiting import until
+from support.expected_errors import raises
+from support.saved_models import save_family
+from support.tiny_task import tiny_task
+from support.waiting import until
 
 from headlab import __version__, load
 from headlab.cluster.distributed_game import Origin, Replica, Team

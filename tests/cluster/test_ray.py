@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from errors import raises
-from saved import save_classifier
-from waiting import until
-from worker_running import evaluation, running
+from support.expected_errors import raises
+from support.running_worker import evaluation, running
+from support.saved_models import save_classifier
+from support.waiting import until
 
 from headlab import load
 from headlab.cli.main import main

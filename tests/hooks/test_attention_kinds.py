@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 from numpy.testing import assert_allclose
-from tiny import VOCAB, tiny_batch
+from support.tiny_models import VOCAB, tiny_batch
 
 from headlab.hooks import make_gateable, sum_weights
 from headlab.models.checkpoint import Checkpoint, building_alone

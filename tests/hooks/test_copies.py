@@ -7,10 +7,10 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
-from pretended import copies_of_a_cycle
-from saved import save
-from tiny import FAMILIES, NAMES
-from tiny_task import tiny_tokenizer
+from support.pretended_devices import copies_of_a_cycle
+from support.saved_models import save
+from support.tiny_models import FAMILIES, NAMES
+from support.tiny_task import tiny_tokenizer
 from transformers import BertConfig, BertForSequenceClassification
 
 # Tokens, targets, gates, rows that branch and where they join; and back: values, slopes and margins.

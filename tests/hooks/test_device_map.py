@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from errors import raises
 from numpy.testing import assert_allclose, assert_equal
-from pretended import FIRST, SECOND, apart
-from saved import save_family
-from spread import everything, places
+from support.device_spreads import everything, places
+from support.expected_errors import raises
+from support.pretended_devices import FIRST, SECOND, apart
+from support.saved_models import save_family
 
 import headlab
 from headlab.cluster.distributed_game import Origin

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from errors import raises
 from numpy.testing import assert_allclose
-from tiny import tiny_batch, tiny_module
+from support.expected_errors import raises
+from support.tiny_models import tiny_batch, tiny_module
 from torch import nn
 from transformers import PreTrainedModel
 

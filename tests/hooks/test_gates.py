@@ -7,9 +7,9 @@ import threading
 import numpy as np
 import pytest
 import torch
-from errors import raises
 from numpy.testing import assert_allclose
-from tiny import FAMILIES, tiny_batch, tiny_model, tiny_module
+from support.expected_errors import raises
+from support.tiny_models import FAMILIES, tiny_batch, tiny_model, tiny_module
 
 from headlab.hooks import (
     ActiveGates,

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from errors import raises
-from saved import save_family
-from tiny import tiny_batch, tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.saved_models import save_family
+from support.tiny_models import tiny_batch, tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.core import Head, UngatedPassWarning

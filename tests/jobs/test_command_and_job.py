@@ -7,9 +7,9 @@ import shlex
 from pathlib import Path
 
 import pytest
-from e5synthetic import e5_bytes
-from saved import save_family
-from tiny_task import tiny_task
+from support.saved_models import save_family
+from support.synthetic_e5 import e5_bytes
+from support.tiny_task import tiny_task
 
 from headlab import load
 from headlab.cli.main import main

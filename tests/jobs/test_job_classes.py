@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked_jobs import checked
-from errors import raises
+from support.checked_jobs import checked
+from support.expected_errors import raises
 
 from headlab.jobs import Refusal
 from headlab.jobs.table import BUILT_IN_KINDS, JOBS, job_class, job_from_params

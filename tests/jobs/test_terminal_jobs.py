@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from errors import raises
 from pydantic import TypeAdapter
+from support.expected_errors import raises
 
 import headlab
 from headlab.dashboard.pages.jobs.form import offered_kinds

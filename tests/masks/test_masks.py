@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
-from errors import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from support.expected_errors import raises
 
 from headlab.cli.mask import choice_words, model_words
 from headlab.core import Head, HeadGrid, HeadlabError, Stack

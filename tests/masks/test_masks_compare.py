@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import reference
-from errors import raises
+from support.expected_errors import raises
 
 from headlab.cli.evaluate import chosen_ablation
 from headlab.masks import (

@@ -7,9 +7,9 @@ import json
 
 import numpy as np
 import pytest
-from errors import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.expected_errors import raises
 
 from headlab.core import Head, HeadGrid, HeadlabError, Stack
 from headlab.masks import FORMS, OPTIONS_BY_FORM, Mask, convert_in, convert_out, parse_grid

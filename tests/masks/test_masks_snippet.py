@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from errors import raises
-from tiny import tiny_batch, tiny_model, tiny_module
+from support.expected_errors import raises
+from support.tiny_models import tiny_batch, tiny_model, tiny_module
 
 from headlab.hooks import gated, make_gateable, script_model_of
 from headlab.masks import Mask, ScriptModel, mask_script, parse_grid

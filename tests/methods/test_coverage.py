@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import binom
-from table_game import BINS, TableGame, last
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.table_game import BINS, TableGame, last
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 from benchmarks.intervals import DISTRIBUTIONS, Gains, peeking, ternary
 from headlab.evaluation import Evaluator

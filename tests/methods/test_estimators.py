@@ -15,12 +15,12 @@ import pytest
 import reference
 import torch
 import transformers as hf
-from errors import raises
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chisquare
-from table_game import TableGame, last, majority, members, same, smooth
-from tiny import NAMES, SMALL
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.table_game import TableGame, last, majority, members, same, smooth
+from support.tiny_models import NAMES, SMALL
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.core import Floats, Progress

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import reference
 import torch
-from errors import raises
 from numpy.testing import assert_allclose, assert_array_equal
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import VALUE_FUNCTIONS, Bools, Ints, is_out_of_memory, value_function_of
 from headlab.evaluation import Evaluator

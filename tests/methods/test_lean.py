@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cached_scores import made_up
+from support.cached_scores import made_up
 
 from headlab.cli.score import print_scores, scores_record
 from headlab.dashboard.pages.heads.tables import table_of_heads

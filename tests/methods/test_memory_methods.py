@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from errors import raises
 from numpy.testing import assert_allclose
+from support.expected_errors import raises
 from test_memory import FAMILIES, FULL, evaluator, room_for
 
 from headlab.evaluation import Evaluator

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import reference
 import torch
-from errors import raises
 from numpy.testing import assert_allclose, assert_array_equal
-from tiny import LABELS, tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.tiny_models import LABELS, tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 from torch.nn.functional import cross_entropy
 
 from headlab.core import HeadGrid, HeadlabError, Progress, content_key

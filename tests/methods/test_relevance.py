@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from errors import raises
 from numpy.testing import assert_allclose
 from reference import Neuron
+from support.expected_errors import raises
+from support.tiny_models import FAMILIES, VOCAB, tiny_batch, tiny_model, tiny_module
+from support.tiny_task import tiny_task, tiny_tokenizer
 from test_inputs import PAIRS, WORDS
 from test_memory import FULL, room_for
 from test_memory import evaluator as memory_evaluator
-from tiny import FAMILIES, VOCAB, tiny_batch, tiny_model, tiny_module
-from tiny_task import tiny_task, tiny_tokenizer
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 from transformers.activations import ACT2FN

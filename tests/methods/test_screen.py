@@ -12,9 +12,19 @@ import reference
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import t as student_t
-from table_game import BINS, SCREENS, TableGame, last, majority, members, right, same, smooth
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.table_game import (
+    BINS,
+    SCREENS,
+    TableGame,
+    last,
+    majority,
+    members,
+    right,
+    same,
+    smooth,
+)
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import VALUE_FUNCTIONS, surrogate, value_function_of
 from headlab.evaluation import Evaluator

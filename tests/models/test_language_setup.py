@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from errors import raises
 from reference import greedy, log_probabilities
-from tiny import tiny_model
-from tiny_task import tiny_tokenizer
+from support.expected_errors import raises
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_tokenizer
 from transformers import NllbTokenizer
 
 from headlab.evaluation import (

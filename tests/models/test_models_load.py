@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from errors import raises
-from saved import save, save_family
-from tiny import FAMILIES, LABELS, VOCAB, tiny_batch, tiny_module
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.saved_models import save, save_family
+from support.tiny_models import FAMILIES, LABELS, VOCAB, tiny_batch, tiny_module
+from support.tiny_task import tiny_task, tiny_tokenizer
 from tokenizers import processors
 from transformers import PreTrainedModel
 

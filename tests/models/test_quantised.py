@@ -9,16 +9,16 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from errors import raises
 from safetensors.torch import load_file, save_file
-from saved import save, save_family
-from tiny import tiny_module
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.running_worker import running
+from support.saved_models import save, save_family
+from support.tiny_models import tiny_module
+from support.tiny_task import tiny_task, tiny_tokenizer
+from support.waiting import until
 from transformers import LlamaConfig, LlavaConfig
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING, AutoHfQuantizer
 from transformers.quantizers.quantizer_bnb_4bit import Bnb4BitHfQuantizer
-from waiting import until
-from worker_running import running
 
 import headlab
 from headlab.models import quantised as quantised_module

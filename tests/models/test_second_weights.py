@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from errors import raises
 from safetensors.torch import load_file, save_file
-from saved import save_family
-from tiny_task import tiny_task
+from support.expected_errors import raises
+from support.saved_models import save_family
+from support.tiny_task import tiny_task
 
 import headlab
 from headlab.core import former_specs, is_same_model

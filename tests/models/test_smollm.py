@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from errors import raises
+from support.expected_errors import raises
 
 import headlab
 from headlab.evaluation import Evaluator

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from errors import raises
-from saved import save
-from tiny import VOCAB, tiny_module
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.saved_models import save
+from support.tiny_models import VOCAB, tiny_module
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab import load
 from headlab.evaluation import Evaluator

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from role_trees import trees as random_trees
-from tiny import LABELS, NAMES, SMALL, VOCAB, tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.role_trees import trees as random_trees
+from support.tiny_models import LABELS, NAMES, SMALL, VOCAB, tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 

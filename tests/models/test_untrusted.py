@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from errors import expect, raises
-from saved import save, save_family
-from tiny import VOCAB
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import expect, raises
+from support.saved_models import save, save_family
+from support.tiny_models import VOCAB
+from support.tiny_task import tiny_task, tiny_tokenizer
 from transformers import AutoConfig
 
 import headlab

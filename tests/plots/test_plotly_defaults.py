@@ -6,7 +6,7 @@ import math
 
 import plotly.graph_objects as go
 import pytest
-from errors import raises
+from support.expected_errors import raises
 
 from headlab.charts.chart import Cells, Chart, Line, Points
 from headlab.pictures import LINE_COLOURS, SEQUENTIAL

@@ -10,8 +10,8 @@ import numpy as np
 import plotly.graph_objects as go
 import plotly.io
 import pytest
-from cached_scores import GRID, HARMFUL, HELPFUL, made_up
-from made_reports import made_reports
+from support.cached_scores import GRID, HARMFUL, HELPFUL, made_up
+from support.synthetic_reports import made_reports
 
 from headlab import plots
 from headlab.charts.dots import Dots, dots_chart

@@ -9,15 +9,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import cached_reports
-import cached_scores
-import made_gates
 import numpy as np
 import pytest
-from errors import raises
-from fake_client import job
-from made_curves import made_curve
 from streamlit.testing.v1 import AppTest
+from support import cached_reports, cached_scores, synthetic_gates
+from support.expected_errors import raises
+from support.fake_client import job
+from support.synthetic_curves import made_curve
 
 from headlab.cli.main import main
 from headlab.core import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, Omissions, Report, Stack, Table
@@ -122,7 +120,7 @@ def test_every_kind_of_run_is_found(store):
         keep(store, scores()),
         keep(store, made_curve()),
         keep(store, cached_reports.made_up("heads")),
-        made_gates.keep(store.root, made_gates.made_gates()),
+        synthetic_gates.keep(store.root, synthetic_gates.made_gates()),
     ]
     kinds = [type(item.record).__name__ for item in find_results(keys, store)]
     assert kinds == ["HeadScores", "Curve", "Report", "LearnedGates"]
@@ -372,7 +370,10 @@ def test_curves_alike_are_told_apart_by_their_seed():
 
 
 def test_gates_of_several_weights_are_one_sweep_by_rising_weight():
-    gates = [made_gates.made_gates(weight=weight, grid=made_gates.THREE) for weight in (0.1, 0.01)]
+    gates = [
+        synthetic_gates.made_gates(weight=weight, grid=synthetic_gates.THREE)
+        for weight in (0.1, 0.01)
+    ]
     (section,) = document([Item(g, str(g.weight)) for g in gates]).sections
     assert [made.key for made in section.made] == ["0.01", "0.1"]
     assert section.again.lines[0].endswith("--language de --weight 0.01 -o steps=100 -o history=6")
@@ -387,7 +388,7 @@ def test_gates_of_several_weights_are_one_sweep_by_rising_weight():
 
 
 def test_gates_that_only_some_heads_have_leave_the_others_blank():
-    found = read(made_gates.made_gates(grid=made_gates.THREE, stacks="cross"))
+    found = read(synthetic_gates.made_gates(grid=synthetic_gates.THREE, stacks="cross"))
     assert sum(words.endswith("no gate") for words in found.titles()) == 16
 
 
@@ -474,7 +475,7 @@ def test_the_file_asks_for_nothing_and_runs_nothing():
     found = read(
         scores(),
         made_curve(),
-        made_gates.made_gates(),
+        synthetic_gates.made_gates(),
         cached_reports.made_up("heads"),
         scores().mask("harmful"),
     )

@@ -9,13 +9,12 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-import cached_reports
-import made_gates
 import pytest
 import typer
-from made_curves import made_curve
-from made_fronts import spec_of
-from saved import save_classifier
+from support import cached_reports, synthetic_gates
+from support.saved_models import save_classifier
+from support.synthetic_curves import made_curve
+from support.synthetic_fronts import spec_of
 
 from headlab.cli.main import build, main
 from headlab.core import parse_options
@@ -123,7 +122,7 @@ def test_an_experiments_command_asks_for_the_same_options(name, other):
     [{}, {"stacks": "encoder", "size": 7, "sample": "batch"}, {"trained": "all", "clip": None}],
 )
 def test_the_command_of_gates_asks_for_the_same_options(options):
-    gates = made_gates.made_gates(seed=2, **options)
+    gates = synthetic_gates.made_gates(seed=2, **options)
     (line,) = again("gates", gates.spec).lines
     _, asked = given(line)
     job = GatesJob.from_flags(asked)
@@ -181,7 +180,7 @@ LACKING = {
 def test_a_spec_that_lacks_one_thing_gives_a_note_and_no_command_with_a_default(
     kind: str, path: str
 ):
-    spec = made_gates.made_gates().spec if kind == "gates" else spec_of()
+    spec = synthetic_gates.made_gates().spec if kind == "gates" else spec_of()
     spec = cached_reports.made_up("heads").spec if kind == "experiment" else spec
     spec = json.loads(json.dumps(dict(spec)))
     assert again("gates" if kind == "gates" else "report", spec).lines
@@ -251,7 +250,7 @@ def test_commands_that_differ_in_their_language_alone_are_one():
 
 
 def test_what_a_command_cannot_say_is_a_note():
-    spec = made_gates.made_gates(model_of_its_own=None).spec
+    spec = synthetic_gates.made_gates(model_of_its_own=None).spec
     task = {**spec["task"], "name": "mine", "seed": 4}
     notes = " ".join(
         again(

@@ -10,9 +10,9 @@ from itertools import pairwise
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from errors import raises
-from made_fronts import ORDERS, POINTS, made_front, point
-from made_roles import GRID, OWN, made_roles, two_roles
+from support.expected_errors import raises
+from support.synthetic_fronts import ORDERS, POINTS, made_front, point
+from support.synthetic_roles import GRID, OWN, made_roles, two_roles
 
 from headlab import pictures
 from headlab.core import HeadGrid, Stack

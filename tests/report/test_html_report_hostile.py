@@ -6,13 +6,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import cached_reports
-import cached_scores
 import pytest
-from errors import raises
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from made_scores import scores_of
+from support import cached_reports, cached_scores
+from support.expected_errors import raises
+from support.synthetic_scores import scores_of
 from test_html_report import Read
 
 from headlab.core import HeadlabError, Report, Table

@@ -8,13 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import cached_scores
-import made_gates
 import numpy as np
 import pytest
-from made_curves import made_curve
-from made_fronts import GRID, IDENTITY, made_front, spec_of
-from saved import save_classifier
+from support import cached_scores, synthetic_gates
+from support.saved_models import save_classifier
+from support.synthetic_curves import made_curve
+from support.synthetic_fronts import GRID, IDENTITY, made_front, spec_of
 from test_html_report_commands import commands_in, given
 
 from headlab.cli.main import main
@@ -94,7 +93,7 @@ def test_a_mask_off_a_curve_is_made_of_the_scores_that_ordered_it():
 
 
 def test_a_mask_of_gates_is_written_by_their_command():
-    gates = made_gates.made_gates()
+    gates = synthetic_gates.made_gates()
     asked = one(gates.mask(), "gates")
     assert (asked["weight"], asked["out"]) == ([gates.weight], Path("gates"))
     assert any(f"gates/gates-{gates.weight:.12g}.json" in note for note in told(gates.mask()).notes)

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 import transformers as hf
-from cached_scores import made_up
-from saved import letter_tokenizer, save
+from support.cached_scores import made_up
+from support.saved_models import letter_tokenizer, save
+from support.tiny_models import SMALL
 from test_html_report_commands import commands_in, given
-from tiny import SMALL
 
 from headlab.cli.main import main
 from headlab.jobs.finetune import FinetuneJob

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers as hf
-from saved import save
-from tiny import SMALL, VOCAB
-from tiny_task import tiny_tokenizer
+from support.saved_models import save
+from support.tiny_models import SMALL, VOCAB
+from support.tiny_task import tiny_tokenizer
 
 from headlab.cli.main import FAILED, OK, main
 from headlab.core import Report

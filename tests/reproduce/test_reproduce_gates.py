@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import reference
-from errors import raises
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
-from toy_language import toy_examples, toy_folder, toy_task
+from support.expected_errors import raises
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
+from support.toy_language import toy_examples, toy_folder, toy_task
 
 pytest.importorskip("sentencepiece")
 pytest.importorskip("sacrebleu")

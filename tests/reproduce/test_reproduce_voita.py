@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from errors import raises
-from tiny import VOCAB, tiny_model
-from tiny_task import tiny_tokenizer
+from support.expected_errors import raises
+from support.tiny_models import VOCAB, tiny_model
+from support.tiny_task import tiny_tokenizer
 
 from headlab.cli.main import FAILED, OK, main
 from headlab.core import Report

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import reference
 import torch
-from errors import raises
-from role_trees import FREQUENCIES, cutting_tokenizer, made_weights, trees
+from support.expected_errors import raises
+from support.role_trees import FREQUENCIES, cutting_tokenizer, made_weights, trees
+from support.tiny_models import LABELS, tiny_model, tiny_module
+from support.tiny_task import tiny_task, tiny_tokenizer
 from test_inputs import PAIRS
-from tiny import LABELS, tiny_model, tiny_module
-from tiny_task import tiny_task, tiny_tokenizer
 from tokenizers import normalizers
 
 from headlab.core import Report

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from errors import raises
-from role_trees import FREQUENCIES, trees
-from saved import save_classifier
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.role_trees import FREQUENCIES, trees
+from support.saved_models import save_classifier
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.cli.main import main
 from headlab.core import Progress, Report

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from errors import raises
-from tiny import tiny_model
+from support.expected_errors import raises
+from support.tiny_models import tiny_model
 
 pytest.importorskip("sentencepiece")
 

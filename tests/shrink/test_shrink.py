@@ -8,12 +8,12 @@ import json
 import numpy as np
 import pytest
 import torch
-from errors import raises
 from reference import parameters_of_attention
-from saved import save
-from shrunk_families import SHRINKABLE, logits, mask_of, model_of, uneven
-from tiny import tiny_batch, tiny_model
-from tiny_task import tiny_tokenizer
+from support.expected_errors import raises
+from support.saved_models import save
+from support.shrunk_families import SHRINKABLE, logits, mask_of, model_of, uneven
+from support.tiny_models import tiny_batch, tiny_model
+from support.tiny_task import tiny_tokenizer
 
 from headlab.hooks import gated
 from headlab.masks import combine_masks, full_mask

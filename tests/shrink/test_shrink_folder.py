@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from errors import raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from saved import save
-from shrunk_families import logits, mask_of, model_of, uneven
-from tiny import tiny_batch
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.saved_models import save
+from support.shrunk_families import logits, mask_of, model_of, uneven
+from support.tiny_models import tiny_batch
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.core import HeadlabError

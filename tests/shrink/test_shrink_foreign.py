@@ -11,12 +11,12 @@ import sys
 import pytest
 import torch
 import transformers as hf
-from errors import raises
 from huggingface_hub.errors import StrictDataclassError
-from saved import save
-from shrunk_families import logits, mask_of, model_of, uneven
-from tiny import tiny_batch
-from tiny_task import tiny_tokenizer
+from support.expected_errors import raises
+from support.saved_models import save
+from support.shrunk_families import logits, mask_of, model_of, uneven
+from support.tiny_models import tiny_batch
+from support.tiny_task import tiny_tokenizer
 from transformers.models.auto import modeling_auto
 
 from headlab.core import HeadlabError

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from errors import raises
 from safetensors.torch import load_file
-from saved import save
-from shrunk_families import logits, model_of, uneven
-from tiny import tiny_batch
-from tiny_task import tiny_tokenizer
+from support.expected_errors import raises
+from support.saved_models import save
+from support.shrunk_families import logits, model_of, uneven
+from support.tiny_models import tiny_batch
+from support.tiny_task import tiny_tokenizer
 
 import headlab
 from headlab.hooks import gated

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from shrunk_families import model_of, uneven
-from tiny import tiny_batch
-from tiny_task import tiny_tokenizer
+from support.shrunk_families import model_of, uneven
+from support.tiny_models import tiny_batch
+from support.tiny_task import tiny_tokenizer
 
 from headlab.hooks import gated
 from headlab.shrink import shrink_model

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from errors import raises
-from shrunk_families import mask_of, model_of, uneven
-from tiny import tiny_batch
-from tiny_task import tiny_tokenizer
+from support.expected_errors import raises
+from support.shrunk_families import mask_of, model_of, uneven
+from support.tiny_models import tiny_batch
+from support.tiny_task import tiny_tokenizer
 
 import headlab
 from headlab.models import files

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from errors import raises
-from killing import Child, Nursery
-from saved import save_classifier
+from support.expected_errors import raises
+from support.killable_processes import Child, Nursery
+from support.saved_models import save_classifier
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
+from support.waiting import until
 from test_kills import address_of, leftovers, score_arguments, sha_of, spec_of, wait_until_done
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
-from waiting import until
 
 from headlab.core import Flock, HeadlabError, read_json, write_atomic
 from headlab.core import files as whole_files

@@ -22,9 +22,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from killing import ROOT, SETTINGS, Child, Ended, Kills, Nursery, killed_until_done, phase_of
-from saved import save_classifier
-from waiting import until
+from support.killable_processes import (
+    ROOT,
+    SETTINGS,
+    Child,
+    Ended,
+    Kills,
+    Nursery,
+    killed_until_done,
+    phase_of,
+)
+from support.saved_models import save_classifier
+from support.waiting import until
 
 from headlab.results import Store
 from headlab.worker.client import Client

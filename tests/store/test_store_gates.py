@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from errors import raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.expected_errors import raises
 
 from headlab.core import HeadGrid, Stack, content_key
 from headlab.results import (

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from errors import raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.expected_errors import raises
 
 from headlab.core import Evaluation, Report, Table
 from headlab.results import (

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from errors import raises
-from saved import save_family
+from support.expected_errors import raises
+from support.saved_models import save_family
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 from test_inputs import PAIRS, WORDS
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.cli.main import main

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_scores import scores_of
-from planted import plant
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.planted_scores import plant
+from support.synthetic_scores import scores_of
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import Table
 from headlab.results import HeadScores, Store

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
-from errors import raises
-from planted import plant
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.planted_scores import plant
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import HeadGrid, Report, Stack, Table
 from headlab.methods import ORDERINGS

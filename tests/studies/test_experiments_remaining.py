@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
-from errors import raises
-from made_scores import scores_of
+from support.expected_errors import raises
+from support.synthetic_scores import scores_of
 
 from headlab.core import Report, Table
 from headlab.results import HeadScores

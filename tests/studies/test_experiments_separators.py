@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import reference
 import torch
-from planted import plant
+from support.planted_scores import plant
+from support.tiny_models import tiny_model, tiny_module
+from support.tiny_task import tiny_task, tiny_tokenizer
 from test_inputs import PAIRS
-from tiny import tiny_model, tiny_module
-from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import HeadGrid, Report, Stack
 from headlab.evaluation import Evaluator

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
-from planted import plant
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.planted_scores import plant
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.core import Report, Table

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
-from planted import plant
+from support.planted_scores import plant
+from support.tiny_models import tiny_model
+from support.tiny_task import read_tiny, tiny_task, tiny_tokenizer
 from test_experiments_targeted import HARM, VALUES, right, rows
-from tiny import tiny_model
-from tiny_task import read_tiny, tiny_task, tiny_tokenizer
 
 from headlab.core import Report
 from headlab.evaluation import Evaluator

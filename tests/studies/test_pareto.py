@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import reference
 import torch
-from errors import raises
-from tiny import FAMILIES, tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.tiny_models import FAMILIES, tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import HeadGrid, Report, Stack
 from headlab.evaluation import Evaluator, compare

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from made_fronts import GRID, ORDERS, front_result
+from support.synthetic_fronts import GRID, ORDERS, front_result
 
 from headlab.charts.studies.front import figures
 from headlab.plots.drawing import plotly_figure

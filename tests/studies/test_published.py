@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_reports import made_reports
+from support.synthetic_reports import made_reports
 
 from headlab.core import Report
 from headlab.studies.published import (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from saved import save_classifier
-from tiny import tiny_model
-from tiny_task import tiny_tokenizer
+from support.saved_models import save_classifier
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_tokenizer
 
 import headlab
 from headlab.shrink.proof import rows_without_padding

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import reference
 import torch
-from errors import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lm_text import tiny_lm
-from tiny import FAMILIES, tiny_batch, tiny_model, tiny_module
-from tiny_task import tiny_task, tiny_tokenizer
+from support.expected_errors import raises
+from support.synthetic_text import tiny_lm
+from support.tiny_models import FAMILIES, tiny_batch, tiny_model, tiny_module
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.cli.main import main
 from headlab.hooks import gated, make_gateable

@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import pytest
-from errors import raises
-from made_fronts import made_front
-from made_reports import made_reports
+from support.expected_errors import raises
+from support.synthetic_fronts import made_front
+from support.synthetic_reports import made_reports
 
 from headlab.core import Cell, Head, Report, Table
 from headlab.results import Store

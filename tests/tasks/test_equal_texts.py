@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from saved import save_classifier
+from support.saved_models import save_classifier
 from typer.testing import CliRunner
 
 from headlab.cli.main import build

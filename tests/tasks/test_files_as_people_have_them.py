@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from errors import expect, raises
+from support.expected_errors import expect, raises
 
 import headlab
 from headlab.tasks import Draft, Example, Upload, save_task

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from errors import raises
+from support.expected_errors import raises
 
 from headlab.tasks import SPLITS, Example, Split, Task
 from headlab.tasks.generated import agreement_task, ioi_task, repeats_task

@@ -11,9 +11,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from errors import raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.expected_errors import raises
 
 import headlab
 import headlab.tasks.registry

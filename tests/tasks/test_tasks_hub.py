@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import huggingface_hub.utils as hub_client
 import pytest
-from errors import raises
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
+from support.expected_errors import raises
 
 from headlab.tasks import source_of, task
 from headlab.tasks.udpos import HUB as UDPOS

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from errors import raises
+from support.expected_errors import raises
 
 import headlab.tasks.intents
 from headlab.tasks import task

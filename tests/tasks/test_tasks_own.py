@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from errors import expect, raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from saved import save_classifier
+from support.expected_errors import expect, raises
+from support.saved_models import save_classifier
 from typer.testing import CliRunner
 
 import headlab

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checked_jobs import checked
-from errors import raises
-from tiny import tiny_model
-from tiny_task import tiny_tokenizer
+from support.checked_jobs import checked
+from support.expected_errors import raises
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_tokenizer
 from typer.testing import CliRunner
 
 from headlab.cli.main import build

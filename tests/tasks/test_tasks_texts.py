@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from errors import raises
-from shared_data import data_with
-from tiny import tiny_model
-from tiny_task import tiny_tokenizer
+from support.expected_errors import raises
+from support.shared_data import data_with
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_tokenizer
 
 import headlab
 from headlab.evaluation import Evaluator

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from errors import raises
-from toy_language import toy_folder, toy_rows
+from support.expected_errors import raises
+from support.toy_language import toy_folder, toy_rows
 
 import headlab
 from headlab.tasks import languages_of_pair, source_of, task

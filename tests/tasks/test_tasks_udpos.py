@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from errors import raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from shared_data import data_with
+from support.expected_errors import raises
+from support.shared_data import data_with
 
 from headlab.core import HeadlabError
 from headlab.tasks import task

@@ -9,10 +9,10 @@ import pytest
 from conllu import parse
 from conllu.exceptions import ParseException
 from conllu.parser import parse_id_value
-from errors import raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from shared_data import data_with
+from support.expected_errors import raises
+from support.shared_data import data_with
 
 from headlab.core import HeadlabError
 from headlab.tasks import Tree, read_trees, treebank, treebank_languages

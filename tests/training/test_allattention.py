@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import reference
 import torch
-from errors import raises
-from lm_text import VOCAB, attached, text, tiny_lm
+from support.expected_errors import raises
+from support.synthetic_text import VOCAB, attached, text, tiny_lm
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from e5synthetic import e5_bytes
-from errors import raises
 from safetensors.torch import load_file, save_file
-from saved import save_family
+from support.expected_errors import raises
+from support.saved_models import save_family
+from support.synthetic_e5 import e5_bytes
 
 import headlab
 from headlab.cli.main import main

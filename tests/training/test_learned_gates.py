@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from errors import raises
-from made_gates import made_gates
 from reference import hard_concrete
-from saved import save_classifier
+from support.expected_errors import raises
+from support.saved_models import save_classifier
+from support.synthetic_gates import made_gates
+from support.tiny_models import tiny_model, tiny_module
+from support.tiny_task import LABELS, tiny_task, tiny_tokenizer
 from test_generation import TASK as SENTENCES
 from test_inputs import PAIRS, WORDS
-from tiny import tiny_model, tiny_module
-from tiny_task import LABELS, tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.cli.main import main

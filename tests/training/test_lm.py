@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from errors import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lm_text import TINY, made_up, text, tiny_lm, write_text
 from safetensors.torch import load_file
+from support.expected_errors import raises
+from support.synthetic_text import TINY, made_up, text, tiny_lm, write_text
 
 import headlab
 from headlab.cli import output

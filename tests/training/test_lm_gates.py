@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from errors import raises
-from lm_text import GATES, TINY, attached, corpus, text, tiny_lm, write_text
+from support.expected_errors import raises
+from support.synthetic_text import GATES, TINY, attached, corpus, text, tiny_lm, write_text
 from test_lm import Stop, stopping, weights
 
 import headlab

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import reference
 import torch
-from errors import raises
-from lm_text import corpus, tiny_lm
 from scipy.stats import ttest_1samp
+from support.expected_errors import raises
+from support.synthetic_text import corpus, tiny_lm
 from torch.nn.functional import cross_entropy
 
 from headlab.training.lm_perplexity import passages, perplexity, perplexity_ratio, token_nats

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from errors import raises
 from safetensors.torch import load_file
-from toy_language import toy_task
+from support.expected_errors import raises
+from support.toy_language import toy_task
 
 pytest.importorskip("sentencepiece")
 

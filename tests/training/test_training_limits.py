@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from errors import raises
-from lm_text import GATES, TINY, text
-from toy_language import toy_examples
+from support.expected_errors import raises
+from support.synthetic_text import GATES, TINY, text
+from support.toy_language import toy_examples
 
 from headlab.models.allattention.modelling import AllAttentionForCausalLM
 from headlab.training import TranslationOptions

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from errors import raises
-from lm_text import TINY, text
 from safetensors.torch import load_file
-from tiny import tiny_module
-from tiny_task import tiny_tokenizer
+from support.expected_errors import raises
+from support.synthetic_text import TINY, text
+from support.tiny_models import tiny_module
+from support.tiny_task import tiny_tokenizer
 from transformers import PreTrainedModel
 
 import headlab.shrink.folder

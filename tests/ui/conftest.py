@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from app_pages import app_on
-from fake_client import FakeClient, FakeWorker
 from streamlit.components.v2 import manifest_scanner
+from support.app_pages import app_on
+from support.fake_client import FakeClient, FakeWorker
 
 
 @pytest.fixture(scope="session", autouse=True)

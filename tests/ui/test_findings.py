@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from app_pages import app_on, said
-from cached_reports import keep
-from cached_scores import fill, made_up
-from made_fronts import POINTS, made_front
 from streamlit.testing.v1 import AppTest
+from support.app_pages import app_on, said
+from support.cached_reports import keep
+from support.cached_scores import fill, made_up
+from support.synthetic_fronts import POINTS, made_front
 
 from headlab.core import Report, Table
 from headlab.dashboard.pages.overview.findings import by_preference, findings

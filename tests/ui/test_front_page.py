@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import reference
-from app_pages import run_page, said
-from cached_scores import GRID as LARGE
-from cached_scores import fill
-from errors import raises
-from fake_client import FakeClient, job
-from made_fronts import (
+from support.app_pages import run_page, said
+from support.cached_scores import GRID as LARGE
+from support.cached_scores import fill
+from support.expected_errors import raises
+from support.fake_client import FakeClient, job
+from support.synthetic_fronts import (
     COSTS,
     FINGERPRINT,
     GRID,

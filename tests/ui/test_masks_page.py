@@ -7,10 +7,10 @@ import json
 
 import numpy as np
 import pytest
-from app_pages import app_on, run_page, said, shown
-from cached_scores import GRID, HARMFUL, MODEL, fill
-from fake_client import loaded_model
 from streamlit.testing.v1 import AppTest
+from support.app_pages import app_on, run_page, said, shown
+from support.cached_scores import GRID, HARMFUL, MODEL, fill
+from support.fake_client import loaded_model
 
 from headlab.dashboard.frame import Choice
 from headlab.dashboard.pages.masks.comparison import (

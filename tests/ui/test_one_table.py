@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from app_pages import run_page
-from fake_client import job
-from made_curves import GRID, made_curve
-from made_gates import THREE, keep, made_gates
 from streamlit.testing.v1 import AppTest
+from support.app_pages import run_page
+from support.fake_client import job
+from support.synthetic_curves import GRID, made_curve
+from support.synthetic_gates import THREE, keep, made_gates
 
 from headlab.cli.main import main
 from headlab.cli.output import ComputeSettings

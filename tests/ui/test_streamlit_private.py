@@ -411,7 +411,7 @@ def test_the_page_has_what_tests_and_benchmarks_look_for(frontend: bytes):
     assert b"data-test-script-state" in frontend
     assert has_text(frontend, "notRunning")
     files = [
-        ROOT / "tests" / "browsing.py",
+        ROOT / "tests" / "support" / "browsing.py",
         ROOT / "benchmarks" / "ui.py",
         *(ROOT / "tests" / "browser").glob("*.py"),
     ]

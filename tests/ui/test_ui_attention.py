@@ -13,11 +13,11 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from app_pages import run_page, said
-from cached_scores import GRID, made_up
-from errors import raises
 from PIL import Image
 from reference import largest_link, word_weights
+from support.app_pages import run_page, said
+from support.cached_scores import GRID, made_up
+from support.expected_errors import raises
 
 from headlab.core import Head, HeadGrid, Stack
 from headlab.dashboard.pages.attention.answers import answer_rows

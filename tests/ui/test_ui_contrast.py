@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from app_pages import app_on, run_page, said
-from cached_reports import keep as keep_report
-from cached_scores import GRID, fill, made_up
-from errors import raises
-from fake_client import loaded_model
-from made_gates import THREE, keep, made_gates
-from made_roles import OWN, TWO, made_roles
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import spearmanr
+from support.app_pages import app_on, run_page, said
+from support.cached_reports import keep as keep_report
+from support.cached_scores import GRID, fill, made_up
+from support.expected_errors import raises
+from support.fake_client import loaded_model
+from support.synthetic_gates import THREE, keep, made_gates
+from support.synthetic_roles import OWN, TWO, made_roles
 
 from headlab.core import Head, HeadGrid, Stack
 from headlab.dashboard.pages.gates.other_runs import shared_heads_sentence

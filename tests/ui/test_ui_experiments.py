@@ -11,12 +11,12 @@ from urllib.parse import parse_qs
 import numpy as np
 import pandas as pd
 import pytest
-from app_pages import app_on, run_page, said, shown
-from cached_reports import KEY_ROWS, keep, made_heads, made_up
-from cached_scores import made_up as made_scores
-from checked_jobs import checked
-from fake_client import job
 from streamlit.testing.v1 import AppTest
+from support.app_pages import app_on, run_page, said, shown
+from support.cached_reports import KEY_ROWS, keep, made_heads, made_up
+from support.cached_scores import made_up as made_scores
+from support.checked_jobs import checked
+from support.fake_client import job
 from typer.main import get_command
 
 from headlab.cli.main import build

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
-from app_pages import run_page, said
-from cached_scores import GRID as LARGE
-from cached_scores import made_up
-from errors import raises
-from fake_client import job, loaded_model
-from made_gates import GRID, THREE, keep, made_gates, measured
-from made_roles import made_roles
 from streamlit.testing.v1 import AppTest
+from support.app_pages import run_page, said
+from support.cached_scores import GRID as LARGE
+from support.cached_scores import made_up
+from support.expected_errors import raises
+from support.fake_client import job, loaded_model
+from support.running_worker import until
+from support.synthetic_gates import GRID, THREE, keep, made_gates, measured
+from support.synthetic_roles import made_roles
 from typer.main import get_command
-from worker_running import until
 
 from headlab.charts.gates import MaskDots, accuracy_chart, expected_open_heads
 from headlab.cli.main import build

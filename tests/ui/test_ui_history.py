@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from app_pages import shown
-from errors import raises
 from hypothesis import given
 from hypothesis import strategies as some
 from streamlit.testing.v1 import AppTest
+from support.app_pages import shown
+from support.expected_errors import raises
 
 from headlab.core import HeadGrid, Stack
 from headlab.dashboard.panels.history import (

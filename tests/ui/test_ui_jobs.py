@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 import streamlit as st
-from app_pages import app_on, no_worker, run_page, said, shown
-from cached_scores import GRID, fill, made_up
-from checked_jobs import checked
-from fake_client import SPEC, FakeClient, FakeWorker, job
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.testing.v1 import AppTest
-from waiting import until
+from support.app_pages import app_on, no_worker, run_page, said, shown
+from support.cached_scores import GRID, fill, made_up
+from support.checked_jobs import checked
+from support.fake_client import SPEC, FakeClient, FakeWorker, job
+from support.waiting import until
 
 from headlab.core import HeadlabError
 from headlab.dashboard import frame
@@ -380,7 +380,9 @@ def toy(monkeypatch, tmp_path):
     about = tmp_path / "site" / "toy-0.1.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 0.1\n")
-    (about / "entry_points.txt").write_text("[headlab.jobs]\ncount-words = toy_job:WordsJob\n")
+    (about / "entry_points.txt").write_text(
+        "[headlab.jobs]\ncount-words = support.toy_job:WordsJob\n"
+    )
     monkeypatch.syspath_prepend(tmp_path / "site")
     JOBS.refresh()
     yield JOBS["count-words"]

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from app_pages import app_on, run_page, said
-from cached_scores import GRID, fill, made_up
 from streamlit.testing.v1 import AppTest
+from support.app_pages import app_on, run_page, said
+from support.cached_scores import GRID, fill, made_up
 
 from headlab.core import HeadGrid, Stack, content_key
 from headlab.dashboard.frame import Choice, choice

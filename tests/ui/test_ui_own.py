@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from app_pages import app_on, run_page, said
-from fake_client import FakeWorker
 from safetensors.torch import load_file, save_file
-from saved import save_classifier
 from streamlit.testing.v1 import AppTest
-from worker_fake import FakeBench
-from worker_running import running
+from support.app_pages import app_on, run_page, said
+from support.fake_client import FakeWorker
+from support.fake_worker import FakeBench
+from support.running_worker import running
+from support.saved_models import save_classifier
 
 from headlab.dashboard.pages.own.data_part import (
     FROM_CHOICES,

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
-from errors import expect, raises
 from streamlit.testing.v1 import AppTest
-from waiting import until
+from support.expected_errors import expect, raises
+from support.waiting import until
 
 from headlab.cli.main import build
 from headlab.core import BEYOND_LIMIT, WITHOUT_TOKEN, HeadGrid, HeadlabError, Omissions, Stack

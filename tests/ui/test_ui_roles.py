@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from app_pages import app_on, run_page, said, shown
-from cached_reports import keep
-from cached_scores import GRID as LARGE
-from cached_scores import HELPFUL, made_up
-from errors import raises
-from fake_client import job
-from made_roles import GRID, OWN, SENTENCE, TWO, made_roles, two_roles
 from streamlit.testing.v1 import AppTest
+from support.app_pages import app_on, run_page, said, shown
+from support.cached_reports import keep
+from support.cached_scores import GRID as LARGE
+from support.cached_scores import HELPFUL, made_up
+from support.expected_errors import raises
+from support.fake_client import job
+from support.synthetic_roles import GRID, OWN, SENTENCE, TWO, made_roles, two_roles
 from typer.main import get_command
 
 from headlab.cli.main import build

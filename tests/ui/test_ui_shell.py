@@ -11,17 +11,17 @@ import tomllib
 from contextlib import ExitStack
 from pathlib import Path
 
-import fake_client
 import numpy as np
 import pandas as pd
 import pytest
-from app_pages import NO_WORKER, app_on, said, shown
-from cached_reports import keep
-from cached_reports import made_up as made_report
-from cached_scores import GRID, HARMFUL, HELPFUL, fill, made_up, while_cached
-from errors import raises
 from streamlit.testing.v1 import AppTest
-from waiting import until
+from support import fake_client
+from support.app_pages import NO_WORKER, app_on, said, shown
+from support.cached_reports import keep
+from support.cached_reports import made_up as made_report
+from support.cached_scores import GRID, HARMFUL, HELPFUL, fill, made_up, while_cached
+from support.expected_errors import raises
+from support.waiting import until
 
 from headlab.core import Head, HeadGrid, HeadlabError, Stack
 from headlab.dashboard import frame, names

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
-from errors import raises
-from worker_running import evaluation, look
+from support.expected_errors import raises
+from support.running_worker import evaluation, look
 
 from headlab.core import HeadGrid, Stack
 from headlab.studies.savings import Costs, LayerCost

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import torch
-from errors import raises
+from support.expected_errors import raises
 
 from headlab.worker.model_host import hold, hold_device
 

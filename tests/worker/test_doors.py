@@ -24,14 +24,14 @@ from typing import Any, BinaryIO
 import httpx
 import pytest
 import uvicorn
-import worker_running
 import yaml
-from errors import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from waiting import until
-from worker_fake import MODEL, FakeBench
-from worker_running import Running, evaluation, look, running
+from support import running_worker
+from support.expected_errors import raises
+from support.fake_worker import MODEL, FakeBench
+from support.running_worker import Running, evaluation, look, running
+from support.waiting import until
 
 from headlab.jobs import Refusal
 from headlab.worker import middleware
@@ -52,7 +52,7 @@ sys.path.append(str(ROOT / "tools"))
 
 import api_docs  # noqa: E402 - found there
 
-FAKE = (sys.executable, str(Path(__file__).parents[1] / "worker_fake.py"))
+FAKE = (sys.executable, str(Path(__file__).parents[1] / "support" / "fake_worker.py"))
 TOKEN = "a-token-of-some-length"
 WEAK = {
     "   ": "token.characters_invalid",
@@ -502,7 +502,7 @@ def hurried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running
     monkeypatch.setattr(middleware, "REQUEST_SECONDS", 0.3)
     monkeypatch.setattr(middleware, "BODY_SECONDS", 0.3)
     served = SimpleNamespace(Config=uvicorn.Config, Server=lambda config: server_of(config.app))
-    monkeypatch.setattr(worker_running, "uvicorn", served)
+    monkeypatch.setattr(running_worker, "uvicorn", served)
     with running(tmp_path, lambda: FakeBench(tmp_path, 0.04)) as run:
         yield run
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from errors import raises
 from pydantic import BaseModel
-from tiny import VOCAB, tiny_model
-from tiny_task import tiny_tokenizer
-from worker_fake import FakeBench
-from worker_running import Running, evaluation, look, running, until
+from support.expected_errors import raises
+from support.fake_worker import FakeBench
+from support.running_worker import Running, evaluation, look, running, until
+from support.tiny_models import VOCAB, tiny_model
+from support.tiny_task import tiny_tokenizer
 
 from headlab.core import Head, HeadlabError, canonical_json
 from headlab.dashboard.panels.accuracy import AccuracyQuestion, stream_figures

@@ -11,9 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
-from waiting import until
-from worker_fake import MODEL, FakeBench
-from worker_running import Running, evaluation, running
+from support.fake_worker import MODEL, FakeBench
+from support.running_worker import Running, evaluation, running
+from support.waiting import until
 
 from headlab.core import HeadGrid, Stack
 from headlab.masks import full_mask

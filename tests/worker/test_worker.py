@@ -19,12 +19,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from checked_jobs import checked
-from errors import expect, raises
-from network_disk import on_python_path
-from waiting import until
-from worker_fake import MODEL, STEPS, FakeBench
-from worker_running import Running, evaluation, look, running
+from support.checked_jobs import checked
+from support.expected_errors import expect, raises
+from support.fake_worker import MODEL, STEPS, FakeBench
+from support.network_disk import on_python_path
+from support.running_worker import Running, evaluation, look, running
+from support.waiting import until
 
 from headlab.core import HeadGrid, HeadlabError, Report, Stack
 from headlab.jobs import Refusal, WatchedStore
@@ -39,7 +39,7 @@ from headlab.worker.runner import WorkerJob as RunningJob
 from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS, Figure
 
 ENDING_SECONDS = 60.0  # a limit, not a wait
-FAKE = (sys.executable, str(Path(__file__).parents[1] / "worker_fake.py"))
+FAKE = (sys.executable, str(Path(__file__).parents[1] / "support" / "fake_worker.py"))
 SPEC: dict[str, Any] = {
     "model": MODEL,
     "task": "intents",
@@ -490,7 +490,7 @@ def test_the_unexpected_is_logged_without_what_was_typed(
 ) -> None:
     with raises("worker.failed", "KeyError", "worker.log") as caught:
         list(worker.evaluate(language))
-    assert "worker_fake.py" in caplog.text
+    assert "fake_worker.py" in caplog.text
     assert SECRET not in caplog.text + str(caught.value)
     assert list(worker.evaluate())[-1].done
 

@@ -14,13 +14,13 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from checked_jobs import checked
-from errors import raises
-from made_gates import keep, made_gates
-from saved import save_family
-from tiny_task import SIZES, tiny_task
-from waiting import until
-from worker_running import Running, running
+from support.checked_jobs import checked
+from support.expected_errors import raises
+from support.running_worker import Running, running
+from support.saved_models import save_family
+from support.synthetic_gates import keep, made_gates
+from support.tiny_task import SIZES, tiny_task
+from support.waiting import until
 
 from headlab import load
 from headlab.core import HeadlabError

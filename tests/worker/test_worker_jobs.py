@@ -16,10 +16,10 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from errors import raises
-from waiting import until
-from worker_fake import MODEL, STEPS, FakeBench
-from worker_running import Running, evaluation, running
+from support.expected_errors import raises
+from support.fake_worker import MODEL, STEPS, FakeBench
+from support.running_worker import Running, evaluation, running
+from support.waiting import until
 
 from headlab.dashboard.panels import job_format
 from headlab.results import StoredRun

@@ -16,15 +16,15 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from checked_jobs import checked
-from e5synthetic import e5_bytes
-from errors import raises
 from safetensors.torch import load_file
-from saved import save_family
-from tiny_task import tiny_task
-from waiting import until
-from worker_fake import MODEL, FakeBench
-from worker_running import Running, evaluation, running
+from support.checked_jobs import checked
+from support.expected_errors import raises
+from support.fake_worker import MODEL, FakeBench
+from support.running_worker import Running, evaluation, running
+from support.saved_models import save_family
+from support.synthetic_e5 import e5_bytes
+from support.tiny_task import tiny_task
+from support.waiting import until
 
 from headlab import load
 from headlab.core import HeadGrid

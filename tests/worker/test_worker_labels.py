@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checked_jobs import checked
-from errors import raises
-from saved import save_family
-from tiny_task import tiny_task
-from waiting import until
-from worker_running import Running, evaluation, running
+from support.checked_jobs import checked
+from support.expected_errors import raises
+from support.running_worker import Running, evaluation, running
+from support.saved_models import save_family
+from support.tiny_task import tiny_task
+from support.waiting import until
 
 from headlab import load
 from headlab.evaluation import Evaluator

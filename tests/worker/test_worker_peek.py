@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from errors import raises
-from tiny_task import tiny_task
-from waiting import until
-from worker_running import Running, running
+from support.expected_errors import raises
+from support.running_worker import Running, running
+from support.tiny_task import tiny_task
+from support.waiting import until
 
 from headlab import load
 from headlab.core import HeadGrid
@@ -37,7 +37,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    from saved import save_family
+    from support.saved_models import save_family
 
     return load(str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert")))
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import httpx
 import pytest
-from errors import expect, raises
 from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
-from waiting import until
-from worker_fake import MODEL, FakeBench
-from worker_running import Running, evaluation, look, running
+from support.expected_errors import expect, raises
+from support.fake_worker import MODEL, FakeBench
+from support.running_worker import Running, evaluation, look, running
+from support.waiting import until
 
 from headlab.core import HeadlabError
 from headlab.results import Store

@@ -13,12 +13,12 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from errors import raises
-from tiny import LABELS, VOCAB, tiny_model
+from support.expected_errors import raises
+from support.running_worker import Running, evaluation, look, running
+from support.tiny_models import LABELS, VOCAB, tiny_model
+from support.waiting import until
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
-from waiting import until
-from worker_running import Running, evaluation, look, running
 
 from headlab.core import Head, HeadlabError
 from headlab.evaluation import Evaluator, compare

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from errors import raises
-from saved import save_family
+from support.expected_errors import raises
+from support.saved_models import save_family
+from support.tiny_models import tiny_model
+from support.tiny_task import read_tiny, tiny_task, tiny_tokenizer
 from test_inputs import WORDS
-from tiny import tiny_model
-from tiny_task import read_tiny, tiny_task, tiny_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 

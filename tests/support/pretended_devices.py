@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from spread import everything
-from tiny_task import tiny_task
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
@@ -18,6 +16,8 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 import headlab
 from headlab.evaluation import Evaluator
 from headlab.methods.model_game import ModelGame
+from support.device_spreads import everything
+from support.tiny_task import tiny_task
 
 FIRST = "pretended:0"
 SECOND = "lazy:0"  # one that torch leaves to others to define, and one that nothing here uses

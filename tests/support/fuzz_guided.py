@@ -1,6 +1,6 @@
 """Let atheris look for bytes that one reader neither reads nor refuses, guided by the code that they reach.
 
-    python tests/fuzz_guided.py mask --runs 100000
+    python tests/support/fuzz_guided.py mask --runs 100000
 
 Needs atheris (requirements-soak.txt). It ends at the first such bytes and writes them to a file here.
 """
@@ -14,12 +14,12 @@ from pathlib import Path
 
 import atheris
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 with atheris.instrument_imports(
     include=["headlab.masks", "headlab.results.store", "headlab.tasks", "headlab.core.files"]
 ):
-    import fuzzing
+    from support import fuzzing
 
 
 def main() -> None:

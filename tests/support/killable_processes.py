@@ -1,6 +1,6 @@
 """Processes to kill: true commands, started in milliseconds because they are forked where torch is loaded already.
 
-`python tests/killing.py` is the nursery; `Nursery` speaks with it. A child may be told to kill itself at the n-th
+`python tests/support/killable_processes.py` is the nursery; `Nursery` speaks with it. A child may be told to kill itself at the n-th
 event of a kind (see `sys.addaudithook`), for moments too short to be hit from outside.
 """
 
@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from waiting import within
 
-ROOT = Path(__file__).parents[1]
+from support.waiting import within
+
+ROOT = Path(__file__).parents[2]
 SETTINGS = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
-from tiny import VOCAB
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from headlab.roles import Frequencies
 from headlab.tasks import Tree
+from support.tiny_models import VOCAB
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod", "det")
 # w4 is rare, then w5, and so on.

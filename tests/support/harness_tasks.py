@@ -1,6 +1,6 @@
 """Small tasks of lm-evaluation-harness, and what its own model class makes of them, recorded.
 
-    python tests/harness_tasks.py    write tests/golden/harness.json
+    python tests/support/harness_tasks.py    write tests/golden/harness.json
 
 It needs lm-eval and SmolLM2 (requirements-soak.txt, requirements-decoder.txt).  The numbers are those of the harness's
 `HFLM`, not of `headlab.evaluation.lm_eval`; a mask is put on by `headlab.gated`.
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-RECORD = Path(__file__).parent / "golden" / "harness.json"
+RECORD = Path(__file__).parents[1] / "golden" / "harness.json"
 MODEL = "smollm2-135m"
 ENDINGS = {
     "The capital of France is": "Paris",

@@ -16,7 +16,7 @@ from headlab.core import HeadlabError
 from headlab.dashboard.frame import supervisor, worker_supervisor
 from headlab.dashboard.panels import job_actions
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NO_WORKER = "no worker in this test; start one"
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 import transformers as hf
-from tiny import SMALL, VOCAB, tiny_module
-from tiny_task import tiny_tokenizer
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from headlab.models.checkpoint import building_alone
 from headlab.tasks.intents.templates import LABELS
+from support.tiny_models import SMALL, VOCAB, tiny_module
+from support.tiny_task import tiny_tokenizer
 
 LAYERS = 2
 HEADS = 3
@@ -63,7 +63,7 @@ def save_classifier(folder: Path, seed: int = 0, layers: int = LAYERS, heads: in
 
 
 def save_family(folder: Path, family: str, seed: int = 0) -> Path:
-    """A tiny model of a family of tests/tiny.py, float32."""
+    """A tiny model of a family of tests/support/tiny_models.py, float32."""
     return save(folder, tiny_module(family, torch.float32, seed), tiny_tokenizer())
 
 

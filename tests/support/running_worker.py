@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
-from waiting import until
 
 from headlab.masks import Mask
 from headlab.results import Store
@@ -21,6 +20,7 @@ from headlab.worker.middleware import admit_local
 from headlab.worker.runner import Bench
 from headlab.worker.schemas import AttentionRequest, EvaluateRequest
 from headlab.worker.server import create_app
+from support.waiting import until
 
 
 def evaluation(

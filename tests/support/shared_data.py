@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(os.environ.get("HEADLAB_DATA") or Path(__file__).parents[2] / "shared" / "data")
+ROOT = Path(os.environ.get("HEADLAB_DATA") or Path(__file__).parents[3] / "shared" / "data")
 
 
 def data_with(folder: str) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SECONDS = Path(__file__).parents[1] / "docs" / "contributing.md"
+SECONDS = Path(__file__).parents[2] / "docs" / "contributing.md"
 
 
 def longest_first(items: list[pytest.Item], seconds: dict[str, float]) -> None:

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tiny import tiny_batch
-from tiny_task import tiny_task
 
 from headlab.evaluation import Evaluator, translations
 from headlab.hooks import ActiveGates, FanOut, Gates, LayerStates, Model, Trunk, gated, head_means
@@ -18,6 +16,8 @@ from headlab.methods.run import score
 from headlab.roles import of_task
 from headlab.roles.study import study
 from headlab.tasks import Example, Task
+from support.tiny_models import tiny_batch
+from support.tiny_task import tiny_task
 
 METHODS = {
     "shapley": {"samples": 48, "target": None},

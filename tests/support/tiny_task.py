@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from tiny import LABELS, VOCAB
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from headlab.tasks import Example, Split, Task
+from support.tiny_models import LABELS, VOCAB
 
 SIZES = {"dev": 24, "test": 30, "train": 12}
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-from waiting import until
+from support.waiting import until
 
 # Streamlit has drawn all that it was asked for.
 QUIET = '[data-testid="stApp"][data-test-script-state="notRunning"]'

@@ -36,4 +36,4 @@ def on_python_path(folder: Path) -> str:
     """A value of PYTHONPATH that takes flock away from a process."""
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(CUSTOMISED)
-    return f"{folder}{os.pathsep}{Path(__file__).parents[1]}"
+    return f"{folder}{os.pathsep}{Path(__file__).parents[2]}"

@@ -1,6 +1,6 @@
 """Everything that headlab reads from others, as functions of bytes, and ways to spoil good ones.
 
-`tests/test_fuzz.py` tries spoiled ones from a seed; `python tests/fuzz_guided.py READER` lets atheris look for more.
+`tests/test_fuzz.py` tries spoiled ones from a seed; `python tests/support/fuzz_guided.py READER` lets atheris look for more.
 """
 
 from __future__ import annotations
@@ -19,11 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cached_reports import made_up as made_report
-from cached_scores import made_up as made_scores
-from made_curves import made_curve
-from made_gates import made_gates
-from saved import save_classifier
 
 import headlab
 from headlab.core import HeadGrid, HeadlabError, Stack, parse_options
@@ -37,6 +32,11 @@ from headlab.results.store.places import note_places
 from headlab.tasks import Draft, Upload, read_label_map, read_trees, save_task, task
 from headlab.tasks.udpos import sentences
 from headlab.tasks.xnli import xnli_task
+from support.cached_reports import made_up as made_report
+from support.cached_scores import made_up as made_scores
+from support.saved_models import save_classifier
+from support.synthetic_curves import made_curve
+from support.synthetic_gates import made_gates
 
 GRID = HeadGrid((Stack("encoder", (2, 3)),))
 MASK = Mask(

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 import transformers as hf
-from tiny import ENCODER, FAMILIES, SEQ2SEQ, SMALL, THREE, Family, tiny_model
 from transformers import PreTrainedModel
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
 from headlab.hooks import Model, make_gateable
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint, building_alone
+from support.tiny_models import ENCODER, FAMILIES, SEQ2SEQ, SMALL, THREE, Family, tiny_model
 
 LLAMA = FAMILIES["llama"]
 QWEN = LLAMA.options | {"head_dim": 6, "layer_types": ["full_attention"] * 3}

@@ -60,7 +60,7 @@ class Kept:
 
 def commit() -> str:
     """The commit that is tested; "+" where the tree differs from it."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
 
     def git(*words: str) -> str:
         done = subprocess.run(

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from planted import plant
-from tiny import tiny_model
-from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import Report
 from headlab.results import Store
 from headlab.studies.run import Pieces, run_experiment
 from headlab.tasks import Task
+from support.planted_scores import plant
+from support.tiny_models import tiny_model
+from support.tiny_task import tiny_task, tiny_tokenizer
 
 LANGUAGES = ("xx", "yy", "zz")
 HARMFUL = {"xx": (0, 1, 2), "yy": (0, 4), "zz": ()}
