@@ -179,15 +179,15 @@ def shares_chart(title: str, values: Mapping[tuple[str, int, int], float], unit:
     """
     has_stacks = len({stack for stack, _, _ in values}) > 1
     layers = list(dict.fromkeys((stack, layer) for stack, layer, _ in values))
-    shares = np.full((len(layers), 1 + max(head for _, _, head in values)), np.nan)
+    value_rows = np.full((len(layers), 1 + max(head for _, _, head in values)), np.nan)
     for (stack, layer, head), value in values.items():
-        shares[layers.index((stack, layer)), head] = value
-    names = [f"{stack} {layer}" if has_stacks else str(layer) for stack, layer in layers]
+        value_rows[layers.index((stack, layer)), head] = value
+    row_names = [f"{stack} {layer}" if has_stacks else str(layer) for stack, layer in layers]
     cells = Cells(
-        names,
+        row_names,
         None,
-        shares,
-        [["" if np.isnan(value) else f"{value:.0f}" for value in row] for row in shares.tolist()],
+        value_rows,
+        [["" if np.isnan(value) else f"{value:.0f}" for value in row] for row in value_rows.tolist()],
         low=0,
         high=None,
         scale=SEQUENTIAL,

@@ -239,9 +239,9 @@ def _numbered(names: Sequence[str]) -> list[tuple[float, str]]:
     return [(float(index), name) for index, name in enumerate(names)]
 
 
-def _scaled(chart: Chart, which: str) -> _ScaledAxis:
-    axis: Axis = getattr(chart, which)
-    low, high = axis.limits or _limits(list(_values(chart, which)), has_zero=axis.has_zero)
+def _scaled(chart: Chart, axis_name: str) -> _ScaledAxis:
+    axis: Axis = getattr(chart, axis_name)
+    low, high = axis.limits or _limits(list(_values(chart, axis_name)), has_zero=axis.has_zero)
     if low == high:
         low = low - 0.5
         high = high + 0.5
@@ -250,11 +250,11 @@ def _scaled(chart: Chart, which: str) -> _ScaledAxis:
     smallest = min(low, high)
     largest = max(low, high)
     positions = MaxNLocator(nbins=MAX_TICKS, steps=STEPS).tick_values(smallest, largest)
-    room = 1e-9 * (largest - smallest)
-    inside = [
-        float(position) for position in positions if smallest - room <= position <= largest + room
+    tolerance = 1e-9 * (largest - smallest)
+    tick_positions = [
+        float(position) for position in positions if smallest - tolerance <= position <= largest + tolerance
     ]
-    ticks = [(position, _number_text(position, axis.number_format)) for position in inside]
+    ticks = [(position, _number_text(position, axis.number_format)) for position in tick_positions]
     return _ScaledAxis(axis, low, high, ticks)
 
 
@@ -263,34 +263,34 @@ def _number_text(value: float, number_format: str) -> str:
     return format(round(value, 12) + 0.0, number_format or "g").replace("-", MINUS)
 
 
-def _values(chart: Chart, which: str) -> Iterator[float]:
+def _values(chart: Chart, axis_name: str) -> Iterator[float]:
     """All values that an axis must have room for."""
     for series in chart.series:
         match series:
             case Line():
-                yield from map(float, getattr(series, which))
+                yield from map(float, getattr(series, axis_name))
             case Band():
-                sides = (series.x,) if which == "x" else (series.low, series.high)
+                sides = (series.x,) if axis_name == "x" else (series.low, series.high)
                 for values in sides:
                     yield from map(float, values)
             case Points():
-                yield from map(float, getattr(series, which))
-                if series.along == which:
+                yield from map(float, getattr(series, axis_name))
+                if series.along == axis_name:
                     yield from map(float, series.low)
                     yield from map(float, series.high)
 
 
 def _limits(values: Sequence[float], *, has_zero: bool) -> tuple[float, float]:
     """The ends of an axis with room for all finite values; 0 to 1 if there are none."""
-    finite = [value for value in values if math.isfinite(value)]
-    if not finite:
+    finite_values = [value for value in values if math.isfinite(value)]
+    if not finite_values:
         return 0.0, 1.0
-    low = min(finite)
-    high = max(finite)
-    room = 0.04 * (high - low) or 0.05 * abs(high) or 0.5
+    low = min(finite_values)
+    high = max(finite_values)
+    margin = 0.04 * (high - low) or 0.05 * abs(high) or 0.5
     if not has_zero:
-        return low - room, high + room
-    return (low - room if low < 0 else 0.0), max(high + room, 0.0)
+        return low - margin, high + margin
+    return (low - margin if low < 0 else 0.0), max(high + margin, 0.0)
 
 
 # Where everything stands.
@@ -343,23 +343,23 @@ class _Layout:
 def _layout(chart: Chart) -> _Layout:
     x, y = _scaled_axes(chart)
     legend = _legend_rows(chart)
-    names = max((width_of(label, FONT) for _, label in y.ticks), default=0.0)
-    left = min(names, MAX_ROW_NAME) + 14 + (TITLE_HEIGHT if y.axis.title else 0)
+    widest_row_name = max((width_of(label, FONT) for _, label in y.ticks), default=0.0)
+    left = min(widest_row_name, MAX_ROW_NAME) + 14 + (TITLE_HEIGHT if y.axis.title else 0)
     spacing = (WIDTH - RIGHT - left) / max(len(x.ticks), 1)
-    widths = [width_of(label, FONT) for _, label in x.ticks]
-    are_turned = any(width > spacing - 4 for width in widths)
+    label_widths = [width_of(label, FONT) for _, label in x.ticks]
+    are_turned = any(width > spacing - 4 for width in label_widths)
     right = RIGHT
     if are_turned and x.axis.is_on_top:  # the last label leans out of the plot
-        length = min(widths[-1], MAX_TURNED_NAME) * math.cos(math.radians(TURN))
-        right = max(right, length - spacing / 2 + GAP)
+        turned_width = min(label_widths[-1], MAX_TURNED_NAME) * math.cos(math.radians(TURN))
+        right = max(right, turned_width - spacing / 2 + GAP)
     turned_height = (
-        min(max(widths, default=0.0), MAX_TURNED_NAME) * math.sin(math.radians(TURN)) + 14
+        min(max(label_widths, default=0.0), MAX_TURNED_NAME) * math.sin(math.radians(TURN)) + 14
     )
     labels_height = turned_height if are_turned else 20.0
-    x_room = labels_height + (TITLE_HEIGHT if x.axis.title else 0)
+    x_axis_height = labels_height + (TITLE_HEIGHT if x.axis.title else 0)
     above = LEGEND_TOP + LEGEND_ROW * len(legend) if legend else 12.0
-    above += x_room if x.axis.is_on_top else 0
-    below = 6.0 if x.axis.is_on_top else x_room
+    above += x_axis_height if x.axis.is_on_top else 0
+    below = 6.0 if x.axis.is_on_top else x_axis_height
     cells = chart.cells
     plot_height = ROW * len(cells.rows) if cells is not None else chart.height - HEIGHT_WITHOUT_PLOT
     plot_height = max(plot_height, LEAST_HEIGHT)
@@ -438,8 +438,8 @@ class _Drawing:
         """
         self.chart, self.layout = chart, _layout(chart)
         layout = self.layout
-        dots = resolution / POINTS_PER_INCH  # in a pixel
-        self.pixels = Affine2D().scale(dots, -dots).translate(0, dots * layout.height)
+        dots_per_pixel = resolution / POINTS_PER_INCH  # in a pixel
+        self.pixels = Affine2D().scale(dots_per_pixel, -dots_per_pixel).translate(0, dots_per_pixel * layout.height)
         to_pixels = Affine2D().translate(-layout.x.low, -layout.y.low)
         to_pixels.scale(
             layout.plot_width / (layout.x.high - layout.x.low),

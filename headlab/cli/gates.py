@@ -178,8 +178,8 @@ def _run_record(
         "gates": int(run.gated.sum()),
         "undecided": run.undecided(),
         "stacks": {
-            name: {"kept": kept_heads, "heads": heads}
-            for name, (kept_heads, heads) in run.kept_by_stack().items()
+            name: {"kept": kept_count, "heads": head_count}
+            for name, (kept_count, head_count) in run.kept_by_stack().items()
         },
         "mask": _values_by_stack(run.grid, run.kept.astype(int)),
         "mask_digest": mask.digest,

@@ -201,7 +201,7 @@ def progress_callback(
     return lambda progress: show_progress(title, progress.done, progress.total)
 
 
-def recorded_command(paper: str, options: Mapping[str, object]) -> str:
+def recorded_command(subcommand: str, options: Mapping[str, object]) -> str:
     """The `headlab reproduce` command that gives the same result, without paths of this machine.
 
     Args:
@@ -209,7 +209,7 @@ def recorded_command(paper: str, options: Mapping[str, object]) -> str:
         options: {option: value}; None, False and empty lists are omitted, True is a switch, a list
             repeats its option, and a path is written as FOLDER.
     """
-    words = ["headlab", "reproduce", paper, "--data", "DIR"]
+    words = ["headlab", "reproduce", subcommand, "--data", "DIR"]
     for option, value in options.items():
         items = value if isinstance(value, list | tuple) else [value]
         for item in items:
@@ -230,7 +230,7 @@ def _option_text(value: object) -> str:
 
 
 def command_without_paths(
-    paper: str, smoke: bool, folders: Mapping[str, Path | None], dtype: str, seed: int
+    subcommand: str, smoke: bool, folders: Mapping[str, Path | None], dtype: str, seed: int
 ) -> str:
     """`recorded_command` with the options that most papers share.
 
@@ -242,7 +242,7 @@ def command_without_paths(
         seed: Of the run.
     """
     return recorded_command(
-        paper, {"--smoke": smoke, **folders, "--dtype": dtype, "--seed": seed or None}
+        subcommand, {"--smoke": smoke, **folders, "--dtype": dtype, "--seed": seed or None}
     )
 
 

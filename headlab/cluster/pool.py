@@ -154,7 +154,7 @@ class Pool:
 
     def wait(self, answer: Future[Answer], tick: Tick) -> Answer:
         """Wait for one answer; `tick` as in `ask`."""
-        seconds_waited = 0.0
+        seconds_without_device = 0.0
         while True:
             tick()
             try:
@@ -162,8 +162,8 @@ class Pool:
             except NotYet:
                 if answer.done():  # it has arrived since, or the call itself timed out
                     return answer.result()
-                seconds_waited = 0.0 if self.ready else seconds_waited + LOOK_SECONDS
-                if seconds_waited > READY_SECONDS:
+                seconds_without_device = 0.0 if self.ready else seconds_without_device + LOOK_SECONDS
+                if seconds_without_device > READY_SECONDS:
                     raise HeadlabError(
                         f"none of the {self.size} Ray workers was ready within "
                         f"{READY_SECONDS / 60:.0f} minutes: the cluster has no free GPUs or "

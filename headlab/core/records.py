@@ -261,10 +261,10 @@ class HeadGrid:
         """
         if not isinstance(value, Mapping):
             raise TypeError("a grid is {stack: heads per layer}")
-        names = sorted(
+        stack_names = sorted(
             value, key=lambda name: STACKS.index(name) if name in STACKS else len(STACKS)
         )
-        return HeadGrid(tuple(Stack(name, _head_counts(value[name])) for name in names))
+        return HeadGrid(tuple(Stack(name, _head_counts(value[name])) for name in stack_names))
 
     def __str__(self) -> str:
         return ", ".join(f"{stack.name} {grid_text(stack.heads)}" for stack in self.stacks)
@@ -321,11 +321,11 @@ class Omissions:
             )
         left_out = {reason: count for reason, count in (self.words_left_out or {}).items() if count}
         if left_out:
-            words = {BEYOND_LIMIT: "beyond the limit", WITHOUT_TOKEN: "without a token"}
+            text_by_reason = {BEYOND_LIMIT: "beyond the limit", WITHOUT_TOKEN: "without a token"}
             total = sum(left_out.values())
             noun, verb = ("word", "is") if total == 1 else ("words", "are")
             reasons = ", ".join(
-                f"{count:,} {words.get(reason, reason)}"
+                f"{count:,} {text_by_reason.get(reason, reason)}"
                 for reason, count in sorted(left_out.items())
             )
             parts.append(f"{total:,} labelled {noun} {verb} not counted: {reasons}")
@@ -348,18 +348,18 @@ class Omissions:
         if not isinstance(value, Mapping):
             raise _invalid_omissions(value)
         counts = [value.get(name, -1) for name in ("examples", "examples_cut", "token_limit")]
-        words = value.get("words_left_out")
-        if words is not None and not (
-            isinstance(words, Mapping) and all(isinstance(name, str) for name in words)
+        counts_by_reason = value.get("words_left_out")
+        if counts_by_reason is not None and not (
+            isinstance(counts_by_reason, Mapping) and all(isinstance(name, str) for name in counts_by_reason)
         ):
             raise _invalid_omissions(value)
-        if not all(_is_count(count) for count in (*counts, *(words or {}).values())):
+        if not all(_is_count(count) for count in (*counts, *(counts_by_reason or {}).values())):
             raise _invalid_omissions(value)
-        left_out = None
-        if words is not None:
-            left_out = {reason: int(count) for reason, count in words.items()}
+        words_left_out = None
+        if counts_by_reason is not None:
+            words_left_out = {reason: int(count) for reason, count in counts_by_reason.items()}
         examples, examples_cut, token_limit = (int(count) for count in counts)
-        return Omissions(examples, examples_cut, token_limit, left_out)
+        return Omissions(examples, examples_cut, token_limit, words_left_out)
 
 
 def omission_fields(omissions: Omissions | None) -> dict[str, Json]:

@@ -507,21 +507,21 @@ class TokenQueries:
         example_names: Sequence[str],
         rows: Rows,
         query_positions: Rows,
-        right_tokens: Rows,
+        target_tokens: Rows,
         reaches: Sequence[int] = (),
     ) -> None:
         check_lengths(model, task_name, example_names, rows, reaches)
-        check_tokens(model, [*rows, *right_tokens])
+        check_tokens(model, [*rows, *target_tokens])
         self.model = model
         self._rows = rows
-        self._right_tokens = right_tokens
+        self._right_tokens = target_tokens
         self.lengths: Ints = lengths(rows)
         self._on_device = {
             "input_ids": (DeviceRows(rows, model.device), fillers(model)["input_ids"]),
             "attention_mask": (DeviceRows([[1] * len(row) for row in rows], model.device), 0),
             "asked": (DeviceRows(query_positions, model.device), 0),
         }
-        self._targets = DeviceRows(right_tokens, model.device)
+        self._targets = DeviceRows(target_tokens, model.device)
         self.omitted = nothing_omitted(model, len(rows))
         self.note = default_context(model)
         teach_positions(model.module)
@@ -657,7 +657,7 @@ class Choices(ChoiceAnswers, TokenQueries):
             continued = continued_rows[start:end]
             packed.append(_pack_choices(model, context, continued, example, task))
         rows = [choices.tokens for choices in packed]
-        right_tokens = [choices.right_tokens for choices in packed]
+        target_tokens = [choices.right_tokens for choices in packed]
         self._choice_of_token = [choices.choice_of_token for choices in packed]
         self._segments = [choices.segments for choices in packed]
         TokenQueries.__init__(
@@ -667,13 +667,13 @@ class Choices(ChoiceAnswers, TokenQueries):
             [example.reference for example in examples],
             rows,
             [choices.positions for choices in packed],
-            right_tokens,
+            target_tokens,
             [_reach(segments) for segments in self._segments],
         )
         ChoiceAnswers.__init__(self, examples)
         self._on_device["wanted"] = (self._targets, NO_TARGET)
         self._on_device["choice"] = (DeviceRows(self._choice_of_token, model.device), 0)
-        ambiguous_note = _ambiguous_choices_note(right_tokens, self._choice_of_token)
+        ambiguous_note = _ambiguous_choices_note(target_tokens, self._choice_of_token)
         self.note = "; ".join(filter(None, (self.note, ambiguous_note)))
         if any(any(row) for row in self._segments):
             self._on_device["segments"] = (DeviceRows(self._segments, model.device), -1)
@@ -727,13 +727,13 @@ class Choices(ChoiceAnswers, TokenQueries):
         device = self.model.device
         tokens = np.array(self._rows[row])
         segments = np.array(self._segments[row])
-        right_tokens = np.array(self._right_tokens[row])
-        choice_tokens = right_tokens[np.array(self._choice_of_token[row]) == choice]
-        is_of_choice = (segments == 0) | (segments == choice + 1)
-        row_tokens = torch.as_tensor(tokens[is_of_choice], device=device)
+        target_tokens = np.array(self._right_tokens[row])
+        choice_tokens = target_tokens[np.array(self._choice_of_token[row]) == choice]
+        is_context_or_choice = (segments == 0) | (segments == choice + 1)
+        row_tokens = torch.as_tensor(tokens[is_context_or_choice], device=device)
         logits = self.model.module(input_ids=row_tokens[None], use_cache=False).logits
-        scores = logits[0, -len(choice_tokens) :]
-        return log_probability(scores, torch.as_tensor(choice_tokens, device=device)).sum()
+        choice_logits = logits[0, -len(choice_tokens) :]
+        return log_probability(choice_logits, torch.as_tensor(choice_tokens, device=device)).sum()
 
 
 def check_lengths(
@@ -967,16 +967,16 @@ def _pack_choices(
     row = continued_rows[0][:shared_tokens]
     segments = [0] * shared_tokens
     positions: list[int] = []
-    right_tokens: list[int] = []
+    target_tokens: list[int] = []
     choice_of_token: list[int] = []
     for number, continued in enumerate(continued_rows):
         tokens = continued[shared_tokens:]
         positions += [shared_tokens - 1, *range(len(row), len(row) + len(tokens) - 1)]
         row += tokens[:-1]
         segments += [number + 1] * (len(tokens) - 1)
-        right_tokens += tokens
+        target_tokens += tokens
         choice_of_token += [number] * len(tokens)
-    return PackedChoices(row, positions, right_tokens, choice_of_token, segments)
+    return PackedChoices(row, positions, target_tokens, choice_of_token, segments)
 
 
 def _reach(segments: Sequence[int]) -> int:
@@ -985,36 +985,36 @@ def _reach(segments: Sequence[int]) -> int:
     return int(counts[0] + max(counts[1:], default=0))
 
 
-def _ambiguous_choices_note(right_tokens: Rows, choice_of_token: Rows) -> str:
+def _ambiguous_choices_note(target_tokens: Rows, choice_of_token: Rows) -> str:
     """Sentences if the tokens of some choices are those of another, or its first ones.
 
     Args:
         right_tokens: The tokens of all choices, [example][token].
         choice_of_token: The choice that each token belongs to, [example][token].
     """
-    examples = len(right_tokens)
-    with_equal_choices = 0
-    with_prefix_choices = 0
-    for tokens, numbers in zip(right_tokens, choice_of_token, strict=True):
+    example_count = len(target_tokens)
+    equal_count = 0
+    prefix_count = 0
+    for tokens, choice_numbers in zip(target_tokens, choice_of_token, strict=True):
         tokens_by_choice: dict[int, list[int]] = defaultdict(list)
-        for token, number in zip(tokens, numbers, strict=True):
-            tokens_by_choice[number].append(token)
+        for token, choice_number in zip(tokens, choice_numbers, strict=True):
+            tokens_by_choice[choice_number].append(token)
         choices = [tuple(choice_tokens) for choice_tokens in tokens_by_choice.values()]
-        with_equal_choices += len({*choices}) < len(choices)
-        with_prefix_choices += any(
+        equal_count += len({*choices}) < len(choices)
+        prefix_count += any(
             shorter != longer and longer[: len(shorter)] == shorter
             for shorter, longer in product(choices, repeat=2)
         )
     sentences = []
-    if with_prefix_choices:
+    if prefix_count:
         sentences.append(
-            f"in {with_prefix_choices} of {examples} examples a choice begins with the tokens of "
+            f"in {prefix_count} of {example_count} examples a choice begins with the tokens of "
             "another, and so can never be likelier than that one; compare models with the same "
             "tokenizer only"
         )
-    if with_equal_choices:
+    if equal_count:
         sentences.append(
-            f"in {with_equal_choices} of {examples} examples the tokenizer gives two choices the same "
+            f"in {equal_count} of {example_count} examples the tokenizer gives two choices the same "
             "tokens, so the model cannot tell them apart, and the first counts as its answer"
         )
     return "; ".join(sentences)

@@ -230,15 +230,15 @@ class Evaluator:
         self.lengths = self.inputs.lengths
         self._answer_ends = np.cumsum(self.inputs.units)
         tokens_so_far = np.cumsum(self.lengths[: CHUNKS[0]])
-        few_tokens = int(np.searchsorted(tokens_so_far, FIRST_TOKENS, side="right"))
-        first_chunk = min(CHUNKS[0], max(2, few_tokens))
+        examples_in_budget = int(np.searchsorted(tokens_so_far, FIRST_TOKENS, side="right"))
+        first_chunk = min(CHUNKS[0], max(2, examples_in_budget))
         chunk_ends = accumulate((first_chunk, *CHUNKS[1:]))
-        size = len(self.examples)
-        edges = sorted({min(edge, size) for edge in (0, *chunk_ends, size)})
+        example_count = len(self.examples)
+        edges = sorted({min(edge, example_count) for edge in (0, *chunk_ends, example_count)})
         self._chunks: list[list[Batch]] = []
         for start, end in pairwise(edges):
-            share = FIRST_SHARE if start == 0 else 1
-            self._chunks.append(self.cut(np.arange(start, end), share))
+            divisor = FIRST_SHARE if start == 0 else 1
+            self._chunks.append(self.cut(np.arange(start, end), divisor))
         self._evaluations: LRUCache[str, Evaluation] = LRUCache(CACHED_EVALUATIONS)
         self._head_means: torch.Tensor | None = None
         self._below_chance = ""
@@ -301,7 +301,7 @@ class Evaluator:
             for batch in chunk:
                 batch.states = batch.gates = None
 
-    def cut(self, rows: Ints, share: int = 1) -> list[Batch]:
+    def cut(self, rows: Ints, divisor: int = 1) -> list[Batch]:
         """Batches of the given rows for `answers`, with as many tokens as suit the device.
 
         Args:
@@ -312,7 +312,7 @@ class Evaluator:
         if max_rows is None and self.model.device.type != "cuda":
             max_rows = BATCH
         return list(
-            length_sorted_batches(self.inputs, rows, token_budget(self.model) // share, max_rows)
+            length_sorted_batches(self.inputs, rows, token_budget(self.model) // divisor, max_rows)
         )
 
     def batches(self, rows: Ints, size: int | None = None) -> list[Batch]:

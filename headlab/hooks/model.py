@@ -693,12 +693,12 @@ def attention_of_heads(
     weights_by_head: dict[Head, torch.Tensor] = {}
 
     def keep(row: int, weights: torch.Tensor) -> None:
-        for head, (layer, column) in row_and_column.items():
-            if layer == row:
+        for head, (head_row, column) in row_and_column.items():
+            if head_row == row:
                 weights_by_head[head] = weights[0, column].float().cpu().clone()
 
     with memory_errors_explained():
-        sum_weights(model, inputs, keep, {int(layer) for layer, _ in row_and_column.values()})
+        sum_weights(model, inputs, keep, {int(grid_row) for grid_row, _ in row_and_column.values()})
     for head, weights in weights_by_head.items():
         if not bool(weights.isfinite().all()):
             head_text = f"layer {head.layer}, head {head.head}"

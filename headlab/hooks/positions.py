@@ -123,16 +123,16 @@ def _tensor_or_none(inputs: Mapping[str, object], name: str) -> torch.Tensor | N
 
 def _mask_and_positions(segments: torch.Tensor) -> dict[str, torch.Tensor]:
     """Attention mask, bool [row, 1, query, key], and position of every token, int [row, token]."""
-    tokens = segments.shape[1]
-    is_before = torch.ones(tokens, tokens, dtype=torch.bool, device=segments.device).tril()
-    same_segment = (segments[:, :, None] == segments[:, None, :]) & is_before
+    token_count = segments.shape[1]
+    is_not_after = torch.ones(token_count, token_count, dtype=torch.bool, device=segments.device).tril()
+    is_seen_in_segment = (segments[:, :, None] == segments[:, None, :]) & is_not_after
     is_context = segments == 0
     is_text = segments >= 0
-    is_seen = same_segment | (is_before & is_context[:, None, :] & is_text[:, :, None])
-    position_in_segment = same_segment.sum(dim=-1) - 1
+    is_seen = is_seen_in_segment | (is_not_after & is_context[:, None, :] & is_text[:, :, None])
+    position_in_segment = is_seen_in_segment.sum(dim=-1) - 1
     context_length = is_context.sum(dim=1, keepdim=True)
-    position = position_in_segment + context_length * (segments > 0)
-    return {"attention_mask": is_seen[:, None], "position_ids": position * is_text}
+    positions = position_in_segment + context_length * (segments > 0)
+    return {"attention_mask": is_seen[:, None], "position_ids": positions * is_text}
 
 
 def _gather_answer_positions(

@@ -334,14 +334,14 @@ def _product(
     func: Operation,
     args: tuple[object, ...],
     keywords: dict[str, object],
-    tensors_with_gradient: int,
-    gate_tensors: int,
+    gradient_count: int,
+    gate_count: int,
 ) -> object:
     """The product with a gate held constant, so that the other factor gets all the relevance.
 
     Arras et al. 2017.
     """
-    if tensors_with_gradient > 1 and gate_tensors == 1:
+    if gradient_count > 1 and gate_count == 1:
         factors, changed_keywords = _change_arguments(args, keywords, _gate_as_constant)
     else:
         factors, changed_keywords = _share_relevance(args, keywords)

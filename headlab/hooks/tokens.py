@@ -55,12 +55,12 @@ def tokens_note(model: Model, needs: TokenNeeds) -> str:
         needs: What it is given beyond its tokenizer's output.
     """
     tokenizer_settings = model.tokenizer.init_kwargs
-    trained_with = str(getattr(model.module.config, "transformers_version", None) or "")
+    transformers_version = str(getattr(model.module.config, "transformers_version", None) or "")
     notes = []
     if (
         needs.segments
         and INPUT_NAMES not in tokenizer_settings
-        and not trained_with.startswith(("3.", "4."))
+        and not transformers_version.startswith(("3.", "4."))
     ):
         notes.append(
             f"the tokenizer of {model.name} gives no segment ids, so headlab adds those that "

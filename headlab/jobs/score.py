@@ -165,13 +165,13 @@ class ScoreJob(MethodJob):
         languages = listed_languages(self.languages)
 
         def score_language(index: int, language: str, tick: Tick) -> HeadScores:
-            part = JobPart(self.method, language, language, index, len(languages))
-            return self.score(lab, running, task, part, tick)
+            job_part = JobPart(self.method, language, language, index, len(languages))
+            return self.score(lab, running, task, job_part, tick)
 
         return result_for_each_language(lab, running, languages, score_language)
 
     def score(
-        self, lab: Lab, running: RunningJob, task: Task, part: JobPart, tick: Tick
+        self, lab: Lab, running: RunningJob, task: Task, job_part: JobPart, tick: Tick
     ) -> HeadScores:
         """Scores of one language: from the store, or computed and stored.
 
@@ -188,14 +188,14 @@ class ScoreJob(MethodJob):
         return score(
             lab.need(self.model),
             task,
-            language=part.language,
+            language=job_part.language,
             method=self.method,
             seed=self.seed,
             split=self.split,
             size=self.size,
             ablation=self.ablation,
-            store=lab.watched_store(running, part.language),
-            on_progress=running.part_progress(part),
+            store=lab.watched_store(running, job_part.language),
+            on_progress=running.part_progress(job_part),
             tick=tick,
             helpers=lab.helpers,
             **options,

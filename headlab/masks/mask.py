@@ -813,9 +813,9 @@ def _choice_as_version_2(choice: dict[str, JsonLike]) -> dict[str, JsonLike]:
             invalid_fields.append("evaluated")
     if not invalid_fields:
         return choice
-    as_written = {key: evaluated if key == "evaluated" else choice[key] for key in invalid_fields}
-    valid = {key: part for key, part in choice.items() if key not in invalid_fields}
-    return valid | {AS_WRITTEN: as_written}
+    fields_as_written = {key: evaluated if key == "evaluated" else choice[key] for key in invalid_fields}
+    valid_fields = {key: part for key, part in choice.items() if key not in invalid_fields}
+    return valid_fields | {AS_WRITTEN: fields_as_written}
 
 
 def _read_kept(value: object, grid: HeadGrid, source: str) -> Bools:
@@ -825,8 +825,8 @@ def _read_kept(value: object, grid: HeadGrid, source: str) -> Bools:
             f"{source}: kept must be an object {{stack: [layer][head]}}", code="mask.kept_malformed"
         )
     for layers in value.values():
-        for heads in layers if isinstance(layers, list) else []:
-            for bit in heads if isinstance(heads, list) else []:
+        for bits in layers if isinstance(layers, list) else []:
+            for bit in bits if isinstance(bits, list) else []:
                 if type(bit) not in (bool, int, float) or bit not in (0, 1):
                     raise HeadlabError(
                         f"{source}: every head in kept must have one number, 0 or 1",

@@ -22,7 +22,7 @@ def random_order(seed: int, number: int, players: int) -> Ints:
 
 
 def cycled_example(
-    seed: int, number: int, examples: int, weights: Floats | None = None, stream: int = 0
+    seed: int, draw_number: int, example_count: int, weights: Floats | None = None, stream: int = 0
 ) -> int:
     """The example of a draw under balanced cycling.
 
@@ -37,9 +37,9 @@ def cycled_example(
         stream: Different streams are independent of each other.
     """
     if weights is not None:
-        return free_example(seed, number, examples, weights, stream)
-    cycle, index_in_cycle = divmod(number, examples)
-    return int(_example_rng(seed, 2, cycle, stream).permutation(examples)[index_in_cycle])
+        return free_example(seed, draw_number, example_count, weights, stream)
+    cycle, index_in_cycle = divmod(draw_number, example_count)
+    return int(_example_rng(seed, 2, cycle, stream).permutation(example_count)[index_in_cycle])
 
 
 def free_example(

@@ -920,11 +920,11 @@ def _capitalise(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def _architecture_fact(kind: str, model_type: str) -> Fact:
+def _architecture_fact(class_name: str, model_type: str) -> Fact:
     tried_family = tried_families()["families"].get(model_type.removeprefix(SHRUNK))
     if tried_family is None:
         sentence = (
-            f"{kind}: model type {model_type} has not been tried yet; loading it tries whether "
+            f"{class_name}: model type {model_type} has not been tried yet; loading it tries whether "
             "its heads can be gated."
         )
         return Fact("Architecture", None, sentence)
@@ -932,7 +932,7 @@ def _architecture_fact(kind: str, model_type: str) -> Fact:
         return Fact(
             "Architecture", False, f"Model type {model_type} was tried: {tried_family['why']}."
         )
-    return Fact("Architecture", True, f"{kind}: the heads of model type {model_type} can be gated.")
+    return Fact("Architecture", True, f"{class_name}: the heads of model type {model_type} can be gated.")
 
 
 def _heads_fact(config: PretrainedConfig) -> Fact:
@@ -941,23 +941,23 @@ def _heads_fact(config: PretrainedConfig) -> Fact:
     It does for one stack with as many heads in every layer.
     """
     text_config = config.get_text_config()
-    layers = getattr(text_config, "num_hidden_layers", None)
-    heads = getattr(text_config, "num_attention_heads", None)
+    layer_count = getattr(text_config, "num_hidden_layers", None)
+    head_count = getattr(text_config, "num_attention_heads", None)
     is_shrunk = str(config.model_type).startswith(SHRUNK)
     has_two_stacks = getattr(config, "is_encoder_decoder", False)
     # With layers of several kinds, some may have no attention.
     is_hybrid = len(set(getattr(text_config, "layer_types", None) or ["attention"])) > 1
     is_uneven = is_shrunk or has_two_stacks or is_hybrid
-    if is_uneven or not isinstance(layers, int) or not isinstance(heads, int):
+    if is_uneven or not isinstance(layer_count, int) or not isinstance(head_count, int):
         sentence = (
             "The configuration does not tell how many there are; loading the model finds them."
         )
         return Fact("Heads", None, sentence)
-    sentence = f"{layers} layers × {heads} heads = {layers * heads}, by its configuration."
-    pairs = getattr(text_config, "num_key_value_heads", None)
-    if isinstance(pairs, int) and 0 < pairs < heads:
+    sentence = f"{layer_count} layers × {head_count} heads = {layer_count * head_count}, by its configuration."
+    key_value_heads = getattr(text_config, "num_key_value_heads", None)
+    if isinstance(key_value_heads, int) and 0 < key_value_heads < head_count:
         sentence += (
-            f" Queries are grouped: heads 0 to {heads // pairs - 1} of a layer share keys and "
+            f" Queries are grouped: heads 0 to {head_count // key_value_heads - 1} of a layer share keys and "
             "values, and so on."
         )
     return Fact("Heads", True, sentence)
@@ -971,44 +971,44 @@ def _tokenizer_fact(folder: Path, name: str) -> Fact:
     return Fact("Tokenizer", True, f"{type(tokenizer).__name__} with {len(tokenizer):,} tokens.")
 
 
-def _language_model_fact(kind: str, config: PretrainedConfig, task: Task) -> Fact:
+def _language_model_fact(class_name: str, config: PretrainedConfig, task: Task) -> Fact:
     """Whether a model is a language model, as far as its class tells."""
-    is_masked = kind.endswith("ForMaskedLM")
+    is_masked = class_name.endswith("ForMaskedLM")
     if config.is_encoder_decoder:
-        generates = kind.endswith(("ForConditionalGeneration", "MTModel", "EncoderDecoderModel"))
+        generates = class_name.endswith(("ForConditionalGeneration", "MTModel", "EncoderDecoderModel"))
         continues_texts = generates and task.likelihood == "choices"
     else:
-        continues_texts = kind.endswith(("ForCausalLM", "LMHeadModel"))
+        continues_texts = class_name.endswith(("ForCausalLM", "LMHeadModel"))
     if continues_texts or (is_masked and task.likelihood == "tokens"):
-        return Fact("Answers", True, f"{kind} is a language model, which task {task.name} needs.")
+        return Fact("Answers", True, f"{class_name} is a language model, which task {task.name} needs.")
     problem = "does not predict the next token of a text"
     if is_masked:
         problem = "predicts masked tokens, and not the next one"
-    sentence = f"{kind} {problem}, so it cannot do task {task.name}; use one like smollm2-135m."
+    sentence = f"{class_name} {problem}, so it cannot do task {task.name}; use one like smollm2-135m."
     return Fact("Answers", False, sentence)
 
 
-def _labels_fact(kind: str, config: PretrainedConfig, task: Task) -> Fact:
-    if not kind.endswith("Classification"):
+def _labels_fact(class_name: str, config: PretrainedConfig, task: Task) -> Fact:
+    if not class_name.endswith("Classification"):
         sentence = (
-            f"{kind} is no classifier, so it answers no task with labels such as {task.name}; use "
+            f"{class_name} is no classifier, so it answers no task with labels such as {task.name}; use "
             "a fine-tuned one."
         )
         return Fact("Labels", False, sentence)
     try:
-        by_word = bool(task.examples(task.languages[0], "dev", 1)[0].words)
+        asks_for_words = bool(task.examples(task.languages[0], "dev", 1)[0].words)
     except HeadlabError:  # its data are not here, which its examples will say
-        by_word = kind.endswith("ForTokenClassification")
-    if by_word != kind.endswith("ForTokenClassification"):
-        texts_or_words = "words" if by_word else "texts"
+        asks_for_words = class_name.endswith("ForTokenClassification")
+    if asks_for_words != class_name.endswith("ForTokenClassification"):
+        texts_or_words = "words" if asks_for_words else "texts"
         return Fact(
             "Labels",
             False,
-            f"{kind} does not label {texts_or_words}, as task {task.name} asks; use a model that "
+            f"{class_name} does not label {texts_or_words}, as task {task.name} asks; use a model that "
             "does.",
         )
-    names = [str(label) for _, label in sorted((config.id2label or {}).items())]
+    class_names = [str(label) for _, label in sorted((config.id2label or {}).items())]
     try:
-        return Fact("Labels", *match_before_examples(task.name, task.labels, names, task.label_map))
+        return Fact("Labels", *match_before_examples(task.name, task.labels, class_names, task.label_map))
     except HeadlabError as error:
         return Fact("Labels", False, as_sentence(error))

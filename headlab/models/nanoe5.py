@@ -500,7 +500,7 @@ def convert(folder: Path) -> Path:
     return write_folder(parse(path.read_bytes()), folder, BASE_SHA256)
 
 
-def write_folder(file: E5File, target: Path, sha256: str) -> Path:
+def write_folder(parsed_file: E5File, target: Path, sha256: str) -> Path:
     """Write the folder of a parsed file, atomically; a complete one is kept.
 
     Args:
@@ -508,7 +508,7 @@ def write_folder(file: E5File, target: Path, sha256: str) -> Path:
     """
     if not is_complete(target):
         with replacing_folder(target, is_complete, CHOOSE_MODEL_CACHE) as folder:
-            write_files(file, folder, sha256)
+            write_files(parsed_file, folder, sha256)
     return target
 
 

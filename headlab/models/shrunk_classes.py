@@ -124,13 +124,13 @@ class ShrunkModel:
             *arguments, output_loading_info=True, **options
         )
         attention_prefixes = tuple(f"{layer.path}." for layer in attention_layers(module))
-        absent = sorted(
+        absent_weights = sorted(
             name for name in loading_info["missing_keys"] if name.startswith(attention_prefixes)
         )
-        if absent:
+        if absent_weights:
             raise HeadlabError(
-                f"this shrunk model has no weights for {len(absent)} parts of the attention of a "
-                f"{cls.__name__} ({absent[0]}…); it is a "
+                f"this shrunk model has no weights for {len(absent_weights)} parts of the attention of a "
+                f"{cls.__name__} ({absent_weights[0]}…); it is a "
                 f"{', '.join(module.config.architectures or ['model of another class'])}: load it "
                 "as that, or with headlab.load_shrunk",
                 code="model.other_class",

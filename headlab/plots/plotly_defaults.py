@@ -85,20 +85,20 @@ def _number(value: Any, places: Mapping[str, int]) -> float:
 def _named_places(lines: Sequence[Part], layout: Part) -> tuple[Part, dict[str, dict[str, int]]]:
     """The layout with the names on its axes, and the place of each name, first come first."""
     places: dict[str, dict[str, int]] = {}
-    for which in "xy":
-        names = dict.fromkeys(_names(lines, which))
-        places[which] = {name: place for place, name in enumerate(names)}
+    for axis_name in "xy":
+        names = dict.fromkeys(_names(lines, axis_name))
+        places[axis_name] = {name: place for place, name in enumerate(names)}
         if names:
             ticks = {"tickvals": list(range(len(names))), "ticktext": list(names)}
-            axis = f"{which}axis"
+            axis = f"{axis_name}axis"
             layout = {**layout, axis: {**ticks, **layout.get(axis, {})}}
     return layout, places
 
 
-def _names(lines: Sequence[Part], which: str) -> Iterator[str]:
+def _names(lines: Sequence[Part], axis_name: str) -> Iterator[str]:
     """The coordinates that are names and no numbers."""
     for trace in lines:
-        values = trace.get(which)
+        values = trace.get(axis_name)
         yield from (value for value in ([] if values is None else values) if isinstance(value, str))
 
 

@@ -62,16 +62,16 @@ def chart_of(figure: go.Figure, name: str) -> Chart:
         ) from error
 
 
-def _chart(traces: Sequence[Part], layout: Part, name: str) -> Chart:
+def _chart(traces: Sequence[Part], layout: Part, figure_name: str) -> Chart:
     """The chart of traces and a layout that name all that Plotly would fill in."""
     x, y = (_axis(layout.get(f"{which}axis", {})) for which in "xy")
-    height = float(layout.get("height") or Chart(name, ()).height)
-    matrix = next((trace for trace in traces if trace["type"] == "heatmap"), None)
-    if matrix is not None:
-        return Chart(name, (_cells(matrix),), x=x, y=y, height=height)
+    height = float(layout.get("height") or Chart(figure_name, ()).height)
+    heatmap = next((trace for trace in traces if trace["type"] == "heatmap"), None)
+    if heatmap is not None:
+        return Chart(figure_name, (_cells(heatmap),), x=x, y=y, height=height)
     return Chart(
-        name,
-        [series for trace in traces for series in _series(trace, name)],
+        figure_name,
+        [series for trace in traces for series in _series(trace, figure_name)],
         x=x,
         y=y,
         rules=list(_rules(layout.get("shapes") or ())),
@@ -81,9 +81,9 @@ def _chart(traces: Sequence[Part], layout: Part, name: str) -> Chart:
     )
 
 
-def _cannot(name: str, what: str) -> HeadlabError:
+def _cannot(figure_name: str, what: str) -> HeadlabError:
     return HeadlabError(
-        f"figure {name} has {what}, which cannot be drawn here", code="figure.part_unknown"
+        f"figure {figure_name} has {what}, which cannot be drawn here", code="figure.part_unknown"
     )
 
 
@@ -153,37 +153,37 @@ def _texts(trace: Part, values: np.ndarray[Any, Any]) -> list[list[str]]:
     return [[""] * values.shape[1] for _ in range(len(values))]
 
 
-def _series(trace: Part, name: str) -> Iterator[Series]:
+def _series(trace: Part, figure_name: str) -> Iterator[Series]:
     """Area, line and dots of one trace, filled in by `with_defaults`."""
     x = trace["x"]
     y = trace["y"]
     mode = str(trace["mode"])
     if trace.get("fill") == "toself":
-        yield _band(trace, x, y, name)
+        yield _band(trace, x, y, figure_name)
     is_named = trace.get("showlegend") is not False and trace.get("fill") != "toself"
-    title = _plain(trace.get("name") or "") if is_named else ""
+    series_name = _plain(trace.get("name") or "") if is_named else ""
     if "lines" in mode:
-        look = trace["line"]
+        line_look = trace["line"]
         yield Line(
-            title,
+            series_name,
             x,
             y,
-            str(look["color"]),
-            str(look.get("dash", "solid")),
-            float(look.get("width", 2)),
-            is_step=look.get("shape") == "hv",
+            str(line_look["color"]),
+            str(line_look.get("dash", "solid")),
+            float(line_look.get("width", 2)),
+            is_step=line_look.get("shape") == "hv",
         )
     if "markers" in mode:
-        yield from _points(trace, x, y, "" if "lines" in mode else title)
+        yield from _points(trace, x, y, "" if "lines" in mode else series_name)
 
 
-def _band(trace: Part, x: Sequence[float], y: Sequence[float], name: str) -> Band:
-    half = len(x) // 2
-    if len(x) % 2 or list(x[:half]) != list(x[half:])[::-1]:
-        raise _cannot(name, "an area that is not between two lines")
+def _band(trace: Part, x: Sequence[float], y: Sequence[float], figure_name: str) -> Band:
+    point_count = len(x) // 2
+    if len(x) % 2 or list(x[:point_count]) != list(x[point_count:])[::-1]:
+        raise _cannot(figure_name, "an area that is not between two lines")
     red, green, blue, opacity = _filled(str(trace.get("fillcolor")))
     colour = f"#{red:02x}{green:02x}{blue:02x}"
-    return Band(x[:half], list(y[half:])[::-1], y[:half], colour, opacity)
+    return Band(x[:point_count], list(y[point_count:])[::-1], y[:point_count], colour, opacity)
 
 
 def _filled(colour: str) -> tuple[int, int, int, float]:
@@ -196,7 +196,7 @@ def _filled(colour: str) -> tuple[int, int, int, float]:
     return red, green, blue, SHADE
 
 
-def _points(trace: Part, x: Sequence[float], y: Sequence[float], title: str) -> Iterator[Points]:
+def _points(trace: Part, x: Sequence[float], y: Sequence[float], series_name: str) -> Iterator[Points]:
     """The dots of one trace, those of one look together; the first ones have its name."""
     marker = {"symbol": "circle", "size": 9, "opacity": 1, **trace["marker"]}
     colours, symbols, sizes, opacities = (
@@ -204,10 +204,10 @@ def _points(trace: Part, x: Sequence[float], y: Sequence[float], title: str) -> 
     )
     texts = [_plain(text) for text in _of_each(trace.get("text", ""), len(x))]
     along = "x" if trace.get("error_x") else "y"
-    bars = trace.get(f"error_{along}") or {}
-    upwards = np.array(_of_each(bars.get("array", math.nan), len(x)), float)
-    downwards = np.array(
-        _of_each(bars.get("arrayminus", bars.get("array", math.nan)), len(x)), float
+    error_bars = trace.get(f"error_{along}") or {}
+    upper_lengths = np.array(_of_each(error_bars.get("array", math.nan), len(x)), float)
+    lower_lengths = np.array(
+        _of_each(error_bars.get("arrayminus", error_bars.get("array", math.nan)), len(x)), float
     )
     values = np.asarray(x if along == "x" else y, float)
     is_one_symbol = isinstance(marker["symbol"], str)
@@ -218,7 +218,7 @@ def _points(trace: Part, x: Sequence[float], y: Sequence[float], title: str) -> 
     for number, (colour, symbol) in enumerate(dict.fromkeys(looks)):
         indices = [index for index, look in enumerate(looks) if look == (colour, symbol)]
         yield Points(
-            title if number == 0 else "",
+            series_name if number == 0 else "",
             [x[index] for index in indices],
             [y[index] for index in indices],
             colour,
@@ -226,8 +226,8 @@ def _points(trace: Part, x: Sequence[float], y: Sequence[float], title: str) -> 
             is_filled=[str(symbols[index]) == symbol for index in indices],
             sizes=[float(sizes[index]) for index in indices],
             is_faint=[float(opacities[index]) < 1 for index in indices],
-            low=(values - downwards)[indices],
-            high=(values + upwards)[indices],
+            low=(values - lower_lengths)[indices],
+            high=(values + upper_lengths)[indices],
             along=along,
             texts=[texts[index] for index in indices],
         )

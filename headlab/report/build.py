@@ -497,8 +497,8 @@ def rendered(report: Document, max_rows: int) -> bytes:
 
 def _table(table: Table | Folded, max_rows: int) -> Printed:
     if isinstance(table, Folded):
-        return printed(table.table, folded=True, most=max_rows)
-    return printed(table, most=max_rows)
+        return printed(table.table, folded=True, max_rows=max_rows)
+    return printed(table, max_rows=max_rows)
 
 
 def origin(made: Sequence[Made]) -> tuple[Facts, Printed | None]:
@@ -533,7 +533,7 @@ def summary(report: Document) -> list[dict[str, Any]]:
             "title": section.title,
             "kind": section.kind,
             "model": section.model[0],
-            "runs": [m.key for m in section.made],
+            "runs": [run.key for run in section.made],
         }
         for section in report.sections
     ]

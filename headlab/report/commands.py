@@ -37,10 +37,10 @@ def kind_of_job(kind: str, spec: Spec) -> str:
     """
     if kind != "report":
         return kind
-    name = str(spec.get("experiment"))
-    if name == ROLES:
+    experiment = str(spec.get("experiment"))
+    if experiment == ROLES:
         return ROLES
-    study = STUDIES.get(name)
+    study = STUDIES.get(experiment)
     if study is None:
         return ExperimentJob.key
     return study.job

@@ -240,13 +240,13 @@ class Printed:
     folded: bool
 
 
-def printed(table: Table, *, folded: bool | None = None, most: int = MOST_ROWS) -> Printed:
+def printed(table: Table, *, folded: bool | None = None, max_rows: int = MOST_ROWS) -> Printed:
     """A table as text, with at most `most` rows.
 
     Args:
         folded: By default, whether it is long.
     """
-    cut_table = shortened(table, most)
+    cut_table = shortened(table, max_rows)
     rows = [
         [cell(value, form) for value, form in zip(row, cut_table.formats, strict=True)]
         for row in cut_table.rows
@@ -262,22 +262,22 @@ def printed(table: Table, *, folded: bool | None = None, most: int = MOST_ROWS) 
     )
 
 
-def shortened(table: Table, most: int) -> Table:
+def shortened(table: Table, max_rows: int) -> Table:
     """The table cut to at most `most` rows, with notes that say so.
 
     A table that says which heads have a role is cut to those first.
     """
     rows = table.rows
     notes = list(table.notes)
-    if len(rows) > most and HAS in table.columns:
+    if len(rows) > max_rows and HAS in table.columns:
         column = table.columns.index(HAS)
         rows = tuple(row for row in rows if row[column] is True)
         notes.append(
             f"{len(rows)} of {len(table.rows)} rows: those that have it; all are in the result itself."
         )
-    if len(rows) > most:
-        notes.append(f"The first {most} of {len(rows)} rows; all are in the result itself.")
-        rows = rows[:most]
+    if len(rows) > max_rows:
+        notes.append(f"The first {max_rows} of {len(rows)} rows; all are in the result itself.")
+        rows = rows[:max_rows]
     return replace(table, rows=rows, notes=tuple(notes))
 
 

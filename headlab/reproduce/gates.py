@@ -113,10 +113,10 @@ def _gain_cells(differences: Sequence[PairedDifference]) -> list[Row]:
 
 def _rows_of_models(results: TranslationResults) -> list[tuple[Row, Evaluated]]:
     """Each row's gates, λ, heads left by stack and undecided ones, and its model; the first is the reference."""
-    sizes = [head_count for _, head_count in results.runs[0].gates.kept_by_stack(0).values()]
+    head_counts = [head_count for _, head_count in results.runs[0].gates.kept_by_stack(0).values()]
     rows: list[tuple[Row, Evaluated]] = [
-        ((WITHOUT_GATES, None, *sizes, None), results.longer),
-        ((BEFORE_GATES, None, *sizes, None), results.base),
+        ((WITHOUT_GATES, None, *head_counts, None), results.longer),
+        ((BEFORE_GATES, None, *head_counts, None), results.base),
     ]
     for run in results.runs:
         kept_counts = [kept_count for kept_count, _ in run.gates.kept_by_stack().values()]

@@ -256,19 +256,19 @@ def train_longer(
 
 
 def evaluate(
-    work: TranslationWork, trained: TrainedModel, name: str, mask: Mask | None = None
+    work: TranslationWork, trained: TrainedModel, model_title: str, mask: Mask | None = None
 ) -> Evaluated:
     """BLEU of a model's greedy translations of test, and the log-probability of the correct ones."""
-    work.say(f"{name}: translating", Progress(0, 1))
+    work.say(f"{model_title}: translating", Progress(0, 1))
     start = time.perf_counter()
     evaluator = Evaluator(
         trained.model, work.task, work.plan.pair, "test", work.plan.test, state_bytes=0
     )
     bleu = translated_bleu(evaluator, mask, seed=work.seed)
     log_probability = likelihood(evaluator, mask, seed=work.seed)
-    judging = time.perf_counter() - start
+    evaluation_seconds = time.perf_counter() - start
     return Evaluated(
-        bleu, log_probability, trained.seconds, trained.forwards + evaluator.forwards, judging
+        bleu, log_probability, trained.seconds, trained.forwards + evaluator.forwards, evaluation_seconds
     )
 
 

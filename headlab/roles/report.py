@@ -222,10 +222,10 @@ def _grid(heads: Sequence[Head]) -> HeadGrid:
     """The smallest grid that has some heads."""
     sizes_by_stack: dict[str, dict[int, int]] = {}
     for stack, layer, head in heads:
-        sizes = sizes_by_stack.setdefault(stack, {})
-        sizes[layer] = max(sizes.get(layer, 0), head + 1)
+        head_counts = sizes_by_stack.setdefault(stack, {})
+        head_counts[layer] = max(head_counts.get(layer, 0), head + 1)
     stacks = []
-    for name, sizes in sizes_by_stack.items():
-        layer_sizes = [sizes.get(layer, 0) for layer in range(max(sizes) + 1)]
+    for name, head_counts in sizes_by_stack.items():
+        layer_sizes = [head_counts.get(layer, 0) for layer in range(max(head_counts) + 1)]
         stacks.append(Stack(name, tuple(layer_sizes)))
     return HeadGrid(tuple(stacks))

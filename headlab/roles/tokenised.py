@@ -365,17 +365,17 @@ def _words_of_example(example: Example, has_spaces: bool) -> tuple[str, ...]:
 
 
 def _complete_words_of(
-    words: Sequence[Sequence[str]], words_of_tokens: Rows, cut_words: Sequence[int]
+    sentences: Sequence[Sequence[str]], words_of_tokens: Rows, cut_words: Sequence[int]
 ) -> tuple[Bools, ...]:
     """Which words of each sentence are complete, bool [word]; that at which it was cut is not."""
-    complete_words = []
-    for row, sentence in enumerate(words):
-        is_complete = np.zeros(len(sentence), dtype=bool)
-        is_complete[sorted(set(words_of_tokens[row]) - {NO_WORD})] = True
-        if cut_words[row] != NO_WORD:
-            is_complete[cut_words[row]] = False
-        complete_words.append(is_complete)
-    return tuple(complete_words)
+    complete_words_of_sentences = []
+    for sentence_index, words_of_sentence in enumerate(sentences):
+        is_complete = np.zeros(len(words_of_sentence), dtype=bool)
+        is_complete[sorted(set(words_of_tokens[sentence_index]) - {NO_WORD})] = True
+        if cut_words[sentence_index] != NO_WORD:
+            is_complete[cut_words[sentence_index]] = False
+        complete_words_of_sentences.append(is_complete)
+    return tuple(complete_words_of_sentences)
 
 
 def _lost_words(
@@ -508,16 +508,16 @@ def stack_view(
         is_special_query = _special_tokens(model, tokenised, batch, "decoder", ids)
     targets = {"all": is_visible, "inner": is_visible & ~is_special_key[:, None, :]}
     targets["aimed"] = targets["inner"] & ~is_first[:, None, :]
-    asking = is_query & ~is_special_query
+    may_be_asked = is_query & ~is_special_query
     merge = None
     if tokenised.repetition_starts:
-        questions = [_induction_question(tokenised, batch, ids, targets["aimed"], asking)]
+        questions = [_induction_question(tokenised, batch, ids, targets["aimed"], may_be_asked)]
     else:
-        questions = [*_token_questions(targets, asking, is_separator, is_first)]
+        questions = [*_token_questions(targets, may_be_asked, is_separator, is_first)]
         if within_stack:
-            questions += _position_questions(is_visible, asking)
-            questions.append(_same_token_question(ids, targets["inner"], asking))
-        merge, word_questions = _word_questions(tokenised, batch, stack, targets, asking, offsets)
+            questions += _position_questions(is_visible, may_be_asked)
+            questions.append(_same_token_question(ids, targets["inner"], may_be_asked))
+        merge, word_questions = _word_questions(tokenised, batch, stack, targets, may_be_asked, offsets)
         questions += word_questions
     return StackView(
         is_query=is_query,
@@ -541,7 +541,7 @@ def _induction_question(
     batch: Batch,
     ids: torch.Tensor,
     targets: torch.Tensor,
-    asking: torch.Tensor,
+    may_be_asked: torch.Tensor,
 ) -> Question:
     """Whether repeated sentences attend to the token after an earlier copy of the query token.
 
@@ -556,7 +556,7 @@ def _induction_question(
     repetition_start = torch.tensor(starts, device=ids.device)
     token_number = batch.inputs["attention_mask"].cumsum(dim=1) - 1
     is_repeated = token_number >= repetition_start[:, None]
-    return _question_by_chance(INDUCTION, "aimed", is_correct, targets, asking & is_repeated)
+    return _question_by_chance(INDUCTION, "aimed", is_correct, targets, may_be_asked & is_repeated)
 
 
 def _word_questions(
@@ -564,7 +564,7 @@ def _word_questions(
     batch: Batch,
     stack: str,
     targets: dict[str, torch.Tensor],
-    asking: torch.Tensor,
+    may_be_asked: torch.Tensor,
     offsets: Mapping[str, int],
 ) -> tuple[tuple[torch.Tensor, torch.Tensor] | None, list[Question]]:
     """The matrices that merge a stack's tokens into words, and the questions about words.
@@ -574,38 +574,38 @@ def _word_questions(
     """
     if stack != tokenised.stacks[0] or not any(tokenised.words):
         return None, []
-    word_of_token = _values_of_tokens(tokenised.words_of_tokens, batch, asking.shape[1], NO_WORD)
+    word_of_token = _values_of_tokens(tokenised.words_of_tokens, batch, may_be_asked.shape[1], NO_WORD)
     merge, targets["words"] = _merging_matrices(word_of_token, causal(stack))
-    rare = _rare_word_question(tokenised, batch, word_of_token, targets["inner"], asking)
+    rare = _rare_word_question(tokenised, batch, word_of_token, targets["inner"], may_be_asked)
     return merge, [rare, *_syntax_questions(tokenised, batch, targets["words"], offsets)]
 
 
 def _token_questions(
     targets: Mapping[str, torch.Tensor],
-    asking: torch.Tensor,
+    may_be_asked: torch.Tensor,
     is_separator: torch.Tensor,
     is_first: torch.Tensor,
 ) -> Iterator[Question]:
     visible = targets["all"]
     for role, is_correct in ((SEPARATOR, is_separator), (FIRST, is_first)):
-        yield _question_by_chance(role, "all", is_correct[:, None, :] & visible, visible, asking)
+        yield _question_by_chance(role, "all", is_correct[:, None, :] & visible, visible, may_be_asked)
 
 
-def _position_questions(visible: torch.Tensor, asking: torch.Tensor) -> Iterator[Question]:
+def _position_questions(visible: torch.Tensor, may_be_asked: torch.Tensor) -> Iterator[Question]:
     columns = torch.arange(visible.shape[1], device=visible.device)
     offsets = columns[None, :] - columns[:, None]
     for offset in OFFSETS:
         yield _question_by_chance(
-            position(offset), "all", (offsets == offset) & visible, visible, asking
+            position(offset), "all", (offsets == offset) & visible, visible, may_be_asked
         )
 
 
 def _same_token_question(
-    ids: torch.Tensor, targets: torch.Tensor, asking: torch.Tensor
+    ids: torch.Tensor, targets: torch.Tensor, may_be_asked: torch.Tensor
 ) -> Question:
     is_other = ~torch.eye(ids.shape[1], dtype=torch.bool, device=ids.device)
     is_same = ids[:, :, None] == ids[:, None, :]
-    return _question_by_chance(SAME, "inner", is_same & is_other & targets, targets, asking)
+    return _question_by_chance(SAME, "inner", is_same & is_other & targets, targets, may_be_asked)
 
 
 def _rare_word_question(
@@ -613,14 +613,14 @@ def _rare_word_question(
     batch: Batch,
     word_of_token: torch.Tensor,
     targets: torch.Tensor,
-    asking: torch.Tensor,
+    may_be_asked: torch.Tensor,
 ) -> Question:
     is_rare = torch.zeros_like(word_of_token, dtype=torch.bool)
     for row, sentence in enumerate(batch.rows.tolist()):
         is_rarest = [*tokenised.is_rarest[sentence], 0]  # the last one is for tokens of no word
         is_rare_word = torch.tensor(is_rarest, dtype=torch.bool, device=word_of_token.device)
         is_rare[row] = is_rare_word[word_of_token[row]]
-    return _question_by_chance(RARE, "inner", is_rare[:, None, :] & targets, targets, asking)
+    return _question_by_chance(RARE, "inner", is_rare[:, None, :] & targets, targets, may_be_asked)
 
 
 def _question_by_chance(

@@ -351,8 +351,8 @@ def write_onnx(
     input_names = [session_input.name for session_input in session.get_inputs()]
 
     def run_session(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        (found,) = session.run(None, {name: batch[name].cpu().numpy() for name in input_names})
-        return torch.as_tensor(found)
+        (session_logits,) = session.run(None, {name: batch[name].cpu().numpy() for name in input_names})
+        return torch.as_tensor(session_logits)
 
     proof = compare(model, mask, run_session, inputs)
     proof.check(f"{FILE} for {folder.name}")
@@ -373,14 +373,14 @@ def widest_batch(inputs: Inputs) -> dict[str, torch.Tensor]:
 
 def _export(module: PreTrainedModel, path: Path, batch: dict[str, torch.Tensor]) -> None:
     dynamic = torch.export.Dim.DYNAMIC
-    shapes = {"inputs": {name: {0: dynamic, 1: dynamic} for name in batch}}
+    dynamic_shapes = {"inputs": {name: {0: dynamic, 1: dynamic} for name in batch}}
     logits_module = Logits(torch.nn.Module.cpu(module).eval())
     with quiet_exporter(), torch.no_grad():
         try:
             program = torch.onnx.export(
                 logits_module,
                 kwargs={"inputs": batch},
-                dynamic_shapes=shapes,
+                dynamic_shapes=dynamic_shapes,
                 input_names=list(batch),
                 output_names=["logits"],
                 dynamo=True,
@@ -394,10 +394,10 @@ def _export(module: PreTrainedModel, path: Path, batch: dict[str, torch.Tensor])
                 code="onnx.export_failed",
             ) from error
         assert program is not None
-        size = sum(
+        weight_bytes = sum(
             parameter.numel() * parameter.element_size() for parameter in module.parameters()
         )
-        program.save(str(path), external_data=size >= 1 << 30)  # an ONNX file is limited to 2 GB
+        program.save(str(path), external_data=weight_bytes >= 1 << 30)  # an ONNX file is limited to 2 GB
 
 
 @contextmanager

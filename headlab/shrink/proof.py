@@ -367,9 +367,9 @@ def _before_after(
     size_after = size_text(record["bytes_after"])
     yield f"| weights | {size_before} | {size_after} |"
     yield f"| attention heads | {model.grid.size} | {model.grid.size - shrunk.removed_count} |"
-    layers = [n for stack in model.grid.stacks for n in stack.heads]
+    head_counts = [n for stack in model.grid.stacks for n in stack.heads]
     yield (
-        f"| attention layers with heads | {sum(n > 0 for n in layers)} | "
+        f"| attention layers with heads | {sum(n > 0 for n in head_counts)} | "
         f"{layers_with_heads(model, shrunk)} |"
     )
     if speed is not None:

@@ -339,21 +339,21 @@ def ratio_interval(sums: Floats, level: float = 0.95) -> Ratio:
     uninformative, and each sentence counts as one answer. The sample size is reduced for the few
     degrees of freedom, S - 1 (Korn & Graubard 1998, Survey Methodology 24).
     """
-    count, h, n, hh, hn, nn = (
+    sentence_count, h, n, hh, hn, nn = (
         sums[..., TERMS.index(name)] for name in ("1", "h", "n", "hh", "hn", "nn")
     )
     tail_share = (1 - level) / 2
     with np.errstate(divide="ignore", invalid="ignore"):
         share = h / n
-        spread = np.maximum(hh - 2 * share * hn + share**2 * nn, 0)
-        variance = count / (count - 1) * spread / n**2
+        residual_squares = np.maximum(hh - 2 * share * hn + share**2 * nn, 0)
+        variance = sentence_count / (sentence_count - 1) * residual_squares / n**2
         independent_answers = share * (1 - share) / variance
         freedom_correction = (
-            t.ppf(tail_share, np.maximum(n - 1, 1)) / t.ppf(tail_share, np.maximum(count - 1, 1))
+            t.ppf(tail_share, np.maximum(n - 1, 1)) / t.ppf(tail_share, np.maximum(sentence_count - 1, 1))
         ) ** 2
-        all_agree = (h <= 0) | (h >= n) | (count < 2)
+        all_agree = (h <= 0) | (h >= n) | (sentence_count < 2)
         effective_size = np.where(
-            all_agree, count, np.minimum(independent_answers * freedom_correction, n)
+            all_agree, sentence_count, np.minimum(independent_answers * freedom_correction, n)
         )
         effective_hits = share * effective_size
         low = np.where(
@@ -377,23 +377,23 @@ def ratio_excess(sums: Floats, level: float = 0.95) -> Excess:
     are added, one with all hits and none by chance and one the other way round (after Agresti & Min
     2005), so that a few sentences that agree do not give certainty.
     """
-    count, h, n, c, hh, hn, nn, hc, nc, cc = np.moveaxis(sums, -1, 0)
+    sentence_count, h, n, c, hh, hn, nn, hc, nc, cc = np.moveaxis(sums, -1, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean_answers = n / count
-        total = n + 2 * mean_answers
-        sentences = count + 2
-        centre = (h - c) / total
-        spread = (
+        mean_answers = n / sentence_count
+        pooled_answer_count = n + 2 * mean_answers
+        pooled_sentence_count = sentence_count + 2
+        centre = (h - c) / pooled_answer_count
+        residual_squares = (
             (hh - 2 * hc + cc)
             - 2 * centre * (hn - nc)
             + centre**2 * nn
             + 2 * mean_answers**2 * (1 + centre**2)
         )
-        error = np.sqrt(sentences / (sentences - 1) * np.maximum(spread, 0)) / total
-        width = t.ppf((1 + level) / 2, sentences - 1) * error
-        p = t.sf(centre / error, sentences - 1)
-        low = np.maximum(centre - width, -1)
-        high = np.minimum(centre + width, 1)
+        standard_error = np.sqrt(pooled_sentence_count / (pooled_sentence_count - 1) * np.maximum(residual_squares, 0)) / pooled_answer_count
+        half_width = t.ppf((1 + level) / 2, pooled_sentence_count - 1) * standard_error
+        p = t.sf(centre / standard_error, pooled_sentence_count - 1)
+        low = np.maximum(centre - half_width, -1)
+        high = np.minimum(centre + half_width, 1)
         difference = (h - c) / n
     no_answers = n <= 0
     return Excess(*(np.where(no_answers, np.nan, value) for value in (difference, low, high, p)))

@@ -217,8 +217,8 @@ def _mean_of_strata(gains: Sequence[Gain], seed: int) -> Difference:
         (values[None], gain.groups) for values, gain in zip(scaled_values, gains, strict=True)
     ]
     rng = np.random.default_rng(seed)
-    made_up = (float(scale), float(-scale))
-    low, high, p = stratified_bootstrap(strata, rng, pseudo_values=made_up, draws=DRAWS)
+    pseudo_values = (float(scale), float(-scale))
+    low, high, p = stratified_bootstrap(strata, rng, pseudo_values=pseudo_values, draws=DRAWS)
     mean = float(np.mean([values.mean() for values in scaled_values])) / scale
     return Difference(mean, float(low[0]) / scale, float(high[0]) / scale, float(p[0]))
 

@@ -170,7 +170,7 @@ def area_cells(
         Gain(mean_areas(stratum.curves[ordering]), stratum.groups, 0)
         for stratum in curves_by_stratum
     ]
-    mean, (low, high, _) = _means_and_bootstrap([gains], seed, are_aligned, made_up=(1.0, 0.0))
+    mean, (low, high, _) = _means_and_bootstrap([gains], seed, are_aligned, pseudo_values=(1.0, 0.0))
     return 100 * float(mean[0]), 100 * float(low[0]), 100 * float(high[0])
 
 
@@ -230,7 +230,7 @@ def _means_and_bootstrap(
     seed: int,
     are_aligned: bool,
     *,
-    made_up: tuple[float, float] = (1.0, -1.0),
+    pseudo_values: tuple[float, float] = (1.0, -1.0),
     level: float = 0.95,
 ) -> tuple[Floats, Bootstrap]:
     """Means over languages, float [row], and their bootstrap.
@@ -249,7 +249,7 @@ def _means_and_bootstrap(
         strata.append((values_by_row, gain.groups))
     mean = np.mean([values.mean(axis=1) for values, _ in strata], axis=0)
     rng = np.random.default_rng(seed)
-    return mean, stratified_bootstrap(strata, rng, pseudo_values=made_up, level=level)
+    return mean, stratified_bootstrap(strata, rng, pseudo_values=pseudo_values, level=level)
 
 
 def _random_orders_below(

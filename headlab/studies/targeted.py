@@ -372,7 +372,7 @@ def notes(
     rows: Sequence[MeasuredLanguage], options: Mapping[str, OptionValue], method: str
 ) -> tuple[str, ...]:
     """Caveats about the tables."""
-    unharmed_languages = [row.language for row in rows if not row.heads(HARMFUL)]
+    languages_without_harmful = [row.language for row in rows if not row.heads(HARMFUL)]
     sentences = [
         f"Heads are chosen on dev by {method} and judged on test. Intervals (95 %) and p are of "
         "the paired bootstrap with 10,000 resamples of groups of examples; mean rows weigh "
@@ -380,8 +380,8 @@ def notes(
         f"random: the mean over {options['runs']} runs, averaged answer by answer before it is "
         "tested.",
     ]
-    if unharmed_languages:
-        names = ", ".join(unharmed_languages)
+    if languages_without_harmful:
+        names = ", ".join(languages_without_harmful)
         consequence = f"; the other rows show the {options['k']} lowest."
         if options["k"] is None:
             consequence = (

@@ -389,20 +389,20 @@ def _deal(
     Args:
         dev_sizes: Dev rows by language.
     """
-    missing = dict(dev_sizes)
+    still_wanted = dict(dev_sizes)
     dev: list[_Component] = []
     test: list[_Component] = []
     for component in components:
-        closer = sum(
-            abs(missing[language]) - abs(missing[language] - size)
+        improvement = sum(
+            abs(still_wanted[language]) - abs(still_wanted[language] - size)
             for language, size in component.sizes.items()
         )
-        if closer <= 0:
+        if improvement <= 0:
             test.append(component)
             continue
         dev.append(component)
         for language, size in component.sizes.items():
-            missing[language] -= size
+            still_wanted[language] -= size
     return dev, test
 
 

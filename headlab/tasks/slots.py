@@ -183,7 +183,7 @@ def replace_with_marks(
 
 
 def _marks_of_replacement(
-    old_text: str, new_text: str, marks: Sequence[int], mark: int
+    old_text: str, new_text: str, marks: Sequence[int], last_mark: int
 ) -> Iterator[int]:
     """Marks of a replacement: of each character that of the one it replaced, or of the one before it.
 
@@ -194,8 +194,8 @@ def _marks_of_replacement(
         mark: Of the character before them.
     """
     matcher = SequenceMatcher(None, old_text, new_text, autojunk=False)
-    for operation, start, end, new_start, new_end in matcher.get_opcodes():
+    for operation, old_start, old_end, new_start, new_end in matcher.get_opcodes():
         for offset in range(new_end - new_start):
             if operation != "insert":
-                mark = marks[min(start + offset, end - 1)]
-            yield mark
+                last_mark = marks[min(old_start + offset, old_end - 1)]
+            yield last_mark

@@ -131,16 +131,16 @@ def finetune(
         examples_as_tokens = encode(tokenizer, module, examples, options.max_length)
         facts_of_run = {"options": options.record(), "data": data, "base": base.sha256}
         key = content_key(facts_of_run | examples_as_tokens.needs.version())
-        keep = Keep(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
+        saver = Keep(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
         state = new_state(model, options)
-        ExampleSteps(model, examples_as_tokens, options, state).run(keep, progress)
+        ExampleSteps(model, examples_as_tokens, options, state).run(saver, progress)
         finished_module, output = finish_training(model, examples_as_tokens, state, base, labels)
         record = training_record(
             options, state, base=base, data=(len(examples), data), device=device
         )
         evaluations = evaluate(gateable(finished_module, tokenizer, base)) if evaluate else {}
     write_folder(out, output, record | measured_record(evaluations))
-    keep.path.unlink(missing_ok=True)
+    saver.path.unlink(missing_ok=True)
     return out
 
 

@@ -123,9 +123,9 @@ class Learner(GateSteps[GateStep]):
         state.extra_tensors[HISTORY] = self.current_log_alpha()
         return state
 
-    def run(self, keep: Keep | None, say: Say | None = None, tick: Tick = do_nothing) -> None:
+    def run(self, saver: Keep | None, say: Say | None = None, tick: Tick = do_nothing) -> None:
         """See `Steps`. Raises HeadlabError if a trained value is not finite at the end."""
-        super().run(keep, say, tick)
+        super().run(saver, say, tick)
         self.model.module.eval()
         # The last update may have produced a NaN that no later loss would show.
         not_finite = [

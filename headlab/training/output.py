@@ -384,14 +384,14 @@ def whole_output(
         tokenizer: Its tokenizer.
         needs: What it was given in training beyond the tokenizer's output, which its folder then says.
     """
-    texts = {MODEL_CONFIG: model_config(module)}
+    json_files = {MODEL_CONFIG: model_config(module)}
     # only models that generate text have one
     generation = getattr(module, "generation_config", None)
     if generation is not None:
-        texts[GENERATION] = json.loads(generation.to_json_string(use_diff=True))
+        json_files[GENERATION] = json.loads(generation.to_json_string(use_diff=True))
     settings = {} if needs is None else needs.settings(tokenizer)
     return TrainingOutput(
-        independent_copies(untied_weights(module)), WEIGHTS_FILE, texts, tokenizer, settings
+        independent_copies(untied_weights(module)), WEIGHTS_FILE, json_files, tokenizer, settings
     )
 
 

@@ -382,7 +382,7 @@ class Steps(ABC, Generic[StepRecord]):
 
     def run(
         self,
-        keep: Keep | None,
+        saver: Keep | None,
         say: Callable[[StepRecord], None] | None = None,
         tick: Callable[[], None] = do_nothing,
     ) -> None:
@@ -392,9 +392,9 @@ class Steps(ABC, Generic[StepRecord]):
             say: Called after each step.
             tick: Called before each step; both may raise to stop.
         """
-        if keep is not None:
-            self.state.resume(keep.path, keep.key, self.fits)
-            keep.step = self.state.step
+        if saver is not None:
+            self.state.resume(saver.path, saver.key, self.fits)
+            saver.step = self.state.step
         started_at = time.perf_counter() - self.state.seconds
         for step in range(self.state.step, self.options.steps):
             tick()
@@ -402,12 +402,12 @@ class Steps(ABC, Generic[StepRecord]):
             self.state.losses.append(self.step(step, batch))
             self.after_step(step + 1)
             self.state.seconds = time.perf_counter() - started_at
-            if keep is not None and keep.due(step + 1, step + 1 == self.options.steps):
-                keep.save(self.state)
+            if saver is not None and saver.due(step + 1, step + 1 == self.options.steps):
+                saver.save(self.state)
             if say is not None:
                 say(
                     self.step_record(
-                        step, self.rows_together(len(batch)), 0 if keep is None else keep.step
+                        step, self.rows_together(len(batch)), 0 if saver is None else saver.step
                     )
                 )
 

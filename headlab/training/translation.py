@@ -116,7 +116,7 @@ def word_pieces(sentences: Iterable[str], size: int) -> bytes:
 
 
 def marian_tokenizer(
-    pieces: bytes, pair: str, max_length: int, folder: Path
+    piece_model: bytes, pair: str, max_length: int, folder: Path
 ) -> PreTrainedTokenizerBase:
     """Marian's tokenizer with one vocabulary for both sides; the padding has the last id.
 
@@ -127,10 +127,10 @@ def marian_tokenizer(
     import sentencepiece
     from transformers import MarianTokenizer
 
-    model = sentencepiece.SentencePieceProcessor(model_proto=pieces)
-    ids = {model.id_to_piece(i): i for i in range(len(model))} | {PADDING: len(model)}
+    processor = sentencepiece.SentencePieceProcessor(model_proto=piece_model)
+    ids = {processor.id_to_piece(i): i for i in range(len(processor))} | {PADDING: len(processor)}
     for name in (SOURCE, TARGET):
-        (folder / name).write_bytes(pieces)
+        (folder / name).write_bytes(piece_model)
     (folder / VOCABULARY).write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
     source, _, target = pair.partition("-")
     with building_alone():
@@ -179,10 +179,10 @@ class Sentences(Encoded):
 
     def loss(self, logits: torch.Tensor, rows: Ints) -> torch.Tensor:
         """Summed cross-entropy of the tokens against the smoothed targets, nats."""
-        target = self.labels(rows, logits.device)
+        targets = self.labels(rows, logits.device)
         return cross_entropy(
             logits.flatten(0, 1),
-            target.flatten(),
+            targets.flatten(),
             ignore_index=NO_TARGET,
             reduction="sum",
             label_smoothing=self.smoothing,
@@ -200,9 +200,9 @@ def encode_sentences(
     targets = tokenizer(
         text_target=[e.target or "" for e in examples], truncation=True, max_length=max_length
     )
-    tokens = {name: sources[name] for name in ("input_ids", "attention_mask")}
+    source_inputs = {name: sources[name] for name in ("input_ids", "attention_mask")}
     padding = int(tokenizer.pad_token_id)
-    return Sentences(tokenizer, tokens, targets["input_ids"], False, padding, padding, smoothing)
+    return Sentences(tokenizer, source_inputs, targets["input_ids"], False, padding, padding, smoothing)
 
 
 def check_sentences(examples: Sequence[Example]) -> None:
@@ -254,20 +254,20 @@ def train_translation(
     options.check()
     check_out(out)
     check_sentences(examples)
-    place = torch.device(device)
-    pieces = word_pieces(
+    torch_device = torch.device(device)
+    piece_model = word_pieces(
         (text for e in examples for text in (e.text, e.target or "")), options.vocabulary
     )
-    facts = _training_facts(examples, pair, options, mask, pieces)
+    facts = _training_facts(examples, pair, options, mask, piece_model)
     key = content_key(facts)
-    keep = Keep(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
-    with TemporaryDirectory() as folder, own_randomness(place):
-        tokenizer = marian_tokenizer(pieces, pair, options.max_length, Path(folder))
-        model = new_model(tokenizer, options, place)
+    saver = Keep(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
+    with TemporaryDirectory() as folder, own_randomness(torch_device):
+        tokenizer = marian_tokenizer(piece_model, pair, options.max_length, Path(folder))
+        model = new_model(tokenizer, options, torch_device)
         sentences = encode_sentences(tokenizer, examples, options.max_length, options.smoothing)
         state = new_state(model, options)
         with without_heads(model, mask):
-            ExampleSteps(model.module, sentences, options, state).run(keep, progress)
+            ExampleSteps(model.module, sentences, options, state).run(saver, progress)
         freeze_without_heads(model, mask)
         record = {
             **facts,
@@ -276,7 +276,7 @@ def train_translation(
             "measured": dict(measure(model)) if measure else {},
         }
         write_folder(out, whole_output(model.module, model.tokenizer), record)
-    keep.path.unlink(missing_ok=True)
+    saver.path.unlink(missing_ok=True)
     return out
 
 
@@ -346,28 +346,28 @@ def seconds_a_sentence(options: TranslationOptions, tokens: int, device: str) ->
     Raises:
         HeadlabError: The model, or a step on a single sentence, does not fit in memory.
     """
-    place = torch.device(device)
+    torch_device = torch.device(device)
     padding = options.vocabulary
-    with own_randomness(place):
+    with own_randomness(torch_device):
         with (
             building_alone(),
             fits_in_memory("the model does", "train a model of less width or fewer layers"),
         ):
             module = MarianMTModel(config_of(options, options.vocabulary + 1, padding, end=0))
-            torch.nn.Module.to(module, place)
+            torch.nn.Module.to(module, torch_device)
         module.train(True)
         parameters = trained_parameters(module)
         state = State(parameters, AdamW(parameters.values(), lr=options.learning_rate))
 
         def time_step(rows: int) -> float:
-            ids = torch.randint(options.vocabulary, (rows, tokens), device=place)
+            ids = torch.randint(options.vocabulary, (rows, tokens), device=torch_device)
 
             def step() -> None:
                 logits = module(input_ids=ids, decoder_input_ids=ids).logits
                 cross_entropy(logits.flatten(0, 1), ids.flatten()).backward()
                 state.optimizer.step()
 
-            return timed_pass(step, place) / rows
+            return timed_pass(step, torch_device) / rows
 
         return fitting(state, options.micro_batch or options.batch, time_step)
 
@@ -433,7 +433,7 @@ def _training_facts(
     pair: str,
     options: TranslationOptions,
     mask: Mask | None,
-    pieces: bytes,
+    piece_model: bytes,
 ) -> JsonObject:
     """Everything the weights depend on, ready for JSON."""
     data = content_key([[e.text, e.target] for e in examples])
@@ -442,7 +442,7 @@ def _training_facts(
         "pair": pair,
         "options": dict(options.record()),
         "data": {"examples": len(examples), "sha256": data},
-        "vocabulary": {"sha256": hashlib.sha256(pieces).hexdigest()},
+        "vocabulary": {"sha256": hashlib.sha256(piece_model).hexdigest()},
         "removed": [list(head) for head in mask.removed] if mask is not None else [],
     }
 

@@ -104,8 +104,8 @@ def _type_words(schema: Schema) -> str:
     if kind == "array":
         return "list of " + schema_words(schema.get("items", {}))
     if kind == "object":
-        values = [schema.get("additionalProperties"), *schema.get("patternProperties", {}).values()]
-        value_words = [schema_words(value) for value in values if isinstance(value, Mapping)]
+        value_schemas = [schema.get("additionalProperties"), *schema.get("patternProperties", {}).values()]
+        value_words = [schema_words(value) for value in value_schemas if isinstance(value, Mapping)]
         if not value_words:
             return "object"
         return f"object of {' or '.join(dict.fromkeys(value_words))}"

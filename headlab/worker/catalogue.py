@@ -203,14 +203,14 @@ def add_catalogue(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> Non
         No other task is written over, and the names of the files are the declaration's, not the sender's.
         """
         draft = _draft_of(request)
-        declared = save_task(draft, cache)
+        checked_draft = save_task(draft, cache)
         sizes: dict[str, dict[str, int]] = {}
-        for (language, split), count in declared.sizes.items():
+        for (language, split), count in checked_draft.sizes.items():
             sizes.setdefault(language, {})[split] = count
         return SavedTask(
             name=draft.name,
             path=f"{SAVED_FOLDER}/{draft.name}/{draft.name}.toml",
-            declaration=declared.declaration,
-            labels=list(declared.labels),
+            declaration=checked_draft.declaration,
+            labels=list(checked_draft.labels),
             sizes=sizes,
         )

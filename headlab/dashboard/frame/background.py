@@ -50,7 +50,7 @@ class LatestValue(Generic[T]):
         """Close the iterator at its next value."""
         self._stopped.set()
 
-    def wait(self, values: int, seconds: float) -> bool:
+    def wait(self, value_count: int, seconds: float) -> bool:
         """Block until values have arrived, the iterator has ended, or the time is up.
 
         Args:
@@ -61,7 +61,7 @@ class LatestValue(Generic[T]):
             False if the time was up.
         """
         with self._news:
-            return self._news.wait_for(lambda: self.done or self._seen >= values, timeout=seconds)
+            return self._news.wait_for(lambda: self.done or self._seen >= value_count, timeout=seconds)
 
     def _read(self) -> None:
         try:
@@ -82,7 +82,7 @@ class LatestValue(Generic[T]):
 GIVE_WAY_SECONDS = 0.1
 
 
-def await_values(live: LatestValue[Any], values: int, seconds: float = math.inf) -> None:
+def await_values(live: LatestValue[Any], value_count: int, seconds: float = math.inf) -> None:
     """Block until so many values have arrived, it has ended, or it is that old.
 
     Another request may end this run meanwhile.
@@ -92,7 +92,7 @@ def await_values(live: LatestValue[Any], values: int, seconds: float = math.inf)
         values: How many values.
         seconds: Its age.
     """
-    while live.age < seconds and not live.wait(values, GIVE_WAY_SECONDS):
+    while live.age < seconds and not live.wait(value_count, GIVE_WAY_SECONDS):
         let_requests_through()
 
 

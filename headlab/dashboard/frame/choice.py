@@ -50,8 +50,8 @@ class Choice:
     @property
     def job_fields(self) -> dict[str, Any]:
         """What every job on this choice says of it."""
-        stated_label_map = {} if self.label_map is None else {"label_map": dict(self.label_map)}
-        return {"model": self.model, "task": self.task, **stated_label_map}
+        label_map_field = {} if self.label_map is None else {"label_map": dict(self.label_map)}
+        return {"model": self.model, "task": self.task, **label_map_field}
 
     def has_classes_of(self, spec: Mapping[str, Any]) -> bool:
         """Whether a result of this spec has the classes of this choice."""

@@ -162,7 +162,7 @@ def with_measured_accuracies(
             "languages", {}
         )
         label_map = split_question.label_map
-        stated_label_map = {} if label_map is None else {"label_map": dict(label_map)}
+        label_map_field = {} if label_map is None else {"label_map": dict(label_map)}
         origin = noted(
             origin,
             split,
@@ -170,7 +170,7 @@ def with_measured_accuracies(
             accuracies,
             size=split_question.size,
             ablation="zero",
-            **stated_label_map,
+            **label_map_field,
         )
     return replace(mask, chosen=origin)
 

@@ -305,15 +305,15 @@ def _interval_words(scores: Mapping[str, HeadScores]) -> str:
         return "These scores have no intervals, so it is not known which differences are noise."
     if not first_scores.signed:
         return f"Intervals at {first_scores.level:.0%} cover the sampling of the examples."
-    level = f"{first_scores.level:.0%}"
-    hollow_mark = f"A hollow + or − marks a head whose own {level} interval excludes 0"
-    coarse_note = why_holm_rejects_none(scores.values())
-    if coarse_note:
-        return f"{hollow_mark}. {coarse_note}"
+    level_text = f"{first_scores.level:.0%}"
+    hollow_mark_words = f"A hollow + or − marks a head whose own {level_text} interval excludes 0"
+    holm_note = why_holm_rejects_none(scores.values())
+    if holm_note:
+        return f"{hollow_mark_words}. {holm_note}"
     test_count = 0
     for language_scores in scores.values():
         if language_scores.p_values is not None:
             test_count += language_scores.grid.size
     if not test_count:
-        return f"{hollow_mark}."
-    return f"{hollow_mark}, a filled one also after Holm's correction for all {test_count:,} tests."
+        return f"{hollow_mark_words}."
+    return f"{hollow_mark_words}, a filled one also after Holm's correction for all {test_count:,} tests."

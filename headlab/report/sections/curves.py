@@ -37,11 +37,11 @@ def curves_section(items: Sequence[Item[Curve]], known: Known) -> Section:
     for curve, name in zip(curves, names, strict=True):
         figures.append(_order_figure(curve, name))
         folded_tables.append(Folded(curve_points(curve, name)))
-    orders = dict.fromkeys(earlier_order(curve.spec) for curve in curves)
-    notes = [f"Ordered by {order}." for order in orders if order]
-    listed = ", ".join(names) if len(names) <= MAX_NAMED else f"{len(names)} curves"
+    renewals = dict.fromkeys(earlier_order(curve.spec) for curve in curves)
+    notes = [f"Ordered by {order}." for order in renewals if order]
+    names_text = ", ".join(names) if len(names) <= MAX_NAMED else f"{len(names)} curves"
     return Section(
-        f"Accuracy on {first.spec['task']['name']} ({first.split}) as heads leave: {listed}",
+        f"Accuracy on {first.spec['task']['name']} ({first.split}) as heads leave: {names_text}",
         "pruning curves",
         model_of(first.spec),
         figures,

@@ -126,7 +126,7 @@ def draw_every_head(
     scores: Mapping[str, HeadScores],
     language: str,
     grid: HeadGrid,
-    gated_together: Sequence[int] = (),
+    group_sizes: Sequence[int] = (),
 ) -> None:
     """Draw the view of all heads of one sentence, and the head chosen last, or by a click, enlarged.
 
@@ -158,7 +158,7 @@ def draw_every_head(
             selected_head=head,
             on_click=choose_head,
             pictures=pictures,
-            group_sizes=gated_together,
+            group_sizes=group_sizes,
         )
         st.caption(
             f"One small map per head, its largest weight darkest; frames are {frame_words}. "

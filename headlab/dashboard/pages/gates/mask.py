@@ -111,8 +111,8 @@ def _draw_exits(
     choice: Choice, result: Result[LearnedGates], mask: Mask, weights: str | None
 ) -> None:
     """Export the mask as a file, or open it on the Prune page."""
-    removed_heads = len(mask.removed)
-    st.markdown(f"**{removed_heads} of {mask.grid.size} heads** would be off.")
+    removed_count = len(mask.removed)
+    st.markdown(f"**{removed_count} of {mask.grid.size} heads** would be off.")
     warning = removal_warning(mask.kept)
     if warning and not accuracy_is_known(result.record, mask):
         st.warning(warning)
@@ -129,7 +129,7 @@ def _draw_exits(
             on_press=_open_on_prune_page,
             args=(choice, str(target), mask),
         )
-        name = f"mask-gates-{result.record.language}-{removed_heads}-off.json"
+        name = f"mask-gates-{result.record.language}-{removed_count}-off.json"
         offer_mask_file("Export the mask (JSON)", mask, name, key="gates-export")
 
 

@@ -38,14 +38,14 @@ def choose_uploaded(names: list[str]) -> None:
     pair = PairOfMasks.of_session()
     new_names = [name for name in names if name not in pair.uploaded_names]
     pair.uploaded_names = names
-    free_lists = []
+    free_list_keys = []
     for key in (FIRST_LIST, SECOND_LIST):
         if key not in st.session_state or key not in pair.lists_set_by_hand:
-            free_lists.append(key)
-    count = min(len(new_names), len(free_lists))
-    last_lists = free_lists[len(free_lists) - count :]
-    last_names = new_names[len(new_names) - count :]
-    for key, name in zip(last_lists, last_names, strict=True):
+            free_list_keys.append(key)
+    set_count = min(len(new_names), len(free_list_keys))
+    last_list_keys = free_list_keys[len(free_list_keys) - set_count :]
+    last_names = new_names[len(new_names) - set_count :]
+    for key, name in zip(last_list_keys, last_names, strict=True):
         set_widget(key, name)
 
 

@@ -288,8 +288,8 @@ def _findings_of_front(
     answer = next(iter(readable_rows(report, CHOICE_TABLE, FrontAnswer)), None)
     if not is_number(loss) or answer is None or not languages:
         return
-    kept_heads = answer.kept
-    removed_heads = answer.removed
+    kept_count = answer.kept
+    removed_count = answer.removed
     limit = f"{loss:g} point{'s' * (loss != 1)}"
     rule_text = "the lower bound" if part(report.spec, "options", "by") == BOUND else "the estimate"
     has_several_languages = len(languages) > 1
@@ -300,18 +300,18 @@ def _findings_of_front(
         f"with a loss of at most {limit}{' in any' * has_several_languages}, by {rule_text} on dev"
     )
     sizes = _sizes_words(report, "dev")
-    if removed_heads:  # a front that removes nothing is not tested
+    if removed_count:  # a front that removes nothing is not tested
         sizes = " and ".join(filter(None, (sizes, _sizes_words(report, "test"))))
     examples_text = f"; {sizes} examples{' a language' * has_several_languages}" if sizes else ""
     basis = f"heads ordered by {_method_words(report)}{examples_text}"
-    if removed_heads:
-        heads_text = _share_of_heads(removed_heads, removed_heads + kept_heads)
+    if removed_count:
+        heads_text = _share_of_heads(removed_count, removed_count + kept_count)
         sentence = (
             f"{heads_text} can go in {languages_text} {limit_text} ({basis}); "
             f"{_test_verdict(report)}{_mean_on_test(report)}."
         )
     else:
-        sentence = f"No head of {kept_heads} can go in {languages_text} {limit_text} ({basis})."
+        sentence = f"No head of {kept_count} can go in {languages_text} {limit_text} ({basis})."
     yield OverviewFinding(sentence, "prune", "Smaller models", front_params(result.key))
 
 

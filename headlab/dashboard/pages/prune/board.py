@@ -78,7 +78,7 @@ def draw_toolbar(history: MaskHistory) -> None:
 
 
 def draw_switches(
-    history: MaskHistory, scores: HeadScores | None, gated_together: Sequence[int]
+    history: MaskHistory, scores: HeadScores | None, group_sizes: Sequence[int]
 ) -> None:
     """The grid itself, coloured by the scores if there are any.
 
@@ -96,7 +96,7 @@ def draw_switches(
         history.mask.kept,
         key=GRID,
         on_switch=history.switch,
-        group_sizes=gated_together,
+        group_sizes=group_sizes,
     )
 
 
@@ -123,15 +123,15 @@ def draw_suggestion(
             return
         suggestion = _pick_suggestion(scores)
         suggested_kept = suggested_heads(scores, suggestion)
-        removed_heads = int((~suggested_kept).sum())
+        removed_count = int((~suggested_kept).sum())
         scored_languages = language_title(scores.language)
         if scores.language == MEAN_OF_LANGUAGES:
             scored_languages = f"the mean over {languages_words([*stored_scores.scores])}"
         st.markdown(
-            f"**{removed_heads} of {suggested_kept.size} heads** would be off, by {scores.method} "
+            f"**{removed_count} of {suggested_kept.size} heads** would be off, by {scores.method} "
             f"of {plain(scored_languages)}."
         )
-        sentence = expected_false(scores, suggestion, removed_heads)
+        sentence = expected_false(scores, suggestion, removed_count)
         if sentence:
             st.caption(sentence)
         warning = removal_warning(suggested_kept)
@@ -141,16 +141,16 @@ def draw_suggestion(
             "Switch these off",
             key="prune-suggest",
             kind="primary",
-            disabled=not removed_heads,
+            disabled=not removed_count,
             on_press=history.set_mask,
             args=(suggested_kept, origin_of_mask(scores, suggestion, list(stored_scores.scores))),
         )
-        if not removed_heads:
+        if not removed_count:
             st.caption(
                 "The rule chooses no head, so there is nothing to switch off. **Reset** switches "
                 "all heads on."
             )
-        if removed_heads and np.array_equal(suggested_kept, history.mask.kept):
+        if removed_count and np.array_equal(suggested_kept, history.mask.kept):
             on_test()
 
 
@@ -237,9 +237,9 @@ def _draw_layer_switches(history: MaskHistory, several_stacks: bool) -> None:
         )
     counts_of_layers = []
     for name, head_indices in heads_by_layer.items():
-        removed_heads = int((~history.mask.kept[head_indices]).sum())
-        if removed_heads:
-            counts_of_layers.append(f"{name} {removed_heads}")
+        removed_count = int((~history.mask.kept[head_indices]).sum())
+        if removed_count:
+            counts_of_layers.append(f"{name} {removed_count}")
     st.caption(f"Heads off: {', '.join(counts_of_layers) or 'none'}.")
 
 

@@ -223,8 +223,8 @@ def _draw_answers_table(answers: pd.DataFrame, question: AccuracyQuestion) -> No
         },
     )
     assert question.mask is not None
-    removed_heads = len(question.mask.removed)
-    limit = f", the first {MAX_HEADS} of {removed_heads}" if removed_heads > MAX_HEADS else ""
+    removed_count = len(question.mask.removed)
+    limit = f", the first {MAX_HEADS} of {removed_count}" if removed_count > MAX_HEADS else ""
     st.caption(f"Tick a row to see what the heads that are off look at in its sentence{limit}.")
     ticked_rows = event["selection"]["rows"]
     if ticked_rows:

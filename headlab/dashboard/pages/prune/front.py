@@ -259,13 +259,13 @@ def take_clicked_point(key: str, front: StoredFront, history: MaskHistory) -> No
         return
     if isinstance(custom_data, dict):
         order = custom_data["0"]
-        removed_heads = custom_data["1"]
+        removed_count = custom_data["1"]
     else:
-        order, removed_heads = custom_data[:2]
-    take_point(front, history, str(order), int(removed_heads))
+        order, removed_count = custom_data[:2]
+    take_point(front, history, str(order), int(removed_count))
 
 
-def take_point(front: StoredFront, history: MaskHistory, order: str, removed_heads: int) -> None:
+def take_point(front: StoredFront, history: MaskHistory, order: str, removed_count: int) -> None:
     """Make the mask of one point the current one.
 
     Args:
@@ -274,10 +274,10 @@ def take_point(front: StoredFront, history: MaskHistory, order: str, removed_hea
         order: In which the point's heads are removed.
         removed_heads: How many of them are.
     """
-    if (order, removed_heads) == (front.answer.order, front.answer.removed):
+    if (order, removed_count) == (front.answer.order, front.answer.removed):
         mask = chosen_mask(front.report, history.grid)  # only the answer was measured on test
     else:
-        mask = mask_at(front.report, order, removed_heads, history.grid)
+        mask = mask_at(front.report, order, removed_count, history.grid)
     history.set_mask(mask.kept, mask.chosen)
     set_widget(PRUNE_TAB, PRUNE_TABS[0])  # where its figures are
     PruneState.of_session().rerun_is_due = True

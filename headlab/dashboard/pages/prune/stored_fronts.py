@@ -74,16 +74,16 @@ class StoredFront:
         """Whether parameters are known for every point."""
         return all(point.parameters is not None for point in self.points)
 
-    def point(self, order: str, removed_heads: int) -> Point:
+    def point(self, order: str, removed_count: int) -> Point:
         """The point with this order and number of heads removed.
 
         Raises:
             KeyError: If there is none.
         """
         for point in self.points:
-            if (point.order, point.removed) == (order, removed_heads):
+            if (point.order, point.removed) == (order, removed_count):
                 return point
-        raise KeyError((order, removed_heads))
+        raise KeyError((order, removed_count))
 
 
 def read_front(result: Result[Report], grid: HeadGrid) -> StoredFront:
