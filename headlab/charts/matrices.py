@@ -172,7 +172,8 @@ def shares_chart(title: str, values: Mapping[tuple[str, int, int], float], unit:
     Args:
         title: What the chart shows.
         values: {(stack, layer, head): value in `unit`}.
-        unit: Of the values.
+        unit: Of the values; it stands beside the key to the colours.
+        and the name: it takes any non-negative values; "shares" is true of its one caller (% of sentences). `head_values_chart` would be true of all.
 
     Returns:
         The chart.
@@ -187,7 +188,10 @@ def shares_chart(title: str, values: Mapping[tuple[str, int, int], float], unit:
         row_names,
         None,
         value_rows,
-        [["" if np.isnan(value) else f"{value:.0f}" for value in row] for row in value_rows.tolist()],
+        [
+            ["" if np.isnan(value) else f"{value:.0f}" for value in row]
+            for row in value_rows.tolist()
+        ],
         low=0,
         high=None,
         scale=SEQUENTIAL,

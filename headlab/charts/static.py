@@ -119,9 +119,8 @@ def svg(chart: Chart, *, is_inline: bool = False) -> str:
 
     Args:
         chart: What to draw.
-        is_inline: Whether it stands in an HTML document, whose style sheet then gives its font and,
-            as --ink, --soft and --line, the colours of text and lines; else it has its own, dark on
-            white.
+        is_inline: Whether it stands in an HTML document. The document's style sheet then gives the font, and the colours as --ink, --soft and
+        --line; otherwise the chart has its own, dark on white.
 
     Returns:
         An element `svg`.
@@ -252,7 +251,9 @@ def _scaled(chart: Chart, axis_name: str) -> _ScaledAxis:
     positions = MaxNLocator(nbins=MAX_TICKS, steps=STEPS).tick_values(smallest, largest)
     tolerance = 1e-9 * (largest - smallest)
     tick_positions = [
-        float(position) for position in positions if smallest - tolerance <= position <= largest + tolerance
+        float(position)
+        for position in positions
+        if smallest - tolerance <= position <= largest + tolerance
     ]
     ticks = [(position, _number_text(position, axis.number_format)) for position in tick_positions]
     return _ScaledAxis(axis, low, high, ticks)
@@ -403,7 +404,7 @@ class _Text(Text):
     """
 
     def draw(self, renderer: RendererBase) -> None:
-        """Draw it, as matplotlib asks for."""
+        """Draw the text; matplotlib calls it."""
         if not isinstance(renderer, RendererSVG):
             super().draw(renderer)
             return
@@ -434,12 +435,19 @@ class _Drawing:
         """An empty drawing.
 
         Args:
-            resolution: Of matplotlib's dots per inch of 72 pixels.
+            resolution: Dots per inch of matplotlib, in which 72 of our pixels fit: a pixel is drawn as one point.
+            and: `self.chart, self.layout = chart, _layout(chart)` -> two lines
+            and: the class's Attributes lack three: pixel_transform: From pixels of the layout to matplotlib's dots. value_transform: From
+                 values of the axes to matplotlib's dots. plot_box: The plot's box, where artists of values are cut.
         """
         self.chart, self.layout = chart, _layout(chart)
         layout = self.layout
         dots_per_pixel = resolution / POINTS_PER_INCH  # in a pixel
-        self.pixels = Affine2D().scale(dots_per_pixel, -dots_per_pixel).translate(0, dots_per_pixel * layout.height)
+        self.pixels = (
+            Affine2D()
+            .scale(dots_per_pixel, -dots_per_pixel)
+            .translate(0, dots_per_pixel * layout.height)
+        )
         to_pixels = Affine2D().translate(-layout.x.low, -layout.y.low)
         to_pixels.scale(
             layout.plot_width / (layout.x.high - layout.x.low),

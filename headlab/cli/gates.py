@@ -102,7 +102,10 @@ def _watch_factory(show_progress: ShowProgress) -> Callable[[str, float], Watch[
     from headlab.training import Watch
 
     def watch_run(language: str, weight: float) -> Watch[GateStep]:
-        last_position = (0, 1)
+        last_position = (
+            0,
+            1,
+        )  # (steps done, steps), where the bar stays while the gates are measured
 
         def show_step(step: GateStep) -> None:
             nonlocal last_position

@@ -237,7 +237,13 @@ def _model_identity(
 
 
 def _read_source(source: str) -> tuple[bytes, str]:
-    """The source's bytes and its name: a file, or heads given as text."""
+    """The bytes of a file, or of heads given as text, and what messages call them.
+
+    A source that cannot be read as a file is text if it has a colon and no file ending.
+
+    Raises:
+        HeadlabError: It is neither, no regular file, or too large.
+    """
     path = Path(source)
     try:
         status = path.stat()

@@ -91,7 +91,7 @@ class TaskSelection:
         """The task in these languages.
 
         Raises:
-            HeadlabError: For an unknown one, and for a malformed label map.
+            HeadlabError: The task or a language is unknown, or the label map is malformed.
         """
         return chosen_task(
             self.task, languages_of(self.languages), self.data, label_map_of(self.label_map)

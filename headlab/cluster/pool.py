@@ -162,7 +162,9 @@ class Pool:
             except NotYet:
                 if answer.done():  # it has arrived since, or the call itself timed out
                     return answer.result()
-                seconds_without_device = 0.0 if self.ready else seconds_without_device + LOOK_SECONDS
+                seconds_without_device = (
+                    0.0 if self.ready else seconds_without_device + LOOK_SECONDS
+                )
                 if seconds_without_device > READY_SECONDS:
                     raise HeadlabError(
                         f"none of the {self.size} Ray workers was ready within "

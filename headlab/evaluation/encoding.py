@@ -723,7 +723,7 @@ class Choices(ChoiceAnswers, TokenQueries):
             )
 
     def _score_alone(self, row: int, choice: int) -> torch.Tensor:
-        """Log-probability of one continuation in a row of its own."""
+        comment over is_context_or_choice:         # Segment 0 is the context that all continuations share.
         device = self.model.device
         tokens = np.array(self._rows[row])
         segments = np.array(self._segments[row])
@@ -921,8 +921,9 @@ class PackedChoices(NamedTuple):
     Attributes:
         tokens: Input tokens.
         positions: The positions at which the model is asked for a token.
-        right_tokens: The right token at each of them.
-        choice_of_token: The continuation that each right token belongs to.
+        target_tokens: The token whose score is asked for at each of them: those of all continuations in turn.
+        choice_of_token: Number of the continuation that each target token belongs to.
+        # TokenQuery and TokenQueries: "target_tokens: The right token at each of them." / "The tokens whose scores are asked for there, [example][answer]."
         segments: Of each input token, 0 for the context, or the number of its continuation, from 1.
     """
 
@@ -986,11 +987,11 @@ def _reach(segments: Sequence[int]) -> int:
 
 
 def _ambiguous_choices_note(target_tokens: Rows, choice_of_token: Rows) -> str:
-    """Sentences if the tokens of some choices are those of another, or its first ones.
+    """Say in how many examples one choice has the same tokens as another, or begins with those of another.
 
     Args:
-        right_tokens: The tokens of all choices, [example][token].
-        choice_of_token: The choice that each token belongs to, [example][token].
+        target_tokens: The tokens of all choices, one choice after the other, [example][token].
+        choice_of_token: Number of the choice that each of them belongs to, [example][token].
     """
     example_count = len(target_tokens)
     equal_count = 0

@@ -124,7 +124,9 @@ def _tensor_or_none(inputs: Mapping[str, object], name: str) -> torch.Tensor | N
 def _mask_and_positions(segments: torch.Tensor) -> dict[str, torch.Tensor]:
     """Attention mask, bool [row, 1, query, key], and position of every token, int [row, token]."""
     token_count = segments.shape[1]
-    is_not_after = torch.ones(token_count, token_count, dtype=torch.bool, device=segments.device).tril()
+    is_not_after = torch.ones(
+        token_count, token_count, dtype=torch.bool, device=segments.device
+    ).tril()
     is_seen_in_segment = (segments[:, :, None] == segments[:, None, :]) & is_not_after
     is_context = segments == 0
     is_text = segments >= 0

@@ -214,7 +214,11 @@ def training_flags() -> Iterator[Flag]:
 
 
 def _task_of(values: Mapping[str, FlagValue]) -> str:
-    """The task of a command, given as an argument or by its flag."""
+    """The task of a command, given as an argument or by --task; the default if it is given by neither.
+
+    Raises:
+        HeadlabError: Two different tasks are given.
+    """
     task_argument = values.get("task")
     task_named = values.get("task_named")
     if task_argument and task_named and task_argument != task_named:

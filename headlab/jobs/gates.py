@@ -131,12 +131,12 @@ class GatesJob(TaskJob):
         task: Task,
         watch_run: Callable[[str, float], Watch[GateStep]],
     ) -> list[LearnedGates]:
-        """Gates of each language at each weight: from the store, or learned and stored.
+        """The gates of each language at each weight, in this order: from the store, or learned and stored.
 
         Args:
             lab: What the job works with.
             running: The job.
-            task: That it is on.
+            task: The job's task, loaded.
             watch_run: The callbacks of one run, given its language and its weight; called before
                 the run begins.
         """
@@ -150,7 +150,7 @@ class GatesJob(TaskJob):
                 task,
                 language,
                 self.weights,
-                options=self.gate_options(self.weights[0]),
+                options=self.gate_options(self.weights[0]),  # `sweep` puts in each weight
                 store=lab.watched_store(running, language),
                 watch=partial(watch_run, language),
             )

@@ -179,7 +179,7 @@ class ScoreJob(MethodJob):
             lab: What the job works with.
             running: The job, or another one that needs these scores.
             task: That the job is on.
-            part: That the scores are of the work of the running job.
+            job_part: The part of the running job's work that these scores are.
             tick: Called between batches; may raise to stop.
         """
         from headlab.methods import score  # imports torch
@@ -209,7 +209,7 @@ class ScoreJob(MethodJob):
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
-        """The job that makes stored scores."""
+        """The job that would compute the scores of a spec, which must be of the dev split."""
         return cls.model_construct(
             **spec_fields(spec),
             **seed_and_ablation(spec),

@@ -813,7 +813,9 @@ def _choice_as_version_2(choice: dict[str, JsonLike]) -> dict[str, JsonLike]:
             invalid_fields.append("evaluated")
     if not invalid_fields:
         return choice
-    fields_as_written = {key: evaluated if key == "evaluated" else choice[key] for key in invalid_fields}
+    fields_as_written = {
+        key: evaluated if key == "evaluated" else choice[key] for key in invalid_fields
+    }
     valid_fields = {key: part for key, part in choice.items() if key not in invalid_fields}
     return valid_fields | {AS_WRITTEN: fields_as_written}
 

@@ -91,10 +91,7 @@ def renewal_of(spec: Mapping[str, object]) -> str:
 
 
 def earlier_order(spec: Mapping[str, object]) -> str:
-    """How the scores that order a curve differ from those of today, in a clause.
-
-    It is empty if they do not.
-    """
+    """As `renewal_of`, for the scores that ordered a curve: how they differ from those made today, in a clause; empty if they do not."""
     order = part(spec, "order")
     if not isinstance(order, Mapping):
         return ""
@@ -545,7 +542,7 @@ class Cost:
         harmful: Number of heads that are decided to harm.
         narrow: Number of undecided heads whose interval is at least as narrow as the run's target,
             or, where it had none, the method's default one.
-        wide: Number of the other heads.
+        wide: Number of the other undecided heads.
         median_width: Median half-width, in the score's unit; None without intervals.
         largest_width: Largest half-width, in the score's unit; None without intervals.
     """

@@ -45,7 +45,7 @@ def cycled_example(
 def free_example(
     seed: int, number: int, examples: int, weights: Floats | None = None, stream: int = 0
 ) -> int:
-    """The example of a draw that is independent of other draws.
+    """The index of a draw's example, drawn independently of other draws.
 
     Args:
         seed: Of the run.
@@ -58,7 +58,10 @@ def free_example(
 
 
 def _example_rng(seed: int, kind: int, number: int, stream: int) -> np.random.Generator:
-    return np.random.default_rng([seed, kind, number] + [stream] * (stream > 0))
+    key = [seed, kind, number]
+    if stream > 0:  # without one the seed stays as it was, so that earlier draws stay the same
+        key.append(stream)
+    return np.random.default_rng(key)
 
 
 def removed_and_measured(

@@ -102,7 +102,7 @@ class ScreenedTally(Tally):
     early: Ints
 
     def arrays(self) -> Arrays:
-        """What `restored` needs."""
+        """What `restore` needs."""
         return {**super().arrays(), "early": self.early, **self.screen.arrays()}
 
     def of(self, heads: Bools) -> ScreenedTally:

@@ -225,7 +225,7 @@ def adapter_folder(name: str) -> Path:
 
 
 def fingerprint(name: str) -> str:
-    """Fingerprint of an embedded model without loading it: base file, adapter, labels."""
+    """Fingerprint of an embedded model without loading it.
     if not EMBEDDED[name].adapter:
         return smollm.fingerprint()
     folder = adapter_folder(name)

@@ -936,10 +936,7 @@ def _architecture_fact(class_name: str, model_type: str) -> Fact:
 
 
 def _heads_fact(config: PretrainedConfig) -> Fact:
-    """The head grid where the configuration tells it.
-
-    It does for one stack with as many heads in every layer.
-    """
+    """How many layers and heads there are, if the configuration tells it.
     text_config = config.get_text_config()
     layer_count = getattr(text_config, "num_hidden_layers", None)
     head_count = getattr(text_config, "num_attention_heads", None)
@@ -997,7 +994,8 @@ def _labels_fact(class_name: str, config: PretrainedConfig, task: Task) -> Fact:
         return Fact("Labels", False, sentence)
     try:
         asks_for_words = bool(task.examples(task.languages[0], "dev", 1)[0].words)
-    except HeadlabError:  # its data are not here, which its examples will say
+    # The task's data are not on this machine. Reading its examples later says so, so no mismatch is told here.
+    except HeadlabError:
         asks_for_words = class_name.endswith("ForTokenClassification")
     if asks_for_words != class_name.endswith("ForTokenClassification"):
         texts_or_words = "words" if asks_for_words else "texts"

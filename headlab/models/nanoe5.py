@@ -501,11 +501,7 @@ def convert(folder: Path) -> Path:
 
 
 def write_folder(parsed_file: E5File, target: Path, sha256: str) -> Path:
-    """Write the folder of a parsed file, atomically; a complete one is kept.
-
-    Args:
-        sha256: Of the file.
-    """
+    """Write a model's folder from its parsed file, atomically, unless a complete one is there.
     if not is_complete(target):
         with replacing_folder(target, is_complete, CHOOSE_MODEL_CACHE) as folder:
             write_files(parsed_file, folder, sha256)

@@ -100,7 +100,7 @@ CLASS_PREFIX = "Shrunk"
 
 
 class ShrunkModel:
-    """Mixin for a transformers class: the full model is built, then its layers are cut."""
+    """Mixin for a transformers class: the full model is built, then removed heads are taken out of its layers."""
 
     config: PretrainedConfig
 
@@ -114,7 +114,9 @@ class ShrunkModel:
     def from_pretrained(
         cls, *arguments: object, output_loading_info: bool = False, **options: object
     ) -> PreTrainedModel | tuple[PreTrainedModel, LoadingInfo]:
-        """As the transformers class, which would however fill missing attention weights with random numbers.
+        """Load a model as the transformers class does, and refuse one whose attention weights are missing.
+
+        The transformers class would fill them with random numbers.
 
         Raises HeadlabError if weights of an attention layer are missing.
         """

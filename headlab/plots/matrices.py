@@ -56,7 +56,7 @@ def with_visible_characters(text: str) -> str:
 
 
 def _visible_character(preceding: str, character: str) -> str:
-    """A character of a text as `visible` writes it.
+    """A character of a text as `with_visible_characters` writes it.
 
     Args:
         preceding: What stands before it.

@@ -63,7 +63,7 @@ def chart_of(figure: go.Figure, name: str) -> Chart:
 
 
 def _chart(traces: Sequence[Part], layout: Part, figure_name: str) -> Chart:
-    """The chart of traces and a layout that name all that Plotly would fill in."""
+    """The chart of a figure whose traces and layout `with_defaults` has completed."""
     x, y = (_axis(layout.get(f"{which}axis", {})) for which in "xy")
     height = float(layout.get("height") or Chart(figure_name, ()).height)
     heatmap = next((trace for trace in traces if trace["type"] == "heatmap"), None)
@@ -154,7 +154,7 @@ def _texts(trace: Part, values: np.ndarray[Any, Any]) -> list[list[str]]:
 
 
 def _series(trace: Part, figure_name: str) -> Iterator[Series]:
-    """Area, line and dots of one trace, filled in by `with_defaults`."""
+    """The area, line and dots of one trace that `with_defaults` has completed.  Args: trace: ...; figure_name: Of the figure, for errors."""
     x = trace["x"]
     y = trace["y"]
     mode = str(trace["mode"])
@@ -196,8 +196,11 @@ def _filled(colour: str) -> tuple[int, int, int, float]:
     return red, green, blue, SHADE
 
 
-def _points(trace: Part, x: Sequence[float], y: Sequence[float], series_name: str) -> Iterator[Points]:
-    """The dots of one trace, those of one look together; the first ones have its name."""
+def _points(
+    trace: Part, x: Sequence[float], y: Sequence[float], series_name: str
+) -> Iterator[Points]:
+    """The dots of one trace, one series for each colour and symbol; only the first has the name, so that the legend shows it once.
+    before is_one_symbol: # One symbol for all is kept as it is. In a list, "circle-open" is an outline of "circle"."""
     marker = {"symbol": "circle", "size": 9, "opacity": 1, **trace["marker"]}
     colours, symbols, sizes, opacities = (
         _of_each(marker[name], len(x)) for name in ("color", "symbol", "size", "opacity")

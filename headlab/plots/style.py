@@ -74,9 +74,10 @@ def cells(
 
 
 def finish(figure: go.Figure, **layout: object) -> go.Figure:
-    """Apply the common layout: transparent background, and room for a title only if there is one."""
+    """The same figure with the common layout: a transparent background, and room for a title only if there is one.
+    Args: figure: Changed in place. layout: Further settings of its layout."""
     figure.update_layout(
-        template=None,  # the page's, or `printed`'s
+        template=None,  # the page's, or that of `figure_for_file`
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         margin={"l": 8, "r": 8, "t": 40 if layout.get("title") else 8, "b": 8},
@@ -123,7 +124,7 @@ def figure_for_file(figure: go.Figure, name: str, title: str = "", about: str = 
 
 
 def as_data(figure: go.Figure) -> JsonObject:
-    """The figure as JSON values, with the uids that `printed` gives its traces."""
+    """The figure as JSON values, with the uids that `figure_for_file` gives its traces."""
     data: JsonObject = json.loads(to_json(figure, remove_uids=False))
     return data
 

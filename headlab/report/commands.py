@@ -47,7 +47,7 @@ def kind_of_job(kind: str, spec: Spec) -> str:
 
 
 def job_that_makes(kind: str, spec: Spec) -> Job:
-    """The job that makes a result of this spec; sizes are actual, not as requested.
+    """The job that makes a result of this spec; it asks for the numbers of examples that there were, not those once asked for.
 
     Raises:
         LookupError: No job makes a result of this kind, or the spec lacks what one needs.
@@ -108,10 +108,7 @@ class Known:
         )
 
     def scored(self, spec: Spec) -> int | None:
-        """How many examples the scores are of that ordered a curve.
-
-        None for another result, or if it is not known.
-        """
+        """The number of dev examples of the scores that ordered a curve. None for a result that is no curve, or if it is not known."""
         key = part(spec, "order", "run")
         if key is None:
             return None

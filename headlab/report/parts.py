@@ -144,11 +144,11 @@ def facts_of(
         meta: Its metadata.
         more: Further facts, after the options.
     """
-    # Listed nowhere else; the command is shown with the commands.
+    # Fields that no other fact shows. The command is shown with the commands.
     other_facts = (
         (name.replace("_", " "), as_text(value)) for name, value in spec.items() if name not in TOLD
     )
-    # a note of the section
+    # Equal texts are told in a note of the section.
     times_and_versions = (
         (name, as_text(value)) for name, value in meta.items() if name != EQUAL_TEXTS
     )

@@ -268,7 +268,11 @@ def evaluate(
     log_probability = likelihood(evaluator, mask, seed=work.seed)
     evaluation_seconds = time.perf_counter() - start
     return Evaluated(
-        bleu, log_probability, trained.seconds, trained.forwards + evaluator.forwards, evaluation_seconds
+        bleu,
+        log_probability,
+        trained.seconds,
+        trained.forwards + evaluator.forwards,
+        evaluation_seconds,
     )
 
 

@@ -52,7 +52,7 @@ class VoitaPlan:
 
     Attributes:
         trees: Per language, from its dev treebank.
-        few: Three languages and two models.
+        few: Whether only three languages and two models are run.
     """
 
     trees: int

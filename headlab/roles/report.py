@@ -117,7 +117,7 @@ class Roles:
 
     @property
     def syntax(self) -> bool:
-        """Whether the sentences had trees."""
+        """Whether syntactic roles were tested, as they are where the sentences have trees."""
         return any(":" in row.role for row in self.rows)
 
     def table(self, name: str) -> Table | None:
@@ -162,7 +162,7 @@ def judged_rows(table: Table) -> list[tuple[Head, str, bool]]:
     """Each row's head, its role, and whether the head has it.
 
     Raises:
-        HeadlabError: A cell is none of these.
+        HeadlabError: A row has no head of a model, no role, or no true or false.
     """
     rows = list(zip(heads_of(table), table.column("role"), table.column(HAS), strict=True))
     for _, role, has in rows:
@@ -219,7 +219,7 @@ def _number(value: Cell, name: str) -> float | None:
 
 
 def _grid(heads: Sequence[Head]) -> HeadGrid:
-    """The smallest grid that has some heads."""
+    """The smallest grid that contains all these heads."""
     sizes_by_stack: dict[str, dict[int, int]] = {}
     for stack, layer, head in heads:
         head_counts = sizes_by_stack.setdefault(stack, {})

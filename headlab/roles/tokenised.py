@@ -367,7 +367,9 @@ def _words_of_example(example: Example, has_spaces: bool) -> tuple[str, ...]:
 def _complete_words_of(
     sentences: Sequence[Sequence[str]], words_of_tokens: Rows, cut_words: Sequence[int]
 ) -> tuple[Bools, ...]:
-    """Which words of each sentence are complete, bool [word]; that at which it was cut is not."""
+    """Which words of each sentence are complete, bool [word]. (blank) A word without a token is not, nor is the word at which the sentence was cut.
+    Args: sentences: Words of each sentence, [sentence][word]. words_of_tokens: The word of each token, [sentence][token].
+    cut_words: The word at which each sentence was cut, [sentence]; NO_WORD for one that was not."""
     complete_words_of_sentences = []
     for sentence_index, words_of_sentence in enumerate(sentences):
         is_complete = np.zeros(len(words_of_sentence), dtype=bool)
@@ -517,7 +519,9 @@ def stack_view(
         if within_stack:
             questions += _position_questions(is_visible, may_be_asked)
             questions.append(_same_token_question(ids, targets["inner"], may_be_asked))
-        merge, word_questions = _word_questions(tokenised, batch, stack, targets, may_be_asked, offsets)
+        merge, word_questions = _word_questions(
+            tokenised, batch, stack, targets, may_be_asked, offsets
+        )
         questions += word_questions
     return StackView(
         is_query=is_query,
@@ -574,7 +578,9 @@ def _word_questions(
     """
     if stack != tokenised.stacks[0] or not any(tokenised.words):
         return None, []
-    word_of_token = _values_of_tokens(tokenised.words_of_tokens, batch, may_be_asked.shape[1], NO_WORD)
+    word_of_token = _values_of_tokens(
+        tokenised.words_of_tokens, batch, may_be_asked.shape[1], NO_WORD
+    )
     merge, targets["words"] = _merging_matrices(word_of_token, causal(stack))
     rare = _rare_word_question(tokenised, batch, word_of_token, targets["inner"], may_be_asked)
     return merge, [rare, *_syntax_questions(tokenised, batch, targets["words"], offsets)]
@@ -588,7 +594,9 @@ def _token_questions(
 ) -> Iterator[Question]:
     visible = targets["all"]
     for role, is_correct in ((SEPARATOR, is_separator), (FIRST, is_first)):
-        yield _question_by_chance(role, "all", is_correct[:, None, :] & visible, visible, may_be_asked)
+        yield _question_by_chance(
+            role, "all", is_correct[:, None, :] & visible, visible, may_be_asked
+        )
 
 
 def _position_questions(visible: torch.Tensor, may_be_asked: torch.Tensor) -> Iterator[Question]:
@@ -630,9 +638,10 @@ def _question_by_chance(
     targets: torch.Tensor,
     asking: torch.Tensor,
 ) -> Question:
-    """A question whose chance is a uniform pick among the targets.
-
-    It is asked where some but not all of the targets are correct.
+    """A question whose chance is that of a uniform pick among the keys that a query can attend to.
+    It is asked where some of these keys are correct, but not all.
+    Args: role: Name of the role. key_kind: Kind of the keys. is_correct: Whether a query should attend to a key, bool [row, query, key].
+    candidates: Whether it can, bool [row, query, key]. may_be_asked: Whether a query may be asked about, bool [row, query].
     """
     correct_count = is_correct.sum(dim=2, dtype=torch.float64)
     target_count = targets.sum(dim=2, dtype=torch.float64)

@@ -212,7 +212,7 @@ def _save(shrunk: Shrunk, model: Model, build: Path, dtype: str) -> None:
 def _prove_written(
     model: Model, shrunk: Shrunk, read_back: Checkpoint, inputs: Inputs, target: Path, dtype: str
 ) -> tuple[Proof, Proof | None]:
-    """The comparison with the masked model, and, if weights were rounded too, that of head removal alone."""
+    """Compare the model that was read back with the original under the mask.
     torch.nn.Module.to(read_back.module, device=model.device, dtype=model.module.dtype)
     read_back.module.eval()
     with rounded_weights(model.module, dtype) as is_changed:
@@ -371,7 +371,8 @@ def widest_batch(inputs: Inputs) -> dict[str, torch.Tensor]:
     return {name: t.repeat(2, 1)[: max(2, len(t))].cpu() for name, t in batch.items()}
 
 
-def _export(module: PreTrainedModel, path: Path, batch: dict[str, torch.Tensor]) -> None:
+the same, and
+"""Write a model as an ONNX file, with dynamic numbers of rows and tokens. Moves the model to the CPU.
     dynamic = torch.export.Dim.DYNAMIC
     dynamic_shapes = {"inputs": {name: {0: dynamic, 1: dynamic} for name in batch}}
     logits_module = Logits(torch.nn.Module.cpu(module).eval())

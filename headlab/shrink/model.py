@@ -235,7 +235,9 @@ def _build(
     config = plain_config(module, remaining) or _config(
         module.config, family, remaining, switched_off
     )
-    model_class = shrunk_class(_transformers_class(module), family) if is_shrunk(config) else type(module)
+    model_class = (
+        shrunk_class(_transformers_class(module), family) if is_shrunk(config) else type(module)
+    )
     with building_alone():
         model_and_info = model_class.from_pretrained(
             None,

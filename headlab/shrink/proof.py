@@ -72,7 +72,7 @@ class ProofRecord(ProofNumbers, WeightSizes):
         parameters_before: number of parameters of the original.
         parameters_after: number of parameters of the smaller model.
         heads_before: number of heads of the original.
-        heads_removed: number of heads whose weights are gone.
+        heads_removed: number of heads whose weights are removed.
         heads_masked: [stack, layer, head] of the removed heads whose weights stay.
         model: identity of the original.
         mask: sha256 of the mask.
@@ -289,7 +289,12 @@ LOADS_WITHOUT_HEADLAB = """It is an ordinary model of its family: transformers l
 
 
 class Speed(NamedTuple):
-    """Time of the smaller model divided by that of the untouched one, with its interval, and how it was measured."""
+    the same, and
+    Attributes:
+        ratio: Median of the ratios of their times.
+        low: Lower bound of its interval.
+        high: Upper bound of its interval.
+        conditions: Device and sizes of batches.
 
     ratio: float
     low: float
@@ -320,7 +325,7 @@ def model_card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed |
         f"# {name}, {removed_count} of {model.grid.size} attention heads removed\n",
         f"Made with `headlab shrink` from {name} (fingerprint `{model.fingerprint[:16]}`), "
         "without fine-tuning. Query, key and value rows and output columns of the removed heads "
-        f"are gone from the weights; {_rounding_clause(record)}. The licence of the original "
+        f"are removed from the weights; {_rounding_clause(record)}. The licence of the original "
         "model holds for this one.\n",
         "\n".join(_before_after(model, shrunk, record, speed)) + "\n",
         _comparison(record, masked_count),

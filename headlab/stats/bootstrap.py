@@ -349,7 +349,8 @@ def ratio_interval(sums: Floats, level: float = 0.95) -> Ratio:
         variance = sentence_count / (sentence_count - 1) * residual_squares / n**2
         independent_answers = share * (1 - share) / variance
         freedom_correction = (
-            t.ppf(tail_share, np.maximum(n - 1, 1)) / t.ppf(tail_share, np.maximum(sentence_count - 1, 1))
+            t.ppf(tail_share, np.maximum(n - 1, 1))
+            / t.ppf(tail_share, np.maximum(sentence_count - 1, 1))
         ) ** 2
         all_agree = (h <= 0) | (h >= n) | (sentence_count < 2)
         effective_size = np.where(
@@ -389,7 +390,14 @@ def ratio_excess(sums: Floats, level: float = 0.95) -> Excess:
             + centre**2 * nn
             + 2 * mean_answers**2 * (1 + centre**2)
         )
-        standard_error = np.sqrt(pooled_sentence_count / (pooled_sentence_count - 1) * np.maximum(residual_squares, 0)) / pooled_answer_count
+        standard_error = (
+            np.sqrt(
+                pooled_sentence_count
+                / (pooled_sentence_count - 1)
+                * np.maximum(residual_squares, 0)
+            )
+            / pooled_answer_count
+        )
         half_width = t.ppf((1 + level) / 2, pooled_sentence_count - 1) * standard_error
         p = t.sf(centre / standard_error, pooled_sentence_count - 1)
         low = np.maximum(centre - half_width, -1)

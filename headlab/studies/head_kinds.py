@@ -12,7 +12,7 @@ from headlab.studies.result import DataClass, StudyResult, head_of, marked_recor
 
 
 class HeadKind(StrEnum):
-    """What the heads are that the records of a field list, in the field's annotation.
+    """The kind of the heads that a field of a result lists; it stands in the field's annotation.
 
     `shared: Annotated[Records[SharedHead], TableName("heads-agnostic"), HeadKind.AGNOSTIC]`; of several fields of one
     kind the more certain stands first.

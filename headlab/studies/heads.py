@@ -105,7 +105,7 @@ class FewHead:
         head: The head.
         positive_in: Number of languages with a positive value.
         negative_in: Number of languages with a negative value.
-        surely: The same by intervals that exclude 0, by sign: "positive" and "negative"; empty without intervals.
+        surely: Number of languages whose interval excludes 0, by sign ("positive", "negative"); empty without intervals.
         lowest: Value in any language.
         highest: Value in any language.
         positive_languages: Those with a positive value, comma-separated.

@@ -170,7 +170,9 @@ def area_cells(
         Gain(mean_areas(stratum.curves[ordering]), stratum.groups, 0)
         for stratum in curves_by_stratum
     ]
-    mean, (low, high, _) = _means_and_bootstrap([gains], seed, are_aligned, pseudo_values=(1.0, 0.0))
+    mean, (low, high, _) = _means_and_bootstrap(
+        [gains], seed, are_aligned, pseudo_values=(1.0, 0.0)
+    )
     return 100 * float(mean[0]), 100 * float(low[0]), 100 * float(high[0])
 
 

@@ -537,7 +537,7 @@ class Pieces:
         return Ask("scores", language, description, forwards, method_key, missing=True)
 
     def ask_study_scores(self, options: Mapping[str, OptionValue]) -> list[Ask]:
-        """The cost of `self.scored` in every language."""
+        """The cost of `self.study_scores` in every language."""
         method, method_options = method_with_options(options)
         return [
             self.ask_scores(language, method, options=method_options) for language in self.languages

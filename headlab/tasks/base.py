@@ -332,7 +332,8 @@ class Source(NamedTuple):
     """Where examples come from, in words.
 
     Attributes:
-        here: Whether they are on this machine.
+        words: The place, such as a folder or a repository.
+        is_present: Whether they are on this machine.
         advice: What to do if not.
     """
 

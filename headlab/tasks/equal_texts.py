@@ -135,9 +135,7 @@ def equal_texts(
         examples: those that a result is on, all of the split or some.
 
     Returns:
-        One count for each other split whose examples are on this machine: none is fetched for the
-            count, and one that
-        is missing or cannot be read is left out.
+        One count for each other split whose examples are on this machine and can be read. None is fetched for it.
     """
     counts = []
     for other_split in OTHER_SPLITS[split]:
@@ -153,7 +151,8 @@ def _present_examples(task: Task, language: str, split: Split) -> Sequence[Examp
         return ()
     try:
         return tuple(task.read(language, split, task.seed))
-    except HeadlabError:  # the count belongs to another split's result, which must not fail for it
+    # The caller computes a result on another split, which must not fail for this one.
+    except HeadlabError:
         return ()
 
 
@@ -384,11 +383,7 @@ def _by_components(rows: Sequence[DividedRow], share: float, is_aligned: bool) -
 def _deal(
     components: Sequence[_Component], dev_sizes: Mapping[str, int]
 ) -> tuple[list[_Component], list[_Component]]:
-    """Dev and test: each component goes to dev if that brings the languages closer to the rows that are wanted there.
-
-    Args:
-        dev_sizes: Dev rows by language.
-    """
+    """Divide components into dev and test, in their order.
     still_wanted = dict(dev_sizes)
     dev: list[_Component] = []
     test: list[_Component] = []

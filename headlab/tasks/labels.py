@@ -110,7 +110,7 @@ def are_nameless(names: Sequence[str]) -> bool:
 def read_label_map(text: str) -> dict[str, str]:
     """{"entailment": "LABEL_2", ...} from "entailment=LABEL_2,...", or from a JSON object, for names with commas.
 
-    Raises HeadlabError for any other form.
+    Raises HeadlabError for any other form, for a label that is there twice, and for an empty name.
     """
     pairs = _pairs(text)
     label_map = dict(pairs)
@@ -128,7 +128,7 @@ def read_label_map(text: str) -> dict[str, str]:
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    """Labels and classes of a text; of JSON that is not an object of texts, one that is refused."""
+    """The (label, class) pairs that a text tells; none if it is JSON that is not an object of texts."""
     if text.lstrip().startswith("{"):
         try:
             pairs: list[tuple[str, Any]] = json.loads(text, object_pairs_hook=list)

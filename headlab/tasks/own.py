@@ -198,7 +198,7 @@ def _text(upload: Upload) -> str:
 
 @dataclass(frozen=True)
 class DraftCheck:
-    """What was found.
+    """What reading a draft's files gave: the task, or the errors in it.
 
     Attributes:
         labels: The labels of all rows, sorted.

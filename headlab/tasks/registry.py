@@ -226,4 +226,6 @@ def source_of(name: str, data: Path | None = None) -> Source:
     try:
         return SOURCES[name](data)
     except HeadlabError as error:
-        return Source("a folder that cannot be read", False, str(error))
+        return Source(
+            "a folder that cannot be read", here=False, advice=str(error)
+        )  # is_present= after the renaming

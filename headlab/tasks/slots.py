@@ -120,8 +120,8 @@ def _most_frequent_slot(sentence: DrawnSentence, word: Sequence[tuple[str, int]]
     """The slot of most letters of a word; letters outside any slot do not count.
 
     Args:
-        sentence: That the word is from.
-        word: Its letters, each with its mark.
+        sentence: The sentence that the word is from.
+        word: The word's letters, each with its mark, the index of its piece in the sentence.
     """
     slots = Counter[str]()
     for _, mark in word:
@@ -185,14 +185,7 @@ def replace_with_marks(
 def _marks_of_replacement(
     old_text: str, new_text: str, marks: Sequence[int], last_mark: int
 ) -> Iterator[int]:
-    """Marks of a replacement: of each character that of the one it replaced, or of the one before it.
-
-    Args:
-        old_text: What is replaced.
-        new_text: What it is replaced by.
-        marks: Of the characters of old_text.
-        mark: Of the character before them.
-    """
+    """A mark for each character of `new_text`: that of the character of `old_text` in whose place it stands.
     matcher = SequenceMatcher(None, old_text, new_text, autojunk=False)
     for operation, old_start, old_end, new_start, new_end in matcher.get_opcodes():
         for offset in range(new_end - new_start):

@@ -193,7 +193,7 @@ class GateStep(StepMade):
 
     Attributes:
         expected: Σ P(gate ≠ 0).
-        open: Gates more likely 1 than 0, out of `gates`.
+        open: Gates at least as likely to be 1 as to be 0, out of `gates`.
     """
 
     penalty: float = 0.0

@@ -495,7 +495,7 @@ def measured_record(evaluations: Mapping[str, Evaluation]) -> dict[str, JsonLike
 
 
 def write_folder(out: Path, output: TrainingOutput, record: JsonRecord) -> None:
-    """Write the folder beside its target, then move it there, replacing an older one. Raises HeadlabError."""
+    """Write a trained model's folder, atomically, in place of an older one. Raises HeadlabError if that fails.
     with replacing_folder(out) as build:
         if output.tokenizer is not None:
             output.tokenizer.save_pretrained(str(build))

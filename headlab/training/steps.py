@@ -614,13 +614,14 @@ def fits_in_memory(subject_and_verb: str, advice: str) -> Iterator[None]:
 
 
 def fitting(state: State, rows: int, run: Callable[[int], Computed]) -> Computed:
-    """Result of `run(rows)` with as many rows computed together as fit in memory: halved after each failure.
+    """Result of `run(rows)`; each time that memory is full, it is called again with half as many rows.
 
     Raises HeadlabError if a single row does not fit.
 
     Args:
-        state: Where the number of rows that fitted is stored.
-        run: Starts afresh on each call.
+        state: Its `rows` is set to the new number after each failure, so that later steps start with it.
+        rows: Number of examples computed together at first.
+        run: Takes a number of rows; starts afresh on each call.
     """
     while True:
         try:

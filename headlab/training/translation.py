@@ -82,7 +82,7 @@ class NoVocabulary(HeadlabError):
 
 
 def word_pieces(sentences: Iterable[str], size: int) -> bytes:
-    """A sentencepiece model of at most `size` pieces (a unigram language model, Kudo 2018), equal for equal sentences.
+    """Train a SentencePiece model of at most `size` pieces; returns the bytes of its file, equal for equal sentences.
 
     Ids follow Marian: 0 ends a text, 1 is unknown.  Raises HeadlabError if sentencepiece is not installed or can make
     no vocabulary from the sentences.
@@ -178,7 +178,12 @@ class Sentences(Encoded):
         return super().inputs(rows, device) | {"decoder_input_ids": decoder_inputs}
 
     def loss(self, logits: torch.Tensor, rows: Ints) -> torch.Tensor:
-        """Summed cross-entropy of the tokens against the smoothed targets, nats."""
+        """Cross-entropy of the smoothed targets, summed over all target tokens of the rows, nats.
+
+        Args:
+            logits: [row, token, vocabulary].
+            rows: Indices of examples, int [row].
+        """
         targets = self.labels(rows, logits.device)
         return cross_entropy(
             logits.flatten(0, 1),
@@ -195,14 +200,16 @@ def encode_sentences(
     max_length: int,
     smoothing: float,
 ) -> Sentences:
-    """Tokenise both sides; tokens beyond `max_length` are cut off."""
+    """Sources and targets as tokens; those beyond `max_length` of each are left out."""
     sources = tokenizer([e.text for e in examples], truncation=True, max_length=max_length)
     targets = tokenizer(
         text_target=[e.target or "" for e in examples], truncation=True, max_length=max_length
     )
     source_inputs = {name: sources[name] for name in ("input_ids", "attention_mask")}
     padding = int(tokenizer.pad_token_id)
-    return Sentences(tokenizer, source_inputs, targets["input_ids"], False, padding, padding, smoothing)
+    return Sentences(
+        tokenizer, source_inputs, targets["input_ids"], False, padding, padding, smoothing
+    )
 
 
 def check_sentences(examples: Sequence[Example]) -> None:

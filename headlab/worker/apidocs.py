@@ -104,7 +104,10 @@ def _type_words(schema: Schema) -> str:
     if kind == "array":
         return "list of " + schema_words(schema.get("items", {}))
     if kind == "object":
-        value_schemas = [schema.get("additionalProperties"), *schema.get("patternProperties", {}).values()]
+        value_schemas = [
+            schema.get("additionalProperties"),
+            *schema.get("patternProperties", {}).values(),
+        ]
         value_words = [schema_words(value) for value in value_schemas if isinstance(value, Mapping)]
         if not value_words:
             return "object"

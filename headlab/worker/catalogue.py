@@ -105,7 +105,7 @@ def _fingerprint(name: str) -> str | None:
 
 
 def _draft_of(request: TaskRequest) -> Draft:
-    """A task to be made, as it was sent."""
+    """The draft in a request."""
     return Draft(
         request.name,
         request.format,

@@ -416,7 +416,7 @@ def _job_request(kind: str | Job, spec: Mapping[str, JsonValue] | None) -> dict[
 
 
 def _raise_for_status(answer: httpx.Response) -> None:
-    """Raise HeadlabError with the worker's own message for anything but success."""
+    """Raise HeadlabError for anything but success, with the worker's own message if the answer has one."""
     if answer.is_success:
         return
     try:

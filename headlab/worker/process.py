@@ -36,10 +36,9 @@ MIN_DIFFERENT = 6
 
 
 def token_of_environment() -> str | None:
-    """$HEADLAB_TOKEN; None if it is not set.
-
+    """The token in $HEADLAB_TOKEN; None if it is empty or not set.
     Raises:
-        HeadlabError: If it is too weak or cannot be sent.
+        HeadlabError: It is too easy to guess, or has characters that an HTTP header cannot hold.
     """
     token = os.environ.get(TOKEN_VARIABLE)
     if not token:

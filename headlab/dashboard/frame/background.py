@@ -105,11 +105,11 @@ def wait_for_result(ask: Callable[[], T]) -> T:
         ask: The call.
     """
 
-    def answer() -> Generator[T]:
+    def yield_result() -> Generator[T]:         (and LatestValue(yield_result))
         yield ask()
 
     live = LatestValue(answer)
-    await_values(live, 2)
+    await_values(live, 2)  # there is only one value: this waits for the end, which an error is too
     if live.error is not None:
         raise live.error
     return cast(T, live.value)

@@ -236,7 +236,10 @@ def _note_unused_label_map(name: str) -> None:
 
 
 def _require_class_names(stated_map: Mapping[str, str]) -> None:
-    """Raise HeadlabError for a class given by its number: which stored results have it, only the model can tell."""
+    """Raise HeadlabError for a class given by its number.
+
+    Stored results name their classes, and only the model tells which name a number stands for.
+    """
     for class_name in stated_map.values():
         if class_name.isdigit():
             raise HeadlabError(

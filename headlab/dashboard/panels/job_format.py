@@ -114,7 +114,10 @@ def job_details(row: JobRow) -> Details:
 
 
 def _details_of(job: Job | None) -> Details:
-    """What a job says that it computes; nothing as in `words_of_job`."""
+    """What a job says that it computes; empty where `words_of_job` would be.
+
+    `words_of_job` is called for its handling of failures alone: the pairs are collected beside it.
+    """
     pairs: Details = []
 
     def collect_details(job: Job) -> str:

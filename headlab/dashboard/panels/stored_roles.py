@@ -212,7 +212,10 @@ def _is_roles_report_of(report: Report, choice: Choice) -> bool:
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _read_roles(key: str, creation_date: str, _result: Result[Report]) -> Roles | str:
-    """The report, or why it was skipped."""
+    """The roles in a stored report, or a sentence on why they cannot be shown.
+
+    Streamlit caches them by the key and the date of the result; it does not hash an argument with an underscore.
+    """
     try:
         return read_roles(_result.record)
     except HeadlabError as error:

@@ -209,7 +209,7 @@ def remember_head_groups(fingerprint: str, costs: Costs) -> None:
 
 
 def heads_gated_together(scores_or_fingerprint: HeadScores | str | None) -> tuple[int, ...]:
-    """For every layer, how many heads share a key and a value; empty where that is not known.
+    """How many heads share a key and a value, [layer]; empty where that is not known.
 
     Args:
         scores_or_fingerprint: Scores of the model, or its fingerprint.
@@ -226,7 +226,11 @@ SCALES = {"one": "one for all maps", "own": "each map's own"}
 
 
 def pick_scale(map_count: int) -> bool:
-    """The widget that chooses the colour scale; whether it is one for all maps. Not drawn for a single map."""
+    """Draw the choice of the colour scale, unless there is a single map.
+
+    Returns:
+        Whether all maps share one scale; True for a single map.
+    """
     if map_count < 2:
         return True
     keep_known_choice("scale", "colour scale", list(SCALES))
@@ -299,7 +303,7 @@ def how_to_read_maps(scores: Mapping[str, HeadScores]) -> str:
 
 
 def _interval_words(scores: Mapping[str, HeadScores]) -> str:
-    """What the marks in these maps say of intervals, in a sentence."""
+    """What the intervals are, and what the marks in these maps say of them, in one or two sentences."""
     first_scores = next(iter(scores.values()))
     if first_scores.low is None:
         return "These scores have no intervals, so it is not known which differences are noise."

@@ -305,7 +305,10 @@ def component(kind: str) -> Callable[..., Any]:
 
 
 def uninterrupted(callback: Callable[..., None]) -> Callable[..., None]:
-    """A callback that other requests wait for: streamlit would end it where it accesses session state."""
+    """The callback, made to run to its end before another request is served.
+
+    Without this, streamlit would end it for a waiting request where it accesses session state.
+    """
 
     def run_uninterrupted(*arguments: Any) -> None:
         with without_interruption():

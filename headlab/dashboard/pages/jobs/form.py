@@ -147,7 +147,7 @@ class JobForm:
         return fields
 
     def method_options(self, method: str, values: FormValues) -> dict[str, SimpleValue]:
-        """The options of a method by name.
+        """The values of a method's options, by name; the default where no widget was drawn.
 
         Args:
             method: Its key.

@@ -124,7 +124,7 @@ def _open_gates(job: Job, job_row: JobRow) -> None:
 
 
 def _open_prune(job: Job, job_row: JobRow) -> None:
-    """Open the Prune page: with the job's mask if it has one."""
+    """Open the tab of the Prune page where heads are switched; the job's mask becomes the current one if it has one."""
     if isinstance(job, WorthJob):
         mask = mask_from_json(job.mask, "the job's mask")
         history_of(str(mask.model.get("fingerprint")), mask.grid).set_mask(
@@ -135,7 +135,7 @@ def _open_prune(job: Job, job_row: JobRow) -> None:
 
 
 def _open_front(job: Job, job_row: JobRow) -> None:
-    """Open the Prune page at the job's front, if it made one."""
+    """Open the tab of the Prune page that shows fronts, at the job's front if it made one."""
     keys = result_keys(job_row)
     if keys:
         show_front_next(keys[0])

@@ -271,8 +271,8 @@ def take_point(front: StoredFront, history: MaskHistory, order: str, removed_cou
     Args:
         front: The front that the point is of.
         history: Of the mask.
-        order: In which the point's heads are removed.
-        removed_heads: How many of them are.
+        order: Key of the order in which heads are removed.
+        removed_count: How many of its first heads are removed.
     """
     if (order, removed_count) == (front.answer.order, front.answer.removed):
         mask = chosen_mask(front.report, history.grid)  # only the answer was measured on test
@@ -306,7 +306,7 @@ def _draw_test_accuracy(front: StoredFront) -> None:
 
 
 def _draw_point_list(front: StoredFront, history: MaskHistory) -> None:
-    """The same points as a list: for the keyboard, and where a dot is hard to hit."""
+    """Draw the answer and the best points as a list: for the keyboard, and where a dot is hard to hit."""
     points = offered_points(front)
     # One list per front: a point chosen in another front is not valid here.
     key = f"{POINT_LIST}-{front.result.key[:12]}"
