@@ -173,7 +173,6 @@ def shares_chart(title: str, values: Mapping[tuple[str, int, int], float], unit:
         title: What the chart shows.
         values: {(stack, layer, head): value in `unit`}.
         unit: Of the values; it stands beside the key to the colours.
-        and the name: it takes any non-negative values; "shares" is true of its one caller (% of sentences). `head_values_chart` would be true of all.
 
     Returns:
         The chart.

@@ -119,8 +119,9 @@ def svg(chart: Chart, *, is_inline: bool = False) -> str:
 
     Args:
         chart: What to draw.
-        is_inline: Whether it stands in an HTML document. The document's style sheet then gives the font, and the colours as --ink, --soft and
-        --line; otherwise the chart has its own, dark on white.
+        is_inline: Whether it stands in an HTML document. The document's style sheet then gives the
+            font, and the colours as --ink, --soft and --line; otherwise the chart has its own, dark
+            on white.
 
     Returns:
         An element `svg`.
@@ -435,12 +436,11 @@ class _Drawing:
         """An empty drawing.
 
         Args:
-            resolution: Dots per inch of matplotlib, in which 72 of our pixels fit: a pixel is drawn as one point.
-            and: `self.chart, self.layout = chart, _layout(chart)` -> two lines
-            and: the class's Attributes lack three: pixel_transform: From pixels of the layout to matplotlib's dots. value_transform: From
-                 values of the axes to matplotlib's dots. plot_box: The plot's box, where artists of values are cut.
+            resolution: matplotlib's dots per inch, in which 72 of our pixels fit: a pixel is drawn
+                as one point.
         """
-        self.chart, self.layout = chart, _layout(chart)
+        self.chart = chart
+        self.layout = _layout(chart)
         layout = self.layout
         dots_per_pixel = resolution / POINTS_PER_INCH  # in a pixel
         self.pixels = (

@@ -102,10 +102,8 @@ def _watch_factory(show_progress: ShowProgress) -> Callable[[str, float], Watch[
     from headlab.training import Watch
 
     def watch_run(language: str, weight: float) -> Watch[GateStep]:
-        last_position = (
-            0,
-            1,
-        )  # (steps done, steps), where the bar stays while the gates are measured
+        # (steps done, steps), where the bar stays while the gates are measured.
+        last_position = (0, 1)
 
         def show_step(step: GateStep) -> None:
             nonlocal last_position

@@ -723,7 +723,12 @@ class Choices(ChoiceAnswers, TokenQueries):
             )
 
     def _score_alone(self, row: int, choice: int) -> torch.Tensor:
-        comment over is_context_or_choice:         # Segment 0 is the context that all continuations share.
+        """Log-probability of one continuation, behind its context and without the others; a scalar.
+
+        Args:
+            row: Index of the example.
+            choice: Number of the continuation, from 0; its segment is choice + 1.
+        """
         device = self.model.device
         tokens = np.array(self._rows[row])
         segments = np.array(self._segments[row])
@@ -921,9 +926,9 @@ class PackedChoices(NamedTuple):
     Attributes:
         tokens: Input tokens.
         positions: The positions at which the model is asked for a token.
-        target_tokens: The token whose score is asked for at each of them: those of all continuations in turn.
+        target_tokens: The token whose score is asked for at each of them: those of all
+            continuations in turn.
         choice_of_token: Number of the continuation that each target token belongs to.
-        # TokenQuery and TokenQueries: "target_tokens: The right token at each of them." / "The tokens whose scores are asked for there, [example][answer]."
         segments: Of each input token, 0 for the context, or the number of its continuation, from 1.
     """
 
@@ -987,7 +992,9 @@ def _reach(segments: Sequence[int]) -> int:
 
 
 def _ambiguous_choices_note(target_tokens: Rows, choice_of_token: Rows) -> str:
-    """Say in how many examples one choice has the same tokens as another, or begins with those of another.
+    """Say in how many examples one choice has the same tokens as another, or begins with them.
+
+    The sentences have no full stop; the text is empty if there is no such example.
 
     Args:
         target_tokens: The tokens of all choices, one choice after the other, [example][token].

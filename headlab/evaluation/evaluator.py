@@ -175,8 +175,8 @@ BATCH = 64
 CHUNKS = (16, 240)
 # For long texts the first estimate uses fewer examples: at least two, at most so many tokens in all.
 FIRST_TOKENS = 512
-# A batch runs on one core. Batches of the first chunk have this many times fewer tokens, so that there are
-# several and more cores are busy.
+# A batch runs on one core. Batches of the first chunk have this many times fewer tokens, so that
+# there are several and more cores are busy.
 FIRST_SHARE = 4
 # Default for the memory that cached layer inputs may take.
 STATE_BYTES = 192 << 20
@@ -296,7 +296,8 @@ class Evaluator:
         """Free the cached layer inputs; the next pass starts at the first layer.
 
         Args:
-            further_batches: Finished batches of the call, which may be halves of the evaluator's own and are not stored in it yet.
+            further_batches: Finished batches of the call, which may be halves of the evaluator's
+                own and are not stored in it yet.
         """
         for chunk in (*self._chunks, further_batches):
             for batch in chunk:
@@ -317,7 +318,9 @@ class Evaluator:
         )
 
     def batches(self, rows: Ints, size: int | None = None) -> list[Batch]:
-        """Batches of at most `size` of the given rows, whatever their tokens; sorted by length, each padded to its longest.
+        """Batches of the given rows, sorted by length, each padded to its longest row.
+
+        The number of tokens in a batch is not limited.
 
         Args:
             rows: Indices of examples, int [row].
@@ -396,11 +399,10 @@ class Evaluator:
     def _refuse_not_finite(self, rows: Ints, is_not_finite: npt.NDArray[np.generic]) -> None:
         """Raise HeadlabError, naming the first example, if the logits of any row are not finite.
 
-              Args:
-                  rows: Indices of examples, int [row].
-                  is_not_finite: Whether a row's logits are not finite, bool [row].
-              """
-        and in worth_of: `self._refuse_not_finite(rows, not_finite_on_host.astype(bool))`, with the type Bools.
+        Args:
+            rows: Indices of examples, int [row].
+            is_not_finite: Whether a row's logits are not finite, [row].
+        """
         if not is_not_finite.any():
             return
         example = self.examples[rows[int(is_not_finite.argmax())]]

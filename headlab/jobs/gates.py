@@ -150,7 +150,7 @@ class GatesJob(TaskJob):
                 task,
                 language,
                 self.weights,
-                options=self.gate_options(self.weights[0]),  # `sweep` puts in each weight
+                options=self.gate_options(self.weights[0]),  # `sweep` sets each weight in turn
                 store=lab.watched_store(running, language),
                 watch=partial(watch_run, language),
             )

@@ -112,7 +112,7 @@ class Lab(Protocol):
         ...
 
     def need(self, model: str) -> Model:
-        """Load a model in place of the resident one, unless it is that; return it."""      (local.py, model_host.py too)
+        """Load a model in place of the resident one, unless it is that; return it."""
         ...
 
     def task(self, name: str, label_map: Mapping[str, str] | None = None) -> Task:

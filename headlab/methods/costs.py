@@ -91,7 +91,10 @@ def renewal_of(spec: Mapping[str, object]) -> str:
 
 
 def earlier_order(spec: Mapping[str, object]) -> str:
-    """As `renewal_of`, for the scores that ordered a curve: how they differ from those made today, in a clause; empty if they do not."""
+    """As `renewal_of`, for the scores that ordered a curve.
+
+    A clause on how they differ from those made today; empty if they do not.
+    """
     order = part(spec, "order")
     if not isinstance(order, Mapping):
         return ""

@@ -59,7 +59,7 @@ def free_example(
 
 def _example_rng(seed: int, kind: int, number: int, stream: int) -> np.random.Generator:
     key = [seed, kind, number]
-    if stream > 0:  # without one the seed stays as it was, so that earlier draws stay the same
+    if stream > 0:  # stream 0 adds nothing, so that draws of earlier versions stay the same
         key.append(stream)
     return np.random.default_rng(key)
 

@@ -932,11 +932,16 @@ def _architecture_fact(class_name: str, model_type: str) -> Fact:
         return Fact(
             "Architecture", False, f"Model type {model_type} was tried: {tried_family['why']}."
         )
-    return Fact("Architecture", True, f"{class_name}: the heads of model type {model_type} can be gated.")
+    return Fact(
+        "Architecture", True, f"{class_name}: the heads of model type {model_type} can be gated."
+    )
 
 
 def _heads_fact(config: PretrainedConfig) -> Fact:
     """How many layers and heads there are, if the configuration tells it.
+
+    It tells so for a model of one stack whose layers all have equally many heads.
+    """
     text_config = config.get_text_config()
     layer_count = getattr(text_config, "num_hidden_layers", None)
     head_count = getattr(text_config, "num_attention_heads", None)
@@ -972,16 +977,22 @@ def _language_model_fact(class_name: str, config: PretrainedConfig, task: Task) 
     """Whether a model is a language model, as far as its class tells."""
     is_masked = class_name.endswith("ForMaskedLM")
     if config.is_encoder_decoder:
-        generates = class_name.endswith(("ForConditionalGeneration", "MTModel", "EncoderDecoderModel"))
+        generates = class_name.endswith(
+            ("ForConditionalGeneration", "MTModel", "EncoderDecoderModel")
+        )
         continues_texts = generates and task.likelihood == "choices"
     else:
         continues_texts = class_name.endswith(("ForCausalLM", "LMHeadModel"))
     if continues_texts or (is_masked and task.likelihood == "tokens"):
-        return Fact("Answers", True, f"{class_name} is a language model, which task {task.name} needs.")
+        return Fact(
+            "Answers", True, f"{class_name} is a language model, which task {task.name} needs."
+        )
     problem = "does not predict the next token of a text"
     if is_masked:
         problem = "predicts masked tokens, and not the next one"
-    sentence = f"{class_name} {problem}, so it cannot do task {task.name}; use one like smollm2-135m."
+    sentence = (
+        f"{class_name} {problem}, so it cannot do task {task.name}; use one like smollm2-135m."
+    )
     return Fact("Answers", False, sentence)
 
 
@@ -994,8 +1005,9 @@ def _labels_fact(class_name: str, config: PretrainedConfig, task: Task) -> Fact:
         return Fact("Labels", False, sentence)
     try:
         asks_for_words = bool(task.examples(task.languages[0], "dev", 1)[0].words)
-    # The task's data are not on this machine. Reading its examples later says so, so no mismatch is told here.
     except HeadlabError:
+        # The task's data are not on this machine. Reading its examples later says so, so no
+        # mismatch is told here.
         asks_for_words = class_name.endswith("ForTokenClassification")
     if asks_for_words != class_name.endswith("ForTokenClassification"):
         texts_or_words = "words" if asks_for_words else "texts"
@@ -1007,6 +1019,8 @@ def _labels_fact(class_name: str, config: PretrainedConfig, task: Task) -> Fact:
         )
     class_names = [str(label) for _, label in sorted((config.id2label or {}).items())]
     try:
-        return Fact("Labels", *match_before_examples(task.name, task.labels, class_names, task.label_map))
+        return Fact(
+            "Labels", *match_before_examples(task.name, task.labels, class_names, task.label_map)
+        )
     except HeadlabError as error:
         return Fact("Labels", False, as_sentence(error))

@@ -502,6 +502,12 @@ def convert(folder: Path) -> Path:
 
 def write_folder(parsed_file: E5File, target: Path, sha256: str) -> Path:
     """Write a model's folder from its parsed file, atomically, unless a complete one is there.
+
+    Args:
+        parsed_file: The packaged file of the model.
+        target: The folder.
+        sha256: Hash of the file, for the manifest.
+    """
     if not is_complete(target):
         with replacing_folder(target, is_complete, CHOOSE_MODEL_CACHE) as folder:
             write_files(parsed_file, folder, sha256)

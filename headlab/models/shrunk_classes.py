@@ -100,7 +100,7 @@ CLASS_PREFIX = "Shrunk"
 
 
 class ShrunkModel:
-    """Mixin for a transformers class: the full model is built, then removed heads are taken out of its layers."""
+    """Mixin for a transformers class: the full model is built, then heads are removed from its layers."""
 
     config: PretrainedConfig
 

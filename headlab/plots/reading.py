@@ -154,7 +154,12 @@ def _texts(trace: Part, values: np.ndarray[Any, Any]) -> list[list[str]]:
 
 
 def _series(trace: Part, figure_name: str) -> Iterator[Series]:
-    """The area, line and dots of one trace that `with_defaults` has completed.  Args: trace: ...; figure_name: Of the figure, for errors."""
+    """The area, line and dots of one trace that `with_defaults` has completed.
+
+    Args:
+        trace: One of the figure's traces.
+        figure_name: Of the figure, for errors.
+    """
     x = trace["x"]
     y = trace["y"]
     mode = str(trace["mode"])
@@ -199,8 +204,10 @@ def _filled(colour: str) -> tuple[int, int, int, float]:
 def _points(
     trace: Part, x: Sequence[float], y: Sequence[float], series_name: str
 ) -> Iterator[Points]:
-    """The dots of one trace, one series for each colour and symbol; only the first has the name, so that the legend shows it once.
-    before is_one_symbol: # One symbol for all is kept as it is. In a list, "circle-open" is an outline of "circle"."""
+    """The dots of one trace, one series for each colour and symbol.
+
+    Only the first has the name, so that the legend shows it once.
+    """
     marker = {"symbol": "circle", "size": 9, "opacity": 1, **trace["marker"]}
     colours, symbols, sizes, opacities = (
         _of_each(marker[name], len(x)) for name in ("color", "symbol", "size", "opacity")

@@ -74,8 +74,12 @@ def cells(
 
 
 def finish(figure: go.Figure, **layout: object) -> go.Figure:
-    """The same figure with the common layout: a transparent background, and room for a title only if there is one.
-    Args: figure: Changed in place. layout: Further settings of its layout."""
+    """The figure with the common layout: a transparent background, no room for an absent title.
+
+    Args:
+        figure: Changed in place.
+        layout: Further settings of its layout.
+    """
     figure.update_layout(
         template=None,  # the page's, or that of `figure_for_file`
         paper_bgcolor="rgba(0,0,0,0)",

@@ -47,7 +47,9 @@ def kind_of_job(kind: str, spec: Spec) -> str:
 
 
 def job_that_makes(kind: str, spec: Spec) -> Job:
-    """The job that makes a result of this spec; it asks for the numbers of examples that there were, not those once asked for.
+    """The job that makes a result of this spec.
+
+    It asks for as many examples as there were, not as were once asked for.
 
     Raises:
         LookupError: No job makes a result of this kind, or the spec lacks what one needs.
@@ -108,7 +110,10 @@ class Known:
         )
 
     def scored(self, spec: Spec) -> int | None:
-        """The number of dev examples of the scores that ordered a curve. None for a result that is no curve, or if it is not known."""
+        """The number of dev examples of the scores that ordered a curve.
+
+        None for a result that is no curve, or if it is not known.
+        """
         key = part(spec, "order", "run")
         if key is None:
             return None

@@ -144,7 +144,7 @@ def facts_of(
         meta: Its metadata.
         more: Further facts, after the options.
     """
-    # Fields that no other fact shows. The command is shown with the commands.
+    # Fields that no other fact shows; the command is shown with the commands.
     other_facts = (
         (name.replace("_", " "), as_text(value)) for name, value in spec.items() if name not in TOLD
     )

@@ -113,7 +113,10 @@ def _gain_cells(differences: Sequence[PairedDifference]) -> list[Row]:
 
 def _rows_of_models(results: TranslationResults) -> list[tuple[Row, Evaluated]]:
     """The leading cells of each model's row, with the model; the first is the reference.
-    (second paragraph) The cells are the stacks with gates, λ, the number of heads kept in each stack, and that of undecided gates."""
+
+    The cells are the stacks with gates, λ, the number of heads kept in each stack, and that of
+    undecided gates.
+    """
     head_counts = [head_count for _, head_count in results.runs[0].gates.kept_by_stack(0).values()]
     rows: list[tuple[Row, Evaluated]] = [
         ((WITHOUT_GATES, None, *head_counts, None), results.longer),

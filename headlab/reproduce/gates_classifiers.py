@@ -283,8 +283,7 @@ def task_for(plan: Classifier, data: Path) -> Task:
 
 
 def _with_train(task: Task, path: Path, language: str, split: Split, seed: int) -> list[Example]:
-    """Examples of a split, as `task.read` gives them; those of the English train split are read from `path`.
-    and `from headlab.tasks.xnli import COLUMNS as PAIR` -> `as PAIR_COLUMNS` (one use); # start=2: line 1 has the titles"""
+    """Examples of a split, as `task.read` gives them; the English train split is read from `path`."""
     if split != "train" or language != SOURCE:
         return list(task.read(language, split, seed))
     if not path.is_file():

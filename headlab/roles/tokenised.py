@@ -367,9 +367,15 @@ def _words_of_example(example: Example, has_spaces: bool) -> tuple[str, ...]:
 def _complete_words_of(
     sentences: Sequence[Sequence[str]], words_of_tokens: Rows, cut_words: Sequence[int]
 ) -> tuple[Bools, ...]:
-    """Which words of each sentence are complete, bool [word]. (blank) A word without a token is not, nor is the word at which the sentence was cut.
-    Args: sentences: Words of each sentence, [sentence][word]. words_of_tokens: The word of each token, [sentence][token].
-    cut_words: The word at which each sentence was cut, [sentence]; NO_WORD for one that was not."""
+    """Which words of each sentence are complete, bool [word].
+
+    A word without a token is not, nor is the word at which the sentence was cut.
+
+    Args:
+        sentences: Words of each sentence, [sentence][word].
+        words_of_tokens: The word of each token, [sentence][token].
+        cut_words: The word at which each sentence was cut, [sentence]; NO_WORD for one that was not.
+    """
     complete_words_of_sentences = []
     for sentence_index, words_of_sentence in enumerate(sentences):
         is_complete = np.zeros(len(words_of_sentence), dtype=bool)
@@ -639,9 +645,8 @@ def _question_by_chance(
     asking: torch.Tensor,
 ) -> Question:
     """A question whose chance is that of a uniform pick among the keys that a query can attend to.
+
     It is asked where some of these keys are correct, but not all.
-    Args: role: Name of the role. key_kind: Kind of the keys. is_correct: Whether a query should attend to a key, bool [row, query, key].
-    candidates: Whether it can, bool [row, query, key]. may_be_asked: Whether a query may be asked about, bool [row, query].
     """
     correct_count = is_correct.sum(dim=2, dtype=torch.float64)
     target_count = targets.sum(dim=2, dtype=torch.float64)

@@ -213,6 +213,11 @@ def _prove_written(
     model: Model, shrunk: Shrunk, read_back: Checkpoint, inputs: Inputs, target: Path, dtype: str
 ) -> tuple[Proof, Proof | None]:
     """Compare the model that was read back with the original under the mask.
+
+    Returns:
+        The comparison with the original as it is; and, if rounding changed weights, that with the
+        original's weights rounded too, which shows head removal alone (None otherwise).
+    """
     torch.nn.Module.to(read_back.module, device=model.device, dtype=model.module.dtype)
     read_back.module.eval()
     with rounded_weights(model.module, dtype) as is_changed:
@@ -351,7 +356,9 @@ def write_onnx(
     input_names = [session_input.name for session_input in session.get_inputs()]
 
     def run_session(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        (session_logits,) = session.run(None, {name: batch[name].cpu().numpy() for name in input_names})
+        (session_logits,) = session.run(
+            None, {name: batch[name].cpu().numpy() for name in input_names}
+        )
         return torch.as_tensor(session_logits)
 
     proof = compare(model, mask, run_session, inputs)
@@ -371,8 +378,17 @@ def widest_batch(inputs: Inputs) -> dict[str, torch.Tensor]:
     return {name: t.repeat(2, 1)[: max(2, len(t))].cpu() for name, t in batch.items()}
 
 
-the same, and
-"""Write a model as an ONNX file, with dynamic numbers of rows and tokens. Moves the model to the CPU.
+def _export(module: PreTrainedModel, path: Path, batch: dict[str, torch.Tensor]) -> None:
+    """Write a model as an ONNX file, with dynamic numbers of rows and tokens.
+
+    Args:
+        module: The model; it is moved to the CPU and stays there.
+        path: The file.
+        batch: Model inputs by name, [row, token], that the export traces the model with.
+
+    Raises:
+        HeadlabError: The model cannot be exported.
+    """
     dynamic = torch.export.Dim.DYNAMIC
     dynamic_shapes = {"inputs": {name: {0: dynamic, 1: dynamic} for name in batch}}
     logits_module = Logits(torch.nn.Module.cpu(module).eval())
@@ -398,7 +414,9 @@ the same, and
         weight_bytes = sum(
             parameter.numel() * parameter.element_size() for parameter in module.parameters()
         )
-        program.save(str(path), external_data=weight_bytes >= 1 << 30)  # an ONNX file is limited to 2 GB
+        program.save(
+            str(path), external_data=weight_bytes >= 1 << 30
+        )  # an ONNX file is limited to 2 GB
 
 
 @contextmanager

@@ -289,12 +289,14 @@ LOADS_WITHOUT_HEADLAB = """It is an ordinary model of its family: transformers l
 
 
 class Speed(NamedTuple):
-    the same, and
+    """Time of the smaller model divided by that of the untouched one.
+
     Attributes:
         ratio: Median of the ratios of their times.
         low: Lower bound of its interval.
         high: Upper bound of its interval.
-        conditions: Device and sizes of batches.
+        where: Device and sizes of batches.
+    """
 
     ratio: float
     low: float

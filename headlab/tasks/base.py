@@ -333,7 +333,7 @@ class Source(NamedTuple):
 
     Attributes:
         words: The place, such as a folder or a repository.
-        is_present: Whether they are on this machine.
+        here: Whether they are on this machine.
         advice: What to do if not.
     """
 

@@ -135,7 +135,8 @@ def equal_texts(
         examples: those that a result is on, all of the split or some.
 
     Returns:
-        One count for each other split whose examples are on this machine and can be read. None is fetched for it.
+        One count for each other split whose examples are on this machine and can be read. None is
+        fetched for it.
     """
     counts = []
     for other_split in OTHER_SPLITS[split]:
@@ -384,6 +385,14 @@ def _deal(
     components: Sequence[_Component], dev_sizes: Mapping[str, int]
 ) -> tuple[list[_Component], list[_Component]]:
     """Divide components into dev and test, in their order.
+
+    A component goes to dev if the numbers of dev rows of its languages, added up, then come closer
+    to those wanted.
+
+    Args:
+        components: In random order.
+        dev_sizes: Number of dev rows wanted, by language.
+    """
     still_wanted = dict(dev_sizes)
     dev: list[_Component] = []
     test: list[_Component] = []

@@ -226,6 +226,4 @@ def source_of(name: str, data: Path | None = None) -> Source:
     try:
         return SOURCES[name](data)
     except HeadlabError as error:
-        return Source(
-            "a folder that cannot be read", here=False, advice=str(error)
-        )  # is_present= after the renaming
+        return Source("a folder that cannot be read", here=False, advice=str(error))

@@ -185,7 +185,16 @@ def replace_with_marks(
 def _marks_of_replacement(
     old_text: str, new_text: str, marks: Sequence[int], last_mark: int
 ) -> Iterator[int]:
-    """A mark for each character of `new_text`: that of the character of `old_text` in whose place it stands.
+    """A mark for each character of `new_text`: that of the character of `old_text` that it replaces.
+
+    An inserted character has the mark of the character before it.
+
+    Args:
+        old_text: What is replaced.
+        new_text: What it is replaced by.
+        marks: Of the characters of old_text: indices of pieces.
+        last_mark: Of the character before old_text.
+    """
     matcher = SequenceMatcher(None, old_text, new_text, autojunk=False)
     for operation, old_start, old_end, new_start, new_end in matcher.get_opcodes():
         for offset in range(new_end - new_start):

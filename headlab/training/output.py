@@ -495,7 +495,16 @@ def measured_record(evaluations: Mapping[str, Evaluation]) -> dict[str, JsonLike
 
 
 def write_folder(out: Path, output: TrainingOutput, record: JsonRecord) -> None:
-    """Write a trained model's folder, atomically, in place of an older one. Raises HeadlabError if that fails.
+    """Write a trained model's folder, atomically, in place of an older one.
+
+    Args:
+        out: The folder.
+        output: What is written.
+        record: How the model was trained, for training.json.
+
+    Raises:
+        HeadlabError: The folder cannot be written.
+    """
     with replacing_folder(out) as build:
         if output.tokenizer is not None:
             output.tokenizer.save_pretrained(str(build))

@@ -82,10 +82,13 @@ class NoVocabulary(HeadlabError):
 
 
 def word_pieces(sentences: Iterable[str], size: int) -> bytes:
-    """Train a SentencePiece model of at most `size` pieces; returns the bytes of its file, equal for equal sentences.
+    """Train a SentencePiece model of at most `size` pieces; the bytes of its file.
 
-    Ids follow Marian: 0 ends a text, 1 is unknown.  Raises HeadlabError if sentencepiece is not installed or can make
-    no vocabulary from the sentences.
+    It is a unigram language model (Kudo 2018), equal for equal sentences. Ids follow Marian: 0 ends
+    a text, 1 is unknown.
+
+    Raises:
+        HeadlabError: sentencepiece is not installed, or can make no vocabulary from the sentences.
     """
     check_pieces()
     import sentencepiece
@@ -208,7 +211,13 @@ def encode_sentences(
     source_inputs = {name: sources[name] for name in ("input_ids", "attention_mask")}
     padding = int(tokenizer.pad_token_id)
     return Sentences(
-        tokenizer, source_inputs, targets["input_ids"], False, padding, padding, smoothing
+        tokenizer,
+        source_inputs,
+        targets["input_ids"],
+        words=False,
+        start=padding,  # Marian starts a decoder input with the padding
+        padding=padding,
+        smoothing=smoothing,
     )
 
 

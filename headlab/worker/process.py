@@ -37,6 +37,7 @@ MIN_DIFFERENT = 6
 
 def token_of_environment() -> str | None:
     """The token in $HEADLAB_TOKEN; None if it is empty or not set.
+
     Raises:
         HeadlabError: It is too easy to guess, or has characters that an HTTP header cannot hold.
     """

@@ -61,7 +61,9 @@ class LatestValue(Generic[T]):
             False if the time was up.
         """
         with self._news:
-            return self._news.wait_for(lambda: self.done or self._seen >= value_count, timeout=seconds)
+            return self._news.wait_for(
+                lambda: self.done or self._seen >= value_count, timeout=seconds
+            )
 
     def _read(self) -> None:
         try:
@@ -105,11 +107,11 @@ def wait_for_result(ask: Callable[[], T]) -> T:
         ask: The call.
     """
 
-    def yield_result() -> Generator[T]:         (and LatestValue(yield_result))
+    def yield_result() -> Generator[T]:
         yield ask()
 
-    live = LatestValue(answer)
-    await_values(live, 2)  # there is only one value: this waits for the end, which an error is too
+    live = LatestValue(yield_result)
+    await_values(live, 2)  # there is only one value: this waits for the end, or for an error
     if live.error is not None:
         raise live.error
     return cast(T, live.value)

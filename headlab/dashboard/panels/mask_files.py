@@ -87,8 +87,7 @@ def _draw_smaller_model(mask: Mask, model: str) -> None:
         st.markdown(NOT_SHRUNK)
         return
     st.markdown(
-        "This removes the heads from the weights permanently; export the mask, and run the command in the mask's folder:"
-        # a text of the page: look for it in tests and docs first
+        "This removes the heads from the weights permanently; export the mask, and run it in its folder:"
     )
     st.code(shrink_command(model, mask_file_name(mask, model)), language="bash", wrap_lines=True)
 

@@ -36,7 +36,7 @@ class Suggestion:
         rule: A key of `SUGGESTION_RULES`.
         k: How many heads rule `bottom` removes.
         threshold: Of rule `threshold`, in the unit of the scores.
-        correction: Of rule `harmful`, a key of `CORRECTIONS`.
+        correction: Of rule `harmful`, a key of `CORRECTION_WORDS`.
     """
 
     rule: str

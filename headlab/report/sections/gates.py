@@ -100,8 +100,8 @@ def _course_figure(runs: Sequence[LearnedGates]) -> Figure:
 
 
 def _history(gates: LearnedGates) -> Table:
-    """A row for each recorded step: losses, and the expected number of open heads.
-    after it: # A head without a gate is always open.        (at np.where)"""
+    """A row for each recorded step: losses, and the expected number of open heads."""
+    # A head without a gate is always open.
     open_heads = np.where(gates.gated, gates.open_probability, 1.0).sum(axis=1)
     rows: list[tuple[Cell, ...]] = []
     for step, loss, penalty, heads in zip(
