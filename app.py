@@ -6,7 +6,8 @@ from streamlit.starlette import App
 
 def run_session() -> None:
     """Draw the page that the browser is on."""
-    # On a fresh server these imports take seconds, and a page switch may end this run meanwhile and lose the link.
+    # On a fresh server these imports take seconds, and a page switch may end this run meanwhile and
+    # lose the link.
     st.session_state.setdefault(
         "_link", {key: st.query_params.get_all(key) for key in st.query_params}
     )

@@ -46,8 +46,8 @@ def experiment(
 ) -> None:
     """Run an analysis; scores, answers and curves come from the cache or are computed first.
 
-    The cost is printed before it starts. It can be interrupted: finished parts stay in the cache, and the same command
-    resumes from there.
+    The cost is printed before it starts. It can be interrupted: finished parts stay in the cache,
+    and the same command resumes from there.
     """
     if list_ or key is None:
         print_experiments(json=json)
@@ -153,8 +153,8 @@ def front(
 ) -> None:
     """Choose a smaller model by its cost and its weakest language: chosen on dev, measured on test.
 
-    Scores, walks and answers come from the cache or are computed first; the cost is printed before it starts.
-    It can be interrupted; run the same command again to resume.
+    Scores, walks and answers come from the cache or are computed first; the cost is printed before
+    it starts. It can be interrupted; run the same command again to resume.
     """
     from headlab.studies.pareto import chosen_mask
 

@@ -71,7 +71,8 @@ def held(
 ) -> None:
     """Reproduce Held & Yang (EACL 2023): every table and figure, on XNLI and on universal part-of-speech tags.
 
-    The cost of each step is printed before it starts. It can be interrupted; run the same command again to resume.
+    The cost of each step is printed before it starts. It can be interrupted; run the same command
+    again to resume.
     """
     from headlab.cli.figures import write_figures
     from headlab.reproduce.held import (
@@ -212,7 +213,8 @@ def voita_gates(
 ) -> None:
     """Reproduce Voita et al. (ACL 2019), section 6: heads pruned by L0 gates, against other selections and training.
 
-    It can be interrupted; run the same command again to resume. Models are stored in the cache folder.
+    It can be interrupted; run the same command again to resume. Models are stored in the cache
+    folder.
     """
     from headlab.models import pick_device
     from headlab.reproduce import gates
@@ -294,7 +296,8 @@ def shim(
 ) -> None:
     """Reproduce Shim et al. (2021): All-attention pruned by layer-wise gates; perplexity, parameters and speed.
 
-    It can be interrupted; run the same command again to resume. Models are stored in the cache folder.
+    It can be interrupted; run the same command again to resume. Models are stored in the cache
+    folder.
     """
     from headlab.models import pick_device
     from headlab.reproduce import shim as paper

@@ -237,7 +237,8 @@ def curve(
 ) -> None:
     """Remove heads one after another, lowest dev score first, and measure the accuracy.
 
-    Scores come from the cache or are computed first. It can be interrupted; run the same command again to resume.
+    Scores come from the cache or are computed first. It can be interrupted; run the same command
+    again to resume.
     """
     check_ablation(job.ablation)
     task = chosen_task(job.task, job.languages, data, job.label_map)

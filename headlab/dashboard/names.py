@@ -21,7 +21,8 @@ def languages_words(languages: Sequence[str], chosen_languages: Collection[str] 
 
     Args:
         languages: Codes of the languages that something was computed in.
-        chosen_languages: Codes of the languages chosen in the sidebar; many that are exactly these are called so.
+        chosen_languages: Codes of the languages chosen in the sidebar; many that are exactly these
+            are called so.
     """
     if len(languages) <= MAX_TITLES:
         titles = [language_title(code) for code in languages]

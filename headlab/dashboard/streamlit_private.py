@@ -1,9 +1,10 @@
 """Everything of Streamlit that headlab relies on although Streamlit does not document it.
 
-No other module of the dashboard imports a private name of Streamlit. Each name stands behind a function whose
-docstring says what headlab needs it for and what would break without it; at the end are the parts of Streamlit's page
-that our styles and scripts in `static/` look for. tests/ui/test_streamlit_private.py compares all of it with the
-installed Streamlit, and docs/contributing.md says what to do when Streamlit is upgraded.
+No other module of the dashboard imports a private name of Streamlit. Each name stands behind a
+function whose docstring says what headlab needs it for and what would break without it; at the end
+are the parts of Streamlit's page that our styles and scripts in `static/` look for.
+tests/ui/test_streamlit_private.py compares all of it with the installed Streamlit, and
+docs/contributing.md says what to do when Streamlit is upgraded.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ Placeholder: TypeAlias = DeltaGenerator
 def is_fragment_run() -> bool:
     """Whether the request redraws fragments only: one of their timers, or a widget in one, has made it.
 
-    A fragment that redraws itself puts back what the program set, as its timer's request brings what the browser
-    showed before. Were this always false, a timer could undo a press.
+    A fragment that redraws itself puts back what the program set, as its timer's request brings
+    what the browser showed before. Were this always false, a timer could undo a press.
     """
     context = get_script_run_ctx()
     return context is not None and bool(context.fragment_ids_this_run)
@@ -46,8 +47,9 @@ def is_fragment_run() -> bool:
 def keys_in_request() -> set[str | None]:
     """Keys of the widgets whose values the request brought; None stands for those without a key.
 
-    A value that the program set is sent until the browser has drawn its widget, which is when a request brings it.
-    Were this empty, values would be sent for ever; were it too full, a browser that was slow would lose a pick.
+    A value that the program set is sent until the browser has drawn its widget, which is when a
+    request brings it. Were this empty, values would be sent for ever; were it too full, a browser
+    that was slow would lose a pick.
     """
     context = get_script_run_ctx()
     if context is None:
@@ -64,8 +66,8 @@ def keys_in_request() -> set[str | None]:
 def without_interruption() -> Iterator[None]:
     """Let other requests wait until the block has ended.
 
-    Streamlit asks for a waiting request whenever session state is read or written, and ends the run for it. Without
-    this a press could be acted on by half.
+    Streamlit asks for a waiting request whenever session state is read or written, and ends the run
+    for it. Without this a press could be acted on by half.
     """
     context = get_script_run_ctx()
     requests = None if context is None else context.script_requests
@@ -82,7 +84,8 @@ def without_interruption() -> Iterator[None]:
 def let_requests_through() -> None:
     """End this run here if another request waits.
 
-    Streamlit looks for one whenever session state is read. Without this a page switch would wait for the worker.
+    Streamlit looks for one whenever session state is read. Without this a page switch would wait
+    for the worker.
     """
     st.session_state.get("_")
 
@@ -90,7 +93,8 @@ def let_requests_through() -> None:
 def session_values() -> dict[str, object]:
     """A copy of session state and of the values of keyed widgets, by key, all taken at one moment.
 
-    Reading them one after the other fails where the next run takes one away meanwhile, and with it a press.
+    Reading them one after the other fails where the next run takes one away meanwhile, and with it
+    a press.
     """
     return st.session_state.to_dict()
 
@@ -101,8 +105,8 @@ def session_values() -> dict[str, object]:
 def serve_download(content: bytes, mime_type: str, place: str, file_name: str) -> None:
     """Let the server keep a file for download until another is kept at the same place; nothing without a server.
 
-    Streamlit forgets the file of a button that makes it on demand after two runs of anybody, so on a busy server the
-    browser would ask for it too late.
+    Streamlit forgets the file of a button that makes it on demand after two runs of anybody, so on
+    a busy server the browser would ask for it too late.
 
     Args:
         content: Of the file.
@@ -119,8 +123,8 @@ def serve_download(content: bytes, mime_type: str, place: str, file_name: str) -
 def leave_pages_folder() -> bool:
     """Tell Streamlit that the folder `pages/` is not a list of pages; whether it had taken it for one.
 
-    It does until `st.navigation` has been called once. Without this the first link straight to a page, on a server
-    that was just started, would show the page without its frame.
+    It does until `st.navigation` has been called once. Without this the first link straight to a
+    page, on a server that was just started, would show the page without its frame.
     """
     if not PagesManager.uses_pages_directory:
         return False
@@ -146,7 +150,8 @@ HEALTH_PATH = "/_stcore/health"
 def running_server() -> uvicorn.Server | None:
     """The server in which Streamlit runs the app, in the main thread; None where it is not one of uvicorn.
 
-    It is found by its handler of signals. Without it the app's worker would go on after a request to terminate.
+    It is found by its handler of signals. Without it the app's worker would go on after a request
+    to terminate.
     """
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     if isinstance(server, uvicorn.Server):
@@ -160,8 +165,8 @@ def running_server() -> uvicorn.Server | None:
 def css_class(key: str) -> str:
     """A widget's key as Streamlit's page writes it after `st-key-` into the class of its element.
 
-    `static/buttons.js` sends the numbers of a form by these classes. Were they others, a number that was typed just
-    before a press could be lost.
+    `static/buttons.js` sends the numbers of a form by these classes. Were they others, a number
+    that was typed just before a press could be lost.
     """
     return re.sub(r"[^a-zA-Z0-9_-]", "-", key.strip())
 

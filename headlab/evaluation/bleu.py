@@ -138,10 +138,10 @@ def gain(
 def corpus_bleu(counts: Floats | Ints) -> Floats:
     """BLEU from a corpus's counts: float [...] from counts [..., 10] summed over its sentences.
 
-    exp(min(0, 1 - r / c) + mean over n of log p_n), with c words in the translations and r in the references
-    (Papineni et al. 2002, section 2.3). Where no n-gram of an order matches, the count is 1/2, 1/4,
-    ... for successive such orders (the smoothing "exp", Chen & Cherry 2014, method 3). BLEU is 0
-    without any match, or if an order has no n-grams.
+    exp(min(0, 1 - r / c) + mean over n of log p_n), with c words in the translations and r in the
+    references (Papineni et al. 2002, section 2.3). Where no n-gram of an order matches, the count
+    is 1/2, 1/4, ... for successive such orders (the smoothing "exp", Chen & Cherry 2014, method 3).
+    BLEU is 0 without any match, or if an order has no n-grams.
     """
     sums = np.asarray(counts, dtype=np.float64)
     length = sums[..., 0]
@@ -163,7 +163,8 @@ def sentence_counts(
     """Counts of each sentence, int [sentence, 10] as in `Bleu`, and sacrebleu's signature.
 
     Raises:
-        HeadlabError: Sacrebleu is not installed or cannot tokenise the language, or texts are missing.
+        HeadlabError: Sacrebleu is not installed or cannot tokenise the language, or texts are
+            missing.
     """
     if not texts or len(texts) != len(references):
         raise HeadlabError(

@@ -122,7 +122,8 @@ def encode_words(
         truncate: Whether sentences are cut to the model's limit.
 
     Raises:
-        HeadlabError: As `encode`; also for a tokenizer that splits a sentence differently from its words.
+        HeadlabError: As `encode`; also for a tokenizer that splits a sentence differently from its
+            words.
     """
     require_padding(model)
     limit = max_text_tokens(model) if truncate else sys.maxsize
@@ -186,9 +187,9 @@ def window(config: PretrainedConfig) -> float:
     return math.inf
 
 
-# The side on which rows are padded, whatever a tokenizer's files say: positions count from the first
-# token, and a classifier reads its answer there or at the last token before the padding. Padded on
-# the left, a row's answer would depend on its batch.
+# The side on which rows are padded, whatever a tokenizer's files say: positions count from the
+# first token, and a classifier reads its answer there or at the last token before the padding.
+# Padded on the left, a row's answer would depend on its batch.
 PADDING_SIDE = "right"
 
 

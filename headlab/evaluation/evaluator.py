@@ -173,7 +173,8 @@ BATCH = 64
 # then one on all: five people who click at once get the first within a second on two cores. Pages
 # show no difference before 128 examples, so a larger first chunk would tell no more.
 CHUNKS = (16, 240)
-# For long texts the first estimate uses fewer examples: at least two, at most so many tokens in all.
+# For long texts the first estimate uses fewer examples: at least two, at most so many tokens in
+# all.
 FIRST_TOKENS = 512
 # A batch runs on one core. Batches of the first chunk have this many times fewer tokens, so that
 # there are several and more cores are busy.
@@ -528,7 +529,8 @@ class Evaluator:
         """Answers to a batch, starting at the first layer whose gates changed since its last pass."""
         has_room = batch.states is not None or self.bytes < self.state_bytes
         can_resume = has_room and self.model.resumable and ablation == "zero"
-        # The cache has one writer: a request served between this one's batches may use the same batch.
+        # The cache has one writer: a request served between this one's batches may use the same
+        # batch.
         if not can_resume or not batch.held.acquire(blocking=False):
             fill = self.fill(ablation)
             return self._pass(

@@ -258,7 +258,8 @@ def _generate_batch(
     length_limit = LengthLimit(model, limits_of_beams, _end_token(model), tick)
     # Without this one, transformers creates a T5's cache with as many layers as its encoder has.
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-    # By keyword, not as a configuration, in which None would be replaced by the model's own setting.
+    # By keyword, not as a configuration, in which None would be replaced by the model's own
+    # setting.
     generate = cast(Callable[..., torch.Tensor], model.module.generate)
     tokens = generate(
         **inputs,
@@ -317,7 +318,8 @@ def _gates_of(model: Model, gates: Gates | None) -> torch.Tensor:
     return gate_tensor
 
 
-# Likelihood of the right answers: mean log-probability per token of reference translations, and its gain.
+# Likelihood of the right answers: mean log-probability per token of reference translations, and its
+# gain.
 
 STREAM = 31  # separates these draws from others with the same seed
 
@@ -441,7 +443,8 @@ def answer_log_probabilities(evaluator: Evaluator, mask: Mask, ablation: str) ->
     return nats, choice_count
 
 
-# Of a word. Beyond it, the perplexity leaves a float's range: what stands between spaces are no words.
+# Of a word. Beyond it, the perplexity leaves a float's range: what stands between spaces are no
+# words.
 MAX_WORD_NATS = 700.0
 
 

@@ -78,7 +78,8 @@ from headlab.tasks import (
     try_orders,
 )
 
-# What a translation model needs besides a text: a prefix, or the languages by its tokenizer's own codes.
+# What a translation model needs besides a text: a prefix, or the languages by its tokenizer's own
+# codes.
 
 # T5's names of the tasks that it was trained on.
 TRANSLATION_TASK = re.compile(r"translation_(\w+?)_to_(\w+)")
@@ -605,7 +606,8 @@ class TargetChoices(ChoiceAnswers):
         """The decoder's inputs for continuations, int [row, token]."""
         start = decoder_start(self.model, self._setup)
         is_target = (targets != NO_TARGET).long()
-        # Also of a continuation that an example lacks: with nothing to attend to, there would be NaN.
+        # Also of a continuation that an example lacks: with nothing to attend to, there would be
+        # NaN.
         is_target[:, 0] = 1
         decoder_tokens = decoder_inputs_of(targets, start, decoder_filler(self.model))
         return {"decoder_input_ids": decoder_tokens, "decoder_attention_mask": is_target}
@@ -663,7 +665,8 @@ def encode_sources(model: Model, texts: Sequence[str], setup: LanguageSetup) -> 
 # Which of a model's classes stands for which label: see `headlab.tasks.labels`.
 
 TRIED_EXAMPLES = 256  # examples of a language that orders of labels are tried on
-# Languages that orders of labels are tried in at most, one after another, until one is surely the best.
+# Languages that orders of labels are tried in at most, one after another, until one is surely the
+# best.
 TRIED_LANGUAGES = 4
 
 

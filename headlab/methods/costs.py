@@ -27,8 +27,8 @@ from headlab.results import Curve, HeadScores, Result
 
 # Parts of a task's spec that differ between languages; dev sets may differ in size.
 DIFFERS_BY_LANGUAGE = ("language", "data_hash", "size")
-# Options that set the precision, not the estimand: they may differ between results shown side by side.
-# `round` occurs in results stored before `target` existed.
+# Options that set the precision, not the estimand: they may differ between results shown side by
+# side. `round` occurs in results stored before `target` existed.
 PRECISION = ("samples", "target", "stop", "round")
 EARLIER_VERSION = (
     "earlier version"  # in the names of variants from before their settings were renewed
@@ -210,7 +210,8 @@ def _merit(
     )
 
 
-# Expected cost and limits of a method, how far its intervals can be trusted, and the actual cost of a result.
+# Expected cost and limits of a method, how far its intervals can be trusted, and the actual cost of
+# a result.
 
 # Where there are so few heads, the sign of the last one moves the values of all noticeably.
 FEW_HEADS = 12
@@ -375,9 +376,9 @@ def expected_forwards(
 ) -> tuple[int, str]:
     """How many forward passes a method should take for one language, and in words what that rests on.
 
-    Where a run may end at a target width, it rests on the median of earlier runs over the languages,
-    without those that fewer samples may have ended; without any, on a rule for how many samples an
-    interval of that width needs.
+    Where a run may end at a target width, it rests on the median of earlier runs over the
+    languages, without those that fewer samples may have ended; without any, on a rule for how many
+    samples an interval of that width needs.
 
     Args:
         method: The method.
@@ -473,7 +474,8 @@ def _after_screening(method: Method, options: Options, forwards: int, resumable:
 def typical_samples(options: Options, largest_weight: int = 1) -> float:
     """Samples after which a head's interval should reach the target width, before any gain is known.
 
-    It is the rule of `headlab.methods.sampling`, by which a running job foresees its remaining time.
+    It is the rule of `headlab.methods.sampling`, by which a running job foresees its remaining
+    time.
 
     Args:
         options: Resolved options with a target.

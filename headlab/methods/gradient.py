@@ -101,8 +101,8 @@ def read_layers(evaluator: Evaluator) -> list[int]:
 
     It is the last layer of the encoder. Where there is a decoder, it is that of the decoder: of its
     own attention, and of that to the source. They are divided by sentences whatever the classifier
-    reads of them (its first token, its last, or the mean of all), as the published code does without
-    looking.
+    reads of them (its first token, its last, or the mean of all), as the published code does
+    without looking.
     """
     if not isinstance(evaluator.inputs, Texts):
         return []

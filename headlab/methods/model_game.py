@@ -63,17 +63,17 @@ class CoalitionBatch:
         )
 
 
-# Samples between two snapshots: a few seconds on two cores, and enough rows to fill a GPU. No result
-# depends on it.
+# Samples between two snapshots: a few seconds on two cores, and enough rows to fill a GPU. No
+# result depends on it.
 ROUND = {"cpu": 16, "cuda": 256}
 # A pass with a backward pass stores its layers' activations, about GRADED_WIDTHS hidden widths per
-# token and layer. It gets a share of a batch's tokens: a fixed one on a GPU, on a CPU the share that
-# stays below GRADED_BYTES per lane.
+# token and layer. It gets a share of a batch's tokens: a fixed one on a GPU, on a CPU the share
+# that stays below GRADED_BYTES per lane.
 GRADED_CUDA = 1 / 8
 GRADED_BYTES = 256 << 20
 GRADED_WIDTHS = 10
-# Maximum number of coalitions in such a pass: their branches take far more work than they do, and on
-# a CPU several batches run in parallel. A GPU takes all at once.
+# Maximum number of coalitions in such a pass: their branches take far more work than they do, and
+# on a CPU several batches run in parallel. A GPU takes all at once.
 MAX_TRUNKS = {"cpu": 8}
 # Cost of the last layer, in layers, where only the first token's output is needed.
 LAST_LAYER_COST = 1 / 3

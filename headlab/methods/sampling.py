@@ -12,8 +12,8 @@ from headlab.methods.method import Options
 from headlab.methods.work import Arrays, Outcome
 from headlab.stats import Interval, LearnedStakes, betting_interval, betting_p, sample_mean
 
-# The randomness of a run: every draw is a function of (seed, number), so that a run can be resumed at
-# any point.
+# The randomness of a run: every draw is a function of (seed, number), so that a run can be resumed
+# at any point.
 
 
 def random_order(seed: int, number: int, players: int) -> Ints:

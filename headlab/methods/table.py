@@ -344,7 +344,8 @@ ORDERINGS: Mapping[str, tuple[str, Options]] = {
     "confidence": ("confidence", {}),
     "relevance": ("relevance", {}),
 }
-# What chooses heads besides the method that is asked for, random choices apart, where choices are compared.
+# What chooses heads besides the method that is asked for, random choices apart, where choices are
+# compared.
 RIVALS: Mapping[str, tuple[str, Options]] = {
     "gradient (example)": ("gradient", {"form": "example"}),
     "gradient (token)": ("gradient", {"form": "token"}),

@@ -36,8 +36,8 @@ MIN_PARTS = 8
 # Draws after which the probabilities are first chosen from the predictions so far; then at each
 # doubling.
 FIRST_UPDATE = 64
-# The smallest probability of computing a gain, in halvings. It is larger with a target width, as the
-# interval's width grows with the largest possible weight; without one, only the error counts.
+# The smallest probability of computing a gain, in halvings. It is larger with a target width, as
+# the interval's width grows with the largest possible weight; without one, only the error counts.
 MAX_HALVINGS = 6
 MAX_HALVINGS_WITH_TARGET = 2
 # Minimum number of draws from which stakes are learned.
@@ -223,8 +223,8 @@ def _draws_until_update(
     end = tally.draws + 1
     while end < tally.plan.samples and not _update_is_due(end, game.examples):
         end += 1
-    # As much work in each part as in the first, however few heads are still active; but enough parts
-    # for every device.
+    # As much work in each part as in the first, however few heads are still active; but enough
+    # parts for every device.
     size = ROUNDS_AT_ONCE * game.round * game.players // int(tally.active.sum())
     size = max(game.round, min(size, game.examples // MIN_PARTS))
     parts = [range(start, min(start + size, end)) for start in range(tally.draws, end, size)]

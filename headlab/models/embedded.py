@@ -227,7 +227,8 @@ def adapter_folder(name: str) -> Path:
 def fingerprint(name: str) -> str:
     """Fingerprint of an embedded model without loading it.
 
-    It is of the base file and the adapter's files, or, for a model without an adapter, of its source.
+    It is of the base file and the adapter's files, or, for a model without an adapter, of its
+    source.
     """
     if not EMBEDDED[name].adapter:
         return smollm.fingerprint()

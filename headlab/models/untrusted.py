@@ -117,8 +117,8 @@ TIMES_STORED = 4
 NUMBERS_A_BYTE = 8
 # Numbers beside those that are stored: of positions, of a new head.
 WEIGHT_ALLOWANCE = 1 << 22
-# Numbers in buffers, of which few are stored: GPT-Neo has a mask of 2,048 x 2,048 in each layer, StarCoder one of
-# 8,192 x 8,192, however few weights there are.
+# Numbers in buffers, of which few are stored: GPT-Neo has a mask of 2,048 x 2,048 in each layer,
+# StarCoder one of 8,192 x 8,192, however few weights there are.
 BUFFER_ALLOWANCE = 1 << 28
 
 

@@ -419,8 +419,9 @@ def write_report(
         The document, and the size of the file in bytes.
 
     Raises:
-        HeadlabError: For a word that names nothing, a result or a declaration that cannot be read, a report that would
-            be too large, a file that cannot be written, or an existing file that is not HTML.
+        HeadlabError: For a word that names nothing, a result or a declaration that cannot be read,
+            a report that would be too large, a file that cannot be written, or an existing file
+            that is not HTML.
     """
     by_name = {read_declaration(path).name: path for path in declarations}
     items = find_results(words, store)

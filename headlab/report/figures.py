@@ -39,8 +39,8 @@ def charts_of(report: Report) -> dict[str, Chart]:
         report: Of any study.
 
     Returns:
-        {name, usable as a file name: chart}; a Plotly figure of another package as the chart that it
-        shows. Empty for a study without figures.
+        {name, usable as a file name: chart}; a Plotly figure of another package as the chart that
+        it shows. Empty for a study without figures.
 
     Raises:
         HeadlabError: The report does not hold what its study finds, or a figure cannot be drawn.

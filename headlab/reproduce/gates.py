@@ -82,7 +82,8 @@ def translation_report(results: TranslationResults, seed: int) -> Report:
 
 def notes(results: TranslationResults) -> Iterator[str]:
     """Caveats of the report."""
-    # JOINT_NOTE describes what the runs measured themselves; these tables compare with the model trained on.
+    # JOINT_NOTE describes what the runs measured themselves; these tables compare with the model
+    # trained on.
     yield from dict.fromkeys(
         note
         for run in results.runs

@@ -238,12 +238,14 @@ SMOKE = GatesPlan(
 )
 
 
-# Encoder gates of a classifier, compared with Shapley, gradient and random choices of as many heads.
+# Encoder gates of a classifier, compared with Shapley, gradient and random choices of as many
+# heads.
 
 SOURCE = "en"
 GATES = "gates (L0)"
 RANDOM = "random, mean"
-# Gates may close most heads, so Shapley values use coalitions of all sizes, not only those of more than half.
+# Gates may close most heads, so Shapley values use coalitions of all sizes, not only those of more
+# than half.
 SHAPLEY = "Shapley, all sizes"
 ESTIMAND = "shapley"
 METHODS = {SHAPLEY: "shapley", "gradient": "gradient"}

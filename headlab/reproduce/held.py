@@ -134,8 +134,8 @@ class Step:
 def shapley(plan: HeldPlan, task: str) -> dict[str, OptionValue]:
     """Options of the Shapley scores that all experiments use.
 
-    A coalition's value is the probability of the correct label: its gains vary less than those of accuracy, so that
-    fewer samples suffice.
+    A coalition's value is the probability of the correct label: its gains vary less than those of
+    accuracy, so that fewer samples suffice.
     """
     return {"value": "probability", "samples": plan.samples[task], "target": plan.target}
 
@@ -179,7 +179,8 @@ def tagger_folder(
 ) -> Path:
     """Folder of the embedded base fine-tuned on English tags, below `root`; trained first if it is missing.
 
-    As `headlab finetune --task udpos --method full --steps N` does it.  Raises HeadlabError without English data.
+    As `headlab finetune --task udpos --method full --steps N` does it.  Raises HeadlabError without
+    English data.
     """
     examples = task.examples("en", "train")
     base = find_base()

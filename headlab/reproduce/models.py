@@ -13,7 +13,8 @@ from headlab.core import HeadlabError
 from headlab.hooks import Model, make_gateable
 from headlab.models.load import pick_device, read_model
 
-# Models that a reproduction stores in the cache; their files may be damaged or outdated by the time they are read.
+# Models that a reproduction stores in the cache; their files may be damaged or outdated by the time
+# they are read.
 
 VERSION = 1  # of the folders' contents; part of their names, so that older ones are not used
 

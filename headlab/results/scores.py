@@ -303,8 +303,8 @@ class HeadScores:
                 "bh" (Benjamini–Hochberg).
 
         Raises:
-            HeadlabError: As `headlab.masks.heads_kept_by_rule`, and for an unknown correction, one of another
-                rule, and one without p-values.
+            HeadlabError: As `headlab.masks.heads_kept_by_rule`, and for an unknown correction, one
+                of another rule, and one without p-values.
         """
         high = self._high(rule, correction)
         kept_heads = heads_kept_by_rule(

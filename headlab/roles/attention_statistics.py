@@ -15,7 +15,8 @@ from headlab.hooks import Model, sum_weights
 from headlab.roles.tokenised import Question, StackView, TokenisedSentences, stack_view
 from headlab.stats import TERMS, ratio_sums
 
-# Sums over query tokens: largest weight, entropy, distance, weight on separators and on the first token.
+# Sums over query tokens: largest weight, entropy, distance, weight on separators and on the first
+# token.
 MEASURES = (
     "confidence",
     "entropy, nats",

@@ -71,7 +71,8 @@ from headlab.roles.tokenised import (
 )
 from headlab.stats import TERMS, benjamini_hochberg, ratio_excess, ratio_interval
 
-# From sums over sentences to tables: measures of every head, its roles, the best head of each relation.
+# From sums over sentences to tables: measures of every head, its roles, the best head of each
+# relation.
 
 
 class RoleTest(NamedTuple):
@@ -479,7 +480,8 @@ class _ExampleFinder:
         return readable_tokens(self.model.tokenizer, ids[row].tolist())[index]
 
 
-# Roles of a model's heads in one language: loaded from the store, or computed in one pass and stored.
+# Roles of a model's heads in one language: loaded from the store, or computed in one pass and
+# stored.
 
 OnProgress = Callable[[Progress], None]
 

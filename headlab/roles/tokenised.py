@@ -374,7 +374,8 @@ def _complete_words_of(
     Args:
         sentences: Words of each sentence, [sentence][word].
         words_of_tokens: The word of each token, [sentence][token].
-        cut_words: The word at which each sentence was cut, [sentence]; NO_WORD for one that was not.
+        cut_words: The word at which each sentence was cut, [sentence]; NO_WORD for one that was
+            not.
     """
     complete_words_of_sentences = []
     for sentence_index, words_of_sentence in enumerate(sentences):
@@ -428,7 +429,8 @@ def _padder(model: Model, tokens: dict[str, Rows]) -> Callable[[Ints], dict[str,
     return lambda rows: pad(model, tokens, rows)
 
 
-# Questions about the tokens and words of a batch: where each should attend, and how often chance is right.
+# Questions about the tokens and words of a batch: where each should attend, and how often chance is
+# right.
 
 # Keys among which the largest weight is sought: all real tokens, those that are not special, these
 # without the first of the sentence (where idle attention goes), or words.

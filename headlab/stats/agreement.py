@@ -375,8 +375,8 @@ def agreement(
     Args:
         values: float [row, item].
         halves: float [row, half, item], NaN where a row has none; None if no row has any.
-        halves_match: bool [row, row], whether the first half of one row and the second half of the other
-            share no draws; None if this holds for all.
+        halves_match: bool [row, row], whether the first half of one row and the second half of the
+            other share no draws; None if this holds for all.
     """
     rows = len(values)
     halves_match = (

@@ -65,7 +65,8 @@ class AreaDifference:
         high: Upper end.
         p: Two-sided.
         p_holm: p adjusted over all rows.
-        random_orders_below: How many random orders have a smaller area; None where the other is not random.
+        random_orders_below: How many random orders have a smaller area; None where the other is not
+            random.
     """
 
     language: Annotated[str, Column("language")]

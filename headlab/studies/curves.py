@@ -132,7 +132,8 @@ def caution_of(spec: RunSpec) -> str:
 
 # A curve being measured: block by block of examples, point by point, with checkpoints.
 
-# Bytes for the layer inputs of a block: on a GPU, a smaller step would take less time than saving it.
+# Bytes for the layer inputs of a block: on a GPU, a smaller step would take less time than saving
+# it.
 BLOCK_BYTES = {"cpu": STATE_BYTES, "cuda": 4 << 30}
 Report = Callable[[Progress], None]
 Tick = Callable[[], None]

@@ -14,8 +14,8 @@ from headlab.studies.result import DataClass, StudyResult, head_of, marked_recor
 class HeadKind(StrEnum):
     """The kind of the heads that a field of a result lists; it stands in the field's annotation.
 
-    `shared: Annotated[Records[SharedHead], TableName("heads-agnostic"), HeadKind.AGNOSTIC]`; of several fields of one
-    kind the more certain stands first.
+    `shared: Annotated[Records[SharedHead], TableName("heads-agnostic"), HeadKind.AGNOSTIC]`; of
+    several fields of one kind the more certain stands first.
     """
 
     AGNOSTIC = "agnostic"  # they matter in every language

@@ -44,7 +44,8 @@ class HeadCount:
 
     Attributes:
         kind: What the heads do.
-        counts: Their number by the values, and as may be claimed, by correction; None where it has no meaning.
+        counts: Their number by the values, and as may be claimed, by correction; None where it has
+            no meaning.
         by_chance: What unrelated rankings would give; None where that is not known.
     """
 
@@ -105,7 +106,8 @@ class FewHead:
         head: The head.
         positive_in: Number of languages with a positive value.
         negative_in: Number of languages with a negative value.
-        surely: Number of languages whose interval excludes 0, by sign ("positive", "negative"); empty without intervals.
+        surely: Number of languages whose interval excludes 0, by sign ("positive", "negative");
+            empty without intervals.
         lowest: Value in any language.
         highest: Value in any language.
         positive_languages: Those with a positive value, comma-separated.

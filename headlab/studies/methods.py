@@ -70,7 +70,8 @@ if TYPE_CHECKING:
     from headlab.studies.run import Ask, Pieces
 
 
-# Agreement between methods: rank correlations and shared heads. Pure functions of scores, without a model.
+# Agreement between methods: rank correlations and shared heads. Pure functions of scores, without a
+# model.
 
 MEAN = "mean"
 HIGHEST = "highest"
@@ -309,7 +310,8 @@ def joined_names(names: Sequence[str]) -> str:
     return " and ".join(filter(None, parts))
 
 
-# Which score to trust for a model: the one whose pruning order keeps the most accuracy, and how sure that is.
+# Which score to trust for a model: the one whose pruning order keeps the most accuracy, and how
+# sure that is.
 
 LEVEL = 0.95
 PointsWithInterval = tuple[float, float, float]  # a difference in points, and its interval

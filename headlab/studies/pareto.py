@@ -501,13 +501,14 @@ def losing_languages(verdicts: Sequence[LanguageVerdict]) -> list[str]:
 def p_of_any_loss(verdicts: Sequence[LanguageVerdict]) -> float:
     """The p of "more than the loss is lost in some language": the largest p_loss of all languages.
 
-    That all languages are within the loss is a single claim, made only if every language passes, so no adjustment
-    is needed (an intersection-union test; Berger 1982, Technometrics 24).
+    That all languages are within the loss is a single claim, made only if every language passes, so
+    no adjustment is needed (an intersection-union test; Berger 1982, Technometrics 24).
     """
     return max(verdict.p_loss for verdict in verdicts if verdict.p_loss is not None)
 
 
-# What a front found: its models, the orders, the answer and its confirmation, as records that are shown as tables.
+# What a front found: its models, the orders, the answer and its confirmation, as records that are
+# shown as tables.
 
 FRONT_TABLE = "front"
 LANGUAGES_TABLE = "front-languages"
@@ -551,8 +552,8 @@ class FrontAnswer:
 class TestedLanguage:
     """The chosen model on test in one language, or on average (`MEAN`).
 
-    Where no head is removed the difference is 0 by definition, and what a test would give is None. Of the mean
-    there are the difference, its interval and p alone.
+    Where no head is removed the difference is 0 by definition, and what a test would give is None.
+    Of the mean there are the difference, its interval and p alone.
 
     Attributes:
         language: Its code, or `MEAN`.

@@ -54,7 +54,8 @@ from headlab.studies.savings_run import costs_of
 from headlab.studies.table import BOUND, ESTIMATE, SaySentence
 from headlab.tasks import Split
 
-# Accuracy on dev along an order, one language at a time: curves that are stored and resumed after an interruption.
+# Accuracy on dev along an order, one language at a time: curves that are stored and resumed after
+# an interruption.
 
 SPLIT: Split = "dev"
 MEASURE_NAMES = {BOUND: "lower bound", ESTIMATE: "estimate"}

@@ -10,8 +10,9 @@ from headlab.studies.result import readable_rows
 from headlab.studies.targeted import ChoiceEffect
 from headlab.studies.transfer import MaskEffect
 
-# Held & Yang (EACL 2023), tables 2 and 3: accuracy of XLM-R base, %, and the number K of heads removed. + and - mark an
-# accuracy that differs from the whole model's (p < 0.05). In table 3, English's heads are removed in every language.
+# Held & Yang (EACL 2023), tables 2 and 3: accuracy of XLM-R base, %, and the number K of heads
+# removed. + and - mark an accuracy that differs from the whole model's (p < 0.05). In table 3,
+# English's heads are removed in every language.
 TARGETED_FIGURES = {
     "xnli": """
         language   en    ar    bg    de    el    es    fr    hi    ru    sw    th    tr    ur    vi    zh

@@ -62,8 +62,9 @@ class Column(NamedTuple):
     """The column that a field stands in: `rho: Annotated[float, Column("rho", ".2f")]`.
 
     Attributes:
-        title: Name of the column. A placeholder, as in "lowest, {unit}", stands for a name in `Records.names`; a
-            field that is a mapping has a column for each of these names, which are its keys.
+        title: Name of the column. A placeholder, as in "lowest, {unit}", stands for a name in
+            `Records.names`; a field that is a mapping has a column for each of these names, which
+            are its keys.
         format: As in `Table.formats`.
     """
 
@@ -366,8 +367,8 @@ def records_of(table: Table, kind: type[RecordT]) -> Records[RecordT]:
 class _Reading(Generic[KindT]):
     """A report that is read as instances of a class, as the key of a cache.
 
-    Two are equal if they are of the very same report, so that no cell of its tables is compared or hashed. A store
-    gives the same report for as long as its files stay as they are.
+    Two are equal if they are of the very same report, so that no cell of its tables is compared or
+    hashed. A store gives the same report for as long as its files stay as they are.
 
     Attributes:
         report: The report.
@@ -390,7 +391,8 @@ class _Reading(Generic[KindT]):
 def readable_rows(report: Report, name: str, kind: type[RecordT]) -> tuple[RecordT, ...]:
     """The rows of a report's table that can be read, without those that lack something.
 
-    For reports that another version or package may have written. They are read once per report, and shared.
+    For reports that another version or package may have written. They are read once per report, and
+    shared.
 
     Args:
         report: A stored report.
@@ -438,8 +440,9 @@ class StudyResult:
     A subclass is a frozen dataclass whose fields are records, each shown as a table:
     `layers: Annotated[Records[LayerMean], TableName("depth")]`.
 
-    `Records[...] | None` is a table that a report may lack. A subclass with fields that stand in no table of their
-    own has its own `from_report`; one whose tables are another view of its records has its own `tables`.
+    `Records[...] | None` is a table that a report may lack. A subclass with fields that stand in no
+    table of their own has its own `from_report`; one whose tables are another view of its records
+    has its own `tables`.
 
     Attributes:
         notes: Caveats, in sentences.
@@ -570,8 +573,8 @@ def result_of(report: Report) -> StudyResult | None:
     It is read once per report, and shared: nobody may change it.
 
     Raises:
-        HeadlabError: If the report does not hold what its study finds, or the study cannot read it, as one from
-            another package may not.
+        HeadlabError: If the report does not hold what its study finds, or the study cannot read it,
+            as one from another package may not.
     """
     study = STUDIES.get(report.name)
     if study is None or not study.result:

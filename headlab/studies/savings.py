@@ -11,7 +11,8 @@ from scipy.stats import binom
 
 from headlab.core import Bools, Cell, Floats, HeadlabError, Json, Report, RunSpec, Table
 
-# What a model costs with and without some of its heads: arithmetic only, without torch or a forward pass.
+# What a model costs with and without some of its heads: arithmetic only, without torch or a forward
+# pass.
 
 DEFAULT_TOKENS = (
     32  # length of the text that multiply-accumulates are given for, if no real text is available

@@ -37,7 +37,8 @@ from headlab.studies.savings import (
 from headlab.tasks import Example, Task
 from headlab.tasks import task as task_of
 
-# Counting a model's parameters and multiply-accumulates, and each head's share of them, from its modules.
+# Counting a model's parameters and multiply-accumulates, and each head's share of them, from its
+# modules.
 
 FUSED_ATTENTION = (
     "aten._scaled_dot_product_flash_attention_for_cpu"  # the CPU's; torch's table lacks it
@@ -260,7 +261,8 @@ def projection_sizes(module: nn.Module) -> tuple[int, int]:
     )
 
 
-# How long models take, compared: all of them in every round, so that what slows the machine slows all of them.
+# How long models take, compared: all of them in every round, so that what slows the machine slows
+# all of them.
 
 Inputs = Sequence[Mapping[str, torch.Tensor]]
 Pass = Callable[[], object]
@@ -355,7 +357,8 @@ def pass_orders(rounds: int, passes: int, seed: int) -> list[Ints]:
     return orders_by_round[:rounds]
 
 
-# Batches of real examples to run a model on: of a task, or sentences of the embedded task for any text model.
+# Batches of real examples to run a model on: of a task, or sentences of the embedded task for any
+# text model.
 
 SENTENCES_TASK = "intents"
 POOL_SIZE = 512  # examples of each language that batches are drawn from
@@ -469,7 +472,8 @@ def tokens_of(batches: Sequence[dict[str, torch.Tensor]]) -> int:
     return int(np.median([batch["input_ids"].shape[1] for batch in batches]))
 
 
-# Measuring what a mask saves: counts, then timed passes of the untouched, the masked and the shrunk model.
+# Measuring what a mask saves: counts, then timed passes of the untouched, the masked and the shrunk
+# model.
 
 BATCH_SIZES = (1, 8, 32)
 ROWS_A_PASS = 32  # examples per timed pass: as many whole batches as fit, at least one

@@ -18,7 +18,8 @@ class HeadLooks:
     Attributes:
         language: Its code.
         head: The head.
-        sentences_percent: Share of sentences in which every token's largest weight goes to a separator.
+        sentences_percent: Share of sentences in which every token's largest weight goes to a
+            separator.
         low_percent: Lower end of its interval.
         high_percent: Upper end.
         tokens_percent: Mean share of a sentence's tokens whose largest weight does.

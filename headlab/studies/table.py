@@ -87,7 +87,8 @@ class Experiment:
             options: Of the experiment, resolved or as a stored report has them.
 
         Returns:
-            {name in the tables: (the method, the version since which the settings mean what they do)}.
+            {name in the tables: (the method, the version since which the settings mean what they
+            do)}.
         """
         settings_by_name: dict[str, tuple[str, Mapping[str, object]]] = dict(self.always)
         method = options.get(METHOD)

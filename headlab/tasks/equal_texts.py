@@ -289,7 +289,8 @@ def _same_languages(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
 # The division of rows into dev and test by share, each version of which stays as it is.
 
 # 1: a share of the groups of each language, file by file.
-# 2: also, rows with equal texts are on the same side, and so are row i of all languages of an aligned task.
+# 2: also, rows with equal texts are on the same side, and so are row i of all languages of an
+# aligned task.
 VERSIONS = (1, 2)
 FIRST_VERSION = VERSIONS[0]
 NEWEST_VERSION = VERSIONS[-1]

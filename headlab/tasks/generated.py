@@ -205,7 +205,8 @@ def _items_of(text: str, separator: str | None = None) -> tuple[str, ...]:
     return tuple(" ".join(item.split()) for item in text.split(separator))
 
 
-# ioi: texts that end before a name. "{s}" is the name said again; each template is drawn in both orders.
+# ioi: texts that end before a name. "{s}" is the name said again; each template is drawn in both
+# orders.
 
 TEMPLATES = (
     "While {a} and {b} were waiting near {place}, {s} handed {thing} to",
@@ -285,10 +286,10 @@ water week west wet wheel white whole wide wife wild wind window wine winter wom
 work world worm yellow young zero
 """
 
-# agreement: nouns of a language are persons, things or places, each with article, singular and plural. Forms of a noun
-# in a pattern: _is (as subject or object of a relative clause), _to (after a preposition, or with a verb that takes the
-# dative), _who and _whom (the relative pronoun as subject, as object), _seen and _helped (verbs of which it is the
-# subject).
+# agreement: nouns of a language are persons, things or places, each with article, singular and
+# plural. Forms of a noun in a pattern: _is (as subject or object of a relative clause), _to (after
+# a preposition, or with a verb that takes the dative), _who and _whom (the relative pronoun as
+# subject, as object), _seen and _helped (verbs of which it is the subject).
 
 PERSON = "persons"
 THING = "things"

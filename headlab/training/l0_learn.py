@@ -239,8 +239,8 @@ FOLDER = "model"  # in the run's folder
 def trainable_copy(model: Model, frozen_embeddings: bool) -> Model:
     """A trainable copy of the model with the same weights, its embeddings frozen on request.
 
-    Raises HeadlabError for half precision, in which rounding would swallow the updates, and for a model that is spread
-    over devices.
+    Raises HeadlabError for half precision, in which rounding would swallow the updates, and for a
+    model that is spread over devices.
     """
     model.require_whole("joint training")
     original = model.module
@@ -250,7 +250,8 @@ def trainable_copy(model: Model, frozen_embeddings: bool) -> Model:
             f"{model.name} was loaded in {name}; joint training needs float32, so load it in that dtype",
             code="training.not_float32",
         )
-    # rebuilt, not deep-copied: the original's layers may be wrapped, and copied wrappers would call the originals
+    # rebuilt, not deep-copied: the original's layers may be wrapped, and copied wrappers would call
+    # the originals
     with building_alone(), torch.random.fork_rng(devices=[]):
         module = type(original)(type(original.config).from_dict(original.config.to_dict()))
     nn.Module.to(module, device=original.device, dtype=original.dtype)
@@ -309,8 +310,8 @@ def _fingerprint(folder: Path) -> str:
 def stored_gates(finished_result: Result[LearnedGates], out: Path | None) -> LearnedGates:
     """Gates of a finished run; a jointly trained model is copied to `out` if that is given.
 
-    Adds a note if the model is no longer below the run's folder.  Raises HeadlabError if it should be copied then, and
-    if `out` is taken.
+    Adds a note if the model is no longer below the run's folder.  Raises HeadlabError if it should
+    be copied then, and if `out` is taken.
     """
     gates = finished_result.record
     source = trained_folder(finished_result)

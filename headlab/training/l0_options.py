@@ -32,7 +32,8 @@ def learned_on(
 ) -> tuple[Split, tuple[Example, ...]]:
     """The split and its examples, `size` of them or all; auto: train, or dev if the task has no train split.
 
-    Raises HeadlabError for a language or split that the task does not have, and for examples that cannot be read.
+    Raises HeadlabError for a language or split that the task does not have, and for examples that
+    cannot be read.
     """
     if split == "auto":
         task.check(language, "train")

@@ -18,7 +18,8 @@ from headlab.core.parallel import Rows, run_halving, timed_pass
 from headlab.models.allattention.modelling import AllAttentionForCausalLM
 from headlab.training.lm_text import Corpus
 
-# How well a language model predicts a text: perplexity with an interval, and the ratio of two on the same text.
+# How well a language model predicts a text: perplexity with an interval, and the ratio of two on
+# the same text.
 
 PASSAGE = 2000  # tokens per sampling unit: neighbouring tokens are not independent
 MIN_PASSAGES = 20  # minimum number of passages, if the text has that many tokens
@@ -88,8 +89,9 @@ def _interval(
 ) -> tuple[float | None, float | None]:
     """The t interval of R = Σ values / Σ sizes over sampled passages, after exp.
 
-    The linearised variance is S / (S - 1) · Σ (value - R size)² / (Σ sizes)² over S passages, with S - 1 degrees of
-    freedom (Cochran 1977, chapter 6): for few passages it keeps a coverage that resampling them does not.
+    The linearised variance is S / (S - 1) · Σ (value - R size)² / (Σ sizes)² over S passages, with
+    S - 1 degrees of freedom (Cochran 1977, chapter 6): for few passages it keeps a coverage that
+    resampling them does not.
     """
     count = len(values)
     if count < MIN_FOR_INTERVAL:
@@ -109,9 +111,9 @@ def _exp(nats: float) -> float | None:
 def passages(corpus: Corpus, nats: Floats, tokens: int = PASSAGE) -> Floats:
     """Sums over passages, float [passage, 3]: nats, words, tokens.
 
-    A passage is whole lines of `tokens` or more in all; shorter if the text would otherwise have fewer than 20.  If
-    lines are too few for that, 20 equal parts cut within lines, where each token of a line is an equal part of its
-    words.
+    A passage is whole lines of `tokens` or more in all; shorter if the text would otherwise have
+    fewer than 20.  If lines are too few for that, 20 equal parts cut within lines, where each token
+    of a line is an equal part of its words.
 
     Args:
         nats: [predicted token].
@@ -139,8 +141,8 @@ def token_nats(
 ) -> Floats:
     """-log p of every token of a text but the first, nats, float64 [predicted token].
 
-    Windows of `block` tokens overlap by half, so that each token is predicted from at least block / 2 before it (the
-    first ones of the text from all there are).
+    Windows of `block` tokens overlap by half, so that each token is predicted from at least block /
+    2 before it (the first ones of the text from all there are).
     """
     step = max(1, block // 2)
     starts = np.arange(0, max(1, corpus.predicted_tokens - (block - step)), step)
@@ -181,7 +183,8 @@ def _window_nats(model: PreTrainedModel, ids: Ints, starts: Ints, block: int) ->
     return np.where(is_in_text[:, 1:], nats.view(len(starts), block).double().cpu().numpy(), 0.0)
 
 
-# Speed of models relative to one another, timed side by side in one run; absolute times are not reported.
+# Speed of models relative to one another, timed side by side in one run; absolute times are not
+# reported.
 
 LOW = 0.25
 HIGH = 0.75
@@ -209,8 +212,9 @@ def speeds(
 ) -> dict[str, Speed]:
     """Time a forward pass of each model on the same rows of tokens, all models in every round, and compare.
 
-    A round's ratio is to the first model in the same round, so what slows the machine slows both.  Each timed pass
-    follows an untimed one of the same model, so that none is affected by the model before it.
+    A round's ratio is to the first model in the same round, so what slows the machine slows both.
+    Each timed pass follows an untimed one of the same model, so that none is affected by the model
+    before it.
     """
     first_model = next(iter(models.values()))
     generator = torch.Generator().manual_seed(0)

@@ -50,7 +50,8 @@ from headlab.training.steps import (
     trained_parameters,
 )
 
-# Layer-wise gates on a language model's heads (Shim et al., 2021), learned before heads are removed permanently.
+# Layer-wise gates on a language model's heads (Shim et al., 2021), learned before heads are removed
+# permanently.
 
 LEAST_OPEN = 1e-6  # a layer whose gates are all 0 stays at 0
 

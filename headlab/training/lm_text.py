@@ -27,8 +27,9 @@ def make_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """A tokenizer with at most `vocabulary` entries, the same for the same lines. A line end is a token of its own.
 
-    bpe: byte-level pairs within words between spaces, so that any text can be encoded (Sennrich et al., 2016).  word:
-    the most frequent words; all others share one token.  Raises HeadlabError for a vocabulary too small.
+    bpe: byte-level pairs within words between spaces, so that any text can be encoded (Sennrich et
+    al., 2016).  word: the most frequent words; all others share one token.  Raises HeadlabError for
+    a vocabulary too small.
     """
     if vocabulary <= (BYTES + 2 if kind == BPE else 2):
         raise HeadlabError(
@@ -191,14 +192,15 @@ def _first_lines(lines: Sequence[str], words: int) -> list[str]:
     return list(lines[: int(np.searchsorted(total, words)) + 1])
 
 
-# The windows of text of a step: a function of seed and step, so that a resumed run needs no history.
+# The windows of text of a step: a function of seed and step, so that a resumed run needs no
+# history.
 
 
 def step_windows(tokens: int, options: Windows, step: int) -> Ints:
     """Starts of a step's windows, int [batch], in a text with `asked` tokens to predict.
 
-    Each epoch starts cutting the text at a different place and shuffles the windows.  Raises HeadlabError for a text
-    shorter than a batch.
+    Each epoch starts cutting the text at a different place and shuffles the windows.  Raises
+    HeadlabError for a text shorter than a batch.
     """
     epoch_steps = steps_an_epoch(tokens, options)
     epoch, batch_number = divmod(step, epoch_steps)

@@ -136,7 +136,8 @@ def new_state(model: nn.Module, weight_decay: float) -> State:
     return State(trained_parameters(model), AdamW(optimizer_groups(model, weight_decay), lr=1e-3))
 
 
-# Evaluation on held-out text; sums by passage are stored so that other models can be paired with this one.
+# Evaluation on held-out text; sums by passage are stored so that other models can be paired with
+# this one.
 
 FILE = "perplexity.json"
 MEASURED_SPLITS = ("valid", "test")
@@ -234,10 +235,10 @@ def train_lm(
 ) -> Path:
     """Train on the lines of "train", evaluate on "valid" and "test", and write the folder `out`; returns `out`.
 
-    The folder is an ordinary transformers one with its tokenizer, which `headlab.load` reads, plus perplexity.json
-    (sums by passage) and training.json.  An interrupted run resumes from the file beside `out` and ends with the same
-    weights.  Deterministic for a given seed, thread count and processor.  Raises HeadlabError for unusable options or
-    text.
+    The folder is an ordinary transformers one with its tokenizer, which `headlab.load` reads, plus
+    perplexity.json (sums by passage) and training.json.  An interrupted run resumes from the file
+    beside `out` and ends with the same weights.  Deterministic for a given seed, thread count and
+    processor.  Raises HeadlabError for unusable options or text.
     """
     options = options or LmOptions()
     watch = watch or Watch()
@@ -280,7 +281,8 @@ def config_of(options: LmOptions, tokenizer: PreTrainedTokenizerBase) -> AllAtte
     ends = {
         name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")
     }
-    # Where a text has <unk> or <|end|> as a word, as WikiText has, ids have gaps and exceed the number of entries.
+    # Where a text has <unk> or <|end|> as a word, as WikiText has, ids have gaps and exceed the
+    # number of entries.
     vocabulary = max(tokenizer.get_vocab().values()) + 1
     return model_config_of(options, vocabulary, **ends)
 

@@ -315,7 +315,8 @@ def options_of(
     return FinetuneOptions.of(values, **({} if targets is None else {"targets": targets}))
 
 
-# Options of language-model training, and the progress it reports; the command line reads them without torch.
+# Options of language-model training, and the progress it reports; the command line reads them
+# without torch.
 
 ALL_ATTENTION = "all-attention"
 TRANSFORMER = "transformer"
@@ -564,8 +565,8 @@ class LmStep(StepMade):
 class TranslationOptions(Pace, Options):
     """Everything the weights depend on, besides sentences, mask and thread count.
 
-    The defaults suit about ten thousand short sentences and two cores: about as small as the "tiny" Transformers that
-    do best on so little data (Wu et al. 2021, "Good for Misconceived Reasons").
+    The defaults suit about ten thousand short sentences and two cores: about as small as the "tiny"
+    Transformers that do best on so little data (Wu et al. 2021, "Good for Misconceived Reasons").
     """
 
     steps: int = option(5000, "updates", kind=int, low=1)

@@ -115,7 +115,8 @@ def embedded_base(folder: Path | None = None) -> Base:
 def find_base(name: str | None = None, revision: str | None = None) -> Base:
     """A base by folder or hub id; None or the embedded base's name selects that one.
 
-    Raises HeadlabError if it is not found, has no safetensors weights, or is only an adapter or changed weights.
+    Raises HeadlabError if it is not found, has no safetensors weights, or is only an adapter or
+    changed weights.
     """
     if name is None or name == EMBEDDED_BASE:
         return embedded_base()
@@ -133,7 +134,8 @@ def find_base(name: str | None = None, revision: str | None = None) -> Base:
     return Base(name_in_record, folder, identity_of(folder).fingerprint)
 
 
-# What transformers raises for bad files; torch asserts that the padding token is one of the vocabulary.
+# What transformers raises for bad files; torch asserts that the padding token is one of the
+# vocabulary.
 UNTRAINABLE = (
     OSError,
     ValueError,
@@ -270,7 +272,8 @@ def heads(module: PreTrainedModel) -> list[nn.Module]:
 def draw_head(module: PreTrainedModel) -> None:
     """Draw new weights from torch's generator for everything above the encoder, even if the base has some.
 
-    Not with `nn.init`: while it loads a model, in any thread, transformers makes those functions skip loaded weights.
+    Not with `nn.init`: while it loads a model, in any thread, transformers makes those functions
+    skip loaded weights.
     """
     spread = float(getattr(module.config, "initializer_range", 0.02))
     for part in (part for head in heads(module) for part in head.modules()):
@@ -382,7 +385,8 @@ def whole_output(
     Args:
         module: The trained model.
         tokenizer: Its tokenizer.
-        needs: What it was given in training beyond the tokenizer's output, which its folder then says.
+        needs: What it was given in training beyond the tokenizer's output, which its folder then
+            says.
     """
     json_files = {MODEL_CONFIG: model_config(module)}
     # only models that generate text have one

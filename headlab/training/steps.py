@@ -368,7 +368,8 @@ class Watch(Generic[StepRecord]):
 class Steps(ABC, Generic[StepRecord]):
     """Training steps, from the current state to the last.
 
-    A subclass defines what differs: batches, their gradient, learning rates, and the progress record of a step.
+    A subclass defines what differs: batches, their gradient, learning rates, and the progress
+    record of a step.
     """
 
     lower = "a lower learning rate"  # advice if the loss is not finite
@@ -414,7 +415,8 @@ class Steps(ABC, Generic[StepRecord]):
     def step(self, step: int, batch: Ints) -> float:
         """One update; its randomness depends on seed and step alone. Returns the mean loss.
 
-        Raises HeadlabError if the loss is not finite, or if a single example or the optimizer does not fit in memory.
+        Raises HeadlabError if the loss is not finite, or if a single example or the optimizer does
+        not fit in memory.
         """
         self.train()
         for group, rate in zip(self.state.optimizer.param_groups, self.rates(step), strict=True):
@@ -619,7 +621,8 @@ def fitting(state: State, rows: int, run: Callable[[int], Computed]) -> Computed
     Raises HeadlabError if a single row does not fit.
 
     Args:
-        state: Its `rows` is set to the new number after each failure, so that later steps start with it.
+        state: Its `rows` is set to the new number after each failure, so that later steps start
+            with it.
         rows: Number of examples computed together at first.
         run: Takes a number of rows; starts afresh on each call.
     """

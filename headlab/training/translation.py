@@ -235,7 +235,8 @@ def check_sentences(examples: Sequence[Example]) -> None:
         )
 
 
-# Training a Marian-style model from scratch: vocabulary, weights, heads that may be off from the start.
+# Training a Marian-style model from scratch: vocabulary, weights, heads that may be off from the
+# start.
 
 Measure = Callable[[Model], JsonRecord]
 

@@ -200,7 +200,8 @@ def add_catalogue(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> Non
     def make_task(request: TaskRequest) -> SavedTask:
         """Make a task from files: every row is checked, and it is saved with its declaration below the cache folder.
 
-        No other task is written over, and the names of the files are the declaration's, not the sender's.
+        No other task is written over, and the names of the files are the declaration's, not the
+        sender's.
         """
         draft = _draft_of(request)
         checked_draft = save_task(draft, cache)

@@ -73,9 +73,10 @@ def _costs_of(value: object, as_object: ValidatorFunctionWrapHandler) -> Costs:
 class LoadedModel(Strict):
     """The resident model; grid is {stack: heads per layer}.
 
-    architecture: its class and model_type in transformers.  projections: for each layer, in the grid's order, the path
-    of the module that takes the heads' outputs.  source: what `from_pretrained` takes to load it without headlab,
-    None where that is impossible.  costs: of its heads, with the fields of `headlab.studies.savings.Costs`.
+    architecture: its class and model_type in transformers.  projections: for each layer, in the
+    grid's order, the path of the module that takes the heads' outputs.  source: what
+    `from_pretrained` takes to load it without headlab, None where that is impossible.  costs: of
+    its heads, with the fields of `headlab.studies.savings.Costs`.
     former_fingerprints: under which earlier versions of headlab recorded the same model.
     """
 
@@ -143,9 +144,10 @@ class ModelRequest(Strict):
 class EvaluateRequest(OnTask):
     """Accuracy of a mask (None: the untouched model) in one language.
 
-    label_map: {label: class of the model, by its name or number}; none matches names, or tries all orders on dev.
-    session: id of the caller. A newer request with the same session, task, language and split ends the
-    older one with an error of code worker.request_superseded.
+    label_map: {label: class of the model, by its name or number}; none matches names, or tries all
+    orders on dev.
+    session: id of the caller. A newer request with the same session, task, language and split ends
+    the older one with an error of code worker.request_superseded.
     """
 
     model: Name
@@ -169,8 +171,10 @@ class EvaluateRequest(OnTask):
 class AttentionRequest(Strict):
     """Attention of some heads, each (stack, layer, head), for one sentence or pair.
 
-    words: the sentence as a task that labels words has it; a token classifier otherwise gets the text split at spaces.
-    task: to be told the model's answers with these heads on and off too; label_map as for any work on a task.
+    words: the sentence as a task that labels words has it; a token classifier otherwise gets the
+    text split at spaces.
+    task: to be told the model's answers with these heads on and off too; label_map as for any work
+    on a task.
     maps: whether to send small maps of all heads that attend from this sentence, too.
     """
 
@@ -207,8 +211,8 @@ class GradientRequest(OnTask):
 class Health(Strict):
     """Whether the worker is available, and its state.
 
-    device, model: None until torch has been imported and a model loaded.  ray: one word for where Ray jobs
-    run; empty if they cannot.  state: the folder of its job list, relative to the cache.
+    device, model: None until torch has been imported and a model loaded.  ray: one word for where
+    Ray jobs run; empty if they cannot.  state: the folder of its job list, relative to the cache.
     note: a message for the user, or empty.
     """
 
@@ -236,8 +240,8 @@ class ModelCard(Strict):
 class TaskCard(Strict):
     """A task: labels, languages, and whether row i means the same in all of them.
 
-    advice: how to get its examples if they are not on this machine; labels and languages are empty if
-    these are unknown too.
+    advice: how to get its examples if they are not on this machine; labels and languages are empty
+    if these are unknown too.
     """
 
     name: str
@@ -299,8 +303,8 @@ class SavedTask(Strict):
 class ExampleCard(Strict):
     """One example of a task.
 
-    text: of a language model's task, with the tokens that it is to predict.  label: its name, or the right choice;
-    None where each word has a label instead, or a text is generated or predicted.
+    text: of a language model's task, with the tokens that it is to predict.  label: its name, or
+    the right choice; None where each word has a label instead, or a text is generated or predicted.
     """
 
     id: str
@@ -315,10 +319,11 @@ class Figure(Strict):
     """Accuracy over the examples seen so far, one line of the answer to an evaluate request.
 
     Without a mask, low and high are the 95 % interval of the accuracy; with one, the paired
-    bootstrap interval of `difference` = accuracy - baseline.  note: which class was taken for which label, and
-    whether the untouched model is surely worse than guessing; empty if there is nothing to say.  equal_texts: of the
-    last line alone, {other split: how many of the examples have a text that it has too}.  omissions: what of the
-    examples was cut or has no answer, as in `headlab.core.records.Omissions`.
+    bootstrap interval of `difference` = accuracy - baseline.  note: which class was taken for which
+    label, and whether the untouched model is surely worse than guessing; empty if there is nothing
+    to say.  equal_texts: of the last line alone, {other split: how many of the examples have a text
+    that it has too}.  omissions: what of the examples was cut or has no answer, as in
+    `headlab.core.records.Omissions`.
     """
 
     language: str
@@ -357,8 +362,8 @@ class Changed(Strict):
 class Answer(Strict):
     """What a model says of a text, or of one of its words, with the heads in question on and with them off.
 
-    word: None where the text itself has a label.  on, off: labels.  p_on, p_off: the probability that the model gives
-    each, among the task's labels.
+    word: None where the text itself has a label.  on, off: labels.  p_on, p_off: the probability
+    that the model gives each, among the task's labels.
     """
 
     word: str | None
@@ -371,13 +376,16 @@ class Answer(Strict):
 class Weights(Strict):
     """Attention by "stack.layer.head": [query][key], to three decimals.
 
-    tokens: as people read them: letters and not the symbols of a byte-level tokenizer, ▁ for a space, and of a letter
-    that several tokens share, the letter and its part, like 戏[1/2].  ids: of the tokens; equal ones are one token.
-    separators: positions of tokens that end or separate texts (such as </s>).  special: of all special tokens,
-    <s> included.  truncated: the sentence was longer.  words: of the sentence, as far as the tokenizer knows them;
-    places: for every token, the index of its word, -1 for none.  answers: of the whole sentence, if a task was named;
-    note: why there are none, or which class was taken for which label.  maps: as weights, of every head, but in base64:
-    one byte a weight, which is a 255th, row by row.
+    tokens: as people read them: letters and not the symbols of a byte-level tokenizer, ▁ for a
+    space, and of a letter that several tokens share, the letter and its part, like 戏[1/2].  ids: of
+    the tokens; equal ones are one token.
+    separators: positions of tokens that end or separate texts (such as </s>).  special: of all
+    special tokens, <s> included.  truncated: the sentence was longer.  words: of the sentence, as
+    far as the tokenizer knows them;
+    places: for every token, the index of its word, -1 for none.  answers: of the whole sentence, if
+    a task was named;
+    note: why there are none, or which class was taken for which label.  maps: as weights, of every
+    head, but in base64: one byte a weight, which is a 255th, row by row.
     """
 
     tokens: list[str]
@@ -396,8 +404,8 @@ class Weights(Strict):
 class JobRow(Strict):
     """One row of the job list.
 
-    done, total: in the job's own units.  seconds_left: None where unknown.  result: what a finished job
-    returned, such as the keys of its results in the store.
+    done, total: in the job's own units.  seconds_left: None where unknown.  result: what a finished
+    job returned, such as the keys of its results in the store.
     """
 
     id: int

@@ -10,7 +10,8 @@ from headlab.studies.pareto import FrontResult, SmallerModel
 def figures(result: FrontResult) -> dict[str, Chart]:
     """Cost against the weakest language's difference.
 
-    Costs are parameters kept where known, else heads kept; which models are best for their size is the front's own.
+    Costs are parameters kept where known, else heads kept; which models are best for their size is
+    the front's own.
     """
     models = result.models.rows
     is_counted = all(model.parameters is not None for model in models)

@@ -19,9 +19,9 @@ T = TypeVar("T")
 class LatestValue(Generic[T]):
     """The newest value of an iterator, which a thread starts reading at once.
 
-    In streamlit, a click in a fragment waits for the current run to end, so a run must be short: the page
-    polls `value` instead of reading the iterator itself. `error` is the exception that ended the
-    iterator, if any.
+    In streamlit, a click in a fragment waits for the current run to end, so a run must be short:
+    the page polls `value` instead of reading the iterator itself. `error` is the exception that
+    ended the iterator, if any.
 
     Args:
         make: Gives the iterator, in the thread.

@@ -84,7 +84,8 @@ def scores_of(choice: Choice, method: str | None = None) -> StoredScores:
 def cached_options(choice: Choice) -> dict[str, Any]:
     """The method's options that the cached scores of a choice were made with; empty if no scores are cached.
 
-    Jobs that build on scores start from these, as with other options the scores would be computed again, for hours.
+    Jobs that build on scores start from these, as with other options the scores would be computed
+    again, for hours.
     """
     template = scores_of(choice).template
     if template is None:

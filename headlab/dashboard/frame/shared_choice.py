@@ -87,7 +87,8 @@ def _restore_link() -> None:
 def open_page(name: str, choice: Choice) -> None:
     """Open a page with another choice, in a callback.
 
-    The choice is applied after the switch, because the browser sends what it showed before along with it.
+    The choice is applied after the switch, because the browser sends what it showed before along
+    with it.
     """
     switch = PageSwitch.of_session()
     switch.page = name

@@ -51,7 +51,8 @@ class NamedModels(PageState):
 
     Attributes:
         names: Those that can be chosen since.
-        missing_folder: What was named last, if it is no hub id and there is no such folder; else empty.
+        missing_folder: What was named last, if it is no hub id and there is no such folder; else
+            empty.
     """
 
     key = "_named_models"

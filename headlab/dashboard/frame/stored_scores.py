@@ -28,8 +28,8 @@ class StoredScores:
         missing: Languages without a result of this variant.
         variant: What they share, in words.
         other_variants: The other variants, in words.
-        template: A result of the variant, in another language if need be, for the settings of what is
-            computed next.
+        template: A result of the variant, in another language if need be, for the settings of what
+            is computed next.
         notes: What was counted of equal texts beside these results, in sentences without their full
             stop.
     """
@@ -88,12 +88,13 @@ def languages_with_results(specs: Iterable[Mapping[str, Any]], task: str) -> lis
 def of_own_heads(listing: Listing[Any], grids: Mapping[str, HeadGrid]) -> Listing[Any]:
     """A listing without the results that are of other heads than their model's; these are problems.
 
-    Earlier versions of headlab found fewer heads in some architectures, or numbered the layers otherwise.
+    Earlier versions of headlab found fewer heads in some architectures, or numbered the layers
+    otherwise.
 
     Args:
         listing: Of results.
-        grids: Heads of known models, by fingerprint. Of a model that is not known, the newest result
-            has the right ones.
+        grids: Heads of known models, by fingerprint. Of a model that is not known, the newest
+            result has the right ones.
     """
     known_grids = dict(grids)
     problem_by_key: dict[str, str] = {}
@@ -171,8 +172,8 @@ def describe_variant(scores: Iterable[HeadScores]) -> str:
 def variants(results: Iterable[Result[HeadScores]]) -> dict[str, str]:
     """{name: key} of the variants of one model, task and method, the one shown by default first.
 
-    A name says the estimand and what differs from the method's defaults. Of two with one name, as of two sets of
-    weights, the better keeps it, so that a link to it stays.
+    A name says the estimand and what differs from the method's defaults. Of two with one name, as
+    of two sets of weights, the better keeps it, so that a link to it stays.
     """
     all_results = list(results)
     languages = sorted({result.record.language for result in all_results})
@@ -235,8 +236,8 @@ def comparable_scores(
     Args:
         results: Of one model, task and method.
         languages: Their codes.
-        variant: A name of `variants`, in place of the variant that the rule chooses; ignored if there is
-            none of it.
+        variant: A name of `variants`, in place of the variant that the rule chooses; ignored if
+            there is none of it.
     """
     all_results = list(results)
     key = variants(all_results).get(variant) if variant else None

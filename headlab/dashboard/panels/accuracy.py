@@ -24,7 +24,8 @@ from headlab.stats import holm
 from headlab.tasks import notes_of_record
 from headlab.worker import Client, EvaluateRequest, Figure
 
-# Accuracy of a mask, language by language, as the worker sends it, and tables of it. No streamlit here.
+# Accuracy of a mask, language by language, as the worker sends it, and tables of it. No streamlit
+# here.
 
 EXAMPLES_BY_SPLIT = {"dev": 512, "test": 1000}
 """How many examples of a split a question is on, unless it says otherwise."""
@@ -269,8 +270,9 @@ def _points(value: float | None) -> float | None:
 def mean_figure(figures_by_language: Mapping[str, Figure]) -> Figure:
     """The mean over the languages; counts are of languages, all and with a final figure.
 
-    Ends of the interval are the means of the languages' ends: the standard error of a mean is at most the mean of the
-    standard errors, however the languages depend on each other, so for normal errors it is never too narrow.
+    Ends of the interval are the means of the languages' ends: the standard error of a mean is at
+    most the mean of the standard errors, however the languages depend on each other, so for normal
+    errors it is never too narrow.
     """
     language_figures = list(figures_by_language.values())
     differences = [

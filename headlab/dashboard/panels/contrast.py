@@ -266,7 +266,8 @@ def pick_compared_result(
 ) -> str:
     """Key of the result to compare with, chosen here or by the link; it holds while other languages are looked at.
 
-    The link has the key itself: streamlit would write the label there, which may be another result's tomorrow.
+    The link has the key itself: streamlit would write the label there, which may be another
+    result's tomorrow.
 
     Args:
         labels: {short key: in words}, of those that can be compared.

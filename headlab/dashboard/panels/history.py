@@ -31,8 +31,8 @@ class MaskHistory:
         position: Of the current mask among them.
         stamp: Incremented whenever the mask changes other than by the list of heads, which is
             then redrawn.
-        written_link_texts: Masks already written to this session's links, as link text; going Back to one
-            does not undo a click.
+        written_link_texts: Masks already written to this session's links, as link text; going Back
+            to one does not undo a click.
     """
 
     grid: HeadGrid
@@ -214,8 +214,8 @@ def kept_heads_of_link_text(link_text: str, grid: HeadGrid) -> Bools:
 def apply_mask_link(history: MaskHistory, is_arrival: bool) -> str | None:
     """Apply the link's mask on arrival at the page. Returns a sentence if it could not be used.
 
-    Only on arrival: later the browser may still send the link of an earlier state.  The sentence stays
-    until the mask changes, because a page may rerun at any time.
+    Only on arrival: later the browser may still send the link of an earlier state.  The sentence
+    stays until the mask changes, because a page may rerun at any time.
 
     Args:
         history: Of the mask that the link sets.

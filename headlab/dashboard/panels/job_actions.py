@@ -75,7 +75,8 @@ class JobRequests(PageState):
         failure: Why its last click or job failed; empty if it did not.
         started: The job that its last click queued.
         to_delete: The job whose deletion waits for confirmation; None for none.
-        was_turned: Whether a press has opened a job, or the list of all, which the link does not say yet.
+        was_turned: Whether a press has opened a job, or the list of all, which the link does not
+            say yet.
         turned_to: The job that the press has opened; None for the list of all.
     """
 
@@ -164,8 +165,8 @@ def open_job(job: int | None) -> None:
 def opened_job() -> str:
     """The job that the link names, or empty; a job opened by a press takes precedence and is written to the link here.
 
-    A press does not write the link itself: a timer's run that it interrupts may start again after it and overwrite
-    the session's link with that of its own request.
+    A press does not write the link itself: a timer's run that it interrupts may start again after
+    it and overwrite the session's link with that of its own request.
     """
     requests = job_requests()
     if requests.was_turned:
@@ -269,7 +270,8 @@ def show_terminal_commands(*jobs: Job, note: str = "") -> None:
         st.code(lines, language="bash", wrap_lines=True)
 
 
-# The cost of a job, as the worker forecasts it. It may have to time its device first, so no page waits for it.
+# The cost of a job, as the worker forecasts it. It may have to time its device first, so no page
+# waits for it.
 
 FIRST_SECONDS = 0.3
 """A forecast that comes this soon is drawn by the run that asked for it."""
@@ -309,12 +311,14 @@ def draw_forecast(job: Job, text_before: str, otherwise: str) -> None:
     Args:
         job: The job.
         text_before: Before the forecast.
-        otherwise: Text if no worker is connected or it has no answer; if empty, the reason is shown.
+        otherwise: Text if no worker is connected or it has no answer; if empty, the reason is
+            shown.
     """
     coming = _requested_forecast(job)
     if coming is not None:
         coming.wait(1, FIRST_SECONDS)
-    # Room for all its lines, so that no button below moves as it is pressed. A page may show several.
+    # Room for all its lines, so that no button below moves as it is pressed. A page may show
+    # several.
     with st.container(key=f"forecast-{_job_content_key(job)[:12]}"):
         if coming is not None and coming.value is not None:
             st.caption(f"{text_before} {forecast_words(coming, otherwise)}".strip())
@@ -482,7 +486,8 @@ def rerun_if_job_ended(jobs: Sequence[JobRow], *, tell_failures: bool = True) ->
 
     Args:
         jobs: The list of jobs.
-        tell_failures: Whether to report why a job of this session failed; False if the page already shows it.
+        tell_failures: Whether to report why a job of this session failed; False if the page already
+            shows it.
     """
     requests = job_requests()
     states = {job_row.id: job_row.state for job_row in jobs}

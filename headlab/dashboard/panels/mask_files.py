@@ -120,7 +120,8 @@ def _draw_other_tools(mask: Mask) -> None:
     )
 
 
-# The mask as a file: exported with the accuracies seen, and imported only if it belongs to this model.
+# The mask as a file: exported with the accuracies seen, and imported only if it belongs to this
+# model.
 
 UPLOAD = "mask-upload"
 """Key of the widget that takes a mask."""
@@ -248,7 +249,8 @@ def draw_mask_files(
     mask_import = MaskImport.of_session()
     if not mask_import.message:
         return
-    # A message stays until the mask changes; a click may have arrived with the upload, so count from here.
+    # A message stays until the mask changes; a click may have arrived with the upload, so count
+    # from here.
     position_and_stamp = (history.position, history.stamp)
     if mask_import.drawn_at is None:
         mask_import.drawn_at = position_and_stamp

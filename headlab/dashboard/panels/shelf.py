@@ -45,8 +45,8 @@ class StoredByLanguage(Generic[StoredResult]):
     """The cached results for a choice.
 
     Attributes:
-        by_language: Results of each chosen language that has any, and of languages that the task does
-            not offer; the best first.
+        by_language: Results of each chosen language that has any, and of languages that the task
+            does not offer; the best first.
         missing: Chosen languages without results.
         problems: A sentence for every result that was skipped.
         weights: Fingerprint of the chosen model's weights, None if unknown.

@@ -78,7 +78,8 @@ class StoredJob:
     """The job that makes a stored report again, and the model's weights and precision beside it.
 
     Attributes:
-        job: Of an experiment or a front. Its sizes are actual, not as requested, and nothing in it is checked.
+        job: Of an experiment or a front. Its sizes are actual, not as requested, and nothing in it
+            is checked.
         fingerprint: Of the model's weights; empty if the report does not have it.
         dtype: Precision of the model; None for float32.
     """
@@ -105,7 +106,8 @@ def report_label(result: Result[Report], weights: str | None = None) -> str:
 
     Args:
         result: The report.
-        weights: Fingerprint of the chosen model's weights; if it is None, the report's own are named.
+        weights: Fingerprint of the chosen model's weights; if it is None, the report's own are
+            named.
     """
     stored_job = StoredJob.of(result.record)
     job = stored_job.job
@@ -198,7 +200,8 @@ def _differing_options(report_options: object, wanted_options: object) -> dict[s
     """The report's options that are not as wanted; those that only one of them has are not compared.
 
     Args:
-        report_options: By name; anything else, as another program may have written, is not compared.
+        report_options: By name; anything else, as another program may have written, is not
+            compared.
         wanted_options: By name.
     """
     report_values: dict[str, object] = {}

@@ -132,7 +132,8 @@ def roles_requests(
 
     Args:
         choice: The model and the task.
-        languages: Codes of the languages that are asked for; those with neither texts nor trees are left out.
+        languages: Codes of the languages that are asked for; those with neither texts nor trees are
+            left out.
         treebanks: Codes of the languages with a treebank.
         task_languages: Codes of the languages of the task.
         source: TREES, or TEXTS to use no treebank.
@@ -214,7 +215,8 @@ def _is_roles_report_of(report: Report, choice: Choice) -> bool:
 def _read_roles(key: str, creation_date: str, _result: Result[Report]) -> Roles | str:
     """The roles in a stored report, or a sentence on why they cannot be shown.
 
-    Streamlit caches them by the key and the date of the result; it does not hash an argument with an underscore.
+    Streamlit caches them by the key and the date of the result; it does not hash an argument with
+    an underscore.
     """
     try:
         return read_roles(_result.record)

@@ -87,8 +87,8 @@ def expected_false(scores: HeadScores, suggestion: Suggestion, removed_count: in
 def pooled_scores(scores: Mapping[str, HeadScores], source: str) -> HeadScores | None:
     """The scores used for colours and suggestions: one language's, or the mean over all of them.
 
-    The mean's bounds are the means of the languages' bounds: wider than they need to be, never tighter.
-    None if there are no scores.
+    The mean's bounds are the means of the languages' bounds: wider than they need to be, never
+    tighter. None if there are no scores.
     """
     if source in scores:
         return scores[source]

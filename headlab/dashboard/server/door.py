@@ -1,6 +1,7 @@
 """Why the app refuses a connection, for whoever opened it under another name and for its log.
 
-Streamlit answers a session of an unknown host or origin with a bare 403 on its socket; its page then waits for ever.
+Streamlit answers a session of an unknown host or origin with a bare 403 on its socket; its page
+then waits for ever.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ def origin_advice(origin: str, host: str) -> str:
 class Door:
     """Tell a browser, and the log, why streamlit refuses its connection and which option would allow it.
 
-    Whether it refuses is streamlit's decision (`server.allowedHosts`, `server.corsAllowedOrigins`); here it is only
-    explained. Each name is logged once.
+    Whether it refuses is streamlit's decision (`server.allowedHosts`, `server.corsAllowedOrigins`);
+    here it is only explained. Each name is logged once.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -26,8 +26,8 @@ async def lifespan(_app: App) -> AsyncIterator[None]:
 def end_in_order() -> None:
     """Let a signal end the server of this process, and then the process as if it had ended by itself.
 
-    Left alone, uvicorn sends itself the signal again once its server has stopped. That kills the process before
-    it does what is registered for its exit, as is the end of its worker.
+    Left alone, uvicorn sends itself the signal again once its server has stopped. That kills the
+    process before it does what is registered for its exit, as is the end of its worker.
     """
     if threading.current_thread() is not threading.main_thread():
         return

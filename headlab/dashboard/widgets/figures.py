@@ -41,8 +41,8 @@ def draw_figure(
 ) -> None:
     """Draw a figure, and below it buttons that save it as SVG or PNG, under a name that says what it is of.
 
-    The saved figure is that of `headlab.plots.figure_for_file`, whatever the theme and the window's width; the browser
-    renders it, so it needs neither the network nor the server.
+    The saved figure is that of `headlab.plots.figure_for_file`, whatever the theme and the window's
+    width; the browser renders it, so it needs neither the network nor the server.
 
     Args:
         fig: The figure.
@@ -205,7 +205,8 @@ def _are_numbers(cells: Sequence[Cell]) -> bool:
 def with_p_values(rows: pd.DataFrame) -> pd.DataFrame | Styler:
     """The rows with p-values as text says them, like < 0.001; they stay numbers, so that columns can be sorted.
 
-    Large tables are as they were: streamlit draws no style of more cells than pandas' limit, and takes long before.
+    Large tables are as they were: streamlit draws no style of more cells than pandas' limit, and
+    takes long before.
     """
     if rows.size > MAX_STYLED_CELLS:
         return rows

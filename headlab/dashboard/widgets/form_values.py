@@ -97,9 +97,10 @@ def reason_refused(check: Callable[..., object], *arguments: Any) -> str:
     return ""
 
 
-# Form values: those that widgets hold now, those they last held, and those shown when the button was pressed. Streamlit
-# can lose what a widget holds (once in 300 presses a job got seed 0 where 1013 was shown; it is not known which request
-# removed it), so a press brings the numbers that its form showed.
+# Form values: those that widgets hold now, those they last held, and those shown when the button
+# was pressed. Streamlit can lose what a widget holds (once in 300 presses a job got seed 0 where
+# 1013 was shown; it is not known which request removed it), so a press brings the numbers that its
+# form showed.
 
 FormValues = dict[str, Any]
 
@@ -107,8 +108,9 @@ FormValues = dict[str, Any]
 def widget_values(prefix: str) -> FormValues:
     """Current values of the session state whose keys have a prefix, by key.
 
-    Taken at one moment: the next request's run may begin while an action reads them, and a key that it takes away
-    between a listing and a reading would end the action, so that its press came to nothing.
+    Taken at one moment: the next request's run may begin while an action reads them, and a key that
+    it takes away between a listing and a reading would end the action, so that its press came to
+    nothing.
     """
     return {key: value for key, value in session_values().items() if key.startswith(prefix)}
 
@@ -213,8 +215,8 @@ def with_typed_numbers(
 
     Args:
         values: Of the widgets, by key.
-        typed_numbers: Text of the number fields, by the CSS class of their key; None: the press carries
-            none.
+        typed_numbers: Text of the number fields, by the CSS class of their key; None: the press
+            carries none.
     """
     text_by_class = typed_numbers or {}
     return {key: number(text_by_class.get(css_class(key)), value) for key, value in values.items()}

@@ -51,10 +51,10 @@ def draw_map(
         selected_head: The head that is marked.
         on_click: Called with a head that is clicked, before the page runs.
         compact: Whether the map is small.
-        pictures: One of every head, as a data URI, framed by the head's colour; empty for none, and ""
-            for a head without.
-        group_sizes: For each layer of the grid, how many heads share a key and a value; empty where that
-            is not known.
+        pictures: One of every head, as a data URI, framed by the head's colour; empty for none, and
+            "" for a head without.
+        group_sizes: For each layer of the grid, how many heads share a key and a value; empty where
+            that is not known.
     """
     data = _browser_data(head_map) | {"compact": compact, "pictures": list(pictures)}
     draw_grid("headgrid", data, head_map.grid, key, title, selected_head, on_click, group_sizes)

@@ -108,7 +108,8 @@ def _notices_of_page() -> dict[str, Notice]:
 def notify_of_link(param: str, sentence: str | None) -> None:
     """Show a sentence about a link until another value is chosen in the widget of this name, or the page is left.
 
-    Streamlit takes a value that is not an option out of the link, so that later runs no longer see it.
+    Streamlit takes a value that is not an option out of the link, so that later runs no longer see
+    it.
 
     Args:
         param: The widget's key, which is its parameter in the link.

@@ -10,8 +10,9 @@ import streamlit as st
 class PageState:
     """The base of a dataclass whose one object a session keeps.
 
-    Its fields have defaults, which they are at until they are first changed. To change one, set it: the object
-    itself stays in the session. Values of widgets do not belong here; streamlit keeps those by their keys.
+    Its fields have defaults, which they are at until they are first changed. To change one, set it:
+    the object itself stays in the session. Values of widgets do not belong here; streamlit keeps
+    those by their keys.
 
         @dataclass
         class PruneState(PageState):

@@ -1,17 +1,19 @@
 """Every press is handled once, in order: the log of presses that buttons and head grids share.
 
-Streamlit's own button sends one flag with the next request. Traced at the browser's socket and in the server's runs
-(streamlit 1.67): a second press before the next run is the same flag; a timer's request right after the press repeats
-the flag, so that its callback is called again; and a request that arrives while a callback accesses session state ends
-the callback there. A fragment's request is dropped while the page is drawn without that fragment. The next run begins
-in a thread of its own while the last one still ends, which resets the flags of both. Running one request at a time
-(`runner.fastReruns` off) is no way out: a timer's `st.rerun` then replaces a page turn that is waiting.
+Streamlit's own button sends one flag with the next request. Traced at the browser's socket and in
+the server's runs (streamlit 1.67): a second press before the next run is the same flag; a timer's
+request right after the press repeats the flag, so that its callback is called again; and a request
+that arrives while a callback accesses session state ends the callback there. A fragment's request
+is dropped while the page is drawn without that fragment. The next run begins in a thread of its own
+while the last one still ends, which resets the flags of both. Running one request at a time
+(`runner.fastReruns` off) is no way out: a timer's `st.rerun` then replaces a page turn that is
+waiting.
 
-So the browser numbers the presses of a tab and resends those not yet handled until the server has acknowledged the
-last number (`static/presses.js`), and the action of a press is not interrupted. Every request also brings what the
-browser's widgets showed, so one made before an action's effect was drawn would set them back; and a value set in one
-run does not reach a browser that draws the widget only after the next run, as its script was still on the way: see
-`set_widget`.
+So the browser numbers the presses of a tab and resends those not yet handled until the server has
+acknowledged the last number (`static/presses.js`), and the action of a press is not interrupted.
+Every request also brings what the browser's widgets showed, so one made before an action's effect
+was drawn would set them back; and a value set in one run does not reach a browser that draws the
+widget only after the next run, as its script was still on the way: see `set_widget`.
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ class GivenValue:
         earlier_values: What the browser may still show.
         press: (tab, number) of the press that set it; None if none did.
         page: That was being drawn.
-        is_drawn: Whether a run has drawn it to its end, so that what the browser sends from now on is
-            what the person chose.
+        is_drawn: Whether a run has drawn it to its end, so that what the browser sends from now on
+            is what the person chose.
         is_shown: Whether the browser has drawn the widget, as a request has brought its value.
     """
 
@@ -73,8 +75,8 @@ class PressLog:
         press: (tab, number) of the press that is being handled; None if none is.
         page: That is being drawn.
         name: Of the session, by which a browser detects that a new one began.
-        lock: Held while a press is handled: the next request's run starts in its own thread while this
-            one may still be executing an action.
+        lock: Held while a press is handled: the next request's run starts in its own thread while
+            this one may still be executing an action.
     """
 
     last_number_by_tab: dict[str, int] = field(default_factory=dict)
@@ -131,7 +133,8 @@ class Button:
         help: Shown beside the pointer.
         disabled: Whether it cannot be pressed.
         form: Key prefix of a form's widgets; `on_press` then also receives what its number fields
-            showed when the button was pressed, by CSS class (`headlab.dashboard.widgets.form_values`).
+            showed when the button was pressed, by CSS class
+            (`headlab.dashboard.widgets.form_values`).
     """
 
     label: str
@@ -174,8 +177,9 @@ def mark_page_drawn() -> None:
 def set_widget(key: str, value: Any) -> None:
     """Set a widget's value in an action, or before the widget is drawn.
 
-    It holds against requests that still bring what the browser showed before: those of timers always, others until it
-    has been drawn. It is sent with every run until the browser has drawn the widget.
+    It holds against requests that still bring what the browser showed before: those of timers
+    always, others until it has been drawn. It is sent with every run until the browser has drawn
+    the widget.
     """
     press_log = log()
     earlier_values = [st.session_state[key]] if key in st.session_state else []
@@ -208,7 +212,8 @@ def _restore_given_values(*, is_timer: bool) -> None:
             continue
         given_value.is_shown = given_value.is_shown or key in keys_brought
         if state[key] == given_value.value:
-            # Streamlit sends only a value that was set in the run; on another page it would outlive its widget.
+            # Streamlit sends only a value that was set in the run; on another page it would outlive
+            # its widget.
             if not given_value.is_shown and given_value.page == press_log.page:
                 state[key] = given_value.value
         elif state[key] in given_value.earlier_values and (is_timer or not given_value.is_drawn):
@@ -266,8 +271,8 @@ def draw(
         kind: Name of the component.
         key: Widget key.
         data: What it shows.
-        actions: The action of a press of each key; None: it is disabled. Presses already sent keep the
-            old action.
+        actions: The action of a press of each key; None: it is disabled. Presses already sent keep
+            the old action.
         width: Of the component.
     """
     press_log = log()
@@ -317,8 +322,9 @@ def uninterrupted(callback: Callable[..., None]) -> Callable[..., None]:
     return run_uninterrupted
 
 
-# Downloads. Streamlit forgets a file that no session's page refers to once two runs of anybody have ended, and to one
-# that is made on demand no page refers: on a busy server the browser asked for it too late and saved nothing.
+# Downloads. Streamlit forgets a file that no session's page refers to once two runs of anybody have
+# ended, and to one that is made on demand no page refers: on a busy server the browser asked for it
+# too late and saved nothing.
 
 MAX_KEPT_FILES = 32
 """Files made on demand, of everybody."""
@@ -369,8 +375,8 @@ def _download_numbers() -> Iterator[int]:
     return count()
 
 
-# Parts of a page that redraw themselves while something runs. Such a timer is a request like a user's, so there are as
-# few as possible, and what it redraws holds no input and no button.
+# Parts of a page that redraw themselves while something runs. Such a timer is a request like a
+# user's, so there are as few as possible, and what it redraws holds no input and no button.
 
 LIVE_MARK = '<span hidden data-state="live"></span>'
 """Marks a page that is not final yet: it will change by itself."""

@@ -23,7 +23,8 @@ def heads_of_link(grid: HeadGrid, keys: Sequence[str]) -> tuple[list[Head], str 
     """The heads that a link names.
 
     Returns:
-        The valid ones, at most `MAX_HEADS`, and a message about the invalid ones; None if there are none.
+        The valid ones, at most `MAX_HEADS`, and a message about the invalid ones; None if there are
+        none.
     """
     heads = []
     errors = []

@@ -105,7 +105,8 @@ def _params(panel: Panel, root: str) -> str:
         "layer": 0,
         "heads": heads,
     }
-    # A token may contain </script>, so < and > are escaped. The JSON is ASCII, so it has no line separators either.
+    # A token may contain </script>, so < and > are escaped. The JSON is ASCII, so it has no line
+    # separators either.
     return (
         json.dumps({**params, "include_layers": [0]})
         .replace("<", "\\u003c")

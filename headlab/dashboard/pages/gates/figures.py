@@ -177,7 +177,8 @@ class MaskMeasurement(PageState):
     """The measurement of other methods' masks on the Gates page of one session.
 
     Attributes:
-        asker: Tells the worker which of its questions about masks are this page's: a new one replaces the last.
+        asker: Tells the worker which of its questions about masks are this page's: a new one
+            replaces the last.
         question_keys: Of the questions about the masks that are measured; empty if none are.
         progress: Number of masks that are measured so far; None if none are being measured.
     """
@@ -269,7 +270,8 @@ def caution_of_same_split(scores: Mapping[str, HeadScores], split: str) -> str:
 def accuracy_is_known(gates: LearnedGates, mask: Mask) -> bool:
     """Whether this mask's accuracy is known.
 
-    It is if it was stored with the run, as the mask is the run's own, or if this session measured it.
+    It is if it was stored with the run, as the mask is the run's own, or if this session measured
+    it.
     """
     if mask.digest == gates.mask().digest and any(worth(gates, split) for split in SPLITS):
         return True
@@ -484,7 +486,8 @@ def _end_measuring(progress: LatestValue[int]) -> None:
     st.rerun()
 
 
-# The trade-off over λ: accuracy against heads kept, a dot per run, with other methods' masks of the same size.
+# The trade-off over λ: accuracy against heads kept, a dot per run, with other methods' masks of the
+# same size.
 
 GATES_SERIES = "learned gates"
 READING = (

@@ -145,7 +145,8 @@ def _model_for_mask(
         weights: Fingerprint of the chosen model's weights; None if unknown.
 
     Returns:
-        Its name or folder, None if there is none here, and a note about it; empty if none is needed.
+        Its name or folder, None if there is none here, and a note about it; empty if none is
+        needed.
     """
     made_for = str(mask.model.get("fingerprint") or "")
     if is_same_model(made_for, fingerprint_of(result.record.spec)):

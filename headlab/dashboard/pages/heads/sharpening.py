@@ -58,7 +58,8 @@ def draw_sharpening(
 ) -> None:
     """The map of the language that a job of this choice is computing, and the jobs that wait.
 
-    The map is redrawn every two seconds. It does not replace a stored result until the job is done; the page then reruns.
+    The map is redrawn every two seconds. It does not replace a stored result until the job is done;
+    the page then reruns.
 
     Args:
         choice: The sidebar's.

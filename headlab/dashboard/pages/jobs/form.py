@@ -231,8 +231,9 @@ def draw_form(choice: Choice) -> None:
 def _draw_fields(form: JobForm, job_class: type[Job]) -> None:
     """The widgets of a job's fields.
 
-    Widgets that differ between methods are in containers: the browser identifies the expander by its position, and
-    if the number of widgets before it changed, would close it and drop what is being typed there.
+    Widgets that differ between methods are in containers: the browser identifies the expander by
+    its position, and if the number of widgets before it changed, would close it and drop what is
+    being typed there.
     """
     method = None
     with st.container():
@@ -447,7 +448,8 @@ def _missing_words(missing: Sequence[str], all_of: int) -> str:
 def table_by_language(results: StoredScores, languages: Sequence[str]) -> pd.DataFrame:
     """One row per chosen language: what its result is based on and what it cost, or that it is missing.
 
-    Half-widths are in the unit shown (accuracies in points); columns that a method does not provide are left out.
+    Half-widths are in the unit shown (accuracies in points); columns that a method does not provide
+    are left out.
     """
     rows = [_row_of_language(language, results.scores.get(language)) for language in languages]
     return pd.DataFrame(rows).dropna(axis="columns", how="all")

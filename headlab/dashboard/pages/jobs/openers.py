@@ -88,7 +88,8 @@ def _open_report(job: Job, job_row: JobRow) -> None:
 def _open_roles(job: Job, job_row: JobRow) -> None:
     """Open the Roles page at the first language of the job.
 
-    Roles have no method, and no task if their sentences are from a treebank: both are as in the sidebar.
+    Roles have no method, and no task if their sentences are from a treebank: both are as in the
+    sidebar.
     """
     sidebar_choice = current_choice()
     if sidebar_choice is None:

@@ -174,8 +174,9 @@ def action_buttons(job_row: JobRow, *, resume_first: bool = True) -> list[Button
 
     Args:
         job_row: The job.
-        resume_first: Whether Resume is before Delete. Delete, which asks first, must take Cancel's place under the
-            pointer, or a double click would resume the job; so the order depends on the row's alignment.
+        resume_first: Whether Resume is before Delete. Delete, which asks first, must take Cancel's
+            place under the pointer, or a double click would resume the job; so the order depends on
+            the row's alignment.
     """
     number = job_row.id
     if job_row.state in LIVE_STATES:

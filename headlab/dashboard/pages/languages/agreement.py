@@ -33,8 +33,8 @@ def _digest(scores: HeadScores) -> str:
 def noise_note(scores: Mapping[str, HeadScores]) -> str:
     """How far the correlations can be trusted if no noise ceiling is known, in words.
 
-    Median half-width over the spread (standard deviation) of the values: near 0 the ranks are the heads' own; near 1 or
-    above they are mostly sampling noise.
+    Median half-width over the spread (standard deviation) of the values: near 0 the ranks are the
+    heads' own; near 1 or above they are mostly sampling noise.
     """
     ratios = []
     for language_scores in scores.values():

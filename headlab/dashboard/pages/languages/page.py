@@ -105,7 +105,8 @@ def draw_specific_heads(
     """The heads that help in a few languages only, and those that help in one and harm in another.
 
     Returns:
-        In how many languages at most a head of the first table helps, and the heads of both tables, the more certain first.
+        In how many languages at most a head of the first table helps, and the heads of both tables,
+        the more certain first.
     """
     st.subheader("Heads for a few languages")
     maximum = len(scores) - 1

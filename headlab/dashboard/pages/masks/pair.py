@@ -32,7 +32,8 @@ class PairOfMasks(PageState):
 def choose_uploaded(names: list[str]) -> None:
     """Choose the masks that were uploaded just now, in the lists that were not set by hand.
 
-    The newest is chosen in the last of these lists: where both are free, a single mask as B, two as A and B.
+    The newest is chosen in the last of these lists: where both are free, a single mask as B, two as
+    A and B.
 
     Args:
         names: Of all uploaded masks, in the order of their upload.

@@ -1,6 +1,7 @@
 """What the stored results say, in a few sentences made by rule, each with the page that shows it. No streamlit here.
 
-Every sentence names the languages, the method and the examples that it is of, as the result itself records them.
+Every sentence names the languages, the method and the examples that it is of, as the result itself
+records them.
 """
 
 from __future__ import annotations
@@ -80,8 +81,9 @@ def by_preference(
 ) -> list[Result[Report]]:
     """Reports in the order in which they represent a choice.
 
-    Those of exactly the chosen languages come first, then those that share the largest part of them; of equals those
-    by the chosen method, then those of the ablation shown; what is equal in all of these keeps its order.
+    Those of exactly the chosen languages come first, then those that share the largest part of
+    them; of equals those by the chosen method, then those of the ablation shown; what is equal in
+    all of these keeps its order.
 
     Args:
         results: Reports of one experiment.
@@ -225,8 +227,8 @@ def _share_of_heads(count: int, heads: int) -> str:
     return f"{count} of {heads} heads"
 
 
-# From reports. Tables are read as they were stored, maybe by another version or package: rows that lack a figure are
-# left out, and a sentence without its figures is none.
+# From reports. Tables are read as they were stored, maybe by another version or package: rows that
+# lack a figure are left out, and a sentence without its figures is none.
 
 
 def _findings_of_targeted_pruning(

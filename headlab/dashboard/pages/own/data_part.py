@@ -513,7 +513,8 @@ def _pick_splits(
         missing: Titles of columns that must be chosen still; gets that of the split's, if it must.
 
     Returns:
-        The files with their language and split, the names of the splits in a column, and the share of dev.
+        The files with their language and split, the names of the splits in a column, and the share
+        of dev.
     """
     unused_values = {
         name: values for name, values in files.values.items() if name not in columns.values()

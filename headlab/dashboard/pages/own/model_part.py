@@ -111,7 +111,8 @@ def draw_model_part(choice: Choice) -> None:
         except HeadlabError as error:  # of the worker, which says nothing about the model
             st.warning(plain(as_sentence(error)))
             return
-    # another task or a label map mends labels, and either is chosen for the model that the sidebar has
+    # another task or a label map mends labels, and either is chosen for the model that the sidebar
+    # has
     is_wrong = any(finding.ok is False and finding.what != "Labels" for finding in file_findings)
     loading_findings = [] if is_wrong else _loading_findings(request)
     _draw_findings([*file_findings, *loading_findings])

@@ -171,7 +171,8 @@ def _choose_nearest_front(
     Args:
         results_by_key: The fronts by their keys; of equal ones the newest first.
         form_job: The form's job.
-        languages: Codes of the chosen languages; a front on exactly these fits better than any other.
+        languages: Codes of the chosen languages; a front on exactly these fits better than any
+            other.
         requested_key: Of the front that a link asks for, which is shown whatever fits.
     """
 

@@ -139,7 +139,8 @@ def draw_form(form: FrontForm) -> FrontJob:
         return _draw_end(form)
 
 
-# What a front costs: candidate masks, each on the dev examples of each language, and two masks on test.
+# What a front costs: candidate masks, each on the dev examples of each language, and two masks on
+# test.
 
 QUICK_SECONDS = 120
 """What a quick front may take."""
@@ -163,7 +164,8 @@ FULL_ORDERS = str(FRONT_STUDY.options["orders"].default).split(",")
 def draw_presets(form: FrontForm) -> None:
     """The buttons that fill in the form: a front of about two minutes here, or the full one.
 
-    Neither changes the number of dev examples: the scores that order the heads are of as many, and would be lacking.
+    Neither changes the number of dev examples: the scores that order the heads are of as many, and
+    would be lacking.
     """
     job = form.job(widget_values(PREFIX))
     button_row(

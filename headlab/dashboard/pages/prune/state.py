@@ -21,7 +21,8 @@ class PruneState(PageState):
     Attributes:
         last_job: The kind of the last job that was started here; empty if none was.
         rerun_is_due: Whether to run the whole page again, as something has changed in a part of it.
-        asker: Tells the worker which of its questions about masks are this page's: a new one replaces the last.
+        asker: Tells the worker which of its questions about masks are this page's: a new one
+            replaces the last.
     """
 
     key = "_prune"

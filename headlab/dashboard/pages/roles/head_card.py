@@ -37,7 +37,8 @@ from headlab.plots.matrices import with_visible_characters
 from headlab.roles.report import EXAMPLE_TOKENS, EXAMPLES, HAS, NUMBERS, RoleResult, Roles, heads_of
 from headlab.roles.table import NAME
 
-# A head's card on the Roles page: its roles in words, where it looks, and every role with counts and intervals.
+# A head's card on the Roles page: its roles in words, where it looks, and every role with counts
+# and intervals.
 
 SHARES = ("separator share", "first-token share")
 HOW_MEASURED = (
