@@ -283,16 +283,24 @@ def _values(chart: Chart, axis_name: str) -> Iterator[float]:
 
 
 def _limits(values: Sequence[float], *, has_zero: bool) -> tuple[float, float]:
-    """The ends of an axis with room for all finite values; 0 to 1 if there are none."""
+    """The ends of an axis with room for all finite values; 0 to 1 if there are none.
+
+    Args:
+        values: What is drawn on the axis.
+        has_zero: Whether 0 must lie on the axis, at its end or between.
+    """
     finite_values = [value for value in values if math.isfinite(value)]
     if not finite_values:
         return 0.0, 1.0
     low = min(finite_values)
     high = max(finite_values)
+    # A share of the range; where all values are equal, of the value; where all are 0, a half.
     margin = 0.04 * (high - low) or 0.05 * abs(high) or 0.5
     if not has_zero:
         return low - margin, high + margin
-    return (low - margin if low < 0 else 0.0), max(high + margin, 0.0)
+    start = low - margin if low < 0 else 0.0
+    end = max(high + margin, 0.0)
+    return start, end
 
 
 # Where everything stands.

@@ -205,7 +205,7 @@ def recorded_command(subcommand: str, options: Mapping[str, object]) -> str:
     """The `headlab reproduce` command that gives the same result, without paths of this machine.
 
     Args:
-        paper: The command's name.
+        subcommand: Of `headlab reproduce`.
         options: {option: value}; None, False and empty lists are omitted, True is a switch, a list
             repeats its option, and a path is written as FOLDER.
     """
@@ -232,10 +232,10 @@ def _option_text(value: object) -> str:
 def command_without_paths(
     subcommand: str, smoke: bool, folders: Mapping[str, Path | None], dtype: str, seed: int
 ) -> str:
-    """`recorded_command` with the options that most papers share.
+    """`recorded_command` with the options that most subcommands share.
 
     Args:
-        paper: The command's name.
+        subcommand: Of `headlab reproduce`.
         smoke: Whether it is the short version.
         folders: Path by option.
         dtype: Of the weights.

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, ThreadPoolExecutor, wait
-from concurrent.futures import TimeoutError as NotYet
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -153,13 +153,17 @@ class Pool:
                 call.answer.cancel()
 
     def wait(self, answer: Future[Answer], tick: Tick) -> Answer:
-        """Wait for one answer; `tick` as in `ask`."""
+        """Wait for one answer; `tick` as in `ask`.
+
+        Raises:
+            HeadlabError: No device has been ready for too long. Errors of the call are raised too.
+        """
         seconds_without_device = 0.0
         while True:
             tick()
             try:
                 return answer.result(LOOK_SECONDS)
-            except NotYet:
+            except FutureTimeout:
                 if answer.done():  # it has arrived since, or the call itself timed out
                     return answer.result()
                 seconds_without_device = (

@@ -230,7 +230,12 @@ def team(
 
 @contextmanager
 def _connected_ray(address: str, workers: int | None) -> Iterator[ModuleType]:
-    """Ray, connected; an existing connection is used and left open."""
+    """Ray, connected until the block ends; an existing connection is used and left open.
+
+    Args:
+        address: As in `team`.
+        workers: Number of actors that Ray on this machine must have processors for, if given.
+    """
     ray = _import_ray()
     if ray.is_initialized():
         yield ray
@@ -290,7 +295,7 @@ def _unreachable_error(address: str, error: Exception) -> HeadlabError:
 
 
 def _import_ray() -> ModuleType:
-    """Ray, imported with `RAY_ENVIRONMENT` set."""
+    """Ray, imported with the settings of `RAY_ENVIRONMENT` that the environment does not have."""
     for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:

@@ -48,7 +48,7 @@ def default_root() -> Path:
 
 
 def expanded_home_path(folder: str | Path, remedy: str) -> Path:
-    """A folder below the user's home, as a path.
+    """A folder that a library gives, as a path, unless its `~` could not be expanded.
 
     Args:
         folder: The folder as a library gives it; `~` is left in it where the system knows no home

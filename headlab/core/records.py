@@ -347,11 +347,12 @@ class Omissions:
         """Inverse of `to_json`. Raises HeadlabError for anything else."""
         if not isinstance(value, Mapping):
             raise _invalid_omissions(value)
+        # A missing field becomes -1, which `_is_count` refuses.
         counts = [value.get(name, -1) for name in ("examples", "examples_cut", "token_limit")]
         counts_by_reason = value.get("words_left_out")
         if counts_by_reason is not None and not (
             isinstance(counts_by_reason, Mapping)
-            and all(isinstance(name, str) for name in counts_by_reason)
+            and all(isinstance(reason, str) for reason in counts_by_reason)
         ):
             raise _invalid_omissions(value)
         if not all(_is_count(count) for count in (*counts, *(counts_by_reason or {}).values())):

@@ -225,8 +225,13 @@ def gated_in_this_thread(
 def _active_of(
     model: Model, gates: Gates, ablation: str, means: torch.Tensor | None
 ) -> ActiveGates:
-    """The gates of a block, checked; arguments as in `gated`."""
-    if (ablation == "mean") != (means is not None) or ablation not in ("zero", "mean"):
+    """The gates of a `with` block; arguments as in `gated`.
+
+    Raises:
+        HeadlabError: The ablation is unknown or does not go with `means`, or the gates do not fit.
+    """
+    has_means = means is not None
+    if ablation not in ("zero", "mean") or has_means != (ablation == "mean"):
         raise HeadlabError(
             f'ablation {ablation!r}: use "zero", or "mean" together with means=head_means(model, '
             "...)",

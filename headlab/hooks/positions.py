@@ -122,7 +122,17 @@ def _tensor_or_none(inputs: Mapping[str, object], name: str) -> torch.Tensor | N
 
 
 def _mask_and_positions(segments: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Attention mask, bool [row, 1, query, key], and position of every token, int [row, token]."""
+    """Attention mask and positions of rows that hold several texts.
+
+    The tokens of a text see its own tokens and the context before them.
+
+    Args:
+        segments: The text of every token, int [row, token]; 0 is the context that all of a row
+            share, negative numbers are padding.
+
+    Returns:
+        `attention_mask`, bool [row, 1, query, key], and `position_ids`, int [row, token].
+    """
     token_count = segments.shape[1]
     is_not_after = torch.ones(
         token_count, token_count, dtype=torch.bool, device=segments.device

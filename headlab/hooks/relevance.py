@@ -20,7 +20,8 @@ from headlab.hooks.state import ActiveGates
 Operation = Callable[..., object]
 TensorOperation = Callable[..., torch.Tensor]
 Output = TypeVar("Output")
-# Marks outputs of an activation function that no later operation has mixed across neurons.
+# Marks a gate of Arras et al. 2017, which is no head's gate: an output of an activation function
+# that no later operation has mixed across neurons.
 GATE_ATTRIBUTE = "_headlab_gate"
 # Operations by the rule that they follow; names are without leading and trailing underscores: `add`
 # for `__add__` and `add_`.
@@ -337,9 +338,17 @@ def _product(
     gradient_count: int,
     gate_count: int,
 ) -> object:
-    """The product with a gate held constant, so that the other factor gets all the relevance.
+    """A product, differentiated by its rule.
 
-    Arras et al. 2017.
+    If one of several factors is a gate (see `GATE_ATTRIBUTE`), it is constant, so that the others
+    get all the relevance (Arras et al. 2017). Otherwise all get equal parts of it.
+
+    Args:
+        func: The operation.
+        args: Its arguments.
+        keywords: Its keyword arguments.
+        gradient_count: How many of the tensors among these require a gradient.
+        gate_count: How many of those are gates.
     """
     if gradient_count > 1 and gate_count == 1:
         factors, changed_keywords = _change_arguments(args, keywords, _gate_as_constant)

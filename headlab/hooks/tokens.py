@@ -48,7 +48,7 @@ def tokens_version(model: Model, examples: Sequence[Example]) -> dict[str, bool]
 
 
 def tokens_note(model: Model, needs: TokenNeeds) -> str:
-    """What to know of a model's tokens where its files do not say how it was trained; else empty.
+    """A caution where a model's files do not say with which tokens it was trained; else empty.
 
     Args:
         model: The model that is given the tokens.
@@ -56,6 +56,8 @@ def tokens_note(model: Model, needs: TokenNeeds) -> str:
     """
     tokenizer_settings = model.tokenizer.init_kwargs
     transformers_version = str(getattr(model.module.config, "transformers_version", None) or "")
+    # Tokenizers of transformers 3 and 4 gave segment ids: a model that one of them saved was trained
+    # with these.
     notes = []
     if (
         needs.segments

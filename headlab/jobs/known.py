@@ -131,12 +131,12 @@ class Estimate:
 
 
 def estimate(parts: Sequence[Part], measure_request: MeasureRequest | None = None) -> Estimate:
-    """The sum of the parts.
+    """The forecast of a whole job.
 
     Args:
-        parts: Of the work.
-        measure_request: Returned with it if a part's time is unknown; None where nothing can be
-            timed.
+        parts: The parts of its work, whose costs are added.
+        measure_request: What to time if the time of a part is unknown, else it is dropped; None
+            where nothing can be timed.
     """
     forecast = forecast_of(parts)
     return Estimate(forecast, measure_request if forecast.seconds is None else None)

@@ -79,10 +79,13 @@ class MethodJob(TaskJob):
         return job
 
     def resolved_on(self, task: Task) -> Self:
-        """The job with every default filled in; for a command, whose options have no upper limits.
+        """The job with every default and the task's languages filled in.
+
+        Unlike `resolve`, it holds the options to no upper limits: a command may exceed those of a
+        job.
 
         Args:
-            task: That the job is on, in its languages.
+            task: The job's task, in the job's languages.
 
         Raises:
             HeadlabError: For an unknown method or option.

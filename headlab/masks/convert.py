@@ -618,9 +618,12 @@ def convert_out(
     """A mask in another tool's form, as the bytes of a file.
 
     Args:
-        count_from: As in `convert_in`.
-        lists: As in `convert_in`.
-        binary: Whether arrays and pairs are written as a .npy file.
+        mask: The mask.
+        form: One of `FORMS`.
+        count_from: Number of the first layer and of the first head, 0 or 1; None for 0.
+        lists: Which heads an array marks with 1 or pairs list, "kept" or "removed"; None for kept
+            in an array and removed in pairs.
+        binary: Whether arrays and pairs are written as a .npy file; without effect on other forms.
 
     Raises:
         HeadlabError: If the form cannot express the mask, or does not use an option that is given.

@@ -386,13 +386,14 @@ def invalid_fields_of(value: JsonRecord, fields: Mapping[str, FieldRule]) -> lis
 
 
 def _problems_for_json(value: JsonLike, place: str, source: str) -> Iterator[HeadlabError]:
-    """Errors for values that JSON cannot represent, also in free-form fields.
+    """Errors for values that JSON cannot represent or that are nested too deeply.
 
     Args:
         value: Any part of a mask file.
         place: Its path in the file, as `chosen.score`.
         source: What the mask was read from, for messages.
     """
+    # Values and names of fields to look at, each with its path and depth.
     pending: list[tuple[JsonLike, str, int]] = [(value, place, 0)]
     while pending:
         value, place, depth = pending.pop()
@@ -797,7 +798,10 @@ def _as_version_2(value: JsonRecord, source: str) -> dict[str, JsonLike]:
 
 
 def _choice_as_version_2(choice: dict[str, JsonLike]) -> dict[str, JsonLike]:
-    """`chosen` of a version 1 file as version 2; what does not conform goes below `AS_WRITTEN`."""
+    """`chosen` of a version 1 file as version 2.
+
+    Fields that do not conform are kept under `AS_WRITTEN`, as they were. `choice` may be changed.
+    """
     evaluated = choice.get("evaluated")
     split = evaluated.get("split") if is_object(evaluated) else None
     if is_object(evaluated) and isinstance(split, str):
@@ -821,11 +825,16 @@ def _choice_as_version_2(choice: dict[str, JsonLike]) -> dict[str, JsonLike]:
 
 
 def _read_kept(value: object, grid: HeadGrid, source: str) -> Bools:
-    """The heads that a file keeps, bool [head], from its field `kept`."""
+    """The heads that a file keeps, bool [head], from its field `kept`.
+
+    Raises:
+        HeadlabError: It is not {stack: [layer][head]} of 0 and 1 in the shape of the grid.
+    """
     if not isinstance(value, dict):
         raise HeadlabError(
             f"{source}: kept must be an object {{stack: [layer][head]}}", code="mask.kept_malformed"
         )
+    # Values that are no lists are passed over here: `unnest` refuses them.
     for layers in value.values():
         for bits in layers if isinstance(layers, list) else []:
             for bit in bits if isinstance(bits, list) else []:

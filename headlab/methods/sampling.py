@@ -30,8 +30,8 @@ def cycled_example(
 
     Args:
         seed: Of the run.
-        number: Of the draw.
-        examples: Number of examples.
+        draw_number: Of the draw.
+        example_count: Number of examples.
         weights: Share of the draws for each example, [example]; if given, draws are independent
             instead.
         stream: Different streams are independent of each other.
@@ -157,10 +157,10 @@ def even_support(steps: int) -> Floats:
 
 
 def weighted_support(steps: int, reach: int) -> Floats:
-    """Support of gains with weights up to `reach`: as `even_support` up to 1, then ever coarser.
+    """Support of weighted gains, ascending from -reach to reach, float [level].
 
-    Each doubling above 1 has a quarter as many levels as there are from 0 to 1, and at least one,
-    its upper end.
+    Up to 1 it is `even_support`. Each doubling above 1 has a quarter as many levels as there are
+    from 0 to 1, and at least its upper end.
 
     Args:
         steps: Number of levels of a gain of 1.

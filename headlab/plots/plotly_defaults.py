@@ -96,10 +96,11 @@ def _named_places(lines: Sequence[Part], layout: Part) -> tuple[Part, dict[str, 
 
 
 def _names(lines: Sequence[Part], axis_name: str) -> Iterator[str]:
-    """The coordinates that are names and no numbers."""
+    """The coordinates on one axis that are names, not numbers."""
     for trace in lines:
         values = trace.get(axis_name)
-        yield from (value for value in ([] if values is None else values) if isinstance(value, str))
+        if values is not None:
+            yield from (value for value in values if isinstance(value, str))
 
 
 def _colour_scale(trace: Part, layout: Part) -> list[tuple[float, str]]:

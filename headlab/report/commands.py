@@ -29,7 +29,7 @@ Spec = Mapping[str, Any]
 
 
 def kind_of_job(kind: str, spec: Spec) -> str:
-    """The kind of job that makes a result.
+    """The kind of job that makes a result: the result's own, but for a report that of its experiment.
 
     Args:
         kind: Of the result.

@@ -216,7 +216,7 @@ FORMAT = re.compile(r"[+]?,?(\.\d{1,2})?[dfegs%]?")
 NAUGHT = re.compile(r"-0(\.0+)?%?")
 MOST_ROWS = 400
 HAS = "has it"
-LONG = 12  # rows from which a table is folded
+LONG = 12  # a table with more rows is folded
 
 
 @dataclass(frozen=True)

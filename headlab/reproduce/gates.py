@@ -82,8 +82,8 @@ def translation_report(results: TranslationResults, seed: int) -> Report:
 
 def notes(results: TranslationResults) -> Iterator[str]:
     """Caveats of the report."""
-    # JOINT_NOTE describes what the runs measured themselves; these tables compare with the model
-    # trained on.
+    # JOINT_NOTE speaks of the runs' own figures, which compare with the untouched model; these
+    # tables compare with the one trained on without gates.
     yield from dict.fromkeys(
         note
         for run in results.runs

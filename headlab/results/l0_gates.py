@@ -120,9 +120,13 @@ class HardConcrete:
         return float(weights @ (power * gates ** (power - 1) * probability_above)) / 2
 
     def sample(self, log_alpha: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-        """Gates for draws from the uniform distribution on (0, 1), shapes broadcast.
+        """Random gates in [0, 1], of the shape to which both arguments broadcast.
 
-        Equations 10 and 11.
+        Louizos et al. 2018, equations 10 and 11.
+
+        Args:
+            log_alpha: The gates' parameters.
+            uniform: Draws from the uniform distribution on (0, 1).
         """
         clipped_draws = uniform.clamp(MIN_UNIFORM, 1 - MIN_UNIFORM)
         soft_gates = (

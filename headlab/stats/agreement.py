@@ -84,27 +84,27 @@ def spearman_of_counts(values: Floats, counts: Ints) -> Floats:
 
 
 def _weighted_spearman(sorted_rows: _SortedRows, counts: Floats) -> Floats:
-    """Pearson's correlation of the mean ranks in each draw, float [draw, row, row].
+    """Pearson's correlation of the ranks in each draw, float [draw, row, row]; ties share a rank.
 
     Args:
         sorted_rows: The sorted items of each row.
         counts: float [draw, item], how often each item is drawn.
     """
     sorted_counts = counts[:, sorted_rows.order]
-    count_up_to = np.cumsum(sorted_counts, axis=2)
+    running_count = np.cumsum(sorted_counts, axis=2)
     count_below = np.take_along_axis(
-        count_up_to - sorted_counts, sorted_rows.first_of_ties[None], axis=2
+        running_count - sorted_counts, sorted_rows.first_of_ties[None], axis=2
     )
-    count_up_to = np.take_along_axis(count_up_to, sorted_rows.last_of_ties[None], axis=2)
-    # Twice a rank is count_below + count_up_to + 1, and twice the mean rank is the number of items
-    # + 1.
+    count_up_to = np.take_along_axis(running_count, sorted_rows.last_of_ties[None], axis=2)
+    # Twice the rank of tied items is count_below + count_up_to + 1; twice the mean over all items
+    # is their number + 1. The factor 2 cancels in a correlation.
     centred_ranks = np.take_along_axis(
         count_below + count_up_to - counts.sum(axis=1)[:, None, None],
         sorted_rows.position[None],
         axis=2,
     )
-    centred_ranks *= np.sqrt(counts)[:, None, :]
-    products = centred_ranks @ centred_ranks.transpose(0, 2, 1)
+    weighted_ranks = centred_ranks * np.sqrt(counts)[:, None, :]
+    products = weighted_ranks @ weighted_ranks.transpose(0, 2, 1)
     norms = np.sqrt(np.einsum("dii->di", products))
     scale = norms[:, :, None] * norms[:, None, :]
     rho = np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
@@ -516,7 +516,7 @@ class ExpectedOverlap(NamedTuple):
 
 
 def expected_overlap(heads: int, first_size: int, second_size: int) -> ExpectedOverlap:
-    """Overlap of `first_size` chosen and `second_size` random heads (Feller 1968, section II.6).
+    """How many heads a choice of heads and a random one share (Feller 1968, section II.6).
 
     Args:
         heads: Number of heads that both sets are chosen from.

@@ -214,9 +214,14 @@ def paired_bootstrap(
 def share_interval(
     correct: Bools, groups: tuple[str, ...], rng: np.random.Generator
 ) -> tuple[float, float]:
-    """Interval for an accuracy, by resampling whole groups.
+    """95 % interval for an accuracy, (low, high), by resampling whole groups.
 
     One right and one wrong pseudo-example are added.
+
+    Args:
+        correct: Whether each answer is right, bool [example].
+        groups: As in `group_bootstrap`.
+        rng: As in `group_bootstrap`.
     """
     low, high, _ = group_bootstrap(
         correct[None].astype(np.float64), groups, rng, pseudo_values=(1.0, 0.0)
@@ -372,7 +377,7 @@ def ratio_interval(sums: Floats, level: float = 0.95) -> Ratio:
 
 
 def ratio_excess(sums: Floats, level: float = 0.95) -> Excess:
-    """How far the share is above chance, (sum h - sum c) / sum n.
+    """How far the share is above chance, (sum h - sum c) / sum n; h, n and c as in `TERMS`.
 
     The interval is a t interval of its linearised variance. Two pseudo-sentences of the mean size
     are added, one with all hits and none by chance and one the other way round (after Agresti & Min

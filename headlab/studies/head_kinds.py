@@ -42,10 +42,10 @@ HeadLists = Mapping[HeadKind, Sequence[Sequence[DataClass]]]
 
 
 def heads_listed_by_kind(result: StudyResult | None) -> HeadLists:
-    """The records of a result that are marked as of heads of a kind.
+    """A result's lists of heads, by the kind that each list is marked with.
 
     Args:
-        result: None has none.
+        result: What a study found; None gives no lists.
     """
     lists: dict[HeadKind, list[Sequence[DataClass]]] = {}
     if result is not None:

@@ -82,8 +82,8 @@ class SpecificHead:
         claimed_by: The strictest correction under which both signs stand.
         positive_in: Number of languages where it helps.
         negative_in: Number of languages where it harms.
-        lowest: Value in any language.
-        highest: Value in any language.
+        lowest: Lowest value over the languages, in the unit shown.
+        highest: Highest value over the languages, in the unit shown.
         positive_languages: Those where it helps, comma-separated.
         negative_languages: Those where it harms, comma-separated.
     """
@@ -108,8 +108,8 @@ class FewHead:
         negative_in: Number of languages with a negative value.
         surely: Number of languages whose interval excludes 0, by sign ("positive", "negative");
             empty without intervals.
-        lowest: Value in any language.
-        highest: Value in any language.
+        lowest: Lowest value over the languages, in the unit shown.
+        highest: Highest value over the languages, in the unit shown.
         positive_languages: Those with a positive value, comma-separated.
         negative_languages: Those with a negative value, comma-separated.
     """
@@ -356,7 +356,8 @@ NEGATIVE = "negative"
 def few_heads(scores: Scores, max_positive: int) -> Records[FewHead]:
     """Heads with a positive value in 1 to `max_positive` languages and a negative one in all others.
 
-    The most certain come first.
+    Those that are surely positive in most languages come first, then those surely negative in most;
+    without intervals, those with the highest value.
     """
     signs = estimated_signs(scores)
     raw_signs = claimed_signs(scores).get(RAW)

@@ -241,7 +241,7 @@ def _means_and_bootstrap(
         gains: [row][language].
         seed: Of the bootstrap.
         are_aligned: As in `pairs_of`.
-        made_up: Values of two answers that are added to each stratum.
+        pseudo_values: Values of two answers that are added to each stratum.
         level: Of each single interval.
     """
     rows = [[pool_gains(row)] if are_aligned else row for row in gains]

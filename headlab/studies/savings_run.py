@@ -472,9 +472,6 @@ def tokens_of(batches: Sequence[dict[str, torch.Tensor]]) -> int:
     return int(np.median([batch["input_ids"].shape[1] for batch in batches]))
 
 
-# Measuring what a mask saves: counts, then timed passes of the untouched, the masked and the shrunk
-# model.
-
 BATCH_SIZES = (1, 8, 32)
 ROWS_A_PASS = 32  # examples per timed pass: as many whole batches as fit, at least one
 OnRound = Callable[[int, int, str], None]

@@ -610,7 +610,7 @@ def learn(
     out: Path | None = None,
     watch: Watch[GateStep] | None = None,
 ) -> LearnedGates:
-    """`learn_gates` on examples already read; `options` may differ from those of `dataset` in λ only."""
+    """`learn_gates` on a dataset already read; `options` may differ from the dataset's in λ only."""
     has_gate = options.heads_with_gate(dataset.model.grid)  # raises before anything is learned
     spec = dataset.spec(options)
     stored_run = None if store is None else store.run(spec)

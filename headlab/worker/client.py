@@ -211,7 +211,7 @@ class Client:
 
         Args:
             kind: A job, or the key of its kind.
-            spec: The job's fields, beside the key of its kind.
+            spec: The job's fields where `kind` is a key; ignored where it is a job.
             place: "here", or "ray" if the `ray` of `health` is not empty.
 
         Returns:
@@ -231,7 +231,7 @@ class Client:
 
         Args:
             kind: A job, or the key of its kind.
-            spec: The job's fields, beside the key of its kind.
+            spec: The job's fields where `kind` is a key; ignored where it is a job.
         """
         request = _job_request(kind, spec)
         return self._answer(FORECAST, "POST", "/forecast", request, LOAD_SECONDS)

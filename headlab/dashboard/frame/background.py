@@ -11,8 +11,6 @@ from typing import Any, Generic, TypeVar, cast
 
 from headlab.dashboard.streamlit_private import let_requests_through
 
-# An iterator read in its own thread, so that no click waits for its next value.
-
 T = TypeVar("T")
 
 
@@ -54,7 +52,7 @@ class LatestValue(Generic[T]):
         """Block until values have arrived, the iterator has ended, or the time is up.
 
         Args:
-            values: How many values.
+            value_count: How many values.
             seconds: The time.
 
         Returns:
@@ -91,7 +89,7 @@ def await_values(live: LatestValue[Any], value_count: int, seconds: float = math
 
     Args:
         live: What is waited for.
-        values: How many values.
+        value_count: How many values.
         seconds: Its age.
     """
     while live.age < seconds and not live.wait(value_count, GIVE_WAY_SECONDS):

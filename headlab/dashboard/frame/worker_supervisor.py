@@ -17,15 +17,15 @@ from headlab.dashboard.names import count_words, plain
 from headlab.dashboard.widgets import redraw_every
 from headlab.worker import Client, Health, process
 
-# The worker as pages see it: started once per server, its state in one line, a client to ask it.
-
 WAIT_SECONDS = 60.0
 
 FRESH_SECONDS = 2.0
 
 RETRY_SECONDS = 10.0
+"""Seconds after a failed start before it is tried again."""
 
 LOOK_SECONDS = 3.0
+"""Seconds between two drawings of the worker's state."""
 
 # The first page also needs the processor, and needs no worker.
 HEAD_START_SECONDS = 1.5

@@ -52,12 +52,15 @@ class Suggestion:
 
 
 def expected_false(scores: HeadScores, suggestion: Suggestion, removed_count: int) -> str:
-    """How many of the heads that rule harmful names may do no harm, in words; empty where there is nothing to say.
+    """How many of the heads that rule `harmful` names may do no harm, in words.
+
+    Empty for another rule, for intervals of level 1, and where no head is named (unless Holm's
+    correction tells why).
 
     Args:
         scores: That the rule was applied to.
         suggestion: The rule.
-        removed_count: How many heads it names.
+        removed_count: How many heads the rule names.
     """
     error_rate = 1 - scores.level
     head_count = scores.grid.size

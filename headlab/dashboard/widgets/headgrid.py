@@ -307,9 +307,9 @@ def _interval_words(scores: Mapping[str, HeadScores]) -> str:
     first_scores = next(iter(scores.values()))
     if first_scores.low is None:
         return "These scores have no intervals, so it is not known which differences are noise."
-    if not first_scores.signed:
-        return f"Intervals at {first_scores.level:.0%} cover the sampling of the examples."
     level_text = f"{first_scores.level:.0%}"
+    if not first_scores.signed:
+        return f"Intervals at {level_text} cover the sampling of the examples."
     hollow_mark_words = f"A hollow + or − marks a head whose own {level_text} interval excludes 0"
     holm_note = why_holm_rejects_none(scores.values())
     if holm_note:

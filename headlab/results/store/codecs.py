@@ -222,7 +222,7 @@ class Codec(Generic[T]):
 
     Attributes:
         kind: Name of the kind in a spec.
-        words: What it is, for messages.
+        words: What it is, with its article, for messages.
         command: The command that makes it, for messages.
         pack: A record to the content of its file; raises HeadlabError for one that cannot be
             stored.
@@ -253,15 +253,21 @@ def pack(record: Record, meta: JsonRecord) -> bytes:
 def read_result(folder: Path, kind: type[T]) -> Result[T]:
     """Read and validate one run folder.
 
+    Args:
+        folder: The run folder.
+        kind: Class of the record that it should hold.
+
     Raises:
-        HeadlabError: Naming it, the problem and the remedy.
+        HeadlabError: It holds another kind of result or is damaged; the message names the folder
+            and the remedy.
     """
     codec = codec_of(kind)
     with located_errors(folder, codec.command):
         spec = read_spec(folder)
         if kind_of(spec) != codec.kind:
             raise HeadlabError(
-                f"it holds a {kind_of(spec)}, not {codec.words}", code="result.other_kind"
+                f"it holds a result of kind {kind_of(spec)!r}, not {codec.words}",
+                code="result.other_kind",
             )
         check_parts(spec, codec.parts)
         description, arrays = read_content(folder)
@@ -280,7 +286,7 @@ def _require_arrays(arrays: Arrays, names: set[str]) -> None:
 
 
 def _object_with_checksum(value: Json, sha256: Json) -> dict[str, Json] | None:
-    """A JSON object that has this checksum; None for another, and for anything else."""
+    """The value if it is a JSON object with this `content_key`, else None."""
     try:
         if isinstance(value, dict) and sha256 == content_key(value):
             return value

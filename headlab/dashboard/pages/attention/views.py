@@ -137,7 +137,7 @@ def draw_every_head(
         scores: By language, for the frames.
         language: Code of the sentence's language.
         grid: The model's heads.
-        gated_together: As `group_sizes` of `draw_map`.
+        group_sizes: As `group_sizes` of `draw_map`.
     """
     head = head_from(remembered_choice("head"))
     shown_panel = options.applied_to(panel)

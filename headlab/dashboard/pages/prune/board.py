@@ -85,7 +85,7 @@ def draw_switches(
     Args:
         history: Of the mask that the grid shows and changes.
         scores: Those that colour the heads; None for none.
-        gated_together: As `group_sizes` of `draw_map`.
+        group_sizes: As `group_sizes` of `draw_map`.
     """
     if scores is None:
         head_values = head_map(np.full(history.grid.size, np.nan), history.grid)
