@@ -1,4 +1,7 @@
-"""headlab's dashboard: `streamlit run app.py`. The server imports this file, and every session runs it."""
+"""headlab's dashboard: `streamlit run app.py`.
+
+The server imports this file, and every session runs it.
+"""
 
 import streamlit as st
 from streamlit.starlette import App

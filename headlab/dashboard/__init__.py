@@ -1,1 +1,4 @@
-"""The dashboard: frame, widgets, panels, and a folder a page. The only part of headlab that imports streamlit."""
+"""The dashboard: frame, widgets, panels, and a folder a page.
+
+The only part of headlab that imports streamlit.
+"""

@@ -153,5 +153,8 @@ def plain_name(name: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A text as Markdown that has no effect: no images, formulas, emphasis or HTML; a bare address may be a link."""
+    """A text as Markdown that has no effect: no images, formulas, emphasis or HTML.
+
+    A bare address may be a link.
+    """
     return MARKDOWN_MARKS.sub(r"\\\1", text)

@@ -28,7 +28,10 @@ from streamlit.web.server.starlette import starlette_websocket
 TESTED_MINOR = "1.67"
 
 Placeholder: TypeAlias = DeltaGenerator
-"""What `st.empty` and `st.container` give: a type for arguments. `streamlit.typing` does not have it."""
+"""What `st.empty` and `st.container` give: a type for arguments.
+
+`streamlit.typing` does not have it.
+"""
 
 
 # The request that a run answers.
@@ -103,7 +106,9 @@ def session_values() -> dict[str, object]:
 
 
 def serve_download(content: bytes, mime_type: str, place: str, file_name: str) -> None:
-    """Let the server keep a file for download until another is kept at the same place; nothing without a server.
+    """Let the server keep a file for download until another is kept at the same place.
+
+    Nothing without a server.
 
     Streamlit forgets the file of a button that makes it on demand after two runs of anybody, so on
     a busy server the browser would ask for it too late.
@@ -121,7 +126,9 @@ def serve_download(content: bytes, mime_type: str, place: str, file_name: str) -
 
 
 def leave_pages_folder() -> bool:
-    """Tell Streamlit that the folder `pages/` is not a list of pages; whether it had taken it for one.
+    """Tell Streamlit that the folder `pages/` is not a list of pages.
+
+    Whether it had taken it for one.
 
     It does until `st.navigation` has been called once. Without this the first link straight to a
     page, on a server that was just started, would show the page without its frame.
@@ -144,11 +151,16 @@ def is_host_allowed(host: str) -> bool:
 
 
 HEALTH_PATH = "/_stcore/health"
-"""Asked by Streamlit's page when it cannot connect; it shows a person the answer, unless its status is 200 or 403."""
+"""Asked by Streamlit's page when it cannot connect.
+
+It shows a person the answer, unless its status is 200 or 403.
+"""
 
 
 def running_server() -> uvicorn.Server | None:
-    """The server in which Streamlit runs the app, in the main thread; None where it is not one of uvicorn.
+    """The server in which Streamlit runs the app, in the main thread.
+
+    None where it is not one of uvicorn.
 
     It is found by its handler of signals. Without it the app's worker would go on after a request
     to terminate.

@@ -80,7 +80,10 @@ def _default_length(model: LoadedModel) -> int:
 
 
 def default_context(model: LoadedModel) -> str:
-    """A sentence that says which limit is assumed; empty if the model or its tokenizer states one."""
+    """A sentence that says which limit is assumed.
+
+    Empty if the model or its tokenizer states one.
+    """
     if position_count(model.module) or _stated_by_tokenizer(model.tokenizer):
         return ""
     return (

@@ -179,7 +179,10 @@ def check_tokens(model: Model, rows: Sequence[Sequence[int]]) -> None:
 
 
 def window(config: PretrainedConfig) -> float:
-    """Number of tokens that the narrowest layers of a model attend to; inf where all attend to all."""
+    """Number of tokens that the narrowest layers of a model attend to.
+
+    Inf where all attend to all.
+    """
     layer_types = getattr(config, "layer_types", None) or ["sliding_attention"]
     sliding_window = getattr(config, "sliding_window", None)
     if sliding_window and "sliding_attention" in layer_types:
@@ -630,7 +633,10 @@ class ChoiceAnswers:
 
 
 def log_probabilities(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Log-probability of each target token, in the shape of `targets`; 0 where a target is NO_TARGET."""
+    """Log-probability of each target token, in the shape of `targets`.
+
+    0 where a target is NO_TARGET.
+    """
     return log_probability(logits, targets.clamp(min=0)).masked_fill(targets == NO_TARGET, 0.0)
 
 

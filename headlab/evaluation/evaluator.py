@@ -104,7 +104,10 @@ class Batch:
     held: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def cut(self) -> tuple[Batch, ...]:
-        """Two halves of the batch, with its padding and no cache; nothing if it has only one row."""
+        """Two halves of the batch, with its padding and no cache.
+
+        Nothing if it has only one row.
+        """
         middle = len(self.rows) // 2
         if not middle:
             return ()
@@ -262,7 +265,10 @@ class Evaluator:
 
     @cached_property
     def equal_texts(self) -> tuple[EqualTexts, ...]:
-        """How many of its examples have a text that another split has too; counted when first asked for."""
+        """How many of its examples have a text that another split has too.
+
+        Counted when first asked for.
+        """
         return equal_texts(self.task, self.language, self.split, self.examples)
 
     @property
@@ -272,7 +278,10 @@ class Evaluator:
 
     @property
     def weights(self) -> Floats | None:
-        """Share of all answers that belong to each example, [example]; None where all have equally many."""
+        """Share of all answers that belong to each example, [example].
+
+        None where all have equally many.
+        """
         answer_counts = self.inputs.units
         if (answer_counts == answer_counts[0]).all():
             return None

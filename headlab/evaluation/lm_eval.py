@@ -32,7 +32,10 @@ Arguments_co = TypeVar("Arguments_co", covariant=True)
 
 
 class Request(Protocol[Arguments_co]):
-    """What the harness asks of a model; those of a task also have `task_name`, `doc_id` and `repeats`."""
+    """What the harness asks of a model.
+
+    Those of a task also have `task_name`, `doc_id` and `repeats`.
+    """
 
     @property
     def args(self) -> Arguments_co:

@@ -97,7 +97,9 @@ def _batch_sums(form: str, evaluator: Evaluator, batch: Batch, tick: Tick) -> tu
 
 
 def read_layers(evaluator: Evaluator) -> list[int]:
-    """Indices of the layers whose output a classifier of whole sentences reads; none in other tasks.
+    """Indices of the layers whose output a classifier of whole sentences reads.
+
+    None in other tasks.
 
     It is the last layer of the encoder. Where there is a decoder, it is that of the decoder: of its
     own attention, and of that to the source. They are divided by sentences whatever the classifier

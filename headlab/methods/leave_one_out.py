@@ -14,7 +14,9 @@ from headlab.stats import group_bootstrap
 
 
 def run(work: Work) -> Outcome:
-    """Accuracy lost without each head, exact on these examples; intervals cover the sampling of the examples.
+    """Accuracy lost without each head, exact on these examples.
+
+    Intervals cover the sampling of the examples.
 
     A value is positive where accuracy falls without the head. Intervals and p-values resample
     groups of examples, each with as many answers as it has. Two pseudo-answers (one right, one

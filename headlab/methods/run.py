@@ -1,4 +1,7 @@
-"""Running a method: looked up in the store, or computed with checkpoints and stored; a look at a run; its pace."""
+"""Running a method: looked up in the store, or computed with checkpoints and stored.
+
+A look at a run; its pace.
+"""
 
 from __future__ import annotations
 

@@ -299,7 +299,10 @@ class Tally:
         return float(self.support[-1])
 
     def stakes(self) -> LearnedStakes | None:
-        """Stakes learned from early samples, for the samples after them; None if none were learned."""
+        """Stakes learned from early samples, for the samples after them.
+
+        None if none were learned.
+        """
         return None
 
     def interval(self, counts: Ints | None = None) -> Interval:

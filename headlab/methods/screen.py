@@ -1,4 +1,6 @@
-"""Screened branching: a gradient predicts gains; uncertain ones are computed, the others only with a probability.
+"""Screened branching: a gradient predicts gains.
+
+Uncertain ones are computed, the others only with a probability.
 
 A sample is Y = f + (B / p)(g - f), where g is the gain, f the predicted gain, B whether g is
 computed, and p the probability of that. E[Y] = g whatever f and p are, as long as neither depends

@@ -1,4 +1,7 @@
-"""The table of methods, read by the command line, the pages and the documentation; it needs no model."""
+"""The table of methods, read by the command line, the pages and the documentation.
+
+It needs no model.
+"""
 
 from __future__ import annotations
 

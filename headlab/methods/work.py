@@ -192,7 +192,9 @@ def mean_outcome(
 
 
 def _halves(sums: Floats, weights: Floats, to_size: Callable[[Floats], Floats]) -> Floats | None:
-    """Sizes of heads on each half of the examples, [half, head]; None where a half has no weight for a head.
+    """Sizes of heads on each half of the examples, [half, head].
+
+    None where a half has no weight for a head.
 
     Args:
         sums: By example, [example, head].

@@ -254,7 +254,10 @@ def hub_sizes(name: str) -> dict[str, int]:
 
 
 def hub_shapes(name: str) -> dict[str, tuple[int, ...]] | None:
-    """{name: shape} of the weights that the hub has of a model, from the headers of its files; None if unknown."""
+    """{name: shape} of the weights that the hub has of a model, from the headers of its files.
+
+    None if unknown.
+    """
     from huggingface_hub import get_safetensors_metadata
 
     try:
@@ -354,7 +357,9 @@ def replacing_folder(
     stays: Callable[[Path], bool] = lambda _: False,
     way_on: str = CHOOSE_WRITABLE_FOLDER,
 ) -> Iterator[Path]:
-    """Yield a new folder to fill; it replaces `target` when the block ends, or is deleted if the block raises.
+    """Yield a new folder to fill.
+
+    It replaces `target` when the block ends, or is deleted if the block raises.
 
     Links are followed.  Leftovers of killed processes beside `target` are removed.
 
@@ -392,7 +397,10 @@ def replacing_folder(
 
 
 def _move_into_place(build: Path, target: Path) -> None:
-    """Rename a finished folder to `target`; the folder it replaces is left under the other name, or deleted."""
+    """Rename a finished folder to `target`.
+
+    The folder it replaces is left under the other name, or deleted.
+    """
     if not target.exists():
         build.replace(target)
     elif not exchange_folders(build, target):

@@ -116,7 +116,10 @@ def read_model(
     dtype: str = "float32",
     device_map: DeviceMap | None = None,
 ) -> Checkpoint:
-    """Load a checkpoint by embedded name, local folder or hub id; arguments as in `headlab.load`."""
+    """Load a checkpoint by embedded name, local folder or hub id.
+
+    Arguments as in `headlab.load`.
+    """
     require_type("name", name, (str, Path), "an embedded name, a folder or a hub id")
     name = str(name)
     if dtype not in DTYPES:
@@ -321,7 +324,10 @@ def _config(folder: Path, name: str) -> PretrainedConfig:
 
 
 def _stated_quantisation(folder: Path) -> object:
-    """The `quantization_config` of a folder's config.json as it stands there; None if there is none."""
+    """The `quantization_config` of a folder's config.json as it stands there.
+
+    None if there is none.
+    """
     try:
         config: object = read_json(folder / "config.json")
     except HeadlabError:  # what transformers says of such a file is said

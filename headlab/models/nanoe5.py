@@ -90,7 +90,10 @@ def byte_trie(replacements: Mapping[str, str]) -> tuple[TrieNode, bytes]:
 
 
 def double_array(trie: TrieNode) -> tuple[dict[int, int], int]:
-    """{index: unit} and the highest index or base in use; children of a node are at base ^ label."""
+    """{index: unit} and the highest index or base in use.
+
+    Children of a node are at base ^ label.
+    """
     units = {0: 0}
     used_indices = {0}
     bases: set[int] = set()

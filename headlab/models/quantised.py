@@ -142,7 +142,9 @@ class DeviceOptions(TypedDict, total=False):
 
 
 def dequantising_options(config: PretrainedConfig, name: str) -> DeviceOptions:
-    """What `from_pretrained` takes to read a checkpoint's weights as ordinary numbers; nothing for unquantised ones.
+    """What `from_pretrained` takes to read a checkpoint's weights as ordinary numbers.
+
+    Nothing for unquantised ones.
 
     Args:
         config: its configuration, which is told to dequantise.
@@ -261,7 +263,9 @@ NAMES = {
 
 
 def quantised_clause(names: Collection[str], config: PretrainedConfig, name: str) -> str:
-    """What an error about weights that do not fit adds if they are quantised; empty if they are not.
+    """What an error about weights that do not fit adds if they are quantised.
+
+    Empty if they are not.
 
     Args:
         names: of the stored weights.

@@ -195,7 +195,10 @@ def make_known(model_type: str | None = None) -> None:
 
 
 def make_known_folder(folder: Path) -> None:
-    """Let transformers read this folder if it holds a shrunk model; raises what transformers raises for bad files."""
+    """Let transformers read this folder if it holds a shrunk model.
+
+    Raises what transformers raises for bad files.
+    """
     config, _ = PretrainedConfig.get_config_dict(folder)
     model_type = config.get("model_type")
     if isinstance(model_type, str) and model_type.startswith(PREFIX):

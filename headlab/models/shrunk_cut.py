@@ -371,7 +371,10 @@ def no_weights(
     other_states: torch.Tensor | None,
     past: Cache | None,
 ) -> torch.Tensor:
-    """Attention weights of no heads, [row, 0, query, key]; returning nothing would misnumber later layers."""
+    """Attention weights of no heads, [row, 0, query, key].
+
+    Returning nothing would misnumber later layers.
+    """
     keys = (
         keys_seen(attention, hidden_states, own_cache(past))
         if other_states is None
@@ -413,7 +416,9 @@ HeadsByStack = Mapping[str, Sequence[Sequence[int]]]  # {stack: [layer][heads]}
 
 
 def cut_structure(module: PreTrainedModel, heads: HeadsByStack) -> None:
-    """Give a full model's layers the shapes they have with only these heads, in place; the weights become meaningless.
+    """Give a full model's layers the shapes they have with only these heads, in place.
+
+    The weights become meaningless.
 
     Raises HeadlabError if the model has no such layers or heads.
     """

@@ -18,7 +18,10 @@ GENERATION = "generation_config.json"
 
 
 def vocabulary_size(config: PretrainedConfig) -> int | None:
-    """Number of tokens that a model with this configuration has; None where its configuration does not say."""
+    """Number of tokens that a model with this configuration has.
+
+    None where its configuration does not say.
+    """
     sizes = [getattr(config.get_text_config(), name, None) for name in SIZES]
     return max((size for size in sizes if isinstance(size, int)), default=None)
 
@@ -30,13 +33,19 @@ def is_known_token(token_id: object, config: PretrainedConfig) -> TypeGuard[int]
 
 
 def config_padding_id(config: PretrainedConfig) -> int | None:
-    """The padding token that a configuration names, also in its part for texts; None for none that the model has."""
+    """The padding token that a configuration names, also in its part for texts.
+
+    None for none that the model has.
+    """
     padding_ids = [getattr(part, PAD, None) for part in (config.get_text_config(), config)]
     return next((token_id for token_id in padding_ids if is_known_token(token_id, config)), None)
 
 
 def generation_padding(folder: Path, config: PretrainedConfig) -> int | None:
-    """The padding token that a folder's generation_config.json names; None for none that the model has."""
+    """The padding token that a folder's generation_config.json names.
+
+    None for none that the model has.
+    """
     path = folder / GENERATION
     settings = read_json(path) if path.is_file() else None
     token_id = settings.get(PAD) if isinstance(settings, dict) else None

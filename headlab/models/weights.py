@@ -177,7 +177,9 @@ def load_without_memory(
     shapes: Shapes,
     renames: Mapping[str, str],
 ) -> tuple[PreTrainedModel, LoadReport]:
-    """What loading weights of these names and shapes would report; neither reads nor makes a number.
+    """What loading weights of these names and shapes would report.
+
+    Neither reads nor makes a number.
 
     Args:
         kind: the model's class.
@@ -233,7 +235,10 @@ class _Conversion(Protocol):
 
 
 def forget_renames(module: PreTrainedModel, renames: Mapping[str, str]) -> None:
-    """Let `save_pretrained` write the class's own names; transformers would put the prefixes back."""
+    """Let `save_pretrained` write the class's own names.
+
+    Transformers would put the prefixes back.
+    """
     patterns = set(key_mapping(renames) or ())
     conversions: Sequence[_Conversion] = getattr(module, "_weight_conversions", None) or []
     class_conversions = [
@@ -544,7 +549,10 @@ class _Inspection:
         return name, not self.is_prefixed and KNOWN_HEADS.match(name) is None
 
     def _first_unknown(self, path: str) -> str | None:
-        """The outermost module on the way to a weight that the class does not have; None if it has them all."""
+        """The outermost module on the way to a weight that the class does not have.
+
+        None if it has them all.
+        """
         parts = path.split(".")[:-1]
         for depth in range(1, len(parts) + 1):
             module = ".".join(parts[:depth])
@@ -570,7 +578,10 @@ class _Inspection:
         return sentences
 
     def layers_beyond(self, names: Iterable[str]) -> tuple[str, int, int] | None:
-        """A list of layers, how many of them the file has, and how many the class; None if it has no more."""
+        """A list of layers, how many of them the file has, and how many the class.
+
+        None if it has no more.
+        """
         counts: dict[str, int] = {}
         for name in names:
             unknown = self._first_unknown(self._placed(name)[0])

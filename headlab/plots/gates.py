@@ -157,7 +157,10 @@ def _titles(grid: HeadGrid) -> list[str] | None:
 
 
 def rectangles(grid: HeadGrid, flat: Floats) -> list[Floats]:
-    """Values, float [head], as one array [layer, head] per stack; NaN where a layer has fewer heads."""
+    """Values, float [head], as one array [layer, head] per stack.
+
+    NaN where a layer has fewer heads.
+    """
     values_by_stack = [
         np.full((stack.layers, max(stack.heads, default=0)), np.nan) for stack in grid.stacks
     ]

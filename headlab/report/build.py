@@ -288,7 +288,10 @@ def document(
 
 
 def _sections(items: Sequence[Item[Any]], known: Known) -> Iterator[Section]:
-    """Sections: scores, curves and gates that belong together share one; each other result has one."""
+    """Sections: scores, curves and gates that belong together share one.
+
+    Each other result has one.
+    """
     has_several_masks = sum(isinstance(item.record, Mask) for item in items) > 1
     mask_number = 0
     groups: dict[object, list[Item[Any]]] = {}

@@ -311,7 +311,10 @@ class MaskFile:
     known: Known = field(default_factory=Known)
 
     def spec(self, name: str) -> Mapping[str, Any]:
-        """The spec that its heads were chosen by, of the kind "score", "gates" or "front"; empty without one."""
+        """The spec that its heads were chosen by, of the kind "score", "gates" or "front".
+
+        Empty without one.
+        """
         spec = self.mask.chosen.get(name)
         if isinstance(spec, Mapping):
             return spec

@@ -133,7 +133,10 @@ def _cell(cell: Cell, x: float, y: float, size: int) -> str:
 
 
 def _mark_of(mark: int, right: float, top: float, size: int, ink: str, ground: str) -> list[str]:
-    """A ring with the head's sign in a cell's upper right corner; filled if the mark is CORRECTED."""
+    """A ring with the head's sign in a cell's upper right corner.
+
+    Filled if the mark is CORRECTED.
+    """
     if not mark:
         return []
     radius = size / 7.5

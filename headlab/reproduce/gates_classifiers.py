@@ -285,7 +285,10 @@ def task_for(plan: Classifier, data: Path) -> Task:
 
 
 def _with_train(task: Task, path: Path, language: str, split: Split, seed: int) -> list[Example]:
-    """Examples of a split, as `task.read` gives them; the English train split is read from `path`."""
+    """Examples of a split, as `task.read` gives them.
+
+    The English train split is read from `path`.
+    """
     if split != "train" or language != SOURCE:
         return list(task.read(language, split, seed))
     if not path.is_file():

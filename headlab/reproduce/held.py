@@ -177,7 +177,9 @@ TAGGER = "e5-small-udpos"
 def tagger_folder(
     task: Task, root: Path, steps: int, device: str, progress: Callable[[FinetuneStep], None]
 ) -> Path:
-    """Folder of the embedded base fine-tuned on English tags, below `root`; trained first if it is missing.
+    """Folder of the embedded base fine-tuned on English tags, below `root`.
+
+    Trained first if it is missing.
 
     As `headlab finetune --task udpos --method full --steps N` does it.  Raises HeadlabError without
     English data.

@@ -186,7 +186,9 @@ class RecordedGates(TypedDict):
 
 
 class LmRecord(TypedDict, total=False):
-    """What training.json says of a language model, as far as it is read here; nothing where there is no model.
+    """What training.json says of a language model, as far as it is read here.
+
+    Nothing where there is no model.
 
     Attributes:
         options: of a training from scratch.
@@ -709,7 +711,10 @@ def text_lines(plan: ShimPlan, data: Path) -> dict[str, list[str]]:
 
 
 class ShimWork:
-    """Trains and prunes the models missing below `root`, a folder each. Resumes where it was stopped."""
+    """Trains and prunes the models missing below `root`, a folder each.
+
+    Resumes where it was stopped.
+    """
 
     def __init__(
         self,
@@ -733,7 +738,10 @@ class ShimWork:
         self.models = len(trained_options(plan)) + len(settings(plan)) + len(plan.weights)
 
     def done(self) -> MadeModels:
-        """All models of the plan; those of equal sizes come last, as pruning decides how large they are."""
+        """All models of the plan.
+
+        Those of equal sizes come last, as pruning decides how large they are.
+        """
         for name, options in trained_options(self.plan).items():
             self._train(name, options)
         for name, gates in settings(self.plan).items():

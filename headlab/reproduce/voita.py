@@ -69,7 +69,10 @@ SMOKE = VoitaPlan(60, True)
 
 
 def languages(plan: VoitaPlan, data: Path) -> tuple[str, ...]:
-    """Languages with a treebank, English first. Raises HeadlabError if a required one is missing."""
+    """Languages with a treebank, English first.
+
+    Raises HeadlabError if a required one is missing.
+    """
     treebanks = treebank_languages(data)
     requested = (
         SMOKE_LANGUAGES if plan.few else (SOURCE, *(name for name in treebanks if name != SOURCE))
@@ -103,7 +106,10 @@ def role_reports(
     seed: int,
     on_progress: Callable[[str, Progress], None],
 ) -> Iterator[tuple[str, Report]]:
-    """Each language with the report of a model's roles in it; reports contain no sentence of the treebank."""
+    """Each language with the report of a model's roles in it.
+
+    Reports contain no sentence of the treebank.
+    """
     for language in languages(plan, data):
         trees = of_trees(treebank(data, language, "dev"), language, "dev", plan.trees, seed=seed)
 

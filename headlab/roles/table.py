@@ -1,4 +1,7 @@
-"""Roles, and the options of finding them; command line, pages and documents read them, and no model is needed."""
+"""Roles, and the options of finding them.
+
+Command line, pages and documents read them, and no model is needed.
+"""
 
 from __future__ import annotations
 

@@ -356,7 +356,10 @@ def _words_of(
 
 
 def _words_of_example(example: Example, has_spaces: bool) -> tuple[str, ...]:
-    """The words of an example, or of its text; none of pairs of texts, and of texts without spaces."""
+    """The words of an example, or of its text.
+
+    None of pairs of texts, and of texts without spaces.
+    """
     if example.words:
         return example.words
     if has_spaces and example.pair is None:

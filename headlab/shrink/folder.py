@@ -268,7 +268,10 @@ def _record(
 
 
 def _sizes(model: Model, shrunk: Shrunk, build: Path, dtype_after: str) -> WeightSizes:
-    """Dtype and size of the weights, before and after; bytes before are computed from the number of parameters."""
+    """Dtype and size of the weights, before and after.
+
+    Bytes before are computed from the number of parameters.
+    """
     dtype_before = checkpoint_dtype(model)
     return {
         "dtype_before": dtype_before,

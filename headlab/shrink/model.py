@@ -41,7 +41,10 @@ from headlab.models.shrunk_cut import (
 
 
 def check_dtype(name: str | None) -> None:
-    """Raise HeadlabError unless weights can be written in this dtype; None is the checkpoint's own."""
+    """Raise HeadlabError unless weights can be written in this dtype.
+
+    None is the checkpoint's own.
+    """
     if name is not None and name not in DTYPES:
         raise HeadlabError(
             f"unknown dtype {name!r}; use one of {', '.join(DTYPES)}, or leave it out for the "
@@ -125,7 +128,9 @@ class Shrunk:
 
 
 def shrink_model(model: Model, mask: Mask) -> Shrunk:
-    """A copy of the model without a mask's heads; its outputs are those of the model under the mask.
+    """A copy of the model without a mask's heads.
+
+    Its outputs are those of the model under the mask.
 
     Layers may keep any number of heads, or none. Query heads that share keys and values are removed
     in whole groups only; the others stay and output 0.

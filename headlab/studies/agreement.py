@@ -405,7 +405,10 @@ def leaf_order(rank_agreement: RankAgreement) -> list[int]:
 
 
 def _outlier_percent(outlier: Outlier | None, row: int) -> float | None:
-    """Share of resamples in which a language is the outlier, in percent; None without an outlier."""
+    """Share of resamples in which a language is the outlier, in percent.
+
+    None without an outlier.
+    """
     if outlier is None:
         return None
     return 100 * float(outlier.share[row])

@@ -23,7 +23,10 @@ def without_harmful(scores: HeadScores) -> Bools:
 
 
 def without_lowest(scores: HeadScores, k: int) -> Bools:
-    """Heads kept, bool [head], without the k lowest scores. Raises HeadlabError if k is out of range."""
+    """Heads kept, bool [head], without the k lowest scores.
+
+    Raises HeadlabError if k is out of range.
+    """
     if not 0 <= k <= scores.grid.size:
         raise HeadlabError(
             f"k is {k}; the model has {scores.grid.size} heads ({scores.grid})",

@@ -39,7 +39,10 @@ ALL_LANGUAGES = "all"
 
 
 class PointGain(NamedTuple):
-    """A gain in percentage points with its 95 % interval; the ends are None where nothing was changed."""
+    """A gain in percentage points with its 95 % interval.
+
+    The ends are None where nothing was changed.
+    """
 
     value: float
     low: float | None

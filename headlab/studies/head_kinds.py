@@ -55,7 +55,10 @@ def heads_listed_by_kind(result: StudyResult | None) -> HeadLists:
 
 
 def heads_by_kind(lists: HeadLists) -> dict[HeadKind, list[Head]]:
-    """The heads of each kind, from its first list that has any; kinds without heads are left out."""
+    """The heads of each kind, from its first list that has any.
+
+    Kinds without heads are left out.
+    """
     heads: dict[HeadKind, list[Head]] = {}
     for kind in HeadKind:
         for records in lists.get(kind, ()):

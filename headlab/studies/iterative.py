@@ -321,7 +321,9 @@ class ScoredCurve(NamedTuple):
 def plan_of(
     names: Iterable[str], options: Mapping[str, OptionValue], seed: int
 ) -> dict[str, list[ScoringRun]]:
-    """{ordering: (method, seed, options of the method) of every run}; random has several runs, one per seed.
+    """{ordering: (method, seed, options of the method) of every run}.
+
+    Random has several runs, one per seed.
 
     Args:
         options: runs, method_options (of shapley), monte_carlo_options.

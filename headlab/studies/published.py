@@ -191,7 +191,10 @@ def _targeted_columns(report: Report, options: Mapping[str, Json]) -> ReportColu
 
 
 def _transfer_columns(report: Report, options: Mapping[str, Json]) -> ReportColumns:
-    """Of every language: what removing English's heads changed; none where the source is another language."""
+    """Of every language: what removing English's heads changed.
+
+    None where the source is another language.
+    """
     if options.get("source") != "en":
         return ReportColumns()
     effects = readable_rows(report, "transfer", MaskEffect)

@@ -473,7 +473,10 @@ class StudyResult:
 
     @classmethod
     def records_in(cls, report: Report) -> dict[str, Any]:
-        """{field: its records} as a report's tables show them. Raises HeadlabError as `from_report` does."""
+        """{field: its records} as a report's tables show them.
+
+        Raises HeadlabError as `from_report` does.
+        """
         records: dict[str, Records[DataClass] | None] = {}
         for table_field in _table_fields(cls):
             is_there = any(table.name == table_field.table for table in report.tables)
@@ -525,7 +528,10 @@ def marked_records(
 
 
 def head_of(record: DataClass) -> Head | None:
-    """The head that a record is of, as its field of `HeadCells` says; None for a record without one."""
+    """The head that a record is of, as its field of `HeadCells` says.
+
+    None for a record without one.
+    """
     for record_field in _fields_of(type(record)):
         if record_field.tuple_kind is Head:
             head: Head = getattr(record, record_field.name)

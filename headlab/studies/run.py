@@ -450,7 +450,9 @@ class Pieces:
         )
 
     def _note_omissions(self, language: str, split: Split, piece: Piece) -> Piece:
-        """Remember for the report what was omitted of a piece's examples; older pieces do not say it.
+        """Remember for the report what was omitted of a piece's examples.
+
+        Older pieces do not say it.
 
         Returns:
             The piece.
@@ -471,7 +473,10 @@ class Pieces:
     def score_spec(
         self, language: str, method: str, seed: int | None, options: Mapping[str, OptionValue]
     ) -> RunSpec:
-        """Spec of a language's scores: everything they depend on; its key names them in the store."""
+        """Spec of a language's scores: everything they depend on.
+
+        Its key names them in the store.
+        """
         scoring_method = method_of(method)
         return make_spec(
             self.dataset(language, "dev"),

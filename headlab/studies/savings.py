@@ -481,7 +481,10 @@ def _speed_to_json(speed: MeasuredSpeed) -> dict[str, Json]:
 
 
 def _speed_from_json(row: Mapping[str, Any]) -> MeasuredSpeed:
-    """Inverse of `_speed_to_json`. Raises KeyError, TypeError or ValueError for malformed values."""
+    """Inverse of `_speed_to_json`.
+
+    Raises KeyError, TypeError or ValueError for malformed values.
+    """
     masked, shrunk = (
         None if row[name] is None else Ratio(**row[name]) for name in ("masked", "shrunk")
     )

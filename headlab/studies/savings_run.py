@@ -279,7 +279,9 @@ def latency_ratio(
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Ratio:
-    """Time of `after` over that of `before` on the same batches; below 1 means that `after` is faster.
+    """Time of `after` over that of `before` on the same batches.
+
+    Below 1 means that `after` is faster.
 
     Args:
         before: A model.

@@ -153,7 +153,10 @@ def cost(pieces: Pieces, options: Mapping[str, OptionValue]) -> list[Ask]:
 
 
 def _looks_in(pieces: Pieces, language: str, tokens: str) -> SeparatorLooks:
-    """Where heads look in a language's dev examples; the passes are reported as those of the pieces."""
+    """Where heads look in a language's dev examples.
+
+    The passes are reported as those of the pieces.
+    """
     evaluator = pieces.evaluator(language, "dev")
     forwards_before = pieces.forwards
     evaluator.forget_states()  # frees memory for the attention weights

@@ -1,4 +1,7 @@
-"""What the study of separators found. It needs no model, so that reports are shown without PyTorch."""
+"""What the study of separators found.
+
+It needs no model, so that reports are shown without PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,9 @@ class HeadLooks:
 
 @dataclass(frozen=True)
 class KindLooks:
-    """The same as a mean over a kind of heads, and minus the mean over all heads; None for a kind without heads.
+    """The same as a mean over a kind of heads, and minus the mean over all heads.
+
+    None for a kind without heads.
 
     Attributes:
         language: Its code, or "all languages".

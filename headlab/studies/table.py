@@ -1,4 +1,7 @@
-"""The studies, and the settings of jobs; read by the command line, pages and documents, and no model is needed."""
+"""The studies, and the settings of jobs.
+
+Read by the command line, pages and documents, and no model is needed.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +148,10 @@ class Experiment:
         return self.complete(options)
 
     def _list(self, name: str, text: str) -> str:
-        """A comma-separated text with each name once. Raises HeadlabError for unknown, missing or too few names."""
+        """A comma-separated text with each name once.
+
+        Raises HeadlabError for unknown, missing or too few names.
+        """
         names = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
         unknown = [word for word in names if word not in self.lists[name]]
         if unknown or not names:
@@ -408,7 +414,10 @@ TAKEN_NAMES = ("roles",)  # names of reports that are of no study
 
 
 def _misfit(key: str, entry: object) -> str:
-    """Why a package's entry is no study of this key that `headlab experiment` runs; empty if it is one."""
+    """Why a package's entry is no study of this key that `headlab experiment` runs.
+
+    Empty if it is one.
+    """
     if not isinstance(entry, Experiment):
         return wrong_kind_text(entry, "an Experiment of headlab.studies.table")
     if entry.job != EXPERIMENT:

@@ -91,7 +91,10 @@ class AgainstMethod:
 
 @dataclass(frozen=True)
 class AccuracyByChoice:
-    """Accuracy untouched and under every choice, as the paper shows it; numbers of heads are means in the last row."""
+    """Accuracy untouched and under every choice, as the paper shows it.
+
+    Numbers of heads are means in the last row.
+    """
 
     language: Annotated[str, Column("language")]
     harmful_heads: Annotated[float, Column("harmful heads", ".4g")]

@@ -208,7 +208,10 @@ class Task:
 
 
 def _answer_parts(example: Example) -> list[object]:
-    """Words with labels, choices, or the target; empty for a text with one label, whose hash predates them."""
+    """Words with labels, choices, or the target.
+
+    Empty for a text with one label, whose hash predates them.
+    """
     if example.words:
         return [list(example.words), list(example.labels)]
     if example.choices:
@@ -241,7 +244,10 @@ def answer_names(
 
 
 def in_random_order(examples: Sequence[Example], seed: int) -> tuple[Example, ...]:
-    """Groups in a random order that depends only on the seed and their number; examples of a group stay together."""
+    """Groups in a random order that depends only on the seed and their number.
+
+    Examples of a group stay together.
+    """
     examples_by_group: dict[str, list[Example]] = {}
     for example in examples:
         examples_by_group.setdefault(example.group, []).append(example)

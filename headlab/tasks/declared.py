@@ -209,7 +209,10 @@ def declaration(text: str, path: Path) -> Declaration:
 
 
 class DeclarationContent(TypedDict, total=False):
-    """The keys of a declaration with values of their types; what is in its tables and lists is not checked yet."""
+    """The keys of a declaration with values of their types.
+
+    What is in its tables and lists is not checked yet.
+    """
 
     name: str
     format: str
@@ -765,7 +768,10 @@ def _choice_example(row: DeclaredRow, example_id: str, group: str, language: str
 
 
 def _context(row: DeclaredRow) -> str:
-    """The context without the space behind it; empty without such a column, or where it is blank."""
+    """The context without the space behind it.
+
+    Empty without such a column, or where it is blank.
+    """
     if not row.has("context"):
         return ""
     value = row.value("context")

@@ -96,7 +96,10 @@ class EqualTexts:
 
     @property
     def note(self) -> str:
-        """The numbers in a sentence without its full stop; empty where no text is in both splits."""
+        """The numbers in a sentence without its full stop.
+
+        Empty where no text is in both splits.
+        """
         if not self.equal:
             return ""
         verb = "is" if self.equal == 1 else "are"
@@ -158,7 +161,10 @@ def _present_examples(task: Task, language: str, split: Split) -> Sequence[Examp
 
 
 def equal_texts_record(counts: Iterable[EqualTexts]) -> dict[str, JsonLike]:
-    """The counts as they stand in a result's JSON and beside a stored result; empty where no text is in two splits."""
+    """The counts as they stand in a result's JSON and beside a stored result.
+
+    Empty where no text is in two splits.
+    """
     record: dict[str, JsonLike] = {count.other: count.record() for count in counts if count.equal}
     if record:
         return {"equal_texts": record}
@@ -166,7 +172,10 @@ def equal_texts_record(counts: Iterable[EqualTexts]) -> dict[str, JsonLike]:
 
 
 def equal_texts_notes(counts: Iterable[EqualTexts]) -> list[str]:
-    """What the counts say in sentences without their full stop; none where no text is in two splits."""
+    """What the counts say in sentences without their full stop.
+
+    None where no text is in two splits.
+    """
     return [count.note for count in counts if count.note]
 
 

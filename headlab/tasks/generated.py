@@ -38,7 +38,9 @@ def repeats_task(data: Path | None = None, seed: int = 0) -> Task:
 
 
 def ioi_task(data: Path | None = None, seed: int = 0) -> Task:
-    """Indirect object identification: two names, one of them said again; the right choice is the other.
+    """Indirect object identification: two names, one of them said again.
+
+    The right choice is the other.
 
     Args:
         data: Not used. A group is a template in one order: ABBA (the name said again stands second)
@@ -48,7 +50,9 @@ def ioi_task(data: Path | None = None, seed: int = 0) -> Task:
 
 
 def agreement_task(data: Path | None = None, seed: int = 0) -> Task:
-    """Agreement of verb and subject in number, with 0, 1 or 2 other nouns between them; the choices are verbs.
+    """Agreement of verb and subject in number, with 0, 1 or 2 other nouns between them.
+
+    The choices are verbs.
 
     Args:
         data: Not used. Numbers of subject and other nouns are balanced. A group is a subject in one

@@ -158,7 +158,10 @@ def _values(rows: Any, name: str) -> list[object]:
 
 
 def _class_names(value: object, names: Sequence[str]) -> object:
-    """The name of a class, or of each in a list; None for a number without a name, like -1 for no label."""
+    """The name of a class, or of each in a list.
+
+    None for a number without a name, like -1 for no label.
+    """
     if isinstance(value, list):
         return [_class_names(number, names) for number in value]
     if not isinstance(value, int) or not 0 <= value < len(names):

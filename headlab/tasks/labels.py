@@ -128,7 +128,10 @@ def read_label_map(text: str) -> dict[str, str]:
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    """The (label, class) pairs that a text tells; none if it is JSON that is not an object of texts."""
+    """The (label, class) pairs that a text tells.
+
+    None if it is JSON that is not an object of texts.
+    """
     if text.lstrip().startswith("{"):
         try:
             pairs: list[tuple[str, Any]] = json.loads(text, object_pairs_hook=list)
@@ -313,7 +316,10 @@ def columns_by_map(
 
 
 def _class_column(names: Sequence[str], class_name: str) -> int:
-    """The class that a label map names. Raises HeadlabError for one that the model does not have."""
+    """The class that a label map names.
+
+    Raises HeadlabError for one that the model does not have.
+    """
     for key in (str, str.casefold):
         columns = [column for column, name in enumerate(names) if key(name) == key(class_name)]
         if len(columns) == 1:

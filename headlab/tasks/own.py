@@ -603,7 +603,9 @@ def _toml_string(text: str) -> str:
 
 
 def save_task(draft: Draft, cache: Path) -> DraftCheck:
-    """Save a task as `tasks/NAME/` below the cache folder; the same task sent again changes nothing.
+    """Save a task as `tasks/NAME/` below the cache folder.
+
+    The same task sent again changes nothing.
 
     Raises HeadlabError for the first error of its rows, for a name that another task has, and for a
     folder that cannot be written.

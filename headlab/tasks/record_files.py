@@ -127,7 +127,10 @@ def require_columns(record: Record, file_name: FileName, columns: Sequence[str],
 
 
 def _advice_on_names(absent: Sequence[str], present: Sequence[str], kind: str) -> str:
-    """What to do about columns that are called a little otherwise, or not at all; empty if neither is so."""
+    """What to do about columns that are called a little otherwise, or not at all.
+
+    Empty if neither is so.
+    """
     by_letters = {name.strip().casefold(): name for name in present}
     for name in absent:
         similar = by_letters.get(name.strip().casefold())

@@ -103,7 +103,10 @@ def is_blank(line: str) -> bool:
 
 
 def is_missing(path: Path) -> bool:
-    """Whether nothing is at a path; a link to nowhere or a folder is something, which reading it refuses."""
+    """Whether nothing is at a path.
+
+    A link to nowhere or a folder is something, which reading it refuses.
+    """
     return not os.path.lexists(path)
 
 

@@ -32,7 +32,9 @@ TITLE = re.compile(r" ?= [^=].* = ?")  # of an article of WikiText
 
 
 def lm_task(data: Path | None = None, seed: int = 0) -> Task:
-    """The task: an example is a window of a text, a group the document it is from; every token is an answer.
+    """The task: an example is a window of a text, a group the document it is from.
+
+    Every token is an answer.
 
     Args:
         data: A folder with `lm/{language}.{train,dev,test}.txt`, or `wikitext2/`; None means
@@ -52,7 +54,9 @@ def source(data: Path | None) -> Source:
 
 
 def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[Example]:
-    """The windows of a split in random order, so that any prefix is a random subset; empty for train without a file.
+    """The windows of a split in random order, so that any prefix is a random subset.
+
+    Empty for train without a file.
 
     Raises HeadlabError naming the file of a text that is shorter than a window.
     """

@@ -34,7 +34,9 @@ PLACE = re.compile(r"[A-Z]{2}|[A-Z][a-z]{3}|[0-9]{3}")  # a country, a script, o
 
 
 def translation_task(data: Path | None = None, seed: int = 0) -> Task:
-    """The task: a language is a pair, like en-de, source first; there are no labels, since texts are generated.
+    """The task: a language is a pair, like en-de, source first.
+
+    There are no labels, since texts are generated.
 
     Args:
         data: A folder with `mt/{pair}.{train,dev,test}.tsv`, which define the pairs; None means

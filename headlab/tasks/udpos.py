@@ -103,7 +103,10 @@ def source(data: Path | None) -> Source:
 
 
 def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[Example]:
-    """The sentences of a split in random order; empty for train if the data folder has no file for it."""
+    """The sentences of a split in random order.
+
+    Empty for train if the data folder has no file for it.
+    """
     folder = subfolder(data, FOLDER)
     if folder is None:
         return in_random_order(examples(hub_sentences(language, split), split), seed)

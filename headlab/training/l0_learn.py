@@ -169,7 +169,10 @@ class Learner(GateSteps[GateStep]):
         self.module.train(self.options.along)
 
     def gradient(self, step: int, batch: Ints, rows: int) -> float:
-        """Gradient of the mean task loss (nats per answer) plus the penalty; samples depend on seed and step alone."""
+        """Gradient of the mean task loss (nats per answer) plus the penalty.
+
+        Samples depend on seed and step alone.
+        """
         (self.options.weight_at(step) * self.options.concrete.open(self.log_alpha).sum()).backward()
         uniform = self.uniform(step, len(batch))
         answers = max(1, int(self.inputs.units[batch].sum()))
@@ -201,7 +204,10 @@ class Learner(GateSteps[GateStep]):
         return self.uniform_samples(step, batch if self.options.sample == "example" else 1)
 
     def gates(self, uniform: torch.Tensor) -> torch.Tensor:
-        """Gates from uniform samples: [row, layer, head], or [layer, head] for one row; 1 for heads without a gate."""
+        """Gates from uniform samples: [row, layer, head], or [layer, head] for one row.
+
+        1 for heads without a gate.
+        """
         samples = self.options.concrete.sample(self.log_alpha, uniform)
         shape = (len(uniform), self.model.grid.layers, self.model.grid.width)
         gates = torch.ones(shape, dtype=samples.dtype, device=samples.device)
@@ -269,7 +275,10 @@ def trainable_copy(model: Model, frozen_embeddings: bool) -> Model:
 
 
 def check_place(out: Path | None) -> Path:
-    """The folder for a trained model. Raises HeadlabError if it is None, or holds something no training made."""
+    """The folder for a trained model.
+
+    Raises HeadlabError if it is None, or holds something no training made.
+    """
     if out is None:
         raise HeadlabError(
             "joint training needs somewhere to write the model: give a store, or a folder with out",
@@ -282,7 +291,9 @@ def check_place(out: Path | None) -> Path:
 def write_model(
     model: Model, original: Model, out: Path, record: JsonRecord, needs: TokenNeeds
 ) -> dict[str, str]:
-    """Write the trained model as a folder that `headlab.load` reads. Returns what it is then known by.
+    """Write the trained model as a folder that `headlab.load` reads.
+
+    Returns what it is then known by.
 
     Args:
         model: The trained model.
@@ -579,7 +590,9 @@ def sweep(
     store: Store | None = None,
     watch: Callable[[float], Watch[GateStep]] = lambda weight: Watch(),
 ) -> list[LearnedGates]:
-    """Learn gates for several λ in turn, each as in `learn_gates`; the untouched model is evaluated once.
+    """Learn gates for several λ in turn, each as in `learn_gates`.
+
+    The untouched model is evaluated once.
 
     Raises HeadlabError if no λ is given, and as `learn_gates` does.
 

@@ -1,4 +1,7 @@
-"""Options and progress records of learning gates; command line, pages and jobs read them, and no model is needed."""
+"""Options and progress records of learning gates.
+
+Command line, pages and jobs read them, and no model is needed.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ from headlab.training.options import Gated, StepMade
 def learned_on(
     task: Task, language: str, split: str, size: int | None
 ) -> tuple[Split, tuple[Example, ...]]:
-    """The split and its examples, `size` of them or all; auto: train, or dev if the task has no train split.
+    """The split and its examples, `size` of them or all.
+
+    Auto: train, or dev if the task has no train split.
 
     Raises HeadlabError for a language or split that the task does not have, and for examples that
     cannot be read.
@@ -151,7 +156,10 @@ class GateOptions(Gated, Options):
         return GateOptions.of(values_by_name, seed=self.seed)
 
     def record(self) -> dict[str, Json]:
-        """The options that have an effect, by name, ready for JSON; a spec stores the seed beside them."""
+        """The options that have an effect, by name, ready for JSON.
+
+        A spec stores the seed beside them.
+        """
         omitted_names = ("seed",) if self.along else ("seed", *JOINT_OPTIONS)
         return {
             name: value
@@ -170,7 +178,10 @@ class GateOptions(Gated, Options):
         return round(self.steps * self.warmup)
 
     def heads_with_gate(self, grid: HeadGrid) -> Bools:
-        """Heads that get a gate, bool [head]. Raises HeadlabError for a stack that the model does not have."""
+        """Heads that get a gate, bool [head].
+
+        Raises HeadlabError for a stack that the model does not have.
+        """
         names = self._stacks()
         gated_stacks = (
             {s.name for s in grid.stacks}
@@ -184,7 +195,10 @@ class GateOptions(Gated, Options):
 
 
 def options_of(values: Mapping[str, object], seed: int = 0) -> GateOptions:
-    """Checked options from names and values, defaults for the rest. Raises HeadlabError for what does not fit."""
+    """Checked options from names and values, defaults for the rest.
+
+    Raises HeadlabError for what does not fit.
+    """
     return GateOptions.of(values, seed=seed).settled()
 
 

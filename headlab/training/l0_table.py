@@ -1,4 +1,7 @@
-"""Runs of learned gates as a table: what each penalty keeps, and the accuracy of its mask; no model is needed."""
+"""Runs of learned gates as a table: what each penalty keeps, and the accuracy of its mask.
+
+No model is needed.
+"""
 
 from __future__ import annotations
 

@@ -48,7 +48,10 @@ class Perplexity(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """One perplexity divided by another on the same text, with its 95 % interval; None as in `Perplexity`."""
+    """One perplexity divided by another on the same text, with its 95 % interval.
+
+    None as in `Perplexity`.
+    """
 
     value: float | None
     low: float | None

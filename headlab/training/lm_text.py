@@ -25,7 +25,9 @@ BYTES = 256  # entries of a byte-level vocabulary before any is learned
 def make_tokenizer(
     lines: Sequence[str], kind: str = BPE, vocabulary: int = 8000
 ) -> PreTrainedTokenizerFast:
-    """A tokenizer with at most `vocabulary` entries, the same for the same lines. A line end is a token of its own.
+    """A tokenizer with at most `vocabulary` entries, the same for the same lines.
+
+    A line end is a token of its own.
 
     bpe: byte-level pairs within words between spaces, so that any text can be encoded (Sennrich et
     al., 2016).  word: the most frequent words; all others share one token.  Raises HeadlabError for

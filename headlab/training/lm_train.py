@@ -63,7 +63,10 @@ SMALLER = "train a model of less width, fewer layers or a smaller vocabulary"
 
 
 class LmSteps(Steps[LmStep]):
-    """Training steps of a language model on windows of text. part: their name in progress records."""
+    """Training steps of a language model on windows of text.
+
+    part: their name in progress records.
+    """
 
     options: Windows
     part = "training"
@@ -121,7 +124,10 @@ class LmSteps(Steps[LmStep]):
 
 
 def optimizer_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """AdamW's groups: matrices with weight decay; norms, biases and vectors of positions and heads without."""
+    """AdamW's groups: matrices with weight decay.
+
+    Norms, biases and vectors of positions and heads without.
+    """
     groups: tuple[list[Parameter], list[Parameter]] = ([], [])
     for name, p in trained_parameters(model).items():
         groups[not (name.endswith("weight") and p.dim() > 1)].append(p)
@@ -132,7 +138,10 @@ def optimizer_groups(model: nn.Module, weight_decay: float) -> list[dict[str, ob
 
 
 def new_state(model: nn.Module, weight_decay: float) -> State:
-    """All parameters in name order, and an AdamW over them; its learning rates are set at each step."""
+    """All parameters in name order, and an AdamW over them.
+
+    Its learning rates are set at each step.
+    """
     return State(trained_parameters(model), AdamW(optimizer_groups(model, weight_decay), lr=1e-3))
 
 
@@ -306,7 +315,10 @@ def model_config_of(options: LmOptions, vocabulary: int, **ends: int) -> AllAtte
 
 
 def new_model(config: AllAttentionConfig, device: torch.device) -> AllAttentionForCausalLM:
-    """A new model, drawn from torch's generator. Raises HeadlabError if it does not fit in memory."""
+    """A new model, drawn from torch's generator.
+
+    Raises HeadlabError if it does not fit in memory.
+    """
     with building_alone(), fits_in_memory("the model does", SMALLER):
         model = AllAttentionForCausalLM(config)
         torch.nn.Module.to(model, device)

@@ -136,7 +136,9 @@ class FinetuneOptions(Pace, Options):
             )
 
     def record(self) -> dict[str, Json]:
-        """The options by name, ready for JSON; later additions only if they are not at their defaults.
+        """The options by name, ready for JSON.
+
+        Later additions only if they are not at their defaults.
 
         Results from before those options existed thus keep their key.
         """
@@ -420,7 +422,10 @@ class Gated(Pace):
         raise NotImplementedError
 
     def rate(self, step: int) -> float:
-        """Learning rate of the model's weights at a step, counted from 0; that of the gates stays the same."""
+        """Learning rate of the model's weights at a step, counted from 0.
+
+        That of the gates stays the same.
+        """
         return self.model_rate * (self.steps - step) / self.steps
 
     def weight_at(self, step: int) -> float:

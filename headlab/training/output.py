@@ -108,7 +108,10 @@ class Base:
 
 
 def embedded_base(folder: Path | None = None) -> Base:
-    """The base that ships with the package, in its folder on this machine. Raises HeadlabError if there is none."""
+    """The base that ships with the package, in its folder on this machine.
+
+    Raises HeadlabError if there is none.
+    """
     return Base(BASE_NAME, folder or base_folder(cache_folder()), BASE_SHA256, True)
 
 
@@ -288,7 +291,10 @@ def draw_head(module: PreTrainedModel) -> None:
 
 
 def freeze(module: PreTrainedModel, embeddings: bool, layers: int) -> None:
-    """Freeze the embeddings and the lowest layers. Raises HeadlabError if there are not that many layers."""
+    """Freeze the embeddings and the lowest layers.
+
+    Raises HeadlabError if there are not that many layers.
+    """
     encoder = module.base_model
     if layers:
         stack = layers_of(encoder)

@@ -107,7 +107,9 @@ class State:
         key: str,
         fits: Callable[[Mapping[str, torch.Tensor], int], bool] = lambda more, steps: True,
     ) -> None:
-        """Resume from this run's checkpoint if there is one; one that cannot be used is skipped with a warning.
+        """Resume from this run's checkpoint if there is one.
+
+        One that cannot be used is skipped with a warning.
 
         Args:
             fits: Whether the extra tensors are right after that many steps.
@@ -317,7 +319,10 @@ class Keep:
     step: int = 0
 
     def due(self, step: int, is_last_step: bool) -> bool:
-        """Whether to save the state now; always after the last step, as the evaluation may take long."""
+        """Whether to save the state now.
+
+        Always after the last step, as the evaluation may take long.
+        """
         seconds_since_save = time.perf_counter() - self.saved_at
         return is_last_step or (
             step % self.every_steps == 0
@@ -437,7 +442,10 @@ class Steps(ABC, Generic[StepRecord]):
         return loss
 
     def update(self) -> None:
-        """One optimizer step with the current gradients. Raises HeadlabError if it does not fit in memory."""
+        """One optimizer step with the current gradients.
+
+        Raises HeadlabError if it does not fit in memory.
+        """
         if self.options.clip is not None and (clipped_parameters := self.parameters_to_clip()):
             nn.utils.clip_grad_norm_(clipped_parameters, self.options.clip)
         with fits_in_memory("the optimizer state does", self.smaller):
@@ -453,7 +461,10 @@ class Steps(ABC, Generic[StepRecord]):
 
     @abstractmethod
     def gradient(self, step: int, batch: Ints, rows: int) -> float:
-        """Add up the gradient of the batch's mean loss over parts of `rows` rows. Returns that loss."""
+        """Add up the gradient of the batch's mean loss over parts of `rows` rows.
+
+        Returns that loss.
+        """
 
     @abstractmethod
     def step_record(self, step: int, rows: int, saved_steps: int) -> StepRecord:
@@ -616,7 +627,9 @@ def fits_in_memory(subject_and_verb: str, advice: str) -> Iterator[None]:
 
 
 def fitting(state: State, rows: int, run: Callable[[int], Computed]) -> Computed:
-    """Result of `run(rows)`; each time that memory is full, it is called again with half as many rows.
+    """Result of `run(rows)`.
+
+    Each time that memory is full, it is called again with half as many rows.
 
     Raises HeadlabError if a single row does not fit.
 

@@ -176,7 +176,10 @@ class Sentences(Encoded):
         ]
 
     def inputs(self, rows: Ints, device: torch.device) -> dict[str, torch.Tensor]:
-        """Sources, and targets shifted right by one place; no real token attends past a target's end."""
+        """Sources, and targets shifted right by one place.
+
+        No real token attends past a target's end.
+        """
         decoder_inputs = decoder_inputs_of(self.labels(rows, device), self.start, self.padding)
         return super().inputs(rows, device) | {"decoder_input_ids": decoder_inputs}
 
@@ -404,7 +407,10 @@ def new_state(model: Model, options: TranslationOptions) -> State:
 
 @contextmanager
 def without_heads(model: Model, mask: Mask | None) -> Iterator[None]:
-    """Run the block with a mask's heads removed. Raises HeadlabError if the mask has another shape."""
+    """Run the block with a mask's heads removed.
+
+    Raises HeadlabError if the mask has another shape.
+    """
     check_mask(model, mask)
     # The mask of another model is accepted here: the same architecture, trained from scratch.
     with (
@@ -425,7 +431,10 @@ def check_mask(model: Model, mask: Mask | None) -> None:
 
 @torch.no_grad()
 def freeze_without_heads(model: Model, mask: Mask | None) -> None:
-    """Freeze the model in evaluation mode; output weights of removed heads become 0, as with a closed gate."""
+    """Freeze the model in evaluation mode.
+
+    Output weights of removed heads become 0, as with a closed gate.
+    """
     model.module.requires_grad_(False).eval()
     heads = [n for stack in model.grid.stacks for n in stack.heads]
     for row, head in [] if mask is None else model.grid.flat[~mask.kept]:

@@ -185,7 +185,10 @@ def add_catalogue(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> Non
 
     @app.post("/check")
     def check_model(request: CheckRequest) -> list[Finding]:
-        """Whether a model can be used, as far as its files tell; its weights are neither fetched nor read."""
+        """Whether a model can be used, as far as its files tell.
+
+        Its weights are neither fetched nor read.
+        """
         admit(request.model)
         with IMPORTING:
             from headlab.models import examine_model  # imports torch

@@ -198,7 +198,10 @@ class SentencesRequest(Strict):
 
 
 class GradientRequest(OnTask):
-    """Gradient importance of every head in one language; form, normalise: as in the method's options."""
+    """Gradient importance of every head in one language.
+
+    Form, normalise: as in the method's options.
+    """
 
     model: Name
     language: Language
@@ -229,7 +232,10 @@ class Health(Strict):
 
 
 class ModelCard(Strict):
-    """A model that can be requested by name; fingerprint is None if its files are not on this machine."""
+    """A model that can be requested by name.
+
+    Fingerprint is None if its files are not on this machine.
+    """
 
     name: str
     summary: str
@@ -260,7 +266,10 @@ class CheckRequest(Strict):
 
 
 class Finding(Strict):
-    """One check of a model.  ok: whether it passed; None if only loading can tell.  classes: their names, if any."""
+    """One check of a model.  ok: whether it passed; None if only loading can tell.
+
+    classes: their names, if any.
+    """
 
     what: str
     ok: bool | None
@@ -269,7 +278,10 @@ class Finding(Strict):
 
 
 class Sent(Strict):
-    """A file of a task.  name: its owner's, for messages.  language, split: of all its rows, if no column says it."""
+    """A file of a task.  name: its owner's, for messages.
+
+    language, split: of all its rows, if no column says it.
+    """
 
     name: Name
     data: Base64Bytes
@@ -278,7 +290,10 @@ class Sent(Strict):
 
 
 class TaskRequest(Strict):
-    """A task to save; fields as in a declaration.  share: of the rows that become dev.  division: by which version."""
+    """A task to save; fields as in a declaration.  share: of the rows that become dev.
+
+    division: by which version.
+    """
 
     name: Annotated[str, StringConstraints(max_length=60)]
     format: Literal["csv", "tsv", "jsonl", "conllu", "conll"]
@@ -291,7 +306,10 @@ class TaskRequest(Strict):
 
 
 class SavedTask(Strict):
-    """A saved task.  path: of its declaration, below the worker's cache.  sizes: {language: {split: examples}}."""
+    """A saved task.  path: of its declaration, below the worker's cache.
+
+    sizes: {language: {split: examples}}.
+    """
 
     name: str
     path: str
@@ -442,7 +460,10 @@ ScoreFields = create_model("ScoreFields", __base__=Strict, **SCORE_FIELDS)
 
 
 class Scores(ScoreFields):  # type: ignore[misc, valid-type] # mypy knows no class that is made
-    """Scores of every head; fields as in `headlab.results.scores.HeadScores`, arrays flat [head] in the grid's order."""
+    """Scores of every head.
+
+    Fields as in `headlab.results.scores.HeadScores`, arrays flat [head] in the grid's order.
+    """
 
     omissions: Omissions | None = None
 

@@ -437,7 +437,10 @@ def _add_live(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
         responses={200: FIGURES},
     )
     async def evaluate(request: EvaluateRequest, http: Request) -> Response:
-        """One JSON record per line, each over more examples; the last has `done` true, or `error` and `code`."""
+        """One JSON record per line, each over more examples.
+
+        The last has `done` true, or `error` and `code`.
+        """
         await ready(http, request.model)
         return await figure_lines(http, engine, request)
 

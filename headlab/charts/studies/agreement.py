@@ -108,7 +108,9 @@ def _rho_text(value: float | None) -> str:
 
 
 def dendrogram(merges: Sequence[Merge], languages: Sequence[LanguageAgreement]) -> Chart:
-    """The tree of languages, similar ones side by side; clusters found in most resamples are coloured.
+    """The tree of languages, similar ones side by side.
+
+    Clusters found in most resamples are coloured.
 
     Args:
         merges: Of the tree, nearest first.

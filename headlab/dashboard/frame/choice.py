@@ -82,7 +82,9 @@ def scores_of(choice: Choice, method: str | None = None) -> StoredScores:
 
 
 def cached_options(choice: Choice) -> dict[str, Any]:
-    """The method's options that the cached scores of a choice were made with; empty if no scores are cached.
+    """The method's options that the cached scores of a choice were made with.
+
+    Empty if no scores are cached.
 
     Jobs that build on scores start from these, as with other options the scores would be computed
     again, for hours.
@@ -110,7 +112,10 @@ class OtherChoice:
 
 
 def other_choices(choice: Choice) -> list[OtherChoice]:
-    """Other models and tasks that have stored results; reports of roles on a treebank are of no task."""
+    """Other models and tasks that have stored results.
+
+    Reports of roles on a treebank are of no task.
+    """
     specs = stored_specs()
     scores = stored_results(HeadScores).results
     choices: list[OtherChoice] = []

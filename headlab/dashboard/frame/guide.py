@@ -194,7 +194,10 @@ def _draw_reading_fold(guide: Guide) -> None:
 
 
 def _draw_tour_step(name: str, step_text: str) -> None:
-    """One step of the tour, with the way on and out of it; on a page without a step, the way to the first."""
+    """One step of the tour, with the way on and out of it.
+
+    On a page without a step, the way to the first.
+    """
     stops = [page for page, guide in GUIDES.items() if guide.step]
     stop_index = stops.index(name) if name in stops else -1
     with st.container(border=True, key="tour"):

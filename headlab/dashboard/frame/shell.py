@@ -82,7 +82,9 @@ def errors_as_sentences() -> Iterator[None]:
 
 @contextmanager
 def page(name: str, intro: str = "") -> Iterator[Choice]:
-    """A page's frame: title, what it answers, notices about the link, and errors as sentences. Yields the choice.
+    """A page's frame: title, what it answers, notices about the link, and errors as sentences.
+
+    Yields the choice.
 
     Args:
         name: Key of a page in `PAGES`, or the title of a page that is not listed there.

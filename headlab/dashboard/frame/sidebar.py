@@ -114,7 +114,10 @@ def _use_named_model() -> None:
 
 
 def _maybe_folder(name: str) -> bool:
-    """Whether this may be a folder for the worker; one elsewhere has folders of its own, which are not known here."""
+    """Whether this may be a folder for the worker.
+
+    One elsewhere has folders of its own, which are not known here.
+    """
     return bool(os.environ.get("HEADLAB_WORKER")) or os.path.isdir(name)  # noqa: PTH112 - for any text, however long
 
 
@@ -258,7 +261,9 @@ def stop_if_refused() -> None:
 
 
 def pick_variant(names: Sequence[str]) -> str:
-    """Draw the list of variants of the cached results, where there are several; empty where there are not.
+    """Draw the list of variants of the cached results, where there are several.
+
+    Empty where there are not.
 
     Args:
         names: Of the variants, the one that is shown by default first.
@@ -303,7 +308,10 @@ def pick_languages(options: list[str]) -> None:
 
 
 def _language_label(language: str) -> str:
-    """A language as a label, which is Markdown; usual codes are unchanged, as the link holds labels."""
+    """A language as a label, which is Markdown.
+
+    Usual codes are unchanged, as the link holds labels.
+    """
     if LANGUAGE_CODE.fullmatch(language):
         return language
     return plain(language)

@@ -1,4 +1,7 @@
-"""Which cached result represents a language, and what its scores suggest switching off. No streamlit here."""
+"""Which cached result represents a language, and what its scores suggest switching off.
+
+No streamlit here.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,10 @@ def stored_subjects(specs: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, st
 
 
 def best_method(results: Iterable[Result[HeadScores]], wanted_method: str) -> str | None:
-    """The method to show of these results: the wanted one, else the one of the most results; None without any."""
+    """The method to show of these results: the wanted one, else the one of the most results.
+
+    None without any.
+    """
     counts = Counter(result.record.method for result in results)
     return max(counts, key=lambda method: (method == wanted_method, counts[method]), default=None)
 
@@ -123,7 +129,10 @@ def matching_scores(
     method: str | None = None,
     label_map: Mapping[str, str] | None = None,
 ) -> list[Result[HeadScores]]:
-    """The results of a model, task and method, with a label map; None matches all but a label map."""
+    """The results of a model, task and method, with a label map.
+
+    None matches all but a label map.
+    """
     wanted_names = {"model": model, "task": task, "method": method}
     matches = []
     for result in results:
@@ -190,7 +199,10 @@ def variants(results: Iterable[Result[HeadScores]]) -> dict[str, str]:
 
 
 def variant_of(results: Iterable[Result[HeadScores]], keys: Iterable[str]) -> str:
-    """The name of the variant that a result with one of these keys is of; empty if there is none."""
+    """The name of the variant that a result with one of these keys is of.
+
+    Empty if there is none.
+    """
     all_results = list(results)
     wanted_keys = set(keys)
     variant_keys = {

@@ -63,7 +63,10 @@ def connect() -> process.Worker:
 
 
 class WorkerSupervisor:
-    """Connects to the worker in the background and retries after a failure; all sessions share it."""
+    """Connects to the worker in the background and retries after a failure.
+
+    All sessions share it.
+    """
 
     def __init__(self, connect: Callable[[], process.Worker], delay: float) -> None:
         self._connect = connect
@@ -174,7 +177,10 @@ def supervisor() -> WorkerSupervisor:
 
 
 def worker_client() -> Client:
-    """A client of the worker; waits, with a spinner, while a local one starts. Raises HeadlabError."""
+    """A client of the worker; waits, with a spinner, while a local one starts.
+
+    Raises HeadlabError.
+    """
     shared_supervisor = supervisor()
     if shared_supervisor.is_connected:
         return shared_supervisor.client()

@@ -360,7 +360,10 @@ STORED_FIGURE_FIELDS = (
 
 
 def _stored_figure(figure: Figure, split: str) -> dict[str, Any]:
-    """A final figure as the mask file stores it; what was counted of equal texts is part of its note."""
+    """A final figure as the mask file stores it.
+
+    What was counted of equal texts is part of its note.
+    """
     is_compared = figure.difference is not None
     field_names = [
         name for name in STORED_FIGURE_FIELDS if is_compared or name not in STORED_INTERVAL_FIELDS

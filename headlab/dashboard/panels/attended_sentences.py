@@ -208,7 +208,10 @@ def _sentence_of_example(language: str, example: ExampleCard) -> ShownSentence:
 
 
 def link_to_attention(lists: HeadLists) -> None:
-    """Draw widgets to choose a head of each kind, and a link to their attention; nothing if there are no heads."""
+    """Draw widgets to choose a head of each kind, and a link to their attention.
+
+    Nothing if there are no heads.
+    """
     kinds = heads_by_kind(lists)
     if not kinds:
         return

@@ -55,7 +55,10 @@ LANGUAGE_WIDGET = "beside"
 """Key of the widget for the language, on pages that show several; links hold it."""
 COMPARISON_HEADING = "Beside another result"
 SCORES_KIND = "scores"
-"""Kind of result of most pages; the roles and the gates of heads are compared with their own kind."""
+"""Kind of result of most pages.
+
+The roles and the gates of heads are compared with their own kind.
+"""
 
 HELP_BY_KIND = {
     SCORES_KIND: "Another method, estimand, language, task or checkpoint: any result on the same heads.",
@@ -216,7 +219,10 @@ def draw_comparison_of_scores(
 
 
 def draw_comparison_section(shown_scores: HeadScores, head: Head, on_click: HeadAction) -> None:
-    """The comparison of one language's scores under its own heading; nothing where there is nothing to compare."""
+    """The comparison of one language's scores under its own heading.
+
+    Nothing where there is nothing to compare.
+    """
     if _has_comparable(stored_results(HeadScores).results, shown_scores):
         st.subheader(COMPARISON_HEADING)
         draw_comparison_of_scores(shown_scores, head, on_click)
@@ -264,7 +270,9 @@ def draw_comparison(
 def pick_compared_result(
     labels: Mapping[str, str], kind: str, shown_key: str, known_keys: Sequence[str]
 ) -> str:
-    """Key of the result to compare with, chosen here or by the link; it holds while other languages are looked at.
+    """Key of the result to compare with, chosen here or by the link.
+
+    It holds while other languages are looked at.
 
     The link has the key itself: streamlit would write the label there, which may be another
     result's tomorrow.
@@ -366,7 +374,10 @@ def _difference_tip(comparison: Contrast, index: int, unit: str) -> str:
 
 @st.cache_data(max_entries=64, show_spinner=False)
 def _spearman_rho(values: Floats) -> tuple[float, float, float]:
-    """Spearman's ρ of two rows and the ends of its interval; cached, as a page asks again with every click."""
+    """Spearman's ρ of two rows and the ends of its interval.
+
+    Cached, as a page asks again with every click.
+    """
     rho, (low, high) = spearman_interval(values, np.random.default_rng(SEED))
     return float(rho[0, 1]), float(low[0, 1]), float(high[0, 1])
 

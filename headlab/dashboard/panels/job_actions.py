@@ -105,7 +105,10 @@ def job_requests() -> JobRequests:
 
 
 def ask_worker(call: Callable[[Client], object]) -> None:
-    """Call the worker; an error becomes a sentence that `show_last_failure` shows until the next click."""
+    """Call the worker.
+
+    An error becomes a sentence that `show_last_failure` shows until the next click.
+    """
     requests = job_requests()
     requests.forget()
     try:
@@ -154,7 +157,10 @@ def start_job_of_form(
 
 
 def open_job(job: int | None) -> None:
-    """Show one job on the Jobs page, or all. A link to the same page would drop the other parameters."""
+    """Show one job on the Jobs page, or all.
+
+    A link to the same page would drop the other parameters.
+    """
     requests = job_requests()
     requests.forget()
     requests.to_delete = None
@@ -163,7 +169,9 @@ def open_job(job: int | None) -> None:
 
 
 def opened_job() -> str:
-    """The job that the link names, or empty; a job opened by a press takes precedence and is written to the link here.
+    """The job that the link names, or empty.
+
+    A job opened by a press takes precedence and is written to the link here.
 
     A press does not write the link itself: a timer's run that it interrupts may start again after
     it and overwrite the session's link with that of its own request.
@@ -357,7 +365,10 @@ def forecast_at_once(job: Job, otherwise: str) -> str:
 
 
 def _requested_forecast(job: Job) -> ComingForecast | None:
-    """The forecast of a job, requested unless this session did so recently; a failed request is retried sooner."""
+    """The forecast of a job, requested unless this session did so recently.
+
+    A failed request is retried sooner.
+    """
     if not supervisor().is_connected:
         return None
     forecasts = Forecasts.of_session().by_job
@@ -379,7 +390,10 @@ def _requested_forecast(job: Job) -> ComingForecast | None:
 
 
 def forecast_pace(job: Job) -> float | None:
-    """Seconds a forward pass by the forecast of a job; None if this session has none, or nothing is to be run."""
+    """Seconds a forward pass by the forecast of a job.
+
+    None if this session has none, or nothing is to be run.
+    """
     forecast_request = Forecasts.of_session().by_job.get(_job_content_key(job))
     forecast = None if forecast_request is None else forecast_request.coming.value
     if forecast is None or not forecast.seconds or not forecast.forwards:
@@ -531,7 +545,9 @@ def cancel_button(job: int) -> Button:
 
 
 def draw_job_progress(job_row: JobRow, text_before: str = "") -> None:
-    """A job's progress, kept up to date while it runs. It holds no button, which could be redrawn as it is pressed.
+    """A job's progress, kept up to date while it runs.
+
+    It holds no button, which could be redrawn as it is pressed.
 
     Args:
         job_row: The job.
@@ -564,7 +580,10 @@ def missing_weights_reason(model: str) -> str:
 
 
 def scores_refusal(choice: Choice) -> str:
-    """Why nothing can be computed by this method on this model; empty if it can be, as far as is known."""
+    """Why nothing can be computed by this method on this model.
+
+    Empty if it can be, as far as is known.
+    """
     missing_weights = missing_weights_reason(choice.model)
     head_count = cached_head_count(choice.model)
     if missing_weights or head_count is None:

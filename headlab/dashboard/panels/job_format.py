@@ -53,7 +53,9 @@ def job_of_row(row: JobRow) -> Job | None:
 
 
 def words_of_job(job: Job | None, describe: Callable[[Job], str]) -> str:
-    """What a job says of itself; empty if there is none, or if the package that brings its kind cannot say it.
+    """What a job says of itself.
+
+    Empty if there is none, or if the package that brings its kind cannot say it.
 
     Args:
         job: The job.

@@ -75,7 +75,10 @@ def fits_live_request(job: ScoreJob) -> bool:
 
 
 def request_gradient_scores(worker: Client, job: ScoreJob) -> Generator[str]:
-    """Request each language in turn; yields its name before each, and an empty string at the end."""
+    """Request each language in turn.
+
+    Yields its name before each, and an empty string at the end.
+    """
     form = str(job.options.get("form", METHODS[job.method].options["form"].default))
     normalise = bool(job.options.get("normalise", False))
     for language in job.languages_named:
@@ -107,7 +110,10 @@ def draw_live_offer(job: ScoreJob, label: str) -> None:
 
 
 def _is_request_of(requested_job: ScoreJob, job: ScoreJob) -> bool:
-    """Whether a running request is for this choice; languages it has finished are no longer missing."""
+    """Whether a running request is for this choice.
+
+    Languages it has finished are no longer missing.
+    """
     is_same = _without_languages(requested_job) == _without_languages(job)
     return is_same and set(job.languages_named) <= set(requested_job.languages_named)
 
@@ -178,7 +184,10 @@ def score_job(choice: Choice, languages: Sequence[str], template: HeadScores | N
 
 
 def draw_missing_scores(choice: Choice, stored_scores: StoredScores, what_for: str) -> None:
-    """On other pages: which scores are missing, what they are for, and the offer; nothing if none are missing."""
+    """On other pages: which scores are missing, what they are for, and the offer.
+
+    Nothing if none are missing.
+    """
     if not stored_scores.missing:
         return
     with st.container(border=True, key="offer"):

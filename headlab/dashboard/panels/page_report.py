@@ -22,7 +22,9 @@ MAX_NAMED_LANGUAGES = 4
 def offer_page_report(
     choice: Choice, scores: Mapping[str, HeadScores], masks: Mapping[str, Mask] | None = None
 ) -> None:
-    """The button that saves the report of what a page shows; none if that is neither scores nor masks.
+    """The button that saves the report of what a page shows.
+
+    None if that is neither scores nor masks.
 
     Reports on exactly the chosen languages come with the scores and masks.
 

@@ -20,7 +20,10 @@ StoredResult = TypeVar("StoredResult")
 
 
 def current_weights(model: str) -> str | None:
-    """Fingerprint of the weights that a job would use; None if the worker does not know it or answer at once."""
+    """Fingerprint of the weights that a job would use.
+
+    None if the worker does not know it or answer at once.
+    """
     if not supervisor().is_connected:
         return None
     fingerprints = _model_fingerprints()

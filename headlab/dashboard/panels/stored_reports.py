@@ -197,7 +197,9 @@ def _differing_fields(report_job: ExperimentJob, wanted_job: ExperimentJob) -> d
 
 
 def _differing_options(report_options: object, wanted_options: object) -> dict[str, object]:
-    """The report's options that are not as wanted; those that only one of them has are not compared.
+    """The report's options that are not as wanted.
+
+    Those that only one of them has are not compared.
 
     Args:
         report_options: By name; anything else, as another program may have written, is not
@@ -222,7 +224,10 @@ def _method_of(job: ExperimentJob) -> str | None:
 
 
 def with_defaults(job: ExperimentJob) -> ExperimentJob:
-    """The job with all options filled in; unchanged if they do not fit, as those of another program may not."""
+    """The job with all options filled in.
+
+    Unchanged if they do not fit, as those of another program may not.
+    """
     with_method = job if job.method else job.model_copy(update={METHOD: DEFAULT_METHOD})
     try:
         options = resolved_options(with_method)

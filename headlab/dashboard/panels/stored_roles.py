@@ -45,7 +45,10 @@ def draw_role_map(
     selected_head: Head | None,
     on_click: Callable[[Head], None] | None,
 ) -> None:
-    """Draw every head's roles; a click, or Enter on it, calls `on_click(head)` before the page runs."""
+    """Draw every head's roles.
+
+    A click, or Enter on it, calls `on_click(head)` before the page runs.
+    """
     draw_grid("rolegrid", role_map_data(roles), roles.grid, key, title, selected_head, on_click)
 
 
@@ -128,7 +131,9 @@ def roles_requests(
     task_languages: Sequence[str],
     source: str,
 ) -> list[RolesRequest]:
-    """A job for the languages with a treebank and one for those without; none where there is no language.
+    """A job for the languages with a treebank and one for those without.
+
+    None where there is no language.
 
     Args:
         choice: The model and the task.

@@ -1,4 +1,7 @@
-"""Which heads the scores suggest switching off: of one language or of their mean, by a rule. No streamlit here."""
+"""Which heads the scores suggest switching off: of one language or of their mean, by a rule.
+
+No streamlit here.
+"""
 
 from __future__ import annotations
 

@@ -203,7 +203,9 @@ def _are_numbers(cells: Sequence[Cell]) -> bool:
 
 
 def with_p_values(rows: pd.DataFrame) -> pd.DataFrame | Styler:
-    """The rows with p-values as text says them, like < 0.001; they stay numbers, so that columns can be sorted.
+    """The rows with p-values as text says them, like < 0.001.
+
+    They stay numbers, so that columns can be sorted.
 
     Large tables are as they were: streamlit draws no style of more cells than pandas' limit, and
     takes long before.

@@ -223,7 +223,10 @@ def with_typed_numbers(
 
 
 def number(text: str | None, value: Any) -> Any:
-    """The number that a field showed; the value itself if it matches, is not numeric or the text is not a number."""
+    """The number that a field showed.
+
+    The value itself if it matches, is not numeric or the text is not a number.
+    """
     if text is None or isinstance(value, bool) or not isinstance(value, int | float | None):
         return value
     try:

@@ -53,7 +53,10 @@ class LastChosen(PageState):
 
 
 def unknown_in_link(param: str, noun: str, options: Sequence[str]) -> str | None:
-    """A sentence about link values that are not options, else None; call before the widget drops them."""
+    """A sentence about link values that are not options, else None.
+
+    Call before the widget drops them.
+    """
     unknown = [value for value in st.query_params.get_all(param) if value and value not in options]
     if not unknown:
         return None
@@ -149,7 +152,10 @@ def keep_known_choice(param: str, noun: str, options: Sequence[Any]) -> None:
 
 
 def pick_result(label: str, by_key: Mapping[str, T], words: Callable[[str], str], key: str) -> T:
-    """One of several, chosen by its key; nothing is drawn for a single one, and a choice that is gone is forgotten."""
+    """One of several, chosen by its key.
+
+    Nothing is drawn for a single one, and a choice that is gone is forgotten.
+    """
     if len(by_key) == 1:
         return next(iter(by_key.values()))
     if st.session_state.get(key) not in by_key:

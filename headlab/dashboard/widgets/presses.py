@@ -234,7 +234,10 @@ def button(
     disabled: bool = False,
     form: str = "",
 ) -> None:
-    """Draw a button whose presses are handled once each; arguments as the attributes of `Button`."""
+    """Draw a button whose presses are handled once each.
+
+    Arguments as the attributes of `Button`.
+    """
     button_row(Button(label, key, on_press, args, kind, icon, help, disabled, form))
 
 

@@ -333,7 +333,10 @@ class AllAttentionPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Normal weights; persistent vectors with standard deviation 1 / their multiplier in `forward` (section 4)."""
+        """Normal weights.
+
+        Persistent vectors with standard deviation 1 / their multiplier in `forward` (section 4).
+        """
         spread = self.config.initializer_range
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, 0.0, spread)
@@ -424,7 +427,9 @@ class AllAttentionForCausalLM(AllAttentionPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
     ) -> CausalLMOutput:
-        """Scores [row, token, vocabulary] of each token's successor; arguments as in `AllAttentionModel`.
+        """Scores [row, token, vocabulary] of each token's successor.
+
+        Arguments as in `AllAttentionModel`.
 
         Args:
             labels: Ids [row, token] as in input_ids, -100 where there is no loss; the loss is in
@@ -446,7 +451,10 @@ OWN_CLASSES: dict[str, type[PreTrainedModel]] = {"AllAttentionForCausalLM": AllA
 
 
 def make_known() -> None:
-    """Let AutoConfig and AutoModelForCausalLM read folders of headlab's own models; may be called repeatedly."""
+    """Let AutoConfig and AutoModelForCausalLM read folders of headlab's own models.
+
+    May be called repeatedly.
+    """
     AutoConfig.register(MODEL_TYPE, AllAttentionConfig, exist_ok=True)
     AutoModelForCausalLM.register(AllAttentionConfig, AllAttentionForCausalLM, exist_ok=True)
 
@@ -461,7 +469,9 @@ PERSISTENT = ("persistent_keys", "persistent_values")
 def remove_heads(
     model: AllAttentionForCausalLM, mask: Mask, *, rescale: bool = False
 ) -> AllAttentionForCausalLM:
-    """A smaller model without the heads the mask removes and their persistent vectors; the given one is unchanged.
+    """A smaller model without the heads the mask removes and their persistent vectors.
+
+    The given one is unchanged.
 
     Its outputs equal those of the given one with these heads' gates at 0.
 
@@ -485,7 +495,10 @@ def remove_heads(
 
 
 def kept_heads_by_layer(config: AllAttentionConfig, mask: Mask) -> list[Bools]:
-    """Heads kept, bool [head], of every layer; layers without heads are not rows of the mask's grid."""
+    """Heads kept, bool [head], of every layer.
+
+    Layers without heads are not rows of the mask's grid.
+    """
     head_counts = tuple(n for n in config.heads_per_layer if n)
     if len(mask.grid.stacks) != 1 or mask.grid.stacks[0].heads != head_counts:
         raise HeadlabError(

@@ -14,7 +14,9 @@ INSTALL = "pip install " + " ".join(f"{name}=={number}" for name, number in PINN
 
 
 def intents_task(data: Path | None = None, seed: int = 0) -> Task:
-    """The task: 17 classes, 15 languages, train in English only; rows are not aligned across languages.
+    """The task: 17 classes, 15 languages, train in English only.
+
+    Rows are not aligned across languages.
 
     Args:
         data: Not used; the templates come with the packages.

@@ -173,7 +173,9 @@ def _missing_error(what: str, remedy: str) -> HeadlabError:
 
 
 def shading(panel: Panel, names: Mapping[str, str], query: int = MEAN_QUERY) -> str:
-    """The sentence once per head, each token shaded by its share of the attention; HTML for `st.html`.
+    """The sentence once per head, each token shaded by its share of the attention.
+
+    HTML for `st.html`.
 
     Args:
         panel: The sentence.

@@ -125,7 +125,10 @@ def _open_gates(job: Job, job_row: JobRow) -> None:
 
 
 def _open_prune(job: Job, job_row: JobRow) -> None:
-    """Open the tab of the Prune page where heads are switched; the job's mask becomes the current one if it has one."""
+    """Open the tab of the Prune page where heads are switched.
+
+    The job's mask becomes the current one if it has one.
+    """
     if isinstance(job, WorthJob):
         mask = mask_from_json(job.mask, "the job's mask")
         history_of(str(mask.model.get("fingerprint")), mask.grid).set_mask(
@@ -153,4 +156,7 @@ OPENERS: Mapping[str, Callable[[Job, JobRow], None]] = {
 """Functions that open a page at a job's results, where more is to be set than the choice; by page."""
 
 JOB_OPENERS: Mapping[str, Callable[[Job, JobRow], None]] = {FrontJob.key: _open_front}
-"""The same by kind of job, for pages that show several kinds of results; they go before `OPENERS`."""
+"""The same by kind of job, for pages that show several kinds of results.
+
+They go before `OPENERS`.
+"""

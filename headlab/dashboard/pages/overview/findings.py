@@ -1,4 +1,6 @@
-"""What the stored results say, in a few sentences made by rule, each with the page that shows it. No streamlit here.
+"""What the stored results say, in a few sentences made by rule, each with the page that shows it.
+
+No streamlit here.
 
 Every sentence names the languages, the method and the examples that it is of, as the result itself
 records them.

@@ -77,7 +77,10 @@ class OwnModel(PageState):
 
 
 def typed_classes(model: str, task: str) -> tuple[tuple[str, str], ...]:
-    """The label map that was typed for a model on a task; empty without one, or if it is refused."""
+    """The label map that was typed for a model on a task.
+
+    Empty without one, or if it is refused.
+    """
     try:
         text = typed_label_map(model, task)
         if text:

@@ -68,7 +68,9 @@ class ListedAnswers(PageState):
 def draw_changed_answers(
     question: AccuracyQuestion, languages: Sequence[str], known_figures: KnownFigures
 ) -> None:
-    """The list of a language's changed answers, once it is asked for; a chosen row opens the Attention page.
+    """The list of a language's changed answers, once it is asked for.
+
+    A chosen row opens the Attention page.
 
     Args:
         question: About the current mask.

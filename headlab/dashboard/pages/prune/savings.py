@@ -62,7 +62,9 @@ def draw_savings(choice: Choice, costs: Costs | None, mask: Mask, jobs: Sequence
 
 
 def draw_counts(costs: Costs | None, mask: Mask) -> None:
-    """Parameters and multiply-accumulates without the heads that are off; calculated, nothing is run.
+    """Parameters and multiply-accumulates without the heads that are off.
+
+    Calculated, nothing is run.
 
     Args:
         costs: What the model's heads cost; None where the worker does not say it.
@@ -155,7 +157,9 @@ class MeasuredSavings:
 def newest_measured(
     jobs: Sequence[JobRow], model: str, mask: Mask, task: str = "", languages: Sequence[str] = ()
 ) -> MeasuredSavings | None:
-    """The result of the newest finished job for exactly this mask on this model; None if there is none.
+    """The result of the newest finished job for exactly this mask on this model.
+
+    None if there is none.
 
     Args:
         jobs: All that are known.

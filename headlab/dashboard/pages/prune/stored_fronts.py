@@ -1,4 +1,7 @@
-"""Stored Pareto fronts: which ones fit, and their points as dots, lists and tables. No streamlit here."""
+"""Stored Pareto fronts: which ones fit, and their points as dots, lists and tables.
+
+No streamlit here.
+"""
 
 from __future__ import annotations
 
