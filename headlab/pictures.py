@@ -440,7 +440,7 @@ def role_map_of(roles: Roles) -> RoleMap:
         roles.grid,
         {group: roles.counts[group] for group in in_legend_order(roles.counts)},
         tuple(tuple(roles.groups(head)) if head in roles.measures else None for head in heads),
-        tuple(_role_mark(roles.having(head)) for head in heads),
+        tuple(_role_mark(roles.roles_of(head)) for head in heads),
         tuple(_role_tip(roles, head) for head in heads),
     )
 
@@ -457,7 +457,7 @@ def _role_tip(roles: Roles, head: Head) -> str:
     """A head's roles, a line each, with their shares."""
     if head not in roles.measures:
         return "not looked at"
-    roles_of_head = roles.having(head)
+    roles_of_head = roles.roles_of(head)
     lines = []
     if len(roles_of_head) > 1:
         lines.append(f"{len(roles_of_head)} roles")

@@ -451,7 +451,7 @@ class _Drawing:
         self.layout = _layout(chart)
         layout = self.layout
         dots_per_pixel = resolution / POINTS_PER_INCH  # in a pixel
-        self.pixels = (
+        self.pixel_transform = (
             Affine2D()
             .scale(dots_per_pixel, -dots_per_pixel)
             .translate(0, dots_per_pixel * layout.height)
@@ -462,16 +462,16 @@ class _Drawing:
             -layout.plot_height / (layout.y.high - layout.y.low),
         )
         to_pixels.translate(layout.left, layout.bottom)
-        self.values = to_pixels + self.pixels
+        self.value_transform = to_pixels + self.pixel_transform
         corners = [[layout.left, layout.top], [layout.left + layout.plot_width, layout.bottom]]
-        self.plot_box = TransformedBbox(Bbox(corners), self.pixels)
+        self.plot_box = TransformedBbox(Bbox(corners), self.pixel_transform)
         self.artists: list[Artist] = []
         self.tips: Tips = {}
-        self.outside = 0
+        self.points_outside = 0
 
     def add_to_plot(self, artist: Artist) -> None:
         """Add an artist whose coordinates are values of the axes; it is cut at the plot's edge."""
-        artist.set_transform(self.values)
+        artist.set_transform(self.value_transform)
         artist.set_clip_box(self.plot_box)
         self.artists.append(artist)
 
@@ -484,7 +484,7 @@ class _Drawing:
         else:
             x = [layout.left, layout.left + layout.plot_width]
             y = [layout.y_pixel(value)] * 2
-        self.artists.append(Line2D(x, y, transform=self.pixels, **look))
+        self.artists.append(Line2D(x, y, transform=self.pixel_transform, **look))
 
     def text(
         self,
@@ -512,7 +512,7 @@ class _Drawing:
             color=colour,
             rotation=turn,
             rotation_mode="anchor",
-            transform=self.pixels,
+            transform=self.pixel_transform,
         )
         self.artists.append(artist)
 
@@ -535,7 +535,7 @@ class _Drawing:
             linestyle=_stroke(dashes),
             alpha=opacity if opacity < 1 else None,
             solid_capstyle="butt",
-            transform=self.pixels,
+            transform=self.pixel_transform,
         )
         self.artists.append(line)
         return line
@@ -563,7 +563,7 @@ class _Drawing:
             markeredgecolor=points.colour,
             markeredgewidth=USUAL_OUTLINE if points.outline is None else points.outline,
             alpha=opacity if opacity < 1 else None,
-            transform=self.pixels,
+            transform=self.pixel_transform,
         )
         self.artists.append(symbol)
         return symbol
@@ -571,7 +571,12 @@ class _Drawing:
     def box(self, left: float, top: float, width: float, height: float, colour: str) -> Rectangle:
         """A filled box at a place in pixels."""
         box = Rectangle(
-            (left, top), width, height, facecolor=colour, linewidth=0, transform=self.pixels
+            (left, top),
+            width,
+            height,
+            facecolor=colour,
+            linewidth=0,
+            transform=self.pixel_transform,
         )
         self.artists.append(box)
         return box
@@ -605,8 +610,12 @@ def _drawn(chart: Chart, resolution: float) -> _Drawing:
                 _draw_band(drawing, series)
     for note in chart.notes:
         _draw_note(drawing, note)
-    if drawing.outside:  # on a page, a double click shows them
-        lie = "1 point lies" if drawing.outside == 1 else f"{drawing.outside} points lie"
+    if drawing.points_outside:  # on a page, a double click shows them
+        lie = (
+            "1 point lies"
+            if drawing.points_outside == 1
+            else f"{drawing.points_outside} points lie"
+        )
         right = WIDTH - RIGHT
         above = drawing.layout.top - 4
         drawing.text(right, above, f"{lie} outside", anchor="right", size=11, colour=SOFT)
@@ -717,7 +726,7 @@ def _draw_points(drawing: _Drawing, points: Points) -> None:
         _draw_line(drawing, line)
     for index, (x, y) in enumerate(zip(points.x, points.y, strict=True)):
         if not (layout.x.holds(x) and layout.y.holds(y)):
-            drawing.outside += math.isfinite(x) and math.isfinite(y)
+            drawing.points_outside += math.isfinite(x) and math.isfinite(y)
             continue
         is_faint = len(points.is_faint) > index and points.is_faint[index]
         opacity = FADED if is_faint else 1.0

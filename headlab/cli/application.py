@@ -97,7 +97,7 @@ def build() -> typer.Typer:
     app.command("tasks")(lists.tasks)
     app.command("cache")(lists.cache)
     app.command("worker")(worker)
-    for key in JOBS.added:
+    for key in JOBS.added_keys:
         app.command(key)(package_command(JOBS[key]))
     papers = typer.Typer(
         help="Reproduce published papers.", no_args_is_help=True, rich_markup_mode=None

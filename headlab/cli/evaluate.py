@@ -120,7 +120,7 @@ def evaluate(
         for number, language in enumerate(task.languages):
             show(language, number, len(task.languages))
             evaluator = Evaluator(
-                model, task.restricted([language]), language, as_split(split), size
+                model, task.with_languages([language]), language, as_split(split), size
             )
             request = EvaluationRequest(evaluator, loaded_mask, ablation, seed)
             print_notes(evaluator)
@@ -347,7 +347,7 @@ def check_changes(file: Path | None, mask: Mask | None, task: Task) -> None:
             "--changes lists the answers that a mask changes; give --mask with it",
             code="option.needs_mask",
         )
-    if not task.named:
+    if not task.has_named_answers:
         raise HeadlabError(
             f"--changes lists labels, but task {task.name} has none; leave it out, or choose a "
             "task that labels texts or words, or has choices",

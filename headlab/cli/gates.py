@@ -53,7 +53,7 @@ def gates(
     for weight in job.weights:
         job.gate_options(weight)  # raises, before anything is read
     check_mask_files(job.weights, out)
-    (language,) = job.languages_named
+    (language,) = job.language_codes
     task = chosen_task(job.task, language, data, job.label_map)
     task.check(language, "dev")
     lab = LocalLab(compute.store(), compute.load, device=compute.device)
@@ -109,7 +109,7 @@ def _watch_factory(show_progress: ShowProgress) -> Callable[[str, float], Watch[
             nonlocal last_position
             last_position = (step.step, step.steps)
             text = f"λ {weight:g}: loss {step.loss:.3f}, {step.open} of {step.gates} open"
-            show_progress(f"{text}, {clock_text(step.left)} left", *last_position)
+            show_progress(f"{text}, {clock_text(step.seconds_left)} left", *last_position)
 
         def show_measuring() -> None:
             show_progress(f"λ {weight:g}: measuring", *last_position)
@@ -176,8 +176,8 @@ def _run_record(
         "weight": run.weight,
         "kept": int(run.kept.sum()),
         "heads": run.grid.size,
-        "gates": int(run.gated.sum()),
-        "undecided": run.undecided(),
+        "gates": int(run.has_gate.sum()),
+        "undecided": run.undecided_count(),
         "stacks": {
             name: {"kept": kept_count, "heads": head_count}
             for name, (kept_count, head_count) in run.kept_by_stack().items()

@@ -220,7 +220,7 @@ def _kind_record(record: HeadScores | Curve | Report | LearnedGates) -> dict[str
         counts = {
             "kept": int(record.kept.sum()),
             "heads": record.grid.size,
-            "undecided": record.undecided(),
+            "undecided": record.undecided_count(),
         }
         kind_fields = {"weight": record.weight, **counts}
     return {"language": record.language, **kind_fields, "values_sha256": record.values_sha256()}

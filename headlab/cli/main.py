@@ -40,7 +40,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     """Run one command and write out what it printed; returns its exit code."""
     try:
         try:
-            _command(JOBS.added).main(
+            _command(JOBS.added_keys).main(
                 args=None if arguments is None else list(arguments), prog_name="headlab"
             )
         finally:

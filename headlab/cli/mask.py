@@ -332,7 +332,7 @@ def diff(first: MaskFile, second: MaskFile, json: AsJson = False) -> None:
     heads_by_side = {
         "only_a": comparison.only_a,
         "only_b": comparison.only_b,
-        "both": comparison.both,
+        "both": comparison.removed_by_both,
     }
     if json:
         print_json(

@@ -142,7 +142,7 @@ def prune(
         for number, (language, result) in enumerate(choice.results.items()):
             show(language, number, len(choice.results))
             mask = result.record.mask(rule, k=k, threshold=threshold, correction=correction)
-            language_task = task.restricted([language])
+            language_task = task.with_languages([language])
             ablation = result.record.spec["ablation"]
             evaluator = Evaluator(model, language_task, language, as_split(split), size)
             comparison = evaluate_language(evaluator, mask, ablation=ablation)

@@ -130,7 +130,7 @@ def _run_steps(study: HeldTask, name: str, show_progress: ShowProgress) -> Any:
         def on_progress(progress: Progress, title: str = step.name) -> None:
             show_progress(f"{title} {progress.note}", progress.done, progress.total)
 
-        yield study.done(step, on_progress)
+        yield study.finished_step(step, on_progress)
 
 
 def _load_model(
@@ -323,7 +323,7 @@ def shim(
 
         results = paper.ShimWork(
             plan, lines, store.root, device=device_name, seed=seed, show=show_step
-        ).done()
+        ).made_models()
         show_progress("timing", 0, 1)
         report = paper.report(results, device=device_name, spec={"command": command, "seed": seed})
     if out is not None:

@@ -113,7 +113,7 @@ def sentences_of(
     """
     from headlab.roles import of_trees
 
-    (language,) = job.languages_named
+    (language,) = job.language_codes
     sentences_by_name: dict[str, Sentences] = {}
     split_of_task = None if job.task is None else job.split
     if conllu is not None:

@@ -208,13 +208,13 @@ def print_scores(scores_by_language: dict[str, HeadScores]) -> None:
 
 def _summary_parts(scores: HeadScores) -> Iterator[str]:
     cost = cost_of(scores)
-    if cost.median_width is None:
+    if cost.median_half_width is None:
         yield "no intervals"
     else:
         if cost.helpful is not None:
             signs = f"helpful {cost.helpful}, harmful {cost.harmful}"
             yield f"{signs}, narrow {cost.narrow} of {scores.grid.size}"
-        yield f"half-width median {cost.median_width:.4f}, largest {cost.largest_width:.4f}"
+        yield f"half-width median {cost.median_half_width:.4f}, largest {cost.largest_half_width:.4f}"
     if cost.samples is not None:
         min_samples, median_samples, max_samples = cost.samples
         yield f"samples a head {min_samples} / {median_samples:g} / {max_samples}"

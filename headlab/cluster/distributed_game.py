@@ -259,5 +259,5 @@ def _count_forwards(
     """The pool's answers; the forward passes and seconds they took are added to the evaluator's."""
     for answer, forwards, seconds in pool.ask(calls, evaluator.tick):
         evaluator.forwards += forwards
-        evaluator.elsewhere += seconds
+        evaluator.seconds_elsewhere += seconds
         yield answer

@@ -114,7 +114,7 @@ class Pool:
         self._thread.join()
 
     @property
-    def ready(self) -> int:
+    def ready_count(self) -> int:
         """Number of devices that are ready."""
         return sum(member.ready for member in tuple(self._members))
 
@@ -167,7 +167,7 @@ class Pool:
                 if answer.done():  # it has arrived since, or the call itself timed out
                     return answer.result()
                 seconds_without_device = (
-                    0.0 if self.ready else seconds_without_device + LOOK_SECONDS
+                    0.0 if self.ready_count else seconds_without_device + LOOK_SECONDS
                 )
                 if seconds_without_device > READY_SECONDS:
                     raise HeadlabError(

@@ -113,7 +113,7 @@ class Registry(Mapping[str, T]):
         return list(self._additions.problems)
 
     @property
-    def added(self) -> tuple[str, ...]:
+    def added_keys(self) -> tuple[str, ...]:
         """Keys that are not built in."""
         return tuple(self._additions.entries)
 

@@ -28,7 +28,7 @@ EXAMPLE_TOO_LARGE = (
 class Cuttable(Protocol):
     """Work that can be done in parts."""
 
-    def cut(self) -> Sequence[Cuttable]:
+    def halves(self) -> Sequence[Cuttable]:
         """Two halves, or nothing if it cannot be cut."""
 
 
@@ -42,7 +42,7 @@ class Rows:
 
     rows: Ints
 
-    def cut(self) -> tuple[Rows, ...]:
+    def halves(self) -> tuple[Rows, ...]:
         """Two halves; nothing if there is only one row."""
         middle = len(self.rows) // 2
         if middle == 0:
@@ -57,7 +57,7 @@ def parts_to_retry(batch: Part, error: BaseException) -> list[Part]:
     """
     if not is_out_of_memory(error):
         raise error
-    parts = batch.cut()
+    parts = batch.halves()
     if not parts:
         raise HeadlabError(EXAMPLE_TOO_LARGE, code="memory.example_too_large") from error
     return list(parts)  # type: ignore[arg-type] # parts of a thing are of its kind
@@ -117,7 +117,7 @@ class Machine(Protocol):
         """Where it computes."""
 
     @property
-    def offloaded(self) -> bool:
+    def is_offloaded(self) -> bool:
         """Whether its weights come and go with each pass, so that only one may run at a time."""
 
 
@@ -193,7 +193,7 @@ def run_in_parallel(
     """
     pending = deque(batches)
     with one_thread(model.device) as threads:
-        if model.offloaded or min(threads, len(pending)) <= 1:
+        if model.is_offloaded or min(threads, len(pending)) <= 1:
             for batch, result in run_in_turn(pending, lambda part: compute(part, tick)):
                 tick()
                 yield batch, result

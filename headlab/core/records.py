@@ -420,7 +420,7 @@ class Evaluation:
         return len(self.correct)
 
     @property
-    def done(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all examples were seen."""
         return self.n == self.total
 

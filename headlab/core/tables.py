@@ -67,7 +67,7 @@ class Table:
         writer.writerows(["" if cell is None else cell for cell in row] for row in self.rows)
         return csv_text.getvalue()
 
-    def shown(self) -> list[list[str]]:
+    def shown_cells(self) -> list[list[str]]:
         """Cells as displayed text."""
         formats = [
             P_FORMAT if is_p_column(name) and column_format else column_format
@@ -81,7 +81,7 @@ class Table:
         lines = [
             _markdown_line(self.columns),
             _markdown_line(rule),
-            *(_markdown_line(row) for row in self.shown()),
+            *(_markdown_line(row) for row in self.shown_cells()),
         ]
         return "\n".join([*lines, *(f"\n{note}" for note in self.notes)])
 

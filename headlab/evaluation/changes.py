@@ -32,7 +32,7 @@ def changes(evaluator: Evaluator, mask: Mask, *, ablation: str = "zero") -> list
         HeadlabError: The task has no labels, or the mask is another model's.
     """
     task = evaluator.task
-    if not task.named:
+    if not task.has_named_answers:
         raise HeadlabError(
             f"task {task.name} has no labels, so no answer can be right before and wrong after; choose a task that "
             "labels texts or words, or has choices",

@@ -176,22 +176,22 @@ class OmissionsByExample:
     """
 
     token_limit: int
-    cut: Bools
+    is_cut: Bools
     words_left_out: Mapping[str, Ints] | None = None
 
     def notes(self) -> tuple[str, ...]:
         """A sentence on what is omitted of all examples; no sentence if nothing is."""
-        sentence = self.first(len(self.cut)).sentence
+        sentence = self.of_first(len(self.is_cut)).sentence
         return (f"{sentence}.",) if sentence else ()
 
-    def first(self, examples: int) -> Omissions:
+    def of_first(self, examples: int) -> Omissions:
         """What is omitted of the first examples, so many."""
         words_left_out = None
         if self.words_left_out is not None:
             words_left_out = {}
             for reason, counts in self.words_left_out.items():
                 words_left_out[reason] = int(counts[:examples].sum())
-        cut_examples = int(self.cut[:examples].sum())
+        cut_examples = int(self.is_cut[:examples].sum())
         return Omissions(examples, cut_examples, self.token_limit, words_left_out)
 
 

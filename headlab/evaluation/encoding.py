@@ -259,7 +259,7 @@ class DeviceRows:
         self._starts = on_device(ends - self._lengths_on_host, device)
         self._lengths = on_device(self._lengths_on_host, device)
 
-    def padded(self, rows: Ints, filler: int, width: int = 0) -> torch.Tensor:
+    def padded_batch(self, rows: Ints, filler: int, width: int = 0) -> torch.Tensor:
         """Some rows, padded on the right to the longest of them and at least to a width.
 
         Args:
@@ -303,7 +303,7 @@ class TokenRows:
         if self._rows_by_name is None:
             return pad(self._model, self._tokens, rows)
         return {
-            name: numbers.padded(rows, self._fillers[name])
+            name: numbers.padded_batch(rows, self._fillers[name])
             for name, numbers in self._rows_by_name.items()
         }
 
@@ -518,7 +518,7 @@ class TokenQueries:
         check_tokens(model, [*rows, *target_tokens])
         self.model = model
         self._rows = rows
-        self._right_tokens = target_tokens
+        self._target_tokens = target_tokens
         self.lengths: Ints = lengths(rows)
         self._on_device = {
             "input_ids": (DeviceRows(rows, model.device), fillers(model)["input_ids"]),
@@ -533,13 +533,13 @@ class TokenQueries:
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Tokens and positions asked, padded to the longest of some examples."""
         return {
-            name: numbers.padded(rows, filler)
+            name: numbers.padded_batch(rows, filler)
             for name, (numbers, filler) in self._on_device.items()
         }
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Tokens of the texts, int [row, answer]."""
-        return self._targets.padded(rows, NO_TARGET, width)
+        return self._targets.padded_batch(rows, NO_TARGET, width)
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Scores of the tokens asked for, [row, answer, vocabulary]."""
@@ -585,9 +585,9 @@ class NextTokens(TokenQueries):
             [example.reference for example in examples],
             [query.tokens for query in queries],
             [query.positions for query in queries],
-            [query.right_tokens for query in queries],
+            [query.target_tokens for query in queries],
         )
-        self.units = lengths(self._right_tokens)
+        self.units = lengths(self._target_tokens)
         if not self.units.all():
             empty = examples[int((self.units == 0).argmax())]
             raise HeadlabError(
@@ -595,7 +595,7 @@ class NextTokens(TokenQueries):
                 "text",
                 code="data.text_too_short",
             )
-        answers = [np.array(row, dtype=np.int64) for row in self._right_tokens]
+        answers = [np.array(row, dtype=np.int64) for row in self._target_tokens]
         self.answers: Ints = np.concatenate(answers)
         tokens_after_context = lengths(token_rows) - np.array(shared_lengths)
         if not masked and (self.units < tokens_after_context).any():
@@ -664,7 +664,7 @@ class Choices(ChoiceAnswers, TokenQueries):
             continued = continued_rows[start:end]
             packed.append(_pack_choices(model, context, continued, example, task))
         rows = [choices.tokens for choices in packed]
-        target_tokens = [choices.right_tokens for choices in packed]
+        target_tokens = [choices.target_tokens for choices in packed]
         self._choice_of_token = [choices.choice_of_token for choices in packed]
         self._segments = [choices.segments for choices in packed]
         TokenQueries.__init__(
@@ -739,7 +739,7 @@ class Choices(ChoiceAnswers, TokenQueries):
         device = self.model.device
         tokens = np.array(self._rows[row])
         segments = np.array(self._segments[row])
-        target_tokens = np.array(self._right_tokens[row])
+        target_tokens = np.array(self._target_tokens[row])
         choice_tokens = target_tokens[np.array(self._choice_of_token[row]) == choice]
         is_context_or_choice = (segments == 0) | (segments == choice + 1)
         row_tokens = torch.as_tensor(tokens[is_context_or_choice], device=device)
@@ -885,7 +885,7 @@ class TokenQuery(NamedTuple):
 
     tokens: list[int]
     positions: list[int]
-    right_tokens: list[int]
+    target_tokens: list[int]
 
 
 def _next_token_queries(model: Model, row: list[int], context: list[int]) -> TokenQuery:
@@ -941,7 +941,7 @@ class PackedChoices(NamedTuple):
 
     tokens: list[int]
     positions: list[int]
-    right_tokens: list[int]
+    target_tokens: list[int]
     choice_of_token: list[int]
     segments: list[int]
 

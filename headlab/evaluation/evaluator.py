@@ -101,9 +101,9 @@ class Batch:
     inputs: Mapping[str, torch.Tensor]
     states: LayerStates | None = None
     gates: npt.NDArray[np.generic] | None = None
-    held: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    cache_lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def cut(self) -> tuple[Batch, ...]:
+    def halves(self) -> tuple[Batch, ...]:
         """Two halves of the batch, with its padding and no cache.
 
         Nothing if it has only one row.
@@ -225,7 +225,7 @@ class Evaluator:
     tick: Tick = lambda: None
     examples: tuple[Example, ...] = field(init=False)
     forwards: int = field(init=False, default=0)
-    elsewhere: float = field(init=False, default=0.0)
+    seconds_elsewhere: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
         require_type("model", self.model, Model, MODEL_WORDS)
@@ -243,7 +243,7 @@ class Evaluator:
         self._chunks: list[list[Batch]] = []
         for start, end in pairwise(edges):
             divisor = FIRST_SHARE if start == 0 else 1
-            self._chunks.append(self.cut(np.arange(start, end), divisor))
+            self._chunks.append(self.batches_by_tokens(np.arange(start, end), divisor))
         self._evaluations: LRUCache[str, Evaluation] = LRUCache(CACHED_EVALUATIONS)
         self._head_means: torch.Tensor | None = None
         self._below_chance = ""
@@ -260,7 +260,7 @@ class Evaluator:
         That is which classes were taken for which labels, what happened to tokens, and whether the
         baseline is below chance.
         """
-        label_note = label_order(self.model, self.task).words if self.task.labels else ""
+        label_note = label_order(self.model, self.task).caption if self.task.labels else ""
         return "; ".join(filter(None, (label_note, self.inputs.note, self._below_chance)))
 
     @cached_property
@@ -274,7 +274,7 @@ class Evaluator:
     @property
     def omissions(self) -> Omissions:
         """What of its examples was cut, or has no answer."""
-        return self.inputs.omitted.first(len(self.examples))
+        return self.inputs.omitted.of_first(len(self.examples))
 
     @property
     def weights(self) -> Floats | None:
@@ -313,7 +313,7 @@ class Evaluator:
             for batch in chunk:
                 batch.states = batch.gates = None
 
-    def cut(self, rows: Ints, divisor: int = 1) -> list[Batch]:
+    def batches_by_tokens(self, rows: Ints, divisor: int = 1) -> list[Batch]:
         """Batches of the given rows for `answers`, with as many tokens as suit the device.
 
         Args:
@@ -456,7 +456,7 @@ class Evaluator:
             if not len(predictions_so_far):
                 continue  # none of these sentences has a word with an answer, so there is no share
             evaluation = self._evaluation_of(predictions_so_far, examples_seen)
-            if evaluation.done:
+            if evaluation.is_complete:
                 self._evaluations[evaluation_key] = evaluation
                 if mask.kept.all():
                     self._note_chance(evaluation)
@@ -474,15 +474,15 @@ class Evaluator:
             ids,
             groups,
             len(right_answers),
-            self.inputs.omitted.first(examples_seen),
+            self.inputs.omitted.of_first(examples_seen),
         )
 
     @property
-    def knows(self) -> bool:
+    def has_baseline(self) -> bool:
         """Whether the baseline is cached, so that `stream` gives it at once."""
         return _evaluation_key(full_mask(self.model.grid)) in self._evaluations
 
-    def know(self, evaluation: Evaluation) -> None:
+    def set_baseline(self, evaluation: Evaluation) -> None:
         """Cache a baseline on these examples that was computed elsewhere, as in an earlier process."""
         baseline = replace(evaluation, omissions=self.omissions)
         self._evaluations[_evaluation_key(full_mask(self.model.grid))] = baseline
@@ -540,7 +540,7 @@ class Evaluator:
         can_resume = has_room and self.model.resumable and ablation == "zero"
         # The cache has one writer: a request served between this one's batches may use the same
         # batch.
-        if not can_resume or not batch.held.acquire(blocking=False):
+        if not can_resume or not batch.cache_lock.acquire(blocking=False):
             fill = self.fill(ablation)
             return self._pass(
                 batch, ActiveGates(gates=as_gate_tensor(self.model, gates), fill=fill)
@@ -562,7 +562,7 @@ class Evaluator:
                 batch.states = states
                 batch.gates = gates
         finally:
-            batch.held.release()
+            batch.cache_lock.release()
         return predictions
 
     def _pass(self, batch: Batch, active: ActiveGates) -> Ints:
@@ -602,7 +602,7 @@ class Evaluator:
 
         results_by_row: dict[int, T] = {}
         for batch, batch_results in run_in_parallel(
-            self.cut(rows), run, model=self.model, tick=self.tick
+            self.batches_by_tokens(rows), run, model=self.model, tick=self.tick
         ):
             self.forwards += len(batch.rows)
             results_by_row |= zip(batch.rows.tolist(), batch_results, strict=True)

@@ -434,14 +434,14 @@ class Words(ClassifierInputs):
             raise HeadlabError(
                 f"{task.name}: none of the labelled words of {len(examples):,} "
                 f"{'sentence' if len(examples) == 1 else 'sentences'} has an answer of {model.name}, "
-                f"{self.omitted.first(len(examples)).sentence}; give sentences with words that its tokenizer knows",
+                f"{self.omitted.of_first(len(examples)).sentence}; give sentences with words that its tokenizer knows",
                 code="data.words_unanswered",
             )
         self.answers = np.concatenate(labels_of_answers).astype(np.int64)
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Labels at the words' first tokens, int [row, token]."""
-        return self._label_rows.padded(rows, NO_TARGET, width)
+        return self._label_rows.padded_batch(rows, NO_TARGET, width)
 
 
 class Pairs:
@@ -499,7 +499,7 @@ class Pairs:
             for row in full_rows:
                 uncut = tokenise(tokenizer, [examples[row].target or ""], target=True)
                 (uncut_tokens,) = uncut.columns["input_ids"]
-                omissions.cut[row] |= len(uncut_tokens) > len(targets[row])
+                omissions.is_cut[row] |= len(uncut_tokens) > len(targets[row])
         return omissions
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
@@ -680,7 +680,7 @@ def label_order(model: Model, task: Task) -> LabelOrder:
         HeadlabError: The model is not a classifier of this task, or it cannot be told which class
             is which.
     """
-    task = task.unrestricted()
+    task = task.with_all_languages()
     label_map = None if task.label_map is None else tuple(task.label_map.items())
     order_key = (task.name, task.labels, task.languages, task.seed, label_map)
     if order_key not in model.orders:
@@ -774,11 +774,11 @@ def _best_order(model: Model, task: Task, names: Sequence[str]) -> LabelOrder:
             best_order = try_orders(counts)
             answers_tried = f"of {int(counts.sum())} dev answers ({', '.join(tried_languages)})"
             shares = (
-                f"{best_order.right:.1%} {answers_tried} right, the next best order "
-                f"{best_order.next:.1%}"
+                f"{best_order.accuracy:.1%} {answers_tried} right, the next best order "
+                f"{best_order.runner_up_accuracy:.1%}"
             )
             if (
-                best_order.p * TRIED_LANGUAGES <= CHANCE_LEVEL
+                best_order.p_value * TRIED_LANGUAGES <= CHANCE_LEVEL
             ):  # corrected for a look in each language
                 labels_and_columns = zip(task.labels, best_order.columns, strict=True)
                 meanings = [f"{label} = {names[column]}" for label, column in labels_and_columns]

@@ -128,7 +128,7 @@ class Model:
         return input_device(self.module)
 
     @property
-    def offloaded(self) -> bool:
+    def is_offloaded(self) -> bool:
         """Whether weights are brought from the CPU's memory or the disk for each pass.
 
         Only one pass may run at a time then.
@@ -157,7 +157,7 @@ class Model:
         """Name, revision and fingerprint, as results record them."""
         return self.checkpoint.identity()
 
-    def recorded(self) -> dict[str, str]:
+    def spec_identity(self) -> dict[str, str]:
         """Identity, and what else a run's key includes.
 
         That is a dtype other than float32, and where inputs are padded: earlier versions of headlab

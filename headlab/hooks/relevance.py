@@ -188,7 +188,7 @@ class HeadRelevance:
         """
         self.contexts[row] = context if context.requires_grad else context.requires_grad_()
 
-    def of(self, outputs: torch.Tensor, *, keep_graph: bool = False) -> torch.Tensor:
+    def relevance_for(self, outputs: torch.Tensor, *, keep_graph: bool = False) -> torch.Tensor:
         """Relevance of every head for outputs of the pass, float64 [row, layer, head].
 
         It is in the unit of the outputs.

@@ -434,7 +434,7 @@ class Owner:
         """A copy is another owner, which has no open blocks."""
         return type(self), ()
 
-    def open(self, block: Block) -> None:
+    def open_block_of(self, block: Block) -> None:
         """Begin a block.
 
         Raises:
@@ -595,7 +595,7 @@ def open_block(
         HeadlabError: Another thread's block gates every thread already.
     """
     block = Block(active, model, threading.get_ident(), everywhere)
-    owner.open(block)
+    owner.open_block_of(block)
     try:
         with activate(owner, active):
             yield

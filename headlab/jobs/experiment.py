@@ -210,7 +210,7 @@ class ExperimentJob(TaskJob):
         if running is not None:
             log = PieceLog(running, lab.need(self.model).grid)
             store = WatchedStore(lab.store.root, on_stored=log)
-        chosen_task = lab.task(self.task, self.label_map).restricted(
+        chosen_task = lab.task(self.task, self.label_map).with_languages(
             listed_languages(self.languages)
         )
         return self.pieces_on(chosen_task, lab, store, tick)
@@ -393,11 +393,13 @@ class ExperimentJob(TaskJob):
         )
 
     @classmethod
-    def is_stated(cls, spec: Mapping[str, Any]) -> bool:
+    def has_all_fields(cls, spec: Mapping[str, Any]) -> bool:
         """Whether the spec has the number of examples and the options too."""
         has_sizes = bool(part(spec, "task", "sizes", "dev"))
         has_sizes = has_sizes and isinstance(part(spec, "task", "sizes", "test"), list)
-        return super().is_stated(spec) and has_sizes and isinstance(spec.get("options"), Mapping)
+        return (
+            super().has_all_fields(spec) and has_sizes and isinstance(spec.get("options"), Mapping)
+        )
 
 
 FRONT = STUDIES["front"]

@@ -309,7 +309,7 @@ class Finetuning:
         return cls(
             task,
             language,
-            measured=task if languages == "all" else task.restricted(languages),
+            measured=task if languages == "all" else task.with_languages(languages),
             options=options,
             out=Path(str(values["out"] or folder_name)),
             base=base,

@@ -312,9 +312,9 @@ class GatesJob(TaskJob):
         )
 
     @classmethod
-    def is_stated(cls, spec: Mapping[str, Any]) -> bool:
+    def has_all_fields(cls, spec: Mapping[str, Any]) -> bool:
         """Whether the spec has the weight too."""
-        return super().is_stated(spec) and isinstance(
+        return super().has_all_fields(spec) and isinstance(
             part(spec, "options", WEIGHT_OPTION), int | float
         )
 

@@ -196,20 +196,20 @@ class Job(Strict):
         return cls.settings()
 
     @classmethod
-    def has(cls, field: str) -> bool:
+    def has_field(cls, field: str) -> bool:
         """Whether jobs of this kind have a field of this name."""
         return field in cls.model_fields
 
-    def value(self, field: str) -> Any:
+    def field_value(self, field: str) -> Any:
         """The value of a field; None if jobs of this kind have none of this name."""
-        if self.has(field):
+        if self.has_field(field):
             return getattr(self, field, None)
         return None
 
     @property
-    def languages_named(self) -> list[str]:
+    def language_codes(self) -> list[str]:
         """The languages by their codes; none before "all" is filled in."""
-        languages = self.value("languages")
+        languages = self.field_value("languages")
         if isinstance(languages, list | tuple):
             return list(languages)
         return []
@@ -220,51 +220,55 @@ class Job(Strict):
 
     def subject_key(self) -> str:
         """What is computed, by the key that people type."""
-        return str(self.value("method") or self.key)
+        return str(self.field_value("method") or self.key)
 
     def title(self) -> str:
         """The job as a heading: what is computed, and for which languages."""
-        if not self.languages_named:
+        if not self.language_codes:
             return self.subject()
-        return f"{self.subject()} for {language_titles(self.languages_named)}"
+        return f"{self.subject()} for {language_titles(self.language_codes)}"
 
     def describe(self) -> str:
         """The job in few words: what is computed and the languages, by their keys."""
-        if not self.languages_named:
+        if not self.language_codes:
             return self.subject_key()
-        return f"{self.subject_key()} for {', '.join(self.languages_named)}"
+        return f"{self.subject_key()} for {', '.join(self.language_codes)}"
 
     def details(self) -> Details:
         """What the job computes, as (name, value) pairs."""
         rows = [("What", self.name), *self._about_rows()]
         plain_fields = {"model": "Model", "task": "Task", "ablation": "Ablation"}
         for field, label in plain_fields.items():
-            if self.value(field) is not None:
-                rows.append((label, str(self.value(field))))
-        if self.has("split"):
-            rows.append(("Examples", f"{self.value('size') or 'all'} of {self.value('split')}"))
-        if self.languages_named:
-            rows.append(("Languages", ", ".join(map(language_title, self.languages_named))))
-        mask = self.value("mask")
+            if self.field_value(field) is not None:
+                rows.append((label, str(self.field_value(field))))
+        if self.has_field("split"):
+            rows.append(
+                ("Examples", f"{self.field_value('size') or 'all'} of {self.field_value('split')}")
+            )
+        if self.language_codes:
+            rows.append(("Languages", ", ".join(map(language_title, self.language_codes))))
+        mask = self.field_value("mask")
         if isinstance(mask, Mapping):
             rows.append(("Heads off", str(mask.get("removed", "?"))))
-        if self.value("seed") is not None:
-            rows.append(("Seed", str(self.value("seed"))))
+        if self.field_value("seed") is not None:
+            rows.append(("Seed", str(self.field_value("seed"))))
         rows += self._option_rows()
         shown_fields = {*plain_fields, "split", "method", "languages", "seed", "experiment"}
         shown_fields |= {"options", "method_options", "training"}
         if isinstance(mask, Mapping):
             shown_fields.add("mask")
-        if self.has("split"):
+        if self.has_field("split"):
             shown_fields.add("size")
         for field in type(self).model_fields:
             if field not in shown_fields:
-                rows.append((field.capitalize().replace("_", " "), value_text(self.value(field))))
+                rows.append(
+                    (field.capitalize().replace("_", " "), value_text(self.field_value(field)))
+                )
         return rows
 
     def _about_rows(self) -> Details:
         """What comes first in `details`, behind the name of the kind."""
-        method = METHODS.get(str(self.value("method")))
+        method = METHODS.get(str(self.field_value("method")))
         if method:
             return [("Method", f"{method.title} ({method.key})")]
         return []
@@ -273,7 +277,7 @@ class Job(Strict):
         """The options; one that differs from its default shows this too."""
         rows = []
         options = self.options_known()
-        for name, value in (self.value("options") or {}).items():
+        for name, value in (self.field_value("options") or {}).items():
             default_value = options[name].default if name in options else value
             remark = "" if value == default_value else f" (default {value_text(default_value)})"
             rows.append((f"Option {name}", value_text(value) + remark))
@@ -281,7 +285,7 @@ class Job(Strict):
 
     def options_known(self) -> JobSettings:
         """What may stand in `options`: by default the options of the method."""
-        method = METHODS.get(str(self.value("method")))
+        method = METHODS.get(str(self.field_value("method")))
         if method is None:
             return {}
         return method.options
@@ -291,10 +295,10 @@ class Job(Strict):
     @classmethod
     def flags(cls) -> tuple[Flag, ...]:
         """What its command takes, in the order of its help; the flags of the command alone too."""
-        flags = list(subject_flags([field for field in SUBJECT_FLAGS if cls.has(field)]))
-        if cls.has("method"):
+        flags = list(subject_flags([field for field in SUBJECT_FLAGS if cls.has_field(field)]))
+        if cls.has_field("method"):
             flags.append(cls.method_flag())
-        if cls.has("options"):
+        if cls.has_field("options"):
             flags.append(METHOD_OPTIONS_FLAG)
         return (*flags, *cls.setting_flags())
 
@@ -328,11 +332,11 @@ class Job(Strict):
             HeadlabError: For a value that cannot be read, and for an unknown method.
         """
         fields = cls._subject_fields(values)
-        if cls.has("method"):
+        if cls.has_field("method"):
             fields["method"] = method(str(values.get("method") or DEFAULT_METHOD)).key
         fields |= cls._setting_fields(values)
         job = cls.model_construct(**fields)
-        if cls.has("options"):
+        if cls.has_field("options"):
             options = parse_options(pairs_of(values, "option"), job.options_known())
             job = job.model_copy(update={"options": options})
         return job
@@ -342,11 +346,11 @@ class Job(Strict):
         """The model, the task, the label map and the languages of a command that this kind has."""
         fields: dict[str, Any] = {}
         for name, flag in SUBJECT_FLAGS.items():
-            if cls.has(name):
+            if cls.has_field(name):
                 fields[name] = values.get(flag.key, flag.default)
-        if cls.has("languages"):
+        if cls.has_field("languages"):
             fields["languages"] = languages_of(str(fields["languages"]))
-        if cls.has("label_map"):
+        if cls.has_field("label_map"):
             fields["label_map"] = label_map_of(fields["label_map"])
         return fields
 
@@ -378,7 +382,7 @@ class Job(Strict):
         A declared task is named by its file, which can be read wherever the command is typed; its
         name is known only where $HEADLAB_TASKS or the cache folder is the same.
         """
-        declaration = declaration_of(self.value("task")) if self.value("task") else None
+        declaration = declaration_of(self.field_value("task")) if self.field_value("task") else None
         context = CommandContext(task=None if declaration is None else str(declaration))
         return "\n".join(map(shlex.join, self.commands(context)))
 
@@ -392,7 +396,7 @@ class Job(Strict):
         subject_words = self.subject_words(context, languages=False)
         return [
             ["headlab", self.key, *subject_words, "--language", language, *words]
-            for language in self.languages_named
+            for language in self.language_codes
         ]
 
     def subject_words(self, context: CommandContext, *, languages: bool = True) -> list[str]:
@@ -404,10 +408,10 @@ class Job(Strict):
         """
         return subject_words(
             context,
-            model=self.value("model"),
-            task=self.value("task"),
-            label_map=self.value("label_map"),
-            languages=self.value("languages") if languages else None,
+            model=self.field_value("model"),
+            task=self.field_value("task"),
+            label_map=self.field_value("label_map"),
+            languages=self.field_value("languages") if languages else None,
         )
 
     def method_words(self, field: str) -> list[str]:
@@ -416,11 +420,11 @@ class Job(Strict):
         Args:
             field: That holds the options.
         """
-        key = self.value("method")
+        key = self.field_value("method")
         if key is None:
             return []
         options = METHODS[key].options if key in METHODS else {}
-        words = options_as_words(OPTION_FLAG, self.value(field) or {}, options)
+        words = options_as_words(OPTION_FLAG, self.field_value(field) or {}, options)
         return ["--method", str(key), *words]
 
     def setting_words(self, context: CommandContext, always: Sequence[str] = ()) -> list[str]:
@@ -430,7 +434,9 @@ class Job(Strict):
             context: Has the values of settings that the job itself lacks.
             always: Settings whose flag is written whatever its value.
         """
-        values = {name: self.value(name) for name in type(self).settings() if hasattr(self, name)}
+        values = {
+            name: self.field_value(name) for name in type(self).settings() if hasattr(self, name)
+        }
         for name in type(self).command_only:
             value = getattr(context, name, None)
             if value is not None:
@@ -452,14 +458,14 @@ class Job(Strict):
         raise LookupError(f"no result is made by a job of kind {cls.key}")
 
     @classmethod
-    def is_stated(cls, spec: Mapping[str, Any]) -> bool:
+    def has_all_fields(cls, spec: Mapping[str, Any]) -> bool:
         """Whether a result's spec has all that the job needs.
 
         A default in its place would be another run.
         """
         paths = (("model", "name"), ("task", "name"), ("task", "language"))
         texts = [part(spec, *path) for path in paths]
-        settings = [name for name in ("seed", "ablation") if cls.has(name)]
+        settings = [name for name in ("seed", "ablation") if cls.has_field(name)]
         return all(isinstance(text, str) and text for text in texts) and set(settings) <= set(spec)
 
 
@@ -579,7 +585,7 @@ class TaskJob(Job, OnTask):
             HeadlabError: The task or a language is unknown, or the label map is one of other
                 labels.
         """
-        task = task_named(self.task, self.languages).mapped(self.label_map)
+        task = task_named(self.task, self.languages).with_label_map(self.label_map)
         if self.label_map is not None:
             check_label_map(task.name, task.labels, self.label_map)
         return task

@@ -149,7 +149,7 @@ class WatchedStore(Store):
         """The run of a spec, finished or not."""
         run = super().run(spec)
         self._on_begin(run)
-        return replace(run, kept=self._on_stored)
+        return replace(run, on_stored=self._on_stored)
 
 
 def result_for_each_language(

@@ -183,7 +183,7 @@ def task_files(job: AnyJob, data: Path | None) -> Iterator[AnyJob]:
             that is asked for by its name is read beside its declaration.
     """
     variables: dict[str, str] = {}
-    name = job.value("task")
+    name = job.field_value("task")
     is_declaration = isinstance(name, str) and name.endswith(DECLARATION_ENDING)
     if data is not None:
         data_root(data)  # raises for what is no folder

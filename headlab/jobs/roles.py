@@ -199,7 +199,7 @@ class RolesJob(Job):
         Raises:
             HeadlabError: The task lacks the language or the split.
         """
-        chosen_task = lab.task(str(self.task)).restricted([language])
+        chosen_task = lab.task(str(self.task)).with_languages([language])
         chosen_task.check(language, self.split)
         return of_task(chosen_task, language, self.split, size)
 
@@ -374,7 +374,7 @@ class RolesJob(Job):
         if str(self.split) == FILE:
             file_words = ["--conllu", context.trees or "FILE"]
             settings.pop("split")
-        values = {name: self.value(name) for name in settings}
+        values = {name: self.field_value(name) for name in settings}
         words = [*file_words, *setting_words(values, settings)]
         words += options_as_words(OPTION_FLAG, self.options or {}, OPTIONS)
         if context.frequencies is not None:
@@ -400,9 +400,9 @@ class RolesJob(Job):
         )
 
     @classmethod
-    def is_stated(cls, spec: Mapping[str, Any]) -> bool:
+    def has_all_fields(cls, spec: Mapping[str, Any]) -> bool:
         """Whether the spec has the options too."""
-        return super().is_stated(spec) and isinstance(spec.get("options"), Mapping)
+        return super().has_all_fields(spec) and isinstance(spec.get("options"), Mapping)
 
     def options_known(self) -> JobSettings:
         """The thresholds of roles."""

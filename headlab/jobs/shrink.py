@@ -217,7 +217,7 @@ class ShrinkJob(Job):
         task = lab.task(self.task, self.label_map)
         if self.languages == "all":
             return task
-        return task.restricted(self.languages)
+        return task.with_languages(self.languages)
 
     def exact_model(self, lab: Lab) -> Model:
         """The model to compute with: in float64 if its weights are, or are to be written so."""

@@ -103,7 +103,7 @@ class TrainingJob(Job):
 
     def training_record(self) -> dict[str, Any]:
         """The options of the training by name."""
-        options = self.value("training")
+        options = self.field_value("training")
         assert isinstance(options, Options)
         return options.record()
 

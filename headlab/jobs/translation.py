@@ -146,7 +146,7 @@ class TranslationJob(TrainingJob):
         """
         from headlab.evaluation import Decoding, check_bleu  # imports torch
 
-        task = lab.task(self.task).restricted([self.language])
+        task = lab.task(self.task).with_languages([self.language])
         check_bleu(task, self.language, "dev", Decoding(self.beams))
         return task
 

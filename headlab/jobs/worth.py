@@ -79,7 +79,7 @@ class WorthJob(TaskJob):
 
     def run(self, lab: Lab, running: RunningJob) -> Outcome:
         """Measure now; times are not reused, so they are stored with the job only."""
-        chosen_task = lab.task(self.task, self.label_map).restricted(
+        chosen_task = lab.task(self.task, self.label_map).with_languages(
             listed_languages(self.languages)
         )
         return {"worth": self.savings(lab, running, chosen_task).to_json()}
@@ -169,7 +169,7 @@ class WorthJob(TaskJob):
     def setting_words(self, context: CommandContext, always: Sequence[str] = ()) -> list[str]:
         """The settings, the batch sizes among them."""
         settings = type(self).command_settings()
-        values = {name: self.value(name) for name in settings}
+        values = {name: self.field_value(name) for name in settings}
         return setting_words(values, settings, always)
 
 

@@ -30,23 +30,23 @@ class Difference:
     """Heads removed by two masks of one grid, bool [head] for each."""
 
     grid: HeadGrid
-    a: Bools
-    b: Bools
+    removed_by_a: Bools
+    removed_by_b: Bools
 
     @property
     def only_a(self) -> tuple[Head, ...]:
         """Heads that only the first mask removes, in grid order."""
-        return self._heads(self.a & ~self.b)
+        return self._heads(self.removed_by_a & ~self.removed_by_b)
 
     @property
     def only_b(self) -> tuple[Head, ...]:
         """Heads that only the second mask removes, in grid order."""
-        return self._heads(self.b & ~self.a)
+        return self._heads(self.removed_by_b & ~self.removed_by_a)
 
     @property
-    def both(self) -> tuple[Head, ...]:
+    def removed_by_both(self) -> tuple[Head, ...]:
         """Heads that both masks remove, in grid order."""
-        return self._heads(self.a & self.b)
+        return self._heads(self.removed_by_a & self.removed_by_b)
 
     @property
     def jaccard(self) -> float:
@@ -54,7 +54,7 @@ class Difference:
 
         It is 1 where neither removes any.
         """
-        return jaccard(self.a, self.b)
+        return jaccard(self.removed_by_a, self.removed_by_b)
 
     def _heads(self, in_set: Bools) -> tuple[Head, ...]:
         return tuple(self.grid.heads[index] for index in np.flatnonzero(in_set))
@@ -106,8 +106,8 @@ COUNT_COLUMNS = ("heads", "off in A", "off in B", "off in both", "only A", "only
 
 def removed_by_layer(difference: Difference) -> Table:
     """Heads off in each mask, in both and in only one, layer by layer."""
-    layers_of_a = by_layer(difference.grid, difference.a)
-    layers_of_b = by_layer(difference.grid, difference.b)
+    layers_of_a = by_layer(difference.grid, difference.removed_by_a)
+    layers_of_b = by_layer(difference.grid, difference.removed_by_b)
     rows = []
     for (stack, layer, off_a), (_, _, off_b) in zip(layers_of_a, layers_of_b, strict=True):
         rows.append((stack, layer, *_overlap_counts(off_a, off_b)))
@@ -126,10 +126,12 @@ def removed_by_stack(difference: Difference) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for stack in difference.grid.stacks:
         in_stack = stack_names == stack.name
-        counts = _overlap_counts(difference.a[in_stack], difference.b[in_stack])
+        counts = _overlap_counts(
+            difference.removed_by_a[in_stack], difference.removed_by_b[in_stack]
+        )
         rows.append((stack.name, *counts))
     if len(rows) > 1:
-        rows.append(("all", *_overlap_counts(difference.a, difference.b)))
+        rows.append(("all", *_overlap_counts(difference.removed_by_a, difference.removed_by_b)))
     return Table(
         "mask-stacks",
         "Heads off, by stack",

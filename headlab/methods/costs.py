@@ -559,8 +559,8 @@ class Cost:
     harmful: int | None
     narrow: int | None
     wide: int | None
-    median_width: float | None
-    largest_width: float | None
+    median_half_width: float | None
+    largest_half_width: float | None
 
 
 def cost_of(scores: HeadScores) -> Cost:
@@ -582,8 +582,8 @@ def cost_of(scores: HeadScores) -> Cost:
         harmful=None,
         narrow=None,
         wide=None,
-        median_width=None if half_width is None else float(np.median(half_width)),
-        largest_width=None if half_width is None else float(half_width.max()),
+        median_half_width=None if half_width is None else float(np.median(half_width)),
+        largest_half_width=None if half_width is None else float(half_width.max()),
     )
     if half_width is None or not scores.signed:
         return cost

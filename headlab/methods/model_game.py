@@ -42,7 +42,7 @@ class CoalitionBatch:
     rows: Ints
     wanted: Bools
 
-    def cut(self) -> tuple[CoalitionBatch, ...]:
+    def halves(self) -> tuple[CoalitionBatch, ...]:
         """Two halves of the batch: of its rows or, for a single row, of the row's players.
 
         There are none where the batch cannot be cut.
@@ -274,7 +274,7 @@ class ModelGame:
 
         def run(lane: ModelGame, batch: CoalitionBatch) -> Floats:
             rows = rows_with_players[batch.rows]
-            return lane._fan(kept[rows], batch.wanted, examples[rows])
+            return lane._marginal_gains(kept[rows], batch.wanted, examples[rows])
 
         for batch, batch_gains in self._in_batches(
             examples[rows_with_players], players, 1 + players.sum(axis=1), run
@@ -283,7 +283,7 @@ class ModelGame:
             gains[rows_with_players[batch.rows]] += batch_gains
         return gains
 
-    def _fan(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
+    def _marginal_gains(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
         """`marginals` of one batch."""
         model = self.evaluator.model
         row, player = np.nonzero(wanted)

@@ -49,7 +49,7 @@ def estimate(
     """
     steps = removal_sizes(estimand, game.players)  # heads removed in one walk
     tally = saved or Tally.start(game.players, even_support(game.steps), plan)
-    if tally.finished:
+    if tally.is_finished:
         return
     ranges = _draw_ranges(tally.draws, plan.samples, game.round)
     ranges_to_ask = _draw_ranges(tally.draws, plan.samples, game.round)  # the game reads ahead
@@ -57,9 +57,9 @@ def estimate(
     for numbers, gains in zip(ranges, gains_by_range, strict=True):
         tally = _add(tally, game, numbers, gains, seed)
         if tally.draws % CHECK_INTERVAL == 0 and tally.satisfied().all():
-            tally = tally.looked_at()
+            tally = tally.without_satisfied_heads()
         yield tally
-        if tally.finished:
+        if tally.is_finished:
             return
 
 

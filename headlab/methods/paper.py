@@ -70,7 +70,7 @@ class Moments:
         return np.asarray(np.abs(self.mean) <= self.width)
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether all signs are decided, or all orders drawn."""
         return self.draws >= self.samples or not self.active.any()
 
@@ -109,7 +109,7 @@ def estimate(game: Game, start: Moments, *, seed: int, estimand: str) -> Iterato
     part_starts = range(BATCH_EXAMPLES, game.examples, BATCH_EXAMPLES)
     parts = np.array_split(by_length, part_starts)
     steps = removal_sizes(estimand, game.players)
-    while not moments.finished:
+    while not moments.is_finished:
         removed_heads = random_order(seed, moments.draws, game.players)[:steps]
         active = moments.active
         gains_by_example = np.empty((game.examples, len(removed_heads)))

@@ -58,7 +58,9 @@ def answer_relevance(
         tick()
         has_answer = answer_counts > answer_number
         is_last = answer_number + 1 == max_answers
-        relevance_of_rows = heads.of(highest[has_answer, answer_number], keep_graph=not is_last)
+        relevance_of_rows = heads.relevance_for(
+            highest[has_answer, answer_number], keep_graph=not is_last
+        )
         yield has_answer.cpu().numpy(), relevance_of_rows[has_answer]
 
 

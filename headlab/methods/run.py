@@ -151,7 +151,7 @@ def _compute(
     def seconds_spent() -> float:
         """Seconds of computing, in this process or summed over the helpers' devices."""
         if helpers is not None:
-            return seconds_before + evaluator.elsewhere
+            return seconds_before + evaluator.seconds_elsewhere
         return seconds_before + (time.perf_counter() - started_at)
 
     def save(arrays: Arrays) -> None:
@@ -316,7 +316,7 @@ def seconds_per_forward(
     all_gates = grid.gates(np.ones(grid.size, bool))
     size = len(evaluator.examples)
     spread_evenly = np.linspace(0, size - 1, min(TIMED_EXAMPLES, size)).astype(np.int64)
-    batches = evaluator.cut(np.unique(spread_evenly), TIMED_SHARE)
+    batches = evaluator.batches_by_tokens(np.unique(spread_evenly), TIMED_SHARE)
     # Batches are sorted by length: those of usual lengths come first.
     middle = len(batches) // 2
     usual_first = sorted(range(len(batches)), key=lambda index: abs(index - middle))

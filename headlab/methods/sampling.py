@@ -231,7 +231,7 @@ class Tally:
         }
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether no head needs more samples."""
         return self.draws >= self.plan.samples or not self.active.any()
 
@@ -262,13 +262,13 @@ class Tally:
             second=self.second + second_counts,
         )
 
-    def looked_at(self) -> Self:
+    def without_satisfied_heads(self) -> Self:
         """The tally with satisfied heads no longer active."""
         active = self.active.copy()
-        active[active] = ~self.of(active).satisfied()
+        active[active] = ~self.of_heads(active).satisfied()
         return replace(self, active=active)
 
-    def of(self, heads: Bools) -> Self:
+    def of_heads(self, heads: Bools) -> Self:
         """The tally restricted to some heads."""
         return replace(
             self,
@@ -360,14 +360,14 @@ class Tally:
         if self.plan.target is not None:
             note += f"; {heads - int(self.active.sum())} of {heads} heads done"
         done = int(samples_done.sum())
-        if self.finished:
+        if self.is_finished:
             return Progress(done, done, note)
-        samples_needed = np.minimum(self.needed(), self.plan.samples)
+        samples_needed = np.minimum(self.samples_needed(), self.plan.samples)
         samples_of_active = np.maximum(samples_needed, samples_done + 1)
         total = np.where(self.active, samples_of_active, samples_done).sum()
         return Progress(done, int(total), note)
 
-    def needed(self) -> Floats:
+    def samples_needed(self) -> Floats:
         """Approximate number of samples after which each head's interval reaches the target, [head].
 
         It is L (2 v / w² + r / w) with v the mean square of the gains, w the half-width as a share
@@ -381,7 +381,7 @@ class Tally:
         mean_square = self._mean_square(self.counts)
         return np.asarray(log_capital * (2 * mean_square / width**2 + self.reach / width))
 
-    def reachable(self, counts: Ints) -> Floats:
+    def reachable_width(self, counts: Ints) -> Floats:
         """Approximate half-width after all the plan's samples, as a share of the span, [head].
 
         It is the width at which `needed`, with learned stakes, equals the plan's samples.

@@ -71,7 +71,7 @@ def _evaluation_spec(dataset: Dataset, ablation: str) -> RunSpec:
         means = task.data_hash(task.examples(dataset.language, "dev", DEV_SIZE))
     return RunSpec(
         format=RESULT_FORMAT,
-        model=ModelSpec.from_json(dataset.model.recorded()),
+        model=ModelSpec.from_json(dataset.model.spec_identity()),
         task=examples,
         ablation=ablation,
         means=means,

@@ -105,9 +105,9 @@ class ScreenedTally(Tally):
         """What `restore` needs."""
         return {**super().arrays(), "early": self.early, **self.screen.arrays()}
 
-    def of(self, heads: Bools) -> ScreenedTally:
+    def of_heads(self, heads: Bools) -> ScreenedTally:
         """The tally restricted to some heads; the screen is unchanged."""
-        return replace(super().of(heads), early=self.early[:, heads])
+        return replace(super().of_heads(heads), early=self.early[:, heads])
 
     def learned(self) -> ScreenedTally:
         """The snapshot with stakes learned for later samples; done once, at the end of a cycle."""
@@ -125,7 +125,7 @@ class ScreenedTally(Tally):
         if not self.early.any():
             return None
         target = (self.plan.target or 0.0) / self.plan.span
-        width = np.maximum(target, self.reachable(self.early))
+        width = np.maximum(target, self.reachable_width(self.early))
         return learn_stakes(self.support / self.reach, self.early, width / self.reach)
 
 
@@ -178,13 +178,13 @@ def estimate(
     if tally is None or not tally.draws or len(tally.screen.halvings) != bins:
         support = support_of(plan, game.steps, scale is not None)
         tally = empty_tally(game.players, support, plan, bins)
-    while not tally.finished:
+    while not tally.is_finished:
         if scale is not None and _update_is_due(tally.draws, game.examples):
             tally = replace(tally, screen=_updated_screen(tally, scale, game.costs))
         for numbers, draws, answers in _draws_until_update(game, tally, seed, max_removed):
             tally = _with_answers(tally, game, numbers, draws, answers, seed)
             if tally.draws % game.examples == 0:
-                tally = tally.looked_at().learned()
+                tally = tally.without_satisfied_heads().learned()
             yield tally
 
 

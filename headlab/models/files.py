@@ -504,9 +504,9 @@ class Writer:
     """
 
     name: str
-    marks: tuple[tuple[str, ...], ...]
+    identifying_files: tuple[tuple[str, ...], ...]
     record: str
-    do: str
+    advice: str
 
 
 def check_replaced(target: Path, writer: Writer) -> None:
@@ -514,7 +514,7 @@ def check_replaced(target: Path, writer: Writer) -> None:
 
     It may if it is a new name, an empty folder, or a folder as the writer left it.
     """
-    require_folder(target, writer.do)
+    require_folder(target, writer.advice)
     resolved_target = resolve_folder(target)  # replacing it follows links and .. too
     if file_mode(resolved_target) is None:
         parent = next(folder for folder in resolved_target.parents if folder.exists())
@@ -522,7 +522,8 @@ def check_replaced(target: Path, writer: Writer) -> None:
     if resolved_target.is_dir() and not any(resolved_target.iterdir()):
         return None
     is_of_writer = any(
-        all((resolved_target / name).is_file() for name in names) for names in writer.marks
+        all((resolved_target / name).is_file() for name in names)
+        for names in writer.identifying_files
     )
     if not resolved_target.is_dir() or not is_of_writer:
         raise HeadlabError(

@@ -553,7 +553,7 @@ def _load_module(
             raise _written_wrongly(name, error) from error
         if quantisation is not None:
             module = dequantise_module(module)
-    return module, LoadReport.of(loading_info)
+    return module, LoadReport.from_loading_info(loading_info)
 
 
 def _written_wrongly(name: str, error: HeadlabError) -> HeadlabError:

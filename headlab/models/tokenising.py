@@ -369,11 +369,11 @@ class Tokenised:
 
     columns: dict[str, Rows]
     batch: BatchEncoding
-    kept: Mapping[int, list[int]]
+    kept_positions: Mapping[int, list[int]]
 
     def of_row(self, row: int, values: list[Value]) -> list[Value]:
         """What is left of values by token, like word ids, of a text before it was cut."""
-        positions = self.kept.get(row)
+        positions = self.kept_positions.get(row)
         if positions is None:
             return values
         return [values[position] for position in positions]

@@ -153,7 +153,7 @@ class LoadReport(NamedTuple):
     unexpected: frozenset[str]
 
     @classmethod
-    def of(cls, info: LoadingInfo) -> LoadReport:
+    def from_loading_info(cls, info: LoadingInfo) -> LoadReport:
         """The report in transformers' `output_loading_info`."""
         mismatches = {}
         for name, stored_shape, class_shape in info["mismatched_keys"]:
@@ -202,7 +202,7 @@ def load_without_memory(
             ignore_mismatched_sizes=True,
         )
     module, loading_info = with_loading_info(model_and_info)
-    return module, LoadReport.of(loading_info)
+    return module, LoadReport.from_loading_info(loading_info)
 
 
 def with_loading_info(model_and_info: object) -> tuple[PreTrainedModel, LoadingInfo]:

@@ -114,7 +114,7 @@ def open_probability_map(gates: LearnedGates) -> go.Figure:
         A new figure with a frame for each time.
     """
     stacks = gates.grid.stacks
-    open_probability = np.where(gates.gated, gates.open_probability, np.nan).round(DIGITS)
+    open_probability = np.where(gates.has_gate, gates.open_probability, np.nan).round(DIGITS)
     figure = make_subplots(
         1,
         len(stacks),

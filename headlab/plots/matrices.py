@@ -135,15 +135,15 @@ class Panel:
     title: str
     tokens: tuple[str, ...]
     weights: Mapping[str, Floats]
-    cut: bool = False
+    is_cut: bool = False
     special: tuple[int, ...] = ()
     words: tuple[str, ...] = ()
-    places: tuple[int, ...] = ()
+    word_indices: tuple[int, ...] = ()
     separators: tuple[int, ...] = ()
     ids: tuple[int, ...] = ()
 
     @staticmethod
-    def of(title: str, attention: SentenceAttention) -> Panel:
+    def from_attention(title: str, attention: SentenceAttention) -> Panel:
         """The panel of a sentence, cut to 64 tokens.
 
         Args:
@@ -168,10 +168,10 @@ class Panel:
             title=title,
             tokens=tokens[:n],
             weights=weights_cut,
-            cut=attention.truncated or n < len(tokens),
+            is_cut=attention.truncated or n < len(tokens),
             special=tuple(position for position in attention.special if position < n),
             words=tuple(map(with_visible_characters, attention.words)),
-            places=tuple(attention.places)[:n],
+            word_indices=tuple(attention.places)[:n],
             separators=tuple(position for position in attention.separators if position < n),
             ids=tuple(attention.ids)[:n],
         )
@@ -196,7 +196,11 @@ class Panel:
         remaining_weights = {
             name: rows[np.ix_(remaining, remaining)] for name, rows in self.weights.items()
         }
-        places = tuple(self.places[position] for position in remaining) if self.places else ()
+        places = (
+            tuple(self.word_indices[position] for position in remaining)
+            if self.word_indices
+            else ()
+        )
         ids = tuple(self.ids[position] for position in remaining) if self.ids else ()
         tokens = tuple(self.tokens[position] for position in remaining)
         return replace(
@@ -205,7 +209,7 @@ class Panel:
             weights=remaining_weights,
             special=(),
             separators=(),
-            places=places,
+            word_indices=places,
             ids=ids,
         )
 
@@ -216,22 +220,22 @@ class Panel:
         token of no word stays.  Unchanged where the words are not known, as where a tokenizer takes
         a whole text for one.
         """
-        word_indices = set(self.places) - {-1}
+        word_indices = set(self.word_indices) - {-1}
         is_one_word_of_several = len(word_indices) == 1 and len(self.title.split()) > 1
         if not word_indices or is_one_word_of_several:
             return self
         positions_by_unit: dict[tuple[int, int], list[int]] = {}  # of a word or of a token of none
-        for position, word in enumerate(self.places):
+        for position, word in enumerate(self.word_indices):
             unit = (word, -1) if word >= 0 else (word, position)
             positions_by_unit.setdefault(unit, []).append(position)
         units = list(positions_by_unit.values())
-        sums = np.zeros((len(units), len(self.places)))
+        sums = np.zeros((len(units), len(self.word_indices)))
         texts = []
         special = []
         for row, positions in enumerate(units):
             sums[row, positions] = 1.0
             first = positions[0]
-            word = self.places[first]
+            word = self.word_indices[first]
             texts.append(self.tokens[first] if word < 0 else self.words[word])
             if first in self.special:
                 special.append(row)
@@ -243,7 +247,7 @@ class Panel:
             weights=weights,
             special=tuple(special),
             words=(),
-            places=(),
+            word_indices=(),
             separators=(),
             ids=(),
         )
@@ -271,7 +275,7 @@ class Panel:
             (kind != "L" for kind in map(bidirectional, letters) if kind in ("L", "R", "AL")), False
         )
 
-    def small(self, name: str) -> str:
+    def thumbnail(self, name: str) -> str:
         """A head's weights as a picture (see `pictures.picture`), laid out as its map is.
 
         The largest weight is darkest.

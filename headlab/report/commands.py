@@ -78,7 +78,7 @@ def again(
         if reason := _why_no_command(kind, spec):
             return Again((), (reason,))
         job = job_that_makes(kind, spec)
-        if not job.is_stated(spec):
+        if not job.has_all_fields(spec):
             raise LookupError("it does not say all that a command needs")
         surroundings_of_spec = surroundings(spec, places, paths=paths)
         commands = job.commands(replace(surroundings_of_spec, dev_size=dev_size))
@@ -106,10 +106,14 @@ class Known:
     def again(self, kind: str, spec: Spec) -> Again:
         """How a run of this kind and spec is made again."""
         return again(
-            kind, spec, dev_size=self.scored(spec), places=self.places(spec), paths=self.paths
+            kind,
+            spec,
+            dev_size=self.ordering_dev_size(spec),
+            places=self.places(spec),
+            paths=self.paths,
         )
 
-    def scored(self, spec: Spec) -> int | None:
+    def ordering_dev_size(self, spec: Spec) -> int | None:
         """The number of dev examples of the scores that ordered a curve.
 
         None for a result that is no curve, or if it is not known.
@@ -374,7 +378,7 @@ def _mask_of_scores(file: MaskFile) -> Again:
         "headlab",
         "prune",
         *place_flags,
-        *_score_flags(chosen["method"], spec, file.known.scored(spec)),
+        *_score_flags(chosen["method"], spec, file.known.ordering_dev_size(spec)),
         *("--rule", str(chosen["rule"])),
     ]
     words += ["--correction", str(chosen["correction"])] if "correction" in chosen else []

@@ -68,7 +68,10 @@ def translation_report(results: TranslationResults, seed: int) -> Report:
         role_table(results),
     )
     forwards = sum(evaluated.forwards for evaluated in results.all_evaluated)
-    seconds = sum(evaluated.seconds + evaluated.judging for evaluated in results.all_evaluated)
+    seconds = sum(
+        evaluated.training_seconds + evaluated.evaluation_seconds
+        for evaluated in results.all_evaluated
+    )
     spec = dict(results.spec) | {"threads": torch.get_num_threads()}
     return Report(
         "gates-translation",
@@ -96,7 +99,7 @@ def notes(results: TranslationResults) -> Iterator[str]:
         f"{results.plan.gates.steps} steps, the same batches, rates and loss; what differs is the "
         "gates alone"
     )
-    if results.given:
+    if results.was_given:
         yield "the model was given, not trained here, so no architecture was trained from scratch"
     yield (
         "seconds are those that were recorded when a model was trained (its training.json names "
@@ -120,12 +123,14 @@ def _rows_of_models(results: TranslationResults) -> list[tuple[Row, Evaluated]]:
     """
     head_counts = [head_count for _, head_count in results.runs[0].gates.kept_by_stack(0).values()]
     rows: list[tuple[Row, Evaluated]] = [
-        ((WITHOUT_GATES, None, *head_counts, None), results.longer),
+        ((WITHOUT_GATES, None, *head_counts, None), results.without_gates),
         ((BEFORE_GATES, None, *head_counts, None), results.base),
     ]
     for run in results.runs:
         kept_counts = [kept_count for kept_count, _ in run.gates.kept_by_stack().values()]
-        rows.append(((run.series, run.weight, *kept_counts, run.gates.undecided()), run.evaluated))
+        rows.append(
+            ((run.series, run.weight, *kept_counts, run.gates.undecided_count()), run.evaluated)
+        )
     return rows
 
 
@@ -143,17 +148,20 @@ def bleu_table(results: TranslationResults, seed: int) -> Table:
     """BLEU against the number of heads kept in each stack."""
     models = _rows_of_models(results)
     gains = _gain_cells(
-        [bleu.gain(results.longer.bleu, evaluated.bleu, seed=seed) for _, evaluated in models[1:]]
+        [
+            bleu.gain(results.without_gates.bleu, evaluated.bleu, seed=seed)
+            for _, evaluated in models[1:]
+        ]
     )
     no_gain: Row = (None,) * len(GAIN_FORMATS)
     rows: list[Row] = []
     for (leading_cells, evaluated), gain in zip(models, (no_gain, *gains), strict=True):
-        was_given = results.given and evaluated is results.base
-        seconds = None if was_given else evaluated.seconds
+        was_given = results.was_given and evaluated is results.base
+        seconds = None if was_given else evaluated.training_seconds
         rows.append((*leading_cells, *_bleu_cells(evaluated), *gain, seconds))
     columns = _columns(results)
     how_made = f"It was trained for {_steps(results)} steps"
-    if results.given:
+    if results.was_given:
         how_made = "It was given"
     return Table(
         "gates-bleu",
@@ -186,7 +194,9 @@ def log_probability_table(results: TranslationResults, seed: int) -> Table:
     models = _rows_of_models(results)
     gains = _gain_cells(
         [
-            generation.gain(results.longer.log_probability, evaluated.log_probability, seed=seed)
+            generation.gain(
+                results.without_gates.log_probability, evaluated.log_probability, seed=seed
+            )
             for _, evaluated in models[1:]
         ]
     )
@@ -291,7 +301,7 @@ def scratch_table(results: TranslationResults, seed: int) -> Table:
     for (run, from_scratch), gain in zip(pairs, gains, strict=True):
         encoder_heads, _ = run.gates.kept_by_stack()[ENCODER]
         scores = (*_bleu_cells(run.evaluated), *_bleu_cells(from_scratch))
-        rows.append((run.weight, encoder_heads, *scores, *gain, from_scratch.seconds))
+        rows.append((run.weight, encoder_heads, *scores, *gain, from_scratch.training_seconds))
     note = "The model was given: none was trained from scratch."
     if rows:
         note = (
@@ -330,14 +340,14 @@ def _role_rows(results: TranslationResults) -> Iterator[Row]:
     for run in results.runs:
         gates = run.gates
         for role_count in role_counts(
-            heads_by_role(results.roles, gates.grid), gates.kept, gates.gated
+            heads_by_role(results.roles, gates.grid), gates.kept, gates.has_gate
         ):
             yield (
                 run.series,
                 run.weight,
                 role_count.role,
-                role_count.heads,
-                role_count.of,
+                role_count.kept_heads,
+                role_count.removable_heads,
                 *role_count.chance,
             )
 

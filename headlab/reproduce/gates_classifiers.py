@@ -375,7 +375,7 @@ def report(model: Model, task: Task, plan: Classifier, store: Store, seed: int, 
         say(f"{plan.task}, test", Progress(number, len(masks_by_weight)))
         rows += _rows(evaluator, masks, seed)
     spec: dict[str, Json] = {
-        "model": dict(model.recorded()),
+        "model": dict(model.spec_identity()),
         "task": plan.task,
         "options": plan.gates.record(),
         "weights": list(plan.weights),
@@ -423,7 +423,7 @@ def _rows(evaluator: Evaluator, compared: ComparedMasks, seed: int) -> Iterator[
     }
     gates_gain = gain_of(baseline, answers[GATES])
     kept_count = int(compared.gates.kept.sum())
-    undecided_count = compared.gates.undecided()
+    undecided_count = compared.gates.undecided_count()
     for name, evaluations in answers.items():
         gain = gain_of(baseline, evaluations)
         over_gates = None if name == GATES else difference(gain_over(gain, gates_gain), seed)

@@ -57,9 +57,9 @@ class Evaluated:
 
     bleu: Bleu
     log_probability: Likelihood
-    seconds: float
+    training_seconds: float
     forwards: int
-    judging: float
+    evaluation_seconds: float
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class TranslationWork:
             examples_by_split[split] = self.task.examples(plan.pair, split, size)
         return {
             "pair": plan.pair,
-            "model": dict(base.recorded()),
+            "model": dict(base.spec_identity()),
             "options": None if self.given is not None else dict(self.options.record()),
             "gates": {
                 name: value
@@ -238,7 +238,8 @@ def train_longer(
     """A model trained on as the pruned ones are, but without gates; or found in the store."""
     removed_places = _removed_places(mask)
     folder = place_of(
-        work, [start.model.recorded(), work.further_options.record(), work.seed, removed_places]
+        work,
+        [start.model.spec_identity(), work.further_options.record(), work.seed, removed_places],
     )
     if not (folder / "config.json").is_file():
         train_on(
@@ -332,12 +333,12 @@ class TranslationResults:
 
     plan: Translator
     base: Evaluated
-    longer: Evaluated
+    without_gates: Evaluated
     runs: Sequence[Pruned]
     scratch: Mapping[float, Evaluated]
     roles: Report
     parameters: int
-    given: bool
+    was_given: bool
     spec: JsonObject
 
     @property
@@ -345,7 +346,7 @@ class TranslationResults:
         """Every model that was evaluated."""
         return (
             self.base,
-            self.longer,
+            self.without_gates,
             *(run.evaluated for run in self.runs),
             *self.scratch.values(),
         )

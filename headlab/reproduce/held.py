@@ -76,7 +76,7 @@ class HeldPlan:
             return SMOKE_LANGUAGES[task.name]
         return tuple(name for name in PAPERS[task.name] if name in task.languages)
 
-    def curved(self, task: Task) -> tuple[str, ...]:
+    def curve_languages(self, task: Task) -> tuple[str, ...]:
         """Languages that curves are drawn for."""
         if self.few:
             return CURVES[task.name][:1]
@@ -243,12 +243,12 @@ class HeldTask:
 
     def __post_init__(self) -> None:
         self._every = self._pieces(self.plan.languages(self.task), self.plan.test[self.task.name])
-        self._curves = self._pieces(self.plan.curved(self.task), self.plan.curve)
+        self._curves = self._pieces(self.plan.curve_languages(self.task), self.plan.curve)
 
     def _pieces(self, languages: tuple[str, ...], test: int) -> Pieces:
         return Pieces(
             self.model,
-            self.task.restricted(languages),
+            self.task.with_languages(languages),
             self.store,
             seed=self.seed,
             dev_size=self.plan.dev,
@@ -265,7 +265,7 @@ class HeldTask:
         """Forecast cost of a step, given what is in the store."""
         return forecast(step.experiment, self.pieces(step), step.options)
 
-    def done(self, step: Step, on_progress: Callable[[Progress], None]) -> FinishedStep:
+    def finished_step(self, step: Step, on_progress: Callable[[Progress], None]) -> FinishedStep:
         """Run a step, or load its stored report."""
         report = run_experiment(
             step.experiment, self.pieces(step), options=step.options, on_progress=on_progress

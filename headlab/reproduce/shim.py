@@ -737,7 +737,7 @@ class ShimWork:
         self.found = MadeModels(plan, data_hash(lines))
         self.models = len(trained_options(plan)) + len(settings(plan)) + len(plan.weights)
 
-    def done(self) -> MadeModels:
+    def made_models(self) -> MadeModels:
         """All models of the plan.
 
         Those of equal sizes come last, as pruning decides how large they are.

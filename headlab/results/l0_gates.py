@@ -64,7 +64,7 @@ class HardConcrete:
         return self.temperature * (math.log(stretched_share) - math.log1p(-stretched_share))
 
     @property
-    def even(self) -> float:
+    def even_log_alpha(self) -> float:
         """The log_alpha at which P(gate = 1) = P(gate = 0): above it a head is kept."""
         return (self.level(0) + self.level(1)) / 2
 
@@ -79,7 +79,12 @@ class HardConcrete:
             probability: Initial P(gate ≠ 0).
         """
         try:
-            thresholds = [self.level(0), self.level(1), self.even, self.start(probability)]
+            thresholds = [
+                self.level(0),
+                self.level(1),
+                self.even_log_alpha,
+                self.start(probability),
+            ]
         except (ValueError, ArithmeticError):
             thresholds = [math.inf]
         numbers = (self.high - self.low, *thresholds)
@@ -92,11 +97,11 @@ class HardConcrete:
                 code="gate.distribution_invalid",
             )
 
-    def zero(self, log_alpha: Numbers) -> Floats:
+    def probability_zero(self, log_alpha: Numbers) -> Floats:
         """P(gate = 0), float64 of the shape of log_alpha."""
         return np.asarray(expit(self.level(0) - np.asarray(log_alpha, np.float64)))
 
-    def one(self, log_alpha: Numbers) -> Floats:
+    def probability_one(self, log_alpha: Numbers) -> Floats:
         """P(gate = 1), float64 of the shape of log_alpha."""
         return np.asarray(expit(np.asarray(log_alpha, np.float64) - self.level(1)))
 
@@ -134,7 +139,7 @@ class HardConcrete:
         ).sigmoid()
         return (soft_gates * (self.high - self.low) + self.low).clamp(0, 1)
 
-    def open(self, log_alpha: torch.Tensor) -> torch.Tensor:
+    def probability_open(self, log_alpha: torch.Tensor) -> torch.Tensor:
         """P(gate ≠ 0), which the penalty sums up."""
         return (log_alpha - self.level(0)).sigmoid()
 
@@ -185,7 +190,7 @@ class LearnedGates:
         object.__setattr__(self, "spec", RunSpec.of(self.spec))
 
     @property
-    def gated(self) -> Bools:
+    def has_gate(self) -> Bools:
         """Heads that have a gate, bool [head]."""
         has_gate: Bools = ~np.isnan(self.log_alpha[-1])
         return has_gate
@@ -193,7 +198,9 @@ class LearnedGates:
     @property
     def open_probability(self) -> Floats:
         """P(gate ≠ 0), float [time, head]; 1 for heads without a gate."""
-        return np.where(np.isnan(self.log_alpha), 1.0, 1 - self.concrete.zero(self.log_alpha))
+        return np.where(
+            np.isnan(self.log_alpha), 1.0, 1 - self.concrete.probability_zero(self.log_alpha)
+        )
 
     @property
     def kept(self) -> Bools:
@@ -205,13 +212,15 @@ class LearnedGates:
 
         They are those whose gate is likelier 1 than 0, and those without a gate.
         """
-        is_kept: Bools = ~(self.log_alpha[time].astype(np.float64) < self.concrete.even)
+        is_kept: Bools = ~(self.log_alpha[time].astype(np.float64) < self.concrete.even_log_alpha)
         return is_kept
 
-    def undecided(self) -> int:
+    def undecided_count(self) -> int:
         """Number of gates that are neither 0 nor 1 with a probability of 0.9 or more."""
-        log_alpha = self.log_alpha[-1][self.gated]
-        certainty = np.maximum(self.concrete.zero(log_alpha), self.concrete.one(log_alpha))
+        log_alpha = self.log_alpha[-1][self.has_gate]
+        certainty = np.maximum(
+            self.concrete.probability_zero(log_alpha), self.concrete.probability_one(log_alpha)
+        )
         return int((certainty < 0.9).sum())
 
     def kept_by_stack(self, time: int = -1) -> dict[str, tuple[int, int]]:

@@ -60,7 +60,7 @@ class RoleResult:
         return group_of(self.role)
 
     @property
-    def above(self) -> float:
+    def points_above_chance(self) -> float:
         """Points above chance; -inf if unknown, so that it sorts last."""
         points = self.numbers["above chance, points"]
         return -math.inf if points is None else points
@@ -93,17 +93,17 @@ class Roles:
             rows_by_head.setdefault(row.head, []).append(row)
         sorted_rows: dict[Head, tuple[RoleResult, ...]] = {}
         for head, rows in rows_by_head.items():
-            rows.sort(key=lambda row: (row.group in IDLE, -row.above))
+            rows.sort(key=lambda row: (row.group in IDLE, -row.points_above_chance))
             sorted_rows[head] = tuple(rows)
         return sorted_rows
 
-    def having(self, head: Head) -> list[RoleResult]:
+    def roles_of(self, head: Head) -> list[RoleResult]:
         """The roles that a head has, the clearest first."""
         return [row for row in self.by_head.get(head, ()) if row.has]
 
     def groups(self, head: Head) -> list[str]:
         """The groups of the roles that a head has, each once, the clearest first."""
-        return list(dict.fromkeys(row.group for row in self.having(head)))
+        return list(dict.fromkeys(row.group for row in self.roles_of(head)))
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
@@ -116,7 +116,7 @@ class Roles:
         return {group: len(heads) for group, heads in heads_by_group.items()}
 
     @property
-    def syntax(self) -> bool:
+    def has_syntax(self) -> bool:
         """Whether syntactic roles were tested, as they are where the sentences have trees."""
         return any(":" in row.role for row in self.rows)
 

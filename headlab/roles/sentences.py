@@ -109,7 +109,7 @@ def of_task(
     examples = task.examples(language, split, size)
     model_examples = examples
     if task.likelihood:  # texts for attention, whatever is asked of them
-        model_examples = tuple(Example(e.id, e.whole, group=e.group) for e in examples)
+        model_examples = tuple(Example(e.id, e.full_text, group=e.group) for e in examples)
     return Sentences(
         task.name, language, split, (), model_examples, task.data_hash(examples), task.seed, task
     )

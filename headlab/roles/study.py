@@ -550,7 +550,7 @@ def report_spec(
         kind=REPORT_KIND,
         experiment=NAME,
         version=VERSION,
-        model=ModelSpec.from_json(model.recorded()),
+        model=ModelSpec.from_json(model.spec_identity()),
         task=replace(sentences.spec(), more={**needs_of_sentences(model, sentences).version()}),
         frequencies={"source": "none"} if isinstance(frequencies, str) else frequencies.about,
         ablation="zero",

@@ -89,7 +89,7 @@ def check_target(target: Path, model: str | None = None) -> None:
     Args:
         model: Name or folder of the model to shrink, which must not be replaced.
     """
-    require_folder(target, SHRINK.do)
+    require_folder(target, SHRINK.advice)
     resolved_target = resolve_folder(target)
     if model is not None and is_folder(model) and Path(model).resolve() == resolved_target:
         raise HeadlabError(
@@ -258,7 +258,7 @@ def _record(
         "parameters_after": shrunk.parameters_after,
         "heads_before": model.grid.size,
         "heads_removed": shrunk.removed_count,
-        "heads_masked": [list(head) for head in shrunk.masked],
+        "heads_masked": [list(head) for head in shrunk.masked_heads],
         "model": model.identity() | {"name": short_name(model)},
         "mask": shrunk.mask.digest,
         "fingerprint": read_back.fingerprint,

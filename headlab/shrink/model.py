@@ -117,14 +117,14 @@ class Shrunk:
 
     module: PreTrainedModel
     mask: Mask
-    masked: tuple[Head, ...]
+    masked_heads: tuple[Head, ...]
     parameters_before: int
     parameters_after: int
 
     @property
     def removed_count(self) -> int:
         """Number of heads whose weights were removed."""
-        return len(self.mask.removed) - len(self.masked)
+        return len(self.mask.removed) - len(self.masked_heads)
 
 
 def shrink_model(model: Model, mask: Mask) -> Shrunk:

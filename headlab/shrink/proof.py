@@ -301,7 +301,7 @@ class Speed(NamedTuple):
     ratio: float
     low: float
     high: float
-    where: str
+    conditions: str
 
 
 def short_name(model: Model) -> str:
@@ -319,7 +319,7 @@ def model_card(model: Model, shrunk: Shrunk, record: ProofRecord, speed: Speed |
     """
     name = escape_markdown(short_name(model))
     removed_count = shrunk.removed_count
-    masked_count = len(shrunk.masked)
+    masked_count = len(shrunk.masked_heads)
     config = shrunk.module.config
     needs_headlab = is_shrunk(config) or config.model_type == MODEL_TYPE
     parts = [
@@ -384,12 +384,12 @@ def _before_after(
             f"| time of a forward pass | 1 | {speed.ratio:.2f} [{speed.low:.2f}, "
             f"{speed.high:.2f}] |"
         )
-        yield f"\nTimes: {speed.where}; the interval is of the median."
+        yield f"\nTimes: {speed.conditions}; the interval is of the median."
 
 
 def layers_with_heads(model: Model, shrunk: Shrunk) -> int:
     """Number of attention layers that still have a head."""
-    remaining_heads = set(model.grid.heads) - (set(shrunk.mask.removed) - set(shrunk.masked))
+    remaining_heads = set(model.grid.heads) - (set(shrunk.mask.removed) - set(shrunk.masked_heads))
     return len({(head.stack, head.layer) for head in remaining_heads})
 
 

@@ -40,7 +40,7 @@ class LearnedStakes(NamedTuple):
     counts: Ints
     shares: Floats
 
-    def of(self, heads: Ints) -> LearnedStakes:
+    def of_heads(self, heads: Ints) -> LearnedStakes:
         """The early draws and stakes of some heads, int [index]."""
         return LearnedStakes(self.counts[:, heads], self.shares[:, heads])
 
@@ -123,7 +123,7 @@ def _lower_bounds(
 
     def excess(mean: Floats, heads: Ints) -> Floats:
         """Log wealth above what rejects a mean."""
-        stakes_of_heads = stakes and stakes.of(heads)
+        stakes_of_heads = stakes and stakes.of_heads(heads)
         return np.asarray(
             log_capital(support, counts[:, heads], mean, stakes_of_heads) + np.log(alpha)
         )

@@ -50,7 +50,7 @@ class Correlation(NamedTuple):
     ceiling: float | None = None
     ceiling_low: float | None = None
     ceiling_high: float | None = None
-    corrected: float | None = None
+    corrected_rho: float | None = None
     corrected_low: float | None = None
     corrected_high: float | None = None
     across_halves: float | None = None
@@ -95,7 +95,7 @@ class PairAgreement:
     """How alike two languages rank the heads."""
 
     language: Annotated[str, Column("language")]
-    other: Annotated[str, Column("other")]
+    other_language: Annotated[str, Column("other")]
     correlation: Annotated[Correlation, CORRELATION]
 
 
@@ -147,8 +147,8 @@ class Merge:
     """
 
     number: Annotated[int, Column("merge", "d")]
-    left: Annotated[int, Column("left", "d")]
-    right: Annotated[int, Column("right", "d")]
+    first_part: Annotated[int, Column("left", "d")]
+    second_part: Annotated[int, Column("right", "d")]
     languages: Annotated[str, Column("languages")]
     size: Annotated[int, Column("size", "d")]
     distance: Annotated[float, Column("1 − rho", RHO)]
@@ -170,7 +170,7 @@ class OutlierRecord:
     """
 
     language: Annotated[str, Column("language")]
-    by: Annotated[str, Column("by")]
+    measure: Annotated[str, Column("by")]
     share_percent: Annotated[float, Column("share of resamples, %", ".0f")]
     following: Annotated[str, Column("next")]
     gap: Annotated[float | None, Column("gap", RHO)]
@@ -208,11 +208,11 @@ class RankAgreement:
 
     names: tuple[str, ...]
     heads: int
-    found: Agreement
+    statistics: Agreement
     sizes: tuple[int | None, ...]
 
     @property
-    def unmatched(self) -> bool:
+    def has_unequal_sizes(self) -> bool:
         """Whether the languages differ in their number of examples.
 
         Their halves hold different draws then.
@@ -247,7 +247,7 @@ def rank_agreement_of(scores: Mapping[str, HeadScores], seed: int = 0) -> RankAg
 
 def agreement_result(rank_agreement: RankAgreement) -> AgreementResult:
     """What the agreement is: pairs, languages, the tree and, for three languages or more, the outlier."""
-    outliers = outlier_records(rank_agreement) if rank_agreement.found.outlier else None
+    outliers = outlier_records(rank_agreement) if rank_agreement.statistics.outlier else None
     sentence = outlier_sentences(rank_agreement)
     return AgreementResult(
         pairs=pair_records(rank_agreement),
@@ -266,8 +266,8 @@ def number_at(values: Floats, *index: int) -> float | None:
 
 def correlation_at(rank_agreement: RankAgreement, row: int, column: int) -> Correlation:
     """The correlation of two names, by their indices."""
-    rho = rank_agreement.found.rho
-    noise = rank_agreement.found.noise
+    rho = rank_agreement.statistics.rho
+    noise = rank_agreement.statistics.noise
     value, low, high = (number_at(part, row, column) for part in rho)
     without_ceiling = Correlation(value, low, high, noise=UNKNOWN)
     if noise is None or np.isnan(noise.ceiling.value[row, column]):
@@ -280,7 +280,7 @@ def correlation_at(rank_agreement: RankAgreement, row: int, column: int) -> Corr
         return with_ceiling
     corrected_rho, low, high = (number_at(part, row, column) for part in noise.corrected)
     return with_ceiling._replace(
-        corrected=corrected_rho,
+        corrected_rho=corrected_rho,
         corrected_low=low,
         corrected_high=high,
         across_halves=number_at(noise.across.value, row, column),
@@ -313,7 +313,7 @@ def pair_records(rank_agreement: RankAgreement) -> Records[PairAgreement]:
 def pair_notes(rank_agreement: RankAgreement) -> tuple[str, ...]:
     """Notes that explain the correlations of pairs."""
     interval_note = "low, high: 95 % interval by resampling heads (2,000 times)."
-    noise = rank_agreement.found.noise
+    noise = rank_agreement.statistics.noise
     if noise is None:
         return (interval_note, no_halves_note())
     notes = [
@@ -324,7 +324,7 @@ def pair_notes(rank_agreement: RankAgreement) -> tuple[str, ...]:
         "languages share does not count as agreement. Both are left out where the ceiling's "
         f"interval reaches below {LOWEST_CEILING}: {UNCLEAR} to say.",
     ]
-    if rank_agreement.unmatched:
+    if rank_agreement.has_unequal_sizes:
         notes.append(unmatched_halves(rank_agreement))
     is_without_halves = np.isnan(noise.reliability.value)
     without_halves = list(compress(rank_agreement.names, is_without_halves))
@@ -360,7 +360,7 @@ def no_halves_note(names: Sequence[str] = ()) -> str:
 
 def language_records(rank_agreement: RankAgreement) -> Records[LanguageAgreement]:
     """Each language, similar ones side by side."""
-    statistics = rank_agreement.found
+    statistics = rank_agreement.statistics
     noise = statistics.noise
     rows = []
     for place, number in enumerate(leaf_order(rank_agreement), 1):
@@ -397,7 +397,7 @@ def language_records(rank_agreement: RankAgreement) -> Records[LanguageAgreement
 
 def leaf_order(rank_agreement: RankAgreement) -> list[int]:
     """Row indices in the order of the tree's leaves."""
-    tree = rank_agreement.found.tree
+    tree = rank_agreement.statistics.tree
     leaves_by_node: list[list[int]] = [[index] for index in range(len(rank_agreement.names))]
     for first_child, second_child, *_ in tree:
         leaves_by_node.append(leaves_by_node[int(first_child)] + leaves_by_node[int(second_child)])
@@ -416,18 +416,18 @@ def _outlier_percent(outlier: Outlier | None, row: int) -> float | None:
 
 def merge_records(rank_agreement: RankAgreement) -> Records[Merge]:
     """The merges of the tree, nearest first."""
-    tree = rank_agreement.found.tree
+    tree = rank_agreement.statistics.tree
     names = rank_agreement.names
     order = leaf_order(rank_agreement)
-    merges = zip(tree, clusters_of_tree(tree), rank_agreement.found.support, strict=True)
+    merges = zip(tree, clusters_of_tree(tree), rank_agreement.statistics.support, strict=True)
     rows = []
     for number, (merge, members, share) in enumerate(merges, len(names)):
         first_child, second_child, height, _ = merge
         languages = [names[index] for index in order if index in members]
         row = Merge(
             number=number,
-            left=int(first_child),
-            right=int(second_child),
+            first_part=int(first_child),
+            second_part=int(second_child),
             languages=", ".join(languages),
             size=len(members),
             distance=float(height),
@@ -450,9 +450,9 @@ ACROSS_HALVES = "across halves"
 
 def outlier_records(rank_agreement: RankAgreement) -> Records[OutlierRecord]:
     """The language that agrees least with the others, by rho and by rho corrected for noise."""
-    noise = rank_agreement.found.noise
+    noise = rank_agreement.statistics.noise
     outliers = {
-        RHO_ITSELF: rank_agreement.found.outlier,
+        RHO_ITSELF: rank_agreement.statistics.outlier,
         ACROSS_HALVES: noise.outlier if noise else None,
     }
     rows = []
@@ -462,7 +462,7 @@ def outlier_records(rank_agreement: RankAgreement) -> Records[OutlierRecord]:
         gap, low, high = (number_at(part) for part in outlier.gap)
         row = OutlierRecord(
             language=rank_agreement.names[outlier.row],
-            by=measure,
+            measure=measure,
             share_percent=100 * float(outlier.share[outlier.row]),
             following=rank_agreement.names[outlier.next],
             gap=gap,
@@ -485,13 +485,13 @@ def outlier_sentences(rank_agreement: RankAgreement) -> str:
 
     Empty for fewer than three languages.
     """
-    if not rank_agreement.found.outlier:
+    if not rank_agreement.statistics.outlier:
         return ""
-    noise = rank_agreement.found.noise
+    noise = rank_agreement.statistics.noise
     sentences = []
     for outlier in outlier_records(rank_agreement).rows:
         measure = "mean ρ"
-        if outlier.by == ACROSS_HALVES:
+        if outlier.measure == ACROSS_HALVES:
             measure = "mean ρ corrected for noise (across halves)"
         is_sure = outlier.low is not None and outlier.low > 0
         ending = "." if is_sure else ", so which language is the outlier is not settled."
@@ -502,7 +502,7 @@ def outlier_sentences(rank_agreement: RankAgreement) -> str:
         )
     if noise and not noise.outlier:
         reason = "the noise ceiling is too low, or unknown"
-        if rank_agreement.unmatched:
+        if rank_agreement.has_unequal_sizes:
             reason += ", or the languages have unequally many examples"
         sentences.append(f"Whether that is noise cannot be said: for some pairs {reason}.")
     return " ".join(sentences)

@@ -23,7 +23,7 @@ class CurvePoint:
 
     language: Annotated[str, Column("language")]
     ordering: Annotated[str, Column("ordering")]
-    removed: Annotated[int, Column("removed", "d")]
+    heads_removed: Annotated[int, Column("removed", "d")]
     accuracy_percent: Annotated[float, Column("accuracy, %", ".1f")]
     low_percent: Annotated[float, Column("low, %", ".1f")]
     high_percent: Annotated[float, Column("high, %", ".1f")]
@@ -71,7 +71,7 @@ class AreaDifference:
 
     language: Annotated[str, Column("language")]
     ordering: Annotated[str, Column("ordering")]
-    minus: Annotated[str, Column("minus")]
+    other_ordering: Annotated[str, Column("minus")]
     difference: Annotated[float, Column("difference, points", "+.1f")]
     low: Annotated[float, Column("low, points", "+.1f")]
     high: Annotated[float, Column("high, points", "+.1f")]

@@ -140,7 +140,7 @@ class HeadsResult(StudyResult):
     counts: Annotated[Records[HeadCount], TableName("heads-counts")]
     shared: Annotated[Records[SharedHead], TableName("heads-agnostic"), HeadKind.AGNOSTIC]
     specific: Annotated[Records[SpecificHead], TableName("heads-specific"), HeadKind.SPECIFIC]
-    few: Annotated[Records[FewHead], TableName("heads-few"), HeadKind.SPECIFIC]
+    few_positive: Annotated[Records[FewHead], TableName("heads-few"), HeadKind.SPECIFIC]
 
     @classmethod
     def from_report(cls, report: Report) -> Self:
@@ -228,7 +228,7 @@ def heads_result(scores: Scores, top: int, max_positive: int) -> HeadsResult:
         counts=counts,
         shared=shared_heads(scores, top),
         specific=specific_heads(scores),
-        few=few_heads(scores, max_positive),
+        few_positive=few_heads(scores, max_positive),
         notes=counts.notes,
     )
 

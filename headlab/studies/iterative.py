@@ -104,7 +104,7 @@ def point_records(curves_by_language: Mapping[str, Curves]) -> Records[CurvePoin
                 CurvePoint(
                     language=language,
                     ordering=ordering,
-                    removed=removed_counts[index],
+                    heads_removed=removed_counts[index],
                     accuracy_percent=100 * float(accuracy[index]),
                     low_percent=100 * float(low[index]),
                     high_percent=100 * float(high[index]),
@@ -284,7 +284,7 @@ def pair_records(
         AreaDifference(
             language=language,
             ordering=pair.ordering,
-            minus=pair.other,
+            other_ordering=pair.other,
             difference=pair.difference,
             low=pair.low,
             high=pair.high,

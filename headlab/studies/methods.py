@@ -85,7 +85,7 @@ class MethodAgreement:
 
     language: Annotated[str, Column("language")]
     method: Annotated[str, Column("method")]
-    other: Annotated[str, Column("other")]
+    other_method: Annotated[str, Column("other")]
     correlation: Annotated[Correlation, CORRELATION]
 
 
@@ -108,9 +108,9 @@ class Overlap:
 
     language: Annotated[str, Column("language")]
     method: Annotated[str, Column("method")]
-    other: Annotated[str, Column("other")]
+    other_method: Annotated[str, Column("other")]
     end: Annotated[str, Column("heads")]
-    shared: Annotated[int, Column("shared", "d")]
+    shared_heads: Annotated[int, Column("shared", "d")]
     by_chance: Annotated[float, Column("by chance", ".1f")]
     chance_low: Annotated[float, Column("chance, low", "d")]
     chance_high: Annotated[float, Column("chance, high", "d")]
@@ -143,9 +143,9 @@ class BestMethod:
     """
 
     language: Annotated[str, Column("language")]
-    best: Annotated[str, Column("best")]
+    best_method: Annotated[str, Column("best")]
     area_percent: Annotated[float, Column("area, %", ".1f")]
-    following: Annotated[str, Column("next")]
+    next_method: Annotated[str, Column("next")]
     minus_next: Annotated[
         AreaInterval, Columns(("minus next, points", "low, points", "high, points"), ("+.1f",) * 3)
     ]
@@ -440,9 +440,9 @@ def verdict_records(verdicts: Mapping[str, MethodVerdict], level: float) -> Reco
     rows = [
         BestMethod(
             language=language,
-            best=verdict.best,
+            best_method=verdict.best,
             area_percent=verdict.areas[verdict.best],
-            following=verdict.following,
+            next_method=verdict.following,
             minus_next=AreaInterval(*verdict.minus_next),
             minus_random=AreaInterval(*verdict.minus_random),
             random_orders_below=verdict.random_orders_below,

@@ -70,8 +70,8 @@ class Point:
     """
 
     order: str
-    removed: int
-    kept: int
+    heads_removed: int
+    heads_kept: int
     parameters: int | None
     languages: tuple[str, ...]
     accuracy: tuple[float, ...]
@@ -101,7 +101,7 @@ class Point:
     @property
     def cost(self) -> tuple[int, int]:
         """What to minimise: parameters where known, then heads."""
-        return (self.kept if self.parameters is None else self.parameters), self.kept
+        return (self.heads_kept if self.parameters is None else self.parameters), self.heads_kept
 
 
 def pareto(cost: Floats, value: Floats) -> Bools:
@@ -149,7 +149,7 @@ def _before_failure(points: Sequence[Point], loss: float) -> list[Point]:
     fitting = []
     for key in dict.fromkeys(point.order for point in points):
         points_of_order = [point for point in points if point.order == key]
-        for point in sorted(points_of_order, key=lambda point: point.removed):
+        for point in sorted(points_of_order, key=lambda point: point.heads_removed):
             if point.worst_bound < -loss - TOLERANCE:
                 break
             fitting.append(point)
@@ -161,7 +161,7 @@ def best_with_heads(points: Sequence[Point], heads: int) -> Point:
 
     Ties are decided by the mean.
     """
-    candidates = [point for point in points if point.kept == heads]
+    candidates = [point for point in points if point.heads_kept == heads]
     return max(candidates, key=lambda point: (point.worst, point.mean))
 
 
@@ -217,7 +217,7 @@ def no_order_by_cost(costs: Costs) -> str:
     """Why heads cannot be ordered by cost; empty if they can."""
     if not costs.layers:
         return costs.note.rstrip(".") or "the cost of this model's heads is unknown"
-    if costs.even:
+    if costs.are_even:
         return "all heads of this model cost alike"
     return ""
 
@@ -269,10 +269,10 @@ def per_parameter(values: Floats, costs: Costs) -> Floats:
     values_per_parameter = np.empty_like(values)
     for layer in costs.layers:
         if layer.heads:
-            layer_heads = slice(layer.first, layer.first + layer.heads)
-            groups = values[layer_heads].reshape(-1, layer.together)
+            layer_heads = slice(layer.first_head, layer.first_head + layer.heads)
+            groups = values[layer_heads].reshape(-1, layer.group_size)
             values_of_groups = groups.sum(axis=1) / layer.parameters
-            values_per_parameter[layer_heads] = np.repeat(values_of_groups, layer.together)
+            values_per_parameter[layer_heads] = np.repeat(values_of_groups, layer.group_size)
     return values_per_parameter
 
 
@@ -354,8 +354,8 @@ def points_of(key: str, curves: Mapping[str, Curve], test: PointTest, costs: Cos
         kept_heads = kept_heads_without(any_curve.order[:removed], any_curve.grid.size)
         point = Point(
             order=key,
-            removed=removed,
-            kept=int(kept_heads.sum()),
+            heads_removed=removed,
+            heads_kept=int(kept_heads.sum()),
             parameters=costs.shrunk(kept_heads).parameters if costs.layers else None,
             languages=languages,
             accuracy=tuple(float(curve.accuracy[index]) for curve in curves.values()),
@@ -539,8 +539,8 @@ class FrontAnswer:
 
     question: Annotated[str, Column("question")]
     order: Annotated[str, Column("order")]
-    removed: Annotated[int, Column("heads removed", "d")]
-    kept: Annotated[int, Column("heads kept", "d")]
+    heads_removed: Annotated[int, Column("heads removed", "d")]
+    heads_kept: Annotated[int, Column("heads kept", "d")]
     parameters: Annotated[int | None, Column("parameters", ",d")]
     weakest_language: Annotated[str, Column("weakest language")]
     weakest: Annotated[float, Column("weakest, points", POINTS)]
@@ -572,7 +572,7 @@ class TestedLanguage:
 
     language: Annotated[str, Column("language")]
     answers: Annotated[int | None, Column("answers", "d")]
-    untouched: Annotated[float | None, Column("untouched, %", PERCENT)]
+    baseline_accuracy: Annotated[float | None, Column("untouched, %", PERCENT)]
     accuracy: Annotated[float | None, Column("accuracy, %", PERCENT)]
     difference: Annotated[float | None, Column("difference, points", POINTS)]
     low: Annotated[float | None, Column("low, points", POINTS)]
@@ -606,8 +606,8 @@ class SmallerModel:
     """
 
     order: Annotated[str, Column("order")]
-    removed: Annotated[int, Column("heads removed", "d")]
-    kept: Annotated[int, Column("heads kept", "d")]
+    heads_removed: Annotated[int, Column("heads removed", "d")]
+    heads_kept: Annotated[int, Column("heads kept", "d")]
     parameters: Annotated[int | None, Column("parameters", ",d")]
     weakest_language: Annotated[str, Column("weakest language")]
     weakest: Annotated[float, Column("weakest, points", POINTS)]
@@ -635,7 +635,7 @@ class ModelInLanguage:
     """
 
     order: Annotated[str, Column("order")]
-    removed: Annotated[int, Column("heads removed", "d")]
+    heads_removed: Annotated[int, Column("heads removed", "d")]
     language: Annotated[str, Column("language")]
     accuracy: Annotated[float, Column("accuracy, %", PERCENT)]
     difference: Annotated[float, Column("difference, points", POINTS)]
@@ -673,7 +673,7 @@ class FrontResult(StudyResult):
     """
 
     answers: Annotated[Records[FrontAnswer], TableName(CHOICE_TABLE)]
-    confirmed: Annotated[Records[TestedLanguage], TableName(CONFIRMED_TABLE)]
+    tested_languages: Annotated[Records[TestedLanguage], TableName(CONFIRMED_TABLE)]
     models: Annotated[Records[SmallerModel], TableName(FRONT_TABLE)]
     languages: Annotated[Records[ModelInLanguage], TableName(LANGUAGES_TABLE)]
     orders: Annotated[Records[OrderedHead], TableName(ORDERS_TABLE)]
@@ -711,13 +711,13 @@ class FrontResult(StudyResult):
         """
         languages: dict[tuple[str, int], list[ModelInLanguage]] = {}
         for row in self.languages.rows:
-            languages.setdefault((row.order, row.removed), []).append(row)
+            languages.setdefault((row.order, row.heads_removed), []).append(row)
         points = []
         for model in self.models.rows:
-            rows = languages.get((model.order, model.removed))
+            rows = languages.get((model.order, model.heads_removed))
             if not rows:
                 raise HeadlabError(
-                    f"the front has no languages at {model.removed} heads of order {model.order}; "
+                    f"the front has no languages at {model.heads_removed} heads of order {model.order}; "
                     "make it again",
                     code="front.languages_missing",
                 )
@@ -776,8 +776,8 @@ def _point(model: SmallerModel, languages: Sequence[ModelInLanguage]) -> Point:
     """
     return Point(
         order=model.order,
-        removed=model.removed,
-        kept=model.kept,
+        heads_removed=model.heads_removed,
+        heads_kept=model.heads_kept,
         parameters=model.parameters,
         languages=tuple(row.language for row in languages),
         accuracy=tuple(row.accuracy / 100 for row in languages),
@@ -804,8 +804,8 @@ def model_records(points: Sequence[Point]) -> Records[SmallerModel]:
     rows = [
         SmallerModel(
             order=point.order,
-            removed=point.removed,
-            kept=point.kept,
+            heads_removed=point.heads_removed,
+            heads_kept=point.heads_kept,
             parameters=point.parameters,
             weakest_language=point.weakest,
             weakest=100 * point.worst,
@@ -835,7 +835,7 @@ def language_records(points: Sequence[Point]) -> Records[ModelInLanguage]:
     rows = [
         ModelInLanguage(
             order=point.order,
-            removed=point.removed,
+            heads_removed=point.heads_removed,
             language=language,
             accuracy=100 * point.accuracy[index],
             difference=100 * point.difference[index],
@@ -870,8 +870,8 @@ def answer_records(rules: Mapping[str, Point]) -> Records[FrontAnswer]:
         FrontAnswer(
             question=question,
             order=point.order,
-            removed=point.removed,
-            kept=point.kept,
+            heads_removed=point.heads_removed,
+            heads_kept=point.heads_kept,
             parameters=point.parameters,
             weakest_language=point.weakest,
             weakest=100 * point.worst,
@@ -898,7 +898,7 @@ def confirmed_records(
         TestedLanguage(
             language=verdict.language,
             answers=verdict.n,
-            untouched=_percent(verdict.untouched),
+            baseline_accuracy=_percent(verdict.untouched),
             accuracy=_percent(verdict.accuracy),
             difference=_percent(verdict.difference),
             low=_percent(verdict.low),
@@ -915,7 +915,7 @@ def confirmed_records(
         TestedLanguage(
             language=MEAN,
             answers=None,
-            untouched=None,
+            baseline_accuracy=None,
             accuracy=None,
             difference=_percent(mean.mean),
             low=_percent(mean.low),
@@ -985,7 +985,7 @@ def chosen_mask(report: Report, grid: HeadGrid) -> Mask:
     """The mask that answers the report's question, with its measured accuracies on test."""
     result = typed_result(report, FrontResult)
     answer = result.answer
-    mask = _mask_of(result, report, answer.order, answer.removed, grid)
+    mask = _mask_of(result, report, answer.order, answer.heads_removed, grid)
     options = report.spec.get("options", {})
     question = {
         name: options[name] for name in ("within", "heads", "by") if options.get(name) is not None
@@ -993,7 +993,7 @@ def chosen_mask(report: Report, grid: HeadGrid) -> Mask:
     evaluation = {
         "task": mask.chosen["task"],
         "ablation": mask.chosen["ablation"],
-        "languages": _figures(result.confirmed.rows),
+        "languages": _figures(result.tested_languages.rows),
     }
     how_chosen = {**mask.chosen, **question, "evaluated": {"test": evaluation}}
     return Mask(grid, mask.kept, mask.model, how_chosen)
@@ -1006,7 +1006,7 @@ def _figures(tested_languages: Sequence[TestedLanguage]) -> dict[str, dict[str, 
         if row.language == MEAN:
             continue
         percents = {
-            "baseline": row.untouched,
+            "baseline": row.baseline_accuracy,
             "accuracy": row.accuracy,
             "difference": row.difference,
             "low": row.low,

@@ -207,7 +207,7 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence)
     verdicts, mean = confirm(pieces, plan, chosen_point)
     return FrontResult(
         answers=answer_records(rules),
-        confirmed=confirmed_records(verdicts, mean),
+        tested_languages=confirmed_records(verdicts, mean),
         models=model_records(points),
         languages=language_records(points),
         orders=order_records(plan.orders, pieces.model.grid),
@@ -288,14 +288,16 @@ def confirm(
 ) -> tuple[list[LanguageVerdict], Difference]:
     """The chosen mask on test: a verdict per language, and the mean difference over them."""
     order = next(candidate for candidate in plan.orders if candidate.key == chosen_point.order)
-    kept_heads = kept_heads_without(order.order[: chosen_point.removed], pieces.model.grid.size)
+    kept_heads = kept_heads_without(
+        order.order[: chosen_point.heads_removed], pieces.model.grid.size
+    )
     within_points = optional_number_in(plan.options, "within")
     loss = None if within_points is None else within_points / 100
     verdicts = []
     gains: dict[str, Gain] = {}
     for language in pieces.languages:
         baseline = pieces.answers(language, None)
-        if not chosen_point.removed:
+        if not chosen_point.heads_removed:
             verdicts.append(untouched_verdict(language, baseline.correct))
             continue
         evaluation = pieces.answers(language, kept_heads)
@@ -305,7 +307,7 @@ def confirm(
         verdicts.append(verdict)
         gain = evaluation.correct.astype(np.float64) - baseline.correct
         gains[language] = Gain(gain, baseline.groups)
-    if not chosen_point.removed:
+    if not chosen_point.heads_removed:
         return verdicts, NO_DIFFERENCE
     return verdicts, over_languages(gains, pieces.seed, are_aligned=pieces.task.aligned)
 
@@ -326,8 +328,8 @@ def sentences(
     """
     question, answer = next(iter(rules.items()))
     within_points = optional_number_in(options, "within")
-    if answer.removed:
-        what_goes = f"{answer.removed} heads are removed, by order {answer.order}"
+    if answer.heads_removed:
+        what_goes = f"{answer.heads_removed} heads are removed, by order {answer.order}"
     elif within_points is None:
         what_goes = "no head goes"
     else:
@@ -335,11 +337,11 @@ def sentences(
     languages = ", ".join(answer.languages)
     texts = [
         f"{question[0].upper()}{question[1:]} (languages: {languages}): {what_goes}; "
-        f"{answer.kept} are left."
+        f"{answer.heads_kept} are left."
     ]
-    if answer.removed and within_points is None:
+    if answer.heads_removed and within_points is None:
         texts.append(_loss_words(verdicts))
-    elif answer.removed and within_points is not None:
+    elif answer.heads_removed and within_points is not None:
         texts.append(_verdict_words(verdicts, within_points))
     elif options["by"] == BOUND and within_points is not None:
         first_step = points[1]

@@ -73,14 +73,20 @@ class RoleCount(NamedTuple):
     """
 
     role: str
-    heads: int
-    of: int
+    kept_heads: int
+    removable_heads: int
     chance: ExpectedOverlap
 
     @property
     def cells(self) -> tuple[Cell, ...]:
         """The cells of a row of `remaining`, from the role on."""
-        return (self.role, self.heads, self.of, 100 * self.heads / self.of, *self.chance)
+        return (
+            self.role,
+            self.kept_heads,
+            self.removable_heads,
+            100 * self.kept_heads / self.removable_heads,
+            *self.chance,
+        )
 
 
 def role_counts(having: Mapping[str, Bools], kept: Bools, free: Bools) -> Iterator[RoleCount]:

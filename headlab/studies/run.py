@@ -144,7 +144,7 @@ class Pieces:
         self._scores: dict[str, HeadScores] = {}
         self._datasets: dict[tuple[str, Split], Dataset] = {}
         self._omissions: dict[tuple[str, Split], Omissions] = {}
-        self._specs: dict[tuple[str, Split], RunSpec] = {}
+        self._answers_specs: dict[tuple[str, Split], RunSpec] = {}
         self._stored_scores: list[HeadScores] | None = None
         self._answers: LRUCache[tuple[str, Split, str], Evaluation] = LRUCache(CACHED_EVALUATIONS)
         self._evaluators: LRUCache[tuple[str, Split], Evaluator] = LRUCache(CACHED_EVALUATORS)
@@ -178,11 +178,13 @@ class Pieces:
 
     def size_and_hash(self, language: str, split: Split) -> tuple[int, str]:
         """Number of examples used of a split, and the sha256 of their content."""
-        return len(self.examples(language, split)), self._spec(language, split).task.data_hash
+        return len(self.examples(language, split)), self._answers_spec(
+            language, split
+        ).task.data_hash
 
     def identity(self) -> dict[str, Json]:
         """What a result records about the model, including its precision."""
-        return self._spec(self.languages[0], "dev").model.to_json()
+        return self._answers_spec(self.languages[0], "dev").model.to_json()
 
     def scores(
         self, language: str, method: str, *, seed: int | None = None, **options: OptionValue
@@ -490,18 +492,18 @@ class Pieces:
         """The seed of a method: that of the pieces, unless another is given."""
         return self.seed if seed is None else seed
 
-    def _spec(self, language: str, split: Split) -> RunSpec:
+    def _answers_spec(self, language: str, split: Split) -> RunSpec:
         """Spec of the answers on a split: everything they depend on except the mask."""
-        if (language, split) not in self._specs:
-            self._specs[language, split] = answers_spec(
+        if (language, split) not in self._answers_specs:
+            self._answers_specs[language, split] = answers_spec(
                 self.dataset(language, split), self.ablation
             )
-        return self._specs[language, split]
+        return self._answers_specs[language, split]
 
     def _answers_run(self, language: str, split: Split) -> StoredRun | None:
         if self.store is None:
             return None
-        return self.store.run(self._spec(language, split))
+        return self.store.run(self._answers_spec(language, split))
 
     def _mask_of(self, kept_heads: Bools | None) -> Mask:
         grid = self.model.grid

@@ -34,9 +34,9 @@ class LayerCost:
         rest: Further parameters removed with the layer's last head.
     """
 
-    first: int
+    first_head: int
     heads: int
-    together: int
+    group_size: int
     parameters: int
     macs_token: int
     macs_pair: int
@@ -46,19 +46,21 @@ class LayerCost:
         """Multiply-accumulates of one group on a text of `tokens` tokens."""
         return self.macs_token * tokens + self.macs_pair * tokens**2
 
-    def gone(self, kept_heads: Bools) -> int:
+    def removed_groups(self, kept_heads: Bools) -> int:
         """Number of groups with no head left.
 
         Args:
             kept_heads: bool [head], of the whole grid.
         """
-        groups = kept_heads[self.first : self.first + self.heads].reshape(-1, self.together)
+        groups = kept_heads[self.first_head : self.first_head + self.heads].reshape(
+            -1, self.group_size
+        )
         return int((~groups.any(axis=1)).sum())
 
-    def saved(self, removed_groups: int) -> int:
+    def saved_parameters(self, removed_groups: int) -> int:
         """Parameters saved by removing so many groups."""
         parameters = removed_groups * self.parameters
-        is_empty = removed_groups == self.heads // self.together
+        is_empty = removed_groups == self.heads // self.group_size
         if removed_groups and is_empty:
             parameters += self.rest
         return parameters
@@ -96,7 +98,7 @@ class Costs:
     layers: tuple[LayerCost, ...]
     note: str = ""
 
-    def untouched(self, tokens: int = DEFAULT_TOKENS) -> ModelCost:
+    def baseline(self, tokens: int = DEFAULT_TOKENS) -> ModelCost:
         """The cost of the untouched model on a text of `tokens` tokens."""
         macs = sum(coefficient * tokens**power for power, coefficient in enumerate(self.macs))
         return ModelCost(self.parameters, macs, tokens)
@@ -125,20 +127,20 @@ class Costs:
                 f"the mask has {kept_heads.size} heads; this model has {size}",
                 code="mask.shape_mismatch",
             )
-        cost = self.untouched(tokens)
+        cost = self.baseline(tokens)
         parameters = cost.parameters
         macs = cost.macs
         for layer in self.layers:
-            removed_groups = layer.gone(kept_heads)
-            parameters -= layer.saved(removed_groups)
+            removed_groups = layer.removed_groups(kept_heads)
+            parameters -= layer.saved_parameters(removed_groups)
             macs -= removed_groups * layer.macs(tokens)
         return ModelCost(parameters, macs, tokens)
 
     @property
-    def even(self) -> bool:
+    def are_even(self) -> bool:
         """Whether all heads cost the same."""
         costs_of_heads = {
-            (layer.parameters / layer.together, layer.together) for layer in self.layers
+            (layer.parameters / layer.group_size, layer.group_size) for layer in self.layers
         }
         return len(costs_of_heads) <= 1
 
@@ -165,8 +167,8 @@ class Costs:
 
 def _layer_cost_from(row: Any) -> LayerCost:
     layer = LayerCost(*(_checked_count(number) for number in row))
-    if layer.heads % layer.together:
-        raise ValueError(f"{layer.heads} heads in groups of {layer.together}")
+    if layer.heads % layer.group_size:
+        raise ValueError(f"{layer.heads} heads in groups of {layer.group_size}")
     return layer
 
 
@@ -207,7 +209,7 @@ class Ratio(NamedTuple):
     rounds: int
 
     @property
-    def sure(self) -> bool:
+    def is_clear(self) -> bool:
         """Whether the interval excludes 1, equal speed."""
         return not self.low <= 1 <= self.high
 
@@ -283,9 +285,9 @@ class MeasuredSpeed:
     rows: int
     tokens: int
     milliseconds: float
-    masked: Ratio
-    shrunk: Ratio | None
-    between: tuple[float, float] | None = None
+    masked_ratio: Ratio
+    shrunk_ratio: Ratio | None
+    milliseconds_interval: tuple[float, float] | None = None
 
     def throughput(self, ratio: float = 1.0) -> float:
         """Examples per second at `ratio` times the untouched model's time."""
@@ -308,30 +310,30 @@ class Savings:
     """
 
     heads: int
-    removed: int
-    untouched: ModelCost
+    removed_heads: int
+    baseline: ModelCost
     shrunk: ModelCost | None
     speeds: tuple[MeasuredSpeed, ...]
-    refused: str = ""
-    still: int = 0
+    refusal: str = ""
+    still_masked: int = 0
     spec: Mapping[str, Json] = field(default_factory=dict)
 
     def sentences(self) -> tuple[str, ...]:
         """What the numbers say, in sentences, bad news first."""
         sentences = [NO_SPEED, *(_speed_sentence(speed) for speed in self.speeds)]
         if self.shrunk is None:
-            sentences.append(f"Its heads cannot be removed from the weights: {self.refused}.")
+            sentences.append(f"Its heads cannot be removed from the weights: {self.refusal}.")
         else:
-            shares = saved_shares(self.untouched, self.shrunk)
+            shares = saved_shares(self.baseline, self.shrunk)
             sentences.append(
-                f"Removing {self.removed - self.still} of {self.heads} heads saves "
+                f"Removing {self.removed_heads - self.still_masked} of {self.heads} heads saves "
                 f"{shares['parameters']:.1%} of the parameters and {shares['macs']:.1%} of the "
-                f"multiply-accumulates at {self.untouched.tokens} tokens."
+                f"multiply-accumulates at {self.baseline.tokens} tokens."
             )
-        if self.still:
+        if self.still_masked:
             sentences.append(
                 "Heads that are off but share a key and a value with one that is on stay masked: "
-                f"{self.still}."
+                f"{self.still_masked}."
             )
         if self.speeds:
             sentences += [*_timed_on_sentences(self.spec), NOISE]
@@ -348,12 +350,12 @@ class Savings:
         """The counted costs, a row a model."""
         rows: list[tuple[Cell, ...]] = []
         for name, cost, heads in self._models():
-            shares = saved_shares(self.untouched, cost).values()
+            shares = saved_shares(self.baseline, cost).values()
             rows.append((name, heads, cost.parameters, cost.macs, *shares))
         return Table(
             "worth-size",
             "Parameters, and multiply-accumulates of a forward pass on one text of "
-            f"{self.untouched.tokens} tokens",
+            f"{self.baseline.tokens} tokens",
             (
                 "model",
                 "heads",
@@ -368,10 +370,10 @@ class Savings:
 
     def _models(self) -> Sequence[tuple[str, ModelCost, int]]:
         """Each model's name, its cost and its number of heads."""
-        kept_count = self.heads - self.removed
-        models = [("untouched", self.untouched, self.heads), ("masked", self.untouched, kept_count)]
+        kept_count = self.heads - self.removed_heads
+        models = [("untouched", self.baseline, self.heads), ("masked", self.baseline, kept_count)]
         if self.shrunk is not None:
-            models.append(("shrunk", self.shrunk, kept_count + self.still))
+            models.append(("shrunk", self.shrunk, kept_count + self.still_masked))
         return models
 
     def _times(self) -> Table:
@@ -392,11 +394,11 @@ class Savings:
         rows: list[tuple[Cell, ...]] = []
         for speed in self.speeds:
             setting = (speed.device, speed.rows, speed.tokens)
-            low, high = speed.between or (None, None)
+            low, high = speed.milliseconds_interval or (None, None)
             milliseconds: tuple[float | None, ...] = (speed.milliseconds, low, high)
             no_ratio = (None, None, None)
             rows.append((*setting, "untouched", *milliseconds, speed.throughput(), *no_ratio))
-            for name, ratio in (("masked", speed.masked), ("shrunk", speed.shrunk)):
+            for name, ratio in (("masked", speed.masked_ratio), ("shrunk", speed.shrunk_ratio)):
                 if ratio is not None:
                     milliseconds = (speed.milliseconds * ratio.ratio, None, None)
                     times = (speed.throughput(ratio.ratio), ratio.ratio, ratio.low, ratio.high)
@@ -419,16 +421,16 @@ class Savings:
         shrunk = self.shrunk
         return {
             "heads": self.heads,
-            "removed": self.removed,
-            "still_masked": self.still,
-            "tokens": self.untouched.tokens,
+            "removed": self.removed_heads,
+            "still_masked": self.still_masked,
+            "tokens": self.baseline.tokens,
             **_for_each_model(
                 "parameters",
-                self.untouched.parameters,
+                self.baseline.parameters,
                 None if shrunk is None else shrunk.parameters,
             ),
-            **_for_each_model("macs", self.untouched.macs, None if shrunk is None else shrunk.macs),
-            "refused": self.refused or None,
+            **_for_each_model("macs", self.baseline.macs, None if shrunk is None else shrunk.macs),
+            "refused": self.refusal or None,
             "speed": [_speed_to_json(speed) for speed in self.speeds],
             "notes": list(self.sentences()),
             "spec": dict(self.spec),
@@ -446,12 +448,12 @@ class Savings:
                 shrunk = ModelCost(int(parameters["shrunk"]), int(macs["shrunk"]), tokens)
             return Savings(
                 heads=int(value["heads"]),
-                removed=int(value["removed"]),
-                untouched=ModelCost(int(parameters["untouched"]), int(macs["untouched"]), tokens),
+                removed_heads=int(value["removed"]),
+                baseline=ModelCost(int(parameters["untouched"]), int(macs["untouched"]), tokens),
                 shrunk=shrunk,
                 speeds=tuple(_speed_from_json(row) for row in value["speed"]),
-                refused=str(value["refused"] or ""),
-                still=int(value["still_masked"]),
+                refusal=str(value["refused"] or ""),
+                still_masked=int(value["still_masked"]),
                 spec={**value["spec"]},
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -473,10 +475,12 @@ def _speed_to_json(speed: MeasuredSpeed) -> dict[str, Json]:
         "rows": speed.rows,
         "tokens": speed.tokens,
         "milliseconds": speed.milliseconds,
-        "milliseconds_interval": None if speed.between is None else list(speed.between),
+        "milliseconds_interval": None
+        if speed.milliseconds_interval is None
+        else list(speed.milliseconds_interval),
         "examples_a_second": speed.throughput(),
-        "masked": speed.masked._asdict(),
-        "shrunk": None if speed.shrunk is None else speed.shrunk._asdict(),
+        "masked": speed.masked_ratio._asdict(),
+        "shrunk": None if speed.shrunk_ratio is None else speed.shrunk_ratio._asdict(),
     }
 
 
@@ -499,9 +503,9 @@ def _speed_from_json(row: Mapping[str, Any]) -> MeasuredSpeed:
         rows=int(row["rows"]),
         tokens=int(row["tokens"]),
         milliseconds=float(row["milliseconds"]),
-        masked=masked,
-        shrunk=shrunk,
-        between=interval,
+        masked_ratio=masked,
+        shrunk_ratio=shrunk,
+        milliseconds_interval=interval,
     )
 
 
@@ -524,14 +528,14 @@ def _timed_on_sentences(spec: Mapping[str, Json]) -> Iterator[str]:
 def _speed_sentence(speed: MeasuredSpeed) -> str:
     """The timings at one device and batch size, in words."""
     place = f"On {speed.device} at batch size {speed.rows}"
-    clauses = [f"{place}: masked, a pass takes {_ratio_text(speed.masked)}"]
-    if speed.shrunk is not None:
-        clauses.append(f"with the heads removed {_ratio_text(speed.shrunk)}")
+    clauses = [f"{place}: masked, a pass takes {_ratio_text(speed.masked_ratio)}"]
+    if speed.shrunk_ratio is not None:
+        clauses.append(f"with the heads removed {_ratio_text(speed.shrunk_ratio)}")
     return ", ".join(clauses) + "."
 
 
 def _ratio_text(ratio: Ratio) -> str:
     text = f"{ratio.ratio:.2f} of the untouched model's time [{ratio.low:.2f}, {ratio.high:.2f}]"
-    if ratio.sure:
+    if ratio.is_clear:
         return text
     return f"{text}, not distinguishable from equal speed"

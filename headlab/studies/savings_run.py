@@ -180,9 +180,9 @@ def _layer_cost(
         parameters += rows * (inputs + (module.bias is not None))
     output_weights = group_size * head_size * output_width  # the output projection's bias stays
     return LayerCost(
-        first=first_head,
+        first_head=first_head,
         heads=heads,
-        together=group_size,
+        group_size=group_size,
         parameters=parameters + output_weights,
         macs_token=weights + output_weights,
         macs_pair=2 * group_size * head_size,
@@ -209,9 +209,9 @@ def _all_attention_costs(module: AllAttentionForCausalLM) -> tuple[LayerCost, ..
     for layer in module.model.layers:
         if isinstance(layer.attention, AllAttention):
             layer_cost = LayerCost(
-                first=first_head,
+                first_head=first_head,
                 heads=layer.attention.heads,
-                together=1,
+                group_size=1,
                 parameters=head_weights,
                 macs_token=head_weights,
                 macs_pair=macs_pair,
@@ -542,7 +542,7 @@ def measure(
     ]
     spec = as_plain_object(
         {
-            "model": untouched.recorded(),
+            "model": untouched.spec_identity(),
             "mask": mask.digest,
             "task": None if task is None else task.name,
             "languages": [] if task is None else list(task.languages),
@@ -556,12 +556,12 @@ def measure(
     )
     return Savings(
         heads=untouched.grid.size,
-        removed=len(mask.removed),
-        untouched=_counted_cost(untouched.module, untouched, tokens),
+        removed_heads=len(mask.removed),
+        baseline=_counted_cost(untouched.module, untouched, tokens),
         shrunk=None if module is None else _counted_cost(module, untouched, tokens),
         speeds=tuple(speeds),
-        refused=refusal,
-        still=0 if shrunk is None else len(shrunk.masked),
+        refusal=refusal,
+        still_masked=0 if shrunk is None else len(shrunk.masked_heads),
         spec=spec,
     )
 
@@ -629,9 +629,9 @@ def _speed(device: str, rows: int, batches: Batches, seconds: Floats) -> Measure
         rows=rows,
         tokens=tokens_of(batches),
         milliseconds=float(np.median(milliseconds)),
-        masked=ratios[0],
-        shrunk=ratios[1] if len(ratios) > 1 else None,
-        between=median_interval(milliseconds),
+        masked_ratio=ratios[0],
+        shrunk_ratio=ratios[1] if len(ratios) > 1 else None,
+        milliseconds_interval=median_interval(milliseconds),
     )
 
 

@@ -72,7 +72,7 @@ class Example:
         return f"{self.id} ({self.place})"
 
     @property
-    def whole(self) -> str:
+    def full_text(self) -> str:
         """The text with its target; the right choice, where no text stands before the choices."""
         text = self.text + (self.target or "")
         if self.choices and not text:
@@ -120,7 +120,7 @@ class Task:
     all_languages: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
-    def named(self) -> bool:
+    def has_named_answers(self) -> bool:
         """Whether answers have names: labels, or the texts of choices."""
         return bool(self.labels) or self.likelihood == "choices"
 
@@ -170,18 +170,18 @@ class Task:
         groups = [example.group for example in examples]
         return content_key([rows, self.salt, groups])
 
-    def restricted(self, languages: Sequence[str]) -> Task:
+    def with_languages(self, languages: Sequence[str]) -> Task:
         """The same task with only these languages. Raises HeadlabError for one it lacks."""
         for language in languages:
             self.check(language, "dev")
         all_languages = self.all_languages or self.languages
         return replace(self, languages=tuple(languages), all_languages=all_languages)
 
-    def unrestricted(self) -> Task:
+    def with_all_languages(self) -> Task:
         """The same task with all its languages."""
         return replace(self, languages=self.all_languages or self.languages)
 
-    def mapped(self, label_map: Mapping[str, str] | None) -> Task:
+    def with_label_map(self, label_map: Mapping[str, str] | None) -> Task:
         """The same task with the model's class for each label; None changes nothing.
 
         Raises HeadlabError for a task without labels; a map of other labels is refused where the
@@ -343,8 +343,8 @@ class Source(NamedTuple):
         advice: What to do if not.
     """
 
-    words: str
-    here: bool = True
+    description: str
+    is_present: bool = True
     advice: str = ""
 
 

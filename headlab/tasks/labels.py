@@ -47,7 +47,7 @@ class LabelOrder:
     note: str = ""
 
     @property
-    def words(self) -> str:
+    def caption(self) -> str:
         """What stands beside every figure: the note, or the label map.
 
         It is empty where the names of the classes are the labels'.
@@ -409,9 +409,9 @@ class BestOrder:
     """
 
     columns: tuple[int, ...]
-    right: float
-    next: float
-    p: float
+    accuracy: float
+    runner_up_accuracy: float
+    p_value: float
 
 
 def try_orders(counts: Ints) -> BestOrder:

@@ -212,7 +212,7 @@ def with_languages(full_task: Task, languages: Sequence[str] | str | None) -> Ta
             f"no language given; task {full_task.name} has {', '.join(full_task.languages)}",
             code="language.none",
         )
-    return full_task.restricted(codes)
+    return full_task.with_languages(codes)
 
 
 def source_of(name: str, data: Path | None = None) -> Source:
@@ -226,4 +226,4 @@ def source_of(name: str, data: Path | None = None) -> Source:
     try:
         return SOURCES[name](data)
     except HeadlabError as error:
-        return Source("a folder that cannot be read", here=False, advice=str(error))
+        return Source("a folder that cannot be read", is_present=False, advice=str(error))

@@ -31,7 +31,7 @@ def task(
         label_map: {label: class of the model, by its name or number}, for a model whose names of
             its classes do not say which is which; None matches names, or tries all orders on dev.
     """
-    return _task_named(name, languages, data).mapped(label_map)
+    return _task_named(name, languages, data).with_label_map(label_map)
 
 
 def _task_named(

@@ -114,7 +114,7 @@ class Learner(GateSteps[GateStep]):
 
     def _state(self) -> State:
         """Gates first, then the model's trainable weights in name order, each with its learning rate."""
-        weights = trained_parameters(self.model.module) if self.options.along else {}
+        weights = trained_parameters(self.model.module) if self.options.is_joint else {}
         groups = [{"params": [self.log_alpha], "lr": self.options.gate_rate}]
         groups += (
             [{"params": list(weights.values()), "lr": self.options.model_rate}] if weights else []
@@ -166,14 +166,17 @@ class Learner(GateSteps[GateStep]):
 
     def train(self) -> None:
         """Training mode for a jointly trained model only; an unchanged one has no dropout."""
-        self.module.train(self.options.along)
+        self.module.train(self.options.is_joint)
 
     def gradient(self, step: int, batch: Ints, rows: int) -> float:
         """Gradient of the mean task loss (nats per answer) plus the penalty.
 
         Samples depend on seed and step alone.
         """
-        (self.options.weight_at(step) * self.options.concrete.open(self.log_alpha).sum()).backward()
+        (
+            self.options.weight_at(step)
+            * self.options.concrete.probability_open(self.log_alpha).sum()
+        ).backward()
         uniform = self.uniform(step, len(batch))
         answers = max(1, int(self.inputs.units[batch].sum()))
         total_loss = 0.0
@@ -222,7 +225,7 @@ class Learner(GateSteps[GateStep]):
         """See `Steps`."""
         state = self.state
         gates = self.log_alpha.detach()
-        expected_open = float(self.options.concrete.open(gates).sum())
+        expected_open = float(self.options.concrete.probability_open(gates).sum())
         return GateStep(
             step + 1,
             self.options.steps,
@@ -407,7 +410,7 @@ class GatesDataset:
             except HeadlabError as error:  # a user's task may lack the split
                 notes.append(f"not measured on {split}: {error}")
         notes += self._equal_texts_notes()
-        if self.options.along:
+        if self.options.is_joint:
             notes.append(JOINT_NOTE)
         self.notes = tuple(notes)
 
@@ -455,7 +458,7 @@ class GatesDataset:
             format=RESULT_FORMAT,
             kind=GATES_KIND,
             version=VERSION,
-            model=ModelSpec.from_json(self.model.recorded()),
+            model=ModelSpec.from_json(self.model.spec_identity()),
             task=task,
             judged={
                 split: {"size": len(examples), "data_hash": self._hashes[split]}
@@ -506,7 +509,7 @@ class GatesDataset:
                 "flipped_right": comparison.flipped_right,
                 "flipped_wrong": comparison.flipped_wrong,
                 "kept": int(mask.kept.sum()),
-                "undecided": gates.undecided(),
+                "undecided": gates.undecided_count(),
                 **omission_fields(gated_evaluator.omissions),
             }
         return accuracies, forwards
@@ -517,7 +520,9 @@ class GatesDataset:
         Args:
             learned_on: The examples that the gates were learned on.
         """
-        omissions = {f"learned on {self.split}": learned_on.omitted.first(len(learned_on.lengths))}
+        omissions = {
+            f"learned on {self.split}": learned_on.omitted.of_first(len(learned_on.lengths))
+        }
         for split, evaluator in self._evaluators.items():
             omissions[f"measured on {split}"] = evaluator.omissions
         return tuple(
@@ -633,18 +638,20 @@ def learn(
     if finished_result is not None:
         return stored_gates(finished_result, out)
     model_folder = out if stored_run is None or out is not None else stored_run.folder / FOLDER
-    model_folder = check_place(model_folder) if options.along else None
+    model_folder = check_place(model_folder) if options.is_joint else None
     watch = watch or Watch()
     device = dataset.model.device
     with own_randomness(device):
         trained_copy = (
-            trainable_copy(dataset.model, options.embeddings == "frozen") if options.along else None
+            trainable_copy(dataset.model, options.embeddings == "frozen")
+            if options.is_joint
+            else None
         )
         learner = Learner(
             trained_copy or dataset.model, dataset.inputs(trained_copy), options, has_gate
         )
         if stored_run is not None:
-            stored_run.open()
+            stored_run.make_folder()
         learner.run(_checkpoint_of(stored_run, watch), watch.progress, watch.tick)
     gates = _gates_of(dataset, learner, spec, has_gate)
     if trained_copy is not None and model_folder is not None:
@@ -680,7 +687,7 @@ def learn(
 def _checkpoint_of(stored_run: StoredRun | None, watch: Watch[GateStep]) -> Keep | None:
     if stored_run is None:
         return None
-    return watch.keep(stored_run.folder / CHECKPOINT, stored_run.key, CHECKPOINT_STEPS)
+    return watch.state_saver(stored_run.folder / CHECKPOINT, stored_run.key, CHECKPOINT_STEPS)
 
 
 def _gates_of(
@@ -710,7 +717,7 @@ def _gates_of(
 
 def _run_facts(learner: Learner) -> JsonObject:
     """How the gates were computed; forecasts use step_seconds."""
-    rows = {"rows_that_fitted": learner.state.rows} if learner.state.rows else {}
+    rows = {"rows_that_fitted": learner.state.row_limit} if learner.state.row_limit else {}
     pace = {"step_seconds": learner.state.seconds / learner.options.steps}
     return origin_now(learner.model.device.type) | pace | rows
 
@@ -772,7 +779,7 @@ def train_on(
             folder's weights.
     """
     options.check()
-    if not options.along:
+    if not options.is_joint:
         raise HeadlabError(
             f"trained is {options.trained!r}, which leaves the model as it is; give trained='all'",
             code="training.trained_in_part",
@@ -782,7 +789,7 @@ def train_on(
     split, examples = learned_on(task, language, options.split, options.size)
     facts: dict[str, JsonLike] = {
         "kind": "trained on",
-        "base": model.recorded(),
+        "base": model.spec_identity(),
         "language": language,
         "options": {
             name: value for name, value in options.record().items() if name not in OPTIONS_OF_GATES

@@ -141,7 +141,7 @@ class GateOptions(Gated, Options):
             )
         self.concrete.check(self.start)
 
-    def settled(self) -> GateOptions:
+    def canonical(self) -> GateOptions:
         """The options in canonical form (1 as 1.0, stacks in grid order), so that equal runs have one key."""
         typed_values = (
             (name, getattr(self, name), option_of_name.kind)
@@ -160,15 +160,15 @@ class GateOptions(Gated, Options):
 
         A spec stores the seed beside them.
         """
-        omitted_names = ("seed",) if self.along else ("seed", *JOINT_OPTIONS)
+        omitted_names = ("seed",) if self.is_joint else ("seed", *JOINT_OPTIONS)
         return {
             name: value
-            for name, value in asdict(self.settled()).items()
+            for name, value in asdict(self.canonical()).items()
             if name not in omitted_names
         }
 
     @property
-    def along(self) -> bool:
+    def is_joint(self) -> bool:
         """Whether the model is trained jointly."""
         return self.trained == ALL
 
@@ -199,7 +199,7 @@ def options_of(values: Mapping[str, object], seed: int = 0) -> GateOptions:
 
     Raises HeadlabError for what does not fit.
     """
-    return GateOptions.of(values, seed=seed).settled()
+    return GateOptions.of(values, seed=seed).canonical()
 
 
 @dataclass(frozen=True, slots=True)

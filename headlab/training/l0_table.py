@@ -145,8 +145,8 @@ def _heads_kept_cells(
             gates.weight,
             int(gates.kept.sum()),
             gates.grid.size,
-            int(gates.gated.sum()),
-            gates.undecided(),
+            int(gates.has_gate.sum()),
+            gates.undecided_count(),
             *(gates.kept_by_stack()[stack][0] for stack in stacks),
         )
         for gates in runs

@@ -95,7 +95,7 @@ class LmGateSteps(GateSteps[LmStep], LmSteps):
             self.by_layer(concrete.sample(self.log_alpha, self.uniform_samples(step)[0])),
         ):
             loss = self.loss(ids, follow)
-        return loss, self.options.weight_at(step) * concrete.open(self.log_alpha).sum()
+        return loss, self.options.weight_at(step) * concrete.probability_open(self.log_alpha).sum()
 
     def by_layer(self, gates: torch.Tensor) -> torch.Tensor:
         """Gates [head] -> [layer, head]; with output scaling, each layer's are multiplied by heads / sum of gates."""
@@ -325,7 +325,7 @@ def _record(
         "gates": {
             "open_probability": gates.grid.nest(gates.open_probability[-1].round(4)),
             "kept": gates.grid.nest(gates.kept.astype(int)),
-            "undecided": gates.undecided(),
+            "undecided": gates.undecided_count(),
             "heads": [int(gates.kept.sum()), gates.grid.size],
             "seconds": round(gates.seconds, 1),
             "steps": gates.steps.tolist(),

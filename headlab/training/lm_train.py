@@ -361,7 +361,7 @@ def seconds_a_window(config: AllAttentionConfig, options: Windows, device: str) 
 
 def checkpoint_beside_folder(out: Path, key: str, watch: Watch[LmStep]) -> Keep:
     """The checkpoint settings of a training; the file is beside `out`."""
-    return watch.keep(checkpoint_beside(out, key), key, CHECKPOINT_STEPS)
+    return watch.state_saver(checkpoint_beside(out, key), key, CHECKPOINT_STEPS)
 
 
 def training_facts(
@@ -391,9 +391,9 @@ def training_facts(
         "took": took
         | {
             "threads": torch.get_num_threads(),
-            "rows_that_fitted": state.rows if state is not None else 0,
+            "rows_that_fitted": state.row_limit if state is not None else 0,
         },
-        "parameters": {"whole": counts.whole, "layers": counts.layers},
+        "parameters": {"whole": counts.total, "layers": counts.layers},
         "heads": list(model.config.heads_per_layer),
         "versions": versions_of(LIBRARIES),
     }
@@ -412,8 +412,8 @@ def write_lm(
     output = whole_output(model, tokenizer)
     output = TrainingOutput(
         output.weights,
-        output.file,
-        {**output.texts, FILE: sums_record(sums, data, block)},
+        output.weights_file,
+        {**output.json_files, FILE: sums_record(sums, data, block)},
         tokenizer,
     )
     write_folder(out, output, {**record, "perplexity": perplexities(sums)})

@@ -168,7 +168,7 @@ class StepMade:
     rows: int = 0
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Estimated seconds for the remaining steps, at the mean pace so far."""
         return self.seconds / self.step * (self.steps - self.step)
 
@@ -182,7 +182,7 @@ class FinetuneStep(StepMade):
     @property
     def note(self) -> str:
         """The step in words: loss, learning rate, time left."""
-        return f"training, loss {self.loss:.3f}, rate {self.learning_rate:.2g}, {clock_text(self.left)} left"
+        return f"training, loss {self.loss:.3f}, rate {self.learning_rate:.2g}, {clock_text(self.seconds_left)} left"
 
 
 # Hyper-parameters by task, method and base, each with its source.
@@ -558,9 +558,7 @@ class LmStep(StepMade):
     def note(self) -> str:
         """The step in words: its part, loss, open gates, time left in that part."""
         gates = "" if self.open is None else f", {self.open} gates open"
-        return (
-            f"{self.part}, loss {self.loss:.3f}{gates}, {clock_text(self.left)} left of this part"
-        )
+        return f"{self.part}, loss {self.loss:.3f}{gates}, {clock_text(self.seconds_left)} left of this part"
 
 
 # Options of training a translation model: sizes, length, learning rate.

@@ -175,7 +175,7 @@ def load_base(
         check_kind(base, config, words)
         with building_alone():
             module, info = _read_base(auto, base, config, {})
-            report = LoadReport.of(info)
+            report = LoadReport.from_loading_info(info)
             if not report.is_clean:
                 shapes = folder_shapes(base.folder, config)
                 title = f"the base {base.name}"
@@ -353,8 +353,8 @@ class TrainingOutput:
     """
 
     weights: Mapping[str, torch.Tensor]
-    file: str
-    texts: Mapping[str, JsonRecord]
+    weights_file: str
+    json_files: Mapping[str, JsonRecord]
     tokenizer: PreTrainedTokenizerBase | None = None
     tokenizer_settings: JsonRecord = field(default_factory=dict)
 
@@ -467,7 +467,7 @@ def training_record(
 
 def how_it_went(state: State, device: str) -> JsonObject:
     """How a training went: losses, seconds, device and threads."""
-    limit = {"rows_that_fitted": state.rows} if state.rows else {}
+    limit = {"rows_that_fitted": state.row_limit} if state.row_limit else {}
     return {
         "loss": {"first": state.losses[0], "last": float(np.mean(state.losses[-TAIL:]))},
         "seconds": round(state.seconds, 1),
@@ -519,8 +519,10 @@ def write_folder(out: Path, output: TrainingOutput, record: JsonRecord) -> None:
         if output.tokenizer is not None:
             output.tokenizer.save_pretrained(str(build))
             _add_settings(build / TOKENIZER_CONFIG, output.tokenizer_settings)
-        write_atomic(build / output.file, save(dict(output.weights), metadata={"format": "pt"}))
-        for name, value in output.texts.items():
+        write_atomic(
+            build / output.weights_file, save(dict(output.weights), metadata={"format": "pt"})
+        )
+        for name, value in output.json_files.items():
             write_json(build / name, dict(value))
         write_json(build / TRAINING_FILE, {**record, "files": file_hashes(build, TRAINING_FILE)})
 

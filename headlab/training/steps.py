@@ -67,7 +67,7 @@ class State:
     optimizer: AdamW
     losses: list[float] = field(default_factory=list)
     seconds: float = 0.0
-    rows: int = 0
+    row_limit: int = 0
     extra_tensors: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @property
@@ -97,7 +97,7 @@ class State:
             "key": key,
             "losses": json.dumps(self.losses),
             "seconds": repr(self.seconds),
-            "rows": str(self.rows),
+            "rows": str(self.row_limit),
         }
         write_atomic(path, save(tensors, metadata=facts))
 
@@ -142,7 +142,7 @@ class State:
             return
         self.losses = losses
         self.seconds = seconds
-        self.rows = rows
+        self.row_limit = rows
         self.extra_tensors = extra_tensors
         self._load(values_by_parameter)
 
@@ -360,7 +360,7 @@ class Watch(Generic[StepRecord]):
     checkpoint_every: int | None = None
     checkpoint_share: float = CHECKPOINT_SHARE
 
-    def keep(self, path: Path, key: str, default_steps: int) -> Keep:
+    def state_saver(self, path: Path, key: str, default_steps: int) -> Keep:
         """Where and how often the state is saved. every: steps, if `checkpoint_every` is None."""
         return Keep(
             path,
@@ -453,7 +453,7 @@ class Steps(ABC, Generic[StepRecord]):
 
     def rows_together(self, batch: int) -> int:
         """Number of examples of a batch that are computed together."""
-        return min(n for n in (batch, self.options.micro_batch, self.state.rows) if n)
+        return min(n for n in (batch, self.options.micro_batch, self.state.row_limit) if n)
 
     @abstractmethod
     def batch_at(self, step: int) -> Ints:
@@ -523,7 +523,7 @@ class GateSteps(Steps[StepRecord]):
 
     def open(self) -> int:
         """Number of gates that are at least as likely to be 1 as to be 0."""
-        return int((self.log_alpha.detach() >= self.options.concrete.even).sum())
+        return int((self.log_alpha.detach() >= self.options.concrete.even_log_alpha).sum())
 
     def history(self) -> tuple[Ints, npt.NDArray[np.float32], Floats, Floats]:
         """Steps [time], log_alpha [time, gate], mean loss since the previous time and penalty [time]; after the run."""
@@ -531,7 +531,9 @@ class GateSteps(Steps[StepRecord]):
         log_alpha = self.state.extra_tensors[HISTORY]
         losses = np.array(self.state.losses)
         loss = [np.nan, *(losses[a:b].mean() for a, b in pairwise(times.tolist()))]
-        penalty = self.options.weight * self.options.concrete.open(log_alpha.double()).sum(dim=1)
+        penalty = self.options.weight * self.options.concrete.probability_open(
+            log_alpha.double()
+        ).sum(dim=1)
         return times, log_alpha.numpy(), np.array(loss), penalty.numpy()
 
     def current_log_alpha(self) -> torch.Tensor:
@@ -654,6 +656,6 @@ def fitting(state: State, rows: int, run: Callable[[int], Computed]) -> Computed
             rows,
             halved_rows,
         )
-        state.rows = rows = halved_rows
+        state.row_limit = rows = halved_rows
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

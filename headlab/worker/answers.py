@@ -56,7 +56,7 @@ def figures_of_mask(
     for evaluation in evaluations:
         while baseline is None or baseline.n < evaluation.n:
             baseline = next(baselines)
-        yield compare_as(partial(Figure, done=evaluation.done), baseline, evaluation)
+        yield compare_as(partial(Figure, done=evaluation.is_complete), baseline, evaluation)
 
 
 def figure_of_baseline(evaluation: Evaluation) -> Figure:
@@ -69,7 +69,7 @@ def figure_of_baseline(evaluation: Evaluation) -> Figure:
         accuracy=evaluation.accuracy,
         low=low,
         high=high,
-        done=evaluation.done,
+        done=evaluation.is_complete,
         omissions=evaluation.omissions,
     )
 
@@ -84,7 +84,7 @@ def evaluations_of_baseline(evaluator: Evaluator, store: Store) -> Iterator[Eval
         evaluator: Of the examples.
         store: Where the answers of earlier processes are.
     """
-    if evaluator.knows:
+    if evaluator.has_baseline:
         yield from evaluator.stream(None)
         return
     stored_run = store.run(answers_spec(evaluator.dataset))
@@ -93,9 +93,9 @@ def evaluations_of_baseline(evaluator: Evaluator, store: Store) -> Iterator[Eval
     with suppress(HeadlabError):  # damaged, in a cache that is read-only and takes no log
         stored_evaluation = stored_run.answers(digest, evaluator.examples)
     if stored_evaluation is not None:
-        evaluator.know(stored_evaluation)
+        evaluator.set_baseline(stored_evaluation)
     for evaluation in evaluator.stream(None):
-        if evaluation.done and stored_evaluation is None:
+        if evaluation.is_complete and stored_evaluation is None:
             with suppress(HeadlabError):  # a figure needs no cache that can be written
                 stored_run.keep_answers(digest, evaluation, evaluator.inputs.units)
         yield evaluation

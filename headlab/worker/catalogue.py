@@ -149,7 +149,7 @@ def sentences(request: SentencesRequest) -> list[ExampleCard]:
             label = chosen_task.names_of(example)[example.label]
         card = ExampleCard(
             id=example.id,
-            text=example.whole if chosen_task.likelihood else example.text,
+            text=example.full_text if chosen_task.likelihood else example.text,
             label=label,
             pair=example.pair,
             words=list(example.words),
@@ -193,7 +193,9 @@ def add_catalogue(app: FastAPI, cache: Path, admit: Callable[[str], str]) -> Non
         with IMPORTING:
             from headlab.models import examine_model  # imports torch
 
-        chosen_task = None if request.task is None else task(request.task).mapped(request.label_map)
+        chosen_task = (
+            None if request.task is None else task(request.task).with_label_map(request.label_map)
+        )
         return [
             Finding(what=fact.what, ok=fact.ok, words=fact.words, classes=list(fact.classes))
             for fact in examine_model(request.model, chosen_task)

@@ -100,7 +100,7 @@ class Client:
         """Every task."""
         return self._answer(TASK_CARDS, "GET", "/tasks")
 
-    def model(self, name: str) -> LoadedModel:
+    def load_model(self, name: str) -> LoadedModel:
         """Load a model."""
         return self._answer(LOADED_MODEL, "POST", "/model", {"model": name}, LOAD_SECONDS)
 
@@ -111,7 +111,7 @@ class Client:
         request = {"task": task, "language": language, "split": split, "n": n}
         return self._answer(EXAMPLE_CARDS, "POST", "/sentences", request)
 
-    def check(
+    def check_model(
         self, model: str, task: str | None = None, label_map: Mapping[str, str] | None = None
     ) -> list[Finding]:
         """What a model's files tell before its weights are read."""

@@ -324,7 +324,7 @@ class ModelHost:
 
     def task(self, name: str, label_map: Mapping[str, str] | None = None) -> Task:
         """A task by its name, with the classes that stand for its labels where these are stated."""
-        return self._tasks(name).mapped(label_map)
+        return self._tasks(name).with_label_map(label_map)
 
     def fetch(self, model: str) -> Future[None]:
         """Fetch a model's files to this machine; may be called from any thread."""
@@ -432,7 +432,7 @@ class ModelHost:
             return weights.model_copy(
                 update={
                     "answers": answers_of(model, task, request),
-                    "note": label_order(model, task).words,
+                    "note": label_order(model, task).caption,
                 }
             )
         except HeadlabError as error:  # attention is there without them
@@ -504,7 +504,7 @@ class ModelHost:
 
         def note_run(run: StoredRun) -> None:
             kind = str(run.spec.get("kind", "scores"))
-            if run.finished:
+            if run.is_finished:
                 running.log(f"{language}: {kind} in the cache already")
                 return
             running.record_folder(run.folder.name, language)

@@ -38,7 +38,7 @@ def agreement_matrix(result: AgreementResult, *, similar: bool = True) -> Chart:
         similar: Whether to put similar languages side by side, instead of keeping the order of the
             pairs.
     """
-    pairs = [(pair.language, pair.other, pair.correlation) for pair in result.pairs.rows]
+    pairs = [(pair.language, pair.other_language, pair.correlation) for pair in result.pairs.rows]
     if similar:
         names = [language.language for language in result.languages.rows]
     else:
@@ -90,7 +90,7 @@ def _hover_text(correlation: Correlation) -> str:
         lines.append("noise ceiling unknown")
     else:
         ceiling = _interval(correlation.ceiling, correlation.ceiling_low, correlation.ceiling_high)
-        corrected = _rho_text(correlation.corrected)
+        corrected = _rho_text(correlation.corrected_rho)
         across_halves = _rho_text(correlation.across_halves)
         lines.append(f"noise ceiling {ceiling}")
         lines.append(correlation.noise or f"corrected {corrected}, across halves {across_halves}")
@@ -121,8 +121,8 @@ def dendrogram(merges: Sequence[Merge], languages: Sequence[LanguageAgreement]) 
     branches = []
     notes = []
     for merge in merges:
-        (y1, x1) = ends[merge.left]
-        (y2, x2) = ends[merge.right]
+        (y1, x1) = ends[merge.first_part]
+        (y2, x2) = ends[merge.second_part]
         distance = merge.distance
         middle = (y1 + y2) / 2
         ends[merge.number] = (middle, distance)

@@ -26,7 +26,7 @@ def curve_charts(points: Sequence[CurvePoint], prefix: str) -> dict[str, Chart]:
 
 def _line(points: Sequence[CurvePoint]) -> OrderingLine:
     return OrderingLine(
-        np.array([point.removed for point in points], np.int64),
+        np.array([point.heads_removed for point in points], np.int64),
         np.array([point.accuracy_percent for point in points], np.float64),
         np.array([point.low_percent for point in points], np.float64),
         np.array([point.high_percent for point in points], np.float64),

@@ -21,7 +21,7 @@ def figures(result: FrontResult) -> dict[str, Chart]:
         cost_title,
         "difference of the weakest language, points",
         loss=result.loss,
-        chosen=(result.answer.order, result.answer.removed),
+        chosen=(result.answer.order, result.answer.heads_removed),
     )
     return {"front": chart}
 
@@ -32,10 +32,16 @@ def _dot(model: SmallerModel, *, is_counted: bool) -> FrontDot:
     Args:
         is_counted: Whether its cost is its parameters, or else its heads.
     """
-    cost: float = model.kept
+    cost: float = model.heads_kept
     if is_counted and model.parameters is not None:
         cost = model.parameters / MILLION
-    words = f"{model.kept} heads kept, {model.weakest_language} {model.weakest:+.1f}"
+    words = f"{model.heads_kept} heads kept, {model.weakest_language} {model.weakest:+.1f}"
     return FrontDot(
-        model.order, model.removed, cost, model.weakest, model.lower_bound, model.is_best, words
+        model.order,
+        model.heads_removed,
+        cost,
+        model.weakest,
+        model.lower_bound,
+        model.is_best,
+        words,
     )

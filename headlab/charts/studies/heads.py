@@ -20,9 +20,9 @@ def figures(result: HeadsResult) -> dict[str, Chart]:
     if result.specific.rows:
         title = "languages that heads help and harm"
         charts["heads-specific"] = _signs(title, result.specific.rows, result.languages)
-    if result.few.rows:
+    if result.few_positive.rows:
         title = "heads that matter in few languages"
-        charts["heads-few"] = _signs(title, result.few.rows, result.languages)
+        charts["heads-few"] = _signs(title, result.few_positive.rows, result.languages)
     return charts
 
 

@@ -15,7 +15,7 @@ def figures(result: IterativeResult) -> dict[str, Chart]:
     charts = curve_charts(result.points.rows, "iterative")
     differences_by_other: dict[str, list[AreaDifference]] = {}
     for row in result.differences.rows:
-        differences_by_other.setdefault(row.minus, []).append(row)
+        differences_by_other.setdefault(row.other_ordering, []).append(row)
     for ordering, rows in differences_by_other.items():
         languages, series = side_by_side(
             [

@@ -23,8 +23,8 @@ def _matrices(agreement: Sequence[MethodAgreement]) -> dict[str, Chart]:
     pairs_by_language: dict[str, list[tuple[str, str, Correlation]]] = {}
     for row in agreement:
         pairs = pairs_by_language.setdefault(row.language, [])
-        pairs.append((row.method, row.other, row.correlation))
-    names = names_of([(row.method, row.other, row.correlation) for row in agreement])
+        pairs.append((row.method, row.other_method, row.correlation))
+    names = names_of([(row.method, row.other_method, row.correlation) for row in agreement])
     return {
         f"methods-agreement-{language}": correlation_matrix(
             f"rank correlations of the heads' scores between methods, {language}",
@@ -45,7 +45,7 @@ def _best(rows: Sequence[BestMethod]) -> Chart:
     names, dots_by_series = side_by_side(
         [
             Dot(
-                f"{row.language}: {row.best} (next: {row.following})",
+                f"{row.language}: {row.best_method} (next: {row.next_method})",
                 name,
                 interval.value,
                 interval.low,

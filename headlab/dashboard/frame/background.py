@@ -32,9 +32,9 @@ class LatestValue(Generic[T]):
         self.value: T | None = None
         self.error: Exception | None = None
         self.done = False
-        self._begun = time.monotonic()
+        self._start_time = time.monotonic()
         self._make = make
-        self._seen = 0
+        self._value_count = 0
         self._news = threading.Condition()
         self._stopped = threading.Event() if stop_event is None else stop_event
         threading.Thread(target=self._read, name="figures", daemon=True).start()
@@ -42,7 +42,7 @@ class LatestValue(Generic[T]):
     @property
     def age(self) -> float:
         """Seconds since it was started."""
-        return time.monotonic() - self._begun
+        return time.monotonic() - self._start_time
 
     def stop(self) -> None:
         """Close the iterator at its next value."""
@@ -60,7 +60,7 @@ class LatestValue(Generic[T]):
         """
         with self._news:
             return self._news.wait_for(
-                lambda: self.done or self._seen >= value_count, timeout=seconds
+                lambda: self.done or self._value_count >= value_count, timeout=seconds
             )
 
     def _read(self) -> None:
@@ -68,7 +68,7 @@ class LatestValue(Generic[T]):
             with closing(self._make()) as values:
                 for value in values:
                     with self._news:
-                        self.value, self._seen = value, self._seen + 1
+                        self.value, self._value_count = value, self._value_count + 1
                         self._news.notify_all()
                     if self._stopped.is_set():
                         break

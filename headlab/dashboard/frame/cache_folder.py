@@ -49,7 +49,7 @@ def _grids_by_fingerprint() -> dict[str, HeadGrid]:
 
 def loaded_model(name: str) -> LoadedModel:
     """The worker's description of a model, which it loads; from then on its heads are known."""
-    model = wait_for_result(partial(worker_client().model, name))
+    model = wait_for_result(partial(worker_client().load_model, name))
     remember_former_fingerprints(model.fingerprint, model.former_fingerprints)
     _grids_by_fingerprint()[model.fingerprint] = model.grid
     if model.costs is not None:

@@ -78,15 +78,15 @@ class WorkerSupervisor:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._last_state = (0.0, WorkerState("starting", "Worker: starting"))
-        self._begin()
+        self._start_thread()
 
-    def _begin(self) -> None:
+    def _start_thread(self) -> None:
         self._thread = threading.Thread(
-            target=self._start, name="headlab-worker-start", daemon=True
+            target=self._connect_after_delay, name="headlab-worker-start", daemon=True
         )
         self._thread.start()
 
-    def _start(self) -> None:
+    def _connect_after_delay(self) -> None:
         time.sleep(self._delay)
         try:
             self._worker = self._connect()
@@ -104,7 +104,7 @@ class WorkerSupervisor:
             is_due = time.monotonic() - self._failure_time > RETRY_SECONDS
             if self._worker is None and is_idle and is_due:
                 self._delay = 0.0
-                self._begin()
+                self._start_thread()
 
     def client(self, wait: float = WAIT_SECONDS) -> Client:
         """The worker's client, waiting while a worker starts.

@@ -81,7 +81,7 @@ def request_gradient_scores(worker: Client, job: ScoreJob) -> Generator[str]:
     """
     form = str(job.options.get("form", METHODS[job.method].options["form"].default))
     normalise = bool(job.options.get("normalise", False))
-    for language in job.languages_named:
+    for language in job.language_codes:
         yield language
         worker.gradient(
             job.model,
@@ -105,7 +105,7 @@ def draw_live_offer(job: ScoreJob, label: str) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", key="gradient-bar"):
         with st.container():
-            redraw_every(_draw_progress, REDRAW_SECONDS)(requested_job.languages_named, live)
+            redraw_every(_draw_progress, REDRAW_SECONDS)(requested_job.language_codes, live)
         button("Stop", key="gradient-stop", on_press=_stop_request, help="Finished work is kept.")
 
 
@@ -115,7 +115,7 @@ def _is_request_of(requested_job: ScoreJob, job: ScoreJob) -> bool:
     Languages it has finished are no longer missing.
     """
     is_same = _without_languages(requested_job) == _without_languages(job)
-    return is_same and set(job.languages_named) <= set(requested_job.languages_named)
+    return is_same and set(job.language_codes) <= set(requested_job.language_codes)
 
 
 def _without_languages(job: ScoreJob) -> ScoreJob:
@@ -274,7 +274,7 @@ def _max_cost(choice: Choice, job: ScoreJob) -> str:
     pace = costs.pace(all_scores, choice.model, choice.task)
     if not forwards or pace is None:
         return ""
-    unit = "each language" if len(job.languages_named) > 1 else "the language"
+    unit = "each language" if len(job.language_codes) > 1 else "the language"
     time_text = duration_text(forwards * pace)
     return (
         f"Here at most {forwards:,} forwards for {unit}, {time_text} at the pace of the results cached "

@@ -96,7 +96,7 @@ def run_hover_text(gates: LearnedGates, split: str) -> str:
     accuracy_gain = worth(gates, split)
     lines = [
         f"λ = {gates.weight:g}: {int(gates.kept.sum())} of {gates.grid.size} heads kept",
-        f"{gates.undecided()} undecided",
+        f"{gates.undecided_count()} undecided",
     ]
     if accuracy_gain:
         lines.append(f"{split}: {100 * accuracy_gain.accuracy:.1f} %, {accuracy_gain.gain}")
@@ -112,7 +112,7 @@ def measured_splits(sweep: Sweep) -> list[str]:
 def head_gates_table(gates: LearnedGates) -> Table:
     """A row per head: P(g ≠ 0) at the first and last step, P(g = 1) at the last, and whether it is kept."""
     open_probability = gates.open_probability
-    fully_open = np.where(gates.gated, gates.concrete.one(gates.log_alpha[-1]), 1.0)
+    fully_open = np.where(gates.has_gate, gates.concrete.probability_one(gates.log_alpha[-1]), 1.0)
     rows: list[tuple[Cell, ...]] = []
     for index, head in enumerate(gates.grid.heads):
         cells = (
@@ -120,7 +120,7 @@ def head_gates_table(gates: LearnedGates) -> Table:
             float(open_probability[-1, index]),
             float(fully_open[index]),
             bool(gates.kept[index]),
-            bool(gates.gated[index]),
+            bool(gates.has_gate[index]),
         )
         rows.append((*head, *cells))
     probability_columns = ("P(g ≠ 0) at first", "P(g ≠ 0) at last", "P(g = 1) at last")
@@ -332,7 +332,7 @@ def sweep_label(sweep: Sweep, weights: str | None = None) -> str:
 def _stacks_words(gates: LearnedGates) -> str:
     """Which stacks of heads have gates."""
     stacks_with_gates: set[str] = set()
-    for head, has_gate in zip(gates.grid.heads, gates.gated, strict=True):
+    for head, has_gate in zip(gates.grid.heads, gates.has_gate, strict=True):
         if has_gate:
             stacks_with_gates.add(head.stack)
     if stacks_with_gates == {stack.name for stack in gates.grid.stacks}:

@@ -111,7 +111,7 @@ def report_label(result: Result[Report], weights: str | None = None) -> str:
     """
     stored_job = StoredJob.of(result.record)
     job = stored_job.job
-    words = [creation_date_words(result), language_titles(job.languages_named)]
+    words = [creation_date_words(result), language_titles(job.language_codes)]
     if job.method:
         words.append(str(job.method))
     words += setting_words(changed_options(job))
@@ -188,10 +188,10 @@ def _differing_fields(report_job: ExperimentJob, wanted_job: ExperimentJob) -> d
     for name in COMPARED_FIELDS:
         if name == METHOD and _method_of(wanted_job) is None:
             continue
-        value = report_job.value(name)
-        if wanted_job.value(name) not in (None, value):
+        value = report_job.field_value(name)
+        if wanted_job.field_value(name) not in (None, value):
             report_values[name] = value
-    if sorted(report_job.languages_named) == sorted(wanted_job.languages_named):
+    if sorted(report_job.language_codes) == sorted(wanted_job.language_codes):
         report_values.pop("languages", None)
     return report_values
 

@@ -246,7 +246,7 @@ def _rank(stored_roles: StoredRoles, weights: str | None) -> tuple[bool, bool, b
         has_current_weights = fingerprint_of(report.spec) == current_fingerprint(weights)
     return (
         has_current_weights,
-        stored_roles.roles.syntax,
+        stored_roles.roles.has_syntax,
         not part(report.spec, "model", "dtype"),
         creation_seconds(stored_roles.result),
         stored_roles.key,

@@ -182,7 +182,7 @@ def no_row_action() -> None:
 
 def data_frame(table: Table) -> pd.DataFrame:
     """A table as displayed; numbers stay numbers, so that columns can be sorted."""
-    shown_rows = table.shown()
+    shown_rows = table.shown_cells()
     columns = {}
     for column_index, name in enumerate(table.columns):
         cells = [row[column_index] for row in table.rows]

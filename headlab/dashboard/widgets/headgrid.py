@@ -205,7 +205,7 @@ def _group_sizes_by_fingerprint() -> dict[str, tuple[int, ...]]:
 
 def remember_head_groups(fingerprint: str, costs: Costs) -> None:
     """Remember how a model's heads are grouped, from what they cost."""
-    _group_sizes_by_fingerprint()[fingerprint] = tuple(layer.together for layer in costs.layers)
+    _group_sizes_by_fingerprint()[fingerprint] = tuple(layer.group_size for layer in costs.layers)
 
 
 def heads_gated_together(scores_or_fingerprint: HeadScores | str | None) -> tuple[int, ...]:

@@ -133,7 +133,7 @@ class ParameterCounts(NamedTuple):
     A head counts with its persistent vectors.
     """
 
-    whole: int
+    total: int
     layers: int
     head: int
 

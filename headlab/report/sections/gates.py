@@ -52,7 +52,7 @@ def gates_section(items: Sequence[Item[LearnedGates]], known: Known) -> Section:
 def _map_figure(gates: LearnedGates) -> Figure:
     """The map of how likely each gate is open at the end."""
     shares = gates.open_probability[-1]
-    cells = share_cells(gates.grid, shares, "open with", blank=~gates.gated)
+    cells = share_cells(gates.grid, shares, "open with", blank=~gates.has_gate)
     maps = stack_maps(gates.grid, cells, f"P(open) of every gate at λ {gates.weight:g}")
     kept_heads = f"{int(gates.kept.sum())} of {gates.grid.size} heads kept"
     return Figure(maps, f"λ = {gates.weight:g}: {kept_heads}; percent")
@@ -102,7 +102,7 @@ def _course_figure(runs: Sequence[LearnedGates]) -> Figure:
 def _history(gates: LearnedGates) -> Table:
     """A row for each recorded step: losses, and the expected number of open heads."""
     # A head without a gate is always open.
-    open_heads = np.where(gates.gated, gates.open_probability, 1.0).sum(axis=1)
+    open_heads = np.where(gates.has_gate, gates.open_probability, 1.0).sum(axis=1)
     rows: list[tuple[Cell, ...]] = []
     for step, loss, penalty, heads in zip(
         gates.steps, gates.loss, gates.penalty, open_heads, strict=True

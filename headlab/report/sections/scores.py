@@ -114,7 +114,7 @@ def _summary_row(scores: HeadScores, factor: float) -> tuple[Cell, ...]:
         undecided = cost.narrow + cost.wide
     widths = [
         None if width is None else factor * width
-        for width in (cost.median_width, cost.largest_width)
+        for width in (cost.median_half_width, cost.largest_half_width)
     ]
     examples = scores.spec["task"].get("size")
     return (

@@ -90,7 +90,7 @@ class StoredRun:
 
     folder: Path
     spec: RunSpec
-    kept: Callable[[StoredRun, bool], None] = lambda run, finished: None
+    on_stored: Callable[[StoredRun, bool], None] = lambda run, finished: None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", RunSpec.of(self.spec))
@@ -101,11 +101,11 @@ class StoredRun:
         return self.spec.key
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether a result exists, readable or not."""
         return (self.folder / "result.npz").exists()
 
-    def open(self) -> None:
+    def make_folder(self) -> None:
         """Make the folder and write its spec if they are missing.
 
         A wrong spec is replaced, which is logged.
@@ -132,7 +132,7 @@ class StoredRun:
         Raises:
             HeadlabError: If a file exists but is invalid or of another kind.
         """
-        if not self.finished:
+        if not self.is_finished:
             return None
         result = read_result(self.folder, kind)
         # A process may have been killed between writing the result and this.
@@ -161,10 +161,10 @@ class StoredRun:
     def finish(self, record: Record, meta: JsonRecord) -> None:
         """Write the result atomically, then delete the checkpoints."""
         data = pack(record, meta)
-        self.open()
+        self.make_folder()
         write_atomic(self.folder / "result.npz", data, CHOOSE_CACHE)
         self._sweep()
-        self.kept(self, True)
+        self.on_stored(self, True)
 
     def _sweep(self) -> None:
         """Delete the checkpoints of a finished run; one that cannot be deleted does no harm."""
@@ -198,9 +198,9 @@ class StoredRun:
             units: int [example], answers per example.
         """
         data = pack_evaluation(digest, evaluation, units, self.spec)
-        self.open()
+        self.make_folder()
         write_atomic(self.folder / f"{digest}.npz", data, CHOOSE_CACHE)
-        self.kept(self, True)
+        self.on_stored(self, True)
 
     def checkpoint(self) -> dict[str, Array] | None:
         """Arrays saved by an interrupted run.
@@ -221,10 +221,10 @@ class StoredRun:
 
     def save(self, arrays: Arrays) -> None:
         """Store arrays as the checkpoint from which the run can resume."""
-        self.open()
+        self.make_folder()
         data = npz({**arrays, RUN_KEY_ARRAY: np.array(self.key)})
         write_atomic(self.folder / "checkpoint.npz", data, CHOOSE_CACHE)
-        self.kept(self, False)
+        self.on_stored(self, False)
 
     def log(self, line: str) -> None:
         """Append a line to the run's log."""
@@ -258,7 +258,7 @@ class Store:
         for former_spec in former_specs(run_spec):
             former_run = StoredRun(self.root / former_spec.key, former_spec)
             holds_answers = former_spec.kind == ANSWERS_KIND and former_run.folder.is_dir()
-            if former_run.finished or holds_answers:
+            if former_run.is_finished or holds_answers:
                 return former_run
         return found_run
 

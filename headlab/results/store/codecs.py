@@ -75,7 +75,7 @@ def pack_evaluation(digest: str, evaluation: Evaluation, units: Ints, spec: RunS
     Raises:
         HeadlabError: The evaluation is incomplete.
     """
-    if not evaluation.done:
+    if not evaluation.is_complete:
         raise HeadlabError(
             f"{evaluation.n} of {evaluation.total} answers are there; only complete evaluations "
             "are stored",
@@ -236,7 +236,7 @@ class Codec(Generic[T]):
     command: str
     pack: Callable[[T], Content]
     unpack: Callable[[Arrays, Mapping[str, Json], RunSpec], T]
-    parts: tuple[tuple[str, ...], ...] = ()
+    required_objects: tuple[tuple[str, ...], ...] = ()
 
 
 def pack(record: Record, meta: JsonRecord) -> bytes:
@@ -269,7 +269,7 @@ def read_result(folder: Path, kind: type[T]) -> Result[T]:
                 f"it holds a result of kind {kind_of(spec)!r}, not {codec.words}",
                 code="result.other_kind",
             )
-        check_parts(spec, codec.parts)
+        check_parts(spec, codec.required_objects)
         description, arrays = read_content(folder)
         meta = description["meta"]
         assert isinstance(meta, dict), "read_content checks it"
@@ -558,7 +558,7 @@ def trained_folder(result: Result[LearnedGates]) -> Path | None:
 
 def _pack_gates(gates: LearnedGates) -> Content:
     """Arrays of the gated heads only. Raises HeadlabError if a value is not finite."""
-    gated_indices = np.flatnonzero(gates.gated).astype(np.int64)
+    gated_indices = np.flatnonzero(gates.has_gate).astype(np.int64)
     arrays: dict[str, Array] = {
         "steps": gates.steps,
         "gated": gated_indices,

@@ -71,7 +71,9 @@ def read_sentences(
             pair=example.pair,
             words=example.words,
         )
-        panels.append(Panel.of(example.text, wait_for_result(partial(_client.attention, request))))
+        panels.append(
+            Panel.from_attention(example.text, wait_for_result(partial(_client.attention, request)))
+        )
     return panels
 
 

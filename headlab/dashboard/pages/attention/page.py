@@ -186,7 +186,7 @@ def draw_attention(
             choice.label_map,
         )
         weights_of_sentences.append(weights)
-        panels.append(Panel.of(sentence.title, weights))
+        panels.append(Panel.from_attention(sentence.title, weights))
     names = head_names(model.grid, heads)
     if view == ALL_HEADS:
         draw_all_heads(worker, choice.model, model, panels, sentences, options, scores)

@@ -150,7 +150,7 @@ def draw_every_head(
         pictures = []
         for grid_head in grid.heads:
             key = head_key(grid_head)
-            pictures.append(small_panel.small(key) if key in small_panel.weights else "")
+            pictures.append(small_panel.thumbnail(key) if key in small_panel.weights else "")
         draw_map(
             frame_scores,
             key="every",
@@ -231,7 +231,7 @@ def caveats(
     note = parts_note(token for panel in shown_panels for token in panel.tokens)
     if note:
         sentences.append(note)
-    if any(panel.cut for panel in shown_panels):
+    if any(panel.is_cut for panel in shown_panels):
         sentences.append(
             f"Sentences are cut after {MAX_TOKENS} tokens; what the model says is of the whole "
             "sentence."

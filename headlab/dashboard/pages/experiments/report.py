@@ -123,7 +123,7 @@ def _subject_words(report: Report) -> str:
     """What a report is on: languages, method and numbers of examples."""
     job = StoredJob.of(report).job
     method = [str(job.method)] if job.method else []
-    return ", ".join([language_titles(job.languages_named), *method, sizes_words(job)])
+    return ", ".join([language_titles(job.language_codes), *method, sizes_words(job)])
 
 
 def _draw_how_made(result: Result[Report]) -> None:

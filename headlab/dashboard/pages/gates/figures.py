@@ -71,10 +71,10 @@ RunAndMethod = tuple[str, str]
 def draw_key_figures(gates: LearnedGates) -> None:
     """Heads kept, undecided gates, and accuracy on each split."""
     with st.container(horizontal=True, gap="medium"):
-        gate_count = int(gates.gated.sum())
+        gate_count = int(gates.has_gate.sum())
         heads_kept = f"{int(gates.kept.sum())} of {gates.grid.size}"
         st.metric("Heads kept", heads_kept, width="content")
-        st.metric("Undecided", f"{gates.undecided()} of {gate_count} gates", width="content")
+        st.metric("Undecided", f"{gates.undecided_count()} of {gate_count} gates", width="content")
         for split in SPLITS:
             mask_worth = worth(gates, split)
             if mask_worth is not None:
@@ -225,7 +225,7 @@ def kept_by_scores(gates: LearnedGates, scores: HeadScores) -> Bools:
     Returns:
         Bool [head].
     """
-    values = np.where(gates.gated, scores.values, np.inf)
+    values = np.where(gates.has_gate, scores.values, np.inf)
     removed_count = int((~gates.kept).sum())
     return kept_heads_without(removal_order(values)[:removed_count], gates.grid.size)
 
@@ -297,7 +297,7 @@ def overlap_table(
     rows: list[tuple[Cell, ...]] = []
     for run in sweep.runs:
         gates = run.record
-        gated = gates.gated
+        gated = gates.has_gate
         gate_count = int(gated.sum())
         kept_count = int(gates.kept[gated].sum())
         for method, method_scores in scores.items():

@@ -103,7 +103,7 @@ def _draw_end(form: GatesForm) -> None:
 
 def _job_words(job: GatesJob) -> str:
     """The languages, and the runs in each of them, as Markdown."""
-    languages = job.languages_named
+    languages = job.language_codes
     count = len(job.weights) * len(languages)
     runs = f"{count} runs" if count > 1 else "one run"
     weights = ", ".join(f"{weight:g}" for weight in job.weights)

@@ -82,7 +82,7 @@ def kept_roles_table(sweep: Sweep, report: Report) -> Table:
     """
     check_same_model(report, sweep.first_gates.spec, "gates")
     heads_of_roles = heads_by_role(report, sweep.first_gates.grid)
-    gated_heads = sweep.first_gates.gated
+    gated_heads = sweep.first_gates.has_gate
     kept_by_weight = [
         (None, gated_heads),
         *((run.record.weight, run.record.kept & gated_heads) for run in sweep.runs),

@@ -73,7 +73,7 @@ def draw_mask(
 
 
 def _draw_gates_map(gates: LearnedGates, mask: Mask, step_index: int) -> None:
-    open_probabilities = np.where(gates.gated, gates.open_probability[step_index], np.nan)
+    open_probabilities = np.where(gates.has_gate, gates.open_probability[step_index], np.nan)
     tips = []
     for probability, is_kept in zip(open_probabilities, mask.kept, strict=True):
         tips.append(_tip_text(probability, bool(is_kept)))
@@ -83,7 +83,9 @@ def _draw_gates_map(gates: LearnedGates, mask: Mask, step_index: int) -> None:
         f"step {int(gates.steps[step_index])}: {int(mask.kept.sum())} heads kept",
         tips,
     )
-    least_percent = 100 * (1 - float(gates.concrete.zero(np.array(gates.concrete.even))))
+    least_percent = 100 * (
+        1 - float(gates.concrete.probability_zero(np.array(gates.concrete.even_log_alpha)))
+    )
     st.caption(
         "Darker: more likely open. The mask keeps a head whose gate is more likely 1 than 0, "
         f"which takes a probability of being open of at least {least_percent:.0f} %. Hatched: no "

@@ -80,7 +80,7 @@ def _labels_of_runs(stored_runs: StoredByLanguage[Sweep]) -> dict[str, str]:
 
 def _open_probabilities(gates: LearnedGates) -> HeadScores:
     """How likely each gate is open at the end, as scores; NaN for a head without a gate."""
-    probabilities = np.where(gates.gated, gates.open_probability[-1], np.nan)
+    probabilities = np.where(gates.has_gate, gates.open_probability[-1], np.nan)
     return unitless_scores(gates.grid, gates.language, "P(g ≠ 0)", probabilities)
 
 
@@ -93,7 +93,7 @@ def shared_heads_sentence(first_gates: LearnedGates, second_gates: LearnedGates)
 
     Only heads with a gate in both runs are counted.
     """
-    gated_in_both = first_gates.gated & second_gates.gated
+    gated_in_both = first_gates.has_gate & second_gates.has_gate
     gated_count = int(gated_in_both.sum())
     first_kept = int((first_gates.kept & gated_in_both).sum())
     second_kept = int((second_gates.kept & gated_in_both).sum())

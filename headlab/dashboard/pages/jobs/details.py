@@ -51,7 +51,7 @@ def command_lines(job_row: JobRow) -> str:
     job = job_of_row(job_row)
     if job is None:
         return ""
-    method = job.value("method")
+    method = job.field_value("method")
     if method is not None and method not in METHODS:
         return ""
     return words_of_job(job, lambda job: job.terminal_lines())

@@ -125,7 +125,7 @@ class JobForm:
         """
         job_class = JOBS[self.kind(values)]
         fields = self._common_fields(values)
-        fields = {name: value for name, value in fields.items() if job_class.has(name)}
+        fields = {name: value for name, value in fields.items() if job_class.has_field(name)}
         for name, option in job_class.form_settings().items():
             fields[name] = values.get(self.setting_key(job_class, name), option.default)
         return job_class.model_construct(**fields)
@@ -184,23 +184,25 @@ def offered_of(languages: Iterable[str], offered_languages: Iterable[str]) -> li
 def why_not_startable(job: Job) -> str:
     """Why a job cannot be started; empty if it can, as far as is known here."""
     for name, option in job.form_settings().items():
-        if not option.fits(job.value(name)):
-            return f"{name} is {job.value(name)!r:.40}; choose {option.range}."
-    if job.has("languages") and not job.languages_named:
+        if not option.fits(job.field_value(name)):
+            return f"{name} is {job.field_value(name)!r:.40}; choose {option.range}."
+    if job.has_field("languages") and not job.language_codes:
         return "Choose at least one language."
-    model = job.value("model")
-    method = job.value("method")
+    model = job.field_value("model")
+    method = job.field_value("method")
     if method is None:
         if model is None:
             return ""
         return missing_weights_reason(model)
-    if job.has("options"):
-        reason = reason_refused(METHODS[method].resolve, job.value("options"))
+    if job.has_field("options"):
+        reason = reason_refused(METHODS[method].resolve, job.field_value("options"))
         if reason:
             return reason
     if model is None:
         return ""
-    return scores_refusal(Choice(model, str(job.value("task")), tuple(job.languages_named), method))
+    return scores_refusal(
+        Choice(model, str(job.field_value("task")), tuple(job.language_codes), method)
+    )
 
 
 # The form itself.
@@ -237,16 +239,16 @@ def _draw_fields(form: JobForm, job_class: type[Job]) -> None:
     """
     method = None
     with st.container():
-        if job_class.has("model"):
+        if job_class.has_field("model"):
             _draw_model(form)
-        task = _draw_task(form) if job_class.has("task") else form.task
-        if job_class.has("languages"):
+        task = _draw_task(form) if job_class.has_field("task") else form.task
+        if job_class.has_field("languages"):
             _draw_languages(form, task)
-        if job_class.has("method"):
-            method = _draw_method(form, with_options=job_class.has("options"))
+        if job_class.has_field("method"):
+            method = _draw_method(form, with_options=job_class.has_field("options"))
         _draw_settings(form, job_class, job_class.main_settings)
     options = []
-    if method is not None and job_class.has("options"):
+    if method is not None and job_class.has_field("options"):
         options = other_options(method)
     main_settings = job_class.main_settings
     settings = [name for name in job_class.form_settings() if name not in main_settings]
@@ -468,8 +470,12 @@ def _row_of_language(language: str, scores: HeadScores | None) -> dict[str, obje
         "Harmful": cost.harmful,
         "Narrow": cost.narrow,
         "Undecided": cost.wide,
-        "Half-width, median": None if cost.median_width is None else factor * cost.median_width,
-        "Half-width, largest": None if cost.largest_width is None else factor * cost.largest_width,
+        "Half-width, median": None
+        if cost.median_half_width is None
+        else factor * cost.median_half_width,
+        "Half-width, largest": None
+        if cost.largest_half_width is None
+        else factor * cost.largest_half_width,
         "Samples, least": min_samples,
         "Samples, median": median_samples,
         "Samples, most": max_samples,

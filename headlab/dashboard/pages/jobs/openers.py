@@ -58,19 +58,19 @@ def choice_of_scores(job_row: JobRow) -> Choice | None:
 def choice_of_job(job: Job) -> Choice:
     """What a job is on; what it does not say is as in the sidebar."""
     sidebar_choice = current_choice()
-    method = job.value("method")
+    method = job.field_value("method")
     if method not in METHODS:
         method = next(iter(METHODS))
         if sidebar_choice is not None:
             method = sidebar_choice.method
-    model = job.value("model")
-    task = job.value("task")
-    languages = tuple(job.languages_named)
+    model = job.field_value("model")
+    task = job.field_value("task")
+    languages = tuple(job.language_codes)
     if sidebar_choice is not None:
         model = model or sidebar_choice.model
         task = task or sidebar_choice.task
         languages = languages or sidebar_choice.languages
-    return Choice(str(model), str(task), languages, str(method), job.value("label_map"))
+    return Choice(str(model), str(task), languages, str(method), job.field_value("label_map"))
 
 
 def open_job_page(job: Job, job_row: JobRow) -> None:
@@ -94,9 +94,9 @@ def _open_roles(job: Job, job_row: JobRow) -> None:
     sidebar_choice = current_choice()
     if sidebar_choice is None:
         return
-    model = job.value("model")
-    task = str(job.value("task") or sidebar_choice.task)
-    languages = job.languages_named
+    model = job.field_value("model")
+    task = str(job.field_value("task") or sidebar_choice.task)
+    languages = job.language_codes
     task_codes = task_languages(task)
     shown_languages = tuple(language for language in languages if language in task_codes)
     label_map = None
@@ -117,7 +117,7 @@ def _open_roles(job: Job, job_row: JobRow) -> None:
 
 def _open_gates(job: Job, job_row: JobRow) -> None:
     """Open the Gates page at the job's last run; gates have no method."""
-    set_widget("focus", job.languages_named[0])
+    set_widget("focus", job.language_codes[0])
     keys = result_keys(job_row)
     if keys:
         open_run_next(keys[-1])

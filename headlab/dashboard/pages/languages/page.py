@@ -43,7 +43,7 @@ def draw_agreement(scores: ScoresByLanguage) -> None:
     st.caption(f"Spearman ρ over {comparison.heads} heads.")
     for sentence in result.notes:
         st.markdown(plain(sentence))
-    if comparison.found.noise is None:
+    if comparison.statistics.noise is None:
         st.info(f"{noise_note(scores)} {agreement.no_halves_note()}")
     first_scores = next(iter(scores.values()))
     caption = (

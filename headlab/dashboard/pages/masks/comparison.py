@@ -109,7 +109,9 @@ def difference_values(difference: Difference) -> Floats:
         both remove.
     """
     return np.where(
-        difference.a & difference.b, np.nan, difference.b.astype(np.float64) - difference.a
+        difference.removed_by_a & difference.removed_by_b,
+        np.nan,
+        difference.removed_by_b.astype(np.float64) - difference.removed_by_a,
     )
 
 
@@ -118,7 +120,7 @@ def _draw_counts(difference: Difference) -> None:
         values = (
             str(len(difference.only_a)),
             str(len(difference.only_b)),
-            str(len(difference.both)),
+            str(len(difference.removed_by_both)),
             f"{difference.jaccard:.2f}",
         )
         for (label, help_text), value in zip(HELP_BY_COUNT.items(), values, strict=True):

@@ -292,8 +292,8 @@ def _findings_of_front(
     answer = next(iter(readable_rows(report, CHOICE_TABLE, FrontAnswer)), None)
     if not is_number(loss) or answer is None or not languages:
         return
-    kept_count = answer.kept
-    removed_count = answer.removed
+    kept_count = answer.heads_kept
+    removed_count = answer.heads_removed
     limit = f"{loss:g} point{'s' * (loss != 1)}"
     rule_text = "the lower bound" if part(report.spec, "options", "by") == BOUND else "the estimate"
     has_several_languages = len(languages) > 1
@@ -428,7 +428,7 @@ def _all_of(languages: Sequence[str]) -> str:
 
 
 def _pair_words(pair: PairAgreement, interval: RhoInterval) -> str:
-    names = f"{language_title(pair.language)} and {language_title(pair.other)}"
+    names = f"{language_title(pair.language)} and {language_title(pair.other_language)}"
     rho, low, high = (_number_words(value, ".2f") for value in interval)
     return f"{names} (ρ = {rho} [{low}, {high}])"
 

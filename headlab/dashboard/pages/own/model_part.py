@@ -177,7 +177,7 @@ def findings_of_files(_client: Client, request: ModelRequest, check_number: int)
     known_task_name = request.task if known_task(request.task) else None
     try:
         return wait_for_result(
-            lambda: _client.check(
+            lambda: _client.check_model(
                 request.model, known_task_name, request.label_map if known_task_name else None
             )
         )
@@ -208,7 +208,7 @@ def _loading_findings(request: ModelRequest) -> list[Finding]:
 def findings_of_loading(worker: Client, request: ModelRequest) -> list[Finding]:
     """What loading a model tells: heads, self-test, size, first answers and the cost of scores."""
     try:
-        model = wait_for_result(lambda: worker.model(request.model))
+        model = wait_for_result(lambda: worker.load_model(request.model))
     except HeadlabError as error:
         return [_failed_finding("Loaded", error)]
     size = f"On {model.device}."

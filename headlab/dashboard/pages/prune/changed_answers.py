@@ -114,7 +114,7 @@ def draw_changed_answers(
 def has_labels(name: str) -> bool:
     """Whether a task has answers with names, or is not known on this machine."""
     task = known_task(name)
-    return task is None or task.named
+    return task is None or task.has_named_answers
 
 
 def _list_answers_of(key: tuple[str, ...]) -> None:

@@ -230,7 +230,7 @@ def _draw_chart(front: StoredFront, history: MaskHistory) -> None:
         "parameters kept, millions" if cost == PARAMETERS_KEPT else cost,
         f"difference of the {loss_measure}, points",
         loss=front.loss,
-        chosen=(answer.order, answer.removed),
+        chosen=(answer.order, answer.heads_removed),
     )
     # A new key for every mask: a selected dot has been applied, and can be clicked again.
     key = f"{CHART}-{history.stamp}"
@@ -275,7 +275,7 @@ def take_point(front: StoredFront, history: MaskHistory, order: str, removed_cou
         order: Key of the order in which heads are removed.
         removed_count: How many of its first heads are removed.
     """
-    if (order, removed_count) == (front.answer.order, front.answer.removed):
+    if (order, removed_count) == (front.answer.order, front.answer.heads_removed):
         mask = chosen_mask(front.report, history.grid)  # only the answer was measured on test
     else:
         mask = mask_at(front.report, order, removed_count, history.grid)
@@ -302,7 +302,7 @@ def _draw_test_accuracy(front: StoredFront) -> None:
         column_config=columns,
         placeholder="–",
     )
-    if front.answer.removed:
+    if front.answer.heads_removed:
         st.caption(BOUNDS)
 
 
@@ -324,5 +324,5 @@ def _draw_point_list(front: StoredFront, history: MaskHistory) -> None:
         icon="check",
         key="front-put",
         on_press=take_point,
-        args=(front, history, selected_point.order, selected_point.removed),
+        args=(front, history, selected_point.order, selected_point.heads_removed),
     )

@@ -188,7 +188,7 @@ def _fill_in_quick(job: FrontJob) -> None:
     """
     seconds_per_forward = forecast_pace(job) or USUAL_PACE
     points, test_size = largest_quick_front(
-        len(job.languages_named), int(job.dev_size or DEV_SIZE), seconds_per_forward
+        len(job.language_codes), int(job.dev_size or DEV_SIZE), seconds_per_forward
     )
     _fill_in(FULL_ORDERS[:1], points, test_size)
 
@@ -224,7 +224,7 @@ def cost_sentence(job: FrontJob) -> str:
     points = job.options["points"]
     assert isinstance(points, int), "the form always has a number of sizes"
     factors = {
-        "language": len(job.languages_named),
+        "language": len(job.language_codes),
         "order": len(str(job.options["orders"]).split(",")),
         "size": points,
         "dev example": job.dev_size or DEV_SIZE,

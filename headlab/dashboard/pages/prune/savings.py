@@ -75,7 +75,7 @@ def draw_counts(costs: Costs | None, mask: Mask) -> None:
             "The worker does not say what this model's heads cost: it is from an older version."
         )
         return
-    untouched = costs.untouched()
+    untouched = costs.baseline()
     if not costs.layers:
         _draw_sizes(untouched, untouched)
         st.caption(
@@ -116,8 +116,8 @@ def _heads_that_stay(costs: Costs, mask: Mask) -> str:
     """A sentence if some heads that are off cannot be removed from the weights, else empty."""
     staying_heads = 0
     for layer in costs.layers:
-        kept_in_layer = mask.kept[layer.first : layer.first + layer.heads]
-        removed = ~kept_in_layer.reshape(-1, layer.together)  # bool [group, head of the group]
+        kept_in_layer = mask.kept[layer.first_head : layer.first_head + layer.heads]
+        removed = ~kept_in_layer.reshape(-1, layer.group_size)  # bool [group, head of the group]
         staying_heads += int(removed[~removed.all(axis=1)].sum())
     if not staying_heads:
         return ""
@@ -195,7 +195,7 @@ def _ratio_words(ratio: Ratio | None) -> str:
     if ratio is None:
         return "–"
     words = f"{ratio.ratio:.2f} × [{ratio.low:.2f}, {ratio.high:.2f}]"
-    if ratio.sure:
+    if ratio.is_clear:
         return words
     return f"{words}, may be the same"
 
@@ -210,8 +210,8 @@ def draw_times(measurement: MeasuredSavings) -> None:
             "Batch": speed.rows,
             "Tokens": speed.tokens,
             "Unpruned, ms": speed.milliseconds,
-            "Masked": _ratio_words(speed.masked),
-            "Removed": _ratio_words(speed.shrunk),
+            "Masked": _ratio_words(speed.masked_ratio),
+            "Removed": _ratio_words(speed.shrunk_ratio),
         }
         rows.append(row)
     number = st.column_config.NumberColumn(format="%.1f")

@@ -65,7 +65,7 @@ class StoredFront:
     def answer(self) -> Point:
         """The point that answers the question."""
         answer = self.study_result.answer
-        return self.point(answer.order, answer.removed)
+        return self.point(answer.order, answer.heads_removed)
 
     @property
     def loss(self) -> float | None:
@@ -84,7 +84,7 @@ class StoredFront:
             KeyError: If there is none.
         """
         for point in self.points:
-            if (point.order, point.removed) == (order, removed_count):
+            if (point.order, point.heads_removed) == (order, removed_count):
                 return point
         raise KeyError((order, removed_count))
 
@@ -195,7 +195,7 @@ def front_dots(front: StoredFront, cost: str, loss_measure: str) -> list[FrontDo
     Returns:
         A dot for each point, in their order; differences are in points.
     """
-    costs = np.array([point.kept for point in front.points], float)
+    costs = np.array([point.heads_kept for point in front.points], float)
     if cost == PARAMETERS_KEPT:
         costs = cost_of(front.points) / MILLION
     differences_in_points = []
@@ -213,7 +213,7 @@ def front_dots(front: StoredFront, cost: str, loss_measure: str) -> list[FrontDo
         dots.append(
             FrontDot(
                 point.order,
-                point.removed,
+                point.heads_removed,
                 float(costs[index]),
                 differences_in_points[index],
                 lower_bounds[index],
@@ -227,17 +227,19 @@ def front_dots(front: StoredFront, cost: str, loss_measure: str) -> list[FrontDo
 def offered_points(front: StoredFront) -> list[Point]:
     """The answer and the Pareto-optimal points, fewest heads first."""
     cost = PARAMETERS_KEPT if front.has_parameters else HEADS_KEPT
-    offered_keys = {(front.answer.order, front.answer.removed)}
+    offered_keys = {(front.answer.order, front.answer.heads_removed)}
     for dot in front_dots(front, cost, WEAKEST_LANGUAGE):
         if dot.best:
             offered_keys.add((dot.order, dot.removed))
-    points = sorted(dict.fromkeys(front.points), key=lambda point: (point.kept, -point.worst))
-    return [point for point in points if (point.order, point.removed) in offered_keys]
+    points = sorted(dict.fromkeys(front.points), key=lambda point: (point.heads_kept, -point.worst))
+    return [point for point in points if (point.order, point.heads_removed) in offered_keys]
 
 
 def hover_text(point: Point) -> str:
     """Hover text of a point."""
-    lines = [f"<b>{point.kept} heads kept</b>, {point.removed} off (order {point.order})"]
+    lines = [
+        f"<b>{point.heads_kept} heads kept</b>, {point.heads_removed} off (order {point.order})"
+    ]
     if point.parameters is not None:
         lines.append(f"{point.parameters / MILLION:.2f} million parameters after shrinking")
     lines.append(
@@ -252,7 +254,7 @@ def hover_text(point: Point) -> str:
 
 def confirmed_table(front: StoredFront) -> pd.DataFrame:
     """The answer's accuracy on test: a row per language, and one for their mean."""
-    rows = front.study_result.confirmed.rows
+    rows = front.study_result.tested_languages.rows
     columns = {
         "Language": [row.language for row in rows],
         "Accuracy %": [row.accuracy for row in rows],
@@ -274,7 +276,7 @@ def interval_words(row: TestedLanguage) -> str | None:
 def point_label(point: Point, *, is_answer: bool = False) -> str:
     """A point as a list entry."""
     label = (
-        f"{point.kept} heads · weakest {point.weakest} {100 * point.worst:+.1f} · mean "
+        f"{point.heads_kept} heads · weakest {point.weakest} {100 * point.worst:+.1f} · mean "
         f"{100 * point.mean:+.1f} · order {point.order}"
     )
     return f"{label}{' · the answer' if is_answer else ''}".replace("-", "−")

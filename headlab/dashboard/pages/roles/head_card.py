@@ -52,7 +52,7 @@ def draw_card(roles: Roles, head: Head) -> None:
     """What the head does, and its attention measures."""
     has_several_stacks = len(roles.grid.stacks) > 1
     st.subheader(plain(head_words(head, name_stack=has_several_stacks)))
-    roles_of_head = roles.having(head)
+    roles_of_head = roles.roles_of(head)
     if not roles_of_head:
         st.markdown("It has none of the roles." if head in roles.measures else "It was not tested.")
         closest = roles.by_head.get(head, ())
@@ -327,7 +327,7 @@ def compare_languages(reports: Mapping[str, Roles], focus: str, kind: str) -> Ro
         kind: Of the roles.
     """
     roles_of_kind = [row for row in reports[focus].rows if row.has and row.group == kind]
-    rows = sorted(roles_of_kind, key=lambda row: -row.above)
+    rows = sorted(roles_of_kind, key=lambda row: -row.points_above_chance)
     languages = [focus, *(name for name in reports if name != focus)]
     shape = (len(rows), len(languages))
     share = np.full(shape, np.nan)

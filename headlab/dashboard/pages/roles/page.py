@@ -48,7 +48,7 @@ def pick_report_and_head(
     heads = report.roles.grid.heads
     head_keys = [head_key(head) for head in heads]
     keep_known_choice("head", "head", head_keys)
-    indices_with_roles = (index for index, head in enumerate(heads) if report.roles.having(head))
+    indices_with_roles = (index for index, head in enumerate(heads) if report.roles.roles_of(head))
     selected_key = head_place.selectbox(
         "Head (stack.layer.head)",
         head_keys,
@@ -78,7 +78,7 @@ def draw_tables(report: StoredRoles) -> None:
         if table:
             with column:
                 show_table(table, report.key)
-    if not report.roles.syntax:
+    if not report.roles.has_syntax:
         st.info("These sentences have no trees, so no relation of syntax could be looked for.")
 
 
