@@ -249,7 +249,7 @@ def report(
     ],
     out: Annotated[Path, typer.Option("--out", help="HTML file to write")] = Path("report.html"),
     title: Annotated[
-        str, typer.Option("--title", help="of the report; default: the models' names")
+        str, typer.Option("--title", help="title of the report; default: the models' names")
     ] = "",
     task: Annotated[
         list[Path] | None,

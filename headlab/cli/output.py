@@ -57,7 +57,7 @@ Device = Annotated[str | None, typer.Option("--device", help=DEVICE.help)]
 DeviceMap = Annotated[
     str | None,
     typer.Option(
-        help="instead, over several devices: auto, balanced, balanced_low_0 or sequential"
+        help="spread the model over several devices, in place of --device: auto, balanced, balanced_low_0 or sequential"
     ),
 ]
 Dtype = Annotated[

@@ -76,7 +76,7 @@ def prune(
         typer.Option(
             "--option",
             "-o",
-            help="name=value that the scores were made with, e.g. estimand=shapley",
+            help="option that the scores were made with, as name=value, e.g. estimand=shapley",
         ),
     ] = None,
     rule: Annotated[

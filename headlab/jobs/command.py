@@ -285,7 +285,10 @@ DEVICE = Flag(
     "--device", "cpu, cuda, cuda:1, ...; default: a GPU where there is one", command_only=True
 )
 METHOD_OPTIONS_FLAG = Flag(
-    "--option", "name=value of the method, e.g. samples=512", short=OPTION_FLAG, repeated=True
+    "--option",
+    "option of the method as name=value, e.g. samples=512",
+    short=OPTION_FLAG,
+    repeated=True,
 )
 
 

@@ -102,7 +102,7 @@ MAX_EXAMPLES = 100_000
 SEED = Option(0, "seed of everything random", kind=int, low=0, label="Seed")
 ABLATION = Option(
     "zero",
-    "output of a removed head: zero or mean",
+    "what replaces the output of a removed head: zero or mean",
     ("zero", "mean"),
     label="Output of a removed head",
     tip="Zero, or its mean output.",

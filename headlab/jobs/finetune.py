@@ -186,13 +186,13 @@ def base_flags() -> Iterator[Flag]:
         Flag(
             "--languages", 'evaluated on dev at the end: comma-separated, or "all"', default="all"
         ),
-        flag_of("size", examples_of_dev("examples of the split")),
+        flag_of("size", examples_of_dev("number of examples of the split")),
         Flag("--base", "hub id or folder of an encoder; default: the embedded one"),
         Flag("--method", "full or lora; default: lora on the embedded base"),
         Flag("--preset", "named hyper-parameters; default: those that fit"),
         Flag("--out", "folder to write; default adapter, or model", Path),
         Flag("--epochs", "passes over the examples, in place of steps", float),
-        Flag("--targets", "layers of the LoRA, comma-separated"),
+        Flag("--targets", "modules that get a LoRA, comma-separated"),
     )
     for flag in flags:
         yield replace(flag, command_only=True)

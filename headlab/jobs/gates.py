@@ -250,7 +250,7 @@ class GatesJob(TaskJob):
             Flag("--train-model", "train the model jointly with its gates", bool, False),
             Flag(
                 "--option",
-                "name=value of the learning, e.g. steps=800",
+                "option of the learning as name=value, e.g. steps=800",
                 short=OPTION_FLAG,
                 repeated=True,
             ),

@@ -56,7 +56,7 @@ DATA_FLAG = Flag(
     required=True,
 )
 TRAINING_OPTION_FLAG = Flag(
-    "--option", "name=value of any other option, like clip=0.5", short="-o", repeated=True
+    "--option", "any other option as name=value, e.g. clip=0.5", short="-o", repeated=True
 )
 WORDS_OPTION = Option(
     None,

@@ -90,7 +90,9 @@ class RolesJob(Job):
     languages: Languages
     source: Literal["treebank", "task"] = "treebank"
     split: SplitName = setting(
-        Option("dev", "of treebank and task: dev, test or train", SPLITS, label="Split")
+        Option(
+            "dev", "split of the treebank and the task: dev, test or train", SPLITS, label="Split"
+        )
     )
     size: int | None = setting(
         Option(
@@ -331,7 +333,7 @@ class RolesJob(Job):
         return (
             SUBJECT_FLAGS["model"],
             Flag("--task", "task by name or declaration: measures are taken on its examples"),
-            Flag("--language", "of the sentences", default="en"),
+            Flag("--language", "language of the sentences", default="en"),
             Flag(
                 "--conllu",
                 "gold trees; default: the treebank of --data, if it has one",
@@ -348,7 +350,7 @@ class RolesJob(Job):
             ),
             Flag(
                 "--option",
-                "name=value of the roles, e.g. positional=0.8",
+                "option of the roles as name=value, e.g. positional=0.8",
                 short=OPTION_FLAG,
                 repeated=True,
             ),

@@ -122,7 +122,7 @@ class ScoreJob(MethodJob):
     """
 
     split: SplitName = "dev"
-    size: int = setting(examples_of_dev("examples of the split"))
+    size: int = setting(examples_of_dev("number of examples of the split"))
 
     key: ClassVar[str] = "score"
     name: ClassVar[str] = "Scores"

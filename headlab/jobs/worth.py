@@ -57,7 +57,7 @@ class WorthJob(TaskJob):
         default=[1, 8, 32]
     )
     rounds: int = setting(
-        Option(15, "rounds in each of which all models have their turn", kind=int, low=6, high=200)
+        Option(15, "rounds of timing; each runs every model once", kind=int, low=6, high=200)
     )
     seed: Seed = setting(SEED)
 

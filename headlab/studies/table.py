@@ -371,11 +371,12 @@ BUILT_IN: dict[str, Experiment] = {
                 METHOD: ANY_METHOD,
                 METHOD_OPTIONS: OF_METHOD,
                 "orders": Option(
-                    "mean,weakest,cost", "in which orders heads leave, comma-separated; also own"
+                    "mean,weakest,cost",
+                    "orders in which heads are removed, comma-separated; own is each language's",
                 ),
                 "points": Option(
                     25,
-                    "counts of removed heads to measure; 0 heads and all among them",
+                    "how many numbers of removed heads to measure, 0 and all included",
                     kind=int,
                     low=2,
                     optional=True,
@@ -390,7 +391,11 @@ BUILT_IN: dict[str, Experiment] = {
                     optional=True,
                 ),
                 "heads": Option(
-                    None, "heads to keep, in place of within", kind=int, low=0, optional=True
+                    None,
+                    "number of heads to keep, in place of within",
+                    kind=int,
+                    low=0,
+                    optional=True,
                 ),
                 "by": Option(
                     BOUND,

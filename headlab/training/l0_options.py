@@ -109,7 +109,9 @@ class GateOptions(Gated, Options):
         low=1,
         optional=True,
     )
-    embeddings: str = option("frozen", "of a model that is trained jointly", ("frozen", "trained"))
+    embeddings: str = option(
+        "frozen", "embeddings of a model trained jointly", ("frozen", "trained")
+    )
     clip: float | None = option(
         1.0,
         "greatest norm of the gradient of a model that is trained jointly, or none",

@@ -97,20 +97,22 @@ class FinetuneOptions(Pace, Options):
         micro_batch: Examples computed together (None: the batch); their gradients are added up.
     """
 
-    seed: int = option(0, "of batches, dropout and new weights", kind=int, low=0)
+    seed: int = option(0, "seed of batches, dropout and new weights", kind=int, low=0)
     steps: int = option(400, "training steps", kind=int, low=1)
     batch: int = option(32, "examples a step", kind=int, low=1)
     learning_rate: float = option(
         1e-3, "highest learning rate", kind=float, low=0, high=1, open=True
     )
     warmup: float = option(
-        0.1, "share of the steps that the rate rises for", kind=float, low=0, high=0.99
+        0.1, "share of the steps in which the learning rate rises", kind=float, low=0, high=0.99
     )
-    weight_decay: float = option(0.01, "of AdamW", kind=float, low=0)
-    rank: int = option(8, "of the LoRA", kind=int, low=1)
-    alpha: int = option(16, "of the LoRA", kind=int, low=1)
+    weight_decay: float = option(0.01, "weight decay of AdamW", kind=float, low=0)
+    rank: int = option(8, "rank of the LoRA", kind=int, low=1)
+    alpha: int = option(
+        16, "alpha of the LoRA: its update is scaled by alpha / rank", kind=int, low=1
+    )
     targets: tuple[str, ...] = ("query", "value")
-    max_length: int = option(64, "longest text, in tokens", kind=int, low=3)
+    max_length: int = option(64, "maximum length of a text, in tokens", kind=int, low=3)
     method: str = option("lora", "a LoRA, or full for all weights", METHODS)
     clip: float | None = option(
         None, "greatest norm of the gradient", kind=float, low=0, open=True, optional=True
@@ -337,11 +339,13 @@ class Windows(Pace, Options):
     micro_batch: int | None = option(
         None, "windows computed together", kind=int, low=1, optional=True
     )
-    weight_decay: float = option(0.01, "of AdamW, of matrices alone", kind=float, low=0, high=1)
+    weight_decay: float = option(
+        0.01, "weight decay of AdamW, for matrices alone", kind=float, low=0, high=1
+    )
     clip: float | None = option(
         1.0, "greatest norm of the gradient", kind=float, low=0, high=1e9, open=True, optional=True
     )
-    seed: int = option(0, "of everything random", kind=int, low=0)
+    seed: int = option(0, "seed of everything random", kind=int, low=0)
 
 
 @dataclass(frozen=True)
@@ -373,14 +377,14 @@ class LmOptions(Windows):
     positions: str = option(RELATIVE, "relative or learned", POSITIONS)
     pre_norm: bool = option(True, "normalise before each part, not after it", kind=bool)
     dropout: float = option(
-        0.1, "share of numbers left out while training", kind=float, low=0, high=0.9
+        0.1, "dropout: share of activations set to 0 in training", kind=float, low=0, high=0.9
     )
     steps: int = option(3000, "training steps", kind=int, low=1)
     learning_rate: float = option(
         1e-3, "highest learning rate", kind=float, low=0, high=1, open=True
     )
     warmup: float = option(
-        0.1, "share of the steps that the rate rises for", kind=float, low=0, high=0.99
+        0.1, "share of the steps in which the learning rate rises", kind=float, low=0, high=0.99
     )
     head_size: int | None = option(
         None, "width of a head; none: width / heads", kind=int, low=1, optional=True
@@ -460,13 +464,15 @@ class LmGateOptions(Gated, Windows):
     weight: float = option(
         0.01, "λ, penalty in nats for a gate that is open", kind=float, low=0, high=1e9
     )
-    warm_up: bool = option(True, "let λ rise from 0", kind=bool)
+    warm_up: bool = option(True, "raise λ from 0 to its value", kind=bool)
     open_start: bool = option(True, "begin with gates that are likely open", kind=bool)
     scale: bool = option(True, "multiply a layer's output by heads / sum of gates", kind=bool)
     warmup_share: float = option(
         0.5, "share of the steps that λ rises for", kind=float, low=0, high=1
     )
-    start: float = option(0.95, "P(gate ≠ 0) of such a gate", kind=float, low=0, high=1, open=True)
+    start: float = option(
+        0.95, "P(gate ≠ 0) at the beginning, with open_start", kind=float, low=0, high=1, open=True
+    )
     steps: int = option(1000, "steps with gates", kind=int, low=1)
     gate_rate: float = option(
         0.05, "learning rate of the gates", kind=float, low=0, high=1, open=True
@@ -577,15 +583,17 @@ class TranslationOptions(Pace, Options):
     micro_batch: int | None = option(
         None, "sentences computed together", kind=int, low=1, optional=True
     )
-    learning_rate: float = option(0.002, "at its highest", kind=float, low=0, high=1, open=True)
+    learning_rate: float = option(
+        0.002, "highest learning rate", kind=float, low=0, high=1, open=True
+    )
     warmup: int = option(
         600, "warm-up updates; the learning rate then decays as 1/√update", kind=int, low=1
     )
-    weight_decay: float = option(0.0001, "of AdamW", kind=float, low=0)
+    weight_decay: float = option(0.0001, "weight decay of AdamW", kind=float, low=0)
     clip: float | None = option(
         1.0, "greatest norm of the gradient", kind=float, low=0, high=1e9, open=True, optional=True
     )
-    smoothing: float = option(0.1, "of the labels", kind=float, low=0, high=0.9)
+    smoothing: float = option(0.1, "label smoothing", kind=float, low=0, high=0.9)
     dropout: float = option(0.1, "share of activations", kind=float, low=0, high=0.9)
     vocabulary: int = option(4000, "pieces of words, at most", kind=int, low=8, high=256_000)
     max_length: int = option(
@@ -601,7 +609,7 @@ class TranslationOptions(Pace, Options):
     decoder_heads: int = option(
         8, "heads of a decoder layer, and as many cross heads", kind=int, low=1
     )
-    seed: int = option(0, "of weights, batches and dropout", kind=int, low=0)
+    seed: int = option(0, "seed of weights, batches and dropout", kind=int, low=0)
 
     def check(self) -> None:
         """Raise HeadlabError for an unusable value."""
